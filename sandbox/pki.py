@@ -1,0 +1,81 @@
+"""Certificates and keys of a control plane that lives on loopback: a CA, and what it signs.
+
+Everything is made anew for each sandbox and readable by its owner only.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+from pathlib import Path
+
+import trustme
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from msgspec import Struct
+
+ADMIN_GROUP = "system:masters"
+SERVICE_ADDRESS = "10.0.0.1"
+"""The first address of the service range, under which the API server is `kubernetes.default`."""
+
+LIFETIME = datetime.timedelta(days=365)
+
+
+class Identity(Struct, frozen=True):
+    """A client certificate and its key, as files."""
+
+    certificate: Path
+    key: Path
+
+
+class Pki:
+    """A CA in a directory, and what is made from it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._ca = trustme.CA(organization_name="vmherd sandbox")
+        self._front_proxy = trustme.CA(organization_name="vmherd sandbox front proxy")
+        self.ca = self._write("ca.crt", self._ca.cert_pem.bytes())
+        self.front_proxy_ca = self._write("front-proxy-ca.crt", self._front_proxy.cert_pem.bytes())
+
+    def server(self) -> Identity:
+        """For kube-apiserver: every name that a client on this machine, or a controller, may call it by."""
+        names = ("localhost", "127.0.0.1", SERVICE_ADDRESS, "kubernetes", "kubernetes.default.svc")
+        return self._issue(self._ca, "apiserver", "kube-apiserver", "", names)
+
+    def client(self, user: str, group: str = "", *, file: str = "") -> Identity:
+        """A user of the cluster: the common name is the user, the organization its group."""
+        return self._issue(self._ca, file or user.replace(":", "-"), user, group, (f"{user.replace(':', '-')}.client",))
+
+    def front_proxy(self) -> Identity:
+        """What the API server shows to aggregated API servers."""
+        return self._issue(self._front_proxy, "front-proxy", "front-proxy-client", "", ("front-proxy.client",))
+
+    def service_account_keys(self) -> tuple[Path, Path]:
+        """The private key that signs service account tokens, and the public one that checks them."""
+        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        private = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        public = key.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+        return self._write("sa.key", private), self._write("sa.pub", public)
+
+    def _issue(self, ca: trustme.CA, file: str, user: str, group: str, names: tuple[str, ...]) -> Identity:
+        issued = ca.issue_cert(
+            *names,
+            common_name=user,
+            organization_name=group or None,
+            not_after=datetime.datetime.now(datetime.UTC) + LIFETIME,
+        )
+        certificate = self._write(f"{file}.crt", b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+        return Identity(certificate, self._write(f"{file}.key", issued.private_key_pem.bytes()))
+
+    def _write(self, name: str, content: bytes) -> Path:
+        path = self.directory / name
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        return path

