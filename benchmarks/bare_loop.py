@@ -1,0 +1,90 @@
+"""The yardstick: the same creates and deletes as the controller sends, from a loop that does nothing else.
+
+One aiohttp session, fifty requests in flight, bodies encoded beforehand, answers read and thrown away. What it takes
+is what the API server and the HTTP client cost; anything above that is the controller's own.
+
+    python -m benchmarks.bare_loop KUBECONFIG NAMESPACE COUNT    prints one JSON object
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import ssl
+import sys
+import tempfile
+import time
+from base64 import b64decode
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+
+import aiohttp
+import yaml
+
+from benchmarks.subject import vmi_body
+
+IN_FLIGHT = 50
+
+
+async def main(kubeconfig: str, namespace: str, count: int) -> None:
+    url, ssl_context = connection(Path(kubeconfig))
+    collection = f"{url}/apis/kubevirt.io/v1/namespaces/{namespace}/virtualmachineinstances"
+    names = [f"bare-{number:05d}" for number in range(count)]
+    connector = aiohttp.TCPConnector(limit=IN_FLIGHT, ssl=ssl_context)
+    async with aiohttp.ClientSession(connector=connector, trust_env=False) as session:
+
+        async def create(name: str) -> None:
+            headers = {"Content-Type": "application/json"}
+            async with session.post(collection, data=vmi_body(name), headers=headers) as answer:
+                await answer.read()
+                answer.raise_for_status()
+
+        async def delete(name: str) -> None:
+            async with session.delete(f"{collection}/{name}", json={"propagationPolicy": "Background"}) as answer:
+                await answer.read()
+                answer.raise_for_status()
+
+        result = {"create": await timed(create, names), "delete": await timed(delete, names)}
+    print(json.dumps(result))
+
+
+async def timed(act: Callable[[str], Awaitable[None]], names: Iterable[str]) -> dict[str, float]:
+    """Act on every name, IN_FLIGHT at once; wall and CPU seconds of this process."""
+    todo = iter(names)
+
+    async def lane() -> None:
+        for name in todo:
+            await act(name)
+
+    wall, cpu = time.perf_counter(), time.process_time()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(IN_FLIGHT):
+            group.create_task(lane())
+    return {
+        "wall_s": time.perf_counter() - wall,
+        "cpu_s": time.process_time() - cpu,
+        "rss_kb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+    }
+
+
+def connection(kubeconfig: Path) -> tuple[str, ssl.SSLContext]:
+    """The server's URL and a TLS context with the client certificate of the kubeconfig's only user."""
+    config = yaml.safe_load(kubeconfig.read_text())
+    cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+
+    def material(section: dict[str, str], key: str) -> bytes:
+        if f"{key}-data" in section:
+            return b64decode(section[f"{key}-data"])
+        return (kubeconfig.parent / section[key]).read_bytes()
+
+    context = ssl.create_default_context(cadata=material(cluster, "certificate-authority").decode())
+    with tempfile.NamedTemporaryFile() as pair:
+        pair.write(material(user, "client-certificate") + b"\n" + material(user, "client-key"))
+        pair.flush()
+        context.load_cert_chain(pair.name)
+    return cluster["server"], context
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))

@@ -1,0 +1,260 @@
+"""The composition root: builds every object once, and nests their scopes. The nesting is the order of start and stop.
+
+API client, lease client
+└── HTTP server; startup checks
+    └── event recorder, loop monitor, informers, until their first lists are in
+        └── leadership
+            └── workers, until told to stop: then those in hand finish, events go out, the lease is released
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from controller import logs, startup
+from controller.assembly import Assembly, Parts
+from controller.config import Config
+from controller.events import EventRecorder
+from controller.health import live_checks, ready_checks
+from controller.kubevirt.resources import VMIS
+from controller.leader import ElectionImpossible, LeaderElector, LeaseLost, new_identity
+from controller.looplag import LoopMonitor
+from controller.metrics import Metrics
+from controller.replicaset.assembly import assemble_replicaset
+from controller.replicaset.snapshot import VMI_INDEXES
+from controller.running import leaf_errors, running
+from controller.server import BindError, HttpServer, describe_queues, describe_tasks
+from controller.startup import StartupError
+from controller.version import PROGRAM, revision, version
+from informers.client import ApiClient, open_client
+from informers.configuration import ConfigurationError, load_credentials
+from informers.informer import SharedInformer
+
+log = structlog.get_logger()
+
+EVENTS_FLUSHED_WITHIN_S = 5.0
+
+
+class Fatal(Exception):
+    """The program ends with a failure. Each of `lines` tells a person what was wrong."""
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
+
+
+async def run(config: Config) -> int:
+    """Reconcile until SIGTERM or SIGINT, then leave in order: 0. Raises Fatal."""
+    logs.configure(config.log_level, config.log_format)
+    stop = asyncio.Event()
+    try:
+        with _stopped_by_signals(stop):
+            await _run(config, stop)
+    except (Exception, ExceptionGroup) as error:
+        raise _fatal(error) from error
+    return 0
+
+
+class _Program(NamedTuple):
+    """Everything that runs, before it does."""
+
+    parts: Parts
+    informers: Sequence[SharedInformer[Any]]
+    assemblies: Sequence[Assembly]
+    monitor: LoopMonitor
+    server: HttpServer
+
+
+async def _run(config: Config, stop: asyncio.Event) -> None:
+    metrics = Metrics(CollectorRegistry(), version=version(), revision=revision())
+    async with _clients(config, metrics) as (client, lease_client):
+        elector = _elector(config, lease_client, metrics) if config.leader_elect else None
+        if elector is not None:
+            client.gate = elector.check
+        program = _build(config, client, metrics, elector)
+        await program.server.open()
+        try:
+            await startup.check(lease_client, config)
+            async with running(program.parts.recorder.run(), program.monitor.run()):
+                await _follow_and_work(program, elector, stop)
+        finally:
+            await program.server.close()
+
+
+@asynccontextmanager
+async def _clients(config: Config, metrics: Metrics) -> AsyncIterator[tuple[ApiClient, ApiClient]]:
+    """The client for the work, and one of its own for the lease, which must not wait behind the work."""
+    credentials = await load_credentials(config.kubeconfig, config.context)
+    agent = f"{PROGRAM}/{version()} ({revision() or 'unknown'})"
+    async with (
+        open_client(
+            credentials,
+            user_agent=agent,
+            instruments=metrics,
+            max_inflight=config.max_inflight,
+            qps=config.kube_api_qps,
+            burst=config.request_burst,
+        ) as client,
+        open_client(credentials, user_agent=f"{agent} lease", instruments=metrics, max_inflight=None) as lease_client,
+    ):
+        yield client, lease_client
+
+
+def _build(config: Config, client: ApiClient, metrics: Metrics, elector: LeaderElector | None) -> _Program:
+    identity = elector.identity if elector else new_identity()
+    recorder = EventRecorder(client, component=PROGRAM, now=utc_now, instruments=metrics, instance=identity)
+    parts = Parts(config, client, metrics, recorder)
+    vmis = parts.informer(VMIS, indexes=VMI_INDEXES)
+    assemblies = [assemble_replicaset(parts, vmis, group=config.replicaset_group, now=utc_now)]
+    informers = [vmis, *(assembly.informer for assembly in assemblies)]
+    queues = [assembly.controller.queue for assembly in assemblies]
+    monitor = LoopMonitor(instruments=metrics)
+    for assembly in assemblies:
+        metrics.show_queue(assembly.controller.queue)
+        if config.object_metrics:
+            metrics.show_replicas(assembly.figures)
+    clock = asyncio.get_running_loop().time
+    debug = {"tasks": describe_tasks, "queues": lambda: describe_queues(queues, clock())}
+    server = HttpServer(
+        health=config.health_probe_bind_address,
+        metrics=config.metrics_bind_address,
+        live=live_checks(monitor, informers, queues, clock),
+        ready=ready_checks(informers),
+        page=metrics.page,
+        debug=debug if config.debug_endpoints else None,
+    )
+    return _Program(parts, informers, assemblies, monitor, server)
+
+
+def _elector(config: Config, client: ApiClient, metrics: Metrics) -> LeaderElector:
+    return LeaderElector(
+        client,
+        namespace=config.leader_election_namespace,
+        name=config.leader_election_id,
+        identity=new_identity(),
+        wall_clock=utc_now,
+        instruments=metrics,
+        lease_duration_s=config.lease_duration_s,
+        renew_deadline_s=config.renew_deadline_s,
+        retry_period_s=config.retry_period_s,
+    )
+
+
+async def _follow_and_work(program: _Program, elector: LeaderElector | None, stop: asyncio.Event) -> None:
+    async with running(*(informer.run() for informer in program.informers)):
+        if not await _synced(program, stop):
+            return
+        _spare_the_collector()
+        if elector is None:
+            await _work(program, stop)
+            return
+        async with elector.elected(stop) as leading:
+            if leading:
+                await _work(program, stop)
+
+
+async def _synced(program: _Program, stop: asyncio.Event) -> bool:
+    """Wait for the first lists. False when told to stop before. Raises Fatal when they take too long."""
+    patience_s = program.parts.config.sync_timeout_s
+    try:
+        async with asyncio.timeout(patience_s):
+            for informer in program.informers:
+                await _first_of(informer.synced, stop)
+    except TimeoutError as error:
+        waiting = [
+            f"{informer.resource.name}: {informer.waiting_for or 'the list is not complete'}"
+            for informer in program.informers
+            if not informer.synced.is_set()
+        ]
+        raise Fatal(f"the first lists did not arrive within {patience_s:g}s ({'; '.join(waiting)})") from error
+    if stop.is_set():
+        return False
+    objects = {informer.resource.plural: len(informer.store) for informer in program.informers}
+    log.info("caches synced", **objects)
+    return True
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    """Return when any of them is set."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(event.wait(), name="first-of") for event in events]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+
+
+async def _work(program: _Program, stop: asyncio.Event) -> None:
+    """Run all workers until told to stop; let those in hand finish, so long as the grace lasts; send what was said."""
+    grace_s = program.parts.config.shutdown_grace_s
+    log.info("working", controllers=[assembly.controller.name for assembly in program.assemblies])
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(assembly.controller.run(), name=f"controller-{assembly.controller.name}")
+            for assembly in program.assemblies
+        ]
+        await stop.wait()
+        log.info("stopping", grace_s=grace_s)
+        for assembly in program.assemblies:
+            assembly.controller.queue.shut_down()
+        _, late = await asyncio.wait(tasks, timeout=grace_s)
+        for task in late:
+            log.warning("work in hand did not finish in time", controller=task.get_name())
+            task.cancel()
+    await program.parts.recorder.flush(EVENTS_FLUSHED_WITHIN_S)
+
+
+@contextmanager
+def _stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
+    """SIGTERM and SIGINT ask for an orderly end; the second of them does not wait for it."""
+
+    def asked() -> None:
+        if stop.is_set():
+            os._exit(1)
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+def _spare_the_collector() -> None:
+    """What the first lists brought stays, and holds no cycles: looking through it again and again blocks the loop."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 50, 100)
+
+
+def _fatal(error: BaseException) -> Fatal:
+    """What a person should read of a failure; whatever nobody foresaw is logged with its traceback."""
+    lines: list[str] = []
+    for leaf in leaf_errors(error):
+        match leaf:
+            case Fatal():
+                lines += leaf.lines
+            case StartupError():
+                lines += map(str, leaf.problems)
+            case ConfigurationError() | BindError() | ElectionImpossible() | LeaseLost():
+                lines.append(str(leaf))
+            case _:
+                log.error("unexpected failure", exc_info=leaf)
+                lines.append(f"unexpected failure: {leaf!r}")
+    return Fatal(*dict.fromkeys(lines))
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)  # noqa: TID251 - the wall clock enters here, and is handed on

@@ -1,0 +1,11 @@
+"""What is wrong with something a user wrote, as a value: the foreseen counterpart of an exception."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Flaw(Struct, frozen=True):
+    """One sentence for the user: which field, what it says, what would be right. It ends without a period."""
+
+    message: str

@@ -1,0 +1,54 @@
+"""The labels and annotations by which users steer the controller, and how their values are read.
+
+A value that cannot be read never stops anything: it counts as absent, and its `Flaw` tells the user.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from controller.kubevirt.flaw import Flaw
+from informers.meta import ObjectMeta
+
+TEMPLATE_HASH: Final = "vmherd.dev/template-hash"
+"""Label on what is made from a template: two objects with the same value came from the same template (R14)."""
+
+REMOVE: Final = "vmherd.dev/remove"
+PROTECT: Final = "vmherd.dev/protect"
+DELETION_COST: Final = "vmherd.dev/deletion-cost"
+ROLLING_UPDATE: Final = "vmherd.dev/rolling-update"
+PROGRESS_DEADLINE: Final = "vmherd.dev/progress-deadline-seconds"
+
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,9})", re.ASCII)
+_INT32 = range(-(2**31), 2**31)
+_QUOTED_LENGTH = 64
+
+
+def is_marked(meta: ObjectMeta, annotation: str) -> bool:
+    """Whether the annotation says exactly "true"."""
+    return meta.annotations is not None and meta.annotations.get(annotation) == "true"
+
+
+def deletion_cost(meta: ObjectMeta) -> int | Flaw:
+    """What the VM is worth to its user when a set shrinks; 0 where nothing is said (R6)."""
+    text = meta.annotations.get(DELETION_COST) if meta.annotations is not None else None
+    if text is None:
+        return 0
+    cost = parse_integer(text)
+    if cost is None:
+        return Flaw(f"annotation {DELETION_COST} is {quoted(text)}: it must be an integer, so it counts as 0")
+    return cost
+
+
+def parse_integer(text: str) -> int | None:
+    """A 32-bit integer, spelled as Kubernetes wants it in `pod-deletion-cost`: no plus sign, no leading zeros."""
+    if not _INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if number in _INT32 else None
+
+
+def quoted(text: str) -> str:
+    """A user's value in quotes, short enough for a message."""
+    return f'"{text}"' if len(text) <= _QUOTED_LENGTH else f'"{text[:_QUOTED_LENGTH]}..."'

@@ -1,0 +1,101 @@
+"""KubeVirt's objects, as far as a reconciler reads them.
+
+Templates are carried as raw bytes: what a user wrote reaches the VM with every unknown field in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+from msgspec import Raw, Struct
+
+from informers.meta import ObjectMeta
+
+
+class Condition(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One entry of `status.conditions`, as KubeVirt writes it. `status` is "True", "False" or "Unknown"."""
+
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
+    last_probe_time: datetime | None = None
+    last_transition_time: datetime | None = None
+
+
+class MigrationState(Struct, frozen=True, rename="camel"):
+    completed: bool | None = None
+    failed: bool | None = None
+
+
+class VMIStatus(Struct, frozen=True, rename="camel"):
+    phase: str | None = None
+    node_name: str | None = None
+    conditions: tuple[Condition, ...] | None = None
+    migration_state: MigrationState | None = None
+
+
+class VirtualMachineInstance(Struct, frozen=True, rename="camel"):
+    metadata: ObjectMeta = ObjectMeta()
+    status: VMIStatus | None = None
+
+
+class LabelRequirement(Struct, frozen=True):
+    """One entry of `matchExpressions`: In, NotIn, Exists or DoesNotExist."""
+
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] | None = None
+
+
+class LabelSelector(Struct, frozen=True, rename="camel"):
+    match_labels: Mapping[str, str] | None = None
+    match_expressions: tuple[LabelRequirement, ...] | None = None
+
+
+class TemplateMeta(Struct, frozen=True, rename="camel"):
+    """The part of a template's metadata that reaches what is made from it."""
+
+    name: str | None = None
+    generate_name: str | None = None
+    labels: Mapping[str, str] | None = None
+    annotations: Mapping[str, str] | None = None
+
+
+class VMITemplate(Struct, frozen=True):
+    """A VMI template: `spec` is the JSON that the user wrote, untouched; empty where there is none."""
+
+    metadata: TemplateMeta | None = None
+    spec: Raw = Raw()
+
+    def __post_init__(self) -> None:
+        # A Raw is a view of the whole response it was decoded from: keep the few bytes, free the rest.
+        msgspec.structs.force_setattr(self, "spec", self.spec.copy())
+
+
+class ReplicaSetSpec(Struct, frozen=True, rename="camel"):
+    replicas: int | None = None
+    selector: LabelSelector | None = None
+    template: VMITemplate | None = None
+    paused: bool | None = None
+
+
+class ReplicaSetStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What the set reports (R11). Optional on the wire, so that another writer's status decodes as well."""
+
+    replicas: int | None = None
+    ready_replicas: int | None = None
+    updated_replicas: int | None = None
+    observed_generation: int | None = None
+    label_selector: str | None = None
+    conditions: tuple[Condition, ...] | None = None
+
+
+class ReplicaSet(Struct, frozen=True):
+    """A VirtualMachineInstanceReplicaSet."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ReplicaSetSpec = ReplicaSetSpec()
+    status: ReplicaSetStatus | None = None

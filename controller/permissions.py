@@ -1,0 +1,173 @@
+"""What the controller has to be allowed to do, as a value, and the question to the API server whether it is.
+
+`permissions_needed` is the one list of verbs: the startup check asks for them, and the roles that are shipped hold
+them and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from controller.config import Config
+from informers.errors import ApiError, Forbidden
+
+log = structlog.get_logger()
+
+REQUEST_TIMEOUT_S = 5.0
+
+VMI_GROUP = "kubevirt.io"
+REPLICA_SETS = "virtualmachineinstancereplicasets"
+VMIS = "virtualmachineinstances"
+
+_READ = ("get", "list", "watch")
+
+
+class Requests(Protocol):
+    """The one thing that the checks need of a client."""
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        timeout_s: float | None = None,
+    ) -> bytes: ...
+
+
+class Permission(Struct, frozen=True, order=True):
+    """One verb on one resource. An empty namespace means all of them, an empty name any."""
+
+    group: str
+    resource: str
+    verb: str
+    namespace: str = ""
+    subresource: str = ""
+    name: str = ""
+
+    @property
+    def subject(self) -> str:
+        """What it is about, as kubectl and RBAC messages spell it: `virtualmachineinstances.kubevirt.io`."""
+        plural = f"{self.resource}.{self.group}" if self.group else self.resource
+        named = f' "{self.name}"' if self.name else ""
+        place = f"in namespace {self.namespace}" if self.namespace else "in all namespaces"
+        return f"{plural}{'/' + self.subresource if self.subresource else ''}{named} {place}"
+
+
+class MissingPermission(Struct, frozen=True):
+    verbs: tuple[str, ...]
+    subject: str
+    user: str
+
+    def __str__(self) -> str:
+        return f"missing permission: {', '.join(self.verbs)} {self.subject}; a role has to give it to {self.user}"
+
+
+def permissions_needed(config: Config) -> tuple[Permission, ...]:
+    """Exactly what the controller does with this configuration, no more: the RBAC rules it runs under."""
+    group = config.replicaset_group
+    everywhere = [
+        *((group, REPLICA_SETS, "", verb) for verb in _READ),
+        (group, REPLICA_SETS, "status", "patch"),
+        # An owner reference with blockOwnerDeletion needs this where OwnerReferencesPermissionEnforcement is on.
+        (group, REPLICA_SETS, "finalizers", "update"),
+        *((VMI_GROUP, VMIS, "", verb) for verb in (*_READ, "create", "patch", "delete")),
+        *(("", "events", "", verb) for verb in ("create", "patch")),
+    ]
+    work = tuple(
+        Permission(group=group, resource=resource, subresource=subresource, verb=verb, namespace=namespace)
+        for namespace in config.namespaces
+        for group, resource, subresource, verb in everywhere
+    )
+    return work + (_lease_permissions(config) if config.leader_elect else ())
+
+
+def _lease_permissions(config: Config) -> tuple[Permission, ...]:
+    def lease(verb: str, name: str) -> Permission:
+        namespace = config.leader_election_namespace
+        return Permission(group="coordination.k8s.io", resource="leases", verb=verb, namespace=namespace, name=name)
+
+    # RBAC cannot bind a create to a name: the request for it has none.
+    return (lease("create", ""), *(lease(verb, config.leader_election_id) for verb in ("get", "patch")))
+
+
+class _Review(Struct, frozen=True):
+    class Status(Struct, frozen=True, rename="camel"):
+        class User(Struct, frozen=True):
+            username: str = ""
+
+        allowed: bool = False
+        user_info: User = User()
+
+    status: Status = Status()
+
+
+_decode_review = msgspec.json.Decoder(_Review).decode
+
+
+async def missing_permissions(client: Requests, needed: Iterable[Permission]) -> tuple[MissingPermission, ...]:
+    """Ask the API server for each permission, all at once; one line tells all missing verbs of a resource.
+
+    Raises ApiError where it cannot say.
+    """
+    needed = tuple(needed)
+    async with asyncio.TaskGroup() as group:
+        asked = [group.create_task(_is_allowed(client, permission)) for permission in needed]
+    answers = [task.result() for task in asked]
+    for answer in answers:
+        if isinstance(answer, ApiError):
+            raise answer
+    verbs: dict[str, list[str]] = {}
+    for permission, allowed in zip(needed, answers, strict=True):
+        if not allowed:
+            verbs.setdefault(permission.subject, []).append(permission.verb)
+    if not verbs:
+        return ()
+    user = await _whoami(client)
+    return tuple(MissingPermission(tuple(missing), subject, user) for subject, missing in verbs.items())
+
+
+async def _is_allowed(client: Requests, permission: Permission) -> bool | ApiError:
+    """Whether we have it. A failure is a value, so that one question does not cut off the others."""
+    attributes = {
+        "namespace": permission.namespace,
+        "verb": permission.verb,
+        "group": permission.group,
+        "resource": permission.resource,
+        "subresource": permission.subresource,
+        "name": permission.name,
+    }
+    try:
+        review = await _review(
+            client, "authorization.k8s.io/v1", "SelfSubjectAccessReview", {"resourceAttributes": attributes}
+        )
+    except Forbidden as error:
+        # A cluster that lets nobody ask about himself says nothing of what it allows.
+        log.warning("cannot check permissions", why=str(error))
+        return True
+    except ApiError as error:
+        return error
+    return review.status.allowed
+
+
+async def _whoami(client: Requests) -> str:
+    """Our name in the API server's eyes, for a person who is to give it a role."""
+    try:
+        review = await _review(client, "authentication.k8s.io/v1", "SelfSubjectReview", {})
+    except ApiError:
+        return "this user"
+    return review.status.user_info.username or "this user"
+
+
+async def _review(client: Requests, api_version: str, kind: str, spec: Mapping[str, object]) -> _Review:
+    body = msgspec.json.encode({"apiVersion": api_version, "kind": kind, "spec": spec})
+    path = f"/apis/{api_version}/{kind.lower()}s"
+    return _decode_review(await client.request("POST", path, body=body, timeout_s=REQUEST_TIMEOUT_S))

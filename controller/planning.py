@@ -1,0 +1,156 @@
+"""The vocabulary between deciding and doing: a plan goes from the core to the executor, outcomes come back.
+
+A plan is a value. It says what to write, in which order, and why; or why nothing is written. Nothing in it is a
+function, a task or a clock, so the same snapshot gives the same plan, and a plan can be printed, compared and counted.
+
+Every write can be sent twice without harm: a create has its name, a delete names the UID it means, a patch says what
+it expects to find. That is what makes a lost answer harmless.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from informers.errors import ApiError
+from informers.meta import ObjectKey
+from informers.resource import Resource
+
+AnyResource: TypeAlias = Resource[Any]
+
+
+class PatchType(StrEnum):
+    """The media types in which the API server takes patches of custom resources."""
+
+    MERGE = "application/merge-patch+json"
+    JSON = "application/json-patch+json"
+
+
+class Create(Struct, frozen=True, kw_only=True):
+    """Create `key` from a whole, encoded object, whose controller is `owner_uid`."""
+
+    resource: AnyResource
+    key: ObjectKey
+    body: bytes
+    owner_uid: str
+    why: str
+
+
+class Delete(Struct, frozen=True, kw_only=True):
+    """Delete `key` if it still is the object with this UID."""
+
+    resource: AnyResource
+    key: ObjectKey
+    uid: str
+    why: str
+    foreground: bool = False
+
+
+class Patch(Struct, frozen=True, kw_only=True):
+    """Patch `key`. The body itself carries what must still hold (uid, resourceVersion, or JSON patch tests)."""
+
+    resource: AnyResource
+    key: ObjectKey
+    body: bytes
+    type: PatchType
+    why: str
+
+
+class Confirm(Struct, frozen=True, kw_only=True):
+    """Read `key` from the server, past the cache: go on only while it has this UID and is not being deleted (R2)."""
+
+    resource: AnyResource
+    key: ObjectKey
+    uid: str
+    why: str
+
+
+Action: TypeAlias = Create | Delete | Patch | Confirm
+
+
+class Stage(Struct, frozen=True):
+    """Actions that may run together. The next stage starts only when all of this one succeeded.
+
+    `essential=False` marks a stage whose failures do not hold back the next one.
+    """
+
+    actions: tuple[Action, ...]
+    essential: bool = True
+
+
+class Notice(Struct, frozen=True, kw_only=True):
+    """Something to tell the owner's reader in an Event that no single write causes.
+
+    `once` names the occasion: the same notice on the same occasion is told once. Empty: each time.
+    """
+
+    reason: str
+    message: str
+    warning: bool = True
+    once: str = ""
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What one pass does. `held` says in a phrase why it does nothing, or not all that is wanted."""
+
+    stages: tuple[Stage, ...] = ()
+    notices: tuple[Notice, ...] = ()
+    held: str = ""
+    requeue_after_s: float | None = None
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        return tuple(action for stage in self.stages for action in stage.actions)
+
+
+class Done(Struct, frozen=True):
+    """The server did it. `version` is the written object's resourceVersion, "" where the answer has none."""
+
+    action: Action
+    version: str = ""
+
+
+class AlreadyThere(Struct, frozen=True):
+    """A create found its own earlier self: same name, same owner."""
+
+    action: Create
+    version: str = ""
+
+
+class Vanished(Struct, frozen=True):
+    """What was to be deleted or patched is gone, which is what a delete wants."""
+
+    action: Delete | Patch
+
+
+class Refused(Struct, frozen=True):
+    """The server answered no, or a condition of the plan no longer held. The message is for people."""
+
+    action: Action
+    error: ApiError
+
+    @property
+    def message(self) -> str:
+        return str(self.error)
+
+
+class Unknown(Struct, frozen=True):
+    """The answer was lost: the write may have happened. The key stays unsettled until that is known (R9)."""
+
+    action: Action
+    error: ApiError
+
+    @property
+    def message(self) -> str:
+        return str(self.error)
+
+
+class Skipped(Struct, frozen=True):
+    """Not tried: an earlier batch or stage failed, or the process is stopping."""
+
+    action: Action
+
+
+Outcome: TypeAlias = Done | AlreadyThere | Vanished | Refused | Unknown | Skipped

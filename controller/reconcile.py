@@ -1,0 +1,87 @@
+"""What a reconciler is, what it may ask for afterwards, and how outcomes become that."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Protocol, TypeAlias
+
+from msgspec import Struct
+
+from controller.planning import Outcome, Plan, Refused, Unknown
+from informers.errors import Forbidden, StatusError
+from informers.meta import ObjectKey
+
+LOOK_AGAIN_S = 5.0
+"""After a pass that wrote, or that waits for the cache: events wake the key long before, this is the safety net."""
+
+
+class Settled(Struct, frozen=True):
+    """Nothing left to do until something changes."""
+
+
+class After(Struct, frozen=True):
+    """Look again after so many seconds, whatever happens in between."""
+
+    seconds: float
+
+
+class Retry(Struct, frozen=True):
+    """Something failed: look again with backoff, and not before the server's own `Retry-After`."""
+
+    why: str
+    not_before_s: float = 0.0
+
+
+Result: TypeAlias = Settled | After | Retry
+
+
+class Report(Struct, frozen=True):
+    """One pass, for the log line that tells it: the result, and figures such as `create_done=3`."""
+
+    result: Result
+    facts: Mapping[str, object] = {}
+
+
+class Reconciler(Protocol):
+    """Brings one object from where it is to where it should be. Called for one key by one worker at a time."""
+
+    async def reconcile(self, key: ObjectKey) -> Report: ...
+
+
+def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool) -> Result:
+    """When to look again, after a plan had these outcomes."""
+    outcomes = tuple(outcomes)
+    failures = [outcome for outcome in outcomes if isinstance(outcome, Refused | Unknown)]
+    passing = [failure for failure in failures if not is_final(failure)]
+    if passing:
+        return Retry(passing[0].message, max(_retry_after_s(failure) for failure in passing))
+    if plan.requeue_after_s is not None:
+        return After(plan.requeue_after_s)
+    if failures:
+        return Settled()
+    return After(LOOK_AGAIN_S) if outcomes or not settled else Settled()
+
+
+def is_final(failure: Refused | Unknown) -> bool:
+    """Whether trying again is pointless: nothing can be created any more in a namespace that goes away."""
+    return isinstance(failure.error, Forbidden) and failure.error.namespace_terminating
+
+
+def facts_of(plan: Plan, outcomes: Iterable[Outcome]) -> dict[str, object]:
+    """The figures of a pass that did something: outcomes by action and kind, the first failure, what was held."""
+    outcomes = tuple(outcomes)
+    names = (f"{type(outcome.action).__name__}_{type(outcome).__name__}".lower() for outcome in outcomes)
+    facts: dict[str, object] = dict(Counter(names))
+    for outcome in outcomes:
+        if isinstance(outcome, Refused | Unknown):
+            facts["failure"] = outcome.message
+            break
+    if facts and plan.held:
+        facts["held"] = plan.held
+    return facts
+
+
+def _retry_after_s(failure: Refused | Unknown) -> float:
+    error = failure.error
+    return (error.retry_after_s or 0.0) if isinstance(error, StatusError) else 0.0

@@ -1,0 +1,36 @@
+"""What a replica set asks for: its spec, parsed once, or the one thing that makes it impossible to act on (R1)."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from controller.kubevirt.flaw import Flaw
+from controller.kubevirt.selectors import Selector, parse_selector
+from controller.kubevirt.types import LabelSelector, ReplicaSet
+from controller.replicaset.template import Template, parse_template
+
+
+class Intent(Struct, frozen=True, kw_only=True):
+    """A spec that can be acted on. The selector is not empty, and matches the template's labels."""
+
+    wanted: int
+    selector: Selector
+    template: Template
+
+
+def parse_intent(owner: ReplicaSet) -> Intent | Flaw:
+    """What the set asks for. `replicas` is 1 where nobody filled in the schema's default."""
+    wanted = 1 if owner.spec.replicas is None else owner.spec.replicas
+    if wanted < 0:
+        return Flaw(f"spec.replicas is {wanted}: it must not be negative")
+    selector = parse_selector(owner.spec.selector or LabelSelector())
+    if isinstance(selector, Flaw):
+        return selector
+    if selector.is_empty:
+        return Flaw("spec.selector is empty: it would match every virtual machine of the namespace")
+    template = parse_template(owner)
+    if isinstance(template, Flaw):
+        return template
+    if not selector.matches(template.labels):
+        return Flaw(f'spec.selector "{selector}" does not match spec.template.metadata.labels')
+    return Intent(wanted=wanted, selector=selector, template=template)

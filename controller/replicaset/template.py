@@ -1,0 +1,101 @@
+"""What a replica set's VMIs are made from (R5, R13).
+
+All VMIs of a set are alike but for the name (R4), so the body of the create is encoded once, and each name is put
+into the gap that was left for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+
+import msgspec
+from msgspec import Struct
+
+from controller.kubevirt.flaw import Flaw
+from controller.kubevirt.legacy import modernise
+from controller.kubevirt.markers import TEMPLATE_HASH
+from controller.kubevirt.naming import SAFE_ALPHABET, name_base
+from controller.kubevirt.types import ReplicaSet, TemplateMeta
+from informers.meta import OwnerReference
+from informers.resource import Resource, T
+
+HASH_LENGTH = 10
+
+
+class Template(Struct, frozen=True, kw_only=True):
+    """A template that something can be made from: parsed, modernised, and named by `hash`.
+
+    The hash depends on what reaches a VMI and on nothing else. Order of fields, old or new spelling, the base of the
+    names and the set it belongs to leave it alone; so a set that was deleted with `--cascade=orphan` and made again
+    finds its VMIs up to date.
+    """
+
+    base: str
+    hash: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    spec: bytes
+
+
+class Mould(Struct, frozen=True):
+    """The encoded VMI with a gap in its name: `head + suffix + tail`."""
+
+    base: str
+    head: bytes
+    tail: bytes
+
+    def body(self, suffix: str) -> bytes:
+        return self.head + suffix.encode("ascii") + self.tail
+
+
+def parse_template(owner: ReplicaSet) -> Template | Flaw:
+    """The set's template, or what is wrong with it (R1)."""
+    wire = owner.spec.template
+    if wire is None:
+        return Flaw("spec.template is missing")
+    meta = wire.metadata or TemplateMeta()
+    labels, annotations = meta.labels or {}, meta.annotations or {}
+    if not labels:
+        return Flaw("spec.template.metadata.labels is empty: the labels must match spec.selector")
+    spec = modernise(bytes(wire.spec))
+    if not spec.startswith(b"{"):
+        return Flaw("spec.template.spec is missing: it must be a VirtualMachineInstance spec")
+    digest = _hash_of(labels, annotations, spec)
+    if isinstance(digest, Flaw):
+        return digest
+    base = name_base(meta.name, meta.generate_name, owner.metadata.name)
+    return Template(base=base, hash=digest, labels=labels, annotations=annotations, spec=spec)
+
+
+def mould_of(template: Template, resource: Resource[T], namespace: str, owner: OwnerReference) -> Mould:
+    """Encode what is common to all VMIs of a set. The namespace is the set's, whatever the template says (R5)."""
+    type_meta = msgspec.json.encode({"apiVersion": resource.api_version, "kind": resource.kind})
+    metadata = msgspec.json.encode(
+        {
+            "generateName": template.base,
+            "namespace": namespace,
+            "labels": {**template.labels, TEMPLATE_HASH: template.hash},
+            "annotations": template.annotations,
+            "ownerReferences": (owner,),
+        }
+    )
+    # The base ends inside its quotes; the suffix needs no escaping, and closes them in the tail.
+    head = type_meta[:-1] + b',"metadata":{"name":' + msgspec.json.encode(template.base)[:-1]
+    tail = b'",' + metadata[1:] + b',"spec":' + template.spec + b"}"
+    return Mould(template.base, head, tail)
+
+
+def _hash_of(labels: Mapping[str, str], annotations: Mapping[str, str], spec: bytes) -> str | Flaw:
+    """A word of the safe alphabet that is the same for the same content, however the server orders its fields."""
+    try:
+        content = (labels, annotations, msgspec.json.decode(spec))
+        canonical = msgspec.json.encode(content, order="deterministic")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return Flaw(f"spec.template.spec cannot be read: {error}")
+    digest = int.from_bytes(blake2b(canonical, digest_size=16).digest(), "big")
+    letters = []
+    for _ in range(HASH_LENGTH):
+        digest, letter = divmod(digest, len(SAFE_ALPHABET))
+        letters.append(SAFE_ALPHABET[letter])
+    return "".join(letters)

@@ -1,0 +1,165 @@
+"""Objects for tests: whole and plausible by default, and every field that a test is about is a keyword."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+
+from msgspec import Raw
+
+from controller.kubevirt.resources import VMIS, replicaset_resource
+from controller.kubevirt.types import (
+    Condition,
+    LabelRequirement,
+    LabelSelector,
+    MigrationState,
+    ReplicaSet,
+    ReplicaSetSpec,
+    ReplicaSetStatus,
+    TemplateMeta,
+    VirtualMachineInstance,
+    VMIStatus,
+    VMITemplate,
+)
+from controller.replicaset.snapshot import Snapshot
+from informers.meta import ObjectMeta, OwnerReference, controller_of
+
+NOW = datetime(2026, 8, 1, 12, tzinfo=UTC)
+REPLICASETS = replicaset_resource()
+LABELS: Mapping[str, str] = {"myvmi": "myvmi"}
+SPEC = b'{"domain":{"devices":{}}}'
+
+
+def seconds_ago(seconds: float) -> datetime:
+    return NOW - timedelta(seconds=seconds)
+
+
+def reference_to(owner: ReplicaSet, *, controller: bool = True) -> OwnerReference:
+    return OwnerReference(
+        api_version="kubevirt.io/v1",
+        kind="VirtualMachineInstanceReplicaSet",
+        name=owner.metadata.name,
+        uid=owner.metadata.uid,
+        controller=controller,
+        block_owner_deletion=True,
+    )
+
+
+def vmi(
+    name: str = "test-vmi",
+    *,
+    owner: ReplicaSet | None = None,
+    owners: Iterable[OwnerReference] = (),
+    namespace: str = "default",
+    uid: str | None = None,
+    version: str = "1",
+    labels: Mapping[str, str] | None = LABELS,
+    annotations: Mapping[str, str] | None = None,
+    age_s: float = 3600,
+    deleting: bool = False,
+    phase: str | None = "Running",
+    node: str | None = "node-1",
+    ready: bool | None = True,
+    reason: str | None = None,
+    ready_for_s: float = 1800,
+    migrating: bool = False,
+) -> VirtualMachineInstance:
+    """A VMI that has run for a while. `owner` is its controller; `ready=None` leaves the condition out."""
+    conditions = (
+        Condition(
+            type="Ready",
+            status="True" if ready else "False",
+            reason=reason,
+            last_transition_time=seconds_ago(ready_for_s),
+        ),
+    )
+    return VirtualMachineInstance(
+        metadata=ObjectMeta(
+            name=name,
+            namespace=namespace,
+            uid=f"uid-{name}" if uid is None else uid,
+            resource_version=version,
+            creation_timestamp=seconds_ago(age_s),
+            deletion_timestamp=seconds_ago(1) if deleting else None,
+            labels=labels,
+            annotations=annotations,
+            owner_references=(*owners, *((reference_to(owner),) if owner is not None else ())),
+        ),
+        status=VMIStatus(
+            phase=phase,
+            node_name=node,
+            conditions=None if ready is None else conditions,
+            migration_state=MigrationState() if migrating else None,
+        ),
+    )
+
+
+def replicaset(
+    name: str = "testreplicaset",
+    *,
+    namespace: str = "default",
+    uid: str = "uid-of-the-set",
+    generation: int = 1,
+    annotations: Mapping[str, str] | None = None,
+    deleting: bool = False,
+    replicas: int | None = 3,
+    paused: bool | None = None,
+    match_labels: Mapping[str, str] | None = LABELS,
+    match_expressions: tuple[LabelRequirement, ...] | None = None,
+    template: VMITemplate | str | None = "",
+    template_name: str | None = "test",
+    generate_name: str | None = None,
+    template_labels: Mapping[str, str] | None = LABELS,
+    template_annotations: Mapping[str, str] | None = None,
+    spec: bytes = SPEC,
+    status: ReplicaSetStatus | None = None,
+) -> ReplicaSet:
+    """A valid set of three. `template` replaces what the other `template_...` keywords and `spec` would make."""
+    meta = TemplateMeta(
+        name=template_name, generate_name=generate_name, labels=template_labels, annotations=template_annotations
+    )
+    return ReplicaSet(
+        metadata=ObjectMeta(
+            name=name,
+            namespace=namespace,
+            uid=uid,
+            resource_version="1",
+            generation=generation,
+            creation_timestamp=seconds_ago(7200),
+            deletion_timestamp=seconds_ago(1) if deleting else None,
+            annotations=annotations,
+        ),
+        spec=ReplicaSetSpec(
+            replicas=replicas,
+            selector=LabelSelector(match_labels, match_expressions),
+            template=VMITemplate(meta, Raw(spec)) if isinstance(template, str) else template,
+            paused=paused,
+        ),
+        status=status,
+    )
+
+
+def snapshot(
+    owner: ReplicaSet,
+    vmis: Iterable[VirtualMachineInstance] = (),
+    *,
+    taken: Iterable[str] = (),
+    now: datetime = NOW,
+    settled: bool = True,
+    burst: int = 250,
+) -> Snapshot:
+    """What a pass would see if these were all the VMIs of the set's namespace."""
+    vmis = tuple(vmis)
+    controllers = [controller_of(vmi.metadata) for vmi in vmis]
+    pairs = list(zip(vmis, controllers, strict=True))
+    return Snapshot(
+        owner=owner,
+        members=tuple(vmi for vmi, by in pairs if by is not None and by.uid == owner.metadata.uid),
+        orphans=tuple(vmi for vmi, by in pairs if by is None),
+        taken=frozenset(taken) | {vmi.metadata.name for vmi in vmis},
+        now=now,
+        settled=settled,
+        burst=burst,
+        replicasets=REPLICASETS,
+        vmis=VMIS,
+    )

@@ -1,0 +1,57 @@
+"""What holds for every test: no task is left behind, and properties are tried the same way everywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import os
+from collections.abc import Awaitable, Callable
+
+import hypothesis
+import pytest
+
+pytest_plugins = ["tests.cluster"]
+
+# Examples take as long as the machine lets them. In CI they are always the same, so that a change is judged by what it
+# changes; on a developer's machine they vary, and what fails is remembered.
+hypothesis.settings.register_profile("developer", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") == "true" else "developer")
+
+# Without this, looptime looks for the current loop in a synchronous test, and opens one that nobody closes.
+asyncio.set_event_loop(None)
+
+TURNS = 5
+"""How often the loop may turn for what is just about to end: a closed connection, a cancelled task."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let looptime ask whether there is a loop, which Python 3.12 and newer warn of and looptime gets by with."""
+    config.addinivalue_line("filterwarnings", "ignore:There is no current event loop:DeprecationWarning:looptime")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have each asynchronous test fail when something it started outlives it: every task has a scope that waits."""
+    for item in items:
+        if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
+            item.obj = leaving_no_task_behind(item.obj)
+
+
+def leaving_no_task_behind(test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    """Wrap a test so that it looks around when it is done, still in its own loop and, maybe, its virtual time."""
+
+    @functools.wraps(test)
+    async def wrapped(*args: object, **kwargs: object) -> None:
+        before = asyncio.all_tasks()
+        await test(*args, **kwargs)
+        for _ in range(TURNS):
+            left = asyncio.all_tasks() - before
+            if not left:
+                return
+            await asyncio.sleep(0)
+        for task in left:
+            task.cancel()
+        pytest.fail(f"tasks left behind: {', '.join(sorted(task.get_name() for task in left))}")
+
+    return wrapped

@@ -1,0 +1,43 @@
+import msgspec
+
+from controller.kubevirt.owners import adoption_patch, controller_reference, release_patch
+from informers.meta import OwnerReference
+from tests.builders import REPLICASETS, reference_to, replicaset, vmi
+
+OWNER = replicaset()
+FOREIGN = OwnerReference(api_version="v1", kind="ConfigMap", name="notes", uid="uid-of-notes")
+
+
+def decoded(body: bytes) -> dict:
+    return msgspec.json.decode(body)["metadata"]
+
+
+def test_r5_the_reference_names_a_controller_that_blocks_its_owners_deletion():
+    reference = controller_reference(REPLICASETS, OWNER.metadata)
+    assert msgspec.to_builtins(reference) == {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstanceReplicaSet",
+        "name": "testreplicaset",
+        "uid": "uid-of-the-set",
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def test_r2_adopting_keeps_other_owners_and_locks_on_what_was_seen():
+    child = vmi(owners=(FOREIGN,), version="42").metadata
+    patch = decoded(adoption_patch(child, reference_to(OWNER)))
+    assert (patch["uid"], patch["resourceVersion"]) == (child.uid, "42")
+    assert patch["ownerReferences"] == [msgspec.to_builtins(FOREIGN), msgspec.to_builtins(reference_to(OWNER))]
+
+
+def test_r2_a_plain_reference_of_the_same_owner_becomes_the_controlling_one():
+    child = vmi(owners=(reference_to(OWNER, controller=False),)).metadata
+    patch = decoded(adoption_patch(child, reference_to(OWNER)))
+    assert patch["ownerReferences"] == [msgspec.to_builtins(reference_to(OWNER))]
+
+
+def test_r2_releasing_takes_only_this_owners_reference():
+    child = vmi(owner=OWNER, owners=(FOREIGN,), version="42").metadata
+    patch = decoded(release_patch(child, OWNER.metadata.uid))
+    assert patch == {"uid": child.uid, "resourceVersion": "42", "ownerReferences": [msgspec.to_builtins(FOREIGN)]}

@@ -1,0 +1,81 @@
+import pytest
+
+from controller.kubevirt.flaw import Flaw
+from controller.kubevirt.selectors import Selector, parse_selector
+from controller.kubevirt.types import LabelRequirement, LabelSelector
+
+
+def selector(labels=None, *expressions: tuple) -> Selector:
+    parsed = parse_selector(LabelSelector(labels, tuple(LabelRequirement(*e) for e in expressions)))
+    assert isinstance(parsed, Selector)
+    return parsed
+
+
+MATCHES = {
+    "equal label": (selector({"app": "web"}), {"app": "web", "more": "x"}, True),
+    "other value": (selector({"app": "web"}), {"app": "db"}, False),
+    "label missing": (selector({"app": "web"}), {}, False),
+    "one of several labels missing": (selector({"app": "web", "tier": "a"}), {"app": "web"}, False),
+    "in": (selector(None, ("tier", "In", ("a", "b"))), {"tier": "b"}, True),
+    "in, but missing": (selector(None, ("tier", "In", ("a", "b"))), {}, False),
+    "not in": (selector(None, ("tier", "NotIn", ("a",))), {"tier": "b"}, True),
+    "not in holds for a missing label": (selector(None, ("tier", "NotIn", ("a",))), {}, True),
+    "not in, but it is": (selector(None, ("tier", "NotIn", ("a",))), {"tier": "a"}, False),
+    "exists": (selector(None, ("tier", "Exists")), {"tier": ""}, True),
+    "exists, but does not": (selector(None, ("tier", "Exists")), {"app": "web"}, False),
+    "does not exist": (selector(None, ("canary", "DoesNotExist")), {"app": "web"}, True),
+    "does not exist, but does": (selector(None, ("canary", "DoesNotExist")), {"canary": ""}, False),
+    "labels and expressions must both hold": (selector({"app": "web"}, ("tier", "Exists")), {"app": "web"}, False),
+    "an empty selector matches everything": (selector({}), {}, True),
+}
+
+
+@pytest.mark.parametrize(("parsed", "labels", "expected"), MATCHES.values(), ids=MATCHES)
+def test_a_selector_matches_as_in_kubernetes(parsed, labels, expected):
+    assert parsed.matches(labels) is expected
+
+
+TEXTS = {
+    "labels by key": (selector({"b": "2", "a": "1"}), "a=1,b=2"),
+    "one value in brackets": (selector(None, ("tier", "In", ("a",))), "tier in (a)"),
+    "values in order, once": (selector(None, ("tier", "NotIn", ("b", "a", "b"))), "tier notin (a,b)"),
+    "existence": (selector(None, ("canary", "DoesNotExist"), ("app", "Exists")), "app,!canary"),
+    "labels before expressions of one key": (selector({"a": "1"}, ("a", "Exists")), "a=1,a"),
+    "everything": (selector({}), ""),
+}
+
+
+@pytest.mark.parametrize(("parsed", "text"), TEXTS.values(), ids=TEXTS)
+def test_a_selector_prints_as_kubernetes_prints_it(parsed, text):
+    assert str(parsed) == text
+
+
+FLAWS = {
+    "unknown operator": (LabelSelector(None, (LabelRequirement("a", "Gt", ("1",)),)), "operator"),
+    "In without values": (LabelSelector(None, (LabelRequirement("a", "In"),)), "values is empty"),
+    "Exists with values": (LabelSelector(None, (LabelRequirement("a", "Exists", ("1",)),)), "must be empty"),
+    "no key": (LabelSelector(None, (LabelRequirement("", "Exists"),)), "label key"),
+    "bad prefix": (LabelSelector({"Not A Domain/app": "web"}), "label key"),
+    "empty prefix": (LabelSelector({"/app": "web"}), "label key"),
+    "long key": (LabelSelector({"a" * 64: "web"}), "label key"),
+    "bad value": (LabelSelector({"app": "web server"}), "label value"),
+    "long value": (LabelSelector({"app": "w" * 64}), "label value"),
+}
+
+
+@pytest.mark.parametrize(("wire", "part"), FLAWS.values(), ids=FLAWS)
+def test_what_the_api_server_would_refuse_is_a_flaw_that_names_the_field(wire, part):
+    flaw = parse_selector(wire)
+    assert isinstance(flaw, Flaw)
+    assert flaw.message.startswith("spec.selector.")
+    assert part in flaw.message
+
+
+def test_an_empty_value_and_a_prefixed_key_are_valid():
+    assert str(selector({"example.com/app": ""})) == "example.com/app="
+
+
+def test_only_a_selector_without_requirements_is_empty():
+    assert selector({}).is_empty
+    assert not selector({"a": "b"}).is_empty
+    assert not selector(None, ("a", "Exists")).is_empty

@@ -1,0 +1,64 @@
+import pytest
+
+from controller.kubevirt import vmis
+from controller.kubevirt.types import Condition, MigrationState, VirtualMachineInstance, VMIStatus
+from tests.builders import seconds_ago, vmi
+
+STANDINGS = {
+    # name: (vmi, final, unknown, active)
+    "running": (vmi(), False, False, True),
+    "nobody has looked at it yet": (VirtualMachineInstance(), False, False, True),
+    "pending": (vmi(phase="Pending", ready=None), False, False, True),
+    "succeeded": (vmi(phase="Succeeded"), True, False, False),
+    "failed": (vmi(phase="Failed"), True, False, False),
+    "phase unknown": (vmi(phase="Unknown"), False, True, False),
+    "its pod is terminating": (vmi(ready=False, reason="PodTerminating"), False, True, False),
+    "final wins over a terminating pod": (
+        vmi(phase="Failed", ready=False, reason="PodTerminating"),
+        True,
+        False,
+        False,
+    ),
+    "not ready for another reason": (vmi(ready=False, reason="GuestNotRunning"), False, False, True),
+    "ready, whatever the reason says": (vmi(ready=True, reason="PodTerminating"), False, False, True),
+    "being deleted": (vmi(deleting=True), False, False, False),
+}
+
+
+@pytest.mark.parametrize(("machine", "final", "unknown", "active"), STANDINGS.values(), ids=STANDINGS)
+def test_r3_who_counts(machine, final, unknown, active):
+    assert (vmis.is_final(machine), vmis.is_unknown(machine), vmis.is_active(machine)) == (final, unknown, active)
+
+
+@pytest.mark.parametrize(("state", "expected"), [(True, True), (False, False), (None, False)])
+def test_r3_ready_is_the_condition_and_nothing_else(state, expected):
+    assert vmis.is_ready(vmi(ready=state)) is expected
+
+
+MIGRATIONS = {
+    "none": (None, False),
+    "under way": (MigrationState(), True),
+    "succeeded": (MigrationState(completed=True), False),
+    "failed": (MigrationState(failed=True), False),
+}
+
+
+@pytest.mark.parametrize(("state", "expected"), MIGRATIONS.values(), ids=MIGRATIONS)
+def test_a_migration_lasts_until_it_succeeded_or_failed(state, expected):
+    assert vmis.is_migrating(VirtualMachineInstance(status=VMIStatus(migration_state=state))) is expected
+
+
+def test_readiness_dates_from_its_transition():
+    assert vmis.ready_since(vmi(ready_for_s=5)) == seconds_ago(5)
+    assert vmis.unready_since(vmi(ready_for_s=5)) is None
+    assert vmis.unready_since(vmi(ready=False, ready_for_s=5)) == seconds_ago(5)
+    assert vmis.ready_since(vmi(ready=False)) is None
+
+
+def test_one_that_never_was_ready_is_unready_since_it_was_created():
+    assert vmis.unready_since(vmi(ready=None, age_s=7)) == seconds_ago(7)
+
+
+def test_a_time_without_a_zone_is_utc():
+    condition = Condition(type="Ready", status="True", last_transition_time=seconds_ago(5).replace(tzinfo=None))
+    assert vmis.ready_since(VirtualMachineInstance(status=VMIStatus(conditions=(condition,)))) == seconds_ago(5)

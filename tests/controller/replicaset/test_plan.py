@@ -1,0 +1,164 @@
+"""R1, R2, R7, R8 and how the parts of a plan come together. R4 to R6 are in test_scale and test_ranking."""
+
+import msgspec
+import pytest
+
+from controller.kubevirt.markers import PROTECT
+from controller.kubevirt.types import LabelRequirement, TemplateMeta, VMITemplate
+from controller.planning import Confirm, Create, Delete, Patch
+from controller.replicaset.plan import plan
+from informers.meta import OwnerReference
+from tests.builders import replicaset, snapshot, vmi
+
+STRANGER = OwnerReference(api_version="apps/v1", kind="Other", name="other", uid="uid-of-a-stranger", controller=True)
+
+
+def members(owner, number, **changes):
+    return [vmi(f"vm-{n}", owner=owner, **changes) for n in range(number)]
+
+
+def names(todo, kind):
+    return [action.key.name for action in todo.actions if isinstance(action, kind)]
+
+
+INVALID = {
+    "no template": (replicaset(template=None), "spec.template is missing"),
+    "no selector": (replicaset(match_labels=None), "spec.selector is empty"),
+    "empty selector": (replicaset(match_labels={}, match_expressions=()), "spec.selector is empty"),
+    "a selector that does not parse": (
+        replicaset(match_expressions=(LabelRequirement("a", "Gt"),)),
+        "spec.selector.matchExpressions[0].operator",
+    ),
+    "no template metadata": (replicaset(template=VMITemplate(None)), "spec.template.metadata.labels is empty"),
+    "no template labels": (replicaset(template_labels={}), "spec.template.metadata.labels is empty"),
+    "labels that the selector does not match": (replicaset(template_labels={"a": "b"}), "does not match"),
+    "no template spec": (
+        replicaset(template=VMITemplate(TemplateMeta(labels={"myvmi": "myvmi"}))),
+        "spec.template.spec is missing",
+    ),
+    "a null template spec": (replicaset(spec=b"null"), "spec.template.spec is missing"),
+    "negative replicas": (replicaset(replicas=-1), "spec.replicas is -1"),
+}
+
+
+@pytest.mark.parametrize(("owner", "reason"), INVALID.values(), ids=INVALID)
+def test_r1_an_invalid_set_is_left_alone_and_told_once_per_generation(owner, reason):
+    todo = plan(snapshot(owner, [*members(owner, 5), vmi("orphan"), vmi("done", owner=owner, phase="Failed")]))
+    assert todo.stages == ()
+    assert reason in todo.held
+    assert todo.held.startswith("invalid: ")
+    assert [(n.reason, n.warning, n.once) for n in todo.notices] == [("InvalidSpec", True, "generation-1")]
+    assert reason in todo.notices[0].message
+    assert todo.requeue_after_s is None
+
+
+HELD = {
+    "r8 paused": (replicaset(paused=True), True, "paused"),
+    "r2 r15 being deleted": (replicaset(deleting=True), True, "being deleted"),
+    "r9 unsettled": (replicaset(), False, "own writes"),
+    "r15 being deleted comes before invalid": (replicaset(deleting=True, template=None), True, "being deleted"),
+}
+
+
+@pytest.mark.parametrize(("owner", "settled", "held"), HELD.values(), ids=HELD)
+@pytest.mark.parametrize("number", [0, 9])
+def test_nothing_is_written_while_a_set_is_held(owner, settled, held, number):
+    vmis = [*members(owner, number), vmi("orphan"), vmi("done", owner=owner, phase="Failed")]
+    todo = plan(snapshot(owner, [*vmis, vmi("stray", owner=owner, labels={})], settled=settled))
+    assert todo.stages == ()
+    assert todo.notices == ()
+    assert held in todo.held
+
+
+def test_a_set_that_is_as_it_should_be_gets_an_empty_plan():
+    owner = replicaset()
+    assert plan(snapshot(owner, members(owner, 3))) == plan(snapshot(replicaset(replicas=0)))
+    assert plan(snapshot(owner, members(owner, 3))).stages == ()
+    assert plan(snapshot(owner, members(owner, 3))).held == ""
+
+
+def test_r2_an_orphan_is_adopted_after_the_set_was_confirmed_and_counts_at_once():
+    owner = replicaset(replicas=3)
+    todo = plan(snapshot(owner, [*members(owner, 1), vmi("orphan")]))
+    assert [[type(action) for action in stage.actions] for stage in todo.stages] == [[Confirm], [Patch], [Create]]
+    assert names(todo, Confirm) == ["testreplicaset"]
+    assert names(todo, Patch) == ["orphan"]
+
+
+ORPHANS = {
+    "other labels": vmi("orphan", labels={"a": "b"}),
+    "no labels": vmi("orphan", labels=None),
+    "being deleted": vmi("orphan", deleting=True),
+    "controlled by another": vmi("orphan", owners=(STRANGER,)),
+}
+
+
+@pytest.mark.parametrize("orphan", ORPHANS.values(), ids=ORPHANS)
+def test_r2_what_is_not_to_be_adopted_is_left_alone(orphan):
+    owner = replicaset(replicas=1)
+    assert plan(snapshot(owner, [*members(owner, 1), orphan])).actions == ()
+
+
+def test_r2_a_member_whose_labels_no_longer_match_is_released_and_replaced():
+    owner = replicaset(replicas=2)
+    todo = plan(snapshot(owner, [*members(owner, 1), vmi("stray", owner=owner, labels={"myvmi": "debug"})]))
+    assert [[type(action) for action in stage.actions] for stage in todo.stages] == [[Patch], [Create]]
+    assert names(todo, Patch) == ["stray"]
+    assert msgspec.json.decode(todo.actions[0].body)["metadata"]["ownerReferences"] == []
+
+
+def test_r2_a_finished_member_is_released_rather_than_deleted_when_its_labels_say_so():
+    owner = replicaset(replicas=0)
+    todo = plan(snapshot(owner, [vmi("stray", owner=owner, labels={}, phase="Failed")]))
+    assert [type(action) for action in todo.actions] == [Patch]
+
+
+def test_r2_a_stray_that_is_being_deleted_is_not_written_to():
+    owner = replicaset(replicas=0)
+    assert plan(snapshot(owner, [vmi("stray", owner=owner, labels={}, deleting=True)])).actions == ()
+
+
+def test_r2_what_was_just_adopted_is_not_deleted_before_it_is_ours():
+    owner = replicaset(replicas=1)
+    todo = plan(snapshot(owner, [*members(owner, 1), vmi("orphan", ready=False)]))
+    assert names(todo, Delete) == []
+    assert "1 more deletes" in todo.held
+
+
+def test_r6_r2_an_orphan_too_many_pushes_out_the_member_that_ranks_before_it():
+    owner = replicaset(replicas=1)
+    todo = plan(snapshot(owner, [*members(owner, 1, ready=False), vmi("orphan")]))
+    assert names(todo, Patch) == ["orphan"]
+    assert names(todo, Delete) == ["vm-0"]
+
+
+def test_r3_r7_spent_members_are_replaced_first_and_deleted_then():
+    owner = replicaset(replicas=3)
+    spent = [
+        vmi("unknown", owner=owner, phase="Unknown"),
+        vmi("failed", owner=owner, phase="Failed"),
+        vmi("lost", owner=owner, ready=False, reason="PodTerminating"),
+        vmi("gone", owner=owner, phase="Failed", deleting=True),
+    ]
+    todo = plan(snapshot(owner, [*members(owner, 1), *spent]))
+    assert [[type(action) for action in stage.actions] for stage in todo.stages] == [[Create] * 2, [Delete] * 3]
+    assert names(todo, Delete) == ["failed", "lost", "unknown"]
+
+
+def test_r7_cleaning_up_and_scaling_in_share_the_burst():
+    owner = replicaset(replicas=0)
+    spent = [vmi(f"failed-{n}", owner=owner, phase="Failed") for n in range(5)]
+    todo = plan(snapshot(owner, [*members(owner, 2), *spent], burst=4))
+    assert names(todo, Delete) == ["vm-0", "vm-1", "failed-0", "failed-1"]
+
+
+def test_r7_a_failed_clean_up_holds_nothing_back():
+    owner = replicaset(replicas=0)
+    todo = plan(snapshot(owner, [vmi("failed", owner=owner, phase="Failed")]))
+    assert [stage.essential for stage in todo.stages] == [False]
+
+
+def test_r6_r7_a_protected_vmi_is_kept_when_it_has_finished_too():
+    owner = replicaset(replicas=0)
+    todo = plan(snapshot(owner, [vmi("kept", owner=owner, phase="Failed", annotations={PROTECT: "true"})]))
+    assert todo.actions == ()

@@ -1,0 +1,197 @@
+"""The guarantees of a replica set, as properties of its plans."""
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from controller.kubevirt.markers import PROTECT, is_marked
+from controller.kubevirt.vmis import is_active, is_ready
+from controller.planning import Create, Delete, Patch
+from controller.replicaset.plan import plan
+from controller.replicaset.rollout import Rollout, is_updated, parse_rollout
+from controller.replicaset.status import next_status, outcome_notices, status_patch
+from informers.meta import controller_of
+from tests.builders import replicaset, snapshot, vmi
+from tests.strategies import populations, replicasets, snapshots, template_hash_of, wild_replicasets
+from tests.worlds import World
+
+PASSES = 60
+"""More than any generated world needs: 12 VMIs at one write a pass, each of them replaced once."""
+
+
+@st.composite
+def worlds(draw: st.DrawFn, *, rolling: bool | None = None) -> World:
+    owner = draw(replicasets(rolling=rolling))
+    return World(owner, draw(populations(owner)), burst=draw(st.integers(1, 6)))
+
+
+def come_to_rest(world: World) -> None:
+    for _ in range(PASSES):
+        todo, _ = world.run_pass()
+        world.live_on()
+        if not todo.actions and not plan(world.see()).actions:
+            return
+    raise AssertionError(f"still writing after {PASSES} passes: {plan(world.see())}")
+
+
+def protected(vmis) -> int:
+    return sum(is_marked(vmi.metadata, PROTECT) for vmi in vmis)
+
+
+@given(worlds())
+def test_from_any_state_a_set_reaches_what_is_wanted_and_stops_writing(world):
+    """Guarantee 1: active = wanted, unless protection keeps more; then no write and no status patch."""
+    come_to_rest(world)
+    wanted = world.owner.spec.replicas
+    assert len(world.active) == max(wanted, protected(world.active))
+    world.run_pass()
+    assert plan(world.see()).stages == ()
+    assert status_patch(world.owner, next_status(world.see(), ())) is None
+    assert world.owner.status.replicas == len(world.active)
+    assert world.owner.status.ready_replicas == len(world.active)
+
+
+@given(worlds(rolling=True))
+def test_r14_a_rollout_leaves_only_protected_vmis_of_older_templates(world):
+    come_to_rest(world)
+    current = template_hash_of(world.owner)
+    older = [vmi for vmi in world.active if not is_updated(vmi, current)]
+    assert len(older) == protected(older)
+
+
+@given(snapshots(), st.randoms(use_true_random=False))
+def test_the_same_snapshot_gives_the_same_plan_however_the_cache_lists_it(seen, random):
+    members, orphans = list(seen.members), list(seen.orphans)
+    random.shuffle(members)
+    random.shuffle(orphans)
+    assert plan(replace(seen, members=tuple(members), orphans=tuple(orphans))) == plan(seen)
+
+
+@given(snapshots())
+def test_only_members_are_deleted_and_none_that_is_protected_or_already_going(seen):
+    """Guarantee 3 and R6."""
+    members = {vmi.metadata.uid: vmi for vmi in seen.members}
+    for action in plan(seen).actions:
+        if isinstance(action, Delete):
+            victim = members[action.uid]
+            assert victim.metadata.key == action.key
+            assert victim.metadata.deletion_timestamp is None
+            assert not is_marked(victim.metadata, PROTECT)
+
+
+@given(snapshots())
+def test_r4_r6_r7_a_pass_keeps_to_the_burst_and_never_creates_and_scales_in(seen):
+    kinds = Counter(type(action) for action in plan(seen).actions)
+    assert kinds[Create] <= seen.burst
+    assert kinds[Delete] <= seen.burst
+
+
+@given(snapshots())
+def test_guarantee_2_creates_never_exceed_what_is_missing(seen):
+    created = sum(isinstance(action, Create) for action in plan(seen).actions)
+    active = sum(is_active(vmi) for vmi in seen.members)
+    released = sum(isinstance(action, Patch) for action in plan(seen).actions)
+    assert created <= max(seen.owner.spec.replicas - active + released, 0)
+
+
+@given(snapshots())
+def test_r5_no_name_is_created_twice_or_taken_from_anybody(seen):
+    names = [action.key.name for action in plan(seen).actions if isinstance(action, Create)]
+    assert len(set(names)) == len(names)
+    assert not any(name in seen.taken for name in names)
+
+
+@given(snapshots())
+def test_r2_whoever_is_claimed_is_claimed_once_and_is_an_orphan_or_a_member(seen):
+    patched = [action.key for action in plan(seen).actions if isinstance(action, Patch)]
+    assert len(set(patched)) == len(patched)
+    assert set(patched) <= {vmi.metadata.key for vmi in (*seen.members, *seen.orphans)}
+
+
+@given(snapshots(), st.sampled_from(["unsettled", "paused", "deleting"]))
+def test_r8_r9_r15_a_set_that_is_held_writes_nothing(seen, how):
+    owner = seen.owner
+    if how == "paused":
+        owner = replace(owner, spec=replace(owner.spec, paused=True))
+    if how == "deleting":
+        owner = replace(owner, metadata=replace(owner.metadata, deletion_timestamp=seen.now))
+    todo = plan(replace(seen, owner=owner, settled=how != "unsettled"))
+    assert todo.stages == ()
+    assert todo.held
+
+
+@given(worlds())
+def test_r2_nobody_elses_vmi_is_ever_touched(world):
+    strangers = {
+        vmi.metadata.name
+        for vmi in world.vmis.values()
+        if (by := controller_of(vmi.metadata)) is not None and by.uid != world.owner.metadata.uid
+    }
+    come_to_rest(world)
+    assert not strangers & {action.key.name for action in world.log}
+
+
+@given(worlds(), st.data())
+def test_guarantee_5_a_crash_after_any_write_ends_as_no_crash_does(world, data):
+    """The process dies after `k` writes of a pass, before any status; the next one starts from what the server has."""
+    for _ in range(data.draw(st.integers(1, 3))):
+        stages = plan(world.see()).stages
+        writes = sum(len(stage.actions) for stage in stages)
+        world.carry_out(stages, writes=data.draw(st.integers(0, writes)))
+        if data.draw(st.booleans()):
+            world.live_on()
+    come_to_rest(world)
+    assert len(world.active) == max(world.owner.spec.replicas, protected(world.active))
+
+
+@given(st.integers(1, 30), st.data())
+def test_guarantee_5_a_burst_that_is_sent_again_makes_no_twin(wanted, data):
+    """The answers were lost or the process died, and the cache is stale: the plan is carried out from the start."""
+    world = World(replicaset(replicas=wanted))
+    stages = plan(world.see()).stages
+    world.carry_out(stages, writes=data.draw(st.integers(0, wanted)))
+    world.carry_out(stages)
+    world.carry_out(plan(world.see()).stages)
+    assert len(world.vmis) == wanted
+
+
+@given(st.integers(1, 30), st.data())
+def test_guarantee_5_a_cache_that_shows_only_some_of_a_burst_makes_no_twin(wanted, data):
+    owner = replicaset(replicas=wanted)
+    world = World(owner)
+    world.carry_out(plan(world.see()).stages)
+    shown = data.draw(st.sets(st.sampled_from(sorted(world.vmis))))
+    stale = snapshot(owner, [world.vmis[name] for name in shown])
+    world.carry_out(plan(stale).stages)
+    assert len(world.vmis) == wanted
+
+
+@given(snapshots(rolling=True))
+def test_r14_no_more_than_the_allowance_are_made_unready(seen):
+    """Of a set of the right size, no more ready VMIs are deleted than the allowance leaves."""
+    active = [vmi for vmi in seen.members if is_active(vmi) and vmi.metadata.labels["myvmi"] == "myvmi"]
+    owner = replace(seen.owner, spec=replace(seen.owner.spec, replicas=len(active)))
+    seen = replace(seen, owner=owner, members=tuple(active), orphans=())
+    rollout = parse_rollout(seen, len(active))
+    assert isinstance(rollout, Rollout)
+    victims = {action.uid for action in plan(seen).actions}
+    ready = [vmi for vmi in active if is_ready(vmi)]
+    going = [vmi for vmi in ready if vmi.metadata.uid in victims]
+    assert len(going) <= max(rollout.max_unavailable - (len(active) - len(ready)), 0)
+
+
+@settings(max_examples=300)
+@given(wild_replicasets, st.booleans())
+def test_r1_any_set_that_decodes_gets_a_plan_and_a_status(owner, settled):
+    vmis = [vmi("member", owner=owner), vmi("orphan"), vmi("failed", owner=owner, phase="Failed")]
+    seen = snapshot(owner, vmis, settled=settled)
+    todo = plan(seen)
+    assert todo == plan(seen)
+    if todo.held.startswith("invalid"):
+        assert todo.stages == ()
+    world = World(owner, vmis)
+    outcomes = world.carry_out(todo.stages)
+    outcome_notices(outcomes)
+    status_patch(owner, next_status(world.see(), outcomes))

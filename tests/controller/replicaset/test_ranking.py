@@ -1,0 +1,89 @@
+"""R6: who goes first."""
+
+from itertools import permutations
+
+import pytest
+
+from controller.kubevirt.markers import DELETION_COST, PROTECT, REMOVE
+from controller.replicaset.ranking import rank_for_removal
+from tests.builders import vmi
+
+
+def order(*vmis) -> list[str]:
+    return [vmi.metadata.name for vmi in rank_for_removal(vmis)]
+
+
+MARKED = {REMOVE: "true"}
+
+# Each row: the one that goes first, and the one that goes next although all lesser criteria speak for it.
+BEFORE = {
+    "marked for removal, whatever its state": (
+        vmi("z", annotations=MARKED, ready_for_s=9000, age_s=9000),
+        vmi("a", node=None, phase="Pending", ready=None),
+    ),
+    "no node yet": (
+        vmi("z", node=None, phase="Running", annotations={DELETION_COST: "9"}),
+        vmi("a", phase="Pending", ready=None),
+    ),
+    "pending, before running": (
+        vmi("z", phase="Pending", annotations={DELETION_COST: "9"}),
+        vmi("a", phase="Running", ready=False, annotations={DELETION_COST: "-9"}),
+    ),
+    "scheduling, before running": (vmi("z", phase="Scheduling"), vmi("a", phase="Running", ready=False)),
+    "scheduled, before running": (vmi("z", phase="Scheduled"), vmi("a", phase="Running", ready=False)),
+    "among those that start, cost before phase": (
+        vmi("z", phase="Scheduled", ready=None, annotations={DELETION_COST: "-1"}),
+        vmi("a", phase="Pending", ready=None),
+    ),
+    "not ready": (vmi("z", ready=False), vmi("a", migrating=True, annotations={DELETION_COST: "-9"})),
+    "being migrated": (vmi("z", migrating=True), vmi("a", annotations={DELETION_COST: "-9"})),
+    "lower cost": (
+        vmi("z", annotations={DELETION_COST: "-1"}, ready_for_s=9000, node="node-2"),
+        vmi("a", ready_for_s=1),
+    ),
+    "a malformed cost is 0": (
+        vmi("z", annotations={DELETION_COST: "cheap"}, ready_for_s=9000),
+        vmi("a", annotations={DELETION_COST: "1"}),
+    ),
+    "ready for a shorter time": (vmi("z", ready_for_s=10, age_s=9000), vmi("a", ready_for_s=20, age_s=30)),
+    "younger": (vmi("z", age_s=100), vmi("a", age_s=200)),
+    "by name": (vmi("a"), vmi("b")),
+    "any other word is no mark": (vmi("a"), vmi("b", annotations={REMOVE: "yes"})),
+}
+
+
+@pytest.mark.parametrize(("first", "second"), BEFORE.values(), ids=BEFORE)
+def test_r6_who_goes_first(first, second):
+    assert order(first, second) == order(second, first) == [first.metadata.name, second.metadata.name]
+
+
+def test_r6_the_fullest_node_first():
+    crowd = [vmi(f"z-{n}", node="full", ready_for_s=9000) for n in range(2)]
+    assert order(vmi("a", node="lone", ready_for_s=1), *crowd)[0] == "z-0"
+
+
+def test_r6_each_one_that_goes_leaves_its_node_less_crowded():
+    full = [vmi(f"full-{n}", node="full") for n in range(4)]
+    half = [vmi(f"half-{n}", node="half") for n in range(2)]
+    assert order(*full, *half) == ["full-0", "full-1", "full-2", "half-0", "full-3", "half-1"]
+
+
+def test_r6_crowding_comes_after_cost_and_before_readiness_time():
+    cheap = vmi("cheap", node="lone", annotations={DELETION_COST: "-1"})
+    crowd = [vmi(f"crowd-{n}", node="full", ready_for_s=9000) for n in range(2)]
+    assert order(*crowd, cheap, vmi("recent", node="other", ready_for_s=1))[:2] == ["cheap", "crowd-0"]
+
+
+def test_r6_the_protected_never_go_but_crowd_their_node():
+    kept = vmi("kept", node="full", annotations={PROTECT: "true", REMOVE: "true"})
+    assert order(kept, vmi("z", node="full"), vmi("a", node="lone")) == ["z", "a"]
+
+
+def test_r6_those_without_a_node_go_by_their_age():
+    waiting = [vmi(f"z-{n}", node=None, phase="Pending", ready=None, age_s=100) for n in range(3)]
+    assert order(vmi("a", node=None, phase="Pending", ready=None, age_s=50), *waiting)[0] == "a"
+
+
+def test_r6_the_order_is_the_same_however_the_cache_lists_them():
+    vmis = [vmi("a"), vmi("b", node="node-2"), vmi("c", ready=False), vmi("d", node="node-2")]
+    assert len({tuple(order(*arranged)) for arranged in permutations(vmis)}) == 1

@@ -1,0 +1,182 @@
+"""R14: replacing outdated VMIs step by step."""
+
+import pytest
+
+from controller.kubevirt.markers import PROGRESS_DEADLINE, PROTECT, ROLLING_UPDATE, TEMPLATE_HASH
+from controller.planning import Create, Delete
+from controller.replicaset.plan import plan
+from tests.builders import LABELS, replicaset, snapshot, vmi
+from tests.strategies import template_hash_of
+from tests.worlds import World
+
+
+def rolling(allowance: str = "maxUnavailable=25%", *, replicas: int = 8, deadline: str | None = None, **changes):
+    annotations = {ROLLING_UPDATE: allowance}
+    if deadline is not None:
+        annotations[PROGRESS_DEADLINE] = deadline
+    return replicaset(replicas=replicas, annotations=annotations, **changes)
+
+
+def outdated(owner, number, **changes):
+    labels = {**LABELS, TEMPLATE_HASH: "older"}
+    return [vmi(f"old-{n}", owner=owner, labels=labels, **changes) for n in range(number)]
+
+
+def updated(owner, number, **changes):
+    labels = {**LABELS, TEMPLATE_HASH: template_hash_of(owner)}
+    return [vmi(f"new-{n}", owner=owner, labels=labels, **changes) for n in range(number)]
+
+
+def deletes(owner, *vmis, **circumstances) -> list[str]:
+    actions = plan(snapshot(owner, vmis, **circumstances)).actions
+    return [action.key.name for action in actions if isinstance(action, Delete)]
+
+
+def test_r14_without_the_annotation_a_new_template_touches_nothing():
+    owner = replicaset(replicas=3)
+    assert plan(snapshot(owner, outdated(owner, 3))).actions == ()
+
+
+ALLOWANCES = {
+    "a number": ("maxUnavailable=3", 8, 3),
+    "a percentage": ("maxUnavailable=50%", 8, 4),
+    "rounded down": ("maxUnavailable=25%", 7, 1),
+    "but at least one": ("maxUnavailable=10%", 3, 1),
+    "all": ("maxUnavailable=100%", 5, 5),
+    "more than there are": ("maxUnavailable=99", 5, 5),
+    "with spaces": (" maxUnavailable = 2 ", 5, 2),
+}
+
+
+@pytest.mark.parametrize(("allowance", "replicas", "going"), ALLOWANCES.values(), ids=ALLOWANCES)
+def test_r14_no_more_go_than_may_be_not_ready(allowance, replicas, going):
+    owner = rolling(allowance, replicas=replicas)
+    assert deletes(owner, *outdated(owner, replicas)) == [f"old-{n}" for n in range(going)]
+
+
+@pytest.mark.parametrize("allowance", ["", "25%", "maxUnavailable=", "maxUnavailable=0", "maxUnavailable=101%", "x=1"])
+def test_r14_a_malformed_allowance_rolls_nothing_out_and_is_told_once(allowance):
+    owner = rolling(allowance)
+    todo = plan(snapshot(owner, outdated(owner, 8)))
+    assert todo.actions == ()
+    (notice,) = todo.notices
+    assert (notice.reason, notice.warning, notice.once) == (
+        "InvalidAnnotation",
+        True,
+        f"{ROLLING_UPDATE} {allowance}",
+    )
+    assert f'"{allowance}"' in notice.message
+
+
+def test_r14_those_of_the_new_template_that_are_not_ready_use_the_allowance_up():
+    owner = rolling("maxUnavailable=3")
+    assert deletes(owner, *outdated(owner, 6), *updated(owner, 2, ready=False)) == ["old-0"]
+
+
+def test_r14_an_outdated_one_that_is_not_ready_anyway_goes_free_of_charge():
+    owner = rolling("maxUnavailable=1", replicas=3)
+    broken, *ready = outdated(owner, 1, ready=False) + [
+        vmi(name, owner=owner, labels={**LABELS, TEMPLATE_HASH: "older"}) for name in ("b", "c")
+    ]
+    assert deletes(owner, broken, *ready) == ["old-0"]
+
+
+def test_r14_nothing_is_rolled_out_before_the_count_is_right():
+    owner = rolling("maxUnavailable=100%", replicas=4)
+    todo = plan(snapshot(owner, outdated(owner, 3)))
+    assert [type(action) for action in todo.actions] == [Create]
+
+
+def test_r14_nothing_is_rolled_out_in_a_pass_that_adopts():
+    owner = rolling("maxUnavailable=100%", replicas=2)
+    assert deletes(owner, *outdated(owner, 1), vmi("orphan")) == []
+
+
+def test_r14_what_came_without_the_label_counts_as_outdated():
+    owner = rolling("maxUnavailable=1", replicas=2)
+    assert deletes(owner, *updated(owner, 1), vmi("unlabelled", owner=owner)) == ["unlabelled"]
+
+
+def test_r6_r14_the_protected_are_not_replaced():
+    owner = rolling("maxUnavailable=100%", replicas=2)
+    assert deletes(owner, *outdated(owner, 2, annotations={PROTECT: "true"})) == []
+
+
+def test_r14_a_rollout_keeps_to_the_burst():
+    owner = rolling("maxUnavailable=100%")
+    assert len(deletes(owner, *outdated(owner, 8), burst=3)) == 3
+
+
+def test_r14_a_rollout_that_waits_says_so_and_wakes_when_its_deadline_passes():
+    owner = rolling("maxUnavailable=1", replicas=2)
+    todo = plan(snapshot(owner, [*outdated(owner, 1), *updated(owner, 1, ready=False, ready_for_s=100)]))
+    assert todo.actions == ()
+    assert todo.held == "rollout: 1 outdated wait until more are ready"
+    assert todo.requeue_after_s == 500
+    assert todo.notices == ()
+
+
+@pytest.mark.parametrize(("deadline", "waits_s"), [(None, 600), ("60", 60)])
+def test_r14_a_template_that_does_not_come_up_is_told_once(deadline, waits_s):
+    owner = rolling("maxUnavailable=1", replicas=2, deadline=deadline)
+    todo = plan(snapshot(owner, [*outdated(owner, 1), *updated(owner, 1, ready=False, ready_for_s=waits_s)]))
+    assert [(n.reason, n.warning, n.once) for n in todo.notices] == [
+        ("RolloutStalled", True, f"stalled {template_hash_of(owner)}")
+    ]
+    assert "new-0" in todo.notices[0].message
+    assert todo.requeue_after_s is None
+
+
+def test_r14_a_rollout_that_goes_on_has_not_stalled():
+    owner = rolling("maxUnavailable=2", replicas=3)
+    todo = plan(snapshot(owner, [*outdated(owner, 2), *updated(owner, 1, ready=False, ready_for_s=9000)]))
+    assert [action.key.name for action in todo.actions] == ["old-0"]
+    assert todo.notices == ()
+
+
+def test_r7_r14_a_rollout_and_a_clean_up_share_the_burst():
+    owner = rolling("maxUnavailable=100%", replicas=4)
+    failed = [vmi(f"failed-{n}", owner=owner, phase="Failed") for n in range(2)]
+    assert deletes(owner, *outdated(owner, 4), *failed, burst=3) == ["failed-0", "failed-1", "old-0"]
+
+
+def test_r14_the_longest_wait_counts():
+    owner = rolling("maxUnavailable=2", replicas=3)
+    waiting = updated(owner, 2, ready=False)
+    waiting[1] = vmi("new-1", owner=owner, labels=waiting[1].metadata.labels, ready=False, ready_for_s=590)
+    waiting[0] = vmi("new-0", owner=owner, labels=waiting[0].metadata.labels, ready=False, ready_for_s=10)
+    assert plan(snapshot(owner, [*outdated(owner, 1), *waiting])).requeue_after_s == 10
+
+
+def test_r14_a_clock_ahead_of_ours_does_not_postpone_the_next_look():
+    owner = rolling("maxUnavailable=1", replicas=2)
+    todo = plan(snapshot(owner, [*outdated(owner, 1), *updated(owner, 1, ready=False, ready_for_s=-9e6)]))
+    assert todo.requeue_after_s == 600
+
+
+def test_r14_a_malformed_deadline_is_the_default_and_is_told():
+    owner = rolling("maxUnavailable=1", replicas=2, deadline="soon")
+    todo = plan(snapshot(owner, [*outdated(owner, 1), *updated(owner, 1, ready=False, ready_for_s=100)]))
+    assert todo.requeue_after_s == 500
+    assert [n.reason for n in todo.notices] == ["InvalidAnnotation"]
+
+
+def test_r14_a_finished_rollout_asks_for_nothing():
+    owner = rolling(replicas=3)
+    todo = plan(snapshot(owner, updated(owner, 3, ready=False)))
+    assert (todo.actions, todo.held, todo.requeue_after_s) == ((), "", None)
+
+
+def test_r14_a_rollout_replaces_all_and_the_allowance_is_never_exceeded():
+    owner = rolling("maxUnavailable=25%")
+    world = World(owner, outdated(owner, 8))
+    for _ in range(20):
+        world.run_pass()
+        assert sum(1 for vmi in world.active if vmi.metadata.name.startswith("old")) + _ready_new(world) >= 6
+        world.live_on()
+    assert world.owner.status.updated_replicas == 8
+    assert plan(world.see()).actions == ()
+
+
+def _ready_new(world: World) -> int:
+    return sum(1 for vmi in world.active if vmi.metadata.name.startswith("test") and vmi.status is not None)

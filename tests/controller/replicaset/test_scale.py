@@ -1,0 +1,204 @@
+"""R4 and R5: how many are created, and what. R6's bounds: how many are deleted."""
+
+import msgspec
+import pytest
+
+from controller.kubevirt.legacy import modernise
+from controller.kubevirt.markers import DELETION_COST, PROTECT, TEMPLATE_HASH
+from controller.kubevirt.naming import SAFE_ALPHABET
+from controller.planning import Create, Delete
+from controller.replicaset.plan import plan
+from tests.builders import LABELS, replicaset, snapshot, vmi
+
+
+def creates(owner, *vmis, **circumstances) -> list[Create]:
+    return [action for action in plan(snapshot(owner, vmis, **circumstances)).actions if isinstance(action, Create)]
+
+
+def made_by(owner, **circumstances) -> dict:
+    return msgspec.json.decode(creates(owner, **circumstances)[0].body)
+
+
+def members(owner, number, **changes):
+    return [vmi(f"vm-{n}", owner=owner, **changes) for n in range(number)]
+
+
+def test_r4_what_is_missing_is_created():
+    owner = replicaset(replicas=5)
+    assert len(creates(owner, *members(owner, 2))) == 3
+
+
+def test_r4_no_more_than_the_burst_is_created_in_a_pass_and_the_plan_says_so():
+    todo = plan(snapshot(replicaset(replicas=1000), burst=250))
+    assert len(todo.actions) == 250
+    assert todo.held == "750 more creates wait for the next pass"
+
+
+def test_r4_one_replica_is_wanted_where_nobody_filled_in_the_default():
+    assert len(creates(replicaset(replicas=None))) == 1
+
+
+def test_r4_bodies_differ_in_nothing_but_the_name():
+    bodies = [msgspec.json.decode(create.body) for create in creates(replicaset(replicas=3))]
+    assert len({body["metadata"].pop("name") for body in bodies}) == 3
+    assert bodies[0] == bodies[1] == bodies[2]
+
+
+def test_r5_what_is_created():
+    owner = replicaset(template_annotations={"note": "hi"}, spec=b'{"domain":{}, "later":{"x":1.10}}')
+    (create, *_) = creates(owner)
+    body = msgspec.json.decode(create.body)
+    name, label = body["metadata"]["name"], body["metadata"]["labels"][TEMPLATE_HASH]
+    assert body == {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "metadata": {
+            "name": name,
+            "generateName": "test",
+            "namespace": "default",
+            "labels": {"myvmi": "myvmi", TEMPLATE_HASH: label},
+            "annotations": {"note": "hi"},
+            "ownerReferences": [
+                {
+                    "apiVersion": "kubevirt.io/v1",
+                    "kind": "VirtualMachineInstanceReplicaSet",
+                    "name": "testreplicaset",
+                    "uid": "uid-of-the-set",
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        "spec": {"domain": {}, "later": {"x": 1.1}},
+    }
+    assert create.key == ("default", name)
+    assert create.owner_uid == "uid-of-the-set"
+
+
+def test_r5_a_name_is_the_base_and_five_safe_characters_with_nothing_between():
+    names = [create.key.name for create in creates(replicaset(replicas=20))]
+    assert all(name.startswith("test") and len(name) == 9 and set(name[4:]) <= set(SAFE_ALPHABET) for name in names)
+
+
+BASES = {
+    "the template's name": (replicaset(template_name="test", generate_name="gen-"), "test"),
+    "else its generateName": (replicaset(template_name=None, generate_name="gen-"), "gen-"),
+    "else the set's name": (replicaset(template_name=None), "testreplicaset"),
+    "an empty name is none": (replicaset(template_name="", generate_name=""), "testreplicaset"),
+    "cut to 58": (replicaset(template_name="x" * 70), "x" * 58),
+    "careful with quotes": (replicaset(template_name='q"\\'), 'q"\\'),
+}
+
+
+@pytest.mark.parametrize(("owner", "base"), BASES.values(), ids=BASES)
+def test_r5_the_base_of_the_names(owner, base):
+    metadata = made_by(owner)["metadata"]
+    assert metadata["generateName"] == base
+    assert metadata["name"][:-5] == base
+
+
+def test_r5_names_that_exist_are_skipped_whoever_has_them():
+    owner = replicaset(replicas=3)
+    first, second, third = (create.key.name for create in creates(owner))
+    strangers = vmi(second, labels={})
+    assert [create.key.name for create in creates(owner, strangers)][:2] == [first, third]
+
+
+def test_r5_a_lost_create_is_tried_again_under_the_same_name():
+    owner = replicaset(replicas=3)
+    lost, *others = (create.key.name for create in creates(owner))
+    seen = [vmi(name, owner=owner) for name in others]
+    assert [create.key.name for create in creates(owner, *seen)] == [lost]
+
+
+def test_r5_a_set_made_anew_chooses_other_names():
+    one, other = (
+        {create.key.name for create in creates(replicaset(replicas=50, uid=uid))} for uid in ("uid-1", "uid-2")
+    )
+    assert not one & other
+
+
+def test_r5_the_spec_reaches_the_vmi_byte_for_byte():
+    spec = b'{"domain" : {"n":1.10,"big":123456789012345678901234567890,"u":"\\u00e9"}}'
+    assert creates(replicaset(spec=spec))[0].body.endswith(b'"spec":' + spec + b"}")
+
+
+def test_r13_a_template_of_old_is_modernised_when_a_vmi_is_made_from_it():
+    old = b'{"domain":{"devices":{"disks":[{"disk":null,"name":"d","volumeName":"v"}]}},"volumes":[]}'
+    assert made_by(replicaset(spec=old))["spec"] == msgspec.json.decode(modernise(old))
+    assert made_by(replicaset(spec=old))["spec"]["domain"]["devices"]["disks"] == [{"disk": {}, "name": "v"}]
+
+
+HASHES = {
+    "the order of fields": (b'{"domain":{"a":1,"b":2}}', b'{"domain": {"b": 2, "a": 1}}', True),
+    "the spelling of old": (
+        b'{"domain":{"devices":{"disks":[{"disk":null,"volumeName":"v"}]}}}',
+        b'{"domain":{"devices":{"disks":[{"disk":{},"name":"v"}]}}}',
+        True,
+    ),
+    "another value": (b'{"domain":{"a":1}}', b'{"domain":{"a":2}}', False),
+}
+
+
+@pytest.mark.parametrize(("one", "other", "same"), HASHES.values(), ids=HASHES)
+def test_r14_the_template_hash_depends_on_what_the_spec_says(one, other, same):
+    one, other = (made_by(replicaset(spec=spec))["metadata"]["labels"][TEMPLATE_HASH] for spec in (one, other))
+    assert (one == other) is same
+
+
+@pytest.mark.parametrize(
+    ("changes", "same"),
+    [
+        ({"uid": "another-uid"}, True),
+        ({"replicas": 9}, True),
+        ({"template_name": "another"}, True),
+        ({"template_labels": {**LABELS, "more": "x"}}, False),
+        ({"template_annotations": {"more": "x"}}, False),
+    ],
+)
+def test_r14_the_template_hash_depends_on_what_reaches_the_vmi_and_nothing_else(changes, same):
+    one, other = (
+        made_by(owner)["metadata"]["labels"][TEMPLATE_HASH] for owner in (replicaset(), replicaset(**changes))
+    )
+    assert (one == other) is same
+
+
+def test_r6_what_is_too_much_is_deleted_by_uid():
+    owner = replicaset(replicas=1)
+    (delete,) = plan(snapshot(owner, members(owner, 2))).actions
+    assert isinstance(delete, Delete)
+    assert (delete.key.name, delete.uid) == ("vm-0", "uid-vm-0")
+
+
+def test_r6_no_more_than_the_burst_is_deleted_in_a_pass_and_the_plan_says_so():
+    owner = replicaset(replicas=0)
+    todo = plan(snapshot(owner, members(owner, 10), burst=4))
+    assert len(todo.actions) == 4
+    assert todo.held == "6 more deletes wait for the next pass"
+
+
+def test_r6_the_protected_stay_and_the_user_is_told_once():
+    owner = replicaset(replicas=1, generation=7)
+    todo = plan(snapshot(owner, [*members(owner, 3, annotations={PROTECT: "true"}), vmi("other", owner=owner)]))
+    assert [action.key.name for action in todo.actions] == ["other"]
+    (notice,) = todo.notices
+    assert (notice.reason, notice.warning, notice.once) == ("ProtectedFromDeletion", True, "protected 7 1")
+    assert "2 more virtual machines" in notice.message
+    assert todo.held == "2 more than wanted are protected"
+
+
+def test_r6_a_malformed_cost_counts_as_zero_and_is_told_once_for_each_vmi_and_value():
+    owner = replicaset(replicas=1)
+    costs = {"dear": "1", "odd": "cheap", "cheap": "-1"}
+    vmis = [vmi(name, owner=owner, annotations={DELETION_COST: cost}) for name, cost in costs.items()]
+    todo = plan(snapshot(owner, vmis))
+    assert [action.key.name for action in todo.actions] == ["cheap", "odd"]
+    (notice,) = todo.notices
+    assert (notice.reason, notice.warning) == ("InvalidAnnotation", True)
+    assert notice.once == f"{DELETION_COST} uid-odd cheap"
+    assert '"cheap"' in notice.message
+
+
+def test_a_large_set_at_rest_asks_for_nothing():
+    owner = replicaset(replicas=300)
+    assert plan(snapshot(owner, members(owner, 300))).actions == ()

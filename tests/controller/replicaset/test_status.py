@@ -1,0 +1,289 @@
+"""R3's counts, R8's and R10's conditions, R11's patch and R12's Events."""
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from controller.kubevirt.markers import TEMPLATE_HASH
+from controller.kubevirt.resources import VMIS
+from controller.kubevirt.types import Condition, ReplicaSetStatus
+from controller.planning import (
+    AlreadyThere,
+    Confirm,
+    Create,
+    Delete,
+    Done,
+    Patch,
+    PatchType,
+    Refused,
+    Skipped,
+    Unknown,
+    Vanished,
+)
+from controller.replicaset.status import next_status, outcome_notices, status_patch, transition_notices
+from informers.errors import Conflict, Forbidden, ServerError, TransportError
+from informers.meta import ObjectKey
+from tests.builders import LABELS, NOW, REPLICASETS, replicaset, seconds_ago, snapshot, vmi
+from tests.strategies import template_hash_of
+
+KEY = ObjectKey("default", "testh8998")
+CREATE = Create(resource=VMIS, key=KEY, body=b"{}", owner_uid="uid-of-the-set", why="")
+DELETE = Delete(resource=VMIS, key=KEY, uid="uid", why="")
+ADOPT = Patch(resource=VMIS, key=KEY, body=b"{}", type=PatchType.MERGE, why="")
+CONFIRM = Confirm(resource=REPLICASETS, key=KEY, uid="uid", why="")
+QUOTA = Forbidden("exceeded quota: 3 of 3", code=403)
+LOST = TransportError("connection reset", sent=True)
+WEBHOOK = ServerError("failed calling webhook", code=500)
+
+FAILURE = Condition(
+    type="ReplicaFailure",
+    status="True",
+    reason="FailedCreate",
+    message="exceeded quota: 3 of 3",
+    last_probe_time=seconds_ago(60),
+    last_transition_time=seconds_ago(60),
+)
+PAUSED = Condition(
+    type="ReplicaPaused",
+    status="True",
+    reason="Paused",
+    message="Controller got paused",
+    last_probe_time=seconds_ago(60),
+    last_transition_time=seconds_ago(60),
+)
+FOREIGN = Condition(type="Audited", status="False", reason="Never", last_transition_time=seconds_ago(9000))
+
+
+def status_of(owner, *vmis, outcomes=(), **circumstances) -> ReplicaSetStatus:
+    return next_status(snapshot(owner, vmis, **circumstances), outcomes)
+
+
+def failure_of(outcomes, *, held=None, **changes) -> Condition | None:
+    settled = changes.pop("settled", True)
+    status = ReplicaSetStatus(conditions=(held,) if held else None)
+    conditions = status_of(replicaset(status=status, **changes), outcomes=outcomes, settled=settled).conditions
+    return next((condition for condition in conditions or () if condition.type == "ReplicaFailure"), None)
+
+
+def test_r3_r11_the_counts_are_those_of_the_active_members():
+    owner = replicaset(replicas=9, generation=4)
+    status = status_of(
+        owner,
+        vmi("ready", owner=owner, labels={**LABELS, TEMPLATE_HASH: template_hash_of(owner)}),
+        vmi("starting", owner=owner, phase="Pending", ready=None),
+        vmi("older", owner=owner, labels={**LABELS, TEMPLATE_HASH: "older"}),
+        vmi("going", owner=owner, deleting=True),
+        vmi("failed", owner=owner, phase="Failed"),
+        vmi("unknown", owner=owner, phase="Unknown"),
+        vmi("orphan"),
+    )
+    assert status == ReplicaSetStatus(
+        replicas=3, ready_replicas=2, updated_replicas=1, observed_generation=4, label_selector="myvmi=myvmi"
+    )
+
+
+def test_r8_r9_counts_follow_while_nothing_may_be_written():
+    for owner, settled in [(replicaset(paused=True), True), (replicaset(deleting=True), True), (replicaset(), False)]:
+        assert status_of(owner, vmi(owner=owner), settled=settled).replicas == 1
+
+
+def test_r1_an_invalid_set_is_observed_and_keeps_the_last_good_selector():
+    owner = replicaset(match_labels={}, generation=5, status=ReplicaSetStatus(label_selector="myvmi=myvmi"))
+    status = status_of(owner, vmi(owner=owner))
+    assert (status.observed_generation, status.label_selector) == (5, "myvmi=myvmi")
+    assert (status.replicas, status.updated_replicas) == (1, 0)
+
+
+def test_r8_paused_appears_dated_and_keeps_its_date_while_it_lasts():
+    (appeared,) = status_of(replicaset(paused=True)).conditions
+    assert appeared == replace(PAUSED, last_probe_time=NOW, last_transition_time=NOW)
+    held = replicaset(paused=True, status=ReplicaSetStatus(conditions=(PAUSED,)))
+    assert status_of(held).conditions == (PAUSED,)
+
+
+def test_r8_paused_goes_on_resume():
+    assert status_of(replicaset(status=ReplicaSetStatus(conditions=(PAUSED,)))).conditions is None
+
+
+def test_condition_times_are_whole_seconds_as_kubernetes_times_are():
+    (condition,) = status_of(replicaset(paused=True), now=NOW.replace(microsecond=123456)).conditions
+    assert condition.last_transition_time == NOW
+
+
+REASONS = {
+    "r10 a refused create": ([Done(CREATE), Refused(CREATE, QUOTA), Skipped(CREATE)], "FailedCreate"),
+    "r10 a refused delete": ([Refused(DELETE, Forbidden("no", code=403))], "FailedDelete"),
+    "r10 a broken webhook, whatever became of the write": ([Unknown(CREATE, WEBHOOK)], "FailedCreate"),
+    "r10 the first failure of several": ([Refused(DELETE, QUOTA), Refused(CREATE, QUOTA)], "FailedDelete"),
+}
+
+
+@pytest.mark.parametrize(("outcomes", "reason"), REASONS.values(), ids=REASONS)
+def test_r10_a_failure_appears_with_the_servers_message(outcomes, reason):
+    failure = failure_of(outcomes)
+    failed = next(outcome for outcome in outcomes if isinstance(outcome, Refused | Unknown))
+    assert (failure.reason, failure.message, failure.status) == (reason, failed.message, "True")
+    assert failure.last_transition_time == failure.last_probe_time == NOW
+
+
+def test_r10_a_failure_that_stays_keeps_its_date_and_takes_the_new_message():
+    failure = failure_of([Refused(CREATE, Forbidden("exceeded quota: 4 of 4", code=403))], held=FAILURE)
+    assert failure == replace(FAILURE, message="exceeded quota: 4 of 4")
+
+
+GOES = {
+    "all done": [Done(CREATE), AlreadyThere(CREATE), Done(DELETE)],
+    "r10 a delete of what is gone": [Vanished(DELETE)],
+    "nothing to do": [],
+}
+
+
+@pytest.mark.parametrize("outcomes", GOES.values(), ids=GOES)
+def test_r10_a_failure_goes_when_a_pass_succeeds(outcomes):
+    assert failure_of(outcomes, held=FAILURE) is None
+
+
+STAYS = {
+    "unsettled": ([], {"settled": False}),
+    "paused": ([], {"paused": True}),
+    "being deleted": ([], {"deleting": True}),
+    "invalid": ([], {"template": None}),
+    "the answer was lost": ([Unknown(CREATE, LOST)], {}),
+    "stopped half-way": ([Done(CREATE), Skipped(CREATE)], {}),
+    "an adoption failed before": ([Refused(ADOPT, Conflict("changed", code=409)), Skipped(CREATE)], {}),
+    "the set was not confirmed": ([Refused(CONFIRM, Conflict("gone", code=409)), Skipped(CREATE)], {}),
+}
+
+
+@pytest.mark.parametrize(("outcomes", "changes"), STAYS.values(), ids=STAYS)
+def test_r10_a_pass_that_proves_nothing_neither_sets_nor_clears_a_failure(outcomes, changes):
+    assert failure_of(outcomes, held=FAILURE, **changes) == FAILURE
+    assert failure_of(outcomes, held=None, **changes) is None
+
+
+def test_foreign_conditions_stay_where_they_are():
+    old = ReplicaSetStatus(conditions=(PAUSED, FOREIGN, FAILURE))
+    assert status_of(replicaset(status=old)).conditions == (FOREIGN,)
+    assert status_of(replicaset(status=old, paused=True)).conditions == (FOREIGN, FAILURE, PAUSED)
+
+
+def test_a_condition_of_ours_that_is_not_true_is_taken_away():
+    old = ReplicaSetStatus(conditions=(replace(PAUSED, status="False"),))
+    assert status_of(replicaset(status=old)).conditions is None
+
+
+def test_a_condition_of_ours_that_was_not_true_appears_anew():
+    old = ReplicaSetStatus(conditions=(replace(PAUSED, status="False"),))
+    (condition,) = status_of(replicaset(status=old, paused=True)).conditions
+    assert condition == replace(PAUSED, last_probe_time=NOW, last_transition_time=NOW)
+
+
+def test_r11_nothing_is_written_when_nothing_changes():
+    owner = replicaset(paused=True)
+    status = status_of(owner)
+    assert status_patch(owner, status) is not None
+    assert status_patch(replace(owner, status=status), status) is None
+
+
+def test_r11_an_empty_list_of_conditions_is_no_change():
+    owner = replicaset()
+    status = status_of(owner)
+    assert status_patch(replace(owner, status=replace(status, conditions=())), status) is None
+
+
+def test_r11_the_patch_carries_the_whole_status_and_whose_it_is():
+    owner = replicaset(paused=True, status=ReplicaSetStatus(conditions=(FOREIGN,)))
+    patch = msgspec.json.decode(status_patch(owner, status_of(owner, vmi(owner=owner))))
+    assert patch == {
+        "metadata": {"uid": "uid-of-the-set"},
+        "status": {
+            "replicas": 1,
+            "readyReplicas": 1,
+            "updatedReplicas": 0,
+            "observedGeneration": 1,
+            "labelSelector": "myvmi=myvmi",
+            "conditions": [
+                {
+                    "type": "Audited",
+                    "status": "False",
+                    "reason": "Never",
+                    "lastTransitionTime": "2026-08-01T09:30:00Z",
+                },
+                {
+                    "type": "ReplicaPaused",
+                    "status": "True",
+                    "reason": "Paused",
+                    "message": "Controller got paused",
+                    "lastProbeTime": "2026-08-01T12:00:00Z",
+                    "lastTransitionTime": "2026-08-01T12:00:00Z",
+                },
+            ],
+        },
+    }
+
+
+def test_r11_zero_is_written_and_conditions_that_went_are_taken_away():
+    owner = replicaset(status=ReplicaSetStatus(replicas=1, conditions=(PAUSED,)))
+    fields = msgspec.json.decode(status_patch(owner, status_of(owner)))["status"]
+    assert (fields["replicas"], fields["readyReplicas"], fields["conditions"]) == (0, 0, None)
+
+
+TRANSITIONS = {
+    "paused": (None, (PAUSED,), ["SuccessfulPaused"]),
+    "still paused": ((PAUSED,), (PAUSED,), []),
+    "resumed": ((PAUSED,), None, ["SuccessfulResumed"]),
+    "never paused": (None, (FAILURE,), []),
+}
+
+
+@pytest.mark.parametrize(("before", "after", "reasons"), TRANSITIONS.values(), ids=TRANSITIONS)
+def test_r8_pausing_and_resuming_are_told_once(before, after, reasons):
+    notices = transition_notices(ReplicaSetStatus(conditions=before), ReplicaSetStatus(conditions=after))
+    assert [notice.reason for notice in notices] == reasons
+    assert not any(notice.warning for notice in notices)
+
+
+def test_r8_a_set_that_is_born_paused_is_told_as_paused():
+    assert [n.reason for n in transition_notices(None, ReplicaSetStatus(conditions=(PAUSED,)))] == ["SuccessfulPaused"]
+
+
+EVENTS = {
+    "created": (Done(CREATE), ("SuccessfulCreate", "Created virtual machine: testh8998", False)),
+    "created, and found again": (
+        AlreadyThere(CREATE),
+        ("SuccessfulCreate", "Created virtual machine: testh8998", False),
+    ),
+    "deleted": (Done(DELETE), ("SuccessfulDelete", "Deleted virtual machine: testh8998", False)),
+    "not created": (
+        Refused(CREATE, QUOTA),
+        ("FailedCreate", "Error creating virtual machine testh8998: exceeded quota: 3 of 3", True),
+    ),
+    "not deleted": (
+        Refused(DELETE, Forbidden("not yours", code=403)),
+        ("FailedDelete", "Error deleting virtual machine testh8998: not yours", True),
+    ),
+    "a broken webhook": (
+        Unknown(CREATE, WEBHOOK),
+        ("FailedCreate", "Error creating virtual machine testh8998: failed calling webhook", True),
+    ),
+}
+
+
+@pytest.mark.parametrize(("outcome", "expected"), EVENTS.values(), ids=EVENTS)
+def test_r12_each_outcome_is_told_in_the_words_that_users_know(outcome, expected):
+    (notice,) = outcome_notices([outcome])
+    assert (notice.reason, notice.message, notice.warning) == expected
+
+
+SILENT = {
+    "gone before we came": Vanished(DELETE),
+    "not tried": Skipped(CREATE),
+    "nobody knows": Unknown(DELETE, LOST),
+    "adopted": Done(ADOPT),
+    "confirmed": Done(CONFIRM),
+}
+
+
+@pytest.mark.parametrize("outcome", SILENT.values(), ids=SILENT)
+def test_r12_what_we_did_not_do_to_a_vmi_is_not_told(outcome):
+    assert outcome_notices([outcome]) == ()

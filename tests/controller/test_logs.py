@@ -1,0 +1,273 @@
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import structlog
+from structlog.contextvars import bound_contextvars
+
+from controller.logs import configure
+
+
+class Stream(io.StringIO):
+    def __init__(self, *, terminal: bool = False) -> None:
+        super().__init__()
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.getvalue().splitlines()]
+
+
+@pytest.fixture(autouse=True)
+def _restored_logging() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    structlog.reset_defaults()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.fixture
+def stream() -> Stream:
+    return Stream()
+
+
+log = structlog.get_logger()
+
+
+def fail(message: str) -> None:
+    raise ValueError(message)
+
+
+def fail_with_a_secret(token: str) -> None:
+    raise ValueError(len(token))
+
+
+def test_a_line_is_one_json_object_with_time_level_and_message_in_front(stream: Stream):
+    configure("info", "json", stream=stream)
+    log.info("scaled in", deleted=3, why="surplus")
+    [line] = stream.lines()
+    assert list(line) == ["ts", "level", "msg", "deleted", "why"]
+    assert {**line, "ts": ""} == {"ts": "", "level": "info", "msg": "scaled in", "deleted": 3, "why": "surplus"}
+
+
+def test_the_time_of_a_line_is_utc(stream: Stream):
+    configure("info", "json", stream=stream)
+    log.info("now")
+    written = datetime.fromisoformat(stream.lines()[0]["ts"])
+    assert written.utcoffset() == timedelta(0)
+    assert abs(datetime.now(UTC) - written) < timedelta(minutes=1)
+
+
+def test_lines_of_a_reconcile_carry_its_context_and_the_next_ones_do_not(stream: Stream):
+    configure("info", "json", stream=stream)
+    with bound_contextvars(controller="replicaset", namespace="shop", name="web", reconcile_id="1f"):
+        log.info("reconciled")
+    log.info("idle")
+    inside, outside = stream.lines()
+    assert [inside[key] for key in ("controller", "namespace", "name", "reconcile_id")] == [
+        "replicaset",
+        "shop",
+        "web",
+        "1f",
+    ]
+    assert "name" not in outside
+
+
+@pytest.mark.parametrize(
+    ("level", "written"),
+    [
+        ("debug", ["debug", "info", "warning", "error"]),
+        ("info", ["info", "warning", "error"]),
+        ("warning", ["warning", "error"]),
+        ("error", ["error"]),
+    ],
+)
+def test_lines_below_the_level_are_not_written(level: str, written: list[str], stream: Stream):
+    configure(level, "json", stream=stream)
+    for name in ("debug", "info", "warning", "error"):
+        getattr(log, name)("something")
+    assert [line["level"] for line in stream.lines()] == written
+
+
+def test_an_exception_is_one_field_of_one_line(stream: Stream):
+    configure("info", "json", stream=stream)
+    try:
+        fail("no such phase")
+    except ValueError:
+        log.exception("reconcile failed")
+    [line] = stream.lines()
+    assert line["level"] == "error"
+    assert line["exception"].startswith("Traceback (most recent call last):")
+    assert line["exception"].endswith("ValueError: no such phase")
+
+
+def test_a_group_of_exceptions_shows_each_of_them(stream: Stream):
+    configure("info", "json", stream=stream)
+    group = ExceptionGroup("services failed", [ValueError("one"), OSError("two")])
+    log.error("stopping", exc_info=group)
+    [line] = stream.lines()
+    assert "ValueError: one" in line["exception"]
+    assert "OSError: two" in line["exception"]
+
+
+class Unspeakable:
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
+def circular() -> list[object]:
+    loop: list[object] = []
+    loop.append(loop)
+    return loop
+
+
+@pytest.mark.parametrize("format", ["json", "console"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        object(),
+        Unspeakable(),
+        {("a", 1): 2},
+        {1, 2},
+        b"\xff",
+        "half a character \ud800",
+        float("nan"),
+        10**40,
+        ValueError("as a value"),
+        circular(),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_no_value_keeps_a_line_from_being_written(value: object, format: str, stream: Stream):
+    configure("info", format, stream=stream)
+    log.info("odd", value=value, other=1)
+    assert "odd" in stream.getvalue()
+    assert "other" in stream.getvalue()
+    assert stream.getvalue().encode()
+    if format == "json":
+        [line] = stream.lines()
+        assert "value" in line
+
+
+def test_data_named_like_a_part_of_every_line_does_not_replace_it(stream: Stream):
+    configure("info", "json", stream=stream)
+    log.info("what happened", msg="something else", ts="never")
+    [line] = stream.lines()
+    assert line["msg"] == "what happened"
+    assert line["ts"] != "never"
+
+
+def test_other_libraries_are_heard_from_warning_on_in_the_same_form(stream: Stream):
+    configure("debug", "json", stream=stream)
+    library = logging.getLogger("aiohttp.client")
+    library.debug("a secret")
+    library.info("a secret")
+    with bound_contextvars(name="web"):
+        library.warning("connection to %s lost", "api")
+    [line] = stream.lines()
+    assert line["ts"]
+    assert {**line, "ts": ""} == {
+        "ts": "",
+        "level": "warning",
+        "msg": "connection to api lost",
+        "name": "web",
+        "logger": "aiohttp.client",
+    }
+
+
+def test_an_exception_of_another_library_is_one_field_too(stream: Stream):
+    configure("info", "json", stream=stream)
+    try:
+        fail("inside")
+    except ValueError:
+        logging.getLogger("asyncio").exception("callback failed")
+    [line] = stream.lines()
+    assert line["msg"] == "callback failed"
+    assert line["exception"].endswith("ValueError: inside")
+
+
+def test_at_level_error_other_libraries_are_heard_from_error_on(stream: Stream):
+    configure("error", "json", stream=stream)
+    logging.getLogger("aiohttp").warning("small")
+    logging.getLogger("aiohttp").error("large")
+    assert [line["msg"] for line in stream.lines()] == ["large"]
+
+
+@pytest.mark.parametrize(
+    ("format", "terminal", "json_lines"),
+    [
+        ("auto", True, False),
+        ("auto", False, True),
+        ("json", True, True),
+        ("console", False, False),
+    ],
+)
+def test_the_form_follows_the_stream_unless_told(format: str, terminal: bool, json_lines: bool):
+    stream = Stream(terminal=terminal)
+    configure("info", format, stream=stream)
+    log.info("hello", count=3)
+    assert stream.getvalue().startswith("{") == json_lines
+
+
+@pytest.mark.parametrize(
+    ("terminal", "no_color", "coloured"), [(True, "", True), (True, "1", False), (False, "", False)]
+)
+def test_colours_are_for_terminals_that_want_them(
+    terminal: bool, no_color: str, coloured: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("NO_COLOR", no_color)
+    stream = Stream(terminal=terminal)
+    configure("info", "console", stream=stream)
+    log.info("hello", count=3)
+    assert ("\x1b[" in stream.getvalue()) == coloured
+
+
+def test_an_exception_on_the_console_shows_no_local_variables():
+    stream = Stream(terminal=True)
+    configure("info", "console", stream=stream)
+    try:
+        fail_with_a_secret("very" + "secret")
+    except ValueError:
+        log.exception("failed")
+    assert "ValueError" in stream.getvalue()
+    assert "verysecret" not in stream.getvalue()
+
+
+class BrokenPipe(Stream):
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_a_closed_pipe_stops_nobody(stream: Stream):
+    configure("info", "json", stream=BrokenPipe())
+    log.info("into the void")
+    logging.getLogger("aiohttp").warning("into the void")
+    configure("info", "json", stream=stream)
+    stream.close()
+    log.info("into the void")
+
+
+def test_a_stream_that_knows_only_ascii_gets_every_line():
+    raw = io.BytesIO()
+    configure("info", "json", stream=io.TextIOWrapper(raw, encoding="ascii"))
+    log.info("grün", who="🙂")
+    line = json.loads(raw.getvalue())
+    assert (line["msg"], line["who"]) == ("gr?n", "?")
+
+
+def test_a_logger_made_before_follows_a_later_change(stream: Stream):
+    configure("error", "json", stream=Stream())
+    log.info("too early")
+    configure("info", "json", stream=stream)
+    log.info("in time")
+    assert [line["msg"] for line in stream.lines()] == ["in time"]

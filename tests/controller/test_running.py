@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from controller.running import ServiceEnded, leaf_errors, running
+
+pytestmark = pytest.mark.looptime
+
+
+class Journal:
+    """What happened, in order."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    async def service(self, name: str, *, stops_in_s: float = 0) -> None:
+        """Run for ever; take a while to stop."""
+        self.lines.append(f"{name} starts")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            if stops_in_s:
+                await asyncio.sleep(stops_in_s)
+            self.lines.append(f"{name} stops")
+
+
+class Broken(Exception):
+    pass
+
+
+async def break_down(after_s: float) -> None:
+    await asyncio.sleep(after_s)
+    raise Broken
+
+
+async def return_after(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
+async def test_services_start_in_order_before_the_block_and_stop_after_it():
+    journal = Journal()
+    async with running(journal.service("a"), journal.service("b")):
+        journal.lines.append("block")
+    assert journal.lines == ["a starts", "b starts", "block", "a stops", "b stops"]
+
+
+async def test_inner_scopes_stop_before_outer_ones():
+    journal = Journal()
+    async with running(journal.service("outer")), running(journal.service("inner", stops_in_s=5)):
+        journal.lines.append("block")
+    assert journal.lines == ["outer starts", "inner starts", "block", "inner stops", "outer stops"]
+
+
+async def test_a_block_that_never_waits_still_starts_and_stops_its_services():
+    journal = Journal()
+    async with running(journal.service("a")):
+        pass
+    assert journal.lines == ["a starts", "a stops"]
+
+
+async def test_a_service_that_fails_ends_the_block_and_its_siblings():
+    journal = Journal()
+    with pytest.raises(ExceptionGroup) as caught:
+        async with running(journal.service("sibling"), break_down(after_s=3)):
+            await journal.service("block")
+    assert [type(leaf) for leaf in leaf_errors(caught.value)] == [Broken]
+    assert sorted(journal.lines) == ["block starts", "block stops", "sibling starts", "sibling stops"]
+    assert asyncio.get_running_loop().time() == 3
+
+
+async def test_a_service_that_fails_ends_everything_inside_its_block_and_then_what_is_outside():
+    journal = Journal()
+    with pytest.raises(ExceptionGroup) as caught:
+        async with (
+            running(journal.service("outermost")),
+            running(break_down(after_s=3)),
+            running(journal.service("inside", stops_in_s=1)),
+        ):
+            await asyncio.sleep(100)
+    assert [type(leaf) for leaf in leaf_errors(caught.value)] == [Broken]
+    assert journal.lines == ["outermost starts", "inside starts", "inside stops", "outermost stops"]
+
+
+async def test_a_service_that_fails_at_once_ends_the_block():
+    with pytest.raises(ExceptionGroup) as caught:
+        async with running(break_down(after_s=0)):
+            await asyncio.sleep(100)
+    assert [type(leaf) for leaf in leaf_errors(caught.value)] == [Broken]
+
+
+async def test_a_service_that_returns_is_missed_by_name():
+    with pytest.raises(ExceptionGroup) as caught:
+        async with running(return_after(2)):
+            await asyncio.sleep(100)
+    (ended,) = leaf_errors(caught.value)
+    assert isinstance(ended, ServiceEnded)
+    assert str(ended) == "return_after returned"
+
+
+async def test_a_service_may_return_once_it_was_told_to_stop():
+    async def stop_politely() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return
+
+    async with running(stop_politely()):
+        await asyncio.sleep(1)
+
+
+async def test_a_failure_of_the_block_stops_the_services_and_comes_out():
+    journal = Journal()
+    with pytest.raises(ExceptionGroup) as caught:
+        async with running(journal.service("a")):
+            raise Broken
+    assert [type(leaf) for leaf in leaf_errors(caught.value)] == [Broken]
+    assert journal.lines == ["a starts", "a stops"]
+
+
+async def test_a_service_that_fails_while_it_stops_is_reported():
+    async def stop_badly() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise Broken
+
+    with pytest.raises(ExceptionGroup) as caught:
+        async with running(stop_badly()):
+            await asyncio.sleep(1)
+    assert [type(leaf) for leaf in leaf_errors(caught.value)] == [Broken]
+
+
+async def test_a_failure_of_the_block_and_one_of_a_service_both_come_out():
+    async def stop_badly() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise KeyError
+
+    with pytest.raises(ExceptionGroup) as caught:
+        async with running(stop_badly()):
+            raise Broken
+    assert {type(leaf) for leaf in leaf_errors(caught.value)} == {Broken, KeyError}
+
+
+@pytest.mark.parametrize("after_s", [0, 5], ids=["while services start", "in the block"])
+async def test_cancellation_from_outside_stops_all_and_passes_through(after_s):
+    journal = Journal()
+
+    async def whole() -> None:
+        async with running(journal.service("outer")), running(journal.service("inner", stops_in_s=1)):
+            await asyncio.sleep(100)
+
+    task = asyncio.create_task(whole())
+    await asyncio.sleep(after_s)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    started = [line.removesuffix(" starts") for line in journal.lines if line.endswith("starts")]
+    stopped = [line.removesuffix(" stops") for line in journal.lines if line.endswith("stops")]
+    assert stopped == started[::-1]
+    assert len(started) == (2 if after_s else 1)
+
+
+async def test_a_task_carries_the_name_of_its_service():
+    async def tell_name() -> None:
+        names.append(asyncio.current_task().get_name())
+        await asyncio.Event().wait()
+
+    names: list[str] = []
+    async with running(tell_name()):
+        pass
+    assert names[0].endswith("tell_name")
+
+
+async def test_a_scope_without_services_runs_its_block():
+    async with running():
+        await asyncio.sleep(1)
+    assert asyncio.get_running_loop().time() == 1
+
+
+def test_leaf_errors_unwraps_groups_in_order_and_leaves_a_plain_error_alone():
+    a, b, c = ValueError("a"), KeyError("b"), OSError("c")
+    assert leaf_errors(a) == (a,)
+    assert leaf_errors(ExceptionGroup("", [ExceptionGroup("", [a, b]), c])) == (a, b, c)
+
+
+def test_leaf_errors_finds_what_is_no_exception_too():
+    interrupt, failure = KeyboardInterrupt(), ValueError()
+    assert leaf_errors(BaseExceptionGroup("", [interrupt, ExceptionGroup("", [failure])])) == (interrupt, failure)

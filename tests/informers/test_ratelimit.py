@@ -1,0 +1,121 @@
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from informers.ratelimit import ItemBackoff, MaxOf, TokenBucket, default_rate_limiter
+
+
+def test_a_key_waits_twice_as_long_with_each_failure_up_to_the_maximum():
+    limiter: ItemBackoff[str] = ItemBackoff(initial_s=0.005, maximum_s=1000.0)
+    delays = [limiter.delay("a", now=0.0) for _ in range(20)]
+    assert delays[:4] == pytest.approx([0.005, 0.01, 0.02, 0.04])
+    assert delays[17:] == pytest.approx([655.36, 1000.0, 1000.0])
+
+
+def test_keys_do_not_slow_each_other_down():
+    limiter: ItemBackoff[str] = ItemBackoff()
+    for _ in range(10):
+        limiter.delay("bad", now=0.0)
+    assert limiter.delay("good", now=0.0) == 0.005
+
+
+def test_a_forgotten_key_starts_over():
+    limiter: ItemBackoff[str] = ItemBackoff()
+    limiter.delay("a", now=0.0)
+    limiter.delay("a", now=0.0)
+    assert limiter.retries("a") == 2
+    limiter.forget("a")
+    assert limiter.retries("a") == 0
+    assert limiter.delay("a", now=0.0) == 0.005
+
+
+def test_forgetting_a_key_that_never_failed_is_harmless():
+    limiter: ItemBackoff[str] = ItemBackoff()
+    limiter.forget("a")
+    assert limiter.retries("a") == 0
+
+
+def test_a_key_that_fails_for_ever_does_not_overflow():
+    limiter: ItemBackoff[str] = ItemBackoff()
+    assert [limiter.delay("a", now=0.0) for _ in range(2000)][-1] == 1000.0
+
+
+def test_nothing_is_kept_of_forgotten_keys():
+    class Key:
+        """A key whose life can be watched."""
+
+    limiter: MaxOf[Key] = MaxOf(ItemBackoff(), TokenBucket())
+    key = Key()
+    limiter.delay(key, now=0.0)
+    held = sys.getrefcount(key)
+    limiter.forget(key)
+    assert sys.getrefcount(key) == held - 1
+
+
+def test_asking_for_retries_keeps_nothing():
+    limiter: ItemBackoff[object] = ItemBackoff()
+    key = object()
+    held = sys.getrefcount(key)
+    assert limiter.retries(key) == 0
+    assert sys.getrefcount(key) == held
+
+
+def test_a_bucket_lets_its_burst_through_at_once_and_spaces_the_rest():
+    bucket = TokenBucket(rate_per_s=10.0, burst=3)
+    assert [bucket.reserve(now=5.0) for _ in range(5)] == pytest.approx([0.0, 0.0, 0.0, 0.1, 0.2])
+
+
+def test_a_bucket_fills_with_time_but_never_beyond_its_burst():
+    bucket = TokenBucket(rate_per_s=10.0, burst=3)
+    for _ in range(3):
+        bucket.reserve(now=0.0)
+    assert bucket.reserve(now=0.1) == 0.0
+    assert [bucket.reserve(now=1000.0) for _ in range(4)] == pytest.approx([0.0, 0.0, 0.0, 0.1])
+
+
+def test_a_bucket_survives_a_clock_that_stands_still_or_goes_back():
+    bucket = TokenBucket(rate_per_s=1.0, burst=1)
+    assert [bucket.reserve(now=t) for t in (10.0, 10.0, 9.0)] == pytest.approx([0.0, 1.0, 2.0])
+
+
+@pytest.mark.parametrize(("rate_per_s", "burst"), [(0.0, 1), (-1.0, 1), (1.0, 0)])
+def test_a_bucket_that_never_gives_anything_is_refused(rate_per_s, burst):
+    with pytest.raises(ValueError, match="token bucket"):
+        TokenBucket(rate_per_s=rate_per_s, burst=burst)
+
+
+@given(gaps=st.lists(st.floats(0, 2), min_size=1, max_size=60), burst=st.integers(1, 10))
+def test_no_window_of_time_sees_more_than_the_burst_and_the_rate_allow(gaps, burst):
+    bucket = TokenBucket(rate_per_s=5.0, burst=burst)
+    now, used_at = 0.0, []
+    for gap in gaps:
+        now += gap
+        used_at.append(now + bucket.reserve(now))
+    assert used_at == sorted(used_at)
+    for first, begin in enumerate(used_at):
+        for last in range(first, len(used_at)):
+            assert last - first + 1 <= burst + 5.0 * (used_at[last] - begin) + 1e-6
+
+
+def test_the_strictest_limiter_decides_and_each_counts_each_attempt():
+    bucket = TokenBucket(rate_per_s=1.0, burst=2)
+    limiter: MaxOf[str] = MaxOf(ItemBackoff(initial_s=0.25), bucket)
+    assert limiter.delay("a", now=0.0) == 0.25
+    assert limiter.delay("b", now=0.0) == 0.25
+    assert limiter.delay("c", now=0.0) == 1.0
+    assert limiter.retries("a") == 1
+
+
+def test_no_limiter_at_all_is_refused():
+    with pytest.raises(ValueError, match="needs a limiter"):
+        MaxOf()
+
+
+def test_the_default_is_that_of_client_go():
+    limiter = default_rate_limiter()
+    first_hundred = [limiter.delay(number, now=0.0) for number in range(100)]
+    assert first_hundred == [0.005] * 100
+    assert limiter.delay("one more", now=0.0) == pytest.approx(0.1)
+    assert limiter.delay("and one", now=0.0) == pytest.approx(0.2)

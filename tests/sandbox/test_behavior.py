@@ -1,0 +1,440 @@
+"""The life of a simulated VMI, played on a model of the API server: from patch to patch, with time as a number."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox.behavior import next_step
+from sandbox.vmis import FINALIZER, NODES, VMIS, Look, SimulatedVMI, address_for, look_of, node_for
+from sandbox.wishes import BEHAVIOR, BEHAVIORS, READY_AFTER, SHUTDOWN_AFTER
+
+CREATED = datetime(2026, 8, 1, 12, 0, 0, 400_000, tzinfo=UTC)
+WAY_UP = ["", "Pending", "Scheduling", "Scheduled", "Running"]
+FINAL = {"Succeeded", "Failed"}
+
+
+class Life:
+    """One VMI on an API server, and a simulator that looks at it whenever it should."""
+
+    def __init__(
+        self, annotations: Mapping[str, str] | None = None, *, grace_s: int | None = None, uid: str = "uid-1"
+    ) -> None:
+        self.now = CREATED
+        self.first_seen = CREATED
+        self.gone_at: float | None = None
+        self.seen: list[tuple[float, Look]] = []
+        self.patches: list[dict[str, Any]] = []
+        self.document: dict[str, Any] = {
+            "metadata": {
+                "name": "test",
+                "namespace": "default",
+                "uid": uid,
+                "resourceVersion": "1",
+                "creationTimestamp": whole_seconds(CREATED),
+                "annotations": dict(annotations or {}),
+            },
+            "spec": {"domain": {}, "terminationGracePeriodSeconds": grace_s},
+        }
+
+    @property
+    def vmi(self) -> SimulatedVMI:
+        return VMIS.decode(json.dumps(self.document).encode())
+
+    @property
+    def elapsed_s(self) -> float:
+        return (self.now - CREATED).total_seconds()
+
+    @property
+    def finalizers(self) -> list[str]:
+        return list(self.document["metadata"].get("finalizers") or [])
+
+    def live(self, seconds: float) -> Life:
+        """Let time pass, with a simulator that is never late."""
+        until = self.now + timedelta(seconds=seconds)
+        turns = 0
+        while self.gone_at is None:
+            turns += 1
+            assert turns < 50, "the simulator does not come to rest"
+            step = next_step(self.vmi, self.now, self.first_seen)
+            assert step.write is None or step.after_s is None
+            if step.write is not None:
+                self.take(step.write.body)
+                continue
+            # A timer of the loop is a little late, and never early.
+            due = until if step.after_s is None else self.now + timedelta(seconds=step.after_s, microseconds=1)
+            self.now = min(due, until)
+            if self.now == until:
+                break
+        return self
+
+    def sleep(self, seconds: float) -> Life:
+        """Let time pass without a simulator, and start a new one."""
+        self.now += timedelta(seconds=seconds)
+        self.first_seen = self.now
+        return self
+
+    def take(self, body: bytes) -> None:
+        """What the API server does with a merge patch."""
+        patch = json.loads(body)
+        meta = self.document["metadata"]
+        assert patch["metadata"]["uid"] == meta["uid"]
+        assert patch["metadata"].get("resourceVersion", meta["resourceVersion"]) == meta["resourceVersion"]
+        self.patches.append(patch)
+        self.document = merged(self.document, patch)
+        self.document["metadata"]["resourceVersion"] = str(len(self.patches) + 1)
+        look = look_of(self.vmi)
+        assert look is not None
+        self.seen.append((round(self.elapsed_s, 3), look))
+        self._remove_if_free()
+
+    def annotate(self, **annotations: str | None) -> Life:
+        names = {"ready_after": READY_AFTER, "behavior": BEHAVIOR, "shutdown_after": SHUTDOWN_AFTER}
+        for name, value in annotations.items():
+            self.document = merged(self.document, {"metadata": {"annotations": {names[name]: value}}})
+        return self
+
+    def delete(self) -> Life:
+        self.document["metadata"].setdefault("deletionTimestamp", whole_seconds(self.now))
+        self._remove_if_free()
+        return self
+
+    def _remove_if_free(self) -> None:
+        if self.document["metadata"].get("deletionTimestamp") and not self.finalizers:
+            self.gone_at = round(self.elapsed_s, 3)
+
+    @property
+    def phases(self) -> list[str]:
+        return [look.phase for _, look in self.seen]
+
+
+def whole_seconds(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def merged(document: Any, patch: Any) -> Any:
+    """RFC 7396."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(document) if isinstance(document, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value)
+    return result
+
+
+def behaving(behavior: str, ready_after: str = "2s", **more: str) -> Life:
+    return Life({BEHAVIOR: behavior, READY_AFTER: ready_after, **more})
+
+
+READY = Look("Running")
+BOOTING = Look("Running", "ContainersNotReady")
+FAILED = Look("Failed", "PodTerminating")
+BOOT = [
+    (0.0, Look("Pending", "PodNotExists")),
+    (0.5, Look("Scheduling", "GuestNotRunning")),
+    (1.0, Look("Scheduled", "GuestNotRunning")),
+    (1.5, BOOTING),
+]
+
+
+def test_a_vmi_without_annotations_gets_one_patch_and_is_ready_after_300_ms() -> None:
+    assert Life().live(3600).seen == [(0.3, READY)]
+
+
+def test_all_phases_can_be_watched_where_ready_after_is_a_second() -> None:
+    life = Life({READY_AFTER: "1s"}).live(3600)
+    assert [at for at, _ in life.seen] == [0, 0.25, 0.5, 0.75, 1]
+    assert [look for _, look in life.seen] == [*(look for _, look in BOOT), READY]
+
+
+@pytest.mark.parametrize(
+    ("behavior", "after_boot"),
+    [
+        ("normal", [(2.0, READY)]),
+        ("slow-shutdown", [(2.0, READY)]),
+        ("never-ready", []),
+        ("crash-loop", [(3.0, FAILED)]),
+        ("finish", [(2.0, READY), (3.0, Look("Succeeded", "PodTerminating"))]),
+        ("unknown", [(2.0, READY), (3.0, Look("Unknown", "GuestNotRunning"))]),
+    ],
+)
+def test_a_vmi_that_boots_goes_on_as_its_behavior_says(behavior: str, after_boot: list[tuple[float, Look]]) -> None:
+    assert behaving(behavior).live(3600).seen == [*BOOT, *after_boot]
+
+
+def test_a_vmi_that_fails_never_runs() -> None:
+    assert behaving("fail").live(3600).seen == [*BOOT[:3], (1.5, FAILED)]
+
+
+def test_a_vmi_without_an_image_stays_in_scheduling_and_says_why() -> None:
+    assert behaving("image-error").live(3600).seen == [
+        *BOOT[:2],
+        (1.0, Look("Scheduling", "GuestNotRunning", "ErrImagePull")),
+        (3.0, Look("Scheduling", "GuestNotRunning", "ImagePullBackOff")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("behavior", "seen"),
+    [
+        ("crash-loop", [(0.225, BOOTING), (1.3, FAILED)]),
+        ("finish", [(0.3, READY), (1.3, Look("Succeeded", "PodTerminating"))]),
+        ("never-ready", [(0.225, BOOTING)]),
+        ("fail", [(0.225, FAILED)]),
+    ],
+)
+def test_a_short_boot_shows_only_what_lasts(behavior: str, seen: list[tuple[float, Look]]) -> None:
+    assert Life({BEHAVIOR: behavior}).live(3600).seen == seen
+
+
+def test_the_history_tells_the_phases_that_were_skipped_too() -> None:
+    life = Life().live(1)
+    history = life.document["status"]["phaseTransitionTimestamps"]
+    assert [entry["phase"] for entry in history] == WAY_UP[1:]
+    times = [datetime.fromisoformat(entry["phaseTransitionTimestamp"]) for entry in history]
+    assert times == sorted(times)
+    assert times[0] == CREATED
+
+
+def test_the_history_names_each_phase_once() -> None:
+    life = behaving("finish").sleep(60).live(1)
+    history = life.document["status"]["phaseTransitionTimestamps"]
+    assert [entry["phase"] for entry in history] == [*WAY_UP[1:], "Succeeded"]
+
+
+def test_a_simulator_that_is_late_goes_straight_to_where_the_vmi_should_be() -> None:
+    life = behaving("normal", "10s").sleep(6).live(0.001)
+    assert life.phases == ["Scheduled"]
+    assert life.sleep(60).live(0.001).phases == ["Scheduled", "Running"]
+    assert life.seen[-1][1] == READY
+
+
+def test_a_vmi_that_boots_keeps_its_times_over_a_restart_of_the_simulator() -> None:
+    life = behaving("normal", "8s").live(1).sleep(2.5).live(3600)
+    assert life.seen == [(0.0, BOOT[0][1]), (3.5, BOOT[1][1]), (4.0, BOOT[2][1]), (6.0, BOOTING), (8.0, READY)]
+
+
+def test_a_vmi_that_nobody_saw_yet_is_ready_within_a_second_of_its_time_after_a_restart() -> None:
+    life = behaving("normal", "900ms").sleep(0.2).live(3600)
+    [(at, look)] = life.seen
+    assert look == READY
+    assert 0.9 <= at <= 1.9
+
+
+def test_a_normal_vmi_never_gets_a_finalizer() -> None:
+    life = Life(grace_s=30).live(10)
+    assert life.finalizers == []
+    assert life.delete().gone_at == 10
+
+
+@pytest.mark.parametrize(
+    ("annotations", "grace_s", "takes_s"),
+    [
+        ({BEHAVIOR: "slow-shutdown"}, None, 30),
+        ({BEHAVIOR: "slow-shutdown"}, 0, 30),
+        ({BEHAVIOR: "slow-shutdown"}, 60, 30),
+        ({BEHAVIOR: "slow-shutdown"}, 5, 5),
+        ({BEHAVIOR: "slow-shutdown", SHUTDOWN_AFTER: "2s"}, 60, 2),
+        ({SHUTDOWN_AFTER: "1m30s"}, None, 90),
+    ],
+)
+def test_a_slow_vmi_shuts_down_for_its_time_and_is_gone(
+    annotations: dict[str, str], grace_s: int | None, takes_s: float
+) -> None:
+    life = Life(annotations, grace_s=grace_s).live(10)
+    assert life.finalizers == [FINALIZER]
+    life.delete().live(takes_s - 0.1)
+    assert life.seen[-1] == (10.0, Look("Running", "PodTerminating"))
+    assert life.gone_at is None
+    life.live(3600)
+    assert life.gone_at == pytest.approx(10 + takes_s, abs=0.01)
+
+
+def test_a_shutdown_goes_on_over_a_restart_of_the_simulator() -> None:
+    life = behaving("slow-shutdown").live(10).delete().live(5).sleep(10).live(3600)
+    assert life.gone_at == pytest.approx(40, abs=0.01)
+
+
+@pytest.mark.parametrize("behavior", ["finish", "fail", "crash-loop"])
+def test_a_vmi_that_has_ended_has_nothing_to_shut_down(behavior: str) -> None:
+    life = behaving(behavior, **{SHUTDOWN_AFTER: "20s"}).live(10)
+    assert life.finalizers == [FINALIZER]
+    assert life.delete().live(3600).gone_at == 10
+
+
+def test_a_vmi_that_is_told_to_shut_down_at_once_after_all_does() -> None:
+    life = behaving("slow-shutdown").live(10).delete().live(1).annotate(behavior=None).live(1)
+    assert life.gone_at == 11
+
+
+def test_finalizers_of_others_stay_and_their_vmi_ends_all_the_same() -> None:
+    life = behaving("slow-shutdown")
+    life.document["metadata"]["finalizers"] = ["example.org/a", "example.org/b"]
+    life.live(10)
+    assert life.finalizers == ["example.org/a", "example.org/b", FINALIZER]
+    life.delete().live(3600)
+    assert life.finalizers == ["example.org/a", "example.org/b"]
+    assert life.seen[-1] == (40.0, Look("Succeeded", "PodTerminating"))
+
+
+def test_a_vmi_that_only_others_hold_ends_as_soon_as_it_is_deleted() -> None:
+    life = Life()
+    life.document["metadata"]["finalizers"] = ["example.org/a"]
+    assert life.live(10).delete().live(3600).seen[-1] == (10.0, Look("Succeeded", "PodTerminating"))
+    assert life.finalizers == ["example.org/a"]
+
+
+def test_a_patch_of_finalizers_is_only_taken_by_the_version_that_was_read() -> None:
+    life = behaving("slow-shutdown").live(10)
+    assert ["resourceVersion" in patch["metadata"] for patch in life.patches] == [True, False, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("behavior", "look"),
+    [
+        ("never-ready", BOOTING),
+        ("unknown", Look("Unknown", "GuestNotRunning")),
+        ("fail", FAILED),
+        ("crash-loop", FAILED),
+        ("finish", Look("Succeeded", "PodTerminating")),
+    ],
+)
+def test_an_annotation_breaks_a_running_vmi_now(behavior: str, look: Look) -> None:
+    life = behaving("normal").live(600).annotate(behavior=behavior).live(10)
+    assert life.seen[-1] == (600.0, look)
+    transition = life.document["status"]["conditions"][0]["lastTransitionTime"]
+    assert datetime.fromisoformat(transition) == CREATED + timedelta(seconds=600)
+
+
+@pytest.mark.parametrize("behavior", ["never-ready", "unknown"])
+def test_a_vmi_that_is_no_longer_broken_recovers(behavior: str) -> None:
+    life = behaving(behavior).live(600).annotate(behavior=None).live(10)
+    assert life.seen[-1] == (600.0, READY)
+
+
+@pytest.mark.parametrize("behavior", ["finish", "fail", "crash-loop"])
+def test_a_vmi_that_has_ended_stays_as_it_is(behavior: str) -> None:
+    life = behaving(behavior).live(600)
+    seen = list(life.seen)
+    assert life.annotate(behavior=None, ready_after="1ms").live(600).seen == seen
+
+
+def test_a_running_vmi_does_not_boot_again() -> None:
+    life = behaving("normal").live(600)
+    seen = list(life.seen)
+    assert life.annotate(ready_after="1h").live(60).seen == seen
+    assert life.annotate(behavior="image-error").live(7200).seen == seen
+
+
+def test_what_runs_already_can_be_made_to_shut_down_slowly() -> None:
+    life = Life().live(10).annotate(behavior="slow-shutdown").live(1)
+    assert life.finalizers == [FINALIZER]
+    assert life.delete().live(3600).gone_at == pytest.approx(41, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "text", "seen"),
+    [
+        (BEHAVIOR, "sleepy", [(0.3, READY)]),
+        (BEHAVIOR, "", [(0.3, READY)]),
+        (READY_AFTER, "soon", [(0.3, READY)]),
+        (READY_AFTER, "-2s", [(0.3, READY)]),
+        (READY_AFTER, "999999999999h", [(0.3, READY)]),
+        (SHUTDOWN_AFTER, "1 s", [(0.3, READY)]),
+    ],
+)
+def test_a_value_that_cannot_be_read_is_named_and_counts_as_the_default(
+    annotation: str, text: str, seen: list[tuple[float, Look]]
+) -> None:
+    life = Life({annotation: text})
+    [flaw] = next_step(life.vmi, life.now, life.first_seen).flaws
+    assert annotation in flaw
+    assert f'"{text}"' in flaw
+    assert life.live(3600).seen == seen
+    assert life.finalizers == []
+
+
+def test_conditions_have_the_shape_of_kubevirts() -> None:
+    life = Life().live(1)
+    ready, migratable = life.document["status"]["conditions"]
+    at = "2026-08-01T12:00:00.700001Z"
+    assert ready == {"type": "Ready", "status": "True", "lastProbeTime": at, "lastTransitionTime": at}
+    assert migratable["type"] == "LiveMigratable"
+    unready = behaving("never-ready").live(10).document["status"]["conditions"][0]
+    assert unready["status"] == "False"
+    assert unready["reason"] == "ContainersNotReady"
+    assert unready["message"]
+
+
+def test_an_unready_condition_keeps_its_transition_time_through_the_phases() -> None:
+    life = behaving("never-ready").live(10)
+    condition = life.document["status"]["conditions"][0]
+    assert datetime.fromisoformat(condition["lastTransitionTime"]) == CREATED
+
+
+def test_vmis_have_a_node_from_scheduled_on_and_an_address_while_they_run() -> None:
+    life = behaving("normal").live(0.9)
+    assert life.phases[-1] == "Scheduling"
+    assert "nodeName" not in life.document["status"]
+    life.live(0.2)
+    assert life.document["status"]["nodeName"] in NODES
+    assert life.document["metadata"]["labels"] == {"kubevirt.io/nodeName": life.document["status"]["nodeName"]}
+    assert "interfaces" not in life.document["status"]
+    life.live(10)
+    assert life.document["status"]["interfaces"][0]["ipAddress"] == address_for(life.vmi)
+
+
+def test_nodes_are_spread_evenly_and_addresses_are_addresses() -> None:
+    vmis = [Life(uid=f"uid-{number}").vmi for number in range(1000)]
+    per_node = [sum(node_for(vmi) == node for vmi in vmis) for node in NODES]
+    assert min(per_node) > 100
+    for vmi in vmis:
+        octets = [int(part) for part in address_for(vmi).split(".")]
+        assert octets[0] == 10
+        assert all(0 <= octet <= 255 for octet in octets)
+        assert 1 <= octets[3] <= 254
+
+
+durations = st.sampled_from([None, "0s", "100ms", "1s", "3s", "1m", "nonsense"])
+behaviors = st.sampled_from([None, "nonsense", *BEHAVIORS])
+events = st.one_of(
+    st.tuples(st.just("live"), st.floats(0, 20)),
+    st.tuples(st.just("sleep"), st.floats(0, 20)),
+    st.tuples(st.just("behavior"), behaviors),
+    st.tuples(st.just("ready_after"), durations),
+    st.tuples(st.just("shutdown_after"), durations),
+)
+
+
+@given(st.lists(events, max_size=8), st.booleans())
+def test_whatever_happens_a_vmi_never_boots_twice_and_can_be_deleted(
+    story: list[tuple[str, Any]], foreign: bool
+) -> None:
+    life = Life()
+    if foreign:
+        life.document["metadata"]["finalizers"] = ["example.org/other"]
+    for event, value in story:
+        match event:
+            case "live":
+                life.live(value)
+            case "sleep":
+                life.sleep(value)
+            case _:
+                life.annotate(**{event: value})
+    heights = [min(WAY_UP.index(phase) if phase in WAY_UP else 4, 4) for phase in life.phases]
+    assert heights == sorted(heights)
+    final = [phase for phase in life.phases if phase in FINAL]
+    assert final == life.phases[len(life.phases) - len(final) :]
+    assert len(set(final)) <= 1
+    life.delete().live(7200)
+    assert life.finalizers == (["example.org/other"] if foreign else [])
+    assert (life.gone_at is None) == foreign

@@ -1,0 +1,141 @@
+"""Hypothesis strategies: replica sets, VMIs in every state, and documents that no API server should have let in."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from controller.kubevirt.markers import DELETION_COST, PROTECT, REMOVE, ROLLING_UPDATE, TEMPLATE_HASH
+from controller.kubevirt.types import ReplicaSet, VirtualMachineInstance
+from controller.replicaset.intent import Intent, parse_intent
+from informers.meta import OwnerReference
+from tests.builders import LABELS, replicaset, snapshot, vmi
+
+# A deadline for each example measures the machine, not the code.
+settings.register_profile("vmherd", deadline=None)
+settings.load_profile("vmherd")
+
+PHASES = (None, "Pending", "Scheduling", "Scheduled", "Running", "Succeeded", "Failed", "Unknown")
+STRANGER = OwnerReference(api_version="apps/v1", kind="Other", name="other", uid="uid-of-a-stranger", controller=True)
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def template_hash_of(owner: ReplicaSet) -> str:
+    intent = parse_intent(owner)
+    assert isinstance(intent, Intent)
+    return intent.template.hash
+
+
+@st.composite
+def replicasets(draw: st.DrawFn, *, rolling: bool | None = None) -> ReplicaSet:
+    """Valid sets that may be acted on, rolling or not."""
+    roll = draw(st.booleans()) if rolling is None else rolling
+    allowance = draw(st.sampled_from(["1", "2", "25%", "50%", "100%"]))
+    return replicaset(
+        replicas=draw(st.integers(0, 8)),
+        annotations={ROLLING_UPDATE: f"maxUnavailable={allowance}"} if roll else None,
+        template_name=draw(st.sampled_from(["test", None])),
+        generation=draw(st.integers(1, 3)),
+    )
+
+
+@st.composite
+def vmis(draw: st.DrawFn, name: str, owner: ReplicaSet) -> VirtualMachineInstance:
+    """A VMI in any state: a member, an orphan or a stranger's, matching or not, of this template or an older one."""
+    role = draw(st.sampled_from(["member", "member", "member", "orphan", "stranger"]))
+    labels = dict(LABELS) if draw(st.integers(0, 4)) else {"myvmi": "detached"}
+    if draw(st.booleans()):
+        labels[TEMPLATE_HASH] = draw(st.sampled_from([template_hash_of(owner), "older"]))
+    annotations = {key: "true" for key in (REMOVE, PROTECT) if not draw(st.integers(0, 5))}
+    cost = draw(st.sampled_from([None, None, "-3", "10", "cheap"]))
+    if cost is not None:
+        annotations[DELETION_COST] = cost
+    return vmi(
+        name,
+        owner=owner if role == "member" else None,
+        owners=(STRANGER,) if role == "stranger" else (),
+        labels=labels,
+        annotations=annotations,
+        deleting=not draw(st.integers(0, 5)),
+        phase=draw(st.sampled_from(PHASES + ("Running",) * 6)),
+        node=draw(st.sampled_from([None, "node-1", "node-2"])),
+        ready=draw(st.sampled_from([None, False, True, True])),
+        reason=draw(st.sampled_from([None, None, "PodTerminating"])),
+        ready_for_s=draw(st.integers(0, 2000)),
+        age_s=draw(st.integers(2000, 4000)),
+        migrating=draw(st.booleans()),
+    )
+
+
+@st.composite
+def populations(draw: st.DrawFn, owner: ReplicaSet, *, max_size: int = 12) -> tuple[VirtualMachineInstance, ...]:
+    """The VMIs of a namespace."""
+    size = draw(st.integers(0, max_size))
+    return tuple(draw(vmis(f"vm-{number}", owner)) for number in range(size))
+
+
+@st.composite
+def snapshots(draw: st.DrawFn, *, settled: bool = True, rolling: bool | None = None):
+    """Snapshots of valid sets, with bursts small enough to matter."""
+    owner = draw(replicasets(rolling=rolling))
+    return snapshot(owner, draw(populations(owner)), settled=settled, burst=draw(st.integers(1, 6)))
+
+
+_maybe_text = st.none() | st.text(max_size=6) | st.sampled_from(["myvmi", "a/b/c", "-", "test"])
+_labels = st.none() | st.dictionaries(st.text(max_size=6) | st.just("myvmi"), st.just("myvmi"), max_size=2)
+_expressions = st.fixed_dictionaries(
+    {},
+    optional={
+        "key": st.sampled_from(["myvmi", "", "x y"]),
+        "operator": st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist", "Gt", ""]),
+        "values": st.none() | st.lists(st.sampled_from(["myvmi", "", "!"]), max_size=2),
+    },
+)
+_specs = json_values | st.fixed_dictionaries(
+    {}, optional={"domain": json_values, "volumes": json_values, "volumeName": json_values}
+)
+
+wild_replicasets = st.fixed_dictionaries(
+    {"metadata": st.just({"name": "wild", "namespace": "default", "uid": "uid-of-the-set", "generation": 1})},
+    optional={
+        "spec": st.fixed_dictionaries(
+            {},
+            optional={
+                "replicas": st.none() | st.integers(-2, 5),
+                "paused": st.none() | st.booleans(),
+                "selector": st.none()
+                | st.fixed_dictionaries(
+                    {},
+                    optional={
+                        "matchLabels": _labels,
+                        "matchExpressions": st.none() | st.lists(_expressions, max_size=2),
+                    },
+                ),
+                "template": st.none()
+                | st.fixed_dictionaries(
+                    {},
+                    optional={
+                        "metadata": st.none()
+                        | st.fixed_dictionaries(
+                            {},
+                            optional={
+                                "name": _maybe_text,
+                                "generateName": _maybe_text,
+                                "labels": _labels,
+                                "annotations": _labels,
+                            },
+                        ),
+                        "spec": _specs,
+                    },
+                ),
+            },
+        )
+    },
+).map(lambda document: msgspec.json.decode(msgspec.json.encode(document), type=ReplicaSet))
+"""Anything that decodes as a ReplicaSet: stored before there was validation, or under somebody else's CRD."""
