@@ -1,0 +1,306 @@
+"""Runs the reflector's machine for one scope of one resource: sends what it asks for, does to the store what it says.
+
+The machine decides, this loop only acts. It never ends and never raises for anything that a server or a network does;
+it is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Generic, TypeVar, assert_never
+
+import msgspec
+import structlog
+
+from informers.backoff import Backoff
+from informers.client import ApiClient
+from informers.errors import ApiError, Gone, TransportError
+from informers.instruments import InformerInstruments
+from informers.meta import KubeObject, ObjectKey, ObjectMeta
+from informers.reflector import (
+    Advance,
+    Apply,
+    Collect,
+    Commit,
+    Discard,
+    Effect,
+    Ended,
+    Failed,
+    GiveUpStreaming,
+    Input,
+    Listing,
+    PageRead,
+    Remove,
+    Silent,
+    Skip,
+    State,
+    Streaming,
+    Uncollect,
+    Waiting,
+    Watching,
+    advance,
+)
+from informers.resource import Resource, decode_raw_page
+from informers.store import Change, Replacement, Store
+from informers.watch import Undecodable, WatchError, WatchParser, meta_of_object
+
+log = structlog.get_logger()
+
+T = TypeVar("T", bound=KubeObject)
+
+PAGE_SIZE = 500
+
+IDLE_TIMEOUT_S = 120.0
+"""Bookmarks come each minute: two minutes without a byte, and the connection is dead."""
+
+WATCH_FROM_S, WATCH_TO_S = 300, 600
+"""Servers are asked to end a watch somewhere in here, so that many clients do not all come back at once."""
+
+NAMED_AT_MOST = 1000
+
+
+class Follower(Generic[T]):
+    """See the module's contract. `hand_on` tells the handlers, `completed` is called after each complete list."""
+
+    def __init__(
+        self,
+        resource: Resource[T],
+        client: ApiClient,
+        store: Store[T],
+        *,
+        scope: str,
+        selectors: Mapping[str, str],
+        transform: Callable[[T], T] | None,
+        hand_on: Callable[[Iterable[Change[T]]], Awaitable[None]],
+        completed: Callable[[], None],
+        instruments: InformerInstruments,
+        chance: Callable[[], float],
+    ) -> None:
+        self.scope = scope
+        self.listed = False
+        self.missing = False
+        self.waiting_for = ""
+        self._resource = resource
+        self._client = client
+        self._store = store
+        self._selectors = dict(selectors)
+        self._transform = transform
+        self._hand_on = hand_on
+        self._completed = completed
+        self._instruments = instruments
+        self._chance = chance
+        self._path = resource.path(scope)
+        self._backoff = Backoff(initial_s=0.8, maximum_s=30.0, reset_after_s=120.0, chance=chance)
+        self._relist: Listing | Streaming = Streaming()
+        self._list_reason = "start"
+        self._replacement: Replacement[T] | None = None
+        self._last_progress: float | None = None
+        self._named: dict[ObjectKey, str] = {}
+
+    def silent_s(self, now: float) -> float:
+        """How long ago anything last arrived; 0 before the first try."""
+        return 0.0 if self._last_progress is None else now - self._last_progress
+
+    async def run(self) -> None:
+        self._progress()
+        state: State = self._relist
+        while True:
+            match state:
+                case Waiting():
+                    state = await self._wait(state)
+                case Listing():
+                    state = await self._take(state, await self._read_page(state))
+                case Streaming() | Watching():
+                    state = await self._follow(state)
+                case _:
+                    assert_never(state)
+
+    async def _wait(self, state: Waiting) -> State:
+        delay_s = state.at_least_s
+        if state.backoff:
+            delay_s = max(delay_s, self._backoff.next(asyncio.get_running_loop().time()))
+        if self.waiting_for != state.why:
+            log.warning("waiting", resource=self._resource.name, scope=self.scope or "all namespaces", why=state.why)
+        self.waiting_for = state.why
+        self.missing = state.missing
+        await asyncio.sleep(delay_s)
+        return state.then
+
+    async def _read_page(self, state: Listing) -> Input[T]:
+        params = {**self._selectors, "limit": str(PAGE_SIZE)}
+        if state.token:
+            params["continue"] = state.token
+        try:
+            body = await self._client.request("GET", self._path, params=params)
+        except ApiError as error:
+            return Failed(error)
+        try:
+            return self._decode_page(body)
+        except msgspec.DecodeError as error:
+            return Failed(TransportError(f"the list cannot be read: {error}", sent=True))
+
+    def _decode_page(self, body: bytes) -> PageRead[T]:
+        try:
+            page = self._resource.decode_page(body)
+        except msgspec.ValidationError:
+            return self._decode_each(body)
+        return PageRead(page.items or (), page.metadata.resource_version or "", page.metadata.continue_ or "")
+
+    def _decode_each(self, body: bytes) -> PageRead[T]:
+        """The slow way, for a page on which at least one object does not fit its type."""
+        page = decode_raw_page(body)
+        objects: list[T] = []
+        undecodable: list[Undecodable] = []
+        for item in page.items or ():
+            try:
+                objects.append(self._resource.decode(item))
+            except msgspec.ValidationError as error:
+                undecodable.append(Undecodable(str(error), meta_of_object(item)))
+        meta = page.metadata
+        return PageRead(tuple(objects), meta.resource_version or "", meta.continue_ or "", tuple(undecodable))
+
+    async def _follow(self, state: Streaming | Watching) -> State:
+        """Open a watch and read it until the machine wants something else, or it is over."""
+        loop = asyncio.get_running_loop()
+        started, events, current = loop.time(), 0, state
+        parser = WatchParser(self._resource)
+        end: Input[T]
+        self._instruments.watch_started(self._resource.name)
+        try:
+            async with self._client.stream(
+                self._path, params=self._watch_params(state), idle_timeout_s=IDLE_TIMEOUT_S
+            ) as chunks:
+                if isinstance(state, Watching):
+                    self._note_recovery()
+                async for chunk in chunks:
+                    self._progress()
+                    for event in parser.feed(chunk):
+                        events += 1
+                        following = await self._take(current, event)
+                        if not isinstance(following, Streaming | Watching):
+                            self._note_end(event, following)
+                            return following
+                        current = following
+                    self._instruments.store_size(self._resource.name, len(self._store))
+            end = Ended(loop.time() - started, events)
+        except TimeoutError:
+            end = Silent()
+        except ApiError as error:
+            end = Failed(error)
+        except ValueError as error:
+            end = Failed(TransportError(str(error), sent=True))
+        after = await self._take(current, end)
+        self._note_end(end, after)
+        return after
+
+    def _watch_params(self, state: Streaming | Watching) -> dict[str, str]:
+        timeout_s = WATCH_FROM_S + round(self._chance() * (WATCH_TO_S - WATCH_FROM_S))
+        params = {**self._selectors, "watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(timeout_s)}
+        if isinstance(state, Watching):
+            return {**params, "resourceVersion": state.version}
+        return {**params, "sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+
+    async def _take(self, state: State, event: Input[T]) -> State:
+        """One step of the machine, and its effects."""
+        held = self._store.version(self.scope)
+        following, effects = advance(state, event, relist=self._relist, held=held)
+        for effect in effects:
+            await self._perform(effect)
+        return following
+
+    async def _perform(self, effect: Effect[T]) -> None:
+        match effect:
+            case Apply(object=obj):
+                await self._hand_on(self._store.apply(self._transformed(obj), scope=self.scope))
+            case Remove(object=obj):
+                await self._hand_on(self._store.remove(self._transformed(obj), scope=self.scope))
+            case Advance(version=version):
+                self._store.advance(version, scope=self.scope)
+            case Collect(objects=objects):
+                self._progress()
+                collected = self._collected()
+                for obj in objects:
+                    collected.put(self._transformed(obj))
+            case Uncollect(object=obj):
+                self._collected().drop(obj)
+            case Commit(version=version):
+                await self._commit(version)
+            case Discard():
+                self._replacement = None
+            case Skip(why=why, meta=meta):
+                self._skip(why, meta)
+            case GiveUpStreaming():
+                self._relist = Listing()
+            case _:
+                assert_never(effect)
+
+    async def _commit(self, version: str) -> None:
+        replacement = self._collected()
+        self._replacement = None
+        self._keep_undecodable(replacement)
+        self._store.commit(replacement, version, scope=self.scope)
+        self._instruments.listed(self._resource.name, reason=self._list_reason)
+        self._instruments.store_size(self._resource.name, len(self._store))
+        self._note_recovery()
+        await self._hand_on(replacement.changes())
+        self.listed = True
+        self._completed()
+
+    def _keep_undecodable(self, replacement: Replacement[T]) -> None:
+        """An object that is still there, in a version that cannot be read, keeps the last state that could be."""
+        for key in self._named:
+            held = replacement.held.objects.get(key)
+            if held is not None and key not in replacement.shard.objects:
+                replacement.put(held)
+
+    def _collected(self) -> Replacement[T]:
+        if self._replacement is None:
+            self._named.clear()
+            self._replacement = self._store.begin_replace(scope=self.scope)
+        return self._replacement
+
+    def _transformed(self, obj: T) -> T:
+        return self._transform(obj) if self._transform is not None else obj
+
+    def _skip(self, why: str, meta: ObjectMeta | None) -> None:
+        self._instruments.decode_failed(self._resource.name)
+        meta = meta or ObjectMeta()
+        if self._named.get(meta.key) == meta.resource_version:
+            return
+        if len(self._named) < NAMED_AT_MOST:
+            self._named[meta.key] = meta.resource_version
+        log.error(
+            "object cannot be decoded, skipped",
+            resource=self._resource.name,
+            namespace=meta.namespace,
+            name=meta.name,
+            version=meta.resource_version,
+            why=why,
+        )
+
+    def _progress(self) -> None:
+        self._last_progress = asyncio.get_running_loop().time()
+        self._instruments.progress(self._resource.name)
+
+    def _note_recovery(self) -> None:
+        if self.waiting_for:
+            log.info("following again", resource=self._resource.name, scope=self.scope or "all namespaces")
+            self.waiting_for, self.missing = "", False
+
+    def _note_end(self, event: Input[T], following: State) -> None:
+        match event:
+            case Ended():
+                reason = "end"
+            case Silent():
+                reason = "silent"
+            case Failed(error=Gone()) | WatchError(error=Gone()):
+                reason = "expired"
+            case Failed(error=error) | WatchError(error=error):
+                reason = type(error).__name__
+            case _:
+                reason = "restart"
+        self._instruments.watch_ended(self._resource.name, reason=reason)
+        then = following.then if isinstance(following, Waiting) else following
+        if isinstance(then, Listing | Streaming) and self.listed:
+            self._list_reason = "expired" if reason == "expired" else "failure"
