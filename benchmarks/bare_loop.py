@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 import aiohttp
+import uvloop
 import yaml
 
 from benchmarks.subject import vmi_body
@@ -87,4 +88,5 @@ def connection(kubeconfig: Path) -> tuple[str, ssl.SSLContext]:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+    # The loop that the controller uses where it is installed.
+    uvloop.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))

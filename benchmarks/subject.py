@@ -65,7 +65,10 @@ def vmi(name: str) -> dict[str, Any]:
 
 
 def vmi_body(name: str) -> bytes:
-    return json.dumps(vmi(name)).encode()
+    """The same without an owner: the garbage collector would take a VMI whose owner does not exist."""
+    body = vmi(name)
+    del body["metadata"]["ownerReferences"]
+    return json.dumps(body).encode()
 
 
 def running_vmi(name: str) -> bytes:

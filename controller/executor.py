@@ -1,7 +1,7 @@
 """Carries out plans: the only code that writes children. It decides nothing.
 
-Stages run in order, a failed essential stage ends the plan. Within a stage creates go out in slow-start batches of
-1, 2, 4, 8 ... (R4): when one of a batch fails, the rest is not tried, so a full quota costs one request and not 250.
+Stages run in order, a failed essential stage ends the plan. Within a stage creates start slowly (R4): 1, 2, 4, 8 ...
+are under way at once, and when one fails, the rest is not tried, so a full quota costs one request and not 250.
 Everything else of a stage is tried, whatever happens to its neighbours. How many requests are on the wire at once is
 the client's limit.
 
@@ -126,20 +126,10 @@ class Executor:
     async def _run_stage(self, stage: Stage) -> list[Outcome]:
         creates = [action for action in stage.actions if isinstance(action, Create)]
         others = [action for action in stage.actions if not isinstance(action, Create)]
-        outcomes = await self._run_together(others)
-        size = 1
-        while creates:
-            batch, creates = creates[:size], creates[size:]
-            results = await self._run_together(batch)
-            outcomes += results
-            size *= 2
-            if any(failed(result) for result in results):
-                outcomes += [Skipped(action) for action in creates]
-                break
-        return outcomes
+        return await self._run_together(others) + await self._run_slow_start(creates)
 
     async def _run_together(self, actions: Sequence[Action]) -> list[Outcome]:
-        """Perform all actions, at most PARALLEL at once. Cancelled only as a whole."""
+        """Perform all actions, at most PARALLEL at once."""
         if len(actions) == 1:
             return [await self._perform(actions[0])]
         outcomes: dict[int, Outcome] = {}
@@ -153,6 +143,31 @@ class Executor:
             for _ in range(min(PARALLEL, len(actions))):
                 group.create_task(lane(), name="executor-lane")
         return [outcomes[index] for index in range(len(actions))]
+
+    async def _run_slow_start(self, creates: Sequence[Create]) -> list[Outcome]:
+        """Perform creates, one at first; each success makes room for one more, so what is under way doubles with each
+        round trip: 1, 2, 4, 8 ... up to PARALLEL. The first failure ends it: what is under way is waited for, and the
+        rest is not tried.
+        """
+        outcomes: dict[int, Outcome] = {}
+        todo = iter(enumerate(creates))
+        lanes, well = 0, True
+
+        async def lane() -> None:
+            nonlocal lanes, well
+            for index, create in todo:
+                outcomes[index] = outcome = await self._perform(create)
+                well = well and not failed(outcome)
+                if not well:
+                    return
+                if lanes < min(PARALLEL, len(creates) - len(outcomes)):
+                    lanes += 1
+                    group.create_task(lane(), name="executor-lane")
+
+        async with asyncio.TaskGroup() as group:
+            lanes += 1
+            group.create_task(lane(), name="executor-lane")
+        return [outcomes.get(index, Skipped(create)) for index, create in enumerate(creates)]
 
     async def _perform(self, action: Action) -> Outcome:
         try:

@@ -74,7 +74,7 @@ def unknown_variables(options: Iterable[Option], env: Mapping[str, str]) -> tupl
         for name in sorted(env)
         if name.startswith(VARIABLE_PREFIX) and name not in names | _ELSEWHERE and not _is_service_link(name)
     )
-    return tuple(f"{name}: no such variable, ignored{did_you_mean(name, names)}" for name in strange)
+    return tuple(f"{name}: no such variable, ignored{did_you_mean(name, names, closeness=0.8)}" for name in strange)
 
 
 def shown(text: str) -> str:
@@ -155,9 +155,9 @@ def _names(option: Option) -> tuple[str, ...]:
     return (option.flag, option.opposite) if option.kind.switch else (option.flag,)
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str], *, closeness: float = 0.65) -> str:
     """The end of a sentence about a name that is none: a suggestion, where one is close."""
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.65)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=closeness)
     return f"; did you mean {close[0]}?" if close else ""
 
 

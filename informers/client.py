@@ -2,43 +2,87 @@
 
 One aiohttp session does it all, with explicit timeouts and without a look at proxies in the environment. A request
 passes, in this order: the limit on requests in flight, the token bucket where one is set, and, for a write, the gate,
-which is asked last, immediately before the request leaves. Watches take no place in the limit. Answers 429 and 503
-with Retry-After are waited out a few times; a 401 loads the credentials anew and is tried once more.
+which is asked last, when a connection is at hand and the next thing is the write itself. Watches take no place in the
+limit. Answers 429 and 503 with Retry-After are waited out a few times; a 401 loads the credentials anew and is tried
+once more. Nothing else is retried: what a failure means for a write, only the caller knows.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import aiohttp
+import structlog
+from aiohttp.connector import Connection
+from aiohttp.tracing import Trace
 
 from informers.configuration import ConfigurationError, Credentials, load_credentials
-from informers.errors import ApiError, StatusError, TransportError, from_response
+from informers.errors import StatusError, TransportError, Unauthorized, from_response
 from informers.instruments import NO_INSTRUMENTS, ClientInstruments
 from informers.meta import ObjectKey
 from informers.ratelimit import TokenBucket
 from informers.resource import Resource
 
-__all__ = ["JSON_PATCH", "MERGE_PATCH", "ApiClient", "ConfigurationError", "Credentials", "load_credentials"]
+__all__ = [
+    "APPLY_PATCH",
+    "JSON_PATCH",
+    "MERGE_PATCH",
+    "ApiClient",
+    "ConfigurationError",
+    "Credentials",
+    "load_credentials",
+    "open_client",
+]
+
+log = structlog.get_logger()
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+"""Server-side apply. JSON is YAML, so a body of JSON will do."""
 
 REQUEST_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 5.0
+USUAL_LIMITS = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
 PATIENT_TRIES = 4
 """How often an answer that says "later" is waited out before it becomes the caller's failure."""
 
 LONGEST_PATIENCE_S = 10.0
+"""A server that asks for a longer pause gets it from the caller, which may have other things to do meanwhile."""
+
 READ_BUFFER = 1 << 20
 NO_ANSWER = "<error>"
 
-_NOT_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+
+Gate = Callable[[], None]
+"""Raises what forbids the write."""
+
+
+class _GatedConnector(aiohttp.TCPConnector):
+    """Asks the gate between having a connection and writing to it: making one can take longer than a lease lasts."""
+
+    gate: Gate | None = None
+
+    async def connect(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: list[Trace],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the name is aiohttp's
+    ) -> Connection:
+        connection = await super().connect(req, traces, timeout)
+        if self.gate is not None and req.method != "GET":
+            try:
+                self.gate()
+            except BaseException:
+                connection.release()
+                raise
+        return connection
 
 
 class _Request(NamedTuple):
@@ -62,20 +106,29 @@ class ApiClient:
     def __init__(
         self,
         session: aiohttp.ClientSession,
+        connector: _GatedConnector,
         credentials: Credentials,
         *,
         instruments: ClientInstruments = NO_INSTRUMENTS,
         max_inflight: int | None = None,
         bucket: TokenBucket | None = None,
-        gate: Callable[[], None] | None = None,
     ) -> None:
         self._session = session
+        self._connector = connector
         self._credentials = credentials
         self._instruments = instruments
         self._inflight = asyncio.Semaphore(max_inflight) if max_inflight else nullcontext()
         self._bucket = bucket
         self._host = urlsplit(credentials.host).netloc
-        self.gate = gate
+
+    @property
+    def gate(self) -> Gate | None:
+        """Asked immediately before each write leaves; what it raises, the caller of the write gets."""
+        return self._connector.gate
+
+    @gate.setter
+    def gate(self, gate: Gate | None) -> None:
+        self._connector.gate = gate
 
     async def request(
         self,
@@ -88,7 +141,9 @@ class ApiClient:
         timeout_s: float | None = None,
     ) -> bytes:
         """Send one request and return the answer's body. Raises ApiError."""
-        limits = aiohttp.ClientTimeout(total=timeout_s or REQUEST_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
+        limits = USUAL_LIMITS
+        if timeout_s is not None:
+            limits = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(timeout_s, CONNECT_TIMEOUT_S))
         request = _Request(method, path, params, body, content_type, limits)
         tries = 0
         while True:
@@ -132,19 +187,14 @@ class ApiClient:
         Raises ApiError, at the start or while iterating; TimeoutError when nothing came for `idle_timeout_s`.
         """
         limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=idle_timeout_s)
-        renewed = False
-        while True:
-            token = await self._credentials.authorization()
-            try:
-                answer = await self._open_stream(path, params, limits, token)
-            except StatusError as error:
-                if error.code != 401 or renewed:
-                    raise
-                await self._credentials.renew(token)
-                renewed = True
-            else:
-                break
-        chunks = _chunks(answer)
+        token = await self._token()
+        try:
+            answer = await self._open_stream(path, params, limits, token)
+        except Unauthorized:
+            if not await self._renew(token):
+                raise
+            answer = await self._open_stream(path, params, limits, await self._token())
+        chunks = self._chunks(answer)
         try:
             yield chunks
         finally:
@@ -159,24 +209,26 @@ class ApiClient:
         started = loop.time()
         code = NO_ANSWER
         try:
-            answer = await self._session.get(
-                self._credentials.host + path,
-                params=params,
-                headers=_headers(token),
-                timeout=limits,
-                ssl=self._credentials.ssl,
-                server_hostname=self._credentials.server_hostname,
-                proxy=self._credentials.proxy,
-                allow_redirects=False,
-            )
-            code = str(answer.status)
-            if answer.status != 200:
-                async with answer:
-                    raise from_response(
-                        answer.status, await answer.read(), retry_after=answer.headers.get("Retry-After")
-                    )
+            # Only until the answer has begun: a watch itself has no end.
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                answer = await self._session.get(
+                    self._credentials.host + path,
+                    params=params,
+                    headers=_headers(token),
+                    timeout=limits,
+                    ssl=self._credentials.ssl,
+                    server_hostname=self._credentials.server_hostname,
+                    proxy=self._credentials.proxy,
+                    allow_redirects=False,
+                )
+                code = str(answer.status)
+                if answer.status != 200:
+                    async with answer:
+                        raise from_response(
+                            answer.status, await answer.read(), retry_after=answer.headers.get("Retry-After")
+                        )
         except (aiohttp.ClientError, OSError) as error:
-            raise _transport_error(error) from error
+            raise self._transport_error(error) from error
         finally:
             self._instruments.request_finished(verb="GET", host=self._host, code=code, seconds=loop.time() - started)
         return answer
@@ -185,11 +237,10 @@ class ApiClient:
         async with self._inflight:
             if self._bucket is not None:
                 await asyncio.sleep(self._bucket.reserve(asyncio.get_running_loop().time()))
-            token = await self._credentials.authorization()
+            token = await self._token()
             answer = await self._send(request, token)
-            if answer.code == 401:
-                await self._credentials.renew(token)
-                answer = await self._send(request, await self._credentials.authorization())
+            if answer.code == 401 and await self._renew(token):
+                answer = await self._send(request, await self._token())
         if answer.code >= 300:
             raise from_response(answer.code, answer.body, retry_after=answer.retry_after)
         return answer.body
@@ -198,8 +249,6 @@ class ApiClient:
         headers = _headers(token)
         if request.body is not None:
             headers["Content-Type"] = request.content_type
-        if self.gate is not None and request.method != "GET":
-            self.gate()
         loop = asyncio.get_running_loop()
         started = loop.time()
         code = NO_ANSWER
@@ -219,11 +268,51 @@ class ApiClient:
                 code = str(answer.status)
                 return _Answer(answer.status, await answer.read(), answer.headers.get("Retry-After"))
         except (aiohttp.ClientError, OSError) as error:
-            raise _transport_error(error) from error
+            raise self._transport_error(error) from error
         finally:
             self._instruments.request_finished(
                 verb=request.method, host=self._host, code=code, seconds=loop.time() - started
             )
+
+    async def _chunks(self, answer: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+        try:
+            async for chunk in answer.content.iter_any():
+                yield chunk
+        except TimeoutError:
+            raise
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._transport_error(error) from error
+
+    async def _token(self) -> str | None:
+        try:
+            return await self._credentials.authorization()
+        except ConfigurationError as error:
+            raise TransportError(str(error), sent=False) from error
+
+    async def _renew(self, rejected: str | None) -> bool:
+        """Whether there is a point in trying again after a 401."""
+        try:
+            await self._credentials.renew(rejected)
+        except ConfigurationError as error:
+            log.warning("credentials were rejected and cannot be loaded anew", why=str(error))
+            return False
+        return True
+
+    def _transport_error(self, error: Exception) -> TransportError:
+        """`sent` is False only where no connection was had: everything else may have reached the server."""
+        match error:
+            case aiohttp.ClientConnectorCertificateError():
+                cause = error.certificate_error
+                why = getattr(cause, "verify_message", "") or str(cause)
+                return TransportError(f"cannot trust the certificate of {self._host}: {why}", sent=False)
+            case aiohttp.ClientConnectorError():
+                return TransportError(f"cannot connect to {self._host}: {_reason(error.os_error)}", sent=False)
+            case aiohttp.ConnectionTimeoutError():
+                return TransportError(f"cannot connect to {self._host}: it took too long", sent=False)
+            case TimeoutError():
+                return TransportError(f"no answer from {self._host} in time", sent=True)
+            case _:
+                return TransportError(f"the connection to {self._host} broke: {_reason(error)}", sent=True)
 
 
 @asynccontextmanager
@@ -235,10 +324,14 @@ async def open_client(
     max_inflight: int | None = 50,
     qps: float = 0.0,
     burst: int = 1,
-    gate: Callable[[], None] | None = None,
+    gate: Gate | None = None,
 ) -> AsyncIterator[ApiClient]:
-    """A client with a session of its own. `max_inflight=None` and `qps=0` set no limits, as for a lease."""
-    connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=30, keepalive_timeout=75)
+    """A client with a session of its own. `max_inflight=None` and `qps=0` set no limits, as for a lease.
+
+    Costs next to nothing: certificates and tokens are shared by all clients of the same credentials.
+    """
+    connector = _GatedConnector(limit=0, ttl_dns_cache=30, keepalive_timeout=75)
+    connector.gate = gate
     async with aiohttp.ClientSession(
         connector=connector,
         trust_env=False,
@@ -248,31 +341,20 @@ async def open_client(
     ) as session:
         yield ApiClient(
             session,
+            connector,
             credentials,
             instruments=instruments,
             max_inflight=max_inflight,
             bucket=TokenBucket(rate_per_s=qps, burst=burst) if qps else None,
-            gate=gate,
         )
 
 
-async def _chunks(answer: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
-    try:
-        async for chunk in answer.content.iter_any():
-            yield chunk
-    except TimeoutError:
-        raise
-    except (aiohttp.ClientError, OSError) as error:
-        raise _transport_error(error) from error
-
-
 def _headers(token: str | None) -> dict[str, str]:
-    return {"Authorization": f"Bearer {token}" if not token.startswith("Bearer ") else token} if token else {}
+    return {} if token is None else {"Authorization": token}
 
 
-def _transport_error(error: Exception) -> ApiError:
-    """`sent` is False only where no connection was had: everything else may have reached the server."""
-    what = str(error) or type(error).__name__
-    if isinstance(error, TimeoutError) and not isinstance(error, _NOT_SENT):
-        what = "no answer in time"
-    return TransportError(what, sent=not isinstance(error, _NOT_SENT))
+def _reason(error: Exception) -> str:
+    """What went wrong, in the system's own words where it has any."""
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return str(error) or type(error).__name__

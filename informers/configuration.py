@@ -1,7 +1,7 @@
 """How to reach a cluster and who we are there: loaded by kubernetes_asyncio, kept as a small value.
 
 kubernetes_asyncio owns kubeconfigs, certificates, exec plugins, rotating tokens and their refresh. Nothing else of it
-is used, and no other module knows it.
+is used, and no other module knows it. Whatever is wrong with them is a ConfigurationError, one line for people.
 """
 
 from __future__ import annotations
@@ -12,11 +12,19 @@ import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from kubernetes_asyncio import config as kube_config
 from kubernetes_asyncio.client import Configuration
+from kubernetes_asyncio.config import ConfigException
+from yaml import YAMLError
 
 DEFAULT_KUBECONFIG = Path("~/.kube/config")
+
+RENEWED_AT_MOST_EVERY_S = 5.0
+"""A server that goes on rejecting us does not make us start an exec plugin for each request."""
+
+LONGEST_REASON = 300
 
 
 class ConfigurationError(Exception):
@@ -24,31 +32,49 @@ class ConfigurationError(Exception):
 
 
 class Credentials:
-    """The address of an API server, the TLS context to reach it with, and the token, as fresh as it has to be."""
+    """The address of an API server, the TLS context to reach it with, and the token, as fresh as it has to be.
+
+    May serve any number of clients. Made by `load_credentials`.
+    """
 
     def __init__(self, configuration: Any, reload: Callable[[], Awaitable[Any]]) -> None:
+        """`configuration` is kubernetes_asyncio's; `reload` loads another from the same source."""
         self._configuration = configuration
         self._reload = reload
-        self._reloading = asyncio.Lock()
+        self._renewing = asyncio.Lock()
+        self._renewed_at = float("-inf")
         self.host: str = configuration.host.rstrip("/")
         self.proxy: str | None = configuration.proxy
         self.server_hostname: str | None = configuration.tls_server_name or None
         self.ssl = _tls(configuration)
 
     async def authorization(self) -> str | None:
-        """The Authorization header's value; None where a client certificate says who we are."""
+        """The Authorization header's value; None where a client certificate says who we are.
+
+        Raises ConfigurationError when a token that has to be refreshed cannot be.
+        """
         configuration = self._configuration
-        if configuration.refresh_api_key_hook is None:
-            token: str | None = configuration.api_key.get("BearerToken")
-        else:
-            token = await configuration.get_api_key_with_prefix("BearerToken")
-        return token.strip() if token else None
+        if configuration.refresh_api_key_hook is not None:
+            try:
+                await configuration.get_api_key_with_prefix("BearerToken")
+            except Exception as error:
+                raise ConfigurationError(f"the token cannot be refreshed: {_one_line(error)}") from error
+        return _token_of(configuration)
 
     async def renew(self, rejected: str | None) -> None:
-        """Load the credentials anew, because the server rejected them; once, however many requests ask for it."""
-        async with self._reloading:
-            if self._configuration.api_key.get("BearerToken", "").strip() == (rejected or ""):
-                self._configuration = await self._reload()
+        """Load the credentials anew, because the server rejected these; once, however many requests ask for it.
+
+        Raises ConfigurationError, and goes on with what it has.
+        """
+        async with self._renewing:
+            now = asyncio.get_running_loop().time()
+            if _token_of(self._configuration) != rejected or now - self._renewed_at < RENEWED_AT_MOST_EVERY_S:
+                return
+            self._renewed_at = now
+            configuration = await self._reload()
+            if configuration.cert_file:
+                self.ssl = await asyncio.to_thread(_tls, configuration)
+            self._configuration = configuration
 
 
 async def load_credentials(kubeconfig: str = "", context: str = "") -> Credentials:
@@ -71,15 +97,20 @@ def _choose_source(kubeconfig: str, context: str) -> Callable[[], Awaitable[Any]
 
 async def _from_kubeconfig(path: str, context: str) -> Any:
     configuration = Configuration()
+    # The default is localhost: a kubeconfig that names no server must not lead there.
+    configuration.host = ""
     if not any(map(os.path.isfile, path.split(os.pathsep))):
         raise ConfigurationError(f"no kubeconfig at {path}: name one with --kubeconfig or KUBECONFIG")
     try:
         await kube_config.load_kube_config(
             config_file=path, context=context or None, client_configuration=configuration, persist_config=False
         )
+    except (ConfigException, OSError, YAMLError) as error:
+        raise ConfigurationError(f"kubeconfig {path} cannot be used: {_one_line(error)}") from error
     except Exception as error:
-        # Whatever is wrong with somebody's file is theirs to know in a line: the loader raises a dozen types.
-        raise ConfigurationError(f"kubeconfig {path} cannot be used: {_first_line(error)}") from error
+        # The loader expects well-formed files, and trips over others in a dozen ways.
+        raise ConfigurationError(f"{path} is no kubeconfig that can be read ({_one_line(error)})") from error
+    _check(configuration, f"kubeconfig {path}")
     return configuration
 
 
@@ -88,13 +119,37 @@ async def _from_pod() -> Any:
     try:
         kube_config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
     except Exception as error:
-        raise ConfigurationError(f"the Pod's service account cannot be used: {_first_line(error)}") from error
+        raise ConfigurationError(f"the Pod's service account cannot be used: {_one_line(error)}") from error
+    _check(configuration, "the Pod's service account")
     return configuration
 
 
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+def _check(configuration: Any, source: str) -> None:
+    """What the loader takes as it comes, and what would surface later, somewhere else."""
+    if not _is_address(configuration.host):
+        found = f"{configuration.host[:80]!r} is none" if configuration.host else "there is none"
+        raise ConfigurationError(f"{source} has to name a server such as https://host:6443: {found}")
+    token = _token_of(configuration)
+    if token is not None and not (token.isascii() and token.isprintable()):
+        raise ConfigurationError(f"{source} has a token with characters in it that cannot be sent")
+
+
+def _is_address(host: str) -> bool:
+    try:
+        address = urlsplit(host)
+        return address.scheme in {"http", "https"} and bool(address.hostname) and address.port != 0
+    except ValueError:
+        return False
+
+
+def _token_of(configuration: Any) -> str | None:
+    """With its scheme, such as "Bearer ...". Files of tokens often end with a newline."""
+    token: str = configuration.api_key.get("BearerToken") or ""
+    return token.strip() or None
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:LONGEST_REASON] or type(error).__name__
 
 
 def _tls(configuration: Any) -> ssl.SSLContext | bool:

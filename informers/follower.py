@@ -1,16 +1,16 @@
 """Runs the reflector's machine for one scope of one resource: sends what it asks for, does to the store what it says.
 
 The machine decides, this loop only acts. It never ends and never raises for anything that a server or a network does;
-it is cancelled.
+it is cancelled. Nothing that it does takes long: pages and chunks are decoded one at a time, and a long list is
+compared and handed on bit by bit, though readers get it all at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, TypeVar, assert_never
 
-import msgspec
 import structlog
 
 from informers.backoff import Backoff
@@ -24,11 +24,13 @@ from informers.reflector import (
     Collect,
     Commit,
     Discard,
+    Drop,
     Effect,
     Ended,
     Failed,
     GiveUpStreaming,
     Input,
+    Keep,
     Listing,
     PageRead,
     Remove,
@@ -43,13 +45,16 @@ from informers.reflector import (
 )
 from informers.resource import Resource, decode_raw_page
 from informers.store import Change, Replacement, Store
-from informers.watch import Undecodable, WatchError, WatchParser, meta_of_object
+from informers.watch import UNDECODABLE, Undecodable, WatchError, WatchParser, identify
 
 log = structlog.get_logger()
 
 T = TypeVar("T", bound=KubeObject)
 
 PAGE_SIZE = 500
+PAGE_TIMEOUT_S = 60.0
+COMPARED_AT_ONCE = 250
+"""Objects of a new list that are compared with the old one, and handed on, before the loop gets a turn."""
 
 IDLE_TIMEOUT_S = 120.0
 """Bookmarks come each minute: two minutes without a byte, and the connection is dead."""
@@ -58,6 +63,7 @@ WATCH_FROM_S, WATCH_TO_S = 300, 600
 """Servers are asked to end a watch somewhere in here, so that many clients do not all come back at once."""
 
 NAMED_AT_MOST = 1000
+"""Objects whose undecodable versions are remembered, so as to be named only once; beyond that they are only counted."""
 
 
 class Follower(Generic[T]):
@@ -72,7 +78,7 @@ class Follower(Generic[T]):
         scope: str,
         selectors: Mapping[str, str],
         transform: Callable[[T], T] | None,
-        hand_on: Callable[[Iterable[Change[T]]], Awaitable[None]],
+        hand_on: Callable[[Change[T]], None],
         completed: Callable[[], None],
         instruments: InformerInstruments,
         chance: Callable[[], float],
@@ -91,12 +97,14 @@ class Follower(Generic[T]):
         self._instruments = instruments
         self._chance = chance
         self._path = resource.path(scope)
+        self._labels = {"resource": resource.name, "scope": scope or "all namespaces"}
         self._backoff = Backoff(initial_s=0.8, maximum_s=30.0, reset_after_s=120.0, chance=chance)
         self._relist: Listing | Streaming = Streaming()
         self._list_reason = "start"
         self._replacement: Replacement[T] | None = None
         self._last_progress: float | None = None
         self._named: dict[ObjectKey, str] = {}
+        """The undecodable versions that were logged."""
 
     def silent_s(self, now: float) -> float:
         """How long ago anything last arrived; 0 before the first try."""
@@ -120,9 +128,10 @@ class Follower(Generic[T]):
         delay_s = state.at_least_s
         if state.backoff:
             delay_s = max(delay_s, self._backoff.next(asyncio.get_running_loop().time()))
-        if self.waiting_for != state.why:
-            log.warning("waiting", resource=self._resource.name, scope=self.scope or "all namespaces", why=state.why)
-        self.waiting_for = state.why
+        if state.why and state.why != self.waiting_for:
+            what = "resource is not served, waiting for it" if state.missing else "waiting"
+            log.warning(what, **self._labels, why=state.why, cached=len(self._store))
+        self.waiting_for = state.why or self.waiting_for
         self.missing = state.missing
         await asyncio.sleep(delay_s)
         return state.then
@@ -132,18 +141,19 @@ class Follower(Generic[T]):
         if state.token:
             params["continue"] = state.token
         try:
-            body = await self._client.request("GET", self._path, params=params)
+            body = await self._client.request("GET", self._path, params=params, timeout_s=PAGE_TIMEOUT_S)
         except ApiError as error:
             return Failed(error)
+        self._progress()
         try:
             return self._decode_page(body)
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             return Failed(TransportError(f"the list cannot be read: {error}", sent=True))
 
     def _decode_page(self, body: bytes) -> PageRead[T]:
         try:
             page = self._resource.decode_page(body)
-        except msgspec.ValidationError:
+        except UNDECODABLE:
             return self._decode_each(body)
         return PageRead(page.items or (), page.metadata.resource_version or "", page.metadata.continue_ or "")
 
@@ -155,8 +165,8 @@ class Follower(Generic[T]):
         for item in page.items or ():
             try:
                 objects.append(self._resource.decode(item))
-            except msgspec.ValidationError as error:
-                undecodable.append(Undecodable(str(error), meta_of_object(item)))
+            except UNDECODABLE as error:
+                undecodable.append(Undecodable(str(error), identify(item)))
         meta = page.metadata
         return PageRead(tuple(objects), meta.resource_version or "", meta.continue_ or "", tuple(undecodable))
 
@@ -186,10 +196,9 @@ class Follower(Generic[T]):
             end = Ended(loop.time() - started, events)
         except TimeoutError:
             end = Silent()
+            log.warning("watch was silent, starting it anew", **self._labels, silent_s=IDLE_TIMEOUT_S)
         except ApiError as error:
             end = Failed(error)
-        except ValueError as error:
-            end = Failed(TransportError(str(error), sent=True))
         after = await self._take(current, end)
         self._note_end(end, after)
         return after
@@ -206,57 +215,60 @@ class Follower(Generic[T]):
         held = self._store.version(self.scope)
         following, effects = advance(state, event, relist=self._relist, held=held)
         for effect in effects:
-            await self._perform(effect)
+            if isinstance(effect, Commit):
+                await self._commit(effect.version)
+            else:
+                self._perform(effect)
         return following
 
-    async def _perform(self, effect: Effect[T]) -> None:
+    def _perform(self, effect: Effect[T]) -> None:
         match effect:
             case Apply(object=obj):
-                await self._hand_on(self._store.apply(self._transformed(obj), scope=self.scope))
+                self._tell(self._store.apply(self._transformed(obj), scope=self.scope))
             case Remove(object=obj):
-                await self._hand_on(self._store.remove(self._transformed(obj), scope=self.scope))
+                self._tell(self._store.remove(self._transformed(obj), scope=self.scope))
+            case Drop(meta=meta):
+                self._tell(self._store.drop(meta, scope=self.scope))
             case Advance(version=version):
                 self._store.advance(version, scope=self.scope)
             case Collect(objects=objects):
-                self._progress()
                 collected = self._collected()
                 for obj in objects:
                     collected.put(self._transformed(obj))
-            case Uncollect(object=obj):
-                self._collected().drop(obj)
-            case Commit(version=version):
-                await self._commit(version)
+            case Uncollect(meta=meta):
+                self._collected().drop(meta.key)
+            case Keep(meta=meta):
+                self._collected().keep(meta.key)
             case Discard():
                 self._replacement = None
             case Skip(why=why, meta=meta):
                 self._skip(why, meta)
             case GiveUpStreaming():
                 self._relist = Listing()
+            case Commit():
+                raise AssertionError("a commit is long, and not to be made here")
             case _:
                 assert_never(effect)
 
     async def _commit(self, version: str) -> None:
         replacement = self._collected()
         self._replacement = None
-        self._keep_undecodable(replacement)
         self._store.commit(replacement, version, scope=self.scope)
         self._instruments.listed(self._resource.name, reason=self._list_reason)
         self._instruments.store_size(self._resource.name, len(self._store))
         self._note_recovery()
-        await self._hand_on(replacement.changes())
+        for changes in replacement.changes(at_once=COMPARED_AT_ONCE):
+            self._tell(changes)
+            await asyncio.sleep(0)
         self.listed = True
         self._completed()
 
-    def _keep_undecodable(self, replacement: Replacement[T]) -> None:
-        """An object that is still there, in a version that cannot be read, keeps the last state that could be."""
-        for key in self._named:
-            held = replacement.held.objects.get(key)
-            if held is not None and key not in replacement.shard.objects:
-                replacement.put(held)
+    def _tell(self, changes: Iterable[Change[T]]) -> None:
+        for change in changes:
+            self._hand_on(change)
 
     def _collected(self) -> Replacement[T]:
         if self._replacement is None:
-            self._named.clear()
             self._replacement = self._store.begin_replace(scope=self.scope)
         return self._replacement
 
@@ -266,13 +278,13 @@ class Follower(Generic[T]):
     def _skip(self, why: str, meta: ObjectMeta | None) -> None:
         self._instruments.decode_failed(self._resource.name)
         meta = meta or ObjectMeta()
-        if self._named.get(meta.key) == meta.resource_version:
+        named = self._named.get(meta.key)
+        if named == meta.resource_version or (named is None and len(self._named) >= NAMED_AT_MOST):
             return
-        if len(self._named) < NAMED_AT_MOST:
-            self._named[meta.key] = meta.resource_version
+        self._named[meta.key] = meta.resource_version
         log.error(
             "object cannot be decoded, skipped",
-            resource=self._resource.name,
+            **self._labels,
             namespace=meta.namespace,
             name=meta.name,
             version=meta.resource_version,
@@ -285,7 +297,7 @@ class Follower(Generic[T]):
 
     def _note_recovery(self) -> None:
         if self.waiting_for:
-            log.info("following again", resource=self._resource.name, scope=self.scope or "all namespaces")
+            log.info("following again", **self._labels, after=self.waiting_for)
             self.waiting_for, self.missing = "", False
 
     def _note_end(self, event: Input[T], following: State) -> None:
@@ -301,6 +313,8 @@ class Follower(Generic[T]):
             case _:
                 reason = "restart"
         self._instruments.watch_ended(self._resource.name, reason=reason)
+        if reason == "expired":
+            log.info("watch expired, listing anew", **self._labels)
         then = following.then if isinstance(following, Waiting) else following
         if isinstance(then, Listing | Streaming) and self.listed:
             self._list_reason = "expired" if reason == "expired" else "failure"

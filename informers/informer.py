@@ -5,8 +5,9 @@ The contract, after client-go's SharedInformer:
 - The cache is eventually consistent. It shows, for each object, a state that the server had, and never goes back from
   a later one to an earlier one. Between objects, and between resources, nothing is promised.
 - Handlers are synchronous, are called in the order in which they were added, in the same turn of the loop as the change
-  was made to the cache, or, for a long list, soon afterwards in its order. They may read stores and fill queues; they
-  must be quick. One that raises is logged and counted, and stops nobody.
+  was made to the cache, or, for a list, soon afterwards: readers may see a list before handlers have heard all of it.
+  They may read stores and fill queues; they must be quick. One that raises is logged and counted, and stops nobody.
+- A resync hands every object on again as `Updated(obj, obj)`, for handlers that want to be reminded.
 - `synced` is set once the first list has been handed to every handler.
 - A resource that does not exist yet is waited for, and picked up when it appears: `missing` says so meanwhile.
 """
@@ -31,14 +32,18 @@ log = structlog.get_logger()
 
 T = TypeVar("T", bound=KubeObject)
 
-HANDED_ON_AT_ONCE = 500
-"""Changes of a long list that are handed on before the loop gets a turn: a few milliseconds' worth."""
+RESYNCED_AT_ONCE = 250
+"""Objects that are handed on again before the loop gets a turn."""
 
 Handler = Callable[[Change[T]], None]
 
 
 class SharedInformer(Generic[T]):
-    """See the module's contract. `namespaces=("",)` is one watch over all of them, otherwise there is one for each."""
+    """See the module's contract. `namespaces=("",)` is one watch over all of them, otherwise there is one for each.
+
+    `transform` may shrink each object before it is stored; it keeps the metadata. `field_selector` and `label_selector`
+    are the server's work: what does not match is neither sent nor stored.
+    """
 
     def __init__(
         self,
@@ -59,7 +64,9 @@ class SharedInformer(Generic[T]):
         self._resync_period_s = resync_period_s
         self._instruments = instruments
         self._handlers: list[Handler[T]] = []
-        scopes = tuple(namespaces)
+        scopes = tuple(dict.fromkeys(namespaces)) if resource.namespaced else (ALL_NAMESPACES,)
+        if not scopes or (ALL_NAMESPACES in scopes and len(scopes) > 1):
+            raise ValueError("an informer watches all namespaces, or each of those that are named")
         self._store: Store[T] = Store(indexes=indexes, scopes=scopes)
         selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
         self._followers = [
@@ -108,24 +115,27 @@ class SharedInformer(Generic[T]):
             if self._resync_period_s:
                 group.create_task(self._resync(), name=f"informer-{self.resource.plural}-resync")
 
-    async def _hand_on(self, changes: Iterable[Change[T]]) -> None:
-        """Tell every handler of each change; a long row of them lets the loop turn in between."""
-        for number, change in enumerate(changes, 1):
-            for handler in self._handlers:
-                try:
-                    handler(change)
-                except Exception:
-                    self._instruments.handler_failed(self.resource.name)
-                    log.exception("informer handler failed", resource=self.resource.name)
-            if not number % HANDED_ON_AT_ONCE:
-                await asyncio.sleep(0)
+    def _hand_on(self, change: Change[T]) -> None:
+        for handler in self._handlers:
+            try:
+                handler(change)
+            except Exception:
+                self._instruments.handler_failed(self.resource.name)
+                log.exception("informer handler failed", resource=self.resource.name)
 
     def _note_list(self) -> None:
         if all(follower.listed for follower in self._followers):
             self.synced.set()
 
     async def _resync(self) -> None:
+        """Hand every object on again, now and then, as an update from itself to itself."""
         await self.synced.wait()
         while True:
             await asyncio.sleep(self._resync_period_s)
-            await self._hand_on(Updated(obj, obj) for obj in self._store.values())
+            for number, stale in enumerate(self._store.values(), 1):
+                # The loop turned since the row was made: what is in it may have changed, or gone.
+                obj = self._store.get(stale.metadata.key)
+                if obj is not None:
+                    self._hand_on(Updated(obj, obj))
+                if not number % RESYNCED_AT_ONCE:
+                    await asyncio.sleep(0)

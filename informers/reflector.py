@@ -11,7 +11,10 @@ nothing, so every situation that a watch can get into is a row of a table, and a
 
 What it promises: the first list and every relist are consistent reads (resourceVersion unset, never "0"); the cache
 never goes back in time (a list older than what the cache shows is not taken, an event that is not newer than the last
-one is a replay and dropped); a watch that is silent for too long is over; nothing is tried again without a delay.
+one is a replay and dropped); a watch that is silent for too long is over; after a failure nothing is tried again
+without a delay. An object that cannot be decoded is passed over: what the cache shows of it stays as it was, until a
+version comes that can be read, or its deletion. A resource that vanishes keeps its last state in the cache too: its
+deletions arrive as events before the definition goes, and a 404 alone proves nothing about objects.
 """
 
 from __future__ import annotations
@@ -20,16 +23,30 @@ from typing import Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from informers.errors import ApiError, Gone, Invalid, NotFound, ServerTimeout, StatusError
+from informers.errors import (
+    ApiError,
+    Forbidden,
+    Gone,
+    NotFound,
+    ServerError,
+    ServerTimeout,
+    StatusError,
+    TooManyRequests,
+    TransportError,
+    Unauthorized,
+)
 from informers.meta import KubeObject, ObjectMeta, version_number
 from informers.watch import Applied, Bookmark, Deleted, Event, Undecodable, WatchError
 
 T = TypeVar("T", bound=KubeObject)
 
 BRIEF_S = 1.0
-"""A watch that ends sooner, without a single event, counts as a failure: or a broken server is asked in a hot loop."""
+"""A watch that ends sooner counts as a failure: or a broken server is asked in a hot loop."""
 
 OLD_LIST_PAUSE_S = 1.0
+TOO_NEW_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 300.0
+"""What a Retry-After is good for at most: a gateway's "tomorrow" must not stop a controller for a day."""
 
 
 # States
@@ -54,7 +71,8 @@ class Watching(Struct, frozen=True):
 class Waiting(Struct, frozen=True):
     """Pausing before `then`: for the backoff's delay where `backoff`, and for `at_least_s` in any case.
 
-    `missing` tells that the server does not know the resource.
+    `why` is for people, and empty where it is no news: an expired version is a server's good right. `missing` tells
+    that the server does not know the resource.
     """
 
     then: Listing | Streaming | Watching
@@ -106,8 +124,14 @@ class Collect(Struct, Generic[T], frozen=True):
     objects: tuple[T, ...]
 
 
-class Uncollect(Struct, Generic[T], frozen=True):
-    object: T
+class Uncollect(Struct, frozen=True):
+    meta: ObjectMeta
+
+
+class Keep(Struct, frozen=True):
+    """The list that is being read has this object, in a version that cannot be decoded."""
+
+    meta: ObjectMeta
 
 
 class Discard(Struct, frozen=True):
@@ -128,6 +152,12 @@ class Remove(Struct, Generic[T], frozen=True):
     object: T
 
 
+class Drop(Struct, frozen=True):
+    """Remove an object whose last state could not be decoded."""
+
+    meta: ObjectMeta
+
+
 class Advance(Struct, frozen=True):
     """Nothing changed up to this version."""
 
@@ -146,7 +176,7 @@ class GiveUpStreaming(Struct, frozen=True):
 
 
 Effect: TypeAlias = (
-    Collect[T] | Uncollect[T] | Discard | Commit | Apply[T] | Remove[T] | Advance | Skip | GiveUpStreaming
+    Collect[T] | Uncollect | Keep | Discard | Commit | Apply[T] | Remove[T] | Drop | Advance | Skip | GiveUpStreaming
 )
 Step: TypeAlias = tuple[State, tuple[Effect[T], ...]]
 
@@ -168,12 +198,15 @@ def _listing(state: Listing, event: Input[T], *, held: str) -> Step[T]:
     match event:
         case PageRead(token=token) if token:
             return Listing(token), _collected(event)
+        case PageRead(version=""):
+            return Waiting(Listing(), why="the list has no resourceVersion"), (Discard(),)
         case PageRead(version=version):
             if _is_older(version, held):
                 return _wait_for_newer(Listing())
             return Watching(version), (*_collected(event), Commit(version))
-        case Failed(error=Gone()) if state.token:
-            return Listing(), (Discard(),)
+        case Failed(error=error) if state.token and _is_passing(error):
+            # What was read so far is as good as before: go on with the page that failed, while its token lasts.
+            return _pause(state, error), ()
         case Failed(error=error):
             return _pause(Listing(), error), (Discard(),)
         case _:
@@ -185,69 +218,89 @@ def _streaming(event: Input[T], *, held: str) -> Step[T]:
         case Applied(object=obj):
             return Streaming(), (Collect((obj,)),)
         case Deleted(object=obj):
-            return Streaming(), (Uncollect(obj),)
-        case Bookmark(version=version, initial_end=True):
+            return Streaming(), (Uncollect(obj.metadata),)
+        case Undecodable(meta=ObjectMeta() as meta, deleted=True):
+            return Streaming(), (Uncollect(meta),)
+        case Undecodable():
+            return Streaming(), _passed_over(event)
+        case Bookmark(version=version, initial_end=True) if version:
             if _is_older(version, held):
                 return _wait_for_newer(Streaming())
             return Watching(version), (Commit(version),)
-        case Undecodable(why=why, meta=meta):
-            return Streaming(), (Skip(why, meta),)
-        case Failed(error=StatusError() as error) if error.code == 400 or isinstance(error, Invalid):
+        case Bookmark():
+            # A bookmark before the list's end: this server passed over a parameter that it does not know.
             return Listing(), (Discard(), GiveUpStreaming())
-        case WatchError():
-            # A server that accepts the parameter and cannot serve it says so inside the stream.
-            return Listing(), (Discard(), GiveUpStreaming())
-        case Failed(error=error):
-            return _pause(Streaming(), error), (Discard(),)
+        case Failed(error=error) | WatchError(error=error):
+            return _after_streaming(error, in_stream=isinstance(event, WatchError))
         case Ended() | Silent():
             return Waiting(Listing(), why="a streaming list ended before its end"), (Discard(),)
         case _:
             return Streaming(), ()
 
 
+def _after_streaming(error: ApiError, *, in_stream: bool) -> Step[T]:
+    """Stream again where that may help, and list by pages where it may not: pages always get somewhere."""
+    match error:
+        case Unauthorized() | Forbidden() | NotFound() | Gone() | TooManyRequests() | TransportError(sent=False):
+            return _pause(Streaming(), error), (Discard(),)
+        case TransportError():
+            return _pause(Listing(), error), (Discard(),)
+        case ServerError(code=code) if not in_stream or code in {503, 504}:
+            return _pause(Listing(), error), (Discard(),)
+        case _:
+            # A server without streaming lists refuses the parameter, at once or, taking it, inside the stream.
+            return Listing(), (Discard(), GiveUpStreaming())
+
+
 def _watching(state: Watching, event: Input[T], *, relist: Listing | Streaming) -> Step[T]:
     match event:
         case Applied(object=obj) | Deleted(object=obj):
-            return _followed(state, event, obj.metadata.resource_version)
+            if _is_replay(obj.metadata, state):
+                return state, ()
+            effect: Effect[T] = Apply(obj) if isinstance(event, Applied) else Remove(obj)
+            return _at(obj.metadata.resource_version, state), (effect,)
         case Bookmark(version=version):
-            newer = not _is_older(version, state.version)
+            newer = version != "" and not _is_older(version, state.version)
             return (Watching(version), (Advance(version),)) if newer else (state, ())
-        case Undecodable(why=why, meta=meta):
-            version = meta.resource_version if meta and meta.resource_version else state.version
-            return Watching(max_version(version, state.version)), (Skip(why, meta),)
-        case Ended(after_s=after_s, events=events):
-            if after_s < BRIEF_S and not events:
-                return Waiting(state, why="the watch ended as soon as it began"), ()
-            return state, ()
-        case Silent():
-            return state, ()
-        case WatchError(error=error) | Failed(error=error):
-            return _after_failure(state, error, in_stream=isinstance(event, WatchError), relist=relist), ()
+        case Undecodable(why=why, meta=None):
+            return state, (Skip(why, None),)
+        case Undecodable(why=why, meta=ObjectMeta() as meta, deleted=deleted):
+            if _is_replay(meta, state):
+                return state, ()
+            return _at(meta.resource_version, state), (Drop(meta) if deleted else Skip(why, meta),)
+        case Ended(after_s=after_s) if after_s < BRIEF_S:
+            return Waiting(state, why="the watch ended as soon as it began"), ()
+        case Failed(error=error) | WatchError(error=error):
+            return _after_watching(state, error, in_stream=isinstance(event, WatchError), relist=relist), ()
         case _:
             return state, ()
 
 
-def _followed(state: Watching, event: Applied[T] | Deleted[T], version: str) -> Step[T]:
-    seen, new = version_number(state.version), version_number(version)
-    if seen is not None and new is not None and new <= seen:
-        return state, ()
-    effect: Effect[T] = Apply(event.object) if isinstance(event, Applied) else Remove(event.object)
-    return Watching(version), (effect,)
-
-
-def _after_failure(state: Watching, error: ApiError, *, in_stream: bool, relist: Listing | Streaming) -> State:
+def _after_watching(state: Watching, error: ApiError, *, in_stream: bool, relist: Listing | Streaming) -> State:
     """Go on from where it was, unless that is impossible."""
-    if isinstance(error, Gone | NotFound):
-        return _pause(relist, error)
     if isinstance(error, ServerTimeout) and error.version_too_large:
-        return _pause(state, error)
-    passing = not in_stream or (isinstance(error, StatusError) and error.code in (429, 503, 504))
-    return _pause(state if passing else relist, error)
+        # The server lags behind what we know already: it will be there in a moment.
+        return Waiting(state, why=str(error), at_least_s=_floor(error) or TOO_NEW_PAUSE_S, backoff=False)
+    if in_stream:
+        may_resume = isinstance(error, StatusError) and error.code in {429, 503, 504}
+    else:
+        may_resume = _is_passing(error) or (isinstance(error, StatusError) and error.code in {401, 403})
+    return _pause(state if may_resume else relist, error)
+
+
+def _is_passing(error: ApiError) -> bool:
+    """Whether it says nothing about what was asked for: the same request may well succeed a little later."""
+    return isinstance(error, TransportError | TooManyRequests | ServerError)
 
 
 def _pause(then: Listing | Streaming | Watching, error: ApiError) -> Waiting:
-    floor = error.retry_after_s if isinstance(error, StatusError) else None
-    return Waiting(then, why=str(error), at_least_s=floor or 0.0, missing=isinstance(error, NotFound))
+    why = "" if isinstance(error, Gone) else str(error)
+    return Waiting(then, why=why, at_least_s=_floor(error), missing=isinstance(error, NotFound))
+
+
+def _floor(error: ApiError) -> float:
+    wait_s = error.retry_after_s if isinstance(error, StatusError) else None
+    return min(wait_s or 0.0, LONGEST_PAUSE_S)
 
 
 def _wait_for_newer(then: Listing | Streaming) -> Step[T]:
@@ -256,14 +309,23 @@ def _wait_for_newer(then: Listing | Streaming) -> Step[T]:
 
 
 def _collected(page: PageRead[T]) -> tuple[Effect[T], ...]:
-    return (Collect(page.objects), *(Skip(skipped.why, skipped.meta) for skipped in page.undecodable))
+    return (Collect(page.objects), *(effect for skipped in page.undecodable for effect in _passed_over(skipped)))
+
+
+def _passed_over(skipped: Undecodable) -> tuple[Skip | Keep, ...]:
+    meta = skipped.meta
+    return (Skip(skipped.why, meta),) if meta is None else (Skip(skipped.why, meta), Keep(meta))
+
+
+def _is_replay(meta: ObjectMeta, state: Watching) -> bool:
+    new, seen = version_number(meta.resource_version), version_number(state.version)
+    return new is not None and seen is not None and new <= seen
+
+
+def _at(version: str, state: Watching) -> Watching:
+    return Watching(version) if version else state
 
 
 def _is_older(version: str, held: str) -> bool:
     new, old = version_number(version), version_number(held)
     return new is not None and old is not None and new < old
-
-
-def max_version(one: str, other: str) -> str:
-    """The later of two versions; the first where they cannot be compared."""
-    return other if _is_older(one, other) else one

@@ -20,7 +20,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from informers.meta import KubeObject, ObjectKey, version_number
+from informers.meta import KubeObject, ObjectKey, ObjectMeta, version_number
 
 T = TypeVar("T", bound=KubeObject)
 T_co = TypeVar("T_co", bound=KubeObject, covariant=True)
@@ -86,31 +86,37 @@ class Shard(Generic[T]):
 
     def put(self, key: ObjectKey, new: T) -> None:
         old = self.objects.get(key)
-        self.objects[key] = new
         for name, function in self._functions.items():
             buckets = self._indexes[name]
             values = tuple(function(new))
             if old is not None:
-                self._take_out(buckets, key, (value for value in function(old) if value not in values))
+                _take_out(buckets, key, [value for value in function(old) if value not in values])
             for value in values:
-                bucket = buckets.setdefault(value, _Bucket())
+                bucket = buckets.get(value)
+                if bucket is None:
+                    bucket = buckets[value] = _Bucket()
                 bucket.objects[key] = new
                 bucket.seen = None
+        self.objects[key] = new
 
     def drop(self, key: ObjectKey) -> None:
         old = self.objects.pop(key)
         for name, function in self._functions.items():
-            self._take_out(self._indexes[name], key, function(old))
+            _take_out(self._indexes[name], key, function(old))
+
+    def forget_indexes(self) -> None:
+        """Let go of what only readers need, once there are none."""
+        self._indexes.clear()
 
     def by_index(self, index: str, value: str) -> tuple[T, ...]:
         bucket = self._indexes[index].get(value)
         return bucket.tuple() if bucket is not None else ()
 
-    @staticmethod
-    def _take_out(buckets: dict[str, _Bucket[T]], key: ObjectKey, values: Iterable[str]) -> None:
-        for value in values:
-            bucket = buckets[value]
-            bucket.objects.pop(key, None)
+
+def _take_out(buckets: dict[str, _Bucket[T]], key: ObjectKey, values: Iterable[str]) -> None:
+    for value in values:
+        bucket = buckets.get(value)
+        if bucket is not None and bucket.objects.pop(key, None) is not None:
             bucket.seen = None
             if not bucket.objects:
                 del buckets[value]
@@ -130,25 +136,42 @@ class Replacement(Generic[T]):
     def put(self, obj: T) -> None:
         key = obj.metadata.key
         known = self.held.objects.get(key)
-        self.shard.put(key, known if known is not None and _same(known, obj) else obj)
+        self.shard.put(key, obj if known is None or _is_newer(obj.metadata, known.metadata) else known)
 
-    def drop(self, obj: T) -> None:
-        if obj.metadata.key in self.shard.objects:
-            self.shard.drop(obj.metadata.key)
+    def drop(self, key: ObjectKey) -> None:
+        if key in self.shard.objects:
+            self.shard.drop(key)
 
-    def changes(self) -> Iterator[Change[T]]:
-        """What the replacement changed, object by object: removals first, so that nothing seems to exist twice."""
-        for key, old in self.held.objects.items():
-            if key not in self.shard.objects:
-                yield Removed(old)
-        for key, new in self.shard.objects.items():
-            known = self.held.objects.get(key)
-            if known is not new:
-                yield from _difference(known, new)
+    def keep(self, key: ObjectKey) -> None:
+        """Take over the state that the store holds: the list has this object, in a version that cannot be decoded."""
+        known = self.held.objects.get(key)
+        if known is not None and key not in self.shard.objects:
+            self.shard.put(key, known)
+
+    def changes(self, *, at_once: int) -> Iterator[list[Change[T]]]:
+        """What the replacement changed, after each `at_once` objects that were compared: maybe nothing.
+
+        Removals come first, so that nothing seems to exist twice. To be called once, after the commit: the old list is
+        given back bit by bit, because to free 100,000 objects in one go keeps the loop busy for too long.
+        """
+        held, shown = self.held.objects, self.shard.objects
+        self.held.forget_indexes()
+        for keys in _chunks(list(held), at_once):
+            yield [Removed(held.pop(key)) for key in keys if key not in shown]
+        for keys in _chunks(list(shown), at_once):
+            found: list[Change[T]] = []
+            for key in keys:
+                known, new = held.pop(key, None), shown[key]
+                if known is not new:
+                    found += _difference(known, new)
+            yield found
 
 
 class Store(Generic[T]):
-    """See the module's contract. `scopes` are the namespaces that are watched, or `("",)` for all of them."""
+    """See the module's contract. `scopes` are the namespaces that are watched, or `("",)` for all of them.
+
+    `indexes` are plain functions, total for whatever decodes: they run inside every write.
+    """
 
     def __init__(self, *, indexes: Indexes[T] | None = None, scopes: Iterable[str] = (ALL_NAMESPACES,)) -> None:
         self._indexes: Indexes[T] = indexes or {}
@@ -159,7 +182,7 @@ class Store(Generic[T]):
         return sum(len(shard.objects) for shard in self._shards.values())
 
     def get(self, key: ObjectKey) -> T | None:
-        shard = self._shards.get(ALL_NAMESPACES) or self._shards.get(key.namespace)
+        shard = self._shards.get(ALL_NAMESPACES, self._shards.get(key.namespace))
         return shard.objects.get(key) if shard is not None else None
 
     def values(self) -> tuple[T, ...]:
@@ -179,7 +202,7 @@ class Store(Generic[T]):
         shard = self._shards[scope]
         key = obj.metadata.key
         held = shard.objects.get(key)
-        if held is not None and not _is_newer(obj, held):
+        if held is not None and not _is_newer(obj.metadata, held.metadata):
             return ()
         shard.put(key, obj)
         self.advance(obj.metadata.resource_version, scope=scope)
@@ -187,14 +210,15 @@ class Store(Generic[T]):
 
     def remove(self, obj: T, *, scope: str = ALL_NAMESPACES) -> tuple[Change[T], ...]:
         """Take in one deletion. `obj` is the object's last state, as a DELETED event carries it."""
-        shard = self._shards[scope]
-        key = obj.metadata.key
-        held = shard.objects.get(key)
-        self.advance(obj.metadata.resource_version, scope=scope)
-        if held is None or _is_newer(held, obj):
+        held = self._drop(obj.metadata, scope)
+        if held is None:
             return ()
-        shard.drop(key)
         return (Removed(obj if obj.metadata.uid == held.metadata.uid else held),)
+
+    def drop(self, meta: ObjectMeta, *, scope: str = ALL_NAMESPACES) -> tuple[Change[T], ...]:
+        """Take in the deletion of an object whose last state nobody can read."""
+        held = self._drop(meta, scope)
+        return () if held is None else (Removed(held),)
 
     def begin_replace(self, *, scope: str = ALL_NAMESPACES) -> Replacement[T]:
         return Replacement(self._shards[scope], Shard(self._indexes))
@@ -210,13 +234,28 @@ class Store(Generic[T]):
         for obj in objects:
             replacement.put(obj)
         self.commit(replacement, version, scope=scope)
-        return tuple(replacement.changes())
+        return tuple(change for changes in replacement.changes(at_once=1000) for change in changes)
 
     def advance(self, version: str, *, scope: str = ALL_NAMESPACES) -> None:
         """Note a version that was seen, in an event or a bookmark. It never goes back."""
         new, held = version_number(version), version_number(self._versions[scope])
         if new is None or held is None or new > held:
             self._versions[scope] = version
+
+    def _drop(self, meta: ObjectMeta, scope: str) -> T | None:
+        """What was held and is not any more."""
+        shard = self._shards[scope]
+        held = shard.objects.get(meta.key)
+        self.advance(meta.resource_version, scope=scope)
+        if held is None or _is_newer(held.metadata, meta):
+            return None
+        shard.drop(meta.key)
+        return held
+
+
+def _chunks(keys: list[ObjectKey], size: int) -> Iterator[list[ObjectKey]]:
+    for start in range(0, len(keys), size):
+        yield keys[start : start + size]
 
 
 def _difference(old: T | None, new: T) -> Iterator[Change[T]]:
@@ -229,13 +268,9 @@ def _difference(old: T | None, new: T) -> Iterator[Change[T]]:
         yield Updated(old, new)
 
 
-def _same(one: KubeObject, other: KubeObject) -> bool:
-    return one.metadata.resource_version == other.metadata.resource_version and one.metadata.uid == other.metadata.uid
-
-
-def _is_newer(new: KubeObject, held: KubeObject) -> bool:
+def _is_newer(new: ObjectMeta, held: ObjectMeta) -> bool:
     """Whether `new` was written later. Versions that are no numbers cannot be compared: the later to arrive wins."""
-    one, other = version_number(new.metadata.resource_version), version_number(held.metadata.resource_version)
+    one, other = version_number(new.resource_version), version_number(held.resource_version)
     if one is None or other is None:
-        return new.metadata.resource_version != held.metadata.resource_version
+        return new.resource_version != held.resource_version
     return one > other

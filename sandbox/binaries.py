@@ -2,8 +2,8 @@
 
 1. `KUBEBUILDER_ASSETS`, a directory that holds them, as tests of controllers know it;
 2. the cache, `~/.cache/vmherd/control-plane/<version>/`;
-3. the releases' own downloads, checked against the checksums published beside them;
-4. a build from source, with Go, from the module in `sandbox/kube` that pins the versions.
+3. a download of the releases (`sandbox.releases`);
+4. a build from source, with Go, from the module in `sandbox/kube` that pins the versions (`sandbox.gobuild`).
 
 A program that one source lacks is looked for in the next. Downloads and builds are made beside the cache and renamed
 into it when they are whole, by one process at a time.
@@ -12,40 +12,23 @@ into it when they are whole, by one process at a time.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
-import platform
-import re
 import shutil
-import subprocess
-import sys
-import tarfile
 import tempfile
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from msgspec import Struct
 
-KUBERNETES = "1.37.1"
-ETCD = "3.7.0"
-GO = (1, 26)
-"""The Go release that this Kubernetes is built with; a later one may change what its JSON means."""
+from sandbox import gobuild
+from sandbox.gobuild import BuildError
+from sandbox.progress import say
+from sandbox.releases import KUBERNETES, OFFICIAL, DownloadError, Releases
 
-MODULE = Path(__file__).parent / "kube"
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager")
-PACKAGES = {
-    "etcd": "go.etcd.io/etcd/server/v3",
-    "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
-    "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
-}
-BUILD_MINUTES = {"etcd": 1, "kube-apiserver": 7, "kube-controller-manager": 2}
-
-KUBERNETES_RELEASE = f"https://dl.k8s.io/release/v{KUBERNETES}/bin"
-ETCD_RELEASE = f"https://github.com/etcd-io/etcd/releases/download/v{ETCD}"
-CONNECT_S = 5.0
+ASSETS = "KUBEBUILDER_ASSETS"
+_ARRIVING = ".arriving-"
 
 
 class BinariesUnavailable(Exception):
@@ -53,7 +36,7 @@ class BinariesUnavailable(Exception):
 
 
 class Binaries(Struct, frozen=True):
-    """The three programs. `source` says in a phrase where they come from."""
+    """The three programs. `source` says in a line where they come from."""
 
     paths: Mapping[str, Path]
     source: str
@@ -70,126 +53,81 @@ def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
     return Path(base).expanduser() / "vmherd"
 
 
-def find_binaries(environment: Mapping[str, str] = os.environ, *, may_fetch: bool = True) -> Binaries:
+def find_binaries(
+    environment: Mapping[str, str] = os.environ, *, releases: Releases = OFFICIAL, may_fetch: bool = True
+) -> Binaries:
     """The programs, from the first source that has each. Raises BinariesUnavailable.
 
     `may_fetch=False` looks only at what is there already.
     """
-    paths: dict[str, Path] = {}
-    sources: list[str] = []
-
-    def look_in(directory: Path, source: str) -> None:
-        found = {name: directory / name for name in PROGRAMS if name not in paths and _usable(directory / name)}
-        if found:
-            paths.update(found)
-            sources.append(source)
-
-    if assets := environment.get("KUBEBUILDER_ASSETS"):
-        look_in(Path(assets), "KUBEBUILDER_ASSETS")
+    assets = environment.get(ASSETS)
     store = cache_directory(environment) / "control-plane" / f"v{KUBERNETES}"
-    look_in(store, "cache")
-    missing = [name for name in PROGRAMS if name not in paths]
-    if missing:
+    found = _found_in(Path(assets), f"{ASSETS} ({assets})", PROGRAMS) if assets else {}
+    remark = f"; {ASSETS} ({assets}) has none of them" if assets and not found else ""
+    found |= _found_in(store, f"the cache ({store})", _missing(found))
+    if missing := _missing(found):
         if not may_fetch:
-            raise BinariesUnavailable(_ways(missing, "nothing was fetched or built"))
-        look_in(store, _fill(store, missing))
-    return Binaries({name: paths[name] for name in PROGRAMS}, f"control plane v{KUBERNETES} from {', '.join(sources)}")
+            raise BinariesUnavailable(_ways(missing, "not looked for elsewhere"))
+        found |= _fetched(store, missing, releases, environment)
+    return Binaries({name: found[name].path for name in PROGRAMS}, f"control plane: {_sources(found)}{remark}")
 
 
-def _fill(store: Path, missing: list[str]) -> str:
-    """Bring the missing programs into the cache, and say how."""
-    with _one_at_a_time(store):
-        missing = [name for name in missing if not _usable(store / name)]
-        if not missing:
-            return "cache"
-        try:
-            for name in missing:
-                with _arriving(store / name) as target:
-                    _download(name, target)
-        except (OSError, urllib.error.URLError, ValueError) as error:
-            why_not = str(error)
-        else:
-            return "download"
-        missing = [name for name in missing if not _usable(store / name)]
-        go = _go(missing, f"download failed: {why_not}")
-        for name in missing:
-            with _arriving(store / name) as target:
-                _build(go, name, target)
-        return "a build from source"
+class _Found(Struct, frozen=True):
+    path: Path
+    source: str
 
 
-def _download(name: str, target: Path) -> None:
-    """Fetch one program of a release and check it. Raises OSError, URLError or ValueError."""
-    machine = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64"}.get(platform.machine())
-    system = platform.system().lower()
-    if machine is None or system != "linux":
-        raise ValueError(f"no release for {system} on {platform.machine()}")
-    if name != "etcd":
-        url = f"{KUBERNETES_RELEASE}/{system}/{machine}/{name}"
-        expected = _read(f"{url}.sha256").decode().split()[0]
-        _save(url, target, expected)
-        return
-    archive = f"etcd-v{ETCD}-{system}-{machine}.tar.gz"
-    sums = _read(f"{ETCD_RELEASE}/SHA256SUMS").decode()
-    expected = next(line.split()[0] for line in sums.splitlines() if line.endswith(archive))
-    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        packed = Path(scratch) / archive
-        _save(f"{ETCD_RELEASE}/{archive}", packed, expected)
-        with tarfile.open(packed) as tar:
-            member = tar.extractfile(f"{archive.removesuffix('.tar.gz')}/etcd")
-            if member is None:
-                raise ValueError(f"{archive} holds no etcd")
-            with target.open("wb") as out:
-                shutil.copyfileobj(member, out)
+def _found_in(directory: Path, source: str, names: tuple[str, ...]) -> dict[str, _Found]:
+    return {name: _Found(directory / name, source) for name in names if _is_program(directory / name)}
 
 
-def _read(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=CONNECT_S) as answer:
-        content: bytes = answer.read()
-        return content
+def _is_program(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
 
 
-def _save(url: str, target: Path, expected: str) -> None:
-    _say(f"fetching {url}")
-    digest = hashlib.sha256()
-    with urllib.request.urlopen(url, timeout=CONNECT_S) as answer, target.open("wb") as out:
-        while chunk := answer.read(1 << 20):
-            digest.update(chunk)
-            out.write(chunk)
-    if digest.hexdigest() != expected:
-        raise ValueError(f"{url} has checksum {digest.hexdigest()}, the release says {expected}")
+def _missing(found: Mapping[str, _Found]) -> tuple[str, ...]:
+    return tuple(name for name in PROGRAMS if name not in found)
 
 
-def _go(missing: list[str], why: str) -> str:
-    """The Go toolchain. Raises BinariesUnavailable where there is none, or not the right one."""
-    go = shutil.which("go")
-    if go is None:
-        raise BinariesUnavailable(_ways(missing, f"{why}; Go is not installed"))
-    told = subprocess.run([go, "version"], capture_output=True, text=True, check=False, cwd=MODULE).stdout
-    match = re.search(r"go(\d+)\.(\d+)", told)
-    if match is None or (int(match[1]), int(match[2])) != GO:
-        wanted = ".".join(map(str, GO))
-        raise BinariesUnavailable(_ways(missing, f"{why}; it builds with Go {wanted}, not with {told.strip()}"))
-    return go
+def _fetched(
+    store: Path, missing: tuple[str, ...], releases: Releases, environment: Mapping[str, str]
+) -> dict[str, _Found]:
+    """The missing programs, brought into the cache: downloaded or, where that fails, built."""
+    try:
+        with _one_at_a_time(store):
+            found = _found_in(store, f"the cache ({store})", missing)  # whoever had the lock before us brought these
+            wanted = [name for name in missing if name not in found]
+            try:
+                for name in wanted:
+                    with _arriving(store / name) as path:
+                        releases.fetch(name, path)
+                    found[name] = _Found(store / name, "a download")
+            except DownloadError as error:
+                say(f"{name} cannot be downloaded: {error}")
+                go = _go_instead(environment, missing, error)
+                for name in wanted:
+                    if name not in found:
+                        with _arriving(store / name) as path:
+                            gobuild.build(go, name, path, version=KUBERNETES, environment=environment)
+                        found[name] = _Found(store / name, "a build from source")
+            return found
+    except BuildError as error:
+        raise BinariesUnavailable(_ways(missing, str(error))) from error
+    except OSError as error:
+        raise BinariesUnavailable(_ways(missing, f"the cache {store} cannot be used: {error}")) from error
 
 
-def _build(go: str, name: str, target: Path) -> None:
-    """Build one program, stripped and stamped with its version, so that kubectl sees no skew."""
-    _say(f"building {name} from source (about {BUILD_MINUTES[name]} min on two cores, once)")
-    major, minor, _ = KUBERNETES.split(".")
-    stamp = {"gitVersion": f"v{KUBERNETES}", "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
-    flags = " ".join(f"-X k8s.io/component-base/version.{key}={value}" for key, value in stamp.items())
-    command = [go, "build", "-trimpath", "-ldflags", f"-s -w {flags}", "-o", str(target), PACKAGES[name]]
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false"}
-    done = subprocess.run(command, cwd=MODULE, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise BinariesUnavailable(_ways([name], f"go build failed:\n{done.stderr[-2000:].strip()}"))
+def _go_instead(environment: Mapping[str, str], missing: tuple[str, ...], failure: DownloadError) -> str:
+    try:
+        return gobuild.find_go(environment)
+    except BuildError as error:
+        raise BinariesUnavailable(_ways(missing, f"the download failed: {failure}; {error}")) from error
 
 
 @contextmanager
 def _arriving(path: Path) -> Iterator[Path]:
     """A file beside its place, moved there when it is whole."""
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".arriving-") as scratch:
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=_ARRIVING) as scratch:
         target = Path(scratch) / path.name
         yield target
         target.chmod(0o755)
@@ -197,25 +135,32 @@ def _arriving(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _one_at_a_time(directory: Path) -> Iterator[None]:
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+def _one_at_a_time(store: Path) -> Iterator[None]:
+    """Fill the cache alone, after whoever does so now; what others left half-done is removed."""
+    store.mkdir(parents=True, exist_ok=True)
+    with (store / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("waiting for another process that brings the control plane into the cache")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        for left in store.glob(f"{_ARRIVING}*"):
+            shutil.rmtree(left, ignore_errors=True)
         yield
 
 
-def _usable(path: Path) -> bool:
-    return path.is_file() and os.access(path, os.X_OK)
+def _sources(found: Mapping[str, _Found]) -> str:
+    """`etcd from a download, kube-apiserver and ... from the cache (...)`."""
+    names_by_source: dict[str, list[str]] = {}
+    for name in PROGRAMS:
+        names_by_source.setdefault(found[name].source, []).append(name)
+    return "; ".join(f"{', '.join(names)} from {source}" for source, names in names_by_source.items())
 
 
-def _ways(missing: list[str], why: str) -> str:
+def _ways(missing: tuple[str, ...], why: str) -> str:
     return (
         f"no {', '.join(missing)} of Kubernetes v{KUBERNETES} on this machine ({why}). Three ways to get them: "
-        f"set KUBEBUILDER_ASSETS to a directory that holds {', '.join(PROGRAMS)}; "
-        "or let this machine reach the internet once, for the published releases; "
-        f"or install Go {'.'.join(map(str, GO))}, to build them from source"
+        f"set {ASSETS} to a directory that holds {', '.join(PROGRAMS)}; "
+        f"or let this machine reach {OFFICIAL.hosts} once; "
+        f"or install Go {gobuild.GO_NAME}, to build them from source"
     )
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -2,49 +2,36 @@
 
 The API server has RBAC, an audit log, aggregation and priority and fairness switched on; the controller manager runs
 the garbage collector, namespaces, service accounts, the horizontal autoscaler and cluster role aggregation. Ports are
-free ones, data is gone when the directory is. Children die with this process.
+free ones, and each start begins with an empty cluster. No part outlives this process, however that ends.
 
-Blocking, and to be used from one thread: `start` returns when requests are answered.
+Blocking: `start` returns when requests are answered. May be used from any thread, but from one at a time.
 """
 
 from __future__ import annotations
 
 import json
-import ssl
+import os
+import shutil
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import yaml
 
+from sandbox import audit, crds, flags
+from sandbox.admin import Admin, Refused, Unanswered
+from sandbox.audit import AuditRecord
 from sandbox.binaries import Binaries
 from sandbox.pki import ADMIN_GROUP, Identity, Pki
-from sandbox.processes import Child, free_ports
+from sandbox.processes import Child, ProcessRef, Spawner, free_ports
 
 READY_WITHIN_S = 60.0
 PORT_TRIES = 3
+PORT_TAKEN = "address already in use"
 
-CONTROLLERS = (
-    "garbage-collector-controller",
-    "namespace-controller",
-    "serviceaccount-controller",
-    "horizontal-pod-autoscaler-controller",
-    "clusterrole-aggregation-controller",
-)
-
-AUDIT_POLICY = {
-    "apiVersion": "audit.k8s.io/v1",
-    "kind": "Policy",
-    "omitStages": ["RequestReceived", "ResponseStarted"],
-    "rules": [
-        {"level": "None", "nonResourceURLs": ["/healthz*", "/livez*", "/readyz*"]},
-        {"level": "None", "users": ["system:apiserver"]},
-        {"level": "Metadata"},
-    ],
-}
+APISERVER, MANAGER, ETCD = "kube-apiserver", "kube-controller-manager", "etcd"
+BRISK = flags.Autoscaling()
+DEFAULT_ACCOUNT = "/api/v1/namespaces/default/serviceaccounts/default"
 
 
 class ControlPlaneError(Exception):
@@ -52,62 +39,81 @@ class ControlPlaneError(Exception):
 
 
 class ControlPlane:
-    """See the module's contract."""
+    """See the module's contract. What `start` makes in the directory is documented in `sandbox.home`."""
 
-    def __init__(self, directory: Path, binaries: Binaries) -> None:
-        self.directory = directory
-        self.logs = directory / "logs"
+    def __init__(
+        self,
+        directory: Path,
+        binaries: Binaries,
+        *,
+        crd_directories: Iterable[Path] = crds.CRD_DIRECTORIES,
+        autoscaling: flags.Autoscaling = BRISK,
+        ports: Callable[[int], list[int]] = free_ports,
+    ) -> None:
+        self.directory = directory.resolve()
+        self.logs = self.directory / "logs"
         self.audit_log = self.logs / "audit.jsonl"
-        self.kubeconfig = directory / "kubeconfig"
+        self.kubeconfig = self.directory / "kubeconfig"
+        self.crds: list[str] = []
         self._binaries = binaries
+        self._crd_directories = tuple(crd_directories)
+        self._autoscaling = autoscaling
+        self._find_ports = ports
         self._children: dict[str, Child] = {}
+        self._spawner = Spawner()
 
     @property
     def url(self) -> str:
-        return f"https://127.0.0.1:{self._api_port}"
+        return f"https://127.0.0.1:{self._ports.api}"
 
     @property
     def ca(self) -> Path:
         return self._pki.ca
 
     def start(self) -> None:
-        """Start all parts; return when the API server is ready. Raises ControlPlaneError, with nothing left running."""
+        """Start all parts; return when the API server is ready and the definitions are served.
+
+        Raises ControlPlaneError or CrdError, with nothing left running.
+        """
         self.logs.mkdir(parents=True, exist_ok=True)
-        self._pki = Pki(self.directory / "pki")
-        self._server = self._pki.server()
-        self._front_proxy = self._pki.front_proxy()
-        self._sa_key, self._sa_pub = self._pki.service_account_keys()
-        self._admin = self._pki.client("vmherd-sandbox-admin", ADMIN_GROUP, file="admin")
-        (self.directory / "audit-policy.yaml").write_text(json.dumps(AUDIT_POLICY))
+        self.audit_log.unlink(missing_ok=True)
+        self._make_keys()
+        (self.directory / "audit-policy.yaml").write_text(json.dumps(audit.POLICY))
         for tries_left in reversed(range(PORT_TRIES)):
             try:
-                self._start_parts()
-            except BaseException as error:
-                self.stop()
+                return self._start_parts()
+            except ControlPlaneError as error:
                 # Between finding a free port and using it, somebody else may have taken it.
-                if not tries_left or "address already in use" not in str(error):
+                self.stop()
+                if not tries_left or PORT_TAKEN not in str(error):
                     raise
-            else:
-                return
+            except BaseException:
+                self.stop()
+                raise
 
     def stop(self) -> None:
         """Stop what is running, in reverse order."""
         for child in reversed(self._children.values()):
             child.stop()
         self._children.clear()
+        self._spawner.close()
 
     def stop_apiserver(self) -> None:
         """Unplug the API server; everything else goes on."""
-        self._children.pop("kube-apiserver").stop()
+        self._children.pop(APISERVER).stop()
 
     def start_apiserver(self) -> None:
-        """Start it again, on the port it had."""
-        self._run("kube-apiserver", self._apiserver_flags())
-        self._wait_until_ready("kube-apiserver", f"{self.url}/readyz")
+        """Start it again, on the port it had; return when it is ready."""
+        self._run(APISERVER, flags.apiserver(self._files, self._ports))
+        self._wait_for(APISERVER, "/readyz")
+
+    def restart_apiserver(self) -> None:
+        self.stop_apiserver()
+        self.start_apiserver()
 
     def failed(self) -> str:
         """Which part ended by itself, with its last words; "" while all is well."""
-        for child in self._children.values():
+        for child in tuple(self._children.values()):
             if not child.running:
                 return f"{child.name} ended:\n{child.last_words()}"
         return ""
@@ -115,137 +121,91 @@ class ControlPlane:
     def pids(self) -> dict[str, int]:
         return {name: child.pid for name, child in self._children.items()}
 
+    def references(self) -> dict[str, ProcessRef]:
+        return {name: child.ref for name, child in self._children.items()}
+
     def write_kubeconfig(self, path: Path, user: str, group: str = "", *, token: str = "") -> Path:
         """A kubeconfig for somebody: by client certificate, or by bearer token where one is given."""
         if token:
             return self._write_kubeconfig(path, {"token": token}, user)
         return self._write_kubeconfig(path, _certificate(self._pki.client(user, group)), user)
 
-    def audit_records(self) -> Iterator[dict[str, Any]]:
-        """Every request that was answered so far, as audit.k8s.io Events."""
-        with self.audit_log.open() as log:
-            for line in log:
-                if line.endswith("\n"):
-                    yield json.loads(line)
+    def audit_position(self) -> int:
+        """Where the audit log ends now: `audit_records` gives what comes after it."""
+        return self.audit_log.stat().st_size
+
+    def audit_records(self, since: int = 0) -> Iterator[AuditRecord]:
+        """Every request that was answered, or only those from a position on."""
+        return audit.read_records(self.audit_log, since)
+
+    def _make_keys(self) -> None:
+        self._pki = Pki(self.directory / "pki")
+        self._admin = self._pki.client("vmherd-sandbox-admin", ADMIN_GROUP, file="admin")
+        self._manager = self._pki.client("system:kube-controller-manager", file=MANAGER)
+        key, public = self._pki.service_account_keys()
+        self._files = flags.Files(
+            data=self.directory / "etcd",
+            certificates=self._pki.directory,
+            ca=self._pki.ca,
+            server=self._pki.server(),
+            front_proxy_ca=self._pki.front_proxy_ca,
+            front_proxy=self._pki.front_proxy(),
+            account_key=key,
+            account_public_key=public,
+            audit_policy=self.directory / "audit-policy.yaml",
+            audit_log=self.audit_log,
+            manager_kubeconfig=self.directory / f"{MANAGER}.kubeconfig",
+        )
 
     def _start_parts(self) -> None:
-        self._etcd_port, self._peer_port, self._api_port, self._manager_port = free_ports(4)
-        etcd = f"http://127.0.0.1:{self._etcd_port}"
-        self._run("etcd", self._etcd_flags(etcd))
-        self._run("kube-apiserver", self._apiserver_flags())
+        self._spawner = Spawner()
+        self._ports = flags.Ports(*self._find_ports(len(flags.Ports.__struct_fields__)))
+        shutil.rmtree(self._files.data, ignore_errors=True)
         self._write_kubeconfig(self.kubeconfig, _certificate(self._admin), "admin")
-        manager = self._pki.client("system:kube-controller-manager", file="kube-controller-manager")
-        manager_kubeconfig = self._write_kubeconfig(
-            self.directory / "kube-controller-manager.kubeconfig", _certificate(manager), "kube-controller-manager"
-        )
-        self._wait_until_ready("kube-apiserver", f"{self.url}/readyz")
-        self._run("kube-controller-manager", self._manager_flags(manager_kubeconfig))
-        self._wait_for_default_account()
+        self._write_kubeconfig(self._files.manager_kubeconfig, _certificate(self._manager), MANAGER)
+        self._run(ETCD, flags.etcd(self._files, self._ports))
+        self._run(APISERVER, flags.apiserver(self._files, self._ports))
+        self._wait_for(APISERVER, "/readyz")
+        # Before the controller manager: its garbage collector looks for new kinds every 30 seconds only.
+        self.crds = crds.install(self.kubeconfig, self._crd_directories)
+        self._run(MANAGER, flags.manager(self._files, self._ports, self._autoscaling))
+        # Nobody can make a token or a Pod without it, and it shows that the controller manager works.
+        self._wait_for(MANAGER, DEFAULT_ACCOUNT)
 
-    def _run(self, name: str, flags: list[str]) -> None:
-        command = [str(self._binaries.path(name)), *flags]
-        self._children[name] = Child(name, command, self.logs / f"{name}.log")
+    def _run(self, name: str, arguments: list[str]) -> None:
+        command = [str(self._binaries.path(name)), *arguments]
+        self._children[name] = self._spawner.start(name, command, self.logs / f"{name}.log")
 
-    def _etcd_flags(self, client_url: str) -> list[str]:
-        peer_url = f"http://127.0.0.1:{self._peer_port}"
-        return [
-            "--name=sandbox",
-            f"--data-dir={self.directory / 'etcd'}",
-            f"--listen-client-urls={client_url}",
-            f"--advertise-client-urls={client_url}",
-            f"--listen-peer-urls={peer_url}",
-            f"--initial-advertise-peer-urls={peer_url}",
-            f"--initial-cluster=sandbox={peer_url}",
-            "--unsafe-no-fsync",
-            "--log-level=warn",
-        ]
-
-    def _apiserver_flags(self) -> list[str]:
-        return [
-            f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
-            "--bind-address=127.0.0.1",
-            "--advertise-address=127.0.0.1",
-            f"--secure-port={self._api_port}",
-            f"--tls-cert-file={self._server.certificate}",
-            f"--tls-private-key-file={self._server.key}",
-            f"--client-ca-file={self._pki.ca}",
-            f"--service-account-issuer={self.url}/",
-            f"--service-account-key-file={self._sa_pub}",
-            f"--service-account-signing-key-file={self._sa_key}",
-            f"--requestheader-client-ca-file={self._pki.front_proxy_ca}",
-            "--requestheader-allowed-names=front-proxy-client",
-            "--requestheader-username-headers=X-Remote-User",
-            "--requestheader-group-headers=X-Remote-Group",
-            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
-            f"--proxy-client-cert-file={self._front_proxy.certificate}",
-            f"--proxy-client-key-file={self._front_proxy.key}",
-            "--enable-aggregator-routing=true",
-            "--authorization-mode=RBAC",
-            "--anonymous-auth=false",
-            "--service-cluster-ip-range=10.0.0.0/24",
-            "--endpoint-reconciler-type=none",
-            "--profiling=false",
-            f"--audit-policy-file={self.directory / 'audit-policy.yaml'}",
-            f"--audit-log-path={self.audit_log}",
-        ]
-
-    def _manager_flags(self, kubeconfig: Path) -> list[str]:
-        return [
-            f"--kubeconfig={kubeconfig}",
-            f"--authentication-kubeconfig={kubeconfig}",
-            f"--authorization-kubeconfig={kubeconfig}",
-            "--bind-address=127.0.0.1",
-            f"--secure-port={self._manager_port}",
-            f"--cert-dir={self.directory / 'pki'}",
-            "--leader-elect=false",
-            "--use-service-account-credentials",
-            f"--service-account-private-key-file={self._sa_key}",
-            f"--root-ca-file={self._pki.ca}",
-            f"--controllers={','.join(CONTROLLERS)}",
-            "--horizontal-pod-autoscaler-sync-period=2s",
-            "--horizontal-pod-autoscaler-downscale-stabilization=10s",
-            "--profiling=false",
-        ]
-
-    def _wait_until_ready(self, name: str, url: str) -> None:
-        context = self._admin_context()
+    def _wait_for(self, name: str, path: str) -> None:
+        admin = Admin(self.kubeconfig)
         give_up = time.monotonic() + READY_WITHIN_S
         while time.monotonic() < give_up:
-            child = self._children[name]
             if trouble := self.failed():
                 raise ControlPlaneError(trouble)
             try:
-                with urllib.request.urlopen(url, context=context, timeout=5):
-                    return
-            except (OSError, urllib.error.URLError):
+                admin.send("GET", path, timeout_s=5)
+            except (Unanswered, Refused):
                 time.sleep(0.05)
-        raise ControlPlaneError(f"{name} did not become ready within {READY_WITHIN_S:g}s:\n{child.last_words()}")
+            else:
+                return
+        last_words = self._children[name].last_words()
+        raise ControlPlaneError(f"{name} is not ready after {READY_WITHIN_S:g} s:\n{last_words}")
 
-    def _wait_for_default_account(self) -> None:
-        """Pods and tokens need it; it is also the sign that the controller manager works."""
-        self._wait_until_ready(
-            "kube-controller-manager", f"{self.url}/api/v1/namespaces/default/serviceaccounts/default"
-        )
-
-    def _admin_context(self) -> ssl.SSLContext:
-        context = ssl.create_default_context(cafile=str(self._pki.ca))
-        context.load_cert_chain(str(self._admin.certificate), str(self._admin.key))
-        return context
-
-    def _write_kubeconfig(self, path: Path, credentials: dict[str, str], user: str) -> Path:
+    def _write_kubeconfig(self, path: Path, credentials: Mapping[str, str], user: str) -> Path:
         config = {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [
                 {"name": "sandbox", "cluster": {"server": self.url, "certificate-authority": str(self._pki.ca)}}
             ],
-            "users": [{"name": user, "user": credentials}],
+            "users": [{"name": user, "user": dict(credentials)}],
             "contexts": [{"name": "sandbox", "context": {"cluster": "sandbox", "user": user}}],
             "current-context": "sandbox",
         }
-        path.touch(mode=0o600)
-        path.write_text(yaml.safe_dump(config, sort_keys=False))
-        return path
+        whole = path.with_name(f".{path.name}.new")
+        with os.fdopen(os.open(whole, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            yaml.safe_dump(config, file, sort_keys=False)
+        return whole.replace(path)
 
 
 def _certificate(identity: Identity) -> dict[str, str]:

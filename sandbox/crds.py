@@ -85,7 +85,7 @@ def _wait_until_served(admin: Admin, wanted: set[_Served]) -> None:
 
 
 def _announced(admin: Admin, group_versions: Iterable[str]) -> set[_Served]:
-    announced = set()
+    announced: set[_Served] = set()
     for group_version in group_versions:
         try:
             resources = admin.get(f"/apis/{group_version}")["resources"]
@@ -100,7 +100,11 @@ def _why_not(admin: Admin) -> str:
     for definition in admin.get(PATH)["items"]:
         for condition in definition.get("status", {}).get("conditions", ()):
             bad = "True" if condition["type"] == "NonStructuralSchema" else "False"
-            if condition["status"] == bad and condition["type"] in ("Established", "NamesAccepted", "NonStructuralSchema"):
+            if condition["status"] == bad and condition["type"] in (
+                "Established",
+                "NamesAccepted",
+                "NonStructuralSchema",
+            ):
                 return f"{_name(definition)}: {condition.get('message', condition['type'])}"
     return "the API server gives no reason"
 

@@ -48,16 +48,20 @@ def _start_of(pid: int) -> str:
     return "" if fields[0] in "ZX" else f"{_BOOT_ID.read_text().strip()}/{fields[19]}"
 
 
+def launching(command: Sequence[str]) -> list[str]:
+    """The command, so changed that its process is killed when the thread that starts it ends."""
+    return [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), *command]
+
+
 class Child:
     """One child process with a log file. Made by a Spawner."""
 
-    def __init__(self, name: str, command: Sequence[str | os.PathLike[str]], log: Path) -> None:
+    def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
         self.name = name
         self.log = log
-        launch = [sys.executable, "-I", "-S", LAUNCHER, str(os.getpid())]
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                [os.fspath(part) for part in (*launch, *command)],
+                launching(command),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -110,7 +114,7 @@ class Spawner:
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spawner")
 
-    def start(self, name: str, command: Sequence[str | os.PathLike[str]], log: Path) -> Child:
+    def start(self, name: str, command: Sequence[str], log: Path) -> Child:
         return self._thread.submit(Child, name, command, log).result()
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
@@ -27,7 +27,7 @@ from informers.informer import SharedInformer
 from informers.meta import KubeObject, ObjectKey
 from informers.ratelimit import ItemBackoff
 from informers.resource import Resource
-from informers.store import Added, Change, Removed, Updated
+from informers.store import ALL_NAMESPACES, Added, Change, Removed, Updated
 from informers.workqueue import WorkQueue
 from sandbox.behavior import next_step
 from sandbox.step import NextStep, Patch
@@ -45,9 +45,9 @@ RETRY_FROM_S, RETRY_TO_S = 0.2, 5.0
 
 
 async def run(
-    kubeconfig: str | os.PathLike[str], *, workers: int = WORKERS, now: Callable[[], datetime] | None = None
+    kubeconfig: str | os.PathLike[str], *, namespaces: Iterable[str] = (ALL_NAMESPACES,), workers: int = WORKERS
 ) -> None:
-    """Simulate until cancelled. `now` is the wall clock.
+    """Simulate what is in these namespaces, until cancelled.
 
     Raises ConfigurationError when the kubeconfig cannot be used; a server that does not answer is waited for.
     """
@@ -56,26 +56,25 @@ async def run(
         open_client(credentials, user_agent=USER_AGENT, max_inflight=None) as client,
         asyncio.TaskGroup() as group,
     ):
-        for part in _parts(client, now or _utc_now):
+        for part in _parts(client, tuple(namespaces)):
             group.create_task(part.run(workers), name=f"simulator-{part.name}")
 
 
-def _parts(client: ApiClient, now: Callable[[], datetime]) -> tuple[Part[Any], ...]:
-    return (Part(VMIS, next_step, client, now),)
+def _parts(client: ApiClient, namespaces: tuple[str, ...]) -> tuple[Part[Any], ...]:
+    return (Part(VMIS, next_step, client, namespaces),)
 
 
 class Part(Generic[T]):
     """Simulates the objects of one kind."""
 
     def __init__(
-        self, resource: Resource[T], behavior: NextStep[T], client: ApiClient, now: Callable[[], datetime]
+        self, resource: Resource[T], behavior: NextStep[T], client: ApiClient, namespaces: tuple[str, ...]
     ) -> None:
         self.name = resource.plural
         self._resource = resource
         self._behavior = behavior
         self._client = client
-        self._now = now
-        self._informer = SharedInformer(resource, client, chance=_no_spread)
+        self._informer = SharedInformer(resource, client, namespaces=namespaces, chance=_no_spread)
         self._informer.add_handler(self._note)
         self._queue: WorkQueue[ObjectKey] = WorkQueue(
             self.name, limiter=ItemBackoff(initial_s=RETRY_FROM_S, maximum_s=RETRY_TO_S)
@@ -96,7 +95,7 @@ class Part(Generic[T]):
     def _note(self, change: Change[T]) -> None:
         match change:
             case Added(new=new):
-                self._first_seen[new.metadata.key] = self._now()
+                self._first_seen[new.metadata.key] = datetime.now(UTC)
                 self._queue.add(new.metadata.key)
             case Updated(new=new):
                 self._queue.add(new.metadata.key)
@@ -120,7 +119,7 @@ class Part(Generic[T]):
         obj = self._informer.store.get(key)
         if obj is None:
             return
-        now = self._now()
+        now = datetime.now(UTC)
         step = self._behavior(obj, now, self._first_seen.get(key, now))
         for flaw in step.flaws:
             self._tell_flaw(key, flaw)
@@ -158,10 +157,6 @@ def _no_spread() -> float:
     return 0.0
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 def main() -> None:
     """Run by itself, until Ctrl-C or SIGTERM ends the process."""
     # Logging is the program's to set up; as a part of another program, the simulator has that one's.
@@ -175,7 +170,8 @@ def main() -> None:
     try:
         asyncio.run(run(arguments.kubeconfig))
     except ConfigurationError as error:
-        sys.exit(f"error: {error}")
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
 

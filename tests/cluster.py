@@ -14,13 +14,12 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
-from sandbox.binaries import BinariesUnavailable, find_binaries
+from sandbox.binaries import Binaries, BinariesUnavailable, find_binaries
 from sandbox.controlplane import ControlPlane
-from sandbox.crds import CRD_DIRECTORIES, install
 
 KUBECTL_TIMEOUT_S = 60
 
@@ -63,24 +62,29 @@ def kubectl_path() -> str:
     return found
 
 
-def skip_or_fail(why: str) -> None:
+def skip_or_fail(why: str) -> NoReturn:
     """A missing part: a skip on somebody's laptop, a failure where everything has to be proved."""
-    if os.environ.get("CI"):
+    if os.environ.get("CI") == "true":
         pytest.fail(why, pytrace=False)
     pytest.skip(why)
 
 
 @pytest.fixture(scope="session")
-def control_plane() -> Iterator[ControlPlane]:
+def control_plane_binaries() -> Binaries:
+    """The programs. Where they come from is said on the terminal, since it may take minutes to build them."""
     try:
-        binaries = find_binaries()
+        return find_binaries()
     except BinariesUnavailable as error:
         skip_or_fail(str(error))
+
+
+@pytest.fixture(scope="session")
+def control_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
+    """One for the whole run, with our definitions in it. A test that stops a part of it starts that part again."""
     directory = Path(tempfile.mkdtemp(prefix="vmherd-tests-"))
-    plane = ControlPlane(directory, binaries)
-    plane.start()
+    plane = ControlPlane(directory, control_plane_binaries)
     try:
-        install(plane.kubeconfig, CRD_DIRECTORIES)
+        plane.start()
         yield plane
     finally:
         plane.stop()

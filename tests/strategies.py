@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from controller.kubevirt.markers import DELETION_COST, PROTECT, REMOVE, ROLLING_UPDATE, TEMPLATE_HASH
@@ -11,10 +10,6 @@ from controller.kubevirt.types import ReplicaSet, VirtualMachineInstance
 from controller.replicaset.intent import Intent, parse_intent
 from informers.meta import OwnerReference
 from tests.builders import LABELS, replicaset, snapshot, vmi
-
-# A deadline for each example measures the machine, not the code.
-settings.register_profile("vmherd", deadline=None)
-settings.load_profile("vmherd")
 
 PHASES = (None, "Pending", "Scheduling", "Scheduled", "Running", "Succeeded", "Failed", "Unknown")
 STRANGER = OwnerReference(api_version="apps/v1", kind="Other", name="other", uid="uid-of-a-stranger", controller=True)

@@ -275,8 +275,8 @@ async def test_a_standby_takes_over_as_soon_as_the_lease_has_run_out_as_far_as_i
     await asyncio.sleep(dies_after_s)
     await settle(first)
     (died_at, _) = leader.line.log[-1]
-    saw_at = next(at for at, _ in standby.line.log if at > died_at)
     await asyncio.sleep(20)
+    saw_at = next(at for at, _ in standby.line.log if at > died_at)
     assert standby.led_from - saw_at == pytest.approx(15, abs=0.1)
     await settle(second)
 

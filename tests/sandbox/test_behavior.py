@@ -196,8 +196,9 @@ def test_a_short_boot_shows_only_what_lasts(behavior: str, seen: list[tuple[floa
     assert Life({BEHAVIOR: behavior}).live(3600).seen == seen
 
 
-def test_the_history_tells_the_phases_that_were_skipped_too() -> None:
-    life = Life().live(1)
+@pytest.mark.parametrize("ready_after", ["300ms", "2s"])
+def test_the_history_tells_all_phases_those_that_were_skipped_too(ready_after: str) -> None:
+    life = behaving("normal", ready_after).live(10)
     history = life.document["status"]["phaseTransitionTimestamps"]
     assert [entry["phase"] for entry in history] == WAY_UP[1:]
     times = [datetime.fromisoformat(entry["phaseTransitionTimestamp"]) for entry in history]

@@ -1,0 +1,94 @@
+"""`python -m benchmarks`: measure, print a table, and write the figures as JSON.
+
+python -m benchmarks [--count 1000] [--rounds 3] [--rest 10] [--output FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.burst import measure_burst
+from benchmarks.decoding import measure_decoding
+from benchmarks.program import import_rss_mb
+from sandbox.binaries import find_binaries
+from sandbox.controlplane import ControlPlane
+
+RESULTS = Path(__file__).parent / "results" / "burst.json"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="What the controller costs.")
+    parser.add_argument("--count", type=int, default=1000, help="VMIs to create and delete (default 1000)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds, each on a fresh control plane (default 3)")
+    parser.add_argument("--rest", type=float, default=10.0, help="seconds at rest to watch (default 10)")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="where the figures go, as JSON")
+    arguments = parser.parse_args()
+    binaries = find_binaries()
+    rounds = []
+    for number in range(arguments.rounds):
+        print(f"round {number + 1} of {arguments.rounds}: {arguments.count} VMIs", flush=True)
+        with tempfile.TemporaryDirectory(prefix="vmherd-bench-") as directory:
+            plane = ControlPlane(Path(directory), binaries)
+            plane.start()
+            try:
+                rounds.append(measure_burst(plane, arguments.count, rest_s=arguments.rest))
+            finally:
+                plane.stop()
+    results = {
+        "machine": {"python": platform.python_version(), "system": platform.platform()},
+        "count": arguments.count,
+        "rounds": rounds,
+        "decoding": measure_decoding(),
+        "import_rss_mb": {"kubernetes_asyncio": import_rss_mb("kubernetes_asyncio.client")},
+    }
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    arguments.output.write_text(json.dumps(results, indent=2) + "\n")
+    _print(results)
+    print(f"\nall figures: {arguments.output}")
+
+
+def _print(results: dict[str, Any]) -> None:
+    rounds, count = results["rounds"], results["count"]
+
+    def median(figure: Callable[[dict[str, Any]], float]) -> float:
+        return statistics.median(map(figure, rounds))
+
+    table = Table("figure", "controller", "bare loop", "ratio", title=f"{count} VMIs, median of {len(rounds)} rounds")
+    for way, verb in (("up", "create"), ("down", "delete")):
+        for label, key, scale, unit in (
+            ("wall", "wall_s", 1.0, "s"),
+            (f"CPU for each {verb}", "cpu_s", 1000 / count, "ms"),
+        ):
+            ours = median(lambda r, way=way, key=key: r[way][key]) * scale
+            bare = median(lambda r, verb=verb, key=key: r["bare"][verb][key]) * scale
+            table.add_row(f"{verb}s: {label}", f"{ours:.3f} {unit}", f"{bare:.3f} {unit}", f"{ours / bare:.2f}")
+        table.add_row(
+            f"{verb}s: requests for each VMI, beyond Events",
+            f"{median(lambda r, way=way: r[way]['requests_each']):.3f}",
+        )
+    floor = results["import_rss_mb"]["kubernetes_asyncio"]
+    full = median(lambda r: r["memory"]["full_mb"])
+    table.add_row("RSS with all VMIs", f"{full:.1f} MB")
+    table.add_row("  over importing kubernetes_asyncio", f"{full - floor:.1f} MB")
+    table.add_row("RSS at start", f"{median(lambda r: r['memory']['idle_mb']):.1f} MB")
+    decoding = results["decoding"]
+    table.add_row(f"decoding one VMI event of {decoding['event_bytes']:.0f} B", f"{decoding['decode_us']:.1f} us")
+    table.add_row("storing it, with indexes", f"{decoding['store_us']:.1f} us")
+    table.add_row("bytes that stay", f"{decoding['bytes_kept']:.0f} B")
+    Console().print(table)
+    rest = rounds[-1]["rest"]
+    print(f"at rest for {rest['seconds']:g}s: requests {rest['requests'] or 'none'}, CPU {rest['cpu_s']:.2f}s")
+
+
+if __name__ == "__main__":
+    main()

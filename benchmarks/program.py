@@ -1,0 +1,73 @@
+"""The controller as a process under measurement: what it costs, as the kernel counts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Program:
+    """A running `vmherd run`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self._process = process
+        self._log = log
+
+    @property
+    def cpu_s(self) -> float:
+        """User and system time so far."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    @property
+    def rss_mb(self) -> float:
+        return self._status("VmRSS")
+
+    @property
+    def peak_rss_mb(self) -> float:
+        return self._status("VmHWM")
+
+    def _status(self, name: str) -> float:
+        for line in Path(f"/proc/{self._process.pid}/status").read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) / 1024
+        raise LookupError(name)
+
+    def says(self, message: str) -> bool:
+        lines = self._log.read_text().splitlines()
+        return any(json.loads(line).get("msg") == message for line in lines if line.startswith("{"))
+
+
+@contextmanager
+def running_program(kubeconfig: Path, log: Path, *flags: str) -> Iterator[Program]:
+    """Start the controller and wait until it works; stop it at the end."""
+    command = [sys.executable, "-m", "controller", "run", "--kubeconfig", str(kubeconfig), "--log-format", "json"]
+    command += ["--metrics-bind-address", "0", "--health-probe-bind-address", "0", *flags]
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+    program = Program(process, log)
+    try:
+        give_up = time.monotonic() + 60
+        while not program.says("working"):
+            if process.poll() is not None or time.monotonic() > give_up:
+                raise RuntimeError(f"the controller did not start:\n{log.read_text()}")
+            time.sleep(0.05)
+        yield program
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def import_rss_mb(*modules: str) -> float:
+    """What a Python that imported these modules holds, and nothing else."""
+    code = f"import {', '.join(modules)}; print(open('/proc/self/status').read())"
+    text = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("VmRSS:")) / 1024

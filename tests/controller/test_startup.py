@@ -1,0 +1,369 @@
+"""What stands in the way of a start, in words: on virtual time with an API server of answers, and on the real one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from controller.config import Config, parse
+from controller.permissions import Permission, permissions_needed
+from controller.startup import MissingKind, NoAnswer, NotRecognized, StartupError, UnservedKind, check
+from informers.client import ApiClient, open_client
+from informers.configuration import load_credentials
+from informers.errors import ApiError, Forbidden, NotFound, ServerError, TransportError, Unauthorized
+from sandbox.controlplane import ControlPlane
+from tests import rbac
+from tests.cluster import Kubectl
+
+REFUSED = TransportError("connection refused", sent=False)
+SETS = "virtualmachineinstancereplicasets"
+DEFINITION = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{SETS}.kubevirt.io"
+DISCOVERY = "/apis/kubevirt.io/v1"
+SERVED = {"resources": [{"name": SETS}, {"name": f"{SETS}/status"}, {"name": "virtualmachineinstances"}]}
+UNSERVED = {"resources": [{"name": "virtualmachineinstances"}]}
+
+
+def not_found() -> NotFound:
+    return NotFound("not found", code=404)
+
+
+class Answers:
+    """An API server that says what it was told to: for each path a list of answers, of which the last one stays."""
+
+    def __init__(self) -> None:
+        self.denied: set[tuple[str, str]] = set()
+        self.by_path: dict[str, list[object]] = {"/version": [{}], DISCOVERY: [SERVED], DEFINITION: [not_found()]}
+        self.asked: list[str] = []
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        timeout_s: float | None = None,
+    ) -> bytes:
+        await asyncio.sleep(0.01)
+        self.asked.append(path)
+        answer = self.reviewed(path, body) if method == "POST" else self.next(path)
+        if isinstance(answer, ApiError):
+            raise answer
+        return answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+
+    def next(self, path: str) -> object:
+        answers = self.by_path.get(path, [not_found()])
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+    def reviewed(self, path: str, body: bytes | None) -> object:
+        if path in self.by_path:
+            return self.next(path)
+        if path.endswith("/selfsubjectreviews"):
+            return {"status": {"userInfo": {"username": "herder"}}}
+        wanted = json.loads(body or b"")["spec"]["resourceAttributes"]
+        return {"status": {"allowed": (wanted["verb"], wanted["resource"]) not in self.denied}}
+
+
+ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+async def problems(server: Answers, config: Config | None = None) -> tuple[object, ...]:
+    """What is in the way of a start."""
+    try:
+        await check(server, config or Config())
+    except StartupError as error:
+        return error.problems
+    return ()
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@pytest.mark.looptime
+async def test_nothing_is_in_the_way_where_all_is_well():
+    assert await problems(Answers()) == ()
+    assert now() < 1
+
+
+@pytest.mark.looptime
+async def test_a_server_that_comes_up_in_time_is_waited_for():
+    server = Answers()
+    server.by_path["/version"] = [REFUSED, ServerError("starting", code=500), REFUSED, {}]
+    assert await problems(server) == ()
+    assert 3 <= now() < 4
+
+
+@pytest.mark.looptime
+async def test_a_server_that_does_not_answer_is_given_up_after_ten_seconds():
+    server = Answers()
+    server.by_path["/version"] = [REFUSED]
+    assert await problems(server) == (NoAnswer("connection refused"),)
+    assert 10 <= now() < 12
+
+
+@pytest.mark.looptime
+async def test_a_refused_token_is_not_tried_again():
+    server = Answers()
+    server.by_path["/version"] = [Unauthorized("Unauthorized", code=401)]
+    assert await problems(server) == (NotRecognized("Unauthorized"),)
+    assert now() < 1
+
+
+@pytest.mark.looptime
+async def test_a_token_that_is_refused_where_it_counts_is_told_as_such():
+    server = Answers()
+    server.by_path[ACCESS_REVIEWS] = [Unauthorized("Unauthorized", code=401)]
+    assert await problems(server) == (NotRecognized("Unauthorized"),)
+
+
+@pytest.mark.looptime
+async def test_a_version_that_we_may_not_see_is_an_answer():
+    server = Answers()
+    server.by_path["/version"] = [Forbidden("no", code=403)]
+    assert await problems(server) == ()
+
+
+@pytest.mark.looptime
+async def test_something_else_that_answers_is_told_as_such():
+    server = Answers()
+    server.by_path[DISCOVERY] = [b"<html>welcome</html>"]
+    assert await problems(server) == (NoAnswer("whatever answers in its place speaks another language"),)
+
+
+@pytest.mark.looptime
+async def test_all_missing_permissions_are_told_at_once_by_resource():
+    server = Answers()
+    server.denied = {("create", "virtualmachineinstances"), ("delete", "virtualmachineinstances"), ("patch", "leases")}
+    assert [str(problem) for problem in await problems(server)] == [
+        "missing permission: create, delete virtualmachineinstances.kubevirt.io in all namespaces; "
+        "a role has to give it to herder",
+        'missing permission: patch leases.coordination.k8s.io "vmherd" in namespace default; '
+        "a role has to give it to herder",
+    ]
+
+
+@pytest.mark.looptime
+async def test_permissions_are_asked_for_all_together():
+    server = Answers()
+    await problems(server, Config(watch_namespaces=tuple(f"team-{number}" for number in range(50))))
+    assert server.asked.count(ACCESS_REVIEWS) > 500
+    assert now() < 1
+
+
+@pytest.mark.looptime
+async def test_a_missing_permission_is_told_for_its_namespace():
+    server = Answers()
+    server.denied = {("list", SETS)}
+    lines = [str(problem) for problem in await problems(server, Config(watch_namespaces=("blue", "green")))]
+    assert [line.partition(";")[0] for line in lines] == [
+        f"missing permission: list {SETS}.kubevirt.io in namespace blue",
+        f"missing permission: list {SETS}.kubevirt.io in namespace green",
+    ]
+
+
+@pytest.mark.looptime
+async def test_a_cluster_that_lets_nobody_ask_about_permissions_stops_no_start():
+    server = Answers()
+    server.by_path[ACCESS_REVIEWS] = [Forbidden("no", code=403)]
+    assert await problems(server) == ()
+
+
+@pytest.mark.looptime
+async def test_a_server_that_fails_during_the_checks_is_one_line():
+    server = Answers()
+    server.by_path[ACCESS_REVIEWS] = [ServerError("etcdserver: no leader", code=500)]
+    assert await problems(server) == (NoAnswer("etcdserver: no leader"),)
+
+
+@pytest.mark.looptime
+async def test_a_kind_that_nobody_installed_is_told_at_once_with_what_installs_it():
+    server = Answers()
+    server.by_path[DISCOVERY] = [UNSERVED]
+    [problem] = await problems(server)
+    assert isinstance(problem, MissingKind)
+    assert str(problem).startswith(
+        f"the cluster has no {SETS}.kubevirt.io in version v1: kubectl apply -f manifests/crds/"
+    )
+    assert now() < 1
+
+
+@pytest.mark.looptime
+async def test_every_missing_kind_is_told():
+    server = Answers()
+    server.by_path[DISCOVERY] = [not_found()]
+    found = await problems(server)
+    assert [problem.kind.plural for problem in found if isinstance(problem, MissingKind)] == [
+        SETS,
+        "virtualmachineinstances",
+    ]
+
+
+@pytest.mark.looptime
+async def test_missing_kinds_and_permissions_are_told_together_without_waiting():
+    server = Answers()
+    server.denied = {("create", "events")}
+    server.by_path |= {DISCOVERY: [UNSERVED], DEFINITION: [Forbidden("no", code=403)]}
+    assert len(await problems(server)) == 2
+    assert now() < 1
+
+
+@pytest.mark.looptime
+async def test_a_kind_that_was_just_applied_is_waited_for():
+    server = Answers()
+    server.by_path |= {DISCOVERY: [UNSERVED, UNSERVED, SERVED], DEFINITION: [{"status": {"conditions": None}}]}
+    assert await problems(server) == ()
+    assert 2 <= now() < 3
+
+
+@pytest.mark.looptime
+async def test_a_kind_whose_definition_is_not_ours_to_read_is_waited_for_and_then_told_as_missing():
+    server = Answers()
+    server.by_path |= {DISCOVERY: [UNSERVED], DEFINITION: [Forbidden("no", code=403)]}
+    [problem] = await problems(server)
+    assert isinstance(problem, MissingKind)
+    assert 10 <= now() < 12
+
+
+@pytest.mark.looptime
+async def test_a_definition_that_is_not_established_says_why():
+    conditions = [{"type": "NamesAccepted", "status": "False", "message": '"vmirs" is already in use'}]
+    server = Answers()
+    server.by_path |= {DISCOVERY: [UNSERVED], DEFINITION: [{"status": {"conditions": conditions}}]}
+    [problem] = await problems(server)
+    assert isinstance(problem, UnservedKind)
+    assert '("vmirs" is already in use)' in str(problem)
+
+
+@pytest.mark.looptime
+async def test_the_group_of_the_sets_is_the_one_configured():
+    server = Answers()
+    server.by_path["/apis/vmherd.dev/v1"] = [not_found()]
+    [problem] = await problems(server, Config(replicaset_group="vmherd.dev"))
+    assert f"{SETS}.vmherd.dev" in str(problem)
+
+
+def test_permissions_are_what_is_needed_and_no_more():
+    wanted = {(p.group, p.resource, p.subresource, p.verb) for p in permissions_needed(Config())}
+    lease = ("coordination.k8s.io", "leases", "")
+    assert wanted == {
+        *(("kubevirt.io", SETS, "", verb) for verb in ("get", "list", "watch")),
+        ("kubevirt.io", SETS, "status", "patch"),
+        ("kubevirt.io", SETS, "finalizers", "update"),
+        *(
+            ("kubevirt.io", "virtualmachineinstances", "", verb)
+            for verb in ("get", "list", "watch", "create", "patch", "delete")
+        ),
+        *(("", "events", "", verb) for verb in ("create", "patch")),
+        *((*lease, verb) for verb in ("create", "get", "patch")),
+    }
+
+
+def test_permissions_name_no_wildcard_and_the_lease_alone():
+    needed = permissions_needed(Config(leader_election_id="mine", leader_election_namespace="here"))
+    leases = [permission for permission in needed if permission.resource == "leases"]
+    assert {permission.namespace for permission in leases} == {"here"}
+    assert {permission.name for permission in leases if permission.verb != "create"} == {"mine"}
+    assert "*" not in str(needed)
+
+
+def test_without_leader_election_no_lease_is_touched():
+    assert not [p for p in permissions_needed(Config(leader_elect=False)) if p.resource == "leases"]
+
+
+def test_watched_namespaces_bound_every_permission():
+    needed = permissions_needed(Config(watch_namespaces=("blue", "green"), leader_elect=False))
+    assert {permission.namespace for permission in needed} == {"blue", "green"}
+    assert len(needed) == 2 * len(permissions_needed(Config(leader_elect=False)))
+
+
+@asynccontextmanager
+async def connected(kubeconfig: Path) -> AsyncIterator[ApiClient]:
+    async with open_client(await load_credentials(str(kubeconfig)), user_agent="vmherd-tests") as client:
+        yield client
+
+
+@pytest.fixture
+def herder(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> tuple[str, Path]:
+    """A user who is allowed nothing yet, and his kubeconfig."""
+    name = f"herder-{namespace}"
+    return name, control_plane.write_kubeconfig(tmp_path / "kubeconfig", name)
+
+
+def settings(namespace: str, *argv: str) -> Config:
+    return parse(["--leader-election-namespace", namespace, *argv], {})
+
+
+Allow = Callable[[Config, Callable[[Permission], bool]], None]
+
+
+@pytest.fixture
+def allow(kubectl: Kubectl, namespace: str, herder: tuple[str, Path]) -> AsyncIterator[Allow]:
+    """Give the user what a configuration needs, as far as it is among `wanted`."""
+    name, _ = herder
+
+    def given(config: Config, wanted: Callable[[Permission], bool]) -> None:
+        kubectl.apply(*rbac.roles(filter(wanted, permissions_needed(config)), name=name, subject=rbac.user(name)))
+
+    yield given
+    kubectl("delete", "clusterrole,clusterrolebinding", name, "--ignore-not-found")
+
+
+@pytest.mark.cluster
+async def test_an_admin_can_start(control_plane, namespace):
+    async with connected(control_plane.kubeconfig) as client:
+        await check(client, settings(namespace))
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("scope", ["everywhere", "one namespace"])
+async def test_the_listed_permissions_are_enough_to_start(scope, allow, herder, namespace):
+    config = settings(namespace, *(["--watch-namespaces", namespace] if scope == "one namespace" else []))
+    allow(config, lambda _: True)
+    async with connected(herder[1]) as client:
+        await check(client, config)
+
+
+@pytest.mark.cluster
+async def test_missing_permissions_are_told_with_the_name_of_who_needs_them(allow, herder, namespace):
+    config = settings(namespace)
+    allow(config, lambda permission: permission.verb != "delete" and permission.subresource != "status")
+    async with connected(herder[1]) as client:
+        with pytest.raises(StartupError) as caught:
+            await check(client, config)
+    mend = f"a role has to give it to {herder[0]}"
+    assert str(caught.value).splitlines() == [
+        f"missing permission: patch {SETS}.kubevirt.io/status in all namespaces; {mend}",
+        f"missing permission: delete virtualmachineinstances.kubevirt.io in all namespaces; {mend}",
+    ]
+
+
+@pytest.mark.cluster
+async def test_a_user_who_may_do_nothing_is_told_everything_in_one_go(herder, namespace):
+    async with connected(herder[1]) as client:
+        with pytest.raises(StartupError) as caught:
+            await check(client, settings(namespace))
+    needed = permissions_needed(settings(namespace))
+    assert len(caught.value.problems) == len({permission.subject for permission in needed})
+
+
+@pytest.mark.cluster
+async def test_a_wrong_token_is_one_line(control_plane, namespace, tmp_path):
+    kubeconfig = control_plane.write_kubeconfig(tmp_path / "kubeconfig", "nobody", token="wrong")
+    async with connected(kubeconfig) as client:
+        with pytest.raises(StartupError, match="does not accept our credentials") as caught:
+            await check(client, settings(namespace))
+    assert len(caught.value.problems) == 1
+
+
+@pytest.mark.cluster
+async def test_a_group_that_nobody_installed_is_told_by_the_real_server(control_plane, namespace):
+    async with connected(control_plane.kubeconfig) as client:
+        with pytest.raises(StartupError, match=rf"the cluster has no {SETS}\.nobody\.dev in version v1"):
+            await check(client, settings(namespace, "--replicaset-group", "nobody.dev"))

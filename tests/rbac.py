@@ -1,0 +1,58 @@
+"""Roles that hold exactly what `permissions_needed` lists, for running the controller under them and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from controller.permissions import Permission
+
+GROUP = "rbac.authorization.k8s.io"
+
+
+def user(name: str) -> dict[str, Any]:
+    """A person or program with a client certificate, as the subject of a binding."""
+    return {"kind": "User", "name": name, "apiGroup": GROUP}
+
+
+def service_account(namespace: str, name: str) -> dict[str, Any]:
+    return {"kind": "ServiceAccount", "namespace": namespace, "name": name}
+
+
+def roles(permissions: Iterable[Permission], *, name: str, subject: dict[str, Any]) -> list[dict[str, Any]]:
+    """The objects to apply: a role and its binding for the cluster, and for each namespace that has permissions."""
+    by_namespace: dict[str, list[Permission]] = {}
+    for permission in permissions:
+        by_namespace.setdefault(permission.namespace, []).append(permission)
+    objects = []
+    for namespace, wanted in by_namespace.items():
+        kind = "Role" if namespace else "ClusterRole"
+        metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
+        objects += [
+            {"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": metadata, "rules": rules(wanted)},
+            {
+                "apiVersion": f"{GROUP}/v1",
+                "kind": f"{kind}Binding",
+                "metadata": metadata,
+                "roleRef": {"apiGroup": GROUP, "kind": kind, "name": name},
+                "subjects": [subject],
+            },
+        ]
+    return objects
+
+
+def rules(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
+    """One rule for each resource, with all its verbs. RBAC binds no create to a name, and neither does this."""
+    verbs: dict[tuple[str, str, str], list[str]] = {}
+    for wanted in permissions:
+        resource = f"{wanted.resource}/{wanted.subresource}" if wanted.subresource else wanted.resource
+        verbs.setdefault((wanted.group, resource, wanted.name), []).append(wanted.verb)
+    return [
+        {
+            "apiGroups": [group],
+            "resources": [resource],
+            "verbs": sorted(verbs[group, resource, name]),
+            **({"resourceNames": [name]} if name else {}),
+        }
+        for group, resource, name in verbs
+    ]

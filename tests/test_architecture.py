@@ -1,0 +1,180 @@
+"""The architecture as tests: who may import whom, what may decide, how long a file may get, which rule has a test."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("informers", "controller", "sandbox")
+LONGEST_FILE = 400
+RULES = {f"R{number}" for number in range(1, 17)}
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+WAITING_AND_CHANCE = {"asyncio", "random", "secrets", "threading", "time", "uuid"}
+EFFECTS = {"aiohttp", "kubernetes_asyncio", "logging", "os", "prometheus_client", "socket", "structlog"}
+BANNED_MODULES = WAITING_AND_CHANCE | EFFECTS
+BANNED_CALLS = frozenset(["input", "now", "open", "print", "today", "utcnow"])
+
+
+def pure_modules() -> list[Path]:
+    """The files of the core, as the import contract names them: a package stands for all its modules."""
+    [contract] = [
+        contract
+        for contract in PROJECT["tool"]["importlinter"]["contracts"]
+        if contract["name"].startswith("decisions are pure")
+    ]
+    bases = [ROOT.joinpath(*name.split(".")) for name in contract["source_modules"]]
+    return [path for base in bases for path in (base.rglob("*.py") if base.is_dir() else [base.with_suffix(".py")])]
+
+
+def impurities(source: str) -> set[str]:
+    """Whatever in this code waits, asks a clock, draws lots, or touches the world."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names=names):
+                found |= {alias.name for alias in names if alias.name.partition(".")[0] in BANNED_MODULES}
+            case ast.ImportFrom(module=str(module)) if module.partition(".")[0] in BANNED_MODULES:
+                found.add(module)
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in BANNED_CALLS:
+                found.add(f"{name}()")
+            case ast.AsyncFunctionDef() | ast.Await() | ast.AsyncFor() | ast.AsyncWith():
+                found.add("async")
+            case ast.Global():
+                found.add("global")
+    return found
+
+
+def sources(*folders: str) -> Iterator[Path]:
+    for folder in folders:
+        yield from sorted((ROOT / folder).rglob("*.py"))
+
+
+def test_the_import_contracts_hold():
+    lint = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True, no_logo=True))"
+    done = subprocess.run(
+        [sys.executable, "-c", lint], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_one_module_knows_the_library_that_loads_credentials():
+    assert [path.name for path in sources(*PACKAGES) if "kubernetes_asyncio" in modules_imported_by(path)] == [
+        "configuration.py"
+    ]
+
+
+def modules_imported_by(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Import(names=names):
+                found |= {alias.name.partition(".")[0] for alias in names}
+            case ast.ImportFrom(module=str(module)):
+                found.add(module.partition(".")[0])
+    return found
+
+
+@pytest.mark.parametrize("path", pure_modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_core_has_no_clock_no_chance_and_no_effects(path):
+    assert impurities(path.read_text()) == set()
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("import time\ntime.time()", "time"),
+        ("from random import shuffle", "random"),
+        ("import os.path", "os.path"),
+        ("datetime.now(UTC)", "now()"),
+        ("datetime.datetime.utcnow()", "utcnow()"),
+        ("open('x')", "open()"),
+        ("async def plan(): ...", "async"),
+        ("def f():\n    global x", "global"),
+    ],
+)
+def test_an_impurity_is_found(source, found):
+    assert impurities(source) == {found}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_file_is_longer_than_anybody_reads(package):
+    lengths = {path: len(path.read_text().splitlines()) for path in sources(package)}
+    assert lengths
+    assert {str(path): length for path, length in lengths.items() if length > LONGEST_FILE} == {}
+
+
+def test_every_rule_of_replica_sets_has_a_test_that_carries_its_number():
+    assert RULES - rules_with_a_test() == set()
+
+
+def rules_with_a_test() -> set[str]:
+    """The rules that the name (`test_r5_...`) or the docstring ("R5: ...") of a test function mentions."""
+    found = set()
+    for path in sources("tests"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+                found |= {f"R{number}" for number in re.findall(r"_r(\d+)(?=_|$)", node.name)}
+                found |= set(re.findall(r"\bR\d+\b", ast.get_docstring(node) or ""))
+    return found
+
+
+def test_nothing_is_left_to_do_in_the_code():
+    reminder = re.compile("|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X")))
+    left = [str(path) for path in sources(*PACKAGES, "tests", "benchmarks") if reminder.search(path.read_text())]
+    assert left == []
+
+
+def test_the_licence_is_the_one_that_the_project_names():
+    text = (ROOT / "LICENSE").read_text()
+    assert PROJECT["project"]["license"] == "Apache-2.0"
+    assert "Apache License" in text
+    assert "Version 2.0, January 2004" in text
+    assert "END OF TERMS AND CONDITIONS" in text
+
+
+@pytest.mark.parametrize("name", ["run", "dev"])
+def test_the_pins_have_hashes_and_name_no_address(name):
+    text = (ROOT / ".ci" / f"requirements-{name}.txt").read_text()
+    pins = re.split(r"\n(?=\S+==)", text)[1:]
+    assert "://" not in text
+    assert len(pins) > 10
+    assert [pin.partition(" ")[0] for pin in pins if "--hash=sha256:" not in pin] == []
+
+
+def test_everything_that_the_project_asks_for_is_pinned():
+    project = PROJECT["project"]
+    run = [*project["dependencies"], *project["optional-dependencies"]["uvloop"]]
+    dev = [*run, *project["optional-dependencies"]["sandbox"], *PROJECT["dependency-groups"]["dev"]]
+    assert names_in(run) - pinned("run") == set()
+    assert names_in([*dev, *PROJECT["build-system"]["requires"]]) - pinned("dev") == set()
+
+
+def test_the_image_installs_what_the_tests_ran_with():
+    assert pinned_lines("run") <= pinned_lines("dev")
+
+
+def names_in(requirements: list[str]) -> set[str]:
+    return {normal(re.split(r"[^A-Za-z0-9._-]", requirement)[0]) for requirement in requirements}
+
+
+def pinned_lines(name: str) -> set[str]:
+    text = (ROOT / ".ci" / f"requirements-{name}.txt").read_text()
+    return {line.rstrip(" \\") for line in text.splitlines() if re.match(r"[A-Za-z0-9]\S*==", line)}
+
+
+def pinned(name: str) -> set[str]:
+    return {normal(line.partition("==")[0]) for line in pinned_lines(name)}
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
