@@ -137,6 +137,7 @@ async def check(client: Requests, config: Config, *, patience_s: float = PATIENC
 async def reach(client: Requests, *, patience_s: float) -> None:
     """Return when the API server answers. Raises StartupError when it does not in time, or does not know us."""
     give_up = asyncio.get_running_loop().time() + patience_s
+    told = ""
     while True:
         try:
             await client.request("GET", "/version", timeout_s=REQUEST_TIMEOUT_S)
@@ -145,7 +146,9 @@ async def reach(client: Requests, *, patience_s: float) -> None:
         except (TransportError, ServerError, TooManyRequests) as error:
             if asyncio.get_running_loop().time() >= give_up:
                 raise StartupError(NoAnswer(str(error))) from error
-            log.warning("waiting for the API server", why=str(error))
+            if str(error) != told:
+                told = str(error)
+                log.warning("waiting for the API server", why=told, patience_s=patience_s)
             await asyncio.sleep(PAUSE_S)
         except StatusError:
             return  # an answer all the same: what it forbids here, it may allow where it matters
@@ -182,11 +185,14 @@ async def missing_kind(client: Requests, kind: NeededKind, *, give_up: float) ->
 
     `give_up` is a time of the running loop. Raises ApiError where the API server cannot say.
     """
+    told = False
     while not await _is_served(client, kind):
         problem, is_sure = await _why_unserved(client, kind)
         if is_sure or asyncio.get_running_loop().time() >= give_up:
             return (problem,)
-        log.warning("waiting for a kind to be served", kind=kind.name, version=kind.version)
+        if not told:
+            told = True
+            log.warning("waiting for a kind to be served", kind=kind.name, version=kind.version)
         await asyncio.sleep(PAUSE_S)
     return ()
 

@@ -25,7 +25,6 @@ from informers.reflector import (
     Commit,
     Discard,
     Drop,
-    Effect,
     Ended,
     Failed,
     GiveUpStreaming,
@@ -33,6 +32,7 @@ from informers.reflector import (
     Keep,
     Listing,
     PageRead,
+    QuickEffect,
     Remove,
     Silent,
     Skip,
@@ -64,6 +64,8 @@ WATCH_FROM_S, WATCH_TO_S = 300, 600
 
 NAMED_AT_MOST = 1000
 """Objects whose undecodable versions are remembered, so as to be named only once; beyond that they are only counted."""
+
+FOLLOWING = (Streaming, Watching)
 
 
 class Follower(Generic[T]):
@@ -173,7 +175,7 @@ class Follower(Generic[T]):
     async def _follow(self, state: Streaming | Watching) -> State:
         """Open a watch and read it until the machine wants something else, or it is over."""
         loop = asyncio.get_running_loop()
-        started, events, current = loop.time(), 0, state
+        started, current = loop.time(), state
         parser = WatchParser(self._resource)
         end: Input[T]
         self._instruments.watch_started(self._resource.name)
@@ -186,14 +188,13 @@ class Follower(Generic[T]):
                 async for chunk in chunks:
                     self._progress()
                     for event in parser.feed(chunk):
-                        events += 1
                         following = await self._take(current, event)
-                        if not isinstance(following, Streaming | Watching):
+                        if not isinstance(following, FOLLOWING):
                             self._note_end(event, following)
                             return following
                         current = following
                     self._instruments.store_size(self._resource.name, len(self._store))
-            end = Ended(loop.time() - started, events)
+            end = Ended(loop.time() - started)
         except TimeoutError:
             end = Silent()
             log.warning("watch was silent, starting it anew", **self._labels, silent_s=IDLE_TIMEOUT_S)
@@ -221,7 +222,7 @@ class Follower(Generic[T]):
                 self._perform(effect)
         return following
 
-    def _perform(self, effect: Effect[T]) -> None:
+    def _perform(self, effect: QuickEffect[T]) -> None:
         match effect:
             case Apply(object=obj):
                 self._tell(self._store.apply(self._transformed(obj), scope=self.scope))
@@ -231,27 +232,34 @@ class Follower(Generic[T]):
                 self._tell(self._store.drop(meta, scope=self.scope))
             case Advance(version=version):
                 self._store.advance(version, scope=self.scope)
-            case Collect(objects=objects):
-                collected = self._collected()
-                for obj in objects:
-                    collected.put(self._transformed(obj))
-            case Uncollect(meta=meta):
-                self._collected().drop(meta.key)
-            case Keep(meta=meta):
-                self._collected().keep(meta.key)
-            case Discard():
-                self._replacement = None
             case Skip(why=why, meta=meta):
                 self._skip(why, meta)
             case GiveUpStreaming():
                 self._relist = Listing()
-            case Commit():
-                raise AssertionError("a commit is long, and not to be made here")
+            case Discard():
+                self._replacement = None
+            case Collect() | Uncollect() | Keep():
+                self._gather(effect)
+            case _:
+                assert_never(effect)
+
+    def _gather(self, effect: Collect[T] | Uncollect | Keep) -> None:
+        """Build up the list that is being read."""
+        if self._replacement is None:
+            self._replacement = self._store.begin_replace(scope=self.scope)
+        match effect:
+            case Collect(objects=objects):
+                for obj in objects:
+                    self._replacement.put(self._transformed(obj))
+            case Uncollect(meta=meta):
+                self._replacement.drop(meta.key)
+            case Keep(meta=meta):
+                self._replacement.keep(meta)
             case _:
                 assert_never(effect)
 
     async def _commit(self, version: str) -> None:
-        replacement = self._collected()
+        replacement = self._replacement or self._store.begin_replace(scope=self.scope)
         self._replacement = None
         self._store.commit(replacement, version, scope=self.scope)
         self._instruments.listed(self._resource.name, reason=self._list_reason)
@@ -266,11 +274,6 @@ class Follower(Generic[T]):
     def _tell(self, changes: Iterable[Change[T]]) -> None:
         for change in changes:
             self._hand_on(change)
-
-    def _collected(self) -> Replacement[T]:
-        if self._replacement is None:
-            self._replacement = self._store.begin_replace(scope=self.scope)
-        return self._replacement
 
     def _transformed(self, obj: T) -> T:
         return self._transform(obj) if self._transform is not None else obj

@@ -98,10 +98,9 @@ class PageRead(Struct, Generic[T], frozen=True):
 
 
 class Ended(Struct, frozen=True):
-    """The stream ended cleanly, after so many seconds and events."""
+    """The stream ended cleanly, so many seconds after it began."""
 
     after_s: float
-    events: int
 
 
 class Silent(Struct, frozen=True):
@@ -175,9 +174,12 @@ class GiveUpStreaming(Struct, frozen=True):
     """This server offers no streaming lists: do not ask again."""
 
 
-Effect: TypeAlias = (
-    Collect[T] | Uncollect | Keep | Discard | Commit | Apply[T] | Remove[T] | Drop | Advance | Skip | GiveUpStreaming
+QuickEffect: TypeAlias = (
+    Collect[T] | Uncollect | Keep | Discard | Apply[T] | Remove[T] | Drop | Advance | Skip | GiveUpStreaming
 )
+Effect: TypeAlias = QuickEffect[T] | Commit
+"""A commit alone may take long, with a long list."""
+
 Step: TypeAlias = tuple[State, tuple[Effect[T], ...]]
 
 

@@ -142,11 +142,11 @@ class Replacement(Generic[T]):
         if key in self.shard.objects:
             self.shard.drop(key)
 
-    def keep(self, key: ObjectKey) -> None:
+    def keep(self, meta: ObjectMeta) -> None:
         """Take over the state that the store holds: the list has this object, in a version that cannot be decoded."""
-        known = self.held.objects.get(key)
-        if known is not None and key not in self.shard.objects:
-            self.shard.put(key, known)
+        known = self.held.objects.get(meta.key)
+        if known is not None and known.metadata.uid == meta.uid and meta.key not in self.shard.objects:
+            self.shard.put(meta.key, known)
 
     def changes(self, *, at_once: int) -> Iterator[list[Change[T]]]:
         """What the replacement changed, after each `at_once` objects that were compared: maybe nothing.

@@ -106,15 +106,16 @@ _decode_identified = msgspec.json.Decoder(_Identified).decode
 class WatchParser(Generic[T]):
     """One for each stream: it holds the piece of a line that has not ended yet."""
 
-    def __init__(self, resource: Resource[T]) -> None:
+    def __init__(self, resource: Resource[T], *, line_limit: int = LINE_LIMIT) -> None:
         # One pass over the line: reading the envelope first and its object afterwards takes half as long again.
         decoder: msgspec.json.Decoder[_Envelope[T]] = msgspec.json.Decoder(_Envelope[resource.type])  # type: ignore[name-defined]
         self._decode = decoder.decode
         self._rest: list[bytes] = []
         self._rest_size = 0
+        self._line_limit = line_limit
 
     def feed(self, chunk: bytes) -> list[Event[T]]:
-        """The events that this chunk completes, in order. Raises TransportError when a line exceeds LINE_LIMIT."""
+        """The events that this chunk completes, in order. Raises TransportError when a line exceeds the limit."""
         head, newline, tail = chunk.partition(b"\n")
         if not newline:
             self._keep(head)
@@ -130,8 +131,8 @@ class WatchParser(Generic[T]):
     def _keep(self, piece: bytes) -> None:
         self._rest.append(piece)
         self._rest_size += len(piece)
-        if self._rest_size > LINE_LIMIT:
-            raise TransportError(f"a line of the watch has more than {LINE_LIMIT} bytes", sent=True)
+        if self._rest_size > self._line_limit:
+            raise TransportError(f"a line of the watch has more than {self._line_limit} bytes", sent=True)
 
     def _parse(self, line: bytes) -> Event[T]:
         try:

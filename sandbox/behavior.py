@@ -108,7 +108,7 @@ def _go(vmi: SimulatedVMI, wishes: Wishes, now: datetime, deleted: datetime) -> 
         if look != going:
             return Step(write=change_to(going, vmi, now=now), flaws=wishes.flaws)
         ready = condition_of(vmi, "Ready")
-        since = (ready and ready.last_transition_time) or deleted
+        since = (ready and ready.last_probe_time) or deleted
         left_s = wishes.shutdown_after_s - (now - since).total_seconds()
         if left_s > 0:
             return Step(after_s=left_s, flaws=wishes.flaws)

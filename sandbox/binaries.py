@@ -36,10 +36,9 @@ class BinariesUnavailable(Exception):
 
 
 class Binaries(Struct, frozen=True):
-    """The three programs. `source` says in a line where they come from."""
+    """The three programs, by name."""
 
     paths: Mapping[str, Path]
-    source: str
 
     def path(self, program: str) -> Path:
         return self.paths[program]
@@ -56,7 +55,7 @@ def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
 def find_binaries(
     environment: Mapping[str, str] = os.environ, *, releases: Releases = OFFICIAL, may_fetch: bool = True
 ) -> Binaries:
-    """The programs, from the first source that has each. Raises BinariesUnavailable.
+    """The programs, from the first source that has each; says which. Raises BinariesUnavailable.
 
     `may_fetch=False` looks only at what is there already.
     """
@@ -69,7 +68,8 @@ def find_binaries(
         if not may_fetch:
             raise BinariesUnavailable(_ways(missing, "not looked for elsewhere"))
         found |= _fetched(store, missing, releases, environment)
-    return Binaries({name: found[name].path for name in PROGRAMS}, f"control plane: {_sources(found)}{remark}")
+    say(f"control plane: {_sources(found)}{remark}")
+    return Binaries({name: found[name].path for name in PROGRAMS})
 
 
 class _Found(Struct, frozen=True):

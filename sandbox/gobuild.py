@@ -46,7 +46,8 @@ def find_go(environment: Mapping[str, str] = os.environ) -> str:
     go = shutil.which("go", path=environment.get("PATH"))
     if go is None:
         raise BuildError("Go is not installed")
-    told = subprocess.run([go, "version"], capture_output=True, text=True, check=False, cwd=MODULE)
+    command, environment = [go, "version"], _go_environment(environment)
+    told = subprocess.run(command, env=environment, cwd=MODULE, capture_output=True, text=True, check=False)
     version = re.search(r"go(\d+)\.(\d+)\S*", told.stdout)
     if version is None:
         raise BuildError(f"{go} does not work: {(told.stderr or told.stdout).strip()}")
@@ -61,25 +62,28 @@ def build(go: str, program: str, target: Path, *, version: str, environment: Map
     flags = ["-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags", f"-s -w {_stamp(version)}"]
     total = _count_packages(go, program, environment)
     title = f"building {program} (about {MINUTES[program]} min on two cores, the first time)"
-    with shown(title, total=total, unit="packages") as advance:
+    command = [go, "build", "-v", *flags, "-o", str(target), package]
+    with shown(title, total=total, unit="packages") as advance, closing(_output(command, environment)) as lines:
         built = 0
-        with closing(_output([go, "build", "-v", *flags, "-o", str(target), package], environment)) as lines:
-            for line in lines:
-                built += bool(_PACKAGE.fullmatch(line))
-                advance(built)
+        for line in lines:
+            built += bool(_PACKAGE.fullmatch(line))
+            advance(built)
 
 
 def _count_packages(go: str, program: str, environment: Mapping[str, str]) -> int:
     """How many packages there are to build, at most. Fetches their source where the machine has it not yet."""
     modules = packages = 0
-    with shown(f"fetching the source of {program}", total=0, unit="modules") as advance:
-        with closing(_output([go, "list", "-mod=readonly", "-deps", PACKAGES[program]], environment)) as lines:
-            for line in lines:
-                if line.startswith("go: downloading "):
-                    modules += 1
-                    advance(modules)
-                else:
-                    packages += 1
+    command = [go, "list", "-mod=readonly", "-deps", PACKAGES[program]]
+    with (
+        shown(f"fetching the source of {program}", total=0, unit="modules") as advance,
+        closing(_output(command, environment)) as lines,
+    ):
+        for line in lines:
+            if line.startswith("go: downloading "):
+                modules += 1
+                advance(modules)
+            else:
+                packages += 1
     return packages
 
 

@@ -48,18 +48,18 @@ class Releases(Struct, frozen=True):
     def fetch(self, program: str, target: Path) -> None:
         """Fetch one program into a file. Raises DownloadError; what is in the file then is of no use."""
         try:
-            machine = _machine()
+            arch = architecture()
             if program == "etcd":
-                self._fetch_etcd(machine, target)
+                self._fetch_etcd(arch, target)
             else:
-                url = f"{self.kubernetes}/bin/linux/{machine}/{program}"
+                url = f"{self.kubernetes}/bin/linux/{arch}/{program}"
                 _save(url, target, _first_word(_read(f"{url}.sha256")))
         except (OSError, HTTPException, tarfile.TarError, ValueError, LookupError) as error:
             raise DownloadError(_told(error)) from error
 
-    def _fetch_etcd(self, machine: str, target: Path) -> None:
+    def _fetch_etcd(self, arch: str, target: Path) -> None:
         """The one program that comes in an archive."""
-        name = f"etcd-v{ETCD}-linux-{machine}"
+        name = f"etcd-v{ETCD}-linux-{arch}"
         expected = _checksum_of(f"{name}.tar.gz", _read(f"{self.etcd}/SHA256SUMS").splitlines())
         with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
             archive = Path(scratch) / "etcd.tar.gz"
@@ -78,7 +78,8 @@ OFFICIAL = Releases(
 )
 
 
-def _machine() -> str:
+def architecture() -> str:
+    """This machine's, as the releases call it. Raises ValueError where there is none for it."""
     if platform.system() != "Linux" or platform.machine() not in _MACHINES:
         raise ValueError(f"nothing is published for {platform.system()} on {platform.machine()}")
     return _MACHINES[platform.machine()]

@@ -213,15 +213,17 @@ def _conditions(look: Look, vmi: SimulatedVMI, now: datetime) -> tuple[Condition
 
 
 def _condition(type_: str, vmi: SimulatedVMI, now: datetime, *, status: str, reason: str = "") -> Condition:
-    """The condition as it is now. It keeps the time of its last transition for as long as its status stays."""
+    """The condition as it is now. Its transition is when its status last changed, its probe when anything of it did."""
     before = condition_of(vmi, type_)
-    since = (before.last_transition_time if before is not None and before.status == status else None) or now
+    kept = before if before is not None and before.status == status else Condition()
+    since = kept.last_transition_time or now
+    same = kept.status == status and (kept.reason or "") == reason
     return Condition(
         type=type_,
         status=status,
         reason=reason or None,
         message=_MESSAGES.get(reason),
-        last_probe_time=since,
+        last_probe_time=(kept.last_probe_time or since) if same else now,
         last_transition_time=since,
     )
 

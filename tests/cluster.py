@@ -71,7 +71,7 @@ def skip_or_fail(why: str) -> NoReturn:
 
 @pytest.fixture(scope="session")
 def control_plane_binaries() -> Binaries:
-    """The programs. Where they come from is said on the terminal, since it may take minutes to build them."""
+    """The programs, which `conftest.py` has had fetched before the first test: a build takes longer than any test."""
     try:
         return find_binaries()
     except BinariesUnavailable as error:

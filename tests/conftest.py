@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
 import os
@@ -10,6 +11,8 @@ from collections.abc import Awaitable, Callable
 
 import hypothesis
 import pytest
+
+from sandbox.binaries import BinariesUnavailable, find_binaries
 
 pytest_plugins = ["tests.cluster"]
 
@@ -36,6 +39,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
             item.obj = leaving_no_task_behind(item.obj)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Get the control plane's programs before the first test: a build takes minutes, which no test's timeout allows."""
+    if session.config.option.collectonly or not any(needs_control_plane(item) for item in session.items):
+        return
+    capture = session.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled(), contextlib.suppress(BinariesUnavailable):
+        find_binaries()  # where this fails, the fixture skips or fails the tests that need them, and says why
+
+
+def needs_control_plane(item: pytest.Item) -> bool:
+    return "control_plane_binaries" in getattr(item, "fixturenames", ())
 
 
 def leaving_no_task_behind(test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:

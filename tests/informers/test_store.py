@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from informers.meta import ObjectKey, ObjectMeta
+from informers.store import Added, Change, Removed, Store, Updated
+from tests.informers.subjects import COLOR, ConfigMap, by_color, config_map, key
+
+
+def make_store(*objects: ConfigMap, version: str = "1") -> Store[ConfigMap]:
+    store = Store(indexes={COLOR: by_color})
+    store.replace(objects, version)
+    return store
+
+
+def test_an_object_that_was_not_there_is_added():
+    store = make_store()
+    new = config_map("a", 5)
+    assert store.apply(new) == (Added(new),)
+    assert store.get(key("a")) == new
+    assert store.version() == "5"
+
+
+def test_a_newer_version_of_the_same_object_is_an_update_from_the_old_one():
+    old, new = config_map("a", 5), config_map("a", 6, color="red")
+    store = make_store(old)
+    assert store.apply(new) == (Updated(old, new),)
+
+
+@pytest.mark.parametrize("version", [5, 4])
+def test_a_version_that_is_not_newer_changes_nothing(version: int):
+    held = config_map("a", 5, color="red")
+    store = make_store(held)
+    assert store.apply(config_map("a", version, color="blue")) == ()
+    assert store.get(key("a")) is held
+
+
+def test_versions_are_compared_as_numbers():
+    store = make_store(config_map("a", 9))
+    assert store.apply(config_map("a", 10)) != ()
+    assert store.apply(config_map("a", 9)) == ()
+
+
+def test_of_versions_that_are_no_numbers_the_later_to_arrive_wins():
+    store = make_store(config_map("a", "zz"))
+    new = config_map("a", "aa")
+    assert store.apply(config_map("a", "zz")) == ()
+    assert store.apply(new) == (Updated(config_map("a", "zz"), new),)
+
+
+def test_a_name_that_is_used_again_is_a_removal_and_an_addition():
+    old, new = config_map("a", 5, uid="one"), config_map("a", 7, uid="two")
+    store = make_store(old)
+    assert store.apply(new) == (Removed(old), Added(new))
+
+
+def test_a_deletion_tells_the_last_state():
+    store = make_store(config_map("a", 5, color="red"))
+    last = config_map("a", 8, color="blue")
+    assert store.remove(last) == (Removed(last),)
+    assert store.get(key("a")) is None
+    assert store.by_index(COLOR, "red") == ()
+    assert store.version() == "8"
+
+
+def test_a_deletion_of_another_object_of_that_name_tells_the_state_that_was_held():
+    held = config_map("a", 5, uid="one")
+    assert make_store(held).remove(config_map("a", 8, uid="two")) == (Removed(held),)
+
+
+def test_a_deletion_that_is_older_than_the_object_is_not_its_own():
+    held = config_map("a", 5, uid="two")
+    store = make_store(held)
+    assert store.remove(config_map("a", 4, uid="one")) == ()
+    assert store.get(key("a")) is held
+
+
+def test_a_deletion_without_a_readable_state_tells_the_last_one_that_was():
+    held = config_map("a", 5)
+    store = make_store(held)
+    assert store.drop(ObjectMeta(name="a", namespace="ns", resource_version="9")) == (Removed(held),)
+    assert len(store) == 0
+
+
+def test_a_list_tells_exactly_what_it_changed():
+    gone, same, old = config_map("gone", 1), config_map("same", 2), config_map("old", 3)
+    store = make_store(gone, same, old)
+    new, fresh = config_map("old", 6), config_map("fresh", 5)
+    changes = store.replace([config_map("same", 2), new, fresh], "7")
+    assert set(changes) == {Removed(gone), Updated(old, new), Added(fresh)}
+    assert changes[0] == Removed(gone)
+    assert store.version() == "7"
+
+
+def test_a_list_keeps_the_very_objects_that_did_not_change():
+    held = config_map("a", 5)
+    store = make_store(held)
+    store.replace([config_map("a", 5)], "9")
+    assert store.get(key("a")) is held
+
+
+def test_a_list_never_takes_an_object_back():
+    held = config_map("a", 5)
+    store = make_store(held)
+    assert store.replace([config_map("a", 4)], "9") == ()
+    assert store.get(key("a")) is held
+
+
+def test_a_name_that_was_used_again_between_two_lists_is_a_removal_and_an_addition():
+    old, new = config_map("a", 5, uid="one"), config_map("a", 7, uid="two")
+    assert make_store(old).replace([new], "8") == (Removed(old), Added(new))
+
+
+def test_readers_see_a_list_all_at_once():
+    store = make_store(config_map("old", 1, color="red"))
+    incoming = store.begin_replace()
+    incoming.put(config_map("new", 5, color="red"))
+    assert [obj.metadata.name for obj in store.values()] == ["old"]
+    store.commit(incoming, "6")
+    assert [obj.metadata.name for obj in store.by_index(COLOR, "red")] == ["new"]
+
+
+def test_a_long_list_is_compared_bit_by_bit():
+    store = make_store(*(config_map(f"a{n}", n + 1) for n in range(10)))
+    incoming = store.begin_replace()
+    for n in range(5, 15):
+        incoming.put(config_map(f"a{n}", n + 1))
+    store.commit(incoming, "20")
+    assert [len(changes) for changes in incoming.changes(at_once=4)] == [4, 1, 0, 0, 3, 2]
+    assert len(store) == 10
+
+
+def test_what_a_list_has_and_cannot_be_read_stays_as_it_was():
+    held = config_map("a", 5, color="red")
+    store = make_store(held)
+    incoming = store.begin_replace()
+    incoming.keep(config_map("a", 8).metadata)
+    incoming.keep(config_map("never-seen", 7).metadata)
+    store.commit(incoming, "9")
+    assert [change for changes in incoming.changes(at_once=10) for change in changes] == []
+    assert store.by_index(COLOR, "red") == (held,)
+    assert len(store) == 1
+
+
+def test_what_cannot_be_read_stays_only_if_it_still_is_the_same_object():
+    held = config_map("a", 5, uid="one")
+    store = make_store(held)
+    incoming = store.begin_replace()
+    incoming.keep(config_map("a", 8, uid="two").metadata)
+    store.commit(incoming, "9")
+    assert [change for changes in incoming.changes(at_once=10) for change in changes] == [Removed(held)]
+
+
+def test_an_object_is_in_every_place_of_an_index_that_its_function_names():
+    store = make_store(config_map("a", 1, color="red,blue,red"))
+    assert len(store.by_index(COLOR, "red")) == len(store.by_index(COLOR, "blue")) == 1
+    store.apply(config_map("a", 2, color="blue"))
+    assert store.by_index(COLOR, "red") == ()
+    store.remove(config_map("a", 3))
+    assert store.by_index(COLOR, "blue") == ()
+
+
+def test_an_index_that_does_not_exist_is_a_mistake_and_no_empty_answer():
+    with pytest.raises(KeyError):
+        make_store().by_index("size", "red")
+
+
+def test_a_lookup_is_not_made_anew_until_something_changes():
+    store = make_store(*(config_map(f"a{n}", n, color="red") for n in range(5)))
+    first = store.by_index(COLOR, "red")
+    store.apply(config_map("other", 50, color="blue"))
+    assert store.by_index(COLOR, "red") is first
+    store.apply(config_map("a0", 51, color="red"))
+    assert store.by_index(COLOR, "red") is not first
+
+
+def test_a_bookmark_moves_the_version_and_never_back():
+    store = make_store(version="10")
+    store.advance("15")
+    store.advance("12")
+    assert store.version("any-namespace") == "15"
+
+
+def test_each_namespace_has_a_version_and_objects_of_its_own():
+    store: Store[ConfigMap] = Store(indexes={COLOR: by_color}, scopes=("one", "two"))
+    store.replace([config_map("a", 3, namespace="one", color="red")], "5", scope="one")
+    store.replace([config_map("a", 4, namespace="two", color="red")], "8", scope="two")
+    store.replace([], "9", scope="one")
+    assert store.get(key("a", "one")) is None
+    assert store.get(key("a", "two")) is not None
+    assert store.get(key("a", "elsewhere")) is None
+    assert [store.version("one"), store.version("two"), store.version("elsewhere")] == ["9", "8", ""]
+    assert len(store.by_index(COLOR, "red")) == len(store.values()) == len(store) == 1
+
+
+NAMES = st.sampled_from("abcd")
+COLORS = st.sampled_from([None, "red", "blue", "red,blue"])
+
+
+class StoreAgainstADictionary(RuleBasedStateMachine):
+    """Whatever is written, in order or out of it: the store and its indexes show what a plain dictionary would."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store: Store[ConfigMap] = Store(indexes={COLOR: by_color})
+        self.model: dict[ObjectKey, ConfigMap] = {}
+        self.told: dict[ObjectKey, ConfigMap] = {}
+        self.clock = 100
+
+    def make(self, name: str, age: int, color: str | None, uid: str) -> ConfigMap:
+        return config_map(name, self.clock - age, uid=f"{name}{uid}", color=color)
+
+    def hear(self, changes: Iterator[Change[ConfigMap]] | tuple[Change[ConfigMap], ...]) -> None:
+        """Follow the changes as a handler would, and check that each of them is true."""
+        for change in changes:
+            match change:
+                case Added(new=new):
+                    assert new.metadata.key not in self.told
+                    self.told[new.metadata.key] = new
+                case Updated(old=old, new=new):
+                    assert self.told[new.metadata.key] is old
+                    assert old.metadata.uid == new.metadata.uid
+                    self.told[new.metadata.key] = new
+                case Removed(last_known=last):
+                    assert self.told.pop(last.metadata.key).metadata.uid == last.metadata.uid
+
+    @rule(name=NAMES, age=st.integers(0, 3), color=COLORS, uid=st.sampled_from("xy"))
+    def apply(self, name: str, age: int, color: str | None, uid: str) -> None:
+        self.clock += 1
+        obj = self.make(name, age, color, uid)
+        held = self.model.get(obj.metadata.key)
+        if held is None or int(obj.metadata.resource_version) > int(held.metadata.resource_version):
+            self.model[obj.metadata.key] = obj
+        self.hear(self.store.apply(obj))
+
+    @rule(name=NAMES, age=st.integers(0, 3))
+    def remove(self, name: str, age: int) -> None:
+        self.clock += 1
+        obj = self.make(name, age, None, "x")
+        held = self.model.get(obj.metadata.key)
+        if held is not None and int(obj.metadata.resource_version) >= int(held.metadata.resource_version):
+            del self.model[obj.metadata.key]
+        self.hear(self.store.remove(obj))
+
+    @rule(listed=st.dictionaries(NAMES, st.tuples(COLORS, st.sampled_from("xy"))), kept=st.sets(NAMES))
+    def replace(self, listed: dict[str, tuple[str | None, str]], kept: set[str]) -> None:
+        self.clock += 1
+        objects = [self.make(name, 0, color, uid) for name, (color, uid) in listed.items()]
+        untouched = {key(name) for name in kept} & self.model.keys()
+        incoming = self.store.begin_replace()
+        for obj in objects:
+            incoming.put(self.model[obj.metadata.key] if obj.metadata.key in untouched else obj)
+        self.model = {
+            obj.metadata.key: self.model[obj.metadata.key] if obj.metadata.key in untouched else obj for obj in objects
+        }
+        self.store.commit(incoming, str(self.clock))
+        for changes in incoming.changes(at_once=2):
+            self.hear(tuple(changes))
+
+    @invariant()
+    def it_shows_what_the_dictionary_holds(self) -> None:
+        assert {obj.metadata.key: obj for obj in self.store.values()} == self.model == self.told
+        assert len(self.store) == len(self.model)
+
+    @invariant()
+    def its_indexes_agree_with_its_objects(self) -> None:
+        for color in ("red", "blue"):
+            expected = {obj.metadata.key for obj in self.model.values() if color in by_color(obj)}
+            found = self.store.by_index(COLOR, color)
+            assert {obj.metadata.key for obj in found} == expected
+            assert len(found) == len(expected)
+            assert all(self.model[obj.metadata.key] is obj for obj in found)
+
+
+TestStoreAgainstADictionary = StoreAgainstADictionary.TestCase
+TestStoreAgainstADictionary.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Struct
+
+from informers.errors import Gone, ServerTimeout, TransportError
+from informers.meta import KubeObject, ObjectMeta
+from informers.resource import Resource
+from informers.watch import Applied, Bookmark, Deleted, Event, Undecodable, WatchError, WatchParser
+from tests.informers.subjects import CONFIGMAPS, ConfigMap, bookmark, broken, config_map, failure, line
+
+
+def parse(*chunks: bytes, resource: Resource[KubeObject] = CONFIGMAPS) -> list[Event[ConfigMap]]:
+    parser = WatchParser(resource)
+    return [event for chunk in chunks for event in parser.feed(chunk)]
+
+
+@pytest.mark.parametrize("kind", ["ADDED", "MODIFIED"])
+def test_an_object_that_was_added_or_modified_is_applied(kind: str):
+    assert parse(line(kind, config_map("a", 5, color="red"))) == [Applied(config_map("a", 5, color="red"))]
+
+
+def test_a_deletion_carries_the_last_state():
+    assert parse(line("DELETED", config_map("a", 6))) == [Deleted(config_map("a", 6))]
+
+
+def test_a_bookmark_is_a_version_and_nothing_else():
+    assert parse(bookmark(77)) == [Bookmark("77")]
+
+
+def test_a_bookmark_may_end_a_streaming_list():
+    assert parse(bookmark(77, initial_end=True)) == [Bookmark("77", initial_end=True)]
+
+
+def test_a_bookmark_is_read_where_the_type_of_its_objects_demands_more_than_a_bookmark_has():
+    class Strict(Struct, frozen=True):
+        metadata: ObjectMeta
+        spec: dict[str, int]
+
+    resource = Resource(Strict, group="g", version="v1", plural="stricts", kind="Strict")
+    assert parse(bookmark(5), resource=resource) == [Bookmark("5")]
+
+
+def test_an_error_inside_the_stream_is_typed():
+    [expired] = parse(line("ERROR", failure(410, "Expired", "too old resource version: 1 (9)")))
+    [too_new] = parse(line("ERROR", failure(504, "Timeout", "later", "ResourceVersionTooLarge", retry_after=1)))
+    assert isinstance(expired, WatchError)
+    assert isinstance(expired.error, Gone)
+    assert str(expired.error) == "too old resource version: 1 (9)"
+    assert isinstance(too_new, WatchError)
+    assert isinstance(too_new.error, ServerTimeout)
+    assert too_new.error.version_too_large
+    assert too_new.error.retry_after_s == 1
+
+
+def test_null_stands_for_what_is_not_there():
+    meta = {"name": "a", "namespace": "ns", "resourceVersion": "5", "labels": None, "creationTimestamp": None}
+    [event] = parse(line("ADDED", {"metadata": meta, "data": None}))
+    assert event == Applied(ConfigMap(ObjectMeta(name="a", namespace="ns", resource_version="5")))
+
+
+def test_an_object_that_does_not_fit_is_named_and_the_next_one_is_read():
+    undecodable, applied = parse(line("MODIFIED", broken("bad", 5)) + line("ADDED", config_map("good", 6)))
+    assert isinstance(undecodable, Undecodable)
+    assert undecodable.meta == ObjectMeta(name="bad", namespace="ns", uid="uid-of-bad", resource_version="5")
+    assert "$.object.data" in undecodable.why
+    assert not undecodable.deleted
+    assert applied == Applied(config_map("good", 6))
+
+
+def test_the_deletion_of_an_object_that_does_not_fit_is_still_known_as_one():
+    [event] = parse(line("DELETED", broken("bad", 5)))
+    assert isinstance(event, Undecodable)
+    assert event.deleted
+    assert event.meta is not None
+    assert event.meta.name == "bad"
+
+
+def test_an_object_is_named_even_where_its_metadata_do_not_fit():
+    meta = {"name": "bad", "namespace": "ns", "resourceVersion": "5", "creationTimestamp": "yesterday"}
+    [event] = parse(line("ADDED", {"metadata": meta}))
+    assert isinstance(event, Undecodable)
+    assert event.meta == ObjectMeta(name="bad", namespace="ns", resource_version="5")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"<html>no</html>",
+        b'{"type":"ADDED","object":{"metadata":',
+        b"[]",
+        b'{"type":"ADDED","object":7}',
+        b"\xff\xfe",
+        b"{}",
+    ],
+)
+def test_what_is_no_event_at_all_is_undecodable_and_about_nothing(text: bytes):
+    [event] = parse(text + b"\n")
+    assert isinstance(event, Undecodable)
+    assert event.meta is None
+
+
+def test_an_unknown_type_of_event_is_not_taken_for_an_object():
+    [event] = parse(line("RENAMED", config_map("a", 5)))
+    assert isinstance(event, Undecodable)
+    assert "RENAMED" in event.why
+
+
+def test_an_object_that_is_nested_too_deep_is_undecodable_and_no_crash():
+    deep = {"metadata": {"name": "deep", "namespace": "ns", "resourceVersion": "5"}, "spec": "DEEP"}
+    text = line("ADDED", deep).replace(b'"DEEP"', b"[" * 20_000 + b"]" * 20_000)
+    [event, after] = parse(text + line("ADDED", config_map("a", 6)))
+    assert isinstance(event, Undecodable)
+    assert after == Applied(config_map("a", 6))
+
+
+STREAM = b"".join(
+    (
+        line("ADDED", config_map("a", 5, color="grün")),
+        bookmark(6),
+        b"\n",
+        line("DELETED", config_map("a", 7)),
+        line("ERROR", failure(410, "Expired")),
+    )
+)
+
+
+def outline(events: Iterable[Event[ConfigMap]]) -> list[str]:
+    return [repr(event) for event in events]
+
+
+def test_the_stream_may_be_cut_at_any_byte():
+    whole = [type(event) for event in parse(STREAM)]
+    assert whole == [Applied, Bookmark, Deleted, WatchError]
+    for cut in range(len(STREAM) + 1):
+        parts = parse(STREAM[:cut], STREAM[cut:])
+        assert [type(event) for event in parts] == whole, cut
+        assert outline(parts[:3]) == outline(parse(STREAM)[:3]), cut
+
+
+@given(cuts=st.lists(st.integers(0, len(STREAM)), max_size=12))
+def test_the_stream_may_be_cut_anywhere_any_number_of_times(cuts: list[int]):
+    edges = [0, *sorted(cuts), len(STREAM)]
+    chunks = [STREAM[start:end] for start, end in itertools.pairwise(edges)]
+    assert outline(parse(*chunks)[:3]) == outline(parse(STREAM)[:3])
+
+
+def test_a_line_that_has_not_ended_is_no_event_yet():
+    text = line("ADDED", config_map("a", 5))
+    parser = WatchParser(CONFIGMAPS)
+    assert parser.feed(text[:-1]) == []
+    assert parser.feed(b"\n") == [Applied(config_map("a", 5))]
+
+
+def test_an_object_of_sixteen_mebibytes_arrives_whole():
+    big = config_map("big", 5, color="x" * (16 << 20))
+    text = line("ADDED", big) + line("ADDED", config_map("small", 6))
+    chunks = [text[start : start + 65536] for start in range(0, len(text), 65536)]
+    assert parse(*chunks) == [Applied(big), Applied(config_map("small", 6))]
+
+
+def test_a_line_without_end_is_given_up():
+    parser = WatchParser(CONFIGMAPS, line_limit=1000)
+    parser.feed(b"x" * 900)
+    with pytest.raises(TransportError, match="more than 1000 bytes"):
+        parser.feed(b"x" * 200)
+
+
+def test_what_the_type_does_not_name_is_not_kept():
+    meta = {"name": "a", "namespace": "ns", "resourceVersion": "5", "managedFields": [{"fieldsV1": {"f:x": {}}}] * 50}
+    [event] = parse(line("ADDED", {"metadata": meta, "data": {}}))
+    assert isinstance(event, Applied)
+    assert len(msgspec.json.encode(event.object)) < len(json.dumps(meta)) / 5

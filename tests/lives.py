@@ -1,0 +1,133 @@
+"""The life of a simulated VMI, played on a model of the API server: from patch to patch, with time as a number."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sandbox.behavior import next_step
+from sandbox.vmis import FINALIZER, VMIS, Look, SimulatedVMI, look_of
+from sandbox.wishes import BEHAVIOR, READY_AFTER, SHUTDOWN_AFTER
+
+CREATED = datetime(2026, 8, 1, 12, 0, 0, 400_000, tzinfo=UTC)
+WAY_UP = ["", "Pending", "Scheduling", "Scheduled", "Running"]
+FINAL = {"Succeeded", "Failed"}
+
+
+class Life:
+    """One VMI on an API server, and a simulator that looks at it whenever it should."""
+
+    def __init__(
+        self, annotations: Mapping[str, str] | None = None, *, grace_s: int | None = None, uid: str = "uid-1"
+    ) -> None:
+        self.now = CREATED
+        self.first_seen = CREATED
+        self.gone_at: float | None = None
+        self.seen: list[tuple[float, Look]] = []
+        self.patches: list[dict[str, Any]] = []
+        self.document: dict[str, Any] = {
+            "metadata": {
+                "name": "test",
+                "namespace": "default",
+                "uid": uid,
+                "resourceVersion": "1",
+                "creationTimestamp": whole_seconds(CREATED),
+                "annotations": dict(annotations or {}),
+            },
+            "spec": {"domain": {}, "terminationGracePeriodSeconds": grace_s},
+        }
+
+    @property
+    def vmi(self) -> SimulatedVMI:
+        return VMIS.decode(json.dumps(self.document).encode())
+
+    @property
+    def elapsed_s(self) -> float:
+        return (self.now - CREATED).total_seconds()
+
+    @property
+    def finalizers(self) -> list[str]:
+        return list(self.document["metadata"].get("finalizers") or [])
+
+    def live(self, seconds: float) -> Life:
+        """Let time pass, with a simulator that is never late."""
+        until = self.now + timedelta(seconds=seconds)
+        turns = 0
+        while self.gone_at is None:
+            turns += 1
+            assert turns < 50, "the simulator does not come to rest"
+            step = next_step(self.vmi, self.now, self.first_seen)
+            assert step.write is None or step.after_s is None
+            if step.write is not None:
+                self.take(step.write.body)
+                continue
+            # A timer of the loop is a little late, and never early.
+            due = until if step.after_s is None else self.now + timedelta(seconds=step.after_s, microseconds=1)
+            self.now = min(due, until)
+            if self.now == until:
+                break
+        return self
+
+    def sleep(self, seconds: float) -> Life:
+        """Let time pass without a simulator, and start a new one."""
+        self.now += timedelta(seconds=seconds)
+        self.first_seen = self.now
+        return self
+
+    def take(self, body: bytes) -> None:
+        """What the API server does with a merge patch."""
+        patch = json.loads(body)
+        meta = self.document["metadata"]
+        assert patch["metadata"]["uid"] == meta["uid"]
+        assert patch["metadata"].get("resourceVersion", meta["resourceVersion"]) == meta["resourceVersion"]
+        self.patches.append(patch)
+        self.document = merged(self.document, patch)
+        self.document["metadata"]["resourceVersion"] = str(len(self.patches) + 1)
+        look = look_of(self.vmi)
+        assert look is not None
+        self.seen.append((round(self.elapsed_s, 3), look))
+        self._remove_if_free()
+
+    def annotate(self, **annotations: str | None) -> Life:
+        names = {"ready_after": READY_AFTER, "behavior": BEHAVIOR, "shutdown_after": SHUTDOWN_AFTER}
+        for name, value in annotations.items():
+            self.document = merged(self.document, {"metadata": {"annotations": {names[name]: value}}})
+        return self
+
+    def delete(self) -> Life:
+        self.document["metadata"].setdefault("deletionTimestamp", whole_seconds(self.now))
+        self._remove_if_free()
+        return self
+
+    def _remove_if_free(self) -> None:
+        if self.document["metadata"].get("deletionTimestamp") and not self.finalizers:
+            self.gone_at = round(self.elapsed_s, 3)
+
+    @property
+    def phases(self) -> list[str]:
+        return [look.phase for _, look in self.seen]
+
+
+def whole_seconds(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def merged(document: Any, patch: Any) -> Any:
+    """RFC 7396."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(document) if isinstance(document, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value)
+    return result
+
+
+def behaving(behavior: str, ready_after: str = "2s", **more: str) -> Life:
+    return Life({BEHAVIOR: behavior, READY_AFTER: ready_after, **more})
+
+

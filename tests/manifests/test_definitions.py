@@ -1,0 +1,200 @@
+"""The kinds as kubectl shows them: names, columns, explanations, versions, subresources."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import Kubectl
+from tests.manifests.documents import DEFINITIONS, REPLICASETS, load, replicaset
+
+pytestmark = pytest.mark.cluster
+
+HEADERS = {
+    "vmirs": "NAME DESIRED CURRENT READY AGE",
+    "vmirss": "NAME DESIRED CURRENT READY AGE",
+    "vmi": "NAME AGE PHASE IP NODENAME READY",
+    "vmis": "NAME AGE PHASE IP NODENAME READY",
+    "vm": "NAME AGE STATUS READY",
+    "dv": "NAME PHASE PROGRESS RESTARTS AGE",
+}
+
+EXPLAINED = {
+    "vmirs": "keeps a number of VirtualMachineInstances running",
+    "vmirs.spec": "How many VMIs are wanted",
+    "vmirs.spec.selector": "must match the labels in",
+    "vmirs.spec.template.metadata": "the beginning of their names",
+    "vmirs.spec.template.spec": "a VirtualMachineInstance spec",
+    "vmirs.status": "How many of the active VMIs are ready",
+}
+
+
+def sample(kind: str) -> dict[str, object]:
+    """An object whose status has something for every column."""
+    api_version, status = {
+        "VirtualMachineInstance": (
+            "kubevirt.io/v1",
+            {
+                "phase": "Running",
+                "nodeName": "node-1",
+                "interfaces": [{"ipAddress": "10.0.0.7"}],
+                "conditions": [{"type": "LiveMigratable", "status": "False"}, {"type": "Ready", "status": "True"}],
+            },
+        ),
+        "VirtualMachine": ("kubevirt.io/v1", {"printableStatus": "Running"}),
+        "DataVolume": ("cdi.kubevirt.io/v1beta1", {"phase": "Succeeded"}),
+    }[kind]
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "web"}, "spec": {}, "status": status}
+
+
+def columns(line: str) -> str:
+    return " ".join(line.split())
+
+
+@pytest.mark.parametrize("path", DEFINITIONS, ids=lambda path: path.stem)
+def test_a_definition_is_served_whole_and_named_like_its_file(kubectl: Kubectl, path: Path) -> None:
+    definition = load(path)
+    spec = definition["spec"]
+    assert path.stem == f"{spec['group']}_{spec['names']['plural']}"
+    conditions = kubectl.json("get", "crd", definition["metadata"]["name"])["status"]["conditions"]
+    assert {entry["type"]: entry["status"] for entry in conditions} == {"NamesAccepted": "True", "Established": "True"}
+
+
+@pytest.mark.parametrize("path", DEFINITIONS, ids=lambda path: path.stem)
+def test_kubectl_takes_a_definition_as_it_stands(kubectl: Kubectl, path: Path) -> None:
+    """As a user does it, who has no other tool: aliases, strict about fields, without a warning."""
+    applied = kubectl("apply", "--dry-run=server", "--validate=strict", "-f", str(path), check=False)
+    warnings = [line for line in applied.stderr.splitlines() if "last-applied-configuration" not in line]
+    assert (applied.returncode, warnings) == (0, [])
+
+
+def test_kustomize_reads_the_one_schema_for_each_version(kubectl: Kubectl, tmp_path: Path) -> None:
+    (tmp_path / REPLICASETS.name).write_text(REPLICASETS.read_text())
+    (tmp_path / "kustomization.yaml").write_text(f"resources: [{REPLICASETS.name}]\nnamePrefix: ''\n")
+    built = tmp_path / "built.yaml"
+    built.write_text(kubectl("kustomize", str(tmp_path)).stdout)
+    assert load(built) == load(REPLICASETS)
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha3", "v1alpha2"])
+def test_a_set_can_be_written_and_read_in_every_version(kubectl: Kubectl, version: str) -> None:
+    kubectl("create", "-f", "-", stdin=replicaset({"apiVersion": f"kubevirt.io/{version}"}))
+    specs = []
+    for other in ("v1", "v1alpha3", "v1alpha2"):
+        document = kubectl.json("get", f"virtualmachineinstancereplicasets.{other}.kubevirt.io", "web")
+        assert document["apiVersion"] == f"kubevirt.io/{other}"
+        specs.append(document["spec"])
+    assert specs == [replicaset()["spec"]] * 3
+
+
+@pytest.mark.parametrize(("short", "header"), HEADERS.items(), ids=HEADERS)
+def test_a_short_name_prints_the_columns_that_users_know(kubectl: Kubectl, short: str, header: str) -> None:
+    match short:
+        case "vmirs" | "vmirss":
+            kubectl("create", "-f", "-", stdin=replicaset())
+        case "vmi" | "vmis":
+            kubectl("create", "-f", "-", stdin=sample("VirtualMachineInstance"))
+        case "vm":
+            kubectl("create", "-f", "-", stdin=sample("VirtualMachine"))
+        case "dv":
+            kubectl("create", "-f", "-", stdin=sample("DataVolume"))
+    assert columns(kubectl("get", short).stdout.splitlines()[0]) == header
+
+
+def test_the_columns_of_a_set_show_its_numbers(kubectl: Kubectl) -> None:
+    kubectl("create", "-f", "-", stdin=replicaset())
+    kubectl("patch", "vmirs", "web", *status_patch('{"replicas": 4, "readyReplicas": 3}'))
+    assert columns(kubectl("get", "vmirs", "--no-headers").stdout).startswith("web 2 4 3 ")
+
+
+def test_the_columns_of_a_vmi_show_where_it_runs(kubectl: Kubectl) -> None:
+    kubectl("create", "-f", "-", stdin=sample("VirtualMachineInstance"))
+    name, _age, *rest = kubectl("get", "vmi", "--no-headers").stdout.split()
+    assert [name, *rest] == ["web", "Running", "10.0.0.7", "node-1", "True"]
+
+
+def test_get_all_shows_sets_and_vmis(kubectl: Kubectl) -> None:
+    kubectl("create", "-f", "-", stdin=replicaset())
+    kubectl("create", "-f", "-", stdin=sample("VirtualMachineInstance"))
+    shown = set(kubectl("get", "all", "-o", "name").stdout.split())
+    assert shown == {"virtualmachineinstance.kubevirt.io/web", "virtualmachineinstancereplicaset.kubevirt.io/web"}
+
+
+@pytest.mark.parametrize(("field", "words"), EXPLAINED.items(), ids=EXPLAINED)
+def test_kubectl_explains_a_field(kubectl: Kubectl, field: str, words: str) -> None:
+    assert words in columns(kubectl("explain", field).stdout)
+
+
+def test_every_field_of_a_set_is_explained() -> None:
+    undescribed = []
+
+    def walk(schema: dict[str, object], path: str) -> None:
+        for name, field in schema.get("properties", {}).items():  # type: ignore[attr-defined]
+            if "description" not in field and path + name != "metadata":
+                undescribed.append(path + name)
+            walk(field.get("items", field), f"{path}{name}.")
+
+    walk(load(REPLICASETS)["spec"]["versions"][0]["schema"]["openAPIV3Schema"], "")
+    assert undescribed == []
+
+
+def test_kubectl_scale_sets_the_replicas(kubectl: Kubectl) -> None:
+    kubectl("create", "-f", "-", stdin=replicaset())
+    scaled = kubectl("scale", "vmirs", "web", "--replicas", "5")
+    assert scaled.stdout == "virtualmachineinstancereplicaset.kubevirt.io/web scaled\n"
+    assert kubectl.json("get", "vmirs", "web")["spec"]["replicas"] == 5
+
+
+def test_the_scale_subresource_has_what_an_autoscaler_reads(kubectl: Kubectl) -> None:
+    kubectl("create", "-f", "-", stdin=replicaset())
+    kubectl("patch", "vmirs", "web", *status_patch('{"replicas": 1, "labelSelector": "app=web"}'))
+    scale = kubectl.json("get", "vmirs", "web", "--subresource=scale")
+    assert (scale["spec"], scale["status"]) == ({"replicas": 2}, {"replicas": 1, "selector": "app=web"})
+
+
+def test_the_status_of_a_set_is_written_through_its_subresource_alone(kubectl: Kubectl) -> None:
+    kubectl("create", "-f", "-", stdin=replicaset({"status": {"replicas": 9}}))
+    kubectl("patch", "vmirs", "web", "--type=merge", "-p", '{"status": {"replicas": 9}, "spec": {"replicas": 3}}')
+    assert "status" not in kubectl.json("get", "vmirs", "web")
+    kubectl("patch", "vmirs", "web", *status_patch('{"replicas": 9}', spec='{"replicas": 8}'))
+    document = kubectl.json("get", "vmirs", "web")
+    assert (document["status"], document["spec"]["replicas"]) == ({"replicas": 9}, 3)
+
+
+def test_the_status_of_a_set_holds_all_that_is_reported(kubectl: Kubectl) -> None:
+    """R11: nothing of it is unknown to the schema and pruned."""
+    condition = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota"}
+    times = {"lastProbeTime": "2026-08-01T12:00:00Z", "lastTransitionTime": "2026-08-01T12:00:00Z"}
+    status = {
+        "replicas": 3,
+        "readyReplicas": 2,
+        "updatedReplicas": 1,
+        "observedGeneration": 4,
+        "labelSelector": "app=web",
+        "conditions": [{**condition, **times}],
+    }
+    kubectl("create", "-f", "-", stdin=replicaset())
+    kubectl("replace", "--subresource=status", "--validate=strict", "-f", "-", stdin=replicaset({"status": status}))
+    assert kubectl.json("get", "vmirs", "web")["status"] == status
+
+
+def test_a_vmi_has_no_status_subresource(kubectl: Kubectl) -> None:
+    """As in KubeVirt: its status is written with the object."""
+    kubectl("create", "-f", "-", stdin=sample("VirtualMachineInstance"))
+    assert kubectl.json("get", "vmi", "web")["status"]["phase"] == "Running"
+    assert kubectl("patch", "vmi", "web", *status_patch('{"phase": "Failed"}'), check=False).returncode != 0
+    kubectl("patch", "vmi", "web", "--type=merge", "-p", '{"status": {"phase": "Succeeded"}}')
+    assert kubectl.json("get", "vmi", "web")["status"]["phase"] == "Succeeded"
+
+
+@pytest.mark.parametrize("kind", ["VirtualMachine", "DataVolume"])
+def test_a_vm_and_a_data_volume_have_a_status_subresource(kubectl: Kubectl, kind: str) -> None:
+    kubectl("create", "-f", "-", stdin=sample(kind))
+    assert "status" not in kubectl.json("get", kind, "web")
+    kubectl("patch", kind, "web", *status_patch('{"phase": "Pending"}'))
+    assert kubectl.json("get", kind, "web")["status"] == {"phase": "Pending"}
+
+
+def status_patch(status: str, *, spec: str = "{}") -> tuple[str, ...]:
+    return ("--subresource=status", "--type=merge", "-p", f'{{"status": {status}, "spec": {spec}}}')

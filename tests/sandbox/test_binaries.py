@@ -1,0 +1,296 @@
+"""Where the control plane's programs come from, told with directories, a release server and a Go that are made up."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from sandbox import gobuild, releases
+from sandbox.binaries import PROGRAMS, BinariesUnavailable, find_binaries
+from sandbox.releases import ETCD, KUBERNETES, Releases
+from tests.sandbox.patience import wait_for
+
+NOWHERE = Releases(kubernetes="http://127.0.0.1:1/kubernetes", etcd="http://127.0.0.1:1/etcd")
+"""A port where nobody listens: the connection is refused at once."""
+
+MACHINE = releases.architecture()
+
+GO = """#!/bin/sh
+echo "$@" >> "{record}"
+case "$1" in
+    version) echo "go version {version} linux/amd64" ;;
+    list) echo "go: downloading example.com/one v1.0.0" >&2; echo example.com/one; echo example.com/two ;;
+    build)
+        while [ "$1" != -o ]; do shift; done
+        printf 'half of ' > "$2"
+        echo example.com/one >&2
+        {during}
+        printf 'built %s' "$(basename "$2")" > "$2"
+        ;;
+esac
+"""
+
+
+class Machine:
+    """A machine with nothing on it but what a test puts there."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.assets = root / "assets"
+        self.store = root / "cache" / "control-plane" / f"v{KUBERNETES}"
+        self.go_calls = root / "go-calls"
+        self.environment = {"VMHERD_CACHE": str(root / "cache"), "PATH": str(root / "bin")}
+        self.releases = NOWHERE
+        (root / "bin").mkdir()
+
+    def put(self, directory: Path, *names: str, content: str = "there") -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            (directory / name).write_text(content)
+            (directory / name).chmod(0o755)
+
+    def use_assets(self, *names: str) -> None:
+        self.put(self.assets, *names)
+        self.environment["KUBEBUILDER_ASSETS"] = str(self.assets)
+
+    def install_go(self, *, version: str = "go1.26.8", during: str = "") -> None:
+        script = GO.format(record=self.go_calls, version=version, during=during)
+        self.put(self.root / "bin", "go", content=script)
+        self.environment["PATH"] = f"{self.root / 'bin'}{os.pathsep}/usr/bin{os.pathsep}/bin"
+
+    def find(self) -> dict[str, Path]:
+        return dict(find_binaries(self.environment, releases=self.releases).paths)
+
+    def contents(self) -> dict[str, str]:
+        return {name: path.read_text() for name, path in self.find().items()}
+
+    def stored(self) -> set[str]:
+        return {path.name for path in self.store.iterdir()} - {".lock"}
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+@pytest.fixture
+def published(machine: Machine) -> Iterator[Path]:
+    """The internet: a directory with all files of both releases, which the machine can reach."""
+    root = machine.root / "published"
+    programs = root / "kubernetes" / "bin" / "linux" / MACHINE
+    for name in PROGRAMS[1:]:
+        machine.put(programs, name, content=f"released {name}")
+        (programs / f"{name}.sha256").write_text(hashlib.sha256(f"released {name}".encode()).hexdigest())
+    publish_etcd(root / "etcd", b"released etcd")
+    handler = partial(QuietHandler, directory=str(root))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        machine.releases = Releases(kubernetes=f"{url}/kubernetes", etcd=f"{url}/etcd")
+        yield root
+        server.shutdown()
+        thread.join()
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def publish_etcd(directory: Path, content: bytes) -> None:
+    name = f"etcd-v{ETCD}-linux-{MACHINE}"
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        member = tarfile.TarInfo(f"{name}/etcd")
+        member.size = len(content)
+        archive.addfile(member, io.BytesIO(content))
+    directory.mkdir(parents=True)
+    (directory / f"{name}.tar.gz").write_bytes(packed.getvalue())
+    checksum = hashlib.sha256(packed.getvalue()).hexdigest()
+    (directory / "SHA256SUMS").write_text(f"{'0' * 64}  another.tar.gz\n{checksum}  {name}.tar.gz\n")
+
+
+def test_the_directory_that_the_user_names_comes_before_the_cache(machine: Machine) -> None:
+    machine.use_assets(*PROGRAMS)
+    machine.put(machine.store, *PROGRAMS)
+    assert machine.find() == {name: machine.assets / name for name in PROGRAMS}
+
+
+def test_what_the_users_directory_lacks_comes_from_the_cache(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine.use_assets("etcd", "kube-apiserver")
+    machine.put(machine.store, *PROGRAMS)
+    assert machine.find()["kube-controller-manager"] == machine.store / "kube-controller-manager"
+    assert capsys.readouterr().err.splitlines() == [
+        f"control plane: etcd, kube-apiserver from KUBEBUILDER_ASSETS ({machine.assets}); "
+        f"kube-controller-manager from the cache ({machine.store})"
+    ]
+
+
+def test_a_users_directory_without_programs_is_not_passed_over_in_silence(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine.use_assets()
+    machine.put(machine.store, *PROGRAMS)
+    machine.find()
+    assert f"KUBEBUILDER_ASSETS ({machine.assets}) has none of them" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_run_is_no_program(machine: Machine) -> None:
+    machine.use_assets(*PROGRAMS)
+    machine.put(machine.store, *PROGRAMS)
+    (machine.assets / "etcd").chmod(0o644)
+    assert machine.find()["etcd"] == machine.store / "etcd"
+
+
+def test_the_cache_is_where_the_environment_has_it(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.environment = {"XDG_CACHE_HOME": str(tmp_path / "xdg")}
+    machine.put(tmp_path / "xdg" / "vmherd" / "control-plane" / f"v{KUBERNETES}", *PROGRAMS)
+    assert machine.find()["etcd"].is_relative_to(tmp_path / "xdg" / "vmherd")
+
+
+@pytest.mark.usefixtures("published")
+def test_what_is_not_there_is_downloaded_and_kept(machine: Machine) -> None:
+    machine.install_go()
+    assert machine.contents() == {name: f"released {name}" for name in PROGRAMS}
+    machine.releases = NOWHERE
+    assert machine.find() == {name: machine.store / name for name in PROGRAMS}
+    assert not machine.go_calls.exists()
+    assert machine.stored() == set(PROGRAMS)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_download_with_another_checksum_is_not_used(machine: Machine, published: Path, name: str) -> None:
+    if name == "etcd":
+        sums = published / "etcd" / "SHA256SUMS"
+        sums.write_text(re.sub(r"[0-9a-f]{64}", "f" * 64, sums.read_text()))
+    else:
+        (published / "kubernetes" / "bin" / "linux" / MACHINE / name).write_text("tampered with")
+    with pytest.raises(BinariesUnavailable, match=r"has the checksum .*, its release says"):
+        machine.find()
+    assert name not in machine.stored()
+
+
+def test_an_archive_without_the_program_leads_to_a_build(machine: Machine, published: Path) -> None:
+    machine.install_go()
+    archive = published / "etcd" / f"etcd-v{ETCD}-linux-{MACHINE}.tar.gz"
+    archive.write_bytes(b"no archive")
+    checksum = hashlib.sha256(b"no archive").hexdigest()
+    (published / "etcd" / "SHA256SUMS").write_text(f"{checksum}  {archive.name}\n")
+    assert machine.contents()["etcd"] == "built etcd"
+
+
+def test_what_cannot_be_downloaded_is_built(machine: Machine, published: Path) -> None:
+    machine.install_go()
+    (published / "kubernetes" / "bin" / "linux" / MACHINE / "kube-controller-manager").unlink()
+    assert machine.contents() == {
+        "etcd": "released etcd",
+        "kube-apiserver": "released kube-apiserver",
+        "kube-controller-manager": "built kube-controller-manager",
+    }
+
+
+def test_without_internet_all_are_built_and_kept(machine: Machine) -> None:
+    machine.install_go()
+    assert machine.contents() == {name: f"built {name}" for name in PROGRAMS}
+    machine.environment["PATH"] = ""
+    assert machine.find() == {name: machine.store / name for name in PROGRAMS}
+
+
+def test_a_build_is_stamped_with_the_version_of_kubernetes(machine: Machine) -> None:
+    machine.install_go()
+    machine.find()
+    builds = [call for call in machine.go_calls.read_text().splitlines() if call.startswith("build")]
+    assert len(builds) == len(PROGRAMS)
+    assert all(f"k8s.io/component-base/version.gitVersion=v{KUBERNETES}" in call for call in builds)
+
+
+@pytest.mark.parametrize("version", ["go1.25.9", "go1.27.0"])
+def test_another_release_of_go_is_not_used(machine: Machine, version: str) -> None:
+    machine.install_go(version=version)
+    with pytest.raises(BinariesUnavailable, match=rf"{re.escape(version)}, and Kubernetes needs Go 1\.26"):
+        machine.find()
+
+
+def test_a_machine_with_nothing_is_told_the_three_ways(machine: Machine) -> None:
+    with pytest.raises(BinariesUnavailable) as told:
+        machine.find()
+    line = str(told.value)
+    assert "\n" not in line
+    for way in ("Connection refused", "Go is not installed", "KUBEBUILDER_ASSETS", "dl.k8s.io", "install Go 1.26"):
+        assert way in line
+
+
+def test_a_failed_build_leaves_no_program_and_tells_what_go_said(machine: Machine) -> None:
+    machine.install_go(during="echo 'internal compiler error: oh no' >&2; exit 1")
+    with pytest.raises(BinariesUnavailable, match="go build failed: internal compiler error: oh no"):
+        machine.find()
+    assert machine.stored() == set()
+
+
+def test_a_build_that_is_killed_leaves_neither_a_program_nor_a_process(machine: Machine) -> None:
+    waiting = machine.root / "waiting"
+    machine.install_go(during=f"echo $$ > {waiting}.new; mv {waiting}.new {waiting}; exec sleep 600")
+    code = "from sandbox.binaries import find_binaries; from tests.sandbox.test_binaries import NOWHERE\n"
+    victim = subprocess.Popen(
+        [sys.executable, "-c", f"{code}find_binaries(releases=NOWHERE)"],
+        env={**os.environ, **machine.environment, "KUBEBUILDER_ASSETS": ""},
+        stderr=subprocess.DEVNULL,
+    )
+    wait_for(waiting.exists)
+    victim.send_signal(signal.SIGKILL)
+    victim.wait()
+    wait_for(lambda: not Path(f"/proc/{waiting.read_text().strip()}").exists())
+    assert machine.stored().isdisjoint(PROGRAMS)
+
+    machine.install_go()
+    assert machine.contents() == {name: f"built {name}" for name in PROGRAMS}
+    assert machine.stored() == set(PROGRAMS)
+
+
+def test_who_comes_second_waits_and_takes_what_the_first_brought(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine.store.mkdir(parents=True)
+    with (machine.store / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        second = threading.Thread(target=machine.find)
+        second.start()
+        wait_for(lambda: "waiting for another process" in capsys.readouterr().err)
+        machine.put(machine.store, *PROGRAMS)
+    second.join()
+    assert "download" not in capsys.readouterr().err
+
+
+def test_looking_without_fetching_touches_nothing(machine: Machine) -> None:
+    machine.install_go()
+    with pytest.raises(BinariesUnavailable):
+        find_binaries(machine.environment, releases=machine.releases, may_fetch=False)
+    assert not machine.store.exists()
+
+
+def test_the_versions_are_those_of_the_module_that_is_built() -> None:
+    pins = (gobuild.MODULE / "go.mod").read_text()
+    assert f"k8s.io/kubernetes v{KUBERNETES} " in pins
+    assert f"go.etcd.io/etcd/server/v3 v{ETCD} " in pins
+    assert f"\ngo {gobuild.GO_NAME}.0\n" in pins
+    staging = re.findall(r"^\t(k8s\.io/\S+) => \1 v0\.(\S+)$", pins, re.MULTILINE)
+    assert staging
+    assert {f"1.{version}" for _, version in staging} == {KUBERNETES}

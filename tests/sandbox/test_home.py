@@ -1,0 +1,106 @@
+"""The directory of a sandbox, without a control plane in it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox.home import Home, HomeError, Occupied, State
+from sandbox.processes import ProcessRef, reference
+
+GONE = ProcessRef(pid=1, started="another-boot/1")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    home = Home(tmp_path / "sandbox")
+    home.prepare()
+    return home
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["/bin/sleep", "600"]) as process:
+        yield process
+        process.kill()
+
+
+def test_a_directory_with_somebodys_files_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "mine").write_text("precious")
+    with pytest.raises(HomeError, match="has files in it that are no sandbox's"):
+        Home(tmp_path).prepare()
+    assert [path.name for path in tmp_path.rglob("*")] == ["logs", "mine"]
+
+
+def test_a_directory_that_was_a_sandboxs_can_be_used_again(home: Home) -> None:
+    (home.logs / "etcd.log").write_text("old")
+    home.prepare()
+    with home.occupied():
+        home.clear()
+    assert not list(home.logs.iterdir())
+
+
+def test_a_place_where_no_directory_can_be_made_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HomeError, match=r"cannot be used: Not a directory$"):
+        Home(tmp_path / "file" / "sandbox").prepare()
+
+
+def test_two_cannot_be_in_it_at_once(home: Home) -> None:
+    with home.occupied():
+        home.write_state(State(runner=ProcessRef(4711, "now")))
+        with pytest.raises(Occupied, match=r"already \(process 4711\)$"), home.occupied():
+            pass
+    with home.occupied():
+        pass
+
+
+def test_a_state_that_was_written_is_read_again(home: Home) -> None:
+    state = State(runner=GONE, parts={"etcd": ProcessRef(2, "then")}, ready=True)
+    home.write_state(state)
+    assert home.state() == state
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"runner": {"pid": "x"}}'])
+def test_a_state_that_cannot_be_read_counts_as_none(home: Home, content: str) -> None:
+    (home.directory / "state.json").write_text(content)
+    assert home.state() is None
+    assert home.evict() is None
+
+
+def test_a_directory_without_a_sandbox_has_nobody_to_evict(tmp_path: Path) -> None:
+    with pytest.raises(HomeError, match="there is no sandbox in"):
+        Home(tmp_path).evict()
+
+
+def test_only_the_processes_that_were_written_down_are_stopped(home: Home, sleeper: subprocess.Popen[bytes]) -> None:
+    home.write_state(State(runner=GONE, parts={"etcd": ProcessRef(sleeper.pid, "another-boot/1")}))
+    assert home.evict() is None
+    assert sleeper.poll() is None
+
+    home.write_state(State(runner=GONE, parts={"etcd": reference(sleeper.pid)}))
+    assert home.evict() == State(runner=GONE, parts={"etcd": reference(sleeper.pid)})
+
+
+def test_what_a_killed_sandbox_left_is_removed_but_for_its_logs(home: Home) -> None:
+    home.write_state(State(runner=GONE))
+    home.kubeconfig.write_text("old")
+    (home.directory / "pki").mkdir()
+    (home.directory / "pki" / "admin.key").write_text("old")
+    (home.logs / "etcd.log").write_text("why it died")
+    assert home.evict() is None
+    assert {path.name for path in home.directory.iterdir()} == {"sandbox.lock", "logs"}
+    assert (home.logs / "etcd.log").read_text() == "why it died"
+
+
+def test_a_link_to_somewhere_else_is_removed_and_not_followed(home: Home, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "mine").write_text("precious")
+    (home.directory / "etcd").symlink_to(tmp_path / "elsewhere")
+    home.tidy()
+    assert not (home.directory / "etcd").is_symlink()
+    assert (tmp_path / "elsewhere" / "mine").exists()

@@ -1,0 +1,137 @@
+"""Children and references to processes, with real processes that do nothing but sleep."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from sandbox.processes import ProcessRef, Spawner, free_ports, reference, stop_process
+from tests.sandbox.patience import wait_for
+
+SLEEP = ["/bin/sleep", "600"]
+DEAF = ["/bin/sh", "-c", "trap '' TERM; echo deaf; while :; do sleep 600; done"]
+
+
+@pytest.fixture
+def spawner() -> Iterator[Spawner]:
+    spawner = Spawner()
+    yield spawner
+    spawner.close()
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is no child of the sandbox's."""
+    with subprocess.Popen(SLEEP) as process:
+        yield process
+        process.kill()
+
+
+def test_a_child_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from sandbox.processes import Spawner\n"
+        f"child = Spawner().start('sleep', {SLEEP}, Path({str(tmp_path / 'log')!r}))\n"
+        "print(child.pid, flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+        child = reference(int(parent.stdout.readline() if parent.stdout else 0))
+        assert child.alive
+        parent.kill()
+    wait_for(lambda: not child.alive)
+
+
+async def test_a_child_that_was_started_from_a_worker_thread_outlives_that_thread(
+    spawner: Spawner, tmp_path: Path
+) -> None:
+    child = await asyncio.to_thread(spawner.start, "sleep", SLEEP, tmp_path / "log")
+    await asyncio.get_running_loop().shutdown_default_executor()
+    assert not stays_dead(child.ref)
+    child.stop()
+
+
+def stays_dead(ref: ProcessRef) -> bool:
+    """Whether it dies within the moment that the kernel takes to deliver a signal."""
+    for _ in range(20):
+        if not ref.alive:
+            return True
+        signal.sigtimedwait([], 0.01)
+    return False
+
+
+def test_closing_kills_the_children_that_were_not_stopped(tmp_path: Path) -> None:
+    spawner = Spawner()
+    child = spawner.start("sleep", SLEEP, tmp_path / "log")
+    spawner.close()
+    wait_for(lambda: not child.running)
+
+
+def test_a_child_that_does_not_listen_is_killed(spawner: Spawner, tmp_path: Path) -> None:
+    child = spawner.start("deaf", DEAF, tmp_path / "log")
+    wait_for(lambda: child.last_words() == "deaf")
+    child.stop(patience_s=0.05)
+    assert not child.running
+
+
+def test_a_program_that_is_not_there_says_so_in_its_log(spawner: Spawner, tmp_path: Path) -> None:
+    child = spawner.start("nothing", ["/nowhere/nothing"], tmp_path / "log")
+    wait_for(lambda: not child.running)
+    assert child.last_words() == "/nowhere/nothing: No such file or directory"
+
+
+def test_a_signal_to_the_parents_group_does_not_reach_the_child(spawner: Spawner, tmp_path: Path) -> None:
+    child = spawner.start("sleep", SLEEP, tmp_path / "log")
+    assert os.getpgid(child.pid) not in (0, os.getpgid(0))
+    child.stop()
+
+
+def test_the_process_that_is_meant_is_stopped(sleeper: subprocess.Popen[bytes]) -> None:
+    ref = reference(sleeper.pid)
+    assert stop_process(ref)
+    assert not ref.alive
+    assert sleeper.wait() == -signal.SIGTERM
+
+
+def test_one_that_does_not_listen_is_killed() -> None:
+    with subprocess.Popen(DEAF, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert stop_process(reference(process.pid), patience_s=0.05)
+        assert process.wait() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("started", ["", "another-boot/1", "0"])
+def test_a_stranger_that_has_the_pid_by_now_is_left_alone(sleeper: subprocess.Popen[bytes], started: str) -> None:
+    assert not stop_process(ProcessRef(sleeper.pid, started))
+    assert sleeper.poll() is None
+
+
+def test_the_same_pid_after_a_reboot_is_a_stranger(sleeper: subprocess.Popen[bytes]) -> None:
+    _, _, ticks = reference(sleeper.pid).started.partition("/")
+    assert not ProcessRef(sleeper.pid, f"another-boot/{ticks}").alive
+
+
+def test_what_has_ended_and_waits_for_its_parent_is_not_alive() -> None:
+    with subprocess.Popen(["/bin/true"]) as process:
+        ref = reference(process.pid)
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert not ref.alive
+        assert not stop_process(ref)
+
+
+def test_ports_are_free_different_and_never_given_to_outgoing_connections() -> None:
+    lowest, highest = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    ports = free_ports(50)
+    assert len(set(ports)) == len(ports)
+    assert not any(lowest <= port <= highest for port in ports)
+    for port in ports:
+        with closing(socket.socket()) as sock:
+            sock.bind(("127.0.0.1", port))
