@@ -57,6 +57,9 @@ log = structlog.get_logger()
 JITTER = 1.2
 """A renewal comes up to this much later than planned, so that processes started together drift apart."""
 
+SHORTEST_PAUSE_S = 0.05
+"""A standby that waits for the last moment of a lease must not spin through it."""
+
 NEVER = float("-inf")
 
 FAILURES = (ApiError, TimeoutError, msgspec.DecodeError)
@@ -223,7 +226,7 @@ class LeaderElector:
         """Looks come at most 0.9 retry periods apart: a released lease is taken within one."""
         pause_s = self._retry_period_s * (0.5 + 0.4 * self._chance())
         left_s = self._observed.held_until - asyncio.get_running_loop().time() if self._observed else 0.0
-        return left_s if 0 < left_s < pause_s else pause_s
+        return min(pause_s, max(left_s, SHORTEST_PAUSE_S)) if left_s > 0 else pause_s
 
     async def _keep(self, term: asyncio.Timeout) -> None:
         """Renew for ever, and move the end of the term with each success."""

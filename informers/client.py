@@ -198,7 +198,10 @@ class ApiClient:
         try:
             yield chunks
         finally:
-            # A watch is never read to its end: its connection cannot serve anybody else.
+            # A watch is never read to its end: its connection cannot serve anybody else. Closing TLS takes a turn of
+            # the loop and an answer of the server, which nobody here waits for.
+            if answer.connection is not None and answer.connection.transport is not None:
+                answer.connection.transport.abort()
             answer.close()
             await chunks.aclose()
 

@@ -113,12 +113,21 @@ class Spawner:
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spawner")
+        self._children: list[Child] = []
 
     def start(self, name: str, command: Sequence[str], log: Path) -> Child:
-        return self._thread.submit(Child, name, command, log).result()
+        return self._thread.submit(self._start, name, command, log).result()
 
     def close(self) -> None:
         self._thread.shutdown()
+        for child in self._children:
+            child.kill()
+
+    def _start(self, name: str, command: Sequence[str], log: Path) -> Child:
+        child = Child(name, command, log)
+        # Noted in this thread: an interrupted caller may never learn of it.
+        self._children.append(child)
+        return child
 
 
 def stop_process(ref: ProcessRef, *, patience_s: float = 20.0) -> bool:

@@ -1,4 +1,4 @@
-"""The life of a simulated VMI, played on a model of the API server: from patch to patch, with time as a number."""
+"""A simulated VMI and the API server that holds it, as a model: from patch to patch, with time as a number."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sandbox.behavior import next_step
-from sandbox.vmis import FINALIZER, VMIS, Look, SimulatedVMI, look_of
+from sandbox.vmis import VMIS, Look, SimulatedVMI, look_of
 from sandbox.wishes import BEHAVIOR, READY_AFTER, SHUTDOWN_AFTER
 
 CREATED = datetime(2026, 8, 1, 12, 0, 0, 400_000, tzinfo=UTC)
@@ -129,5 +129,3 @@ def merged(document: Any, patch: Any) -> Any:
 
 def behaving(behavior: str, ready_after: str = "2s", **more: str) -> Life:
     return Life({BEHAVIOR: behavior, READY_AFTER: ready_after, **more})
-
-

@@ -317,3 +317,26 @@ async def test_a_lease_that_somebody_else_took_meanwhile_is_not_released():
     leader.stop.set()
     assert await task is True
     assert server.record["holderIdentity"] == "b"
+
+
+# Sums of such times miss the end of the lease by a last digit, which the loop's clock cannot sleep through.
+@pytest.mark.parametrize("joined_at_s", [0.4918, 2.903, 2.9167])
+async def test_a_standby_does_not_spin_through_the_last_moment_of_a_lease_that_it_cannot_reach(joined_at_s):
+    pauses = 0
+
+    def chance() -> float:
+        nonlocal pauses
+        pauses += 1
+        assert pauses < 50, "spinning"
+        return 0.5
+
+    server = LeaseServer()
+    leader, standby = Process(server, "a"), Process(server, "b", chance=chance)
+    first = leader.start()
+    await asyncio.sleep(joined_at_s)
+    second = standby.start()
+    await asyncio.sleep(1)
+    await settle(first)
+    standby.line.trouble = "refused"
+    await asyncio.sleep(20)
+    assert [type(end) for end in await settle(second)] == [asyncio.CancelledError]

@@ -290,7 +290,7 @@ class Fleet:
         if fault == "stop":
             process.stop.set()
         elif fault == "restart" or task.done():
-            await settle(task)
+            self._check_ends(await settle(task))
             self.processes[index] = self._new()
             self._tasks[index] = self.processes[index].start()
         else:
@@ -309,8 +309,13 @@ class Fleet:
             if self.processes[index].stop.is_set():
                 await self.strike(index, "restart")
 
-    async def end(self) -> list[Any]:
-        return await settle(*self._tasks)
+    async def end(self) -> None:
+        self._check_ends(await settle(*self._tasks))
+
+    @staticmethod
+    def _check_ends(outcomes: list[Any]) -> None:
+        for outcome in outcomes:
+            assert isinstance(outcome, bool | LeaseLost | asyncio.CancelledError), outcome
 
 
 def in_virtual_time(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -330,7 +335,6 @@ def test_there_are_never_two_leaders_and_after_the_faults_there_is_one(faults):
         await fleet.heal()
         await fleet.watch(30)
         assert sum(process.elector.is_leader for process in fleet.processes) == 1
-        for outcome in await fleet.end():
-            assert isinstance(outcome, bool | LeaseLost | asyncio.CancelledError), outcome
+        await fleet.end()
 
     in_virtual_time(main)

@@ -47,6 +47,11 @@ from informers.watch import Applied, Bookmark, Deleted, Undecodable, WatchError
 from tests.informers.subjects import ConfigMap, config_map, key
 
 PAGE = 2
+WRITES = st.lists(
+    st.tuples(st.sampled_from("abcd"), st.booleans(), st.sampled_from([True, True, True, False])), max_size=6
+)
+"""Name, whether it is deleted, whether it can be read."""
+
 PATIENCE = 300
 
 FAILURES = (
@@ -123,9 +128,10 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
 
     # The world
 
-    @rule(name=st.sampled_from("abcd"), delete=st.booleans(), readable=st.integers(0, 5).map(bool))
-    def write(self, name: str, delete: bool, readable: bool) -> None:
-        self.server.write(name, delete=delete, readable=readable)
+    @rule(writes=WRITES)
+    def write(self, writes: list[tuple[str, bool, bool]]) -> None:
+        for name, delete, readable in writes:
+            self.server.write(name, delete=delete, readable=readable)
 
     @rule()
     def forget_history(self) -> None:
@@ -156,18 +162,21 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
         seen = [entry for entry in self.server.history if entry.version <= self.reached]
         for entry in seen[-back:]:
             self.step(entry.as_event())
+            self.step(Bookmark(str(entry.version)))
 
-    @precondition(lambda self: isinstance(self.state, Listing | Streaming))
-    @rule(lag=st.integers(1, 8))
-    def list_from_a_stale_server(self, lag: int) -> None:
-        self.pages.clear()
-        self.stream = None
-        self.incoming = None
-        if isinstance(self.state, Listing):
-            self.state = Listing()
-        for _ in range(3):
+    @precondition(lambda self: isinstance(self.state, Watching))
+    @rule(by_pages=st.booleans(), lag=st.integers(0, 6), meanwhile=WRITES, lost_after=st.integers(0, 5))
+    def list_anew(self, by_pages: bool, lag: int, meanwhile: list[tuple[str, bool, bool]], lost_after: int) -> None:
+        """The history is gone, a list begins, maybe on a server that is behind, and maybe it is not completed."""
+        self.relist = Listing() if by_pages else Streaming()
+        self.step(WatchError(Gone("too old", code=410)))
+        self.step(None)
+        self.write(meanwhile)
+        for _ in range(lost_after):
             if isinstance(self.state, Listing | Streaming):
                 self.step(self.answer(max(1, self.server.version - lag)))
+        if isinstance(self.state, Listing | Streaming):
+            self.step(Failed(TransportError("cut", sent=True)))
 
     # The server's side of it
 
@@ -320,4 +329,4 @@ def _identity(meta: ObjectMeta) -> ObjectMeta:
 
 
 TestReflectorAgainstAServer = ReflectorAgainstAServer.TestCase
-TestReflectorAgainstAServer.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestReflectorAgainstAServer.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

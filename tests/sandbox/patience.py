@@ -1,9 +1,11 @@
-"""Waiting for what another process does, which has no event to wait for."""
+"""Waiting for what other processes do, and looking which there are."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -15,3 +17,14 @@ def wait_for(condition: Callable[[], object], *, within_s: float = 20.0) -> None
         if time.monotonic() > give_up:
             pytest.fail(f"it did not happen within {within_s:g} s")
         time.sleep(0.01)
+
+
+def processes_about(directory: Path) -> list[str]:
+    """The command lines of the processes that name the directory."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            command = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            if str(directory) in command:
+                found.append(command)
+    return found

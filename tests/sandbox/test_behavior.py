@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.behavior import next_step
-from sandbox.vmis import FINALIZER, NODES, VMIS, Look, SimulatedVMI, address_for, look_of, node_for
+from sandbox.vmis import FINALIZER, NODES, Look, address_for, node_for
 from sandbox.wishes import BEHAVIOR, BEHAVIORS, READY_AFTER, SHUTDOWN_AFTER
+from tests.lives import CREATED, FINAL, WAY_UP, Life, behaving
 
 READY = Look("Running")
 BOOTING = Look("Running", "ContainersNotReady")
@@ -138,6 +137,12 @@ def test_a_slow_vmi_shuts_down_for_its_time_and_is_gone(
     assert life.gone_at is None
     life.live(3600)
     assert life.gone_at == pytest.approx(10 + takes_s, abs=0.01)
+
+
+@pytest.mark.parametrize("behavior", ["never-ready", "unknown", "image-error"])
+def test_a_shutdown_takes_its_time_on_a_vmi_that_was_not_ready_anyway(behavior: str) -> None:
+    life = behaving(behavior, **{SHUTDOWN_AFTER: "20s"}).live(600).delete().live(3600)
+    assert life.gone_at == pytest.approx(620, abs=0.01)
 
 
 def test_a_shutdown_goes_on_over_a_restart_of_the_simulator() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,8 +83,10 @@ def test_only_the_processes_that_were_written_down_are_stopped(home: Home, sleep
     assert home.evict() is None
     assert sleeper.poll() is None
 
-    home.write_state(State(runner=GONE, parts={"etcd": reference(sleeper.pid)}))
-    assert home.evict() == State(runner=GONE, parts={"etcd": reference(sleeper.pid)})
+    state = State(runner=GONE, parts={"etcd": reference(sleeper.pid)})
+    home.write_state(state)
+    assert home.evict() == state
+    assert sleeper.wait() == -signal.SIGTERM
 
 
 def test_what_a_killed_sandbox_left_is_removed_but_for_its_logs(home: Home) -> None:

@@ -71,7 +71,7 @@ def test_closing_kills_the_children_that_were_not_stopped(tmp_path: Path) -> Non
     spawner = Spawner()
     child = spawner.start("sleep", SLEEP, tmp_path / "log")
     spawner.close()
-    wait_for(lambda: not child.running)
+    assert not child.running
 
 
 def test_a_child_that_does_not_listen_is_killed(spawner: Spawner, tmp_path: Path) -> None:

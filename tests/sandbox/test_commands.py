@@ -1,0 +1,250 @@
+"""`vmherd sandbox up` and `down`, as they are typed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.flags import UsageError
+from sandbox import commands
+from sandbox.binaries import PROGRAMS
+from sandbox.home import Home, State
+from sandbox.processes import ProcessRef, reference
+from tests.cluster import Kubectl
+from tests.sandbox.patience import processes_about, wait_for
+
+SANDBOX = [sys.executable, "-m", "sandbox.commands"]
+UP_WITHIN_S = 60
+FOR_CLUSTER = [pytest.mark.cluster, pytest.mark.usefixtures("control_plane_binaries")]
+
+
+def cluster(test: Any) -> Any:
+    """A test that starts sandboxes of its own."""
+    for mark in FOR_CLUSTER:
+        test = mark(test)
+    return test
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command, to its end."""
+    return subprocess.run(
+        [*SANDBOX, *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=UP_WITHIN_S,
+        check=False,
+    )
+
+
+class Foreground:
+    """`up` as on a terminal, with its output in a file."""
+
+    def __init__(self, directory: Path, output: Path, *options: str) -> None:
+        self.directory = directory
+        self.output = output
+        with output.open("w") as out:
+            self.process = subprocess.Popen(
+                [*SANDBOX, "up", "--dir", str(directory), *options], stdout=out, stderr=subprocess.STDOUT
+            )
+
+    def wait_until_ready(self) -> None:
+        wait_for(lambda: "Ctrl-C stops it" in self.output.read_text() or self.process.poll() is not None, within_s=60)
+        assert self.process.poll() is None, self.output.read_text()
+
+    def end(self, number: signal.Signals) -> int:
+        """Send a signal, and return the exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(timeout=20)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    """Where a test's sandbox lives. A test that fails leaves none behind either."""
+    directory = tmp_path / "sandbox"
+    yield directory
+    if directory.exists():
+        run("down", "--dir", str(directory))
+
+
+@pytest.fixture(scope="module")
+def detached(tmp_path_factory: pytest.TempPathFactory, control_plane_binaries: object) -> Iterator[Path]:
+    """The directory of a sandbox that runs in the background."""
+    directory = tmp_path_factory.mktemp("detached") / "sandbox"
+    done = run("up", "--dir", str(directory), "--detach")
+    assert done.returncode == 0, done.stderr
+    yield directory
+    run("down", "--dir", str(directory))
+
+
+@pytest.mark.cluster
+def test_up_tells_where_the_programs_are_from_and_how_to_use_the_sandbox(tmp_path: Path, detached: Path) -> None:
+    output = (detached / "logs" / "sandbox.log").read_text()
+    assert output.startswith("control plane: etcd, ")
+    assert f"export KUBECONFIG={detached}/kubeconfig\n" in output
+    assert f"vmherd sandbox down --dir {detached}" in output
+
+
+@pytest.mark.cluster
+def test_up_is_ready_within_ten_seconds(detached: Path) -> None:
+    [seconds] = re.findall(r"ready after (\S+) s", (detached / "logs" / "sandbox.log").read_text())
+    assert float(seconds) < 10
+
+
+@pytest.mark.cluster
+def test_the_kubeconfig_is_the_admins_and_nobody_else_can_read_it(detached: Path) -> None:
+    kubeconfig = detached / "kubeconfig"
+    assert kubeconfig.stat().st_mode & 0o777 == 0o600
+    assert Kubectl(kubeconfig)("auth", "can-i", "*", "*").stdout == "yes\n"
+
+
+@pytest.mark.cluster
+def test_our_kinds_are_there_from_the_start(detached: Path) -> None:
+    assert Kubectl(detached / "kubeconfig")("get", "vmirs,vmi,vm").returncode == 0
+
+
+@pytest.mark.cluster
+def test_vmis_are_simulated(detached: Path) -> None:
+    kubectl = Kubectl(detached / "kubeconfig", "default")
+    kubectl.apply(
+        {
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachineInstance",
+            "metadata": {"name": "simulated"},
+            "spec": {"domain": {"devices": {}}},
+        }
+    )
+    kubectl("wait", "--for=condition=Ready", "vmi/simulated", "--timeout=20s")
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("options", [[], ["--detach"]])
+def test_a_second_up_in_the_same_directory_leaves_the_first_alone(detached: Path, options: list[str]) -> None:
+    state = Home(detached).state()
+    done = run("up", "--dir", str(detached), *options)
+    assert done.returncode == 1
+    assert re.fullmatch(r"vmherd: a sandbox runs in \S+ already \(process \d+\)\n", done.stderr.splitlines(True)[-1])
+    assert Home(detached).state() == state
+    assert state is not None
+    assert all(ref.alive for ref in (state.runner, *state.parts.values()))
+
+
+@cluster
+def test_down_stops_what_up_started_and_nothing_else(directory: Path) -> None:
+    with subprocess.Popen(["/bin/sleep", "600", str(directory)]) as stranger:
+        run("up", "--dir", str(directory), "--detach", "--no-simulator")
+        state = Home(directory).state()
+        assert state is not None
+        done = run("down", "--dir", str(directory))
+        assert (done.returncode, done.stderr) == (0, "")
+        assert all(program in done.stdout for program in PROGRAMS)
+        assert not any(ref.alive for ref in (state.runner, *state.parts.values()))
+        assert processes_about(directory) == [f"/bin/sleep 600 {directory}"]
+        stranger.kill()
+    assert {path.name for path in directory.iterdir()} == {"logs", "sandbox.lock"}
+    assert run("down", "--dir", str(directory)).stdout == f"no sandbox runs in {directory}\n"
+
+
+@cluster
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_foreground_and_leaves_no_process(
+    directory: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    up = Foreground(directory, tmp_path / "output")
+    up.wait_until_ready()
+    assert up.end(number) == 0
+    assert processes_about(directory) == []
+    assert not (directory / "kubeconfig").exists()
+    assert "Traceback" not in up.output.read_text()
+
+
+@cluster
+@pytest.mark.parametrize("moment", ["sandbox.lock", "state.json", "logs/etcd.log", "logs/audit.jsonl"])
+def test_ctrl_c_during_the_start_leaves_no_process(directory: Path, tmp_path: Path, moment: str) -> None:
+    up = Foreground(directory, tmp_path / "output")
+    wait_for((directory / moment).exists)
+    assert up.end(signal.SIGINT) == 130
+    assert processes_about(directory) == []
+    assert "Traceback" not in up.output.read_text()
+
+
+@cluster
+def test_ctrl_c_while_it_waits_for_the_background_stops_that_too(directory: Path, tmp_path: Path) -> None:
+    up = Foreground(directory, tmp_path / "output", "--detach")
+    wait_for((directory / "logs" / "etcd.log").exists)
+    assert up.end(signal.SIGINT) == 130
+    assert processes_about(directory) == []
+
+
+@cluster
+def test_a_sandbox_that_is_killed_takes_its_parts_with_it_and_can_be_started_again(
+    directory: Path, tmp_path: Path
+) -> None:
+    up = Foreground(directory, tmp_path / "output", "--no-simulator")
+    up.wait_until_ready()
+    assert up.end(signal.SIGKILL) == -signal.SIGKILL
+    wait_for(lambda: processes_about(directory) == [])
+    assert (directory / "kubeconfig").exists()
+
+    again = Foreground(directory, tmp_path / "output", "--no-simulator")
+    again.wait_until_ready()
+    assert again.end(signal.SIGINT) == 0
+
+
+@cluster
+def test_a_part_that_ends_by_itself_ends_the_sandbox_with_a_clear_word(directory: Path, tmp_path: Path) -> None:
+    up = Foreground(directory, tmp_path / "output")
+    up.wait_until_ready()
+    state = Home(directory).state()
+    assert state is not None
+    os.kill(state.parts["etcd"].pid, signal.SIGKILL)
+    assert up.process.wait(timeout=20) == 1
+    assert "\nvmherd: etcd ended:" in up.output.read_text()
+    assert "Traceback" not in up.output.read_text()
+    assert processes_about(directory) == []
+
+
+@pytest.mark.parametrize("options", [[], ["--detach"]])
+def test_a_machine_without_the_programs_is_told_how_to_get_them(directory: Path, options: list[str]) -> None:
+    nothing = {"VMHERD_CACHE": str(directory.parent / "cache"), "KUBEBUILDER_ASSETS": "", "PATH": "/nowhere"}
+    done = run("up", "--dir", str(directory), *options, **nothing)
+    assert done.returncode == 1
+    assert "Three ways to get them" in done.stderr.splitlines()[-1]
+    assert not (directory / "state.json").exists()
+
+
+def test_down_of_a_directory_without_a_sandbox_is_one_clear_line(tmp_path: Path) -> None:
+    done = run("down", "--dir", str(tmp_path))
+    assert (done.returncode, done.stderr) == (1, f"vmherd: there is no sandbox in {tmp_path}\n")
+
+
+def test_down_does_not_stop_a_stranger_that_has_the_pid_by_now(tmp_path: Path) -> None:
+    home = Home(tmp_path / "sandbox")
+    home.prepare()
+    with subprocess.Popen(["/bin/sleep", "600"]) as stranger:
+        home.write_state(State(runner=ProcessRef(stranger.pid, "another-boot/1")))
+        assert run("down", "--dir", str(home.directory)).stdout == f"no sandbox runs in {home.directory}\n"
+        assert reference(stranger.pid).alive
+        stranger.kill()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "sandbox: the following arguments are required: COMMAND"),
+        (["up"], "sandbox up: the following arguments are required: --dir"),
+        (["up", "--dir", "d", "--dteach"], "sandbox: unrecognized arguments: --dteach"),
+        (["sideways"], "sandbox: argument COMMAND: invalid choice: 'sideways' (choose from 'up', 'down')"),
+    ],
+)
+def test_a_wrong_command_line_is_answered_with_what_is_wrong(arguments: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+        commands.main(arguments)
