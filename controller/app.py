@@ -13,7 +13,7 @@ import asyncio
 import gc
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -32,7 +32,8 @@ from controller.looplag import LoopMonitor
 from controller.metrics import Metrics
 from controller.replicaset.assembly import assemble_replicaset
 from controller.replicaset.snapshot import VMI_INDEXES
-from controller.running import leaf_errors, running
+from controller.running import ServiceEnded, leaf_errors, running
+from controller.runtime import Controller
 from controller.server import BindError, HttpServer, describe_queues, describe_tasks
 from controller.startup import StartupError
 from controller.version import PROGRAM, revision, version
@@ -84,7 +85,8 @@ async def _run(config: Config, stop: asyncio.Event) -> None:
         program = _build(config, client, metrics, elector)
         await program.server.open()
         try:
-            await startup.check(lease_client, config)
+            if not await _done_before(stop, startup.check(lease_client, config)):
+                return
             async with running(program.parts.recorder.run(), program.monitor.run()):
                 await _follow_and_work(program, elector, stop)
         finally:
@@ -168,8 +170,8 @@ async def _synced(program: _Program, stop: asyncio.Event) -> bool:
     patience_s = program.parts.config.sync_timeout_s
     try:
         async with asyncio.timeout(patience_s):
-            for informer in program.informers:
-                await _first_of(informer.synced, stop)
+            if not await _done_before(stop, _all_synced(program.informers)):
+                return False
     except TimeoutError as error:
         waiting = [
             f"{informer.resource.name}: {informer.waiting_for or 'the list is not complete'}"
@@ -177,20 +179,25 @@ async def _synced(program: _Program, stop: asyncio.Event) -> bool:
             if not informer.synced.is_set()
         ]
         raise Fatal(f"the first lists did not arrive within {patience_s:g}s ({'; '.join(waiting)})") from error
-    if stop.is_set():
-        return False
     objects = {informer.resource.plural: len(informer.store) for informer in program.informers}
     log.info("caches synced", **objects)
     return True
 
 
-async def _first_of(*events: asyncio.Event) -> None:
-    """Return when any of them is set."""
+async def _all_synced(informers: Sequence[SharedInformer[Any]]) -> None:
+    for informer in informers:
+        await informer.synced.wait()
+
+
+async def _done_before(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    """Do the work, unless told to stop before it is done: then it is cancelled. Return whether it was done."""
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(event.wait(), name="first-of") for event in events]
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            task.cancel()
+        doing = group.create_task(work, name="until-stopped")
+        told = group.create_task(stop.wait(), name="stop")
+        await asyncio.wait((doing, told), return_when=asyncio.FIRST_COMPLETED)
+        told.cancel()
+        doing.cancel()
+    return not doing.cancelled()
 
 
 async def _work(program: _Program, stop: asyncio.Event) -> None:
@@ -199,7 +206,7 @@ async def _work(program: _Program, stop: asyncio.Event) -> None:
     log.info("working", controllers=[assembly.controller.name for assembly in program.assemblies])
     async with asyncio.TaskGroup() as group:
         tasks = [
-            group.create_task(assembly.controller.run(), name=f"controller-{assembly.controller.name}")
+            group.create_task(_run_workers(assembly.controller, stop), name=f"controller-{assembly.controller.name}")
             for assembly in program.assemblies
         ]
         await stop.wait()
@@ -213,12 +220,20 @@ async def _work(program: _Program, stop: asyncio.Event) -> None:
     await program.parts.recorder.flush(EVENTS_FLUSHED_WITHIN_S)
 
 
+async def _run_workers(controller: Controller, stop: asyncio.Event) -> None:
+    """A leader whose workers have left does nothing, and keeps everybody else from doing it: better to start anew."""
+    await controller.run()
+    if not stop.is_set():
+        raise ServiceEnded(f"the workers of {controller.name} returned")
+
+
 @contextmanager
 def _stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
     """SIGTERM and SIGINT ask for an orderly end; the second of them does not wait for it."""
 
     def asked() -> None:
         if stop.is_set():
+            log.warning("told to stop once more, leaving at once")
             os._exit(1)
         stop.set()
 

@@ -2,23 +2,24 @@
 
 Stages run in order, a failed essential stage ends the plan. Within a stage creates start slowly (R4): 1, 2, 4, 8 ...
 are under way at once, and when one fails, the rest is not tried, so a full quota costs one request and not 250.
-Everything else of a stage is tried, whatever happens to its neighbours. How many requests are on the wire at once is
-the client's limit.
+Everything else of a stage is tried, whatever happens to its neighbours, for as long as the server answers at all. How
+many requests are on the wire at once is the client's limit.
 
 A write never raises: its failure is a value. A write whose answer is lost is `Unknown`, and `settle` asks the server
 about it before anything more happens for that key.
+
+Cancellation cuts off what is on the wire and sends nothing more: whoever cancels has lost the lease, or has run out
+of time, and whoever comes next finds the same names taken.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Protocol, assert_never
-
-import msgspec
-from msgspec import Struct
+from typing import Protocol, TypeAlias, assert_never
 
 from controller.expectations import Expectations, Write
+from controller.objects import ObjectClient, read_meta
 from controller.planning import (
     Action,
     AlreadyThere,
@@ -35,39 +36,14 @@ from controller.planning import (
     Unknown,
     Vanished,
 )
-from informers.client import ApiClient
-from informers.errors import (
-    AlreadyExists,
-    ApiError,
-    Conflict,
-    NotFound,
-    ServerTimeout,
-    StatusError,
-    TransportError,
-)
+from informers.errors import AlreadyExists, ApiError, Conflict, NotFound, ServerError, TransportError
 from informers.meta import ObjectKey, ObjectMeta, controller_of
 
 PARALLEL = 50
 """Tasks for one stage: more would only queue up before the client's own limit on requests in flight."""
 
-
-class Written(Struct, frozen=True, rename="camel"):
-    """The two fields of a write's answer that anybody reads."""
-
-    resource_version: str = ""
-    uid: str = ""
-
-
-class _WrittenObject(Struct, frozen=True):
-    metadata: Written = Written()
-
-
-class _Identity(Struct, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-
-
-_decode_written = msgspec.json.Decoder(_WrittenObject).decode
-_decode_identity = msgspec.json.Decoder(_Identity).decode
+Numbered: TypeAlias = Sequence[tuple[int, Action]]
+"""Actions with their places in their stage."""
 
 
 class ActionInstruments(Protocol):
@@ -78,7 +54,7 @@ class Executor:
     """One for both kinds of owner. `controller` is the name that its metrics carry."""
 
     def __init__(
-        self, client: ApiClient, expectations: Expectations, *, controller: str, instruments: ActionInstruments
+        self, client: ObjectClient, expectations: Expectations, *, controller: str, instruments: ActionInstruments
     ) -> None:
         self._client = client
         self._expectations = expectations
@@ -103,60 +79,75 @@ class Executor:
             )
         return tuple(outcomes)
 
-    async def settle(self, key: ObjectKey) -> None:
-        """Ask the server about each write whose answer was lost. Raises ApiError while it cannot be asked."""
-        for write in self._expectations.doubts(key):
-            self._expectations.resolve(key, write, await self._look_up(write))
+    async def settle(self, key: ObjectKey, owner_uid: str) -> ApiError | None:
+        """Ask the server about each write whose answer was lost. Return what kept it from answering, if anything."""
+        for write in self._expectations.doubts(key, owner_uid):
+            try:
+                outcome = await self._look_up(write)
+            except ApiError as error:
+                return error
+            self._expectations.resolve(key, write, outcome)
+        return None
 
     async def _look_up(self, write: Write) -> Outcome | None:
         """What became of a write, as the server knows; None when it did not happen."""
         try:
-            held = _decode_identity(await self._client.get(write.resource, write.key)).metadata
+            held = read_meta(await self._client.get(write.resource, write.key))
         except NotFound:
             return None if isinstance(write, Create) else Vanished(write)
         match write:
             case Create(owner_uid=owner_uid):
-                return AlreadyThere(write, held.resource_version) if _is_ours(held, owner_uid) else None
+                return AlreadyThere(write, held.resource_version) if _is_owned_by(held, owner_uid) else None
             case Delete(uid=uid):
                 return None if held.uid == uid and held.deletion_timestamp is None else Vanished(write)
             case Patch():
                 # Done or not, whoever plans next must have seen at least this version.
                 return Done(write, held.resource_version)
+            case _:
+                assert_never(write)
 
     async def _run_stage(self, stage: Stage) -> list[Outcome]:
-        creates = [action for action in stage.actions if isinstance(action, Create)]
-        others = [action for action in stage.actions if not isinstance(action, Create)]
-        return await self._run_together(others) + await self._run_slow_start(creates)
+        """Creates after everything else; the outcomes are in the order of the actions."""
+        numbered = list(enumerate(stage.actions))
+        creates = [(number, action) for number, action in numbered if isinstance(action, Create)]
+        others = [(number, action) for number, action in numbered if not isinstance(action, Create)]
+        outcomes = await self._run_together(others) | await self._run_slow_start(creates)
+        return [outcomes.get(number, Skipped(action)) for number, action in numbered]
 
-    async def _run_together(self, actions: Sequence[Action]) -> list[Outcome]:
-        """Perform all actions, at most PARALLEL at once."""
-        if len(actions) == 1:
-            return [await self._perform(actions[0])]
+    async def _run_together(self, actions: Numbered) -> dict[int, Outcome]:
+        """Perform all actions, at most PARALLEL at once, but no more once the server cannot be reached: each of them
+        would wait for its own timeout. What is not tried has no outcome.
+        """
         outcomes: dict[int, Outcome] = {}
-        todo = iter(enumerate(actions))
+        todo = iter(actions)
+        reachable = True
 
         async def lane() -> None:
-            for index, action in todo:
-                outcomes[index] = await self._perform(action)
+            nonlocal reachable
+            for number, action in todo:
+                outcomes[number] = outcome = await self._perform(action)
+                reachable = reachable and not _is_unanswered(outcome)
+                if not reachable:
+                    return
 
         async with asyncio.TaskGroup() as group:
             for _ in range(min(PARALLEL, len(actions))):
                 group.create_task(lane(), name="executor-lane")
-        return [outcomes[index] for index in range(len(actions))]
+        return outcomes
 
-    async def _run_slow_start(self, creates: Sequence[Create]) -> list[Outcome]:
+    async def _run_slow_start(self, creates: Numbered) -> dict[int, Outcome]:
         """Perform creates, one at first; each success makes room for one more, so what is under way doubles with each
         round trip: 1, 2, 4, 8 ... up to PARALLEL. The first failure ends it: what is under way is waited for, and the
-        rest is not tried.
+        rest is not tried, and has no outcome.
         """
         outcomes: dict[int, Outcome] = {}
-        todo = iter(enumerate(creates))
+        todo = iter(creates)
         lanes, well = 0, True
 
         async def lane() -> None:
             nonlocal lanes, well
-            for index, create in todo:
-                outcomes[index] = outcome = await self._perform(create)
+            for number, create in todo:
+                outcomes[number] = outcome = await self._perform(create)
                 well = well and not failed(outcome)
                 if not well:
                     return
@@ -167,7 +158,7 @@ class Executor:
         async with asyncio.TaskGroup() as group:
             lanes += 1
             group.create_task(lane(), name="executor-lane")
-        return [outcomes.get(index, Skipped(create)) for index, create in enumerate(creates)]
+        return outcomes
 
     async def _perform(self, action: Action) -> Outcome:
         try:
@@ -182,7 +173,7 @@ class Executor:
                     answer = await self._client.patch(
                         action.resource, action.key, action.body, content_type=action.type.value
                     )
-                    return Done(action, _decode_written(answer).metadata.resource_version)
+                    return Done(action, read_meta(answer).resource_version)
                 case Confirm():
                     return await self._confirm(action)
                 case _:
@@ -195,17 +186,23 @@ class Executor:
             answer = await self._client.create(action.resource, action.key.namespace, action.body)
         except AlreadyExists as error:
             return await self._recognise(action, error)
-        return Done(action, _decode_written(answer).metadata.resource_version)
+        return Done(action, read_meta(answer).resource_version)
 
     async def _recognise(self, action: Create, error: AlreadyExists) -> Outcome:
-        """Whose is the object that has the name? Ours, from a create whose answer was lost, is as good as done."""
-        held = _decode_identity(await self._client.get(action.resource, action.key)).metadata
-        return (
-            AlreadyThere(action, held.resource_version) if _is_ours(held, action.owner_uid) else Refused(action, error)
-        )
+        """Whose is the object that has the name? Ours, from a create whose answer was lost, is as good as done.
+
+        Also when it is being deleted by now: then the cache has to show that before anything is planned anew.
+        """
+        try:
+            held = read_meta(await self._client.get(action.resource, action.key))
+        except NotFound:
+            return Refused(action, error)
+        if _is_owned_by(held, action.owner_uid):
+            return AlreadyThere(action, held.resource_version)
+        return Refused(action, error)
 
     async def _confirm(self, action: Confirm) -> Outcome:
-        held = _decode_identity(await self._client.get(action.resource, action.key)).metadata
+        held = read_meta(await self._client.get(action.resource, action.key))
         if held.uid != action.uid:
             return Refused(action, Conflict(f"{action.key} was replaced by another object of that name", code=409))
         if held.deletion_timestamp is not None:
@@ -218,26 +215,32 @@ def failed(outcome: Outcome) -> bool:
     return isinstance(outcome, Refused | Unknown | Skipped)
 
 
+def _is_unanswered(outcome: Outcome) -> bool:
+    return isinstance(outcome, Refused | Unknown) and isinstance(outcome.error, TransportError)
+
+
 def _outcome_of(action: Action, error: ApiError) -> Outcome:
     match action, error:
         case (Delete() | Patch()) as gone, NotFound():
             return Vanished(gone)
         case Delete() as replaced, Conflict() as conflict if _uid_mismatch(conflict):
             return Vanished(replaced)
-        case ((Create() | Delete() | Patch()), TransportError(sent=True) | ServerTimeout()):
-            return Unknown(action, error)
-        case ((Create() | Delete() | Patch()), StatusError(code=500)):
-            # "etcdserver: request timed out" arrives as a 500, and the write may have happened.
+        case ((Create() | Delete() | Patch()), TransportError(sent=True) | ServerError()):
+            # With any 5xx the write may have happened: a server that gave up waiting for etcd answers 500 or 504, a
+            # proxy that lost the server 502 or 503.
             return Unknown(action, error)
         case _:
             return Refused(action, error)
 
 
 def _uid_mismatch(error: Conflict) -> bool:
+    """Whether it was the precondition of a delete. The server says so in words only, and in two places differently:
+    "the UID in the precondition (...) does not match ..." and "Precondition failed: UID in precondition: ...".
+    """
     message = str(error).lower()
     return "precondition" in message and "uid" in message
 
 
-def _is_ours(meta: ObjectMeta, owner_uid: str) -> bool:
+def _is_owned_by(meta: ObjectMeta, uid: str) -> bool:
     owner = controller_of(meta)
-    return owner is not None and owner.uid == owner_uid and meta.deletion_timestamp is None
+    return owner is not None and owner.uid == uid

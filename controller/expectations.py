@@ -3,8 +3,8 @@
 Nothing is counted and no handler keeps books. A write leaves a watermark, its resourceVersion; a deletion leaves the
 UID that must go; a write whose answer was lost leaves the doubt itself. `settled` compares these with the stores, at
 the moment somebody asks, as Kubernetes' ConsistencyStore does (1.36). Versions that do not parse prove nothing and
-are passed over. After five minutes a key is taken as settled whatever the cache shows, with a warning: a controller
-that waits for ever helps nobody.
+are passed over, and what has no store is not awaited. Five minutes after its last write a key is taken as settled
+whatever the cache shows, with a warning: a controller that waits for ever helps nobody.
 """
 
 from __future__ import annotations
@@ -54,9 +54,7 @@ class Expectations:
 
     def record(self, key: ObjectKey, owner_uid: str, outcomes: Iterable[Outcome]) -> None:
         """Remember what a pass wrote. Call it as soon as the outcomes are known."""
-        awaited = self._awaited.get(key)
-        if awaited is None or awaited.owner_uid != owner_uid:
-            awaited = _Awaited(owner_uid, self._now())
+        awaited = self._of(key, owner_uid) or _Awaited(owner_uid, self._now())
         for outcome in outcomes:
             self._note(awaited, outcome)
         if awaited:
@@ -64,21 +62,24 @@ class Expectations:
             self._awaited[key] = awaited
 
     def settled(self, key: ObjectKey, owner_uid: str) -> bool:
-        """Whether the cache shows everything that was written for this key."""
-        awaited = self._awaited.get(key)
-        if awaited is None:
-            return True
-        if awaited.owner_uid == owner_uid:
+        """Whether the cache shows everything that was written for this owner."""
+        awaited = self._of(key, owner_uid)
+        if awaited is not None:
             self._strike_off(awaited)
-            if awaited and not self._expired(key, awaited):
+            if awaited and not self._is_overdue(awaited):
                 return False
-        del self._awaited[key]
+            if awaited:
+                self._give_up(key, awaited)
+        self._awaited.pop(key, None)
         return True
 
-    def doubts(self, key: ObjectKey) -> tuple[Write, ...]:
-        """The writes whose answer was lost and that the cache has not proved either."""
-        awaited = self._awaited.get(key)
-        return tuple(awaited.doubts) if awaited else ()
+    def doubts(self, key: ObjectKey, owner_uid: str) -> tuple[Write, ...]:
+        """The owner's writes whose answer was lost, that the cache has not proved either, and that still matter."""
+        awaited = self._of(key, owner_uid)
+        if awaited is None or self._is_overdue(awaited):
+            return ()
+        self._strike_off(awaited)
+        return tuple(awaited.doubts)
 
     def resolve(self, key: ObjectKey, write: Write, outcome: Outcome | None) -> None:
         """A doubt is over: the write had this outcome, or never happened (None)."""
@@ -96,17 +97,20 @@ class Expectations:
         now = self._now()
         return max((now - awaited.since for awaited in self._awaited.values()), default=0.0)
 
+    def _of(self, key: ObjectKey, owner_uid: str) -> _Awaited | None:
+        """What is awaited for this owner; nothing that another one of the same name has left."""
+        awaited = self._awaited.get(key)
+        return awaited if awaited is not None and awaited.owner_uid == owner_uid else None
+
     def _note(self, awaited: _Awaited, outcome: Outcome) -> None:
         match outcome:
-            case Done(action=Delete() as action):
+            case Done(action=Delete() as action) | Vanished(action=Delete() as action):
                 awaited.deletions[action.uid] = action
             case (
                 Done(action=(Create() | Patch()) as action, version=version)
                 | AlreadyThere(action=action, version=version)
             ):
                 self._watermark(awaited, action, version)
-            case Vanished(action=Delete() as action):
-                awaited.deletions[action.uid] = action
             case Unknown(action=(Create() | Delete() | Patch()) as action):
                 awaited.doubts.append(action)
             case _:
@@ -124,32 +128,39 @@ class Expectations:
         awaited.doubts = [doubt for doubt in awaited.doubts if not self._proves(doubt, awaited.owner_uid)]
 
     def _reached(self, resource: AnyResource, namespace: str, version: int) -> bool:
-        seen = version_number(self._stores[resource].version(namespace))
+        store = self._stores.get(resource)
+        seen = version_number(store.version(namespace)) if store is not None else None
         return seen is None or seen >= version
 
     def _shows_gone(self, deletion: Delete) -> bool:
-        held = self._stores[deletion.resource].get(deletion.key)
+        store = self._stores.get(deletion.resource)
+        held = store.get(deletion.key) if store is not None else None
         return held is None or held.metadata.uid != deletion.uid or held.metadata.deletion_timestamp is not None
 
     def _proves(self, write: Write, owner_uid: str) -> bool:
-        if isinstance(write, Delete):
-            return self._shows_gone(write)
-        if isinstance(write, Create):
-            held = self._stores[write.resource].get(write.key)
-            owner = controller_of(held.metadata) if held is not None else None
-            return owner is not None and owner.uid == owner_uid
-        return False
+        """Whether the cache shows that the write happened. A patch it never proves, nor what has no store."""
+        store = self._stores.get(write.resource)
+        match write:
+            case Delete():
+                return store is not None and self._shows_gone(write)
+            case Create():
+                held = store.get(write.key) if store is not None else None
+                owner = controller_of(held.metadata) if held is not None else None
+                return owner is not None and owner.uid == owner_uid
+            case _:
+                return False
 
-    def _expired(self, key: ObjectKey, awaited: _Awaited) -> bool:
-        if self._now() - awaited.since < GIVE_UP_AFTER_S:
-            return False
+    def _is_overdue(self, awaited: _Awaited) -> bool:
+        return self._now() - awaited.since >= GIVE_UP_AFTER_S
+
+    def _give_up(self, key: ObjectKey, awaited: _Awaited) -> None:
         log.warning(
             "cache did not catch up with own writes, going on",
             namespace=key.namespace,
             name=key.name,
             waited_s=GIVE_UP_AFTER_S,
+            versions=len(awaited.versions),
             deletions=len(awaited.deletions),
             doubts=len(awaited.doubts),
         )
         self._gave_up()
-        return True

@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 from msgspec import Struct
 
 from controller.planning import Outcome, Plan, Refused, Unknown
-from informers.errors import Forbidden, StatusError
+from informers.errors import ApiError, Forbidden, StatusError
 from informers.meta import ObjectKey
 
 LOOK_AGAIN_S = 5.0
@@ -49,13 +49,15 @@ class Reconciler(Protocol):
     async def reconcile(self, key: ObjectKey) -> Report: ...
 
 
-def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool) -> Result:
-    """When to look again, after a plan had these outcomes."""
+def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool, trouble: ApiError | None = None) -> Result:
+    """When to look again, after a plan had these outcomes. `trouble` is what else of the pass failed."""
     outcomes = tuple(outcomes)
     failures = [outcome for outcome in outcomes if isinstance(outcome, Refused | Unknown)]
-    passing = [failure for failure in failures if not is_final(failure)]
+    passing = [failure.error for failure in failures if not is_final(failure)]
+    if trouble is not None:
+        passing.append(trouble)
     if passing:
-        return Retry(passing[0].message, max(_retry_after_s(failure) for failure in passing))
+        return retry_after(*passing)
     if plan.requeue_after_s is not None:
         return After(plan.requeue_after_s)
     if failures:
@@ -63,25 +65,30 @@ def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool) -> Resu
     return After(LOOK_AGAIN_S) if outcomes or not settled else Settled()
 
 
+def retry_after(*errors: ApiError) -> Retry:
+    """Try again after these, told by the first of them."""
+    return Retry(str(errors[0]), max(_retry_after_s(error) for error in errors))
+
+
 def is_final(failure: Refused | Unknown) -> bool:
     """Whether trying again is pointless: nothing can be created any more in a namespace that goes away."""
     return isinstance(failure.error, Forbidden) and failure.error.namespace_terminating
 
 
-def facts_of(plan: Plan, outcomes: Iterable[Outcome]) -> dict[str, object]:
+def facts_of(plan: Plan, outcomes: Iterable[Outcome], *, trouble: ApiError | None = None) -> dict[str, object]:
     """The figures of a pass that did something: outcomes by action and kind, the first failure, what was held."""
     outcomes = tuple(outcomes)
     names = (f"{type(outcome.action).__name__}_{type(outcome).__name__}".lower() for outcome in outcomes)
     facts: dict[str, object] = dict(Counter(names))
-    for outcome in outcomes:
-        if isinstance(outcome, Refused | Unknown):
-            facts["failure"] = outcome.message
-            break
+    errors = [outcome.error for outcome in outcomes if isinstance(outcome, Refused | Unknown)]
+    if trouble is not None:
+        errors.append(trouble)
+    if errors:
+        facts["failure"] = str(errors[0])
     if facts and plan.held:
         facts["held"] = plan.held
     return facts
 
 
-def _retry_after_s(failure: Refused | Unknown) -> float:
-    error = failure.error
+def _retry_after_s(error: ApiError) -> float:
     return (error.retry_after_s or 0.0) if isinstance(error, StatusError) else 0.0

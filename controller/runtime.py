@@ -13,8 +13,8 @@ from typing import Protocol, assert_never
 import structlog
 from structlog.contextvars import bound_contextvars
 
-from controller.reconcile import After, Reconciler, Report, Retry, Settled
-from informers.errors import ApiError, StatusError
+from controller.reconcile import After, Reconciler, Report, Retry, Settled, retry_after
+from informers.errors import ApiError
 from informers.meta import ObjectKey
 from informers.workqueue import WorkQueue
 
@@ -74,8 +74,7 @@ class Controller:
             try:
                 report = await self._reconciler.reconcile(key)
             except ApiError as error:
-                floor = error.retry_after_s if isinstance(error, StatusError) else None
-                report = Report(Retry(str(error), floor or 0.0), {"failure": str(error)})
+                report = Report(retry_after(error), {"failure": str(error)})
             except Exception as error:
                 log.exception("reconcile failed")
                 self._instruments.panicked(self.name)
@@ -100,5 +99,5 @@ class Controller:
             case _:
                 assert_never(report.result)
         self._instruments.reconciled(self.name, result=result, seconds=seconds)
-        level = "info" if report.facts or result == "error" else "debug"
-        getattr(log, level)("reconciled", result=result, seconds=round(seconds, 4), again_s=again, **report.facts)
+        tell = log.info if report.facts or result == "error" else log.debug
+        tell("reconciled", **{**report.facts, "result": result, "seconds": round(seconds, 4), "again_s": again})

@@ -7,27 +7,17 @@ often a busy set writes its status: once for each round trip, however many of it
 
 from __future__ import annotations
 
-import msgspec
-from msgspec import Struct
-
 from controller.expectations import Expectations
+from controller.objects import ObjectClient, read_meta
 from controller.planning import AnyResource, Done, Patch, PatchType
-from informers.client import ApiClient
 from informers.errors import Conflict, NotFound
-from informers.meta import ObjectKey, ObjectMeta
-
-
-class _Written(Struct, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-
-
-_decode = msgspec.json.Decoder(_Written).decode
+from informers.meta import ObjectKey
 
 
 class StatusWriter:
     """For one kind of owner. `expectations` is its own: a status in flight holds back no create and no delete."""
 
-    def __init__(self, client: ApiClient, resource: AnyResource, expectations: Expectations) -> None:
+    def __init__(self, client: ObjectClient, resource: AnyResource, expectations: Expectations) -> None:
         self._client = client
         self._resource = resource
         self._expectations = expectations
@@ -37,7 +27,11 @@ class StatusWriter:
         return self._expectations.settled(key, owner_uid)
 
     async def write(self, key: ObjectKey, owner_uid: str, body: bytes) -> bool:
-        """Send a merge patch of the status. False when the owner is gone or is another by now. Raises ApiError."""
+        """Send a merge patch of the status. False when the owner has changed, or is gone, or is another by now.
+
+        The patch has to name the resourceVersion it was made for: the server passes over a UID in a patch of a status,
+        and what is meant for one owner would end up in the next one of that name. Raises ApiError.
+        """
         patch = Patch(resource=self._resource, key=key, body=body, type=PatchType.MERGE, why="status")
         try:
             answer = await self._client.patch(
@@ -45,7 +39,7 @@ class StatusWriter:
             )
         except (NotFound, Conflict):
             return False
-        self._expectations.record(key, owner_uid, [Done(patch, _decode(answer).metadata.resource_version)])
+        self._expectations.record(key, owner_uid, [Done(patch, read_meta(answer).resource_version)])
         return True
 
     def forget(self, key: ObjectKey) -> None:

@@ -109,7 +109,7 @@ def _fetched(
                     if name not in found:
                         with _arriving(store / name) as path:
                             gobuild.build(go, name, path, version=KUBERNETES, environment=environment)
-                        found[name] = _Found(store / name, "a build from source")
+                        found[name] = _Found(store / name, "a build")
             return found
     except BuildError as error:
         raise BinariesUnavailable(_ways(missing, str(error))) from error

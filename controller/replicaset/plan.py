@@ -9,6 +9,7 @@ paused or unsettled, `held` says so and nothing else happens.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from controller.kubevirt.flaw import Flaw
 from controller.planning import Delete, Notice, Plan
@@ -18,6 +19,8 @@ from controller.replicaset.rollout import plan_rollout
 from controller.replicaset.scale import plan_cleanup, plan_scale, take_census
 from controller.replicaset.snapshot import Snapshot
 
+INVALID_SPEC: Final = "InvalidSpec"
+
 
 def plan(snapshot: Snapshot) -> Plan:
     """Decide what to do about this set now."""
@@ -26,7 +29,7 @@ def plan(snapshot: Snapshot) -> Plan:
         return Plan(held="being deleted")
     intent = parse_intent(owner)
     if isinstance(intent, Flaw):
-        notice = Notice(reason="InvalidSpec", message=intent.message, once=f"generation-{owner.metadata.generation}")
+        notice = Notice(reason=INVALID_SPEC, message=intent.message, once=f"generation-{owner.metadata.generation}")
         return Plan(held=f"invalid: {intent.message}", notices=(notice,))
     if owner.spec.paused:
         return Plan(held="paused")

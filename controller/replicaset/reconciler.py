@@ -6,19 +6,24 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
 
+import structlog
+
 from controller.events import EventRecorder, ObjectRef
 from controller.executor import Executor
 from controller.expectations import Expectations
 from controller.kubevirt.types import ReplicaSet, VirtualMachineInstance
 from controller.planning import Notice, Outcome
 from controller.reconcile import Report, Settled, facts_of, result_of
-from controller.replicaset.plan import plan
+from controller.replicaset.plan import INVALID_SPEC, plan
 from controller.replicaset.snapshot import Snapshot, recounted, take_snapshot
 from controller.replicaset.status import next_status, outcome_notices, status_patch, transition_notices
 from controller.status import StatusWriter
+from informers.errors import ApiError
 from informers.meta import ObjectKey
 from informers.resource import Resource
 from informers.store import StoreView
+
+log = structlog.get_logger()
 
 COMPONENT = "virtualmachineinstancereplicaset-controller"
 """Where its Events come from (R12)."""
@@ -59,23 +64,34 @@ class ReplicaSetReconciler:
         self._instruments = instruments
 
     async def reconcile(self, key: ObjectKey) -> Report:
-        if self._expectations.doubts(key):
-            await self._executor.settle(key)
+        trouble = await self._settle(key)
         snapshot = self._take_snapshot(key)
         if snapshot is None:
             self._expectations.forget(key)
             self._status_writer.forget(key)
             return Report(Settled())
         todo = plan(snapshot)
+        for notice in todo.notices:
+            if notice.reason == INVALID_SPEC:
+                log.error("invalid spec, nothing is done", why=notice.message)
         if not snapshot.settled:
             self._instruments.stale_pass("replicaset")
         outcomes = await self._executor.carry_out(key, snapshot.owner.metadata.uid, todo)
         self._publish(snapshot.owner, (*todo.notices, *outcome_notices(outcomes)))
         # await: the cache has moved on while the plan was carried out, and the status tells what is true now.
         latest = self._recount(key, snapshot) if outcomes else snapshot
-        written = latest is None or await self._write_status(key, latest, outcomes)
-        result = result_of(todo, outcomes, settled=snapshot.settled and written)
-        return Report(result, facts_of(todo, outcomes))
+        written = True
+        try:
+            written = latest is None or await self._write_status(key, latest, outcomes)
+        except ApiError as error:
+            trouble = trouble or error
+        result = result_of(todo, outcomes, settled=snapshot.settled and written, trouble=trouble)
+        return Report(result, facts_of(todo, outcomes, trouble=trouble))
+
+    async def _settle(self, key: ObjectKey) -> ApiError | None:
+        """Clear up what became of writes whose answer was lost. While that fails, the plan is held and says so."""
+        owner = self._replicasets.get(key)
+        return None if owner is None else await self._executor.settle(key, owner.metadata.uid)
 
     def _recount(self, key: ObjectKey, planned: Snapshot) -> Snapshot | None:
         latest = self._take_snapshot(key)
@@ -97,7 +113,7 @@ class ReplicaSetReconciler:
         )
 
     async def _write_status(self, key: ObjectKey, snapshot: Snapshot, outcomes: tuple[Outcome, ...]) -> bool:
-        """Bring the status up to date (R11). False when that has to wait for the cache."""
+        """Bring the status up to date (R11). False when that has to wait for the cache. Raises ApiError."""
         owner = snapshot.owner
         status = next_status(snapshot, outcomes)
         patch = status_patch(owner, status)
@@ -105,8 +121,9 @@ class ReplicaSetReconciler:
             return True
         if not self._status_writer.may_write(key, owner.metadata.uid):
             return False
-        if await self._status_writer.write(key, owner.metadata.uid, patch):
-            self._publish(owner, transition_notices(owner.status, status))
+        if not await self._status_writer.write(key, owner.metadata.uid, patch):
+            return False
+        self._publish(owner, transition_notices(owner.status, status))
         return True
 
     def _publish(self, owner: ReplicaSet, notices: tuple[Notice, ...]) -> None:

@@ -57,7 +57,7 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetSt
 
 
 def status_patch(owner: ReplicaSet, new: ReplicaSetStatus) -> bytes | None:
-    """The merge patch that makes `new` the status; None where it already is (R11)."""
+    """The merge patch that makes `new` the status of just this version of the set; None where it already is (R11)."""
     old = owner.status or ReplicaSetStatus()
     if replace(old, conditions=old.conditions or None) == new:
         return None
@@ -70,7 +70,8 @@ def status_patch(owner: ReplicaSet, new: ReplicaSetStatus) -> bytes | None:
         "labelSelector": new.label_selector,
         "conditions": new.conditions,
     }
-    return msgspec.json.encode({"metadata": {"uid": owner.metadata.uid}, "status": fields})
+    metadata = {"uid": owner.metadata.uid, "resourceVersion": owner.metadata.resource_version}
+    return msgspec.json.encode({"metadata": metadata, "status": fields})
 
 
 def transition_notices(old: ReplicaSetStatus | None, new: ReplicaSetStatus) -> tuple[Notice, ...]:
@@ -106,13 +107,12 @@ def _notice_of(outcome: Outcome) -> Notice | None:
 def _failure_reason(outcome: Outcome) -> str:
     """`FailedCreate` or `FailedDelete` where the server failed one; "" for anything else.
 
-    A lost connection is no failure of the set's: nobody knows what became of the write, and there is no word of the
-    server to show.
+    A lost connection, or none to begin with, is no failure of the set's: there is no word of the server to show.
     """
     match outcome:
-        case Refused(action=Create()) | Unknown(action=Create(), error=StatusError()):
+        case Refused(action=Create(), error=StatusError()) | Unknown(action=Create(), error=StatusError()):
             return "FailedCreate"
-        case Refused(action=Delete()) | Unknown(action=Delete(), error=StatusError()):
+        case Refused(action=Delete(), error=StatusError()) | Unknown(action=Delete(), error=StatusError()):
             return "FailedDelete"
         case _:
             return ""

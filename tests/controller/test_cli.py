@@ -117,6 +117,36 @@ def test_an_unknown_context_is_named_with_exit_code_1(tmp_path):
     assert done.stderr.count("\n") == 1
 
 
+ANY_PORT = ("--metrics-bind-address", "127.0.0.1:0", "--health-probe-bind-address", "127.0.0.1:0")
+
+
+@pytest.mark.cluster
+def test_a_wrong_token_is_one_line_and_exit_code_1(control_plane, tmp_path):
+    kubeconfig = control_plane.write_kubeconfig(tmp_path / "kubeconfig", "nobody", token="wrong")
+    done = vmherd("run", "--kubeconfig", str(kubeconfig), *ANY_PORT)
+    assert done.returncode == 1
+    assert done.stderr.startswith("vmherd: the API server does not accept our credentials")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.cluster
+def test_missing_permissions_are_a_line_for_each_resource_and_exit_code_1(control_plane, tmp_path):
+    kubeconfig = control_plane.write_kubeconfig(tmp_path / "kubeconfig", "nobody")
+    done = vmherd("run", "--kubeconfig", str(kubeconfig), "--no-leader-elect", *ANY_PORT)
+    lines = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert len(lines) == 5
+    assert all(line.startswith("vmherd: missing permission: ") for line in lines)
+
+
+@pytest.mark.cluster
+def test_a_missing_kind_is_one_line_that_says_what_installs_it_and_exit_code_1(control_plane):
+    done = vmherd("run", "--kubeconfig", str(control_plane.kubeconfig), "--replicaset-group", "nobody.dev", *ANY_PORT)
+    assert done.returncode == 1
+    assert "has no virtualmachineinstancereplicasets.nobody.dev in version v1: kubectl apply -f " in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_help_does_not_load_what_only_run_needs():
     done = vmherd("run", "--help", code="import atexit; atexit.register(lambda: print(*sys.modules, file=sys.stderr))")
     loaded = set(done.stderr.split())

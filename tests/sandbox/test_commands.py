@@ -139,7 +139,7 @@ def test_a_second_up_in_the_same_directory_leaves_the_first_alone(detached: Path
 
 @cluster
 def test_down_stops_what_up_started_and_nothing_else(directory: Path) -> None:
-    with subprocess.Popen(["/bin/sleep", "600", str(directory)]) as stranger:
+    with subprocess.Popen([sys.executable, "-c", "input()", str(directory)], stdin=subprocess.PIPE) as stranger:
         run("up", "--dir", str(directory), "--detach", "--no-simulator")
         state = Home(directory).state()
         assert state is not None
@@ -147,7 +147,8 @@ def test_down_stops_what_up_started_and_nothing_else(directory: Path) -> None:
         assert (done.returncode, done.stderr) == (0, "")
         assert all(program in done.stdout for program in PROGRAMS)
         assert not any(ref.alive for ref in (state.runner, *state.parts.values()))
-        assert processes_about(directory) == [f"/bin/sleep 600 {directory}"]
+        assert len(processes_about(directory)) == 1
+        assert stranger.poll() is None
         stranger.kill()
     assert {path.name for path in directory.iterdir()} == {"logs", "sandbox.lock"}
     assert run("down", "--dir", str(directory)).stdout == f"no sandbox runs in {directory}\n"
@@ -242,9 +243,9 @@ def test_down_does_not_stop_a_stranger_that_has_the_pid_by_now(tmp_path: Path) -
         ([], "sandbox: the following arguments are required: COMMAND"),
         (["up"], "sandbox up: the following arguments are required: --dir"),
         (["up", "--dir", "d", "--dteach"], "sandbox: unrecognized arguments: --dteach"),
-        (["sideways"], "sandbox: argument COMMAND: invalid choice: 'sideways' (choose from 'up', 'down')"),
+        (["sideways"], "sandbox: argument COMMAND: invalid choice: 'sideways'"),
     ],
 )
 def test_a_wrong_command_line_is_answered_with_what_is_wrong(arguments: list[str], message: str) -> None:
-    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}"):
         commands.main(arguments)

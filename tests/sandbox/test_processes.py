@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -36,7 +37,8 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def test_a_child_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("moment", ["just begun", "its program runs"])
+def test_a_child_dies_with_a_parent_that_is_killed(tmp_path: Path, moment: str) -> None:
     code = (
         "import sys, time; from pathlib import Path; from sandbox.processes import Spawner\n"
         f"child = Spawner().start('sleep', {SLEEP}, Path({str(tmp_path / 'log')!r}))\n"
@@ -44,7 +46,8 @@ def test_a_child_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
         child = reference(int(parent.stdout.readline() if parent.stdout else 0))
-        assert child.alive
+        if moment == "its program runs":
+            wait_for(lambda: runs_its_program(child.pid))
         parent.kill()
     wait_for(lambda: not child.alive)
 
@@ -53,18 +56,22 @@ async def test_a_child_that_was_started_from_a_worker_thread_outlives_that_threa
     spawner: Spawner, tmp_path: Path
 ) -> None:
     child = await asyncio.to_thread(spawner.start, "sleep", SLEEP, tmp_path / "log")
+    wait_for(lambda: runs_its_program(child.pid))
     await asyncio.get_running_loop().shutdown_default_executor()
-    assert not stays_dead(child.ref)
+    assert not ends_within(child.pid, 0.3)
     child.stop()
 
 
-def stays_dead(ref: ProcessRef) -> bool:
-    """Whether it dies within the moment that the kernel takes to deliver a signal."""
-    for _ in range(20):
-        if not ref.alive:
-            return True
-        signal.sigtimedwait([], 0.01)
-    return False
+def runs_its_program(pid: int) -> bool:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"/bin/sleep")
+
+
+def ends_within(pid: int, seconds: float) -> bool:
+    handle = os.pidfd_open(pid)
+    try:
+        return bool(select.select([handle], [], [], seconds)[0])
+    finally:
+        os.close(handle)
 
 
 def test_closing_kills_the_children_that_were_not_stopped(tmp_path: Path) -> None:

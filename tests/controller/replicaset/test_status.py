@@ -191,11 +191,11 @@ def test_r11_an_empty_list_of_conditions_is_no_change():
     assert status_patch(replace(owner, status=replace(status, conditions=())), status) is None
 
 
-def test_r11_the_patch_carries_the_whole_status_and_whose_it_is():
+def test_r11_the_patch_carries_the_whole_status_and_the_version_that_it_is_for():
     owner = replicaset(paused=True, status=ReplicaSetStatus(conditions=(FOREIGN,)))
     patch = msgspec.json.decode(status_patch(owner, status_of(owner, vmi(owner=owner))))
     assert patch == {
-        "metadata": {"uid": "uid-of-the-set"},
+        "metadata": {"uid": "uid-of-the-set", "resourceVersion": "1"},
         "status": {
             "replicas": 1,
             "readyReplicas": 1,

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+
+import pytest
+
+from informers.workqueue import QueueShutDown, WorkQueue
+from tests.informers.queues import loop_errors, make_queue, now, take_all, turn
+
+pytestmark = [pytest.mark.looptime, pytest.mark.usefixtures(loop_errors.__name__)]
+
+
+# Shutting down
+
+
+async def test_iteration_ends_when_the_queue_is_shut_down():
+    queue = make_queue()
+    queue.add("a")
+    seen = []
+    async for key in queue:
+        seen.append(key)
+        queue.done(key)
+        queue.shut_down()
+    assert seen == ["a"]
+
+
+async def test_workers_that_wait_end_when_the_queue_is_shut_down():
+    queue = make_queue()
+    async with asyncio.TaskGroup() as group:
+        waiting = [group.create_task(take_until_shut_down(queue)) for _ in range(3)]
+        await turn()
+        queue.shut_down()
+    assert [task.result() for task in waiting] == [[], [], []]
+
+
+async def take_until_shut_down(queue: WorkQueue[str], *, work_s: float = 0) -> list[str]:
+    taken = []
+    async for key in queue:
+        await asyncio.sleep(work_s)
+        taken.append(key)
+        queue.done(key)
+    return taken
+
+
+async def test_get_says_so_when_there_will_be_no_more():
+    queue = make_queue()
+    queue.shut_down()
+    with pytest.raises(QueueShutDown):
+        await queue.get()
+
+
+async def test_a_queue_that_is_shut_down_takes_nothing_in_and_drops_its_delays():
+    queue = make_queue()
+    queue.add_after("later", 10)
+    queue.shut_down()
+    queue.add("a")
+    queue.add_after("b", 0)
+    queue.add_after("c", 10)
+    queue.add_rate_limited("d")
+    await asyncio.sleep(1000)
+    assert len(queue) == 0
+    assert queue.oldest_waiting_s(now()) == 0
+
+
+async def test_a_queue_that_is_shut_down_holds_no_key_any_more():
+    class Key:
+        """A key whose life can be watched."""
+
+    queue: WorkQueue[Key] = WorkQueue("test")
+    early, late, waiting = Key(), Key(), Key()
+    queue.add(waiting)
+    queue.add_after(early, 10)
+    queue.shut_down()
+    queue.add_after(late, 10)
+    alive = weakref.WeakSet([early, late, waiting])
+    del early, late, waiting
+    gc.collect()
+    assert len(alive) == 0
+
+
+async def test_without_drain_waiting_keys_are_dropped_and_those_in_hand_finished():
+    queue = make_queue()
+    for key in "abc":
+        queue.add(key)
+    async with asyncio.TaskGroup() as group:
+        worker = group.create_task(take_until_shut_down(queue, work_s=10))
+        await asyncio.sleep(1)
+        queue.shut_down()
+        await queue.drained()
+        assert now() == 10
+    assert worker.result() == ["a"]
+
+
+async def test_with_drain_waiting_keys_are_still_handed_out():
+    queue = make_queue()
+    for key in "abc":
+        queue.add(key)
+    async with asyncio.TaskGroup() as group:
+        worker = group.create_task(take_until_shut_down(queue, work_s=10))
+        await asyncio.sleep(1)
+        queue.shut_down(drain=True)
+        await queue.drained()
+        assert now() == 30
+    assert worker.result() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(("drain", "runs"), [(True, ["a", "a"]), (False, ["a"])])
+async def test_a_key_that_was_to_run_again_does_so_only_in_a_drain(drain, runs):
+    queue = make_queue()
+    queue.add("a")
+    async with asyncio.TaskGroup() as group:
+        worker = group.create_task(take_until_shut_down(queue, work_s=10))
+        await asyncio.sleep(1)
+        queue.add("a")
+        queue.shut_down(drain=drain)
+        await queue.drained()
+    assert worker.result() == runs
+
+
+async def test_a_drain_can_be_cut_short():
+    queue = make_queue()
+    for key in "abc":
+        queue.add(key)
+    async with asyncio.TaskGroup() as group:
+        worker = group.create_task(take_until_shut_down(queue, work_s=10))
+        await asyncio.sleep(1)
+        queue.shut_down(drain=True)
+        await asyncio.sleep(11)
+        queue.shut_down()
+    assert worker.result() == ["a", "b"]
+    await queue.drained()
+
+
+async def test_an_idle_queue_is_drained_as_soon_as_it_is_shut_down():
+    queue = make_queue()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(5):
+            await queue.drained()
+    queue.shut_down()
+    await queue.drained()
+    assert now() == 5
+
+
+# Cancelled workers
+
+
+async def test_a_worker_cancelled_after_its_wake_up_hands_it_on():
+    queue = make_queue()
+    first = asyncio.create_task(queue.get())
+    second = asyncio.create_task(queue.get())
+    await turn()
+    queue.add("a")
+    first.cancel()
+    async with asyncio.timeout(1):
+        assert await second == "a"
+    assert first.cancelled() or await is_cancelled(first)
+
+
+async def is_cancelled(task: asyncio.Task[str]) -> bool:
+    await asyncio.wait([task])
+    return task.cancelled()
+
+
+async def test_a_worker_cancelled_before_the_wake_up_does_not_swallow_it():
+    queue = make_queue()
+    first = asyncio.create_task(queue.get())
+    second = asyncio.create_task(queue.get())
+    await turn()
+    first.cancel()
+    queue.add("a")
+    async with asyncio.timeout(1):
+        assert await second == "a"
+    assert await is_cancelled(first)
+
+
+async def test_a_worker_cancelled_while_it_waits_leaves_nothing_behind():
+    queue = make_queue()
+    for _ in range(3):
+        waiting = asyncio.create_task(queue.get())
+        await turn()
+        waiting.cancel()
+        assert await is_cancelled(waiting)
+    queue.add("a")
+    assert await take_all(queue) == ["a"]
+
+
+async def test_workers_that_give_up_again_and_again_leave_nothing_behind():
+    queue = make_queue()
+    before = futures_alive()
+    for _ in range(100):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await queue.get()
+    assert futures_alive() < before + 50
+
+
+def futures_alive() -> int:
+    gc.collect()
+    return sum(isinstance(thing, asyncio.Future) for thing in gc.get_objects())
+
+
+async def test_a_get_that_times_out_takes_no_key_with_it():
+    queue = make_queue()
+    asyncio.get_running_loop().call_later(5, queue.add, "a")
+    try:
+        async with asyncio.timeout(5):
+            taken = await queue.get()
+    except TimeoutError:
+        taken = await queue.get()
+    assert taken == "a"
+    queue.done("a")
+    assert len(queue) == 0

@@ -1,0 +1,40 @@
+"""One controller for all tests that can share it, and a namespace for each."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox.binaries import Binaries
+from sandbox.controlplane import ControlPlane
+from tests.integration.herd import Herd, Place, herd
+
+
+@pytest.fixture(scope="session")
+def running(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Herd]:
+    """The controller on the shared control plane. Tests that stop or start one have a control plane of their own."""
+    with herd(control_plane.kubeconfig, tmp_path_factory.mktemp("herd")) as program:
+        yield program
+
+
+@pytest.fixture
+def place(control_plane: ControlPlane, running: Herd, namespace: str) -> Place:
+    """The test's namespace, with the shared controller at work."""
+    assert running.working
+    return Place(control_plane, namespace)
+
+
+@pytest.fixture
+def own_plane(control_plane_binaries: Binaries, tmp_path: Path) -> Iterator[ControlPlane]:
+    """A control plane that the test may break."""
+    plane = ControlPlane(tmp_path / "plane", control_plane_binaries)
+    plane.directory.mkdir()
+    try:
+        plane.start()
+        yield plane
+    finally:
+        plane.stop()
+        shutil.rmtree(plane.directory, ignore_errors=True)

@@ -1,0 +1,255 @@
+"""The running controller, and a test's namespace as its users see it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from sandbox.admin import Admin, Refused
+from sandbox.audit import AuditRecord
+from sandbox.controlplane import ControlPlane
+from sandbox.processes import free_ports
+from tests.cluster import Kubectl
+
+T = TypeVar("T")
+
+MERGE = "application/merge-patch+json"
+GROUP_VERSION = "kubevirt.io/v1"
+LABELS = {"app": "herd"}
+SPEC: dict[str, Any] = {"domain": {"resources": {"requests": {"memory": "64M"}}}}
+
+
+def eventually(look: Callable[[], T], *, within_s: float = 30.0, what: str = "") -> T:
+    """Look again and again until what is seen is true, and return it. Fails the test when that takes too long."""
+    give_up = time.monotonic() + within_s
+    while not (seen := look()):
+        if time.monotonic() > give_up:
+            pytest.fail(f"not within {within_s:g}s: {what or look}; last seen: {seen!r}")
+        time.sleep(0.05)
+    return seen
+
+
+class Herd:
+    """A running `vmherd run`, as a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path, metrics_port: int, health_port: int) -> None:
+        self.process = process
+        self.log = log
+        self.metrics_url = f"http://127.0.0.1:{metrics_port}/metrics"
+        self.health_url = f"http://127.0.0.1:{health_port}"
+
+    def lines(self, **wanted: object) -> list[dict[str, Any]]:
+        """The log lines that have these fields."""
+        lines = (json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{"))
+        return [line for line in lines if all(line.get(name) == value for name, value in wanted.items())]
+
+    def passes(self, namespace: str) -> int:
+        """How many passes there were for the sets of a namespace."""
+        return len(self.lines(msg="reconciled", namespace=namespace))
+
+    @property
+    def working(self) -> bool:
+        if self.process.poll() is not None:
+            pytest.fail(f"the controller ended with {self.process.returncode}:\n{self.log.read_text()[-3000:]}")
+        return bool(self.lines(msg="working"))
+
+    def metrics(self) -> str:
+        with urllib.request.urlopen(self.metrics_url, timeout=10) as answer:
+            return str(answer.read().decode())
+
+    def health(self, endpoint: str) -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"{self.health_url}/{endpoint}", timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def kill(self) -> None:
+        """As a node that loses power would."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        """SIGTERM, and the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
+
+
+@contextmanager
+def herd(kubeconfig: Path, directory: Path, *flags: str, wait: bool = True) -> Iterator[Herd]:
+    """Run the controller while the block runs."""
+    metrics_port, health_port = free_ports(2)
+    command = [sys.executable, "-m", "controller", "run", "--kubeconfig", str(kubeconfig)]
+    command += ["--log-format", "json", "--log-level", "debug"]
+    command += ["--metrics-bind-address", f"127.0.0.1:{metrics_port}"]
+    command += ["--health-probe-bind-address", f"127.0.0.1:{health_port}", *flags]
+    log = directory / f"herd-{metrics_port}.log"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("VMHERD_")}
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
+    running = Herd(process, log, metrics_port, health_port)
+    try:
+        if wait:
+            eventually(lambda: running.working, what="the controller works")
+        yield running
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+class Place:
+    """One namespace: what a test puts there, and what it finds."""
+
+    def __init__(self, plane: ControlPlane, namespace: str, *, group: str = "kubevirt.io") -> None:
+        self.plane = plane
+        self.namespace = namespace
+        self.kubectl = Kubectl(plane.kubeconfig, namespace)
+        self._admin = Admin(plane.kubeconfig)
+        self._sets = f"/apis/{group}/v1/namespaces/{namespace}/virtualmachineinstancereplicasets"
+        self._vmis = f"/apis/kubevirt.io/v1/namespaces/{namespace}/virtualmachineinstances"
+        self._group = group
+        self.since = plane.audit_position()
+
+    def make_set(
+        self,
+        replicas: int = 3,
+        *,
+        name: str = "herd",
+        spec: dict[str, Any] | None = None,
+        template_metadata: dict[str, Any] | None = None,
+        annotations: dict[str, str] | None = None,
+        **more: Any,
+    ) -> dict[str, Any]:
+        """Create a set and return it."""
+        body = {
+            "apiVersion": f"{self._group}/v1",
+            "kind": "VirtualMachineInstanceReplicaSet",
+            "metadata": {"name": name, "annotations": annotations or {}},
+            "spec": {
+                "replicas": replicas,
+                "selector": {"matchLabels": LABELS},
+                "template": {"metadata": {"labels": LABELS, **(template_metadata or {})}, "spec": spec or SPEC},
+                **more,
+            },
+        }
+        return self._send("POST", self._sets, body)
+
+    def change_set(self, change: dict[str, Any], *, name: str = "herd") -> dict[str, Any]:
+        return self._send("PATCH", f"{self._sets}/{name}", change)
+
+    def set(self, name: str = "herd") -> dict[str, Any]:
+        return self._send("GET", f"{self._sets}/{name}")
+
+    def status(self, name: str = "herd") -> dict[str, Any]:
+        return self.set(name).get("status") or {}
+
+    def condition(self, type_: str, *, name: str = "herd") -> dict[str, Any] | None:
+        return next((c for c in self.status(name).get("conditions") or () if c["type"] == type_), None)
+
+    def make_vmi(self, name: str, *, labels: dict[str, str] | None = None, owner: Any = None) -> dict[str, Any]:
+        """Create a VMI by hand, as somebody else would."""
+        metadata: dict[str, Any] = {"name": name, "labels": labels or LABELS}
+        if owner is not None:
+            metadata["ownerReferences"] = [owner]
+        body = {"apiVersion": GROUP_VERSION, "kind": "VirtualMachineInstance", "metadata": metadata, "spec": SPEC}
+        return self._send("POST", self._vmis, body)
+
+    def vmis(self) -> dict[str, dict[str, Any]]:
+        """The VMIs by name."""
+        return {vmi["metadata"]["name"]: vmi for vmi in self._send("GET", self._vmis)["items"]}
+
+    def alive(self) -> dict[str, dict[str, Any]]:
+        """Those that nobody is deleting."""
+        return {name: vmi for name, vmi in self.vmis().items() if "deletionTimestamp" not in vmi["metadata"]}
+
+    def change_vmi(self, name: str, change: dict[str, Any]) -> dict[str, Any]:
+        return self._send("PATCH", f"{self._vmis}/{name}", change)
+
+    def play(self, name: str, *, phase: str = "Running", ready: bool = True, node: str = "node01", **more: Any) -> None:
+        """Put a VMI into a phase, as KubeVirt would."""
+        since = more.pop("since", "2026-01-01T00:00:00Z")
+        condition = {"type": "Ready", "status": str(ready), "lastTransitionTime": since, **more}
+        status = {"phase": phase, "conditions": [condition], "nodeName": node}
+        self.change_vmi(name, {"status": status})
+
+    def play_all(self) -> None:
+        for name in self.alive():
+            self.play(name)
+
+    def delete_vmi(self, name: str) -> None:
+        self._admin.send("DELETE", f"{self._vmis}/{name}")
+
+    def wait_for(self, count: int, *, within_s: float = 30.0) -> dict[str, dict[str, Any]]:
+        """Wait until so many VMIs are alive, and the set's status says so."""
+
+        def there() -> dict[str, dict[str, Any]] | None:
+            alive = self.alive()
+            return alive if len(alive) == count and self.status().get("replicas", 0) == count else None
+
+        eventually(lambda: there() is not None, within_s=within_s, what=f"{count} VMIs")
+        return self.alive()
+
+    def events(self) -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = self._send("GET", f"/api/v1/namespaces/{self.namespace}/events")["items"]
+        return items
+
+    def reasons(self) -> Counter[str]:
+        """How often each reason was told, repeats counted."""
+        counted: Counter[str] = Counter()
+        for event in self.events():
+            counted[event["reason"]] += event.get("count") or 1
+        return counted
+
+    def requests(self, *verbs: str, since: int | None = None) -> list[AuditRecord]:
+        """What controllers asked of the API server in this namespace since the test began, Events apart."""
+        records = self.plane.audit_records(self.since if since is None else since)
+        return [
+            record
+            for record in records
+            if record.user_agent.startswith("vmherd/")
+            and record.namespace == self.namespace
+            and record.resource != "events"
+            and (not verbs or record.verb in verbs)
+        ]
+
+    def _send(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        content_type = {"PATCH": MERGE, "POST": "application/json"}.get(method, "")
+        encoded = None if body is None else json.dumps(body).encode()
+        return json.loads(self._admin.send(method, path, encoded, content_type))
+
+
+def owner_uid(vmi: dict[str, Any]) -> str:
+    """The UID of a VMI's controller; "" without one."""
+    return next((r["uid"] for r in vmi["metadata"].get("ownerReferences") or () if r.get("controller")), "")
+
+
+def owned_by(vmis: Iterable[dict[str, Any]], owner: dict[str, Any]) -> list[str]:
+    return [vmi["metadata"]["name"] for vmi in vmis if owner_uid(vmi) == owner["metadata"]["uid"]]
+
+
+def stays(look: Callable[[], object], *, for_s: float = 1.0, what: str = "") -> None:
+    """Fail unless what is seen stays true for a while."""
+    until = time.monotonic() + for_s
+    while time.monotonic() < until:
+        seen = look()
+        if not seen:
+            pytest.fail(f"did not stay: {what or look}")
+        time.sleep(0.05)
+
+
+__all__ = ["GROUP_VERSION", "LABELS", "SPEC", "Herd", "Place", "Refused", "eventually", "herd", "owned_by", "stays"]
