@@ -167,8 +167,10 @@ class Executor:
                     return await self._create(action)
                 case Delete():
                     propagation = "Foreground" if action.foreground else "Background"
-                    await self._client.delete(action.resource, action.key, uid=action.uid, propagation=propagation)
-                    return Done(action)
+                    answer = await self._client.delete(
+                        action.resource, action.key, uid=action.uid, propagation=propagation
+                    )
+                    return Done(action, read_meta(answer).resource_version)
                 case Patch():
                     answer = await self._client.patch(
                         action.resource, action.key, action.body, content_type=action.type.value

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import structlog
+from aiohttp.abc import AbstractStreamWriter
 from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 
@@ -83,6 +84,22 @@ class _GatedConnector(aiohttp.TCPConnector):
                 connection.release()
                 raise
         return connection
+
+
+class _GatedBody(aiohttp.BytesPayload):
+    """Asks the gate once more, when the next thing is the bytes themselves.
+
+    Before Python 3.12 a body is written in a later turn of the loop than the one that had the connection: a process
+    that is stopped in between would send all that was waiting for that turn when it goes on.
+    """
+
+    def __init__(self, body: bytes, gate: Gate) -> None:
+        super().__init__(body)
+        self._ask = gate
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        self._ask()
+        await super().write_with_length(writer, content_length)
 
 
 class _Request(NamedTuple):
@@ -260,7 +277,7 @@ class ApiClient:
                 request.method,
                 self._credentials.host + request.path,
                 params=request.params,
-                data=request.body,
+                data=self._gated(request.body),
                 headers=headers,
                 timeout=request.limits,
                 ssl=self._credentials.ssl,
@@ -276,6 +293,9 @@ class ApiClient:
             self._instruments.request_finished(
                 verb=request.method, host=self._host, code=code, seconds=loop.time() - started
             )
+
+    def _gated(self, body: bytes | None) -> bytes | _GatedBody | None:
+        return body if body is None or self.gate is None else _GatedBody(body, self.gate)
 
     async def _chunks(self, answer: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
         try:
@@ -302,8 +322,10 @@ class ApiClient:
         return True
 
     def _transport_error(self, error: Exception) -> TransportError:
-        """`sent` is False only where no connection was had: everything else may have reached the server."""
+        """`sent` is False only where no connection was had or the gate was closed: the rest may have arrived."""
         match error:
+            case aiohttp.ClientConnectionError(__cause__=TransportError() as held_back):
+                return held_back
             case aiohttp.ClientConnectorCertificateError():
                 cause = error.certificate_error
                 why = getattr(cause, "verify_message", "") or str(cause)

@@ -8,6 +8,7 @@ whether all of it happened in its time. Either way nothing is left behind: no pr
 from __future__ import annotations
 
 import argparse
+import shutil
 import signal
 import sys
 import tempfile
@@ -23,8 +24,9 @@ from rich.live import Live
 from sandbox.admin import Admin, Refused, Unanswered
 from sandbox.binaries import BinariesUnavailable, find_binaries
 from sandbox.controlplane import ControlPlane, ControlPlaneError
+from sandbox.crds import CrdError
 from sandbox.demo_view import View, draw
-from sandbox.kubectl import KubectlFailed, KubectlMissing, run_kubectl
+from sandbox.kubectl import KubectlFailed, KubectlMissing, kubectl_path, run_kubectl
 from sandbox.processes import Child, Spawner, free_ports
 
 EXAMPLE = Path(__file__).parent.parent / "manifests" / "examples" / "replicaset-v1alpha3.yaml"
@@ -58,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
                 _watch(world)
     except KeyboardInterrupt:
         return 130 if arguments.once else 0
-    except (BinariesUnavailable, ControlPlaneError, DemoFailed, KubectlFailed, KubectlMissing) as error:
+    except (BinariesUnavailable, ControlPlaneError, CrdError, DemoFailed, KubectlFailed, KubectlMissing) as error:
         print(f"vmherd: demo: {error}", file=sys.stderr)
         return 1
     return 0
@@ -121,8 +123,9 @@ def _world() -> Iterator[World]:
 def _watch(world: World) -> None:
     """Apply the example and show what becomes of it, until Ctrl-C."""
     print(run_kubectl(world.kubeconfig, "apply", "-f", str(EXAMPLE)), end="")
+    directory = Path(kubectl_path()).parent
     hints = (
-        f"export KUBECONFIG={world.kubeconfig}",
+        f"export KUBECONFIG={world.kubeconfig}" + ("" if shutil.which("kubectl") else f" PATH=$PATH:{directory}"),
         f"kubectl scale vmirs {SET} --replicas 5      kubectl delete vmi --all      kubectl describe vmirs {SET}",
         f"metrics: http://127.0.0.1:{world.metrics_port}/metrics",
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from copy import deepcopy
 from enum import Enum
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
@@ -71,7 +71,8 @@ def refusal(code: int, reason: str, message: str, *causes: str, retry_after_s: i
 
 
 class MemoryApi:
-    """`disturb` is asked about each request and may return what goes wrong with it.
+    """`disturb` is asked about each request and may return what goes wrong with it. `landed` hears of each write that
+    happened, in the moment when it did, and of the object as it was before.
 
     `finalizers` are put on whatever is created of a resource, as admission would. `has_status` tells the resources with
     a status subresource.
@@ -90,11 +91,12 @@ class MemoryApi:
         self.quota: dict[AnyResource, int] = {}
         self.terminating: set[str] = set()
         self.disturb: Callable[[Request], Fault | None] = lambda request: None
+        self.landed: Callable[[Request, Document | None], None] = lambda request, before: None
         self.most_at_once = 0
         self._at_once = 0
         self._latency_s = latency_s
         self._has_status = has_status
-        self._finalizers = finalizers or {}
+        self.finalizers = finalizers or {}
         self._objects: dict[tuple[AnyResource, ObjectKey], Document] = {}
 
     async def get(self, resource: AnyResource, key: ObjectKey) -> bytes:
@@ -123,25 +125,25 @@ class MemoryApi:
         fault = self.disturb(request)
         try:
             await asyncio.sleep(self._latency_s / 2)
-            answer = self._answer(fault, act)
+            answer = self._answer(request, fault, act)
             await asyncio.sleep(self._latency_s / 2)
         finally:
             self._at_once -= 1
         return answer
 
-    @staticmethod
-    def _answer(fault: Fault | None, act: Callable[[], Document]) -> bytes:
-        match fault:
-            case None:
-                return msgspec.json.encode(act())
-            case ApiError():
-                raise fault
-            case Garbled(body=body):
-                act()
-                return body
-            case Lost.AFTER:
-                with suppress(ApiError):
-                    act()
+    def _answer(self, request: Request, fault: Fault | None, act: Callable[[], Document]) -> bytes:
+        if isinstance(fault, ApiError):
+            raise fault
+        if fault is not Lost.BEFORE:
+            with suppress(ApiError) if fault else nullcontext():
+                before = self._objects.get((request.resource, request.key))
+                answer = act()
+                if request.is_write:
+                    self.landed(request, before)
+                if not fault:
+                    return msgspec.json.encode(answer)
+        if isinstance(fault, Garbled):
+            return fault.body
         raise TransportError("the connection broke: Connection reset by peer", sent=True)
 
     def objects(self, resource: Resource[T]) -> list[T]:
@@ -194,8 +196,8 @@ class MemoryApi:
         made = deepcopy(document)
         own = {"namespace": key.namespace, "uid": f"uid-{self.version + 1}", "creationTimestamp": CREATED}
         made["metadata"] = {**made["metadata"], **own, "generation": 1}
-        if resource in self._finalizers:
-            made["metadata"]["finalizers"] = self._finalizers[resource]
+        if resource in self.finalizers:
+            made["metadata"]["finalizers"] = self.finalizers[resource]
         if resource in self._has_status:
             made.pop("status", None)
         return self._store(resource, key, {}, made)

@@ -1,133 +1,194 @@
-"""How a plan is carried out: order, slow start, what each answer means, and what becomes of lost ones."""
+"""How a plan is carried out: in which order, how fast, and when no further."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from itertools import pairwise
 
-import msgspec
 import pytest
 
-from controller.executor import PARALLEL, Executor
-from controller.expectations import Expectations
+from controller.executor import PARALLEL
 from controller.kubevirt.resources import VMIS
-from controller.planning import (
-    Action,
-    AlreadyThere,
-    Confirm,
-    Create,
-    Delete,
-    Done,
-    Outcome,
-    Patch,
-    PatchType,
-    Plan,
-    Refused,
-    Skipped,
-    Stage,
-    Unknown,
-    Vanished,
+from controller.planning import Stage
+from tests.controller.execution import (
+    BUSY,
+    GONE,
+    IN_DOUBT,
+    INVALID,
+    UNREACHABLE,
+    World,
+    confirm,
+    creates,
+    delete,
+    document,
+    key,
+    kinds,
+    patch,
 )
-from informers.errors import ApiError, Forbidden, TransportError
-from informers.meta import ObjectKey
-from tests.builders import REPLICASETS
-from tests.memoryapi import Fault, Garbled, LaggingCache, Lost, MemoryApi, Request, refusal
+from tests.memoryapi import Fault, Lost
 
 pytestmark = pytest.mark.looptime
 
-OWNER = ObjectKey("default", "web")
-OWNER_UID = "uid-of-the-set"
-UNREACHABLE = TransportError("cannot connect: Connection refused", sent=False)
-QUOTA_FULL = refusal(403, "Forbidden", "exceeded quota: few")
-BUSY = refusal(429, "TooManyRequests", "too many requests", retry_after_s=7)
-INVALID = refusal(422, "Invalid", "spec.domain: Required value")
+
+async def test_r4_what_is_under_way_doubles_with_each_round_trip():
+    world, starts = World(), Counter()
+    world.api.disturb = lambda request: starts.update([round(asyncio.get_running_loop().time(), 3)])
+    outcomes = await world.carry_out(creates(100))
+    assert kinds(outcomes) == ["Done"] * 100
+    assert list(starts.values()) == [1, 2, 4, 8, 16, 32, 37]
 
 
-def key(name: str) -> ObjectKey:
-    return ObjectKey("default", name)
+async def test_no_more_than_so_many_creates_are_under_way_at_once():
+    world = World()
+    await world.carry_out(creates(4 * PARALLEL))
+    assert world.api.most_at_once == PARALLEL
+    assert len(world.names) == 4 * PARALLEL
 
 
-def reference(uid: str) -> dict[str, object]:
-    return {"apiVersion": "kubevirt.io/v1", "kind": "Set", "name": "web", "uid": uid, "controller": True}
+async def test_r4_a_full_quota_costs_one_request():
+    world = World()
+    world.api.quota[VMIS] = 0
+    outcomes = await world.carry_out(creates(250))
+    assert kinds(outcomes) == ["Refused"] + ["Skipped"] * 249
+    assert len(world.sent) == 1
 
 
-def document(name: str, *, owner_uid: str = OWNER_UID, **metadata: object) -> dict[str, object]:
-    meta = {"name": name, "namespace": "default", "ownerReferences": [reference(owner_uid)], **metadata}
-    return {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": meta}
+async def test_r4_the_rest_is_not_tried_once_one_of_a_batch_has_failed():
+    world = World()
+    world.api.quota[VMIS] = 5
+    outcomes = await world.carry_out(creates(20))
+    assert Counter(kinds(outcomes)) == {"Done": 5, "Refused": 2, "Skipped": 13}
+    assert len(world.sent) == 1 + 2 + 4
 
 
-def create(name: str) -> Create:
-    body = msgspec.json.encode(document(name))
-    return Create(resource=VMIS, key=key(name), body=body, owner_uid=OWNER_UID, why="missing")
+async def test_a_stage_starts_when_the_one_before_it_has_succeeded():
+    world = World()
+    uid = world.add("old")
+    ends: list[float] = []
+    world.api.disturb = lambda request: ends.append(asyncio.get_running_loop().time())
+    assert kinds(await world.carry_out([patch("old", labels={"a": "b"})], creates(1), [delete("old", uid)])) == [
+        "Done",
+        "Done",
+        "Done",
+    ]
+    assert world.sent == ["patch old", "create vm-000", "delete old"]
+    assert [round(later - earlier, 3) for earlier, later in pairwise(ends)] == [0.01, 0.01]
 
 
-def creates(number: int) -> tuple[Create, ...]:
-    return tuple(create(f"vm-{index:03}") for index in range(number))
+@pytest.mark.parametrize("fault", [INVALID, UNREACHABLE, Lost.AFTER])
+async def test_nothing_is_tried_after_a_stage_that_failed(fault: Fault):
+    world = World()
+    uid = world.add("old")
+    world.fail(fault, name="vm-000")
+    outcomes = await world.carry_out(creates(1), [delete("old", uid)], creates(3)[1:])
+    assert kinds(outcomes)[1:] == ["Skipped"] * 3
+    assert world.sent == ["create vm-000"]
 
 
-class World:
-    """An executor, the API that it writes to, and a cache that hears of nothing by itself."""
-
-    def __init__(self) -> None:
-        self.api = MemoryApi(has_status=(REPLICASETS,), finalizers={})
-        self.cache = LaggingCache(self.api, VMIS)
-        self.gave_up = 0
-        self.acted: Counter[tuple[str, str]] = Counter()
-        clock = asyncio.get_running_loop().time
-        self.expectations = Expectations({VMIS: self.cache.store}, now=clock, gave_up=self._note_giving_up)
-        self.executor = Executor(self.api, self.expectations, controller="test", instruments=self)
-
-    def acted_on(self, controller: str, *, action: str, outcome: str) -> None:
-        self.acted[action, outcome] += 1
-
-    def _note_giving_up(self) -> None:
-        self.gave_up += 1
-
-    async def carry_out(self, *stages: Iterable[Action] | Stage) -> tuple[Outcome, ...]:
-        plan = Plan(stages=tuple(stage if isinstance(stage, Stage) else Stage(tuple(stage)) for stage in stages))
-        outcomes = await self.executor.carry_out(OWNER, OWNER_UID, plan)
-        assert [outcome.action for outcome in outcomes] == list(plan.actions), "one outcome for each, in their order"
-        return outcomes
-
-    async def settle(self) -> ApiError | None:
-        return await self.executor.settle(OWNER, OWNER_UID)
-
-    def doubts(self) -> tuple[Action, ...]:
-        return self.expectations.doubts(OWNER, OWNER_UID)
-
-    def settled(self) -> bool:
-        return self.expectations.settled(OWNER, OWNER_UID)
-
-    def fail(self, fault: Fault, *, verb: str = "", name: str = "") -> None:
-        """Have all requests of this verb for this object fail; all there are, without them."""
-
-        def disturb(request: Request) -> Fault | None:
-            return fault if request.verb == (verb or request.verb) and request.key.name == (name or request.key.name) else None
-
-        self.api.disturb = disturb
-
-    def heal(self) -> None:
-        self.api.disturb = lambda request: None
-
-    def add(self, name: str, **kwargs: object) -> Delete:
-        """Have a VMI, known to the cache, and give what deletes it."""
-        made = self.api.put(VMIS, document(name, **kwargs))
-        self.cache.catch_up()
-        return self.delete(name, uid=made["metadata"]["uid"])
-
-    def delete(self, name: str, uid: str) -> Delete:
-        return Delete(resource=VMIS, key=key(name), uid=uid, why="surplus")
-
-    def patch(self, name: str, **metadata: object) -> Patch:
-        body = msgspec.json.encode({"metadata": metadata})
-        return Patch(resource=VMIS, key=key(name), body=body, type=PatchType.MERGE, why="test")
-
-    def names(self) -> list[str]:
-        return [vmi.metadata.name for vmi in self.api.objects(VMIS)]
-
-    def sent(self) -> list[str]:
-        return [f"{request.verb} {request.key.name}" for request in self.api.requests]
+async def test_a_stage_that_is_not_essential_holds_nothing_back():
+    world = World()
+    uid = world.add("old")
+    world.fail(INVALID, name="old")
+    outcomes = await world.carry_out(Stage((delete("old", uid),), essential=False), creates(1))
+    assert kinds(outcomes) == ["Refused", "Done"]
 
 
-World.acted = property()  # placeholder
+async def test_outcomes_keep_the_order_of_the_actions_though_creates_go_last():
+    world = World()
+    uid = world.add("old")
+    first, second = creates(2)
+    outcomes = await world.carry_out([first, delete("old", uid), second, patch("none")])
+    assert kinds(outcomes) == ["Done", "Done", "Done", "Vanished"]
+    assert sorted(world.sent[:2]) == ["delete old", "patch none"]
+
+
+async def test_deletes_are_all_tried_whatever_becomes_of_one():
+    world = World()
+    deletes = [delete(f"vm-{index}", world.add(f"vm-{index}")) for index in range(2 * PARALLEL)]
+    world.fail(INVALID, name="vm-0")
+    outcomes = await world.carry_out(deletes)
+    assert kinds(outcomes) == ["Refused"] + ["Done"] * (2 * PARALLEL - 1)
+    assert world.names == ["vm-0"]
+    assert world.api.most_at_once == PARALLEL
+
+
+@pytest.mark.parametrize("fault", [UNREACHABLE, Lost.BEFORE])
+async def test_a_server_that_cannot_be_reached_is_not_asked_for_each_of_many_deletes(fault: Fault):
+    """Each would wait for its own timeout, one lane after the other."""
+    world = World()
+    world.fail(fault)
+    outcomes = await world.carry_out([delete(f"vm-{index}") for index in range(5 * PARALLEL)])
+    assert len(world.sent) == PARALLEL
+    assert kinds(outcomes)[PARALLEL:] == ["Skipped"] * (4 * PARALLEL)
+
+
+async def test_an_empty_plan_sends_nothing():
+    world = World()
+    assert await world.carry_out() == ()
+    assert await world.carry_out([], []) == ()
+    assert world.sent == []
+    assert world.settled
+
+
+async def test_a_confirmed_owner_lets_the_plan_go_on():
+    world = World()
+    uid = world.add("web")
+    assert kinds(await world.carry_out([confirm(uid, "web")], creates(1))) == ["Done", "Done"]
+
+
+async def test_r2_nothing_is_done_once_the_server_shows_another_owner_than_the_cache():
+    world = World()
+    uid = world.add("web")
+    world.api.remove(VMIS, key("web"))
+    world.api.put(VMIS, document("web"))
+    outcomes = await world.carry_out([confirm(uid, "web")], [patch("orphan")], creates(1))
+    assert kinds(outcomes) == ["Refused", "Skipped", "Skipped"]
+    assert outcomes[0].message == "default/web was replaced by another object of that name"
+    assert world.sent == ["get web"]
+
+
+async def test_r2_nothing_is_done_once_the_server_shows_that_the_owner_is_being_deleted():
+    world = World()
+    uid = world.add("web", finalizers=["some/finalizer"])
+    world.api.remove(VMIS, key("web"))
+    outcomes = await world.carry_out([confirm(uid, "web")], creates(1))
+    assert kinds(outcomes) == ["Refused", "Skipped"]
+    assert outcomes[0].message == "default/web is being deleted"
+
+
+@pytest.mark.parametrize("fault", [GONE, BUSY, INVALID, UNREACHABLE, *IN_DOUBT])
+async def test_r2_nothing_is_done_while_the_owner_cannot_be_confirmed(fault: Fault):
+    world = World()
+    uid = world.add("web")
+    world.fail(fault, verb="get")
+    assert kinds(await world.carry_out([confirm(uid, "web")], creates(1))) == ["Refused", "Skipped"]
+    assert world.doubts == ()
+
+
+@pytest.mark.parametrize("after_ms", range(1, 60, 4))
+async def test_cancelled_at_any_moment_it_sends_nothing_more_and_leaves_no_task(after_ms: int):
+    world = World()
+    stages = [[delete(f"old-{index}", world.add(f"old-{index}")) for index in range(60)], creates(40)]
+    before = asyncio.all_tasks()
+    task = asyncio.create_task(world.carry_out(*stages))
+    await asyncio.sleep(after_ms / 1000)
+    assert not task.done()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert asyncio.all_tasks() == before
+    sent = len(world.sent)
+    await asyncio.sleep(10)
+    assert len(world.sent) == sent
+
+
+async def test_what_was_done_is_counted():
+    world = World()
+    world.api.quota[VMIS] = 1
+    await world.carry_out([delete()], creates(3))
+    assert world.tally == {
+        ("Delete", "Vanished"): 1,
+        ("Create", "Done"): 1,
+        ("Create", "Refused"): 2,
+    }

@@ -8,15 +8,23 @@ that do not decode.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from msgspec.structs import replace
 
-from informers.errors import Forbidden, Gone, Invalid, NotFound, ServerTimeout, TooManyRequests, TransportError
-from informers.meta import ObjectKey, ObjectMeta
+from informers.errors import (
+    ApiError,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    ServerTimeout,
+    TooManyRequests,
+    TransportError,
+)
+from informers.meta import ObjectKey
 from informers.reflector import (
     Advance,
     Apply,
@@ -47,10 +55,12 @@ from informers.watch import Applied, Bookmark, Deleted, Undecodable, WatchError
 from tests.informers.subjects import ConfigMap, config_map, key
 
 PAGE = 2
+Write: TypeAlias = tuple[str, bool, bool]
+"""Name, whether it is deleted, whether it can be read."""
+
 WRITES = st.lists(
     st.tuples(st.sampled_from("abcd"), st.booleans(), st.sampled_from([True, True, True, False])), max_size=6
 )
-"""Name, whether it is deleted, whether it can be read."""
 
 PATIENCE = 300
 
@@ -124,12 +134,13 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
         self.stream: Iterator[Input[ConfigMap]] | None = None
         self.told: dict[ObjectKey, ConfigMap] = {}
         self.newest: dict[ObjectKey, int] = {}
+        self.met: set[str] = set()
         self.reached = 0
 
     # The world
 
     @rule(writes=WRITES)
-    def write(self, writes: list[tuple[str, bool, bool]]) -> None:
+    def write(self, writes: list[Write]) -> None:
         for name, delete, readable in writes:
             self.server.write(name, delete=delete, readable=readable)
 
@@ -146,7 +157,7 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
 
     @precondition(lambda self: not isinstance(self.state, Waiting))
     @rule(error=st.sampled_from(FAILURES), in_stream=st.booleans())
-    def fail(self, error: TransportError, in_stream: bool) -> None:
+    def fail(self, error: ApiError, in_stream: bool) -> None:
         inside = in_stream and not isinstance(self.state, Listing) and not isinstance(error, TransportError)
         self.step(WatchError(error) if inside else Failed(error))
 
@@ -156,27 +167,37 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
         self.step(how)
 
     @precondition(lambda self: isinstance(self.state, Watching) and self.server.history)
-    @rule(back=st.integers(1, 8))
-    def replay(self, back: int) -> None:
+    @rule(back=st.integers(1, 8), count=st.integers(1, 8))
+    def replay(self, back: int, count: int) -> None:
         """A server that is behind sends what was seen long ago."""
         seen = [entry for entry in self.server.history if entry.version <= self.reached]
-        for entry in seen[-back:]:
+        for entry in seen[-back:][:count]:
             self.step(entry.as_event())
             self.step(Bookmark(str(entry.version)))
 
     @precondition(lambda self: isinstance(self.state, Watching))
-    @rule(by_pages=st.booleans(), lag=st.integers(0, 6), meanwhile=WRITES, lost_after=st.integers(0, 5))
-    def list_anew(self, by_pages: bool, lag: int, meanwhile: list[tuple[str, bool, bool]], lost_after: int) -> None:
+    @rule(
+        by_pages=st.booleans(),
+        lag=st.integers(0, 6),
+        answers=st.integers(0, 5),
+        error=st.sampled_from(FAILURES),
+        before=WRITES,
+        behind=WRITES,
+    )
+    def list_anew(
+        self, by_pages: bool, lag: int, answers: int, error: ApiError, before: list[Write], behind: list[Write]
+    ) -> None:
         """The history is gone, a list begins, maybe on a server that is behind, and maybe it is not completed."""
         self.relist = Listing() if by_pages else Streaming()
         self.step(WatchError(Gone("too old", code=410)))
         self.step(None)
-        self.write(meanwhile)
-        for _ in range(lost_after):
+        self.write(before)
+        for _ in range(answers):
             if isinstance(self.state, Listing | Streaming):
                 self.step(self.answer(max(1, self.server.version - lag)))
         if isinstance(self.state, Listing | Streaming):
-            self.step(Failed(TransportError("cut", sent=True)))
+            self.step(Failed(error))
+            self.write(behind)
 
     # The server's side of it
 
@@ -214,11 +235,13 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
             )
 
     def streamed(self, version: int) -> Iterable[Input[ConfigMap]]:
-        for entry in self.server.at(version).values():
+        """What there was, then what happened meanwhile, then the end."""
+        begin = version - 2
+        for entry in self.server.at(begin).values():
             yield entry.as_event()
-        for entry in self.server.since(version):
-            version = entry.version
-            yield entry.as_event()
+        for entry in self.server.since(begin):
+            if entry.version <= version:
+                yield entry.as_event()
         yield Bookmark(str(version), initial_end=True)
 
     # What the loop around the machine would do
@@ -274,12 +297,15 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
             match change:
                 case Added(new=new):
                     assert new.metadata.key not in self.told
+                    assert _version(new) > self.newest.get(new.metadata.key, 0)
                     self.told[new.metadata.key] = new
+                    self.met.add(new.metadata.uid)
                 case Updated(old=old, new=new):
                     assert self.told[new.metadata.key] is old
                     self.told[new.metadata.key] = new
                 case Removed(last_known=last):
                     assert self.told.pop(last.metadata.key).metadata.uid == last.metadata.uid
+                    self.newest[last.metadata.key] = _version(last)
 
     # What must hold
 
@@ -293,9 +319,8 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
         assert version >= self.reached
         self.reached = version
         for obj in self.store.values():
-            seen = int(obj.metadata.resource_version)
-            assert seen >= self.newest.get(obj.metadata.key, 0)
-            self.newest[obj.metadata.key] = seen
+            assert _version(obj) >= self.newest.get(obj.metadata.key, 0)
+            self.newest[obj.metadata.key] = _version(obj)
 
     @invariant()
     def a_watch_shows_the_truth_of_its_version(self) -> None:
@@ -308,8 +333,10 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
             shown = held.pop(key(name), None)
             if entry.readable:
                 assert shown == entry.obj
-            elif shown is not None:
-                assert _identity(shown.metadata) == _identity(entry.obj.metadata)
+            else:
+                # The last state that could be read, if there ever was one.
+                assert (entry.obj.metadata.uid in self.met) == (shown is not None)
+                assert shown is None or shown.metadata.uid == entry.obj.metadata.uid
         assert held == {}
 
     def teardown(self) -> None:
@@ -324,8 +351,8 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
         self.handlers_know_what_readers_see()
 
 
-def _identity(meta: ObjectMeta) -> ObjectMeta:
-    return replace(meta, resource_version="")
+def _version(obj: ConfigMap) -> int:
+    return int(obj.metadata.resource_version)
 
 
 TestReflectorAgainstAServer = ReflectorAgainstAServer.TestCase

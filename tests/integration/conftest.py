@@ -11,6 +11,9 @@ import pytest
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from tests.integration.herd import Herd, Place, herd
+from tests.integration.vacant import vacant, vacant_plane
+
+__all__ = ["own_plane", "place", "running", "vacant", "vacant_plane"]
 
 
 @pytest.fixture(scope="session")

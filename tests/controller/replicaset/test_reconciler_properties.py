@@ -1,0 +1,264 @@
+"""The guarantees, for whatever is lost, refused, late or restarted: plan, executor, expectations and caches together.
+
+The machine keeps its own account of what it sees on the server and in the cache. It asks nobody of ours what is
+awaited, and judges each write in the moment in which it happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import hypothesis.strategies as st
+import looptime
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from controller.kubevirt.resources import VMIS
+from controller.kubevirt.types import VirtualMachineInstance
+from controller.kubevirt.vmis import is_active, is_deleting
+from informers.errors import TransportError
+from informers.meta import controller_of, labels_of
+from informers.store import Change, Removed
+from tests.builders import REPLICASETS
+from tests.controller.replicaset.site import KEY, LABELS, Site, replicaset_document, vmi_document
+from tests.memoryapi import Document, Fault, Garbled, Lost, Request, refusal
+
+FAULTS = st.sampled_from(
+    [
+        *[None] * 6,
+        *[Lost.AFTER] * 3,
+        *[Lost.BEFORE] * 2,
+        Garbled(),
+        TransportError("cannot connect", sent=False),
+        refusal(500, "InternalError", "etcdserver: request timed out"),
+        refusal(503, "ServiceUnavailable", "no endpoints"),
+        refusal(429, "TooManyRequests", "too many requests", retry_after_s=1),
+        refusal(422, "Invalid", "denied by a policy"),
+    ]
+)
+"""What becomes of one request."""
+
+PROGRESS = st.tuples(st.sampled_from([0, 0, 0, 1, 2]), st.sampled_from([0, 0, 1]))
+"""How many events of VMIs and of sets the caches hear while one request is under way."""
+
+PASSES = st.tuples(st.lists(FAULTS, max_size=8), st.lists(PROGRESS, max_size=8), PROGRESS)
+"""What becomes of the requests of a pass, what is heard during each, and what is heard before the next pass."""
+
+BUSY_FOR = 12
+"""Passes between two rests: rest makes the caches fresh, which is not where things go wrong."""
+
+
+class Ledger:
+    """What was written and not shown yet, by the machine's own account."""
+
+    def __init__(self) -> None:
+        self.made: dict[str, set[str]] = {}
+        """By owner, the VMIs that were made for it and that the cache has not shown yet."""
+
+        self.deleted: set[str] = set()
+        """VMIs that we deleted and that the cache still shows as if nothing had happened."""
+
+        self.ever_deleted: set[str] = set()
+
+        self.owner_uid = ""
+        """Whose pass it is."""
+        self.creatable = 0
+        self.deletable = 0
+
+    def show(self, uid: str, *, deleting: bool) -> None:
+        for made in self.made.values():
+            made.discard(uid)
+        if deleting:
+            self.deleted.discard(uid)
+
+    def show_everything(self) -> None:
+        self.made.clear()
+        self.deleted.clear()
+
+    def make(self, uid: str, owner_uid: str) -> None:
+        made = self.made.setdefault(owner_uid, set())
+        made.add(uid)
+        assert owner_uid == self.owner_uid
+        assert len(made) <= self.creatable, "guarantee 2: more creates than the cache called for"
+
+    def delete(self, uid: str, owner_uid: str) -> None:
+        assert owner_uid == self.owner_uid, "guarantee 3: somebody else's"
+        assert uid not in self.ever_deleted, "R9: a second delete"
+        self.ever_deleted.add(uid)
+        self.deleted.add(uid)
+        assert len(self.deleted) <= self.deletable, "R9: more deletes than the cache called for"
+
+
+class ReplicaSetMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner(loop_factory=lambda: looptime.new_event_loop(noop_cycles=1))
+
+    def teardown(self) -> None:
+        self.runner.close()
+
+    @initialize(replicas=st.integers(0, 5), burst=st.sampled_from([2, 250]), finalizers=st.booleans())
+    def start(self, replicas: int, burst: int, finalizers: bool) -> None:
+        self.ledger = Ledger()
+        self.passes = 0
+        self.runner.run(self.open(burst, finalizers))
+        self.site.api.landed = self.judge
+        self.site.api.put(REPLICASETS, replicaset_document(replicas=replicas))
+        self.site.hear_all()
+
+    async def open(self, burst: int, finalizers: bool) -> None:
+        self.site = Site(burst=burst, finalizers=finalizers, vmi_handler=self.show)
+
+    def show(self, change: Change[VirtualMachineInstance]) -> None:
+        removed = isinstance(change, Removed)
+        vmi = change.last_known if removed else change.new
+        self.ledger.show(vmi.metadata.uid, deleting=removed or is_deleting(vmi))
+
+    def note_what_the_caches_call_for(self) -> None:
+        owner = self.site.sets.store.get(KEY)
+        if owner is None or owner.metadata.deletion_timestamp is not None or owner.spec.paused:
+            self.ledger.owner_uid, self.ledger.creatable, self.ledger.deletable = "", 0, 0
+            return
+        matching = [vmi for vmi in self.site.vmis.store.values() if LABELS.items() <= labels_of(vmi.metadata).items()]
+        members = [vmi for vmi in matching if owner_uid_of(vmi) == owner.metadata.uid]
+        orphans = [vmi for vmi in matching if controller_of(vmi.metadata) is None]
+        active = sum(map(is_active, members))
+        spent = sum(not is_deleting(vmi) and not is_active(vmi) for vmi in members)
+        # What the pass adopts may be what makes it too many.
+        surplus = active + sum(map(is_active, orphans)) - owner.spec.replicas
+        self.ledger.owner_uid = owner.metadata.uid
+        self.ledger.creatable = max(owner.spec.replicas - active, 0)
+        self.ledger.deletable = max(surplus, 0) + spent
+
+    def judge(self, request: Request, before: Document | None) -> None:
+        """Called for each write in the moment in which it happens."""
+        if request.verb == "create":
+            made = self.site.api.find(VMIS, request.key)
+            self.ledger.make(made.metadata.uid, owner_uid_of(made))
+        elif request.verb == "delete":
+            meta = before["metadata"]
+            self.ledger.delete(meta["uid"], next((o["uid"] for o in meta.get("ownerReferences", ())), ""))
+
+    # One pass
+
+    @rule(passes=st.lists(PASSES, min_size=1, max_size=5))
+    def reconcile(self, passes: list[tuple[list[Fault | None], list[tuple[int, int]], tuple[int, int]]]) -> None:
+        for faults, progress, (vmis, sets) in passes:
+            self.runner.run(self.run_pass(iter(faults), iter(progress)))
+            self.site.vmis.catch_up(vmis)
+            self.site.sets.catch_up(sets)
+            self.passes += 1
+
+    async def run_pass(self, faults: Iterator[Fault | None], progress: Iterator[tuple[int, int]]) -> None:
+        planned = False
+
+        def disturb(request: Request) -> Fault | None:
+            nonlocal planned
+            if not planned and (request.resource is not VMIS or request.is_write):
+                # The first request that is not about a doubt: the plan was made in this very turn of the loop.
+                planned = True
+                self.note_what_the_caches_call_for()
+            vmis, sets = next(progress, (0, 0))
+            self.site.vmis.catch_up(vmis)
+            self.site.sets.catch_up(sets)
+            return next(faults, None)
+
+        self.site.api.disturb = disturb
+        await self.site.reconcile()
+
+    # What else happens
+
+    @rule(replicas=st.integers(0, 6))
+    def scale(self, replicas: int) -> None:
+        self.site.api.change(REPLICASETS, KEY, {"spec": {"replicas": replicas}})
+
+    @rule(paused=st.booleans())
+    def pause(self, paused: bool) -> None:
+        self.site.api.change(REPLICASETS, KEY, {"spec": {"paused": paused or None}})
+
+    @rule(vmis=st.integers(1, 4))
+    def hear_of_vmis(self, vmis: int) -> None:
+        self.site.vmis.catch_up(vmis)
+
+    @rule()
+    def hear_of_sets(self) -> None:
+        self.site.sets.catch_up()
+
+    @rule()
+    def hear_a_bookmark(self) -> None:
+        self.site.vmis.bookmark()
+
+    @rule()
+    def relist(self) -> None:
+        self.site.vmis.relist()
+        self.ledger.show_everything()
+
+    @rule()
+    def restart(self) -> None:
+        """Another process takes over, which lists everything first."""
+        self.relist()
+        self.site.sets.relist()
+        self.runner.run(self.take_over())
+
+    async def take_over(self) -> None:
+        self.site.take_over()
+
+    @precondition(lambda self: self.site.api.objects(VMIS))
+    @rule(data=st.data(), what=st.sampled_from(["finish", "delete", "detach", "go"]))
+    def touch_a_vmi(self, data: st.DataObject, what: str) -> None:
+        vmi = data.draw(st.sampled_from(self.site.api.objects(VMIS)))
+        key = vmi.metadata.key
+        match what:
+            case "finish":
+                self.site.api.change(VMIS, key, {"status": {"phase": "Failed"}})
+            case "delete":
+                self.site.api.remove(VMIS, key)
+            case "detach":
+                self.site.api.change(VMIS, key, {"metadata": {"labels": {"app": "debug"}}})
+            case "go":
+                self.site.api.finalize(VMIS, key)
+
+    @rule(number=st.integers(0, 3))
+    def leave_an_orphan(self, number: int) -> None:
+        document = vmi_document(f"orphan-{number}")
+        if self.site.api.find(VMIS, KEY._replace(name=f"orphan-{number}")) is None:
+            self.site.api.put(VMIS, document)
+
+    @rule(replicas=st.integers(0, 4))
+    def make_the_set_anew(self, replicas: int) -> None:
+        self.site.api.remove(REPLICASETS, KEY)
+        self.site.api.put(REPLICASETS, replicaset_document(replicas=replicas))
+
+    # What it must come to
+
+    @precondition(lambda self: self.passes >= BUSY_FOR)
+    @rule()
+    def come_to_rest(self) -> None:
+        """Guarantees 1 and 4: without faults the set gets what it asks for, and then there is silence."""
+        self.passes = 0
+        self.runner.run(self.rest())
+        owner, active = self.site.owner, self.site.active
+        assert owner.status is not None
+        assert owner.status.replicas == len(active)
+        assert owner.status.observed_generation == owner.metadata.generation
+        if not owner.spec.paused:
+            assert len(active) == owner.spec.replicas
+
+    async def rest(self) -> None:
+        for _ in range(30):
+            self.site.hear_all()
+            sent = len(self.site.api.requests)
+            await self.run_pass(iter(()), iter(()))
+            if len(self.site.api.requests) == sent:
+                return
+        raise AssertionError("never at rest")
+
+
+def owner_uid_of(vmi: VirtualMachineInstance) -> str:
+    owner = controller_of(vmi.metadata)
+    return "" if owner is None else owner.uid
+
+
+TestReplicaSetMachine = ReplicaSetMachine.TestCase
+TestReplicaSetMachine.settings = settings(max_examples=60, stateful_step_count=30)

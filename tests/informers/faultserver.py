@@ -1,0 +1,169 @@
+"""What a network and a server in trouble do to a client, on loopback: answers are bytes, and so is the lack of them.
+
+Not an API server: it answers what the test wrote down, request by request, and remembers what it was asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+from informers.client import ApiClient, open_client
+from informers.configuration import load_credentials
+
+
+class Request(NamedTuple):
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+Behavior: TypeAlias = Callable[[asyncio.StreamWriter], Awaitable[None]]
+Answer: TypeAlias = bytes | Behavior
+
+REASONS = {200: "OK", 401: "Unauthorized", 429: "Too Many Requests", 503: "Service Unavailable"}
+
+
+def answer(code: int = 200, body: Any = None, **headers: str) -> bytes:
+    """A whole answer. Headers are spelled with underscores: `retry_after="1"`."""
+    content = body if isinstance(body, bytes) else json.dumps({} if body is None else body).encode()
+    lines = [f"HTTP/1.1 {code} {REASONS.get(code, 'Other')}", f"Content-Length: {len(content)}"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return "\r\n".join((*lines, "", "")).encode() + content
+
+
+async def cut(writer: asyncio.StreamWriter) -> None:
+    """Hang up without a word."""
+    writer.transport.abort()
+
+
+async def hang(writer: asyncio.StreamWriter) -> None:
+    """Take the request, and never answer."""
+    await asyncio.Event().wait()
+
+
+def chunked(*chunks: bytes, then: Behavior | None = None) -> Behavior:
+    """A watch: chunks that are sent one by one, and a clean end unless something else comes after them."""
+
+    async def send(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for chunk in chunks:
+            writer.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+            await writer.drain()
+        if then is not None:
+            await then(writer)
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+
+    return send
+
+
+def when(event: asyncio.Event, then: bytes) -> Behavior:
+    """Answer as soon as the test allows it."""
+
+    async def send(writer: asyncio.StreamWriter) -> None:
+        await event.wait()
+        writer.write(then)
+
+    return send
+
+
+class FaultServer:
+    """Answers in order; the last answer goes on for ever."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.requests: list[Request] = []
+        self.connections = 0
+        self.busy = 0
+        self.busiest = 0
+        self.connected: Callable[[], None] = lambda: None
+        self._answers = list(answers) or [answer()]
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.connected()
+        try:
+            while True:
+                self.requests.append(await _read(reader))
+                self.busy += 1
+                self.busiest = max(self.busy, self.busiest)
+                try:
+                    await self._reply(writer)
+                finally:
+                    self.busy -= 1
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    async def _reply(self, writer: asyncio.StreamWriter) -> None:
+        reply = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(reply, bytes):
+            writer.write(reply)
+        else:
+            await reply(writer)
+
+
+async def _read(reader: asyncio.StreamReader) -> Request:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode().splitlines()
+    method, path, _ = head[0].split(" ")
+    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:] if line)}
+    return Request(method, path, headers, await reader.readexactly(int(headers.get("content-length", 0))))
+
+
+@asynccontextmanager
+async def listening(server: FaultServer, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+    """The server's address, while the block runs. Connections are served in tasks that end with it."""
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        try:
+            await server.serve(reader, writer)
+        except asyncio.CancelledError:
+            writer.transport.abort()
+
+    listener = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=tls)
+    port = listener.sockets[0].getsockname()[1]
+    try:
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{port}"
+    finally:
+        listener.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def write_kubeconfig(path: Path, server: str, user: dict[str, Any] | None = None, **cluster: Any) -> Path:
+    path.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "test",
+                "clusters": [{"name": "test", "cluster": {"server": server, **cluster}}],
+                "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+                "users": [{"name": "test", "user": {"token": "secret"} if user is None else user}],
+            }
+        )
+    )
+    return path
+
+
+@asynccontextmanager
+async def client_of(
+    server: FaultServer, tmp_path: Path, *, user: dict[str, Any] | None = None, **kwargs: Any
+) -> AsyncIterator[ApiClient]:
+    """A client of the server, by way of a kubeconfig."""
+    async with listening(server) as url:
+        credentials = await load_credentials(str(write_kubeconfig(tmp_path / "kubeconfig", url, user)))
+        async with open_client(credentials, **{"user_agent": "tests/1", **kwargs}) as client:
+            yield client

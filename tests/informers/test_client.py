@@ -1,0 +1,408 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from informers.client import JSON_PATCH, MERGE_PATCH, ApiClient, open_client
+from informers.configuration import load_credentials
+from informers.errors import (
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    ServerError,
+    ServerTimeout,
+    StatusError,
+    TooManyRequests,
+    TransportError,
+    Unauthorized,
+)
+from tests.informers.faultserver import FaultServer, answer, client_of, cut, hang, listening, when, write_kubeconfig
+from tests.informers.subjects import CONFIGMAPS, failure, key
+
+PATH = "/api/v1/namespaces/ns/configmaps"
+
+
+async def test_bytes_go_out_and_bytes_come_back(tmp_path: Path):
+    server = FaultServer(answer(201, b'{"kind":"ConfigMap"}'))
+    async with client_of(server, tmp_path) as client:
+        assert await client.create(CONFIGMAPS, "ns", b'{"data":{}}') == b'{"kind":"ConfigMap"}'
+    [request] = server.requests
+    assert (request.method, request.path, request.body) == ("POST", PATH, b'{"data":{}}')
+    assert request.headers["content-type"] == "application/json"
+    assert request.headers["accept"] == "application/json"
+    assert request.headers["user-agent"] == "tests/1"
+    assert request.headers["authorization"] == "Bearer secret"
+
+
+async def test_every_verb_goes_to_its_path(tmp_path: Path):
+    server = FaultServer()
+    async with client_of(server, tmp_path) as client:
+        await client.get(CONFIGMAPS, key("a"))
+        await client.patch(CONFIGMAPS, key("a"), b"{}", content_type=MERGE_PATCH, subresource="status")
+        await client.patch(CONFIGMAPS, key("a/b c"), b"[]", content_type=JSON_PATCH)
+        await client.request("GET", PATH, params={"labelSelector": "a in (b,c),d!=e", "limit": "500"})
+    get, patch, odd, listed = server.requests
+    assert (get.method, get.path, get.body) == ("GET", f"{PATH}/a", b"")
+    assert (patch.method, patch.path, patch.headers["content-type"]) == ("PATCH", f"{PATH}/a/status", MERGE_PATCH)
+    assert odd.path == f"{PATH}/a%2Fb%20c"
+    assert listed.path == f"{PATH}?labelSelector=a+in+(b,c),d!%3De&limit=500"
+
+
+async def test_a_deletion_names_the_object_it_means(tmp_path: Path):
+    server = FaultServer()
+    async with client_of(server, tmp_path) as client:
+        await client.delete(CONFIGMAPS, key("a"), uid="1234", propagation="Foreground")
+    [request] = server.requests
+    assert (request.method, request.path) == ("DELETE", f"{PATH}/a")
+    assert json.loads(request.body) == {
+        "kind": "DeleteOptions",
+        "apiVersion": "v1",
+        "propagationPolicy": "Foreground",
+        "preconditions": {"uid": "1234"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "kind"),
+    [
+        (400, "BadRequest", StatusError),
+        (403, "Forbidden", Forbidden),
+        (404, "NotFound", NotFound),
+        (409, "Conflict", Conflict),
+        (409, "AlreadyExists", AlreadyExists),
+        (410, "Expired", Gone),
+        (422, "Invalid", Invalid),
+        (429, "TooManyRequests", TooManyRequests),
+        (500, "InternalError", ServerError),
+        (503, "ServiceUnavailable", ServerError),
+        (504, "Timeout", ServerTimeout),
+    ],
+)
+async def test_every_refusal_has_its_type_and_the_servers_words(
+    tmp_path: Path, code: int, reason: str, kind: type[StatusError]
+):
+    async with client_of(FaultServer(answer(code, failure(code, reason, "because"))), tmp_path) as client:
+        with pytest.raises(StatusError) as caught:
+            await client.get(CONFIGMAPS, key("a"))
+    assert type(caught.value) is kind
+    assert (caught.value.code, caught.value.reason, str(caught.value)) == (code, reason, "because")
+
+
+async def test_a_page_of_a_gateway_is_no_message(tmp_path: Path):
+    async with client_of(FaultServer(answer(502, b"<html>oops</html>")), tmp_path) as client:
+        with pytest.raises(ServerError) as caught:
+            await client.get(CONFIGMAPS, key("a"))
+    assert str(caught.value) == "the server answered HTTP 502"
+
+
+async def test_a_redirect_is_not_followed(tmp_path: Path):
+    server = FaultServer(answer(307, location="http://127.0.0.1:1/"))
+    async with client_of(server, tmp_path) as client:
+        with pytest.raises(StatusError) as caught:
+            await client.get(CONFIGMAPS, key("a"))
+    assert caught.value.code == 307
+
+
+@pytest.mark.parametrize("code", [429, 503])
+async def test_a_server_that_says_later_is_asked_again(tmp_path: Path, code: int):
+    server = FaultServer(answer(code, retry_after="0"), answer(code, retry_after="0"), answer(200, b"done"))
+    async with client_of(server, tmp_path) as client:
+        assert await client.create(CONFIGMAPS, "ns", b"{}") == b"done"
+    assert len(server.requests) == 3
+
+
+async def test_retry_after_is_waited_for(tmp_path: Path):
+    server = FaultServer(answer(429, retry_after="1"), answer(200, b"done"))
+    async with client_of(server, tmp_path) as client:
+        started = asyncio.get_running_loop().time()
+        await client.get(CONFIGMAPS, key("a"))
+        assert asyncio.get_running_loop().time() - started >= 1
+
+
+async def test_a_server_that_always_says_later_is_believed_in_the_end(tmp_path: Path):
+    server = FaultServer(answer(429, failure(429, "TooManyRequests", "busy"), retry_after="0"))
+    async with client_of(server, tmp_path) as client:
+        with pytest.raises(TooManyRequests) as caught:
+            await client.get(CONFIGMAPS, key("a"))
+    assert caught.value.retry_after_s == 0
+    assert len(server.requests) == 4
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        answer(503),
+        answer(429),
+        answer(503, retry_after="60"),
+        answer(500, retry_after="0"),
+        answer(504, retry_after="0"),
+    ],
+)
+async def test_nothing_else_is_tried_again(tmp_path: Path, refusal: bytes):
+    server = FaultServer(refusal)
+    async with client_of(server, tmp_path) as client:
+        with pytest.raises(StatusError):
+            await client.create(CONFIGMAPS, "ns", b"{}")
+    assert len(server.requests) == 1
+
+
+async def test_a_rejected_token_is_loaded_anew_and_tried_once_more(tmp_path: Path):
+    token = tmp_path / "token"
+    token.write_text("old\n")
+    server = FaultServer(answer(401), answer(200, b"done"))
+    async with client_of(server, tmp_path, user={"tokenFile": str(token)}) as client:
+        token.write_text("new\n")
+        assert await client.create(CONFIGMAPS, "ns", b"{}") == b"done"
+    assert [request.headers["authorization"] for request in server.requests] == ["Bearer old", "Bearer new"]
+
+
+async def test_a_token_that_stays_rejected_is_the_callers_failure(tmp_path: Path):
+    server = FaultServer(answer(401, failure(401, "Unauthorized", "Unauthorized")))
+    async with client_of(server, tmp_path) as client:
+        with pytest.raises(Unauthorized):
+            await client.get(CONFIGMAPS, key("a"))
+    assert len(server.requests) == 2
+
+
+async def test_credentials_that_cannot_be_loaded_anew_leave_the_refusal_as_it_is(tmp_path: Path):
+    server = FaultServer(answer(401, failure(401, "Unauthorized", "Unauthorized")))
+    async with client_of(server, tmp_path) as client:
+        (tmp_path / "kubeconfig").unlink()
+        with pytest.raises(Unauthorized):
+            await client.get(CONFIGMAPS, key("a"))
+    assert len(server.requests) == 1
+
+
+async def test_nobody_listening_means_surely_not_sent(tmp_path: Path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    credentials = await load_credentials(str(write_kubeconfig(tmp_path / "kubeconfig", f"http://127.0.0.1:{port}")))
+    async with open_client(credentials, user_agent="tests") as client:
+        with pytest.raises(TransportError, match="Connection refused") as caught:
+            await client.create(CONFIGMAPS, "ns", b"{}")
+    assert caught.value.sent is False
+    assert "secret" not in str(caught.value)
+
+
+async def test_an_unknown_host_means_surely_not_sent(tmp_path: Path):
+    credentials = await load_credentials(str(write_kubeconfig(tmp_path / "kubeconfig", "http://nowhere.invalid:1")))
+    async with open_client(credentials, user_agent="tests") as client:
+        with pytest.raises(TransportError, match=r"cannot connect to nowhere\.invalid:1") as caught:
+            await client.create(CONFIGMAPS, "ns", b"{}")
+    assert caught.value.sent is False
+
+
+@pytest.mark.parametrize("after", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf of it"])
+async def test_a_line_that_is_cut_may_have_carried_the_request(tmp_path: Path, after: bytes):
+    async def cut_after(writer: asyncio.StreamWriter) -> None:
+        writer.write(after)
+        await writer.drain()
+        await cut(writer)
+
+    async with client_of(FaultServer(cut_after), tmp_path) as client:
+        with pytest.raises(TransportError) as caught:
+            await client.create(CONFIGMAPS, "ns", b"{}")
+    assert caught.value.sent is True
+
+
+async def test_a_post_is_never_sent_twice_by_itself(tmp_path: Path):
+    """Not even where a kept connection turns out to be dead: the server may have taken it."""
+    server = FaultServer(answer(), cut)
+    async with client_of(server, tmp_path) as client:
+        await client.get(CONFIGMAPS, key("a"))
+        with pytest.raises(TransportError):
+            await client.create(CONFIGMAPS, "ns", b"{}")
+    assert [request.method for request in server.requests] == ["GET", "POST"]
+
+
+async def test_no_answer_in_time_may_still_have_been_carried_out(tmp_path: Path):
+    async with client_of(FaultServer(hang), tmp_path) as client:
+        with pytest.raises(TransportError, match="in time") as caught:
+            await client.request("POST", PATH, body=b"{}", timeout_s=0.05)
+    assert caught.value.sent is True
+
+
+async def test_no_more_requests_are_in_flight_than_allowed(tmp_path: Path):
+    go_on = asyncio.Event()
+    server = FaultServer(when(go_on, answer()))
+    async with client_of(server, tmp_path, max_inflight=3) as client, asyncio.TaskGroup() as group:
+        for _ in range(10):
+            group.create_task(client.get(CONFIGMAPS, key("a")))
+        while server.busy < 3:
+            await asyncio.sleep(0.001)
+        for _ in range(20):
+            await asyncio.sleep(0.001)
+        go_on.set()
+    assert server.busiest == 3
+    assert len(server.requests) == 10
+
+
+async def test_a_bucket_spreads_requests(tmp_path: Path):
+    async with client_of(FaultServer(), tmp_path, qps=50, burst=2) as client:
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        for _ in range(5):
+            await client.get(CONFIGMAPS, key("a"))
+        assert loop.time() - started >= 3 / 50
+
+
+class Closed(Exception):
+    pass
+
+
+class Gate:
+    """Counts who asks, and closes."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.closed = False
+
+    def __call__(self) -> None:
+        self.asked += 1
+        if self.closed:
+            raise Closed
+
+
+async def write(client: ApiClient) -> None:
+    await client.create(CONFIGMAPS, "ns", b"{}")
+
+
+async def test_a_closed_gate_lets_no_write_out_and_every_read(tmp_path: Path):
+    gate, server = Gate(), FaultServer()
+    gate.closed = True
+    async with client_of(server, tmp_path, gate=gate) as client:
+        for request in (
+            write(client),
+            client.delete(CONFIGMAPS, key("a"), uid="1"),
+            client.patch(CONFIGMAPS, key("a"), b"{}", content_type=MERGE_PATCH),
+        ):
+            with pytest.raises(Closed):
+                await request
+        await client.get(CONFIGMAPS, key("a"))
+    assert [request.method for request in server.requests] == ["GET"]
+    assert gate.asked == 3
+
+
+async def test_a_gate_that_closes_while_a_write_waits_for_its_turn_keeps_it_in(tmp_path: Path):
+    go_on, gate = asyncio.Event(), Gate()
+    server = FaultServer(when(go_on, answer()))
+    async with client_of(server, tmp_path, gate=gate, max_inflight=1) as client, asyncio.TaskGroup() as group:
+        first = group.create_task(write(client))
+        while not server.busy:
+            await asyncio.sleep(0.001)
+        second = group.create_task(expect_closed(client))
+        await asyncio.sleep(0.001)
+        gate.closed = True
+        go_on.set()
+    assert first.done()
+    assert second.done()
+    assert len(server.requests) == 1
+
+
+async def test_a_gate_that_closes_while_a_connection_is_made_keeps_the_write_in(tmp_path: Path):
+    gate, server = Gate(), FaultServer()
+
+    def close() -> None:
+        gate.closed = True
+
+    async with client_of(server, tmp_path, gate=gate) as client:
+        server.connected = close
+        task = asyncio.create_task(expect_closed_after_connecting(client, server, gate))
+        await task
+    assert server.requests == []
+
+
+async def test_a_gate_may_be_put_in_later_and_holds_for_what_is_tried_again(tmp_path: Path):
+    gate, server = Gate(), FaultServer(answer(429, retry_after="0"), answer())
+    async with client_of(server, tmp_path) as client:
+        client.gate = gate
+        await write(client)
+    assert gate.asked == 2
+
+
+async def expect_closed(client: ApiClient) -> None:
+    with pytest.raises(Closed):
+        await write(client)
+
+
+async def expect_closed_after_connecting(client: ApiClient, server: FaultServer, gate: Gate) -> None:
+    gate.closed = False
+    with pytest.raises(Closed):
+        await write(client)
+    assert server.connections == 1
+
+
+async def test_proxies_in_the_environment_are_none_of_its_business(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    async with client_of(FaultServer(answer(200, b"direct")), tmp_path) as client:
+        assert await client.get(CONFIGMAPS, key("a")) == b"direct"
+
+
+async def test_cookies_are_not_kept(tmp_path: Path):
+    server = FaultServer(answer(200, set_cookie="session=1"))
+    async with client_of(server, tmp_path) as client:
+        await client.get(CONFIGMAPS, key("a"))
+        await client.get(CONFIGMAPS, key("a"))
+    assert "cookie" not in server.requests[1].headers
+
+
+async def test_two_clients_of_the_same_credentials_do_not_wait_for_each_other(tmp_path: Path):
+    go_on = asyncio.Event()
+    server = FaultServer(when(go_on, answer()), answer(200, b"lease"))
+    async with listening(server) as url:
+        credentials = await load_credentials(str(write_kubeconfig(tmp_path / "kubeconfig", url)))
+        async with (
+            open_client(credentials, user_agent="work", max_inflight=1) as work,
+            open_client(credentials, user_agent="lease", max_inflight=None) as lease,
+            asyncio.TaskGroup() as group,
+        ):
+            group.create_task(write(work))
+            while not server.busy:
+                await asyncio.sleep(0.001)
+            assert await lease.get(CONFIGMAPS, key("lease")) == b"lease"
+            go_on.set()
+
+
+class Counted:
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, str]] = []
+        self.seconds: list[float] = []
+
+    def request_finished(self, *, verb: str, host: str, code: str, seconds: float) -> None:
+        assert host.startswith("127.0.0.1:")
+        self.requests.append((verb, code))
+        self.seconds.append(seconds)
+
+
+async def test_every_request_on_the_wire_is_counted_by_its_code(tmp_path: Path):
+    counted = Counted()
+    server = FaultServer(answer(429, retry_after="0"), answer(201), answer(404), cut)
+    async with client_of(server, tmp_path, instruments=counted) as client:
+        await write(client)
+        for request in (client.get(CONFIGMAPS, key("a")), write(client)):
+            with pytest.raises((NotFound, TransportError)):
+                await request
+    assert counted.requests == [("POST", "429"), ("POST", "201"), ("GET", "404"), ("POST", "<error>")]
+    assert all(0 <= seconds < 60 for seconds in counted.seconds)
+
+
+async def test_a_cancelled_request_gives_its_place_back(tmp_path: Path):
+    server: Any = FaultServer(hang, answer(200, b"done"))
+    async with client_of(server, tmp_path, max_inflight=1) as client:
+        task = asyncio.create_task(write(client))
+        while not server.busy:
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await client.get(CONFIGMAPS, key("a")) == b"done"

@@ -1,0 +1,86 @@
+"""R4 and R5: how VMIs are created, and what they are."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests.integration.herd import LABELS, Place, eventually, stays
+from tests.integration.quota import allow
+
+pytestmark = pytest.mark.cluster
+
+SAFE = "[bcdfghjklmnpqrstvwxz2456789]{5}"
+
+
+def test_r4_a_refused_create_ends_the_pass_after_a_few_requests(place: Place) -> None:
+    allow(place, 0)
+    place.make_set(200)
+    eventually(lambda: place.condition("ReplicaFailure"), what="the failure is shown")
+    stays(lambda: len(place.requests("create")) < 60, for_s=2.0, what="no storm of requests")
+    refused = place.requests("create")
+    assert {record.code for record in refused} == {403}
+    assert not place.vmis()
+
+
+def test_r4_what_fits_is_created_and_the_rest_when_there_is_room(place: Place) -> None:
+    allow(place, 5)
+    place.make_set(12)
+    eventually(lambda: len(place.vmis()) == 5, what="five fit")
+    allow(place, 20)
+    place.wait_for(12)
+    created = [record for record in place.requests("create") if record.code == 201]
+    assert len(created) == 12
+    eventually(lambda: place.condition("ReplicaFailure") is None, what="the failure goes")
+
+
+def test_r4_many_are_created_once_each(place: Place) -> None:
+    place.make_set(300)
+    place.wait_for(300, within_s=60)
+    assert sorted(record.code for record in place.requests("create")) == [201] * 300
+
+
+def test_r5_names_come_from_the_template_and_have_five_safe_characters(place: Place) -> None:
+    place.make_set(3, template_metadata={"name": "test"})
+    for name, vmi in place.wait_for(3).items():
+        assert re.fullmatch(f"test{SAFE}", name)
+        assert vmi["metadata"]["generateName"] == "test"
+
+
+@pytest.mark.parametrize(
+    ("template", "base"),
+    [({"generateName": "made-"}, "made-"), ({}, "herd"), ({"name": "x" * 63}, "x" * 58)],
+    ids=["generateName", "the set's name", "cut to 58"],
+)
+def test_r5_the_base_of_the_names(place: Place, template: dict[str, str], base: str) -> None:
+    place.make_set(1, template_metadata=template)
+    (name,) = place.wait_for(1)
+    assert re.fullmatch(f"{base}{SAFE}", name)
+
+
+def test_r5_a_vmi_is_what_the_template_says_and_belongs_to_the_set(place: Place) -> None:
+    spec = {
+        "domain": {"resources": {"requests": {"memory": "64M"}}, "unknownToUs": {"deeply": [1, {"nested": None}, 2.5]}},
+        "volumes": [{"name": "d", "containerDisk": {"image": "kubevirt/cirros"}}],
+    }
+    owner = place.make_set(1, spec=spec, template_metadata={"annotations": {"note": "kept"}, "namespace": "elsewhere"})
+    ((name, vmi),) = place.wait_for(1).items()
+    assert vmi["apiVersion"] == "kubevirt.io/v1"
+    assert vmi["spec"] == place.set()["spec"]["template"]["spec"]
+    assert json.dumps(vmi["spec"]["domain"]["unknownToUs"]) == '{"deeply": [1, {"nested": null}, 2.5]}'
+    assert vmi["metadata"]["namespace"] == place.namespace
+    assert vmi["metadata"]["annotations"] == {"note": "kept"}
+    assert vmi["metadata"]["labels"].items() >= LABELS.items()
+    assert vmi["metadata"]["ownerReferences"] == [
+        {
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachineInstanceReplicaSet",
+            "name": "herd",
+            "uid": owner["metadata"]["uid"],
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
+    assert name

@@ -1,0 +1,65 @@
+"""A control plane that no controller works on, so that a test may run its own, stop it, and count what it did."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox.binaries import Binaries
+from sandbox.controlplane import ControlPlane
+from tests.cluster import Kubectl
+from tests.integration.herd import Place
+
+SHORT_LEASE = ("--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "400ms")
+LEASE_S = 3.0
+
+
+@pytest.fixture(scope="session")
+def vacant_plane(control_plane_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    plane = ControlPlane(tmp_path_factory.mktemp("vacant") / "plane", control_plane_binaries)
+    plane.directory.mkdir()
+    try:
+        plane.start()
+        yield plane
+    finally:
+        plane.stop()
+        shutil.rmtree(plane.directory, ignore_errors=True)
+
+
+@pytest.fixture
+def vacant(vacant_plane: ControlPlane) -> Iterator[Place]:
+    """A namespace there, of the test's own; the next test finds neither its sets nor its lease."""
+    kubectl = Kubectl(vacant_plane.kubeconfig)
+    place = Place(vacant_plane, f"test-{uuid.uuid4().hex[:10]}")
+    kubectl("create", "namespace", place.namespace)
+    yield place
+    kubectl("delete", "lease", "vmherd", "--namespace", "default", "--ignore-not-found")
+    kubectl("delete", "namespace", place.namespace, "--wait=false")
+
+
+def admin_kubeconfig(plane: ControlPlane, directory: Path, user: str) -> Path:
+    """A kubeconfig of somebody who may do everything, and whom the audit log knows by name."""
+    return plane.write_kubeconfig(directory / f"{user}.kubeconfig", user, "system:masters")
+
+
+def created(place: Place) -> Counter[str]:
+    """How often each VMI was created successfully."""
+    return _written(place, "create", 201)
+
+
+def deleted(place: Place) -> Counter[str]:
+    """How often each VMI was deleted successfully."""
+    return _written(place, "delete", 200)
+
+
+def _written(place: Place, verb: str, code: int) -> Counter[str]:
+    return Counter(
+        record.name
+        for record in place.requests(verb)
+        if record.resource == "virtualmachineinstances" and record.code == code
+    )
