@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import structlog
 from aiohttp.abc import AbstractStreamWriter
-from aiohttp.connector import Connection
+from aiohttp.connector import NEEDS_CLEANUP_CLOSED, Connection
 from aiohttp.tracing import Trace
 
 from informers.configuration import ConfigurationError, Credentials, load_credentials
@@ -62,7 +62,7 @@ NO_ANSWER = "<error>"
 
 
 Gate = Callable[[], None]
-"""Raises what forbids the write."""
+"""Raises a TransportError, not `sent`, to forbid the write."""
 
 
 class _GatedConnector(aiohttp.TCPConnector):
@@ -355,7 +355,13 @@ async def open_client(
 
     Costs next to nothing: certificates and tokens are shared by all clients of the same credentials.
     """
-    connector = _GatedConnector(limit=0, ttl_dns_cache=30, keepalive_timeout=75)
+    connector = _GatedConnector(
+        limit=0,
+        ttl_dns_cache=30,
+        keepalive_timeout=75,
+        # Or a request that is cancelled leaves a TLS connection that waits for the server's goodbye.
+        enable_cleanup_closed=NEEDS_CLEANUP_CLOSED,
+    )
     connector.gate = gate
     async with aiohttp.ClientSession(
         connector=connector,

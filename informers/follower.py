@@ -80,6 +80,7 @@ class Follower(Generic[T]):
         scope: str,
         selectors: Mapping[str, str],
         transform: Callable[[T], T] | None,
+        streaming_lists: bool,
         hand_on: Callable[[Change[T]], None],
         completed: Callable[[], None],
         instruments: InformerInstruments,
@@ -101,7 +102,7 @@ class Follower(Generic[T]):
         self._path = resource.path(scope)
         self._labels = {"resource": resource.name, "scope": scope or "all namespaces"}
         self._backoff = Backoff(initial_s=0.8, maximum_s=30.0, reset_after_s=120.0, chance=chance)
-        self._relist: Listing | Streaming = Streaming()
+        self._relist: Listing | Streaming = Streaming() if streaming_lists else Listing()
         self._list_reason = "start"
         self._replacement: Replacement[T] | None = None
         self._last_progress: float | None = None

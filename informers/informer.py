@@ -42,7 +42,8 @@ class SharedInformer(Generic[T]):
     """See the module's contract. `namespaces=("",)` is one watch over all of them, otherwise there is one for each.
 
     `transform` may shrink each object before it is stored; it keeps the metadata. `field_selector` and `label_selector`
-    are the server's work: what does not match is neither sent nor stored.
+    are the server's work: what does not match is neither sent nor stored. `streaming_lists=False` lists by pages, even
+    where the server offers more.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class SharedInformer(Generic[T]):
         field_selector: str = "",
         transform: Callable[[T], T] | None = None,
         resync_period_s: float = 0.0,
+        streaming_lists: bool = True,
         instruments: InformerInstruments = NO_INSTRUMENTS,
         chance: Callable[[], float] = random,
     ) -> None:
@@ -77,6 +79,7 @@ class SharedInformer(Generic[T]):
                 scope=scope,
                 selectors={name: value for name, value in selectors.items() if value},
                 transform=transform,
+                streaming_lists=streaming_lists,
                 hand_on=self._hand_on,
                 completed=self._note_list,
                 instruments=instruments,

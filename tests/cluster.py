@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -69,17 +70,24 @@ def control_plane_binaries() -> Binaries:
         skip_or_fail(str(error))
 
 
-@pytest.fixture(scope="session")
-def control_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
-    """One for the whole run, with our definitions in it. A test that stops a part of it starts that part again."""
+@contextmanager
+def running_plane(binaries: Binaries) -> Iterator[ControlPlane]:
+    """A control plane while the block runs, with our definitions in it, and nothing left of it afterwards."""
     directory = Path(tempfile.mkdtemp(prefix="vmherd-tests-"))
-    plane = ControlPlane(directory, control_plane_binaries)
+    plane = ControlPlane(directory, binaries)
     try:
         plane.start()
         yield plane
     finally:
         plane.stop()
         shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def control_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
+    """One for the whole run, on which no controller works. A test that stops a part of it starts that part again."""
+    with running_plane(control_plane_binaries) as plane:
+        yield plane
 
 
 @pytest.fixture

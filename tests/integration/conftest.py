@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
+from tests.cluster import running_plane
 from tests.integration.herd import Herd, Place, herd
 from tests.integration.vacant import vacant, vacant_plane
 
-__all__ = ["own_plane", "place", "running", "vacant", "vacant_plane"]
+__all__ = ["control_plane", "own_plane", "place", "running", "vacant", "vacant_plane"]
+
+
+@pytest.fixture(scope="session")
+def control_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
+    """One for the tests of this folder: the shared controller would work on everybody's sets."""
+    with running_plane(control_plane_binaries) as plane:
+        yield plane
 
 
 @pytest.fixture(scope="session")
 def running(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Herd]:
-    """The controller on the shared control plane. Tests that stop or start one have a control plane of their own."""
+    """The controller on it. Tests that stop or start one have a control plane of their own."""
     with herd(control_plane.kubeconfig, tmp_path_factory.mktemp("herd")) as program:
         yield program
 
@@ -31,13 +37,7 @@ def place(control_plane: ControlPlane, running: Herd, namespace: str) -> Place:
 
 
 @pytest.fixture
-def own_plane(control_plane_binaries: Binaries, tmp_path: Path) -> Iterator[ControlPlane]:
+def own_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
     """A control plane that the test may break."""
-    plane = ControlPlane(tmp_path / "plane", control_plane_binaries)
-    plane.directory.mkdir()
-    try:
-        plane.start()
+    with running_plane(control_plane_binaries) as plane:
         yield plane
-    finally:
-        plane.stop()
-        shutil.rmtree(plane.directory, ignore_errors=True)

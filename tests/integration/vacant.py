@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ import pytest
 
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
-from tests.cluster import Kubectl
+from tests.cluster import Kubectl, running_plane
 from tests.integration.herd import Place
 
 SHORT_LEASE = ("--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "400ms")
@@ -20,15 +19,9 @@ LEASE_S = 3.0
 
 
 @pytest.fixture(scope="session")
-def vacant_plane(control_plane_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    plane = ControlPlane(tmp_path_factory.mktemp("vacant") / "plane", control_plane_binaries)
-    plane.directory.mkdir()
-    try:
-        plane.start()
+def vacant_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
+    with running_plane(control_plane_binaries) as plane:
         yield plane
-    finally:
-        plane.stop()
-        shutil.rmtree(plane.directory, ignore_errors=True)
 
 
 @pytest.fixture

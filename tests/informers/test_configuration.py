@@ -1,0 +1,223 @@
+"""Where credentials come from, what is said of broken ones, and how they stay fresh."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+import yaml
+from kubernetes_asyncio.config import incluster_config
+
+from informers.client import open_client
+from informers.configuration import ConfigurationError, load_credentials
+from informers.errors import TransportError, Unauthorized
+from tests.informers.faultserver import FaultServer, answer, client_of, listening, write_kubeconfig
+from tests.informers.subjects import CONFIGMAPS, key
+
+SERVER = "http://127.0.0.1:8001"
+
+
+@pytest.fixture(autouse=True)
+def nothing_in_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+async def test_a_named_file_comes_before_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path / "environment", "http://environment:1")))
+    named = write_kubeconfig(tmp_path / "named", "http://named:1")
+    assert (await load_credentials(str(named))).host == "http://named:1"
+    assert (await load_credentials()).host == "http://environment:1"
+
+
+async def test_the_last_resort_is_the_users_own_file(tmp_path: Path):
+    (tmp_path / ".kube").mkdir()
+    write_kubeconfig(tmp_path / ".kube" / "config", SERVER)
+    assert (await load_credentials()).host == SERVER
+
+
+async def test_a_context_may_be_chosen(tmp_path: Path):
+    path = write_kubeconfig(tmp_path / "kubeconfig", SERVER)
+    config = yaml.safe_load(path.read_text())
+    config["clusters"].append({"name": "other", "cluster": {"server": "http://other:1/k8s/"}})
+    config["contexts"].append({"name": "other", "context": {"cluster": "other", "user": "test"}})
+    path.write_text(yaml.safe_dump(config))
+    assert (await load_credentials(str(path), "other")).host == "http://other:1/k8s"
+
+
+async def test_nothing_anywhere_is_said_in_one_line(tmp_path: Path):
+    with pytest.raises(ConfigurationError, match=r"no kubeconfig at .*/\.kube/config: name one with --kubeconfig"):
+        await load_credentials()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "no kubeconfig that can be read"),
+        ("{", "cannot be used: while parsing"),
+        ("[]", "no kubeconfig that can be read"),
+        ("just words", "no kubeconfig that can be read"),
+        ('{"clusters": [], "contexts": [], "current-context": "x"}', "name x in"),
+        ('{"clusters": [], "contexts": []}', "current-context"),
+    ],
+)
+async def test_what_is_no_kubeconfig_is_said_in_one_line(tmp_path: Path, text: str, says: str):
+    path = tmp_path / "kubeconfig"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError) as caught:
+        await load_credentials(str(path))
+    assert says in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("server", ["", "localhost:6443", "ftp://host", "https://", "https://host:99999"])
+async def test_a_server_that_is_no_address_is_refused(tmp_path: Path, server: str):
+    with pytest.raises(ConfigurationError, match="has to name a server"):
+        await load_credentials(str(write_kubeconfig(tmp_path / "kubeconfig", server)))
+
+
+async def test_a_cluster_without_a_server_does_not_mean_localhost(tmp_path: Path):
+    path = write_kubeconfig(tmp_path / "kubeconfig", SERVER)
+    config = yaml.safe_load(path.read_text())
+    config["clusters"][0]["cluster"] = {"tls-server-name": "cluster"}
+    path.write_text(yaml.safe_dump(config))
+    with pytest.raises(ConfigurationError, match="has to name a server"):
+        await load_credentials(str(path))
+
+
+async def test_a_token_that_cannot_be_sent_is_refused_and_not_shown(tmp_path: Path):
+    path = write_kubeconfig(tmp_path / "kubeconfig", SERVER, {"token": "se\ncret"})
+    with pytest.raises(ConfigurationError) as caught:
+        await load_credentials(str(path))
+    assert "cret" not in str(caught.value).removeprefix(f"kubeconfig {path}")
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        {"client-certificate": "/nowhere/cert", "client-key": "/nowhere/key"},
+        {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/nowhere/plugin"}},
+        {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "false"}},
+    ],
+)
+async def test_credentials_that_are_not_there_are_said_in_one_line(tmp_path: Path, user: dict[str, Any]):
+    path = write_kubeconfig(tmp_path / "kubeconfig", "https://127.0.0.1:1", user)
+    with pytest.raises(ConfigurationError, match="cannot be used"):
+        await load_credentials(str(path))
+
+
+async def test_certificates_that_are_none_are_said_in_one_line(tmp_path: Path):
+    (tmp_path / "ca").write_text("nonsense")
+    path = write_kubeconfig(
+        tmp_path / "kubeconfig", "https://127.0.0.1:1", **{"certificate-authority": str(tmp_path / "ca")}
+    )
+    with pytest.raises(ConfigurationError, match=r"certificates of https://127\.0\.0\.1:1"):
+        await load_credentials(str(path))
+
+
+async def test_user_and_password_are_sent_as_such(tmp_path: Path):
+    server = FaultServer()
+    async with client_of(server, tmp_path, user={"username": "u", "password": "p"}) as client:
+        await client.get(CONFIGMAPS, key("a"))
+    assert server.requests[0].headers["authorization"] == "Basic dTpw"
+
+
+async def test_an_exec_plugin_is_run_again_when_its_token_is_rejected(tmp_path: Path):
+    plugin = tmp_path / "plugin.py"
+    plugin.write_text(
+        "import json, pathlib\n"
+        f"runs = pathlib.Path({str(tmp_path / 'runs')!r})\n"
+        "runs.write_text(runs.read_text() + 'x' if runs.exists() else 'x')\n"
+        "token = f'token-{len(runs.read_text())}'\n"
+        "api = 'client.authentication.k8s.io/v1'\n"
+        "print(json.dumps({'apiVersion': api, 'kind': 'ExecCredential', 'status': {'token': token}}))\n"
+    )
+    exec_ = {"apiVersion": "client.authentication.k8s.io/v1", "command": sys.executable, "args": [str(plugin)]}
+    server = FaultServer(answer(401), answer())
+    async with client_of(server, tmp_path, user={"exec": exec_}) as client:
+        await client.get(CONFIGMAPS, key("a"))
+    assert [request.headers["authorization"] for request in server.requests] == ["Bearer token-1", "Bearer token-2"]
+
+
+async def test_many_rejections_at_once_load_the_credentials_once(tmp_path: Path):
+    runs = tmp_path / "runs"
+    api = "client.authentication.k8s.io/v1"
+    status = json.dumps({"apiVersion": api, "kind": "ExecCredential", "status": {"token": "same"}})
+    script = f"printf x >> {runs}; printf '%s' '{status}'"
+    exec_ = {"apiVersion": api, "command": "sh", "args": ["-c", script]}
+    async with client_of(FaultServer(answer(401)), tmp_path, user={"exec": exec_}) as client:
+        answers = await asyncio.gather(*[client.get(CONFIGMAPS, key("a")) for _ in range(10)], return_exceptions=True)
+    assert all(isinstance(error, Unauthorized) for error in answers)
+    assert runs.read_text() == "xx"
+
+
+class Pod:
+    """A service account as a Pod finds it."""
+
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.token = directory / "token"
+        self.ca = directory / "ca.crt"
+        monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(self.token))
+        monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(self.ca))
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+
+
+async def test_a_pod_uses_its_service_account_and_follows_its_rotation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    pod = Pod(tmp_path, monkeypatch)
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(pod.ca))
+    pod.token.write_text("first\n")
+    server = FaultServer(answer(), answer(401), answer())
+    async with listening(server, tls=tls_of(authority)) as url:
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", url.rpartition(":")[2])
+        credentials = await load_credentials()
+        async with open_client(credentials, user_agent="tests") as client:
+            await client.get(CONFIGMAPS, key("a"))
+            pod.token.write_text("second\n")
+            await client.get(CONFIGMAPS, key("a"))
+    sent = [request.headers["authorization"] for request in server.requests]
+    assert sent == ["Bearer first", "Bearer first", "Bearer second"]
+
+
+async def test_a_pod_without_a_token_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    Pod(tmp_path, monkeypatch)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    with pytest.raises(ConfigurationError, match="service account cannot be used"):
+        await load_credentials()
+
+
+async def test_a_server_that_is_not_trusted_gets_no_request(tmp_path: Path):
+    server = FaultServer()
+    trustme.CA().cert_pem.write_to_path(str(tmp_path / "other-ca"))
+    async with listening(server, tls=tls_of(trustme.CA())) as url:
+        ca = {"certificate-authority": str(tmp_path / "other-ca")}
+        credentials = await load_credentials(str(write_kubeconfig(tmp_path / "kubeconfig", url, **ca)))
+        async with open_client(credentials, user_agent="tests") as client:
+            with pytest.raises(TransportError, match="cannot trust the certificate") as caught:
+                await client.create(CONFIGMAPS, "ns", b"{}")
+    assert caught.value.sent is False
+    assert server.requests == []
+
+
+async def test_the_check_of_certificates_can_be_switched_off(tmp_path: Path):
+    server = FaultServer()
+    async with listening(server, tls=tls_of(trustme.CA())) as url:
+        insecure = {"insecure-skip-tls-verify": True}
+        credentials = await load_credentials(str(write_kubeconfig(tmp_path / "kubeconfig", url, **insecure)))
+        async with open_client(credentials, user_agent="tests") as client:
+            await client.get(CONFIGMAPS, key("a"))
+    assert len(server.requests) == 1
+
+
+def tls_of(authority: trustme.CA) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    return context

@@ -1,0 +1,235 @@
+"""The informer on a real API server: what it shows is what is there, whatever happens to the server meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from informers.client import ApiClient, load_credentials, open_client
+from informers.errors import ApiError
+from informers.informer import SharedInformer
+from informers.resource import Resource
+from sandbox.binaries import Binaries
+from sandbox.controlplane import ControlPlane
+from tests.cluster import Kubectl
+from tests.informers.scripted import Reports, following
+from tests.informers.subjects import COLOR, CONFIGMAPS, ConfigMap, by_color, key
+
+pytestmark = pytest.mark.cluster
+
+MANY = 1200
+WITHIN_S = 60
+WIDGETS = Resource(ConfigMap, group="tests.vmherd.dev", version="v1", plural="widgets", kind="Widget")
+WIDGET_CRD = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "widgets.tests.vmherd.dev"},
+    "spec": {
+        "group": "tests.vmherd.dev",
+        "scope": "Namespaced",
+        "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+
+
+@asynccontextmanager
+async def client_with(kubeconfig: Path, *, user_agent: str = "informer-tests") -> AsyncIterator[ApiClient]:
+    credentials = await load_credentials(str(kubeconfig))
+    async with open_client(credentials, user_agent=user_agent, max_inflight=20) as client:
+        yield client
+
+
+def body(name: str, *, color: str = "", labels: dict[str, str] | None = None) -> bytes:
+    meta = {"name": name, "labels": labels or {}}
+    return json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {COLOR: color}}).encode()
+
+
+async def eventually(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(WITHIN_S):
+        while not holds():
+            await asyncio.sleep(0.02)
+
+
+def shown(informer: SharedInformer[ConfigMap]) -> set[str]:
+    # Every namespace gets one of these from the controller manager.
+    return {obj.metadata.name for obj in informer.store.values()} - {"kube-root-ca.crt"}
+
+
+@pytest.mark.parametrize("streaming", [True, False], ids=["streaming list", "pages"])
+async def test_twelve_hundred_objects_are_listed_and_followed(
+    control_plane: ControlPlane, namespace: str, streaming: bool
+):
+    agent = f"informer-tests-{namespace}"
+    position = control_plane.audit_position()
+    async with client_with(control_plane.kubeconfig, user_agent=agent) as client:
+        async with asyncio.TaskGroup() as group:
+            names = iter([f"many-{n}" for n in range(MANY)])
+
+            async def create() -> None:
+                for name in names:
+                    await client.create(CONFIGMAPS, namespace, body(name, color="red"))
+
+            for _ in range(20):
+                group.create_task(create())
+        informer = SharedInformer(
+            CONFIGMAPS, client, namespaces=(namespace,), indexes={COLOR: by_color}, streaming_lists=streaming
+        )
+        heard: list[Any] = []
+        informer.add_handler(heard.append)
+        async with following(informer):
+            await eventually(informer.synced.is_set)
+            assert len(informer.store.by_index(COLOR, "red")) == MANY
+            await client.patch(
+                CONFIGMAPS,
+                key("many-7", namespace),
+                b'{"data":{"color":"blue"}}',
+                content_type="application/merge-patch+json",
+            )
+            await client.delete(CONFIGMAPS, key("many-8", namespace))
+            await client.create(CONFIGMAPS, namespace, body("one-more", color="green"))
+            await eventually(lambda: informer.store.by_index(COLOR, "green"))
+            assert [obj.metadata.name for obj in informer.store.by_index(COLOR, "blue")] == ["many-7"]
+            assert informer.store.get(key("many-8", namespace)) is None
+            assert len(informer.store.by_index(COLOR, "red")) == MANY - 2
+
+    def lists() -> int:
+        records = control_plane.audit_records(position)
+        return sum(1 for r in records if r.user_agent == agent and r.verb == "list" and r.resource == "configmaps")
+
+    await eventually(lambda: lists() == (0 if streaming else 3))
+
+
+async def test_selectors_are_the_servers_work(control_plane: ControlPlane, namespace: str):
+    async with client_with(control_plane.kubeconfig) as client:
+        informer = SharedInformer(
+            CONFIGMAPS,
+            client,
+            namespaces=(namespace,),
+            label_selector="app in (web,api)",
+            field_selector="metadata.name!=hidden",
+        )
+        for name, app in (("a", "web"), ("b", "db"), ("hidden", "web")):
+            await client.create(CONFIGMAPS, namespace, body(name, labels={"app": app}))
+        async with following(informer):
+            await eventually(informer.synced.is_set)
+            assert shown(informer) == {"a"}
+            relabel = b'{"metadata":{"labels":{"app":"%b"}}}'
+            kind = "application/merge-patch+json"
+            await client.patch(CONFIGMAPS, key("b", namespace), relabel % b"api", content_type=kind)
+            await eventually(lambda: shown(informer) == {"a", "b"})
+            await client.patch(CONFIGMAPS, key("a", namespace), relabel % b"db", content_type=kind)
+            await eventually(lambda: shown(informer) == {"b"})
+
+
+async def test_several_namespaces_are_several_watches_into_one_store(
+    control_plane: ControlPlane, namespace: str, kubectl: Kubectl
+):
+    other = f"{namespace}-other"
+    kubectl("create", "namespace", other)
+    async with client_with(control_plane.kubeconfig) as client:
+        informer = SharedInformer(CONFIGMAPS, client, namespaces=(namespace, other))
+        async with following(informer):
+            await eventually(informer.synced.is_set)
+            await client.create(CONFIGMAPS, namespace, body("here"))
+            await client.create(CONFIGMAPS, other, body("there"))
+            await client.create(CONFIGMAPS, "default", body(f"elsewhere-{namespace}"))
+            await eventually(lambda: shown(informer) == {"here", "there"})
+    kubectl("delete", "namespace", other, "--wait=false")
+    kubectl("delete", "configmap", f"elsewhere-{namespace}", "-n", "default")
+
+
+async def test_a_definition_that_comes_later_goes_and_comes_again(
+    control_plane: ControlPlane, namespace: str, kubectl: Kubectl
+):
+    widget = {"apiVersion": "tests.vmherd.dev/v1", "kind": "Widget", "metadata": {"name": "w"}, "data": {}}
+    async with client_with(control_plane.kubeconfig) as client:
+        informer = SharedInformer(WIDGETS, client)
+        async with following(informer):
+            await eventually(lambda: informer.missing)
+            for _ in range(2):
+                await asyncio.to_thread(kubectl.apply, WIDGET_CRD)
+                await eventually(lambda: informer.synced.is_set() and not informer.missing)
+                async with asyncio.timeout(WITHIN_S):
+                    while await _refused(client.create(WIDGETS, namespace, json.dumps(widget).encode())):
+                        await asyncio.sleep(0.1)
+                await eventually(lambda: shown(informer) == {"w"})
+                await asyncio.to_thread(kubectl, "delete", "crd", "widgets.tests.vmherd.dev")
+                await eventually(lambda: shown(informer) == set())
+                await eventually(lambda: informer.missing)
+
+
+async def test_a_missing_permission_is_said_once_and_picked_up_when_it_is_granted(
+    control_plane: ControlPlane, namespace: str, kubectl: Kubectl, tmp_path: Path
+):
+    kubeconfig = control_plane.write_kubeconfig(tmp_path / "nobody", f"nobody-{namespace}")
+    async with client_with(kubeconfig) as client:
+        informer = SharedInformer(CONFIGMAPS, client, namespaces=(namespace,))
+        with capture_logs() as logs:
+            async with following(informer):
+                await eventually(lambda: "cannot" in informer.waiting_for)
+                await asyncio.sleep(3)
+                assert [entry["event"] for entry in logs] == ["waiting"]
+                await asyncio.to_thread(
+                    kubectl, "create", "role", "reader", "--verb=list,watch", "--resource=configmaps"
+                )
+                await asyncio.to_thread(
+                    kubectl, "create", "rolebinding", "reader", "--role=reader", f"--user=nobody-{namespace}"
+                )
+                await eventually(informer.synced.is_set)
+        assert [entry["event"] for entry in logs] == ["waiting", "following again"]
+
+
+@pytest.fixture
+def restartable(control_plane_binaries: Binaries, tmp_path: Path) -> Iterator[ControlPlane]:
+    plane = ControlPlane(tmp_path / "plane", control_plane_binaries)
+    plane.start()
+    yield plane
+    plane.stop()
+
+
+async def test_it_recovers_from_a_server_that_is_away_and_forgets_its_history(restartable: ControlPlane):
+    """A restarted API server knows no history before its start: the watch expires, and a list tells the difference."""
+    reports = Reports()
+    async with client_with(restartable.kubeconfig) as client:
+        for name in ("kept", "gone"):
+            await client.create(CONFIGMAPS, "default", body(name))
+        informer = SharedInformer(CONFIGMAPS, client, namespaces=("default",), instruments=reports)
+        with capture_logs() as logs:
+            async with following(informer):
+                await eventually(lambda: shown(informer) == {"kept", "gone"})
+                await asyncio.to_thread(restartable.stop_apiserver)
+                await eventually(lambda: informer.waiting_for)
+                assert shown(informer) == {"kept", "gone"}
+                await asyncio.to_thread(restartable.start_apiserver)
+                await client.delete(CONFIGMAPS, key("gone", "default"))
+                await client.create(CONFIGMAPS, "default", body("new"))
+                await eventually(lambda: shown(informer) == {"kept", "new"} and not informer.waiting_for)
+                version = int(informer.store.version("default"))
+                await client.create(CONFIGMAPS, "default", body("newer"))
+                await eventually(lambda: "newer" in shown(informer))
+                assert int(informer.store.version("default")) > version
+    assert "TransportError" in " ".join(reports.said)
+    assert [entry["event"] for entry in logs if entry["event"] == "following again"] == ["following again"]
+
+
+async def _refused(request: Any) -> bool:
+    try:
+        await request
+    except ApiError:
+        return True
+    return False
