@@ -173,6 +173,15 @@ class Place:
         """The VMIs by name."""
         return {vmi["metadata"]["name"]: vmi for vmi in self._send("GET", self._vmis)["items"]}
 
+    def exactly(self, name: str = "herd") -> tuple[Any, list[Any]]:
+        """The template's spec and the VMIs' specs to the letter: numbers as written, keys in their order."""
+
+        def read(path: str) -> Any:
+            return json.loads(self._admin.send("GET", path), parse_int=str, parse_float=str, object_pairs_hook=_Pairs)
+
+        template = read(f"{self._sets}/{name}")["spec"]["template"]["spec"]
+        return template, [item["spec"] for item in read(self._vmis)["items"]]
+
     def alive(self) -> dict[str, dict[str, Any]]:
         """Those that nobody is deleting."""
         return {name: vmi for name, vmi in self.vmis().items() if "deletionTimestamp" not in vmi["metadata"]}
@@ -231,6 +240,13 @@ class Place:
         content_type = {"PATCH": MERGE, "POST": "application/json"}.get(method, "")
         encoded = None if body is None else json.dumps(body).encode()
         return json.loads(self._admin.send(method, path, encoded, content_type))
+
+
+class _Pairs(list[Any]):
+    """A JSON object that keeps the order of its keys."""
+
+    def __getitem__(self, key: Any) -> Any:
+        return dict(self)[key] if isinstance(key, str) else super().__getitem__(key)
 
 
 def owner_uid(vmi: dict[str, Any]) -> str:

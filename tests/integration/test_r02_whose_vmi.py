@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.herd import LABELS, Place, eventually, owned_by, owner_uid, stays
+from tests.integration.herd import LABELS, Place, eventually, owned_by, owner_uid
 
 pytestmark = pytest.mark.cluster
 
@@ -58,12 +58,17 @@ def test_r2_a_vmi_that_somebody_else_controls_is_never_touched(place: Place) -> 
     assert place.vmis()["foreign"]["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
 
 
-def test_r2_a_set_that_is_being_deleted_adopts_nothing(place: Place) -> None:
-    place.make_set(0)
-    eventually(lambda: "observedGeneration" in place.status())
+def test_r2_a_set_that_is_being_deleted_adopts_and_releases_nothing(place: Place) -> None:
+    owner = place.make_set(1)
+    (member,) = place.wait_for(1)
     place.change_set({"metadata": {"finalizers": ["test.vmherd.dev/hold"]}})
-    place.kubectl("delete", "vmirs", "herd", "--wait=false")
+    place.kubectl("delete", "vmirs", "herd", "--wait=false", "--cascade=orphan")
     eventually(lambda: "deletionTimestamp" in place.set()["metadata"])
+    eventually(lambda: owner_uid(place.vmis()[member]) == "", what="the garbage collector lets go of it")
     place.make_vmi("orphan")
-    stays(lambda: owner_uid(place.vmis()["orphan"]) == "", what="nobody adopts the orphan")
+    generation = place.change_set({"spec": {"replicas": 2}})["metadata"]["generation"]
+    eventually(lambda: place.status().get("observedGeneration") == generation, what="a pass has seen it all")
+    assert owned_by(place.vmis().values(), owner) == []
+    assert len(place.vmis()) == 2
+    assert not place.requests("delete")
     place.change_set({"metadata": {"finalizers": None}})

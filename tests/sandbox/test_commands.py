@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +46,24 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     )
 
 
+@contextmanager
+def default_signals() -> Iterator[None]:
+    """Start a process as a terminal would: these tests may run under nohup, whose deafness is inherited."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGHUP, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 class Foreground:
     """`up` as on a terminal, with its output in a file."""
 
     def __init__(self, directory: Path, output: Path, *options: str) -> None:
         self.directory = directory
         self.output = output
-        with output.open("w") as out:
+        with output.open("w") as out, default_signals():
             self.process = subprocess.Popen(
                 [*SANDBOX, "up", "--dir", str(directory), *options], stdout=out, stderr=subprocess.STDOUT
             )
