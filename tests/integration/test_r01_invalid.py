@@ -58,7 +58,7 @@ FLAWS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("flaw", FLAWS)
 def test_r1_an_invalid_set_does_nothing_and_says_so_once_a_generation(place: Place, unchecked: Herd, flaw: str) -> None:
-    place.make_vmi("orphan", labels={"app": "other"})
+    orphan = place.make_vmi("orphan", labels={"app": "other"})
     place.make_set(3, **FLAWS[flaw])
     eventually(lambda: place.reasons()["InvalidSpec"] == 1, what="an Event says what is wrong")
     eventually(lambda: place.status().get("observedGeneration") == 1)
@@ -67,7 +67,9 @@ def test_r1_an_invalid_set_does_nothing_and_says_so_once_a_generation(place: Pla
     assert unchecked.passes(place.namespace) <= passes + 1
     place.change_set({"spec": {"replicas": 2}})
     eventually(lambda: place.reasons()["InvalidSpec"] == 2, what="the next generation is told again")
+    eventually(lambda: place.status().get("observedGeneration") == 2)
     assert list(place.vmis()) == ["orphan"]
+    assert place.vmis()["orphan"]["metadata"]["resourceVersion"] == orphan["metadata"]["resourceVersion"]
     assert not place.requests("create", "delete")
 
 

@@ -1,0 +1,143 @@
+"""R6: the order in which VMIs go, criterion by criterion, and what a delete says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.integration.herd import LABELS, SPEC, Place, eventually
+
+pytestmark = pytest.mark.cluster
+
+JANUARY, FEBRUARY = "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"
+
+
+def state(phase: str = "Running", *, node: str = "", ready: bool = True, since: str = JANUARY, **more: Any) -> Any:
+    condition = {"type": "Ready", "status": str(ready), "lastTransitionTime": since}
+    return {"phase": phase, "conditions": [condition], **({"nodeName": node} if node else {}), **more}
+
+
+def worth(cost: int, **marks: str) -> dict[str, str]:
+    return {"vmherd.dev/deletion-cost": str(cost)} | {f"vmherd.dev/{mark}": value for mark, value in marks.items()}
+
+
+MOVING = {"migrationState": {"completed": False, "failed": False}}
+
+# First the one that goes, then its rival, to which every later criterion points. They are called z and a, and z is
+# no younger, so by age and name the rival would go as well.
+PAIRS: dict[str, tuple[tuple[Any, dict[str, str]], tuple[Any, dict[str, str]]]] = {
+    "marked, before one without a node": (
+        (state(node="n1"), worth(9, remove="true")),
+        (state("Pending", ready=False), {}),
+    ),
+    "no node, before a node": (
+        (state("Pending", ready=False), worth(9)),
+        (state("Scheduled", node="n1", ready=False), {}),
+    ),
+    "starting, before running": (
+        (state("Scheduled", node="n1", ready=False), worth(9)),
+        (state(node="n2", ready=False), {}),
+    ),
+    "not ready, before ready": ((state(node="n1", ready=False), worth(9)), (state(node="n2"), {})),
+    "migrating, before at rest": ((state(node="n1", **MOVING), worth(9)), (state(node="n2"), {})),
+    "cheaper, before ready for a shorter time": (
+        (state(node="n1"), worth(-5)),
+        (state(node="n2", since=FEBRUARY), {}),
+    ),
+    "ready for a shorter time, before by name": ((state(node="n1", since=FEBRUARY), {}), (state(node="n2"), {})),
+}
+
+
+def put(place: Place, owner: dict[str, Any], **vmis: tuple[Any, dict[str, str]]) -> None:
+    """Put VMIs of the set there, each whole from its first version, so that whoever sees it sees all of it."""
+    reference = {key: owner[key] for key in ("apiVersion", "kind")} | {
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+    }
+    for name, (status, marks) in vmis.items():
+        metadata = {"name": name, "labels": LABELS, "annotations": marks, "ownerReferences": [reference]}
+        kind = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance"}
+        place.kubectl("create", "-f", "-", stdin={**kind, "metadata": metadata, "spec": SPEC, "status": status})
+
+
+def shrink_to(place: Place, count: int, *, seen: int) -> list[str]:
+    """Let the paused set go on with so many, once the controller has seen all it has; return who is left."""
+    eventually(lambda: place.status().get("replicas") == seen, what="all are seen")
+    place.change_set({"spec": {"paused": False, "replicas": count}})
+    return sorted(place.wait_for(count))
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_r6_each_criterion_outweighs_all_that_come_after_it(place: Place, pair: str) -> None:
+    victim, rival = PAIRS[pair]
+    put(place, place.make_set(2, paused=True), z=victim, a=rival)
+    assert shrink_to(place, 1, seen=2) == ["a"]
+
+
+def test_r6_a_crowded_node_outweighs_a_shorter_time_of_being_ready(place: Place) -> None:
+    crowd = (state(node="n1"), {})
+    put(place, place.make_set(3, paused=True), z=crowd, y=crowd, a=(state(node="n2", since=FEBRUARY), {}))
+    assert shrink_to(place, 2, seen=3) in (["a", "y"], ["a", "z"])
+
+
+def test_r6_of_equals_the_younger_goes(place: Place) -> None:
+    owner = place.make_set(2, paused=True)
+    put(place, owner, a=(state(node="n1"), {}))
+    born = place.vmis()["a"]["metadata"]["creationTimestamp"]
+
+    def is_younger() -> bool:
+        put(place, owner, z=(state(node="n2"), {}))
+        if place.vmis()["z"]["metadata"]["creationTimestamp"] > born:
+            return True
+        place.delete_vmi("z")
+        return False
+
+    eventually(is_younger, what="the clock has moved on by a second")
+    eventually(lambda: list(place.alive()) == ["a", "z"])
+    assert shrink_to(place, 1, seen=2) == ["a"]
+
+
+def test_r6_protection_outweighs_the_mark_for_removal(place: Place) -> None:
+    kept = (state("Pending", ready=False), worth(-9, remove="true", protect="true"))
+    put(place, place.make_set(2, paused=True), a=kept, z=(state(node="n1"), worth(9)))
+    assert shrink_to(place, 1, seen=2) == ["a"]
+
+
+def test_r6_a_delete_says_which_uid_it_means(place: Place) -> None:
+    name = f"uid-in-{place.namespace}"
+    here = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": place.namespace}}}
+    rule = {
+        "apiGroups": ["kubevirt.io"],
+        "apiVersions": ["*"],
+        "operations": ["DELETE"],
+        "resources": ["virtualmachineinstances"],
+    }
+    says = "has(request.options.preconditions) && has(request.options.preconditions.uid)"
+    policy = {
+        "matchConstraints": {"resourceRules": [rule], **here},
+        "validations": [{"expression": says, "message": "which one?"}],
+    }
+    binding = {"policyName": name, "validationActions": ["Deny"], "matchResources": here}
+    place.make_set(2)
+    first, _ = place.wait_for(2)
+    kinds = {"ValidatingAdmissionPolicy": policy, "ValidatingAdmissionPolicyBinding": binding}
+    try:
+        for kind, spec in kinds.items():
+            place.kubectl.apply(
+                {
+                    "apiVersion": "admissionregistration.k8s.io/v1",
+                    "kind": kind,
+                    "metadata": {"name": name},
+                    "spec": spec,
+                }
+            )
+        dry = ("delete", "vmi", first, "--dry-run=server")
+        eventually(lambda: "which one?" in place.kubectl(*dry, check=False).stderr, what="the policy is in force")
+        place.change_set({"spec": {"replicas": 1}})
+        place.wait_for(1)
+        assert "FailedDelete" not in place.reasons()
+    finally:
+        for kind in kinds:
+            place.kubectl("delete", kind, name, "--ignore-not-found")
