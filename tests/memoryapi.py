@@ -41,7 +41,14 @@ class Garbled(NamedTuple):
     body: bytes = b"<html>welcome</html>"
 
 
-Fault: TypeAlias = Lost | Garbled | ApiError
+class FailedAfter(NamedTuple):
+    """The server did it, and answers that it failed."""
+
+    error: ApiError
+
+
+Fault: TypeAlias = Lost | Garbled | FailedAfter | ApiError
+"""An error by itself is the server's answer, which did nothing."""
 
 
 class Request(NamedTuple):
@@ -144,6 +151,8 @@ class MemoryApi:
                     return msgspec.json.encode(answer)
         if isinstance(fault, Garbled):
             return fault.body
+        if isinstance(fault, FailedAfter):
+            raise fault.error
         raise TransportError("the connection broke: Connection reset by peer", sent=True)
 
     def objects(self, resource: Resource[T]) -> list[T]:

@@ -69,3 +69,11 @@ def test_facts_count_outcomes_and_name_the_first_failure() -> None:
 
 def test_a_pass_that_did_nothing_has_no_facts() -> None:
     assert facts_of(Plan(held="paused"), ()) == {}
+
+
+def test_what_fails_beside_the_plan_is_retried_too_and_told_after_its_failures() -> None:
+    assert result_of(Plan(), (Done(CREATE),), settled=True, trouble=BUSY) == Retry("too many requests", 7.0)
+    assert result_of(Plan(), (Refused(CREATE, TERMINATING),), settled=True, trouble=LOST) == Retry("connection reset")
+    both = result_of(Plan(), (Refused(CREATE, QUOTA),), settled=True, trouble=BUSY)
+    assert both == Retry("exceeded quota", not_before_s=7.0)
+    assert facts_of(Plan(), (Done(CREATE),), trouble=BUSY) == {"create_done": 1, "failure": "too many requests"}

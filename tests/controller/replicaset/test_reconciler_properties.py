@@ -12,6 +12,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import looptime
+import msgspec
 from hypothesis import given, settings
 
 from controller.kubevirt.resources import VMIS
@@ -22,7 +23,7 @@ from informers.meta import controller_of, labels_of
 from informers.store import Change, Removed
 from tests.builders import REPLICASETS
 from tests.controller.replicaset.site import KEY, LABELS, Site, replicaset_document, vmi_document
-from tests.memoryapi import Document, Fault, Garbled, Lost, Request, refusal
+from tests.memoryapi import Document, FailedAfter, Fault, Garbled, Lost, Request, refusal
 
 FAULTS = st.sampled_from(
     [
@@ -31,7 +32,9 @@ FAULTS = st.sampled_from(
         *[Lost.BEFORE] * 2,
         Garbled(),
         TransportError("cannot connect", sent=False),
-        refusal(500, "InternalError", "etcdserver: request timed out"),
+        FailedAfter(refusal(500, "InternalError", "etcdserver: request timed out")),
+        FailedAfter(refusal(502, "", "the server answered HTTP 502")),
+        FailedAfter(refusal(504, "Timeout", "request did not complete within the allotted timeout")),
         refusal(503, "ServiceUnavailable", "no endpoints"),
         refusal(429, "TooManyRequests", "too many requests", retry_after_s=1),
         refusal(422, "Invalid", "denied by a policy"),
@@ -74,7 +77,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.made: dict[str, set[str]] = {}
-        """By owner, the VMIs that were made for it and that the cache has not shown yet."""
+        """By owner, the VMIs that were made for it and are there, and that the cache has not shown yet."""
 
         self.deleted: set[str] = set()
         """VMIs that we deleted and that the cache still shows as if nothing had happened."""
@@ -102,11 +105,13 @@ class Ledger:
         assert owner_uid == self.owner_uid
         assert len(made) <= self.creatable, "guarantee 2: more creates than the cache called for"
 
-    def delete(self, uid: str, owner_uid: str) -> None:
+    def delete(self, uid: str, owner_uid: str, *, deleting: bool) -> None:
+        """`deleting`: somebody else was faster, so that it makes no difference."""
         assert owner_uid == self.owner_uid, "guarantee 3: somebody else's"
         assert uid not in self.ever_deleted, "R9: a second delete"
         self.ever_deleted.add(uid)
-        self.deleted.add(uid)
+        if not deleting:
+            self.deleted.add(uid)
         assert len(self.deleted) <= self.deletable, "R9: more deletes than the cache called for"
 
 
@@ -160,8 +165,11 @@ class Scenario:
             made = self.site.api.find(VMIS, request.key)
             self.ledger.make(made.metadata.uid, owner_uid_of(made))
         elif request.verb == "delete":
-            meta = before["metadata"]
-            self.ledger.delete(meta["uid"], next((o["uid"] for o in meta.get("ownerReferences", ())), ""))
+            gone = VMIS.decode(msgspec.json.encode(before))
+            self.ledger.delete(gone.metadata.uid, owner_uid_of(gone), deleting=is_deleting(gone))
+        elif request.resource is VMIS:
+            owner_uid = owner_uid_of(self.site.api.find(VMIS, request.key))
+            assert owner_uid in ("", self.site.owner.metadata.uid), "guarantee 3: adopted by a set that is gone"
 
     async def run_pass(self, faults: Iterator[Fault | None], progress: Iterator[tuple[int, int]]) -> None:
         planned = False
@@ -211,6 +219,8 @@ class Scenario:
                 self.site.api.change(VMIS, key, {"status": {"phase": "Failed"}})
             case "delete":
                 self.site.api.remove(VMIS, key)
+                if self.site.api.find(VMIS, key) is None:
+                    self.ledger.show(vmis[number % len(vmis)].metadata.uid, deleting=False)
             case "detach":
                 self.site.api.change(VMIS, key, {"metadata": {"labels": {"app": "debug"}}})
             case "let go":

@@ -1,0 +1,137 @@
+"""A kind's controller left to itself, in virtual time: queue, workers, wake-ups, late caches, failing requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import hypothesis.strategies as st
+import looptime
+from hypothesis import given, settings
+
+from controller.kubevirt.resources import VMIS
+from controller.replicaset.wake import replicasets_of_replicaset, replicasets_of_vmi
+from controller.runtime import Controller
+from informers.errors import TransportError
+from informers.meta import ObjectKey
+from informers.workqueue import WorkQueue
+from tests.builders import REPLICASETS
+from tests.controller.replicaset.site import KEY, Site, replicaset_document
+from tests.memoryapi import Fault, Garbled, Lost, Request, refusal
+
+FAULTS = st.sampled_from(
+    [
+        None,
+        Lost.BEFORE,
+        Lost.AFTER,
+        Garbled(),
+        TransportError("cannot connect", sent=False),
+        refusal(500, "InternalError", "etcdserver: request timed out"),
+        refusal(429, "TooManyRequests", "too many requests", retry_after_s=3),
+        refusal(403, "Forbidden", "exceeded quota: few"),
+    ]
+)
+HAPPENINGS = st.tuples(st.sampled_from(["scale", "finish", "delete", "ready"]), st.integers(0, 6), st.floats(0.0, 8.0))
+"""What, to whom or how far, and how long after the one before."""
+
+LONG_S = 600.0
+"""Far beyond any backoff that so few failures can lead to."""
+
+IDLE_S = 5.0
+"""How long the caches wait before they look whether there is anything to hear."""
+
+
+class Reports:
+    """Nobody looks at the figures."""
+
+    def workers(self, controller: str, *, most: int) -> None: ...
+
+    def worker_busy(self, controller: str, *, change: int) -> None: ...
+
+    def reconciled(self, controller: str, *, result: str, seconds: float) -> None: ...
+
+    def panicked(self, controller: str) -> None:
+        raise AssertionError("a reconcile raised")
+
+
+class Running:
+    def __init__(self, *, lags: list[float], faults: list[Fault | None]) -> None:
+        self.queue: WorkQueue[ObjectKey] = WorkQueue("replicaset")
+        self.site = Site(
+            vmi_handler=lambda change: self.wake(replicasets_of_vmi(change, self.site.sets.store)),
+            set_handler=lambda change: self.wake(replicasets_of_replicaset(change)),
+        )
+        self.controller = Controller("replicaset", self.queue, self.site.reconciler, workers=3, instruments=Reports())
+        self._lags = lags
+        self._faults: Iterator[Fault | None] = iter(faults)
+        self.site.api.disturb = self.disturb
+
+    def wake(self, wakes: Any) -> None:
+        for key, delay_s in wakes:
+            self.queue.add_after(key, delay_s)
+
+    def disturb(self, request: Request) -> Fault | None:
+        return next(self._faults, None)
+
+    async def feed(self) -> None:
+        """Let the caches hear of one event after the other, each some time after it happened."""
+        turn = 0
+        while True:
+            turn += 1
+            behind = self.site.vmis.behind() or self.site.sets.behind()
+            await asyncio.sleep(self._lags[turn % len(self._lags)] if behind else IDLE_S)
+            self.site.vmis.catch_up(1)
+            self.site.sets.catch_up(1)
+
+    async def play(self, story: list[tuple[str, int, float]]) -> None:
+        feeder = asyncio.create_task(self.feed())
+        worker = asyncio.create_task(self.controller.run())
+        for what, number, after_s in story:
+            await asyncio.sleep(after_s)
+            self.happen(what, number)
+        await asyncio.sleep(LONG_S)
+        sent = len(self.site.api.requests)
+        await asyncio.sleep(LONG_S)
+        assert self.site.api.requests[sent:] == [], "guarantee 4: at rest nothing is sent"
+        self.queue.shut_down()
+        await worker
+        feeder.cancel()
+        await asyncio.wait([feeder])
+
+    def happen(self, what: str, number: int) -> None:
+        vmis = self.site.api.objects(VMIS)
+        if what == "scale":
+            self.site.api.change(REPLICASETS, KEY, {"spec": {"replicas": number}})
+        elif vmis:
+            key = vmis[number % len(vmis)].metadata.key
+            ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+            match what:
+                case "finish":
+                    self.site.api.change(VMIS, key, {"status": {"phase": "Failed"}})
+                case "ready":
+                    self.site.api.change(VMIS, key, {"status": ready})
+                case "delete":
+                    self.site.api.remove(VMIS, key)
+
+
+@settings(max_examples=40)
+@given(
+    story=st.lists(HAPPENINGS, max_size=12),
+    lags=st.lists(st.sampled_from([0.001, 0.02, 0.5, 7.0]), min_size=1, max_size=6),
+    faults=st.lists(FAULTS, max_size=12),
+)
+def test_guarantee_1_whatever_happens_the_set_gets_what_it_asks_for_and_falls_silent(
+    story: list[tuple[str, int, float]], lags: list[float], faults: list[Fault | None]
+):
+    async def play() -> Running:
+        running = Running(lags=lags, faults=faults)
+        running.site.api.put(REPLICASETS, replicaset_document(replicas=3))
+        await running.play(story)
+        return running
+
+    with asyncio.Runner(loop_factory=lambda: looptime.new_event_loop(noop_cycles=1)) as runner:
+        site = runner.run(play()).site
+    assert len(site.active) == site.owner.spec.replicas
+    assert site.owner.status.replicas == site.owner.spec.replicas
+    assert site.conditions == {}
