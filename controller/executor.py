@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from typing import Protocol, TypeAlias, assert_never
 
 from controller.expectations import Expectations, Write
+from controller.kubevirt.owners import release_patch
+from controller.kubevirt.rebase import rebase
 from controller.objects import ObjectClient, read_meta
 from controller.planning import (
     Action,
@@ -26,10 +28,13 @@ from controller.planning import (
     Confirm,
     Create,
     Delete,
+    Disown,
     Done,
     Outcome,
     Patch,
+    PatchType,
     Plan,
+    Rebase,
     Refused,
     Skipped,
     Stage,
@@ -41,6 +46,9 @@ from informers.meta import ObjectKey, ObjectMeta, controller_of
 
 PARALLEL = 50
 """Tasks for one stage: more would only queue up before the client's own limit on requests in flight."""
+
+CONFLICTS = 4
+"""How often a change that was worked out on a fresh read is worked out again, where somebody else was faster."""
 
 Numbered: TypeAlias = Sequence[tuple[int, Action]]
 """Actions with their places in their stage."""
@@ -69,7 +77,7 @@ class Executor:
             if not going:
                 outcomes += [Skipped(action) for action in stage.actions]
                 continue
-            results = await self._run_stage(stage)
+            results = await self._run_stage(stage, blocked=_owners_in_the_way(outcomes))
             self._expectations.record(key, owner_uid, results)
             outcomes += results
             going = not stage.essential or not any(failed(result) for result in results)
@@ -100,19 +108,19 @@ class Executor:
                 return AlreadyThere(write, held.resource_version) if _is_owned_by(held, owner_uid) else None
             case Delete(uid=uid):
                 return None if held.uid == uid and held.deletion_timestamp is None else Vanished(write)
-            case Patch():
+            case Patch() | Rebase():
                 # Done or not, whoever plans next must have seen at least this version.
                 return Done(write, held.resource_version)
             case _:
                 assert_never(write)
 
-    async def _run_stage(self, stage: Stage) -> list[Outcome]:
-        """Creates after everything else; the outcomes are in the order of the actions."""
-        numbered = list(enumerate(stage.actions))
+    async def _run_stage(self, stage: Stage, *, blocked: frozenset[str]) -> list[Outcome]:
+        """Creates after everything else, and nothing that waits for a blocked owner. Outcomes in the actions' order."""
+        numbered = [(number, action) for number, action in enumerate(stage.actions) if not _waits(action, blocked)]
         creates = [(number, action) for number, action in numbered if isinstance(action, Create)]
         others = [(number, action) for number, action in numbered if not isinstance(action, Create)]
         outcomes = await self._run_together(others) | await self._run_slow_start(creates)
-        return [outcomes.get(number, Skipped(action)) for number, action in numbered]
+        return [outcomes.get(number, Skipped(action)) for number, action in enumerate(stage.actions)]
 
     async def _run_together(self, actions: Numbered) -> dict[int, Outcome]:
         """Perform all actions, at most PARALLEL at once, but no more once the server cannot be reached: each of them
@@ -176,6 +184,8 @@ class Executor:
                         action.resource, action.key, action.body, content_type=action.type.value
                     )
                     return Done(action, read_meta(answer).resource_version)
+                case Disown() | Rebase():
+                    return await self._rework(action)
                 case Confirm():
                     return await self._confirm(action)
                 case _:
@@ -211,6 +221,38 @@ class Executor:
             return Refused(action, Conflict(f"{action.key} is being deleted", code=409))
         return Done(action)
 
+    async def _rework(self, action: Disown | Rebase) -> Outcome:
+        """Change what was just read; again where somebody else wrote in between."""
+        for _ in range(CONFLICTS - 1):
+            try:
+                return await self._reworked(action)
+            except Conflict:
+                continue
+        return await self._reworked(action)
+
+    async def _reworked(self, action: Disown | Rebase) -> Outcome:
+        return await self._disown(action) if isinstance(action, Disown) else await self._rebase(action)
+
+    async def _disown(self, action: Disown) -> Outcome:
+        """Write what is there without the reference."""
+        held = read_meta(await self._client.get(action.resource, action.key))
+        if all(reference.uid != action.owner_uid for reference in held.owner_references or ()):
+            return Done(action)
+        return await self._write(action, release_patch(held, action.owner_uid))
+
+    async def _rebase(self, action: Rebase) -> Outcome:
+        """Write what the templates differ in, as far as it is not there yet."""
+        current = await self._client.get(action.resource, action.key)
+        held = read_meta(current)
+        if held.uid != action.uid or held.deletion_timestamp is not None:
+            return Vanished(action)
+        patch = rebase(current, action.old, action.new)
+        return Done(action, held.resource_version) if patch is None else await self._write(action, patch)
+
+    async def _write(self, action: Disown | Rebase, patch: bytes) -> Done:
+        answer = await self._client.patch(action.resource, action.key, patch, content_type=PatchType.MERGE.value)
+        return Done(action, read_meta(answer).resource_version)
+
 
 def failed(outcome: Outcome) -> bool:
     """Whether an outcome holds back what should come after it."""
@@ -223,16 +265,29 @@ def _is_unanswered(outcome: Outcome) -> bool:
 
 def _outcome_of(action: Action, error: ApiError) -> Outcome:
     match action, error:
-        case (Delete() | Patch()) as gone, NotFound():
+        case (Delete() | Patch() | Disown() | Rebase()) as gone, NotFound():
             return Vanished(gone)
         case Delete() as replaced, Conflict() as conflict if _uid_mismatch(conflict):
             return Vanished(replaced)
-        case ((Create() | Delete() | Patch()), TransportError(sent=True) | ServerError()):
+        case (Confirm(), _):
+            return Refused(action, error)
+        case (_, TransportError(sent=True) | ServerError()):
             # With any 5xx the write may have happened: a server that gave up waiting for etcd answers 500 or 504, a
             # proxy that lost the server 502 or 503.
             return Unknown(action, error)
         case _:
             return Refused(action, error)
+
+
+def _owners_in_the_way(outcomes: Sequence[Outcome]) -> frozenset[str]:
+    """The owners from whom something could not be taken: what was to come after that must wait (P10)."""
+    return frozenset(
+        outcome.action.owner_uid for outcome in outcomes if isinstance(outcome.action, Disown) and failed(outcome)
+    )
+
+
+def _waits(action: Action, blocked: frozenset[str]) -> bool:
+    return isinstance(action, Patch) and action.after_owner in blocked
 
 
 def _uid_mismatch(error: Conflict) -> bool:

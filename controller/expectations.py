@@ -14,7 +14,18 @@ from typing import Any, TypeAlias
 
 import structlog
 
-from controller.planning import AlreadyThere, AnyResource, Create, Delete, Done, Outcome, Patch, Unknown, Vanished
+from controller.planning import (
+    AlreadyThere,
+    AnyResource,
+    Create,
+    Delete,
+    Done,
+    Outcome,
+    Patch,
+    Rebase,
+    Unknown,
+    Vanished,
+)
 from informers.meta import ObjectKey, controller_of, version_number
 from informers.store import StoreView
 
@@ -22,7 +33,7 @@ log = structlog.get_logger()
 
 GIVE_UP_AFTER_S = 300.0
 
-Write: TypeAlias = Create | Delete | Patch
+Write: TypeAlias = Create | Delete | Patch | Rebase
 
 
 class _Awaited:
@@ -42,7 +53,10 @@ class _Awaited:
 
 
 class Expectations:
-    """Write watermarks, awaited deletions and doubts, by key. `now` is monotonic, in seconds."""
+    """Write watermarks, awaited deletions and doubts, by key. `now` is monotonic, in seconds.
+
+    `Disown` leaves no trace here: no cache holds what it writes to, and it does no harm twice.
+    """
 
     def __init__(
         self, stores: Mapping[AnyResource, StoreView[Any]], *, now: Callable[[], float], gave_up: Callable[[], None]
@@ -107,11 +121,11 @@ class Expectations:
             case Done(action=Delete() as action) | Vanished(action=Delete() as action):
                 awaited.deletions[action.uid] = action
             case (
-                Done(action=(Create() | Patch()) as action, version=version)
+                Done(action=(Create() | Patch() | Rebase()) as action, version=version)
                 | AlreadyThere(action=action, version=version)
             ):
                 self._watermark(awaited, action, version)
-            case Unknown(action=(Create() | Delete() | Patch()) as action):
+            case Unknown(action=(Create() | Delete() | Patch() | Rebase()) as action):
                 awaited.doubts.append(action)
             case _:
                 pass

@@ -9,6 +9,7 @@ it expects to find. That is what makes a lost answer harmless.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any, TypeAlias
 
@@ -49,12 +50,43 @@ class Delete(Struct, frozen=True, kw_only=True):
 
 
 class Patch(Struct, frozen=True, kw_only=True):
-    """Patch `key`. The body itself carries what must still hold (uid, resourceVersion, or JSON patch tests)."""
+    """Patch `key`. The body itself carries what must still hold (uid, resourceVersion, or JSON patch tests).
+
+    `after_owner` is the UID of an owner: the patch is not tried when a `Disown` from that owner failed before it in the
+    same plan. It ties one VM's steps together, without one VM's failure holding back the others (P10).
+    """
 
     resource: AnyResource
     key: ObjectKey
     body: bytes
     type: PatchType
+    why: str
+    after_owner: str = ""
+
+
+class Disown(Struct, frozen=True, kw_only=True):
+    """Take the ownerReference with this UID off `key`, and nothing else, so that it outlives that owner (P10).
+
+    What is not there, or not owned by it, is as it should be. So is a resource that the cluster does not serve.
+    """
+
+    resource: AnyResource
+    key: ObjectKey
+    owner_uid: str
+    why: str
+
+
+class Rebase(Struct, frozen=True, kw_only=True):
+    """Bring `key` from the template it was made from to another (P12): `old` and `new` are that object as each template
+    would have it, and only what differs between them changes. The object is read whole when that is done, since no
+    cache holds all of it.
+    """
+
+    resource: AnyResource
+    key: ObjectKey
+    uid: str
+    old: bytes
+    new: bytes
     why: str
 
 
@@ -67,7 +99,7 @@ class Confirm(Struct, frozen=True, kw_only=True):
     why: str
 
 
-Action: TypeAlias = Create | Delete | Patch | Confirm
+Action: TypeAlias = Create | Delete | Patch | Confirm | Disown | Rebase
 
 
 class Stage(Struct, frozen=True):
@@ -105,6 +137,18 @@ class Plan(Struct, frozen=True, kw_only=True):
         return tuple(action for stage in self.stages for action in stage.actions)
 
 
+def join(parts: Iterable[Plan]) -> Plan:
+    """The parts one after the other, as one plan."""
+    parts = tuple(parts)
+    requeues = [part.requeue_after_s for part in parts if part.requeue_after_s is not None]
+    return Plan(
+        stages=tuple(stage for part in parts for stage in part.stages),
+        notices=tuple(notice for part in parts for notice in part.notices),
+        held="; ".join(part.held for part in parts if part.held),
+        requeue_after_s=min(requeues, default=None),
+    )
+
+
 class Done(Struct, frozen=True):
     """The server did it. `version` is the written object's resourceVersion, "" where the answer has none."""
 
@@ -122,7 +166,7 @@ class AlreadyThere(Struct, frozen=True):
 class Vanished(Struct, frozen=True):
     """What was to be deleted or patched is gone, which is what a delete wants."""
 
-    action: Delete | Patch
+    action: Delete | Patch | Disown | Rebase
 
 
 class Refused(Struct, frozen=True):

@@ -20,6 +20,18 @@ DELETION_COST: Final = "vmherd.dev/deletion-cost"
 ROLLING_UPDATE: Final = "vmherd.dev/rolling-update"
 PROGRESS_DEADLINE: Final = "vmherd.dev/progress-deadline-seconds"
 
+POOL_FINALIZER: Final = "pool.kubevirt.io/finalizer"
+"""On a pool and on its VMs: each is let go by us before it may vanish (P6)."""
+
+REVISION_NAME: Final = "kubevirt.io/vm-pool-revision-name"
+"""Label on a VM, and on the VMI that it starts: the revision of the pool's spec that it was made from (P4)."""
+
+MIN_READY: Final = "vmherd.dev/min-ready-seconds"
+PARTITION: Final = "vmherd.dev/partition"
+MAX_UNHEALTHY: Final = "vmherd.dev/max-unhealthy"
+HEALED: Final = "vmherd.dev/healed"
+"""On a pool, written by the controller: which ordinals were healed lately, how often, and when last (P15)."""
+
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,9})", re.ASCII)
 _INT32 = range(-(2**31), 2**31)
 _QUOTED_LENGTH = 64

@@ -8,10 +8,23 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec import Struct
+
+from controller.kubevirt.machine_types import POOL_KIND, ControllerRevision, VirtualMachine
+from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.types import ReplicaSet, VirtualMachineInstance
+from informers.meta import ObjectMeta
 from informers.resource import Resource
 
 KUBEVIRT_GROUP: Final = "kubevirt.io"
+POOL_GROUP: Final = "pool.kubevirt.io"
+
+
+class Disk(Struct, frozen=True):
+    """A DataVolume or a PersistentVolumeClaim. No cache holds them: they are read one by one, for their owners."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
 
 VMIS: Final = Resource(
     VirtualMachineInstance,
@@ -19,6 +32,17 @@ VMIS: Final = Resource(
     version="v1",
     plural="virtualmachineinstances",
     kind="VirtualMachineInstance",
+)
+
+VMS: Final = Resource(
+    VirtualMachine, group=KUBEVIRT_GROUP, version="v1", plural="virtualmachines", kind="VirtualMachine"
+)
+CONTROLLER_REVISIONS: Final = Resource(
+    ControllerRevision, group="apps", version="v1", plural="controllerrevisions", kind="ControllerRevision"
+)
+PVCS: Final = Resource(Disk, group="", version="v1", plural="persistentvolumeclaims", kind="PersistentVolumeClaim")
+DATA_VOLUMES: Final = Resource(
+    Disk, group="cdi.kubevirt.io", version="v1beta1", plural="datavolumes", kind="DataVolume"
 )
 
 
@@ -31,3 +55,8 @@ def replicaset_resource(group: str = KUBEVIRT_GROUP) -> Resource[ReplicaSet]:
         plural="virtualmachineinstancereplicasets",
         kind="VirtualMachineInstanceReplicaSet",
     )
+
+
+def pool_resource(group: str = POOL_GROUP) -> Resource[Pool]:
+    """VirtualMachinePools under this group. Resources are equal by identity: make one, and share it."""
+    return Resource(Pool, group=group, version="v1beta1", plural="virtualmachinepools", kind=POOL_KIND)

@@ -77,6 +77,14 @@ class VMITemplate(Struct, frozen=True, gc=False):
         msgspec.structs.force_setattr(self, "spec", self.spec.copy())
 
 
+class NodeRequirement(Struct, frozen=True, gc=False):
+    """One entry of a node selector: In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] | None = None
+
+
 class ReplicaSetSpec(Struct, frozen=True, gc=False, rename="camel"):
     replicas: int | None = None
     selector: LabelSelector | None = None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
+from controller.kubevirt.conditions import moment
 from controller.kubevirt.types import Condition, VirtualMachineInstance
 
 FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
@@ -72,7 +73,7 @@ def ready_since(vmi: VirtualMachineInstance) -> datetime | None:
     condition = ready_condition(vmi)
     if condition is None or condition.status != "True":
         return None
-    return _moment(condition.last_transition_time or vmi.metadata.creation_timestamp)
+    return moment(condition.last_transition_time or vmi.metadata.creation_timestamp)
 
 
 def unready_since(vmi: VirtualMachineInstance) -> datetime | None:
@@ -80,12 +81,7 @@ def unready_since(vmi: VirtualMachineInstance) -> datetime | None:
     condition = ready_condition(vmi)
     if condition is not None and condition.status == "True":
         return None
-    return _moment((condition and condition.last_transition_time) or vmi.metadata.creation_timestamp)
-
-
-def _moment(time: datetime | None) -> datetime | None:
-    """The time with its zone: whoever wrote a condition without one meant UTC, and the two kinds do not compare."""
-    return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
+    return moment((condition and condition.last_transition_time) or vmi.metadata.creation_timestamp)
 
 
 def _is_lost(vmi: VirtualMachineInstance) -> bool:

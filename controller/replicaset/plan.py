@@ -8,11 +8,10 @@ paused or unsettled, `held` says so and nothing else happens.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from controller.kubevirt.flaw import Flaw
-from controller.planning import Delete, Notice, Plan
+from controller.planning import Delete, Notice, Plan, join
 from controller.replicaset.claims import choose_claims, plan_claims
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.rollout import plan_rollout
@@ -50,20 +49,8 @@ def _plan_freely(snapshot: Snapshot, intent: Intent) -> Plan:
     parts = [plan_claims(snapshot, claims), scaling, cleanup]
     if not claims.adopted and not claims.released and len(active) >= intent.wanted and not scaling.stages:
         parts.append(plan_rollout(snapshot, intent, active, limit=limit - _deletes_of(cleanup)))
-    return _join(parts)
+    return join(parts)
 
 
 def _deletes_of(part: Plan) -> int:
     return sum(isinstance(action, Delete) for action in part.actions)
-
-
-def _join(parts: Iterable[Plan]) -> Plan:
-    """The parts one after the other, as one plan."""
-    parts = tuple(parts)
-    requeues = [part.requeue_after_s for part in parts if part.requeue_after_s is not None]
-    return Plan(
-        stages=tuple(stage for part in parts for stage in part.stages),
-        notices=tuple(notice for part in parts for notice in part.notices),
-        held="; ".join(part.held for part in parts if part.held),
-        requeue_after_s=min(requeues, default=None),
-    )

@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from operator import itemgetter
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from controller.kubevirt.flaw import Flaw
 from controller.kubevirt.markers import DELETION_COST, PROTECT, REMOVE, deletion_cost, is_marked
+from controller.kubevirt.progress import INVALID_ANNOTATION
 from controller.kubevirt.types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_migrating, is_ready, is_running, node_of, ready_since
 from controller.planning import Notice
 from informers.meta import annotations_of
-
-INVALID_ANNOTATION: Final = "InvalidAnnotation"
 
 Worth: TypeAlias = tuple[bool, bool, bool, bool, bool, int]
 Seniority: TypeAlias = tuple[float, float, str]

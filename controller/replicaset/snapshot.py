@@ -13,16 +13,12 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from controller.kubevirt.indexes import NAMESPACE, OWNER_UID, NamesInUse, by_namespace, by_owner_uid
+from controller.kubevirt.owners import as_planned
 from controller.kubevirt.types import ReplicaSet, VirtualMachineInstance
 from informers.meta import ObjectKey, controller_of
 from informers.resource import Resource
 from informers.store import StoreView
-
-
-def by_owner_uid(vmi: VirtualMachineInstance) -> Iterable[str]:
-    """Index: the UID of the VMI's controller, whatever it is."""
-    owner = controller_of(vmi.metadata)
-    return () if owner is None else (owner.uid,)
 
 
 def by_orphan_namespace(vmi: VirtualMachineInstance) -> Iterable[str]:
@@ -30,30 +26,13 @@ def by_orphan_namespace(vmi: VirtualMachineInstance) -> Iterable[str]:
     return (vmi.metadata.namespace,) if controller_of(vmi.metadata) is None else ()
 
 
-def by_namespace(replicaset: ReplicaSet) -> Iterable[str]:
-    """Index: the namespace of a set."""
-    return (replicaset.metadata.namespace,)
-
-
-OWNER_UID: Final = "owner-uid"
 ORPHAN_NAMESPACE: Final = "orphan-namespace"
-NAMESPACE: Final = "namespace"
 
 VMI_INDEXES: Final[Mapping[str, Callable[[VirtualMachineInstance], Iterable[str]]]] = {
     OWNER_UID: by_owner_uid,
     ORPHAN_NAMESPACE: by_orphan_namespace,
 }
 REPLICASET_INDEXES: Final[Mapping[str, Callable[[ReplicaSet], Iterable[str]]]] = {NAMESPACE: by_namespace}
-
-
-class NamesInUse(Struct, frozen=True):
-    """The names that a namespace's VMIs have, whoever owns them: `name in names`."""
-
-    vmis: StoreView[VirtualMachineInstance]
-    namespace: str
-
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self.vmis.get(ObjectKey(self.namespace, name)) is not None
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
@@ -114,16 +93,8 @@ def take_snapshot(
 
 
 def recounted(planned: Snapshot, latest: Snapshot) -> Snapshot | None:
-    """What the status of a pass is told from: the latest members and status, under the spec that was planned from.
-
-    A spec that changed while the plan was carried out has not been observed yet, and must not be reported as if (R11).
-    None when the set was replaced by another of the same name: the pass says nothing about that one.
-    """
-    before, after = planned.owner, latest.owner
-    if before.metadata.uid != after.metadata.uid:
+    """What the status of a pass is told from: the latest members and status, under the spec that was planned from."""
+    owner = as_planned(planned.owner, latest.owner)
+    if owner is None:
         return None
-    if before.metadata.generation == after.metadata.generation:
-        return latest
-    metadata = replace(after.metadata, generation=before.metadata.generation)
-    owner = replace(after, metadata=metadata, spec=before.spec)
-    return replace(latest, owner=owner)
+    return latest if owner is latest.owner else replace(latest, owner=owner)

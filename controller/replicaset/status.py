@@ -7,25 +7,26 @@ to somebody else and are written back as they were.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from datetime import datetime
-from typing import Final
+from collections.abc import Iterable
 
 import msgspec
 from msgspec.structs import replace
 
+from controller.kubevirt.conditions import (
+    PAUSED,
+    REPLICA_FAILURE,
+    REPLICA_PAUSED,
+    find_true,
+    merge_conditions,
+    without_failures,
+)
 from controller.kubevirt.types import Condition, ReplicaSet, ReplicaSetStatus
 from controller.kubevirt.vmis import is_active, is_ready
-from controller.planning import AlreadyThere, Create, Delete, Done, Notice, Outcome, Refused, Unknown, Vanished
+from controller.planning import AlreadyThere, Create, Delete, Done, Notice, Outcome, Refused, Unknown
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.rollout import is_updated
 from controller.replicaset.snapshot import Snapshot
 from informers.errors import StatusError
-
-REPLICA_FAILURE: Final = "ReplicaFailure"
-REPLICA_PAUSED: Final = "ReplicaPaused"
-
-_PAUSED: Final = Condition(type=REPLICA_PAUSED, status="True", reason="Paused", message="Controller got paused")
 
 
 def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetStatus:
@@ -42,8 +43,8 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetSt
         snapshot.settled and intent is not None and not owner.spec.paused and owner.metadata.deletion_timestamp is None
     )
     ours = {
-        REPLICA_FAILURE: _failure(_find(old, REPLICA_FAILURE), tuple(outcomes), may_write=may_write),
-        REPLICA_PAUSED: _PAUSED if owner.spec.paused else None,
+        REPLICA_FAILURE: _failure(find_true(old.conditions, REPLICA_FAILURE), tuple(outcomes), may_write=may_write),
+        REPLICA_PAUSED: PAUSED if owner.spec.paused else None,
     }
     return ReplicaSetStatus(
         replicas=len(active),
@@ -52,7 +53,7 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetSt
         updated_replicas=sum(is_updated(vmi, intent.template.hash) for vmi in active) if intent else 0,
         observed_generation=owner.metadata.generation,
         label_selector=str(intent.selector) if intent else old.label_selector,
-        conditions=_merge(old, ours, snapshot.now),
+        conditions=merge_conditions(old.conditions, ours, snapshot.now),
     )
 
 
@@ -76,7 +77,7 @@ def status_patch(owner: ReplicaSet, new: ReplicaSetStatus) -> bytes | None:
 
 def transition_notices(old: ReplicaSetStatus | None, new: ReplicaSetStatus) -> tuple[Notice, ...]:
     """What a status change tells the set's readers (R8). To be told after the status has been written."""
-    was, now = (_find(status or ReplicaSetStatus(), REPLICA_PAUSED) is not None for status in (old, new))
+    was, now = (find_true(status.conditions if status else None, REPLICA_PAUSED) is not None for status in (old, new))
     if now and not was:
         return (Notice(reason="SuccessfulPaused", message="Paused", warning=False),)
     if was and not now:
@@ -119,34 +120,8 @@ def _failure_reason(outcome: Outcome) -> str:
 
 
 def _failure(held: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:
-    """`ReplicaFailure` after these outcomes (R10): a failure sets it, a pass in which all went well takes it away.
-
-    A pass that was not free to write proves nothing, nor does one that was cut short.
-    """
+    """`ReplicaFailure` after these outcomes (R10): a failure sets it, a pass in which all went well takes it away."""
     for outcome in outcomes:
         if isinstance(outcome, Refused | Unknown) and (reason := _failure_reason(outcome)):
             return Condition(type=REPLICA_FAILURE, status="True", reason=reason, message=outcome.message)
-    if outcomes:
-        went_well = all(isinstance(outcome, Done | AlreadyThere | Vanished) for outcome in outcomes)
-        return None if went_well else held
-    return None if may_write else held
-
-
-def _find(status: ReplicaSetStatus, type_: str) -> Condition | None:
-    """A condition that is there and true."""
-    for condition in status.conditions or ():
-        if condition.type == type_ and condition.status == "True":
-            return condition
-    return None
-
-
-def _merge(old: ReplicaSetStatus, ours: Mapping[str, Condition | None], now: datetime) -> tuple[Condition, ...] | None:
-    """The whole list: foreign conditions as they were, then ours while true, dated when they appeared."""
-    merged = [condition for condition in old.conditions or () if condition.type not in ours]
-    for condition in ours.values():
-        if condition is not None:
-            before = _find(old, condition.type)
-            since = before.last_transition_time if before else now.replace(microsecond=0)
-            probed = before.last_probe_time if before else since
-            merged.append(replace(condition, last_probe_time=probed, last_transition_time=since))
-    return tuple(merged) or None
+    return without_failures(held, outcomes, may_write=may_write)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
+from controller.kubevirt.conditions import REPLICA_FAILURE
 from controller.kubevirt.flaw import Flaw
+from controller.kubevirt.indexes import NAMESPACE
 from controller.kubevirt.markers import PROGRESS_DEADLINE, PROTECT, REMOVE, ROLLING_UPDATE, is_marked
 from controller.kubevirt.selectors import parse_selector
 from controller.kubevirt.types import Condition, LabelSelector, ReplicaSet, VirtualMachineInstance
 from controller.kubevirt.vmis import is_deleting, is_ready, is_spent, node_of, phase_of
-from controller.replicaset.snapshot import NAMESPACE
-from controller.replicaset.status import REPLICA_FAILURE
 from informers.meta import ObjectKey, annotations_of, controller_of, labels_of
 from informers.store import Added, Change, Removed, StoreView, Updated
 

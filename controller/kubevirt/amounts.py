@@ -1,0 +1,31 @@
+"""How many: a number, or a percentage of what is wanted, as Kubernetes writes `maxUnavailable`."""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import Struct
+
+_PERCENT = re.compile(r"([0-9]{1,3})%", re.ASCII)
+_NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
+
+
+class Amount(Struct, frozen=True):
+    number: int
+    percent: bool = False
+
+    def of(self, whole: int) -> int:
+        """Percentages round down; an amount is never less than 1, or nothing would ever move (P14)."""
+        return max(whole * self.number // 100 if self.percent else self.number, 1)
+
+
+def parse_amount(value: int | str) -> Amount | None:
+    """A number from 1, or "1%" to "100%"; None for anything else."""
+    if isinstance(value, int):
+        return Amount(value) if value >= 1 else None
+    if found := _PERCENT.fullmatch(value):
+        number = int(found[1])
+        return Amount(number, percent=True) if 1 <= number <= 100 else None
+    if _NUMBER.fullmatch(value) and int(value) >= 1:
+        return Amount(int(value))
+    return None

@@ -1,0 +1,83 @@
+"""VirtualMachines and the revisions of their templates, as far as a pool reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from controller.kubevirt.types import Condition
+from informers.meta import ObjectMeta, controller_of
+
+POOL_KIND: Final = "VirtualMachinePool"
+
+
+class _Named(Struct, frozen=True):
+    name: str | None = None
+
+
+class _Claim(Struct, frozen=True, rename="camel"):
+    claim_name: str | None = None
+
+
+class Volume(Struct, frozen=True, rename="camel"):
+    """A volume of a VM: only those that stand for a disk of its own are told apart."""
+
+    data_volume: _Named | None = None
+    persistent_volume_claim: _Claim | None = None
+
+
+class MachineTemplateMeta(Struct, frozen=True):
+    labels: Mapping[str, str] | None = None
+
+
+class MachineTemplateSpec(Struct, frozen=True, rename="camel"):
+    node_selector: Mapping[str, str] | None = None
+    volumes: tuple[Volume, ...] | None = None
+
+
+class MachineTemplate(Struct, frozen=True):
+    metadata: MachineTemplateMeta | None = None
+    spec: MachineTemplateSpec | None = None
+
+
+class DataVolumeTemplate(Struct, frozen=True):
+    metadata: _Named | None = None
+
+
+class VirtualMachineSpec(Struct, frozen=True, rename="camel"):
+    running: bool | None = None
+    run_strategy: str | None = None
+    template: MachineTemplate | None = None
+    data_volume_templates: tuple[DataVolumeTemplate, ...] | None = None
+
+
+class StartFailure(Struct, frozen=True, rename="camel"):
+    consecutive_fail_count: int | None = None
+
+
+class VirtualMachineStatus(Struct, frozen=True, rename="camel"):
+    printable_status: str | None = None
+    start_failure: StartFailure | None = None
+    conditions: tuple[Condition, ...] | None = None
+
+
+class VirtualMachine(Struct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: VirtualMachineSpec | None = None
+    status: VirtualMachineStatus | None = None
+
+
+class ControllerRevision(Struct, frozen=True):
+    """A pool's spec as it was. Revisions of other controllers keep no data: they are many, and nobody asks."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    revision: int = 0
+    data: Raw = Raw()
+
+    def __post_init__(self) -> None:
+        owner = controller_of(self.metadata)
+        data = self.data.copy() if owner is not None and owner.kind == POOL_KIND else Raw()
+        msgspec.structs.force_setattr(self, "data", data)

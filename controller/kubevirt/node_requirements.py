@@ -1,0 +1,67 @@
+"""Node selector requirements, asked of the node labels that a VM's template names (P8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from controller.kubevirt.flaw import Flaw
+from controller.kubevirt.markers import parse_integer, quoted
+from controller.kubevirt.types import NodeRequirement
+
+OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+
+
+class NodeMatcher(Struct, frozen=True):
+    """All of these must hold."""
+
+    requirements: tuple[NodeRequirement, ...] = ()
+
+    def matches(self, selector: Mapping[str, str]) -> bool:
+        return all(_holds(requirement, selector) for requirement in self.requirements)
+
+
+def parse_node_matcher(wire: Iterable[NodeRequirement], *, field: str) -> NodeMatcher | Flaw:
+    """The requirements that a user wrote, or what is wrong with them. `field` is where they stand."""
+    requirements = tuple(wire)
+    for index, requirement in enumerate(requirements):
+        if flaw := _flaw_of(requirement, f"{field}[{index}]"):
+            return flaw
+    return NodeMatcher(requirements)
+
+
+def _flaw_of(requirement: NodeRequirement, field: str) -> Flaw | None:
+    operator, values = requirement.operator, requirement.values or ()
+    if operator not in OPERATORS:
+        return Flaw(f"{field}.operator is {quoted(operator)}: it must be one of {', '.join(OPERATORS)}")
+    if operator in ("In", "NotIn") and not values:
+        return Flaw(f"{field}.values is empty: {operator} needs at least one value")
+    if operator in ("Exists", "DoesNotExist") and values:
+        return Flaw(f"{field}.values must be empty for {operator}")
+    if operator in ("Gt", "Lt") and (len(values) != 1 or parse_integer(values[0]) is None):
+        return Flaw(f"{field}.values must be a single integer for {operator}")
+    return None
+
+
+def _holds(requirement: NodeRequirement, selector: Mapping[str, str]) -> bool:
+    value, values = selector.get(requirement.key), requirement.values or ()
+    match requirement.operator:
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case _:
+            return _compares(requirement.operator, value, values[0])
+
+
+def _compares(operator: str, value: str | None, bound: str) -> bool:
+    """Gt and Lt: what is no number, or not there, is neither greater nor less."""
+    number, limit = parse_integer(value or ""), parse_integer(bound)
+    if number is None or limit is None:
+        return False
+    return number > limit if operator == "Gt" else number < limit

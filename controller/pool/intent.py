@@ -1,0 +1,87 @@
+"""What a pool asks for: its spec, parsed once, or the one thing that makes it impossible to act on (P1)."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from controller.kubevirt.amounts import Amount, parse_amount
+from controller.kubevirt.flaw import Flaw
+from controller.kubevirt.markers import quoted
+from controller.kubevirt.pool_types import Pool
+from controller.kubevirt.selectors import Selector, parse_selector
+from controller.kubevirt.types import LabelSelector
+from controller.pool.policies import (
+    Healing,
+    ScaleIn,
+    Update,
+    parse_healing,
+    parse_scale_in,
+    parse_update,
+)
+from controller.pool.template import Template, parse_template
+
+
+class Intent(Struct, frozen=True, kw_only=True):
+    """A spec that can be acted on. The selector is not empty, and matches the template's labels."""
+
+    wanted: int
+    selector: Selector
+    template: Template
+    max_unavailable: Amount
+    scale_in: ScaleIn
+    update: Update
+    healing: Healing | None
+
+    @property
+    def most_unavailable(self) -> int:
+        """How many may be not ready at once through our doing (P14)."""
+        return self.max_unavailable.of(self.wanted)
+
+
+def parse_intent(owner: Pool) -> Intent | Flaw:
+    """What the pool asks for. `replicas` is 1 where nobody filled in the schema's default."""
+    spec = owner.spec
+    wanted = 1 if spec.replicas is None else spec.replicas
+    if wanted < 0:
+        return Flaw(f"spec.replicas is {wanted}: it must not be negative")
+    selector = parse_selector(spec.selector or LabelSelector())
+    if isinstance(selector, Flaw):
+        return selector
+    if selector.is_empty:
+        return Flaw("spec.selector is empty: it would match every virtual machine of the namespace")
+    template = parse_template(spec)
+    if isinstance(template, Flaw):
+        return template
+    if not selector.matches(template.labels):
+        return Flaw(f'spec.selector "{selector}" does not match spec.virtualMachineTemplate.metadata.labels')
+    amount = _parse_max_unavailable(spec.max_unavailable)
+    if isinstance(amount, Flaw):
+        return amount
+    return _with_policies(owner, wanted, selector, template, amount)
+
+
+def _with_policies(owner: Pool, wanted: int, selector: Selector, template: Template, amount: Amount) -> Intent | Flaw:
+    scale_in, update = parse_scale_in(owner.spec), parse_update(owner.spec)
+    healing = parse_healing(owner.spec.autohealing)
+    if isinstance(scale_in, Flaw):
+        return scale_in
+    if isinstance(update, Flaw):
+        return update
+    if isinstance(healing, Flaw):
+        return healing
+    return Intent(
+        wanted=wanted,
+        selector=selector,
+        template=template,
+        max_unavailable=amount,
+        scale_in=scale_in,
+        update=update,
+        healing=healing,
+    )
+
+
+def _parse_max_unavailable(value: int | str | None) -> Amount | Flaw:
+    amount = parse_amount("100%" if value is None else value)
+    if amount is not None:
+        return amount
+    return Flaw(f'spec.maxUnavailable is {quoted(str(value))}: it must be a number from 1, or "1%" to "100%"')

@@ -1,0 +1,157 @@
+"""How a pool wants VMs chosen, scaled in, updated and healed: each block of the spec, parsed once, defaults applied."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from enum import StrEnum
+from typing import Final, TypeVar
+
+from msgspec import Struct
+
+from controller.kubevirt.durations import parse_duration
+from controller.kubevirt.flaw import Flaw
+from controller.kubevirt.markers import quoted
+from controller.kubevirt.node_requirements import NodeMatcher, parse_node_matcher
+from controller.kubevirt.pool_types import (
+    Autohealing,
+    PoolSpec,
+    ScaleInBlock,
+    ScaleInStrategy,
+    SelectionPolicy,
+    Selectors,
+    UpdateBlock,
+    UpdateStrategy,
+)
+from controller.kubevirt.selectors import Selector, parse_selector
+
+FAILURE_THRESHOLD: Final = 3
+MIN_FAILING: Final = timedelta(minutes=5)
+
+Block = TypeVar("Block")
+
+
+class Strategy(StrEnum):
+    PROACTIVE = "proactive"
+    OPPORTUNISTIC = "opportunistic"
+    UNMANAGED = "unmanaged"
+
+
+class Sort(StrEnum):
+    """UNSTATED is the default: random, but those that are not ready first (P8)."""
+
+    ASCENDING = "AscendingOrder"
+    DESCENDING = "DescendingOrder"
+    NEWEST = "Newest"
+    OLDEST = "Oldest"
+    RANDOM = "Random"
+    UNSTATED = ""
+
+
+class Selection(Struct, frozen=True):
+    """Who may be chosen, and in which order. Without a selector everybody may."""
+
+    sort: Sort = Sort.UNSTATED
+    labels: Selector | None = None
+    nodes: NodeMatcher | None = None
+
+
+class ScaleIn(Struct, frozen=True):
+    strategy: Strategy = Strategy.PROACTIVE
+    selection: Selection = Selection()
+    preserve: bool = False
+
+
+class Update(Struct, frozen=True):
+    strategy: Strategy = Strategy.PROACTIVE
+    selection: Selection = Selection()
+
+
+class Healing(Struct, frozen=True):
+    threshold: int = FAILURE_THRESHOLD
+    min_failing: timedelta = MIN_FAILING
+
+
+def parse_scale_in(spec: PoolSpec) -> ScaleIn | Flaw:
+    """`scaleInStrategy`; proactive, at random and without preserving anything, where nothing is said (P8, P9, P10)."""
+    field = "spec.scaleInStrategy"
+    wire = spec.scale_in_strategy or ScaleInStrategy()
+    blocks = {
+        Strategy.PROACTIVE: wire.proactive,
+        Strategy.OPPORTUNISTIC: wire.opportunistic,
+        Strategy.UNMANAGED: wire.unmanaged,
+    }
+    chosen = _only_one(blocks, field)
+    if isinstance(chosen, Flaw):
+        return chosen
+    strategy, block = chosen or (Strategy.PROACTIVE, ScaleInBlock())
+    kept = block.state_preservation or "Disabled"
+    if kept not in ("Disabled", "Offline", "Online"):
+        text = f"{field}.{strategy}.statePreservation is {quoted(kept)}"
+        return Flaw(f"{text}: it must be one of Disabled, Offline, Online")
+    selection = _parse_selection(block.selection_policy, f"{field}.{strategy}.selectionPolicy")
+    if isinstance(selection, Flaw):
+        return selection
+    return ScaleIn(strategy, selection, kept != "Disabled" and strategy is not Strategy.UNMANAGED)
+
+
+def parse_update(spec: PoolSpec) -> Update | Flaw:
+    """`updateStrategy`; proactive where nothing is said (P13)."""
+    field = "spec.updateStrategy"
+    wire = spec.update_strategy or UpdateStrategy()
+    blocks = {
+        Strategy.PROACTIVE: wire.proactive,
+        Strategy.OPPORTUNISTIC: wire.opportunistic,
+        Strategy.UNMANAGED: wire.unmanaged,
+    }
+    chosen = _only_one(blocks, field)
+    if isinstance(chosen, Flaw):
+        return chosen
+    strategy, block = chosen or (Strategy.PROACTIVE, UpdateBlock())
+    selection = _parse_selection(block.selection_policy, f"{field}.{strategy}.selectionPolicy")
+    return selection if isinstance(selection, Flaw) else Update(strategy, selection)
+
+
+def parse_healing(wire: Autohealing | None) -> Healing | Flaw | None:
+    """`autohealing`; None where the pool does not want it (P15)."""
+    if wire is None:
+        return None
+    threshold = FAILURE_THRESHOLD if wire.start_up_failure_threshold is None else wire.start_up_failure_threshold
+    if threshold < 1:
+        return Flaw(f"spec.autohealing.startUpFailureThreshold is {threshold}: it must be 1 or more")
+    text = wire.min_failing_to_start_duration
+    lasting = MIN_FAILING if text is None else parse_duration(text)
+    if lasting is None:
+        where = f"spec.autohealing.minFailingToStartDuration is {quoted(text or '')}"
+        return Flaw(f"{where}: it must be a duration such as 5m or 1m30s")
+    return Healing(threshold, lasting)
+
+
+def _only_one(blocks: Mapping[Strategy, Block | None], field: str) -> tuple[Strategy, Block] | Flaw | None:
+    given = [(strategy, block) for strategy, block in blocks.items() if block is not None]
+    if len(given) > 1:
+        return Flaw(f"{field}: only one strategy can be configured at a time")
+    return given[0] if given else None
+
+
+def _parse_selection(wire: SelectionPolicy | None, field: str) -> Selection | Flaw:
+    policy = wire or SelectionPolicy()
+    if (policy.sort_policy or "") not in list(Sort):
+        allowed = ", ".join(sort for sort in Sort if sort)
+        return Flaw(f"{field}.sortPolicy is {quoted(policy.sort_policy or '')}: it must be one of {allowed}")
+    selectors = policy.selectors or Selectors()
+    labels = _parse_labels(selectors, f"{field}.selectors.labelSelector")
+    nodes = _parse_nodes(selectors, f"{field}.selectors.nodeSelectorRequirementMatcher")
+    if isinstance(labels, Flaw):
+        return labels
+    return nodes if isinstance(nodes, Flaw) else Selection(Sort(policy.sort_policy or ""), labels, nodes)
+
+
+def _parse_labels(selectors: Selectors, field: str) -> Selector | Flaw | None:
+    wire = selectors.label_selector
+    return None if wire is None else parse_selector(wire, field=field)
+
+
+def _parse_nodes(selectors: Selectors, field: str) -> NodeMatcher | Flaw | None:
+    wire = selectors.node_selector_requirement_matcher
+    return None if wire is None else parse_node_matcher(wire, field=field)

@@ -1,0 +1,126 @@
+"""The specs that VMs were made from, kept as ControllerRevisions (P11).
+
+A revision is the pool's if the pool controls it, and current if its template is the pool's. So scaling makes no
+revision, and going back to an earlier template makes none either: its revision becomes the current one again. Only
+revisions that are known by their content count; a name alone proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Struct
+
+from controller.kubevirt.flaw import Flaw
+from controller.kubevirt.machine_types import ControllerRevision, VirtualMachine
+from controller.kubevirt.machines import revision_of
+from controller.kubevirt.markers import REVISION_NAME
+from controller.kubevirt.owners import controller_reference
+from controller.kubevirt.pool_types import PoolSpec
+from controller.kubevirt.resources import CONTROLLER_REVISIONS
+from controller.planning import Create, Delete, Plan, Stage
+from controller.pool.snapshot import Snapshot
+from controller.pool.template import Template, parse_template
+from informers.meta import ObjectKey, labels_of
+
+_decode_spec = msgspec.json.Decoder(PoolSpec).decode
+
+
+class Revisions(Struct, frozen=True, kw_only=True):
+    """The templates that the pool has had, by the name of their revision. `is_kept` tells whether `current` exists."""
+
+    current: str
+    template: Template
+    is_kept: bool
+    templates: Mapping[str, Template]
+
+    def is_current(self, name: str) -> bool:
+        """Whether what carries this revision is as the pool's template says now (P12)."""
+        template = self.templates.get(name)
+        return template is not None and template.digest == self.template.digest
+
+
+def read_revisions(snapshot: Snapshot, template: Template) -> Revisions:
+    """Which revisions there are, and which is the current template's; its name, where none is there yet."""
+    templates: dict[str, Template] = {}
+    matching: list[tuple[int, str]] = []
+    for revision in snapshot.revisions:
+        past = _template_of(revision)
+        if past is not None and revision.metadata.deletion_timestamp is None:
+            templates[revision.metadata.name] = past
+            if past.digest == template.digest:
+                matching.append((revision.revision, revision.metadata.name))
+    current = max(matching)[1] if matching else _new_name(snapshot, template)
+    return Revisions(current=current, template=template, is_kept=bool(matching), templates=templates)
+
+
+def plan_revision(snapshot: Snapshot, revisions: Revisions) -> tuple[Stage, ...]:
+    """Keep the current template's revision, before anything is made from it."""
+    if revisions.is_kept:
+        return ()
+    owner = snapshot.owner.metadata
+    body = {
+        "apiVersion": CONTROLLER_REVISIONS.api_version,
+        "kind": CONTROLLER_REVISIONS.kind,
+        "metadata": {
+            "name": revisions.current,
+            "namespace": owner.namespace,
+            "ownerReferences": [controller_reference(snapshot.pools, owner)],
+        },
+        "revision": owner.generation or 0,
+        "data": snapshot.owner.spec,
+    }
+    create = Create(
+        resource=CONTROLLER_REVISIONS,
+        key=ObjectKey(owner.namespace, revisions.current),
+        body=msgspec.json.encode(body),
+        owner_uid=owner.uid,
+        why="the first of this template",
+    )
+    return (Stage((create,)),)
+
+
+def plan_pruning(snapshot: Snapshot, revisions: Revisions) -> Plan:
+    """Delete revisions that nobody refers to, but the newest, which stay for undo."""
+    used = {revision_of(vm) for vm in (*snapshot.members, *snapshot.strays)}
+    used |= {labels_of(vmi.metadata).get(REVISION_NAME, "") for vmi in snapshot.vmis.values()}
+    used.add(revisions.current)
+    idle = [
+        revision
+        for revision in snapshot.revisions
+        if revision.metadata.name not in used and revision.metadata.deletion_timestamp is None
+    ]
+    idle.sort(key=lambda revision: (-revision.revision, revision.metadata.name))
+    deletes = tuple(
+        Delete(
+            resource=CONTROLLER_REVISIONS,
+            key=revision.metadata.key,
+            uid=revision.metadata.uid,
+            why="no VM is made from it any more",
+        )
+        for revision in idle[snapshot.limits.revision_history :][: snapshot.limits.burst]
+    )
+    return Plan(stages=(Stage(deletes, essential=False),) if deletes else ())
+
+
+def oldest_in_use(snapshot: Snapshot, revisions: Revisions, members: tuple[VirtualMachine, ...]) -> str:
+    """The revision that a rollout started from: the oldest that a member is made from, else the current one."""
+    numbers = {revision.metadata.name: revision.revision for revision in snapshot.revisions}
+    older = {revision_of(vm) for vm in members if not revisions.is_current(revision_of(vm))} & numbers.keys()
+    return min(older, key=lambda name: (numbers[name], name), default=revisions.current)
+
+
+def _template_of(revision: ControllerRevision) -> Template | None:
+    try:
+        template = parse_template(_decode_spec(revision.data))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return None if isinstance(template, Flaw) else template
+
+
+def _new_name(snapshot: Snapshot, template: Template) -> str:
+    """`<pool>-<generation>`; longer where an earlier pool of that name left its own behind."""
+    owner = snapshot.owner.metadata
+    name = f"{owner.name}-{owner.generation or 0}"
+    return f"{name}-{template.digest[:8]}" if name in snapshot.revision_names else name

@@ -1,0 +1,95 @@
+"""How far an update may go at once: who is available, how many more may be missed, which ordinals stay behind (P14).
+
+A member is unavailable when it is meant to run and its VMI is not ready, not ready for long enough, or on its way out.
+A VM that its user stopped is not unavailable. Deleted and restarted VMs are unavailable from the moment the cache shows
+it, and nothing more happens before it does (R9), so nothing is counted twice and nothing is missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Final
+
+from msgspec import Struct
+
+from controller.kubevirt import vmis
+from controller.kubevirt.machine_types import VirtualMachine
+from controller.kubevirt.machines import is_deleting, is_meant_to_run
+from controller.kubevirt.markers import MIN_READY, PARTITION, parse_integer, quoted
+from controller.kubevirt.progress import invalid_annotation
+from controller.planning import Notice
+from controller.pool.revisions import Revisions
+from controller.pool.snapshot import Snapshot
+from controller.pool.template import Template
+from informers.meta import annotations_of
+
+EVERYTHING: Final = 2**31
+
+
+class Setting(Struct, frozen=True):
+    """A number from an annotation, and what to tell the user of it."""
+
+    number: int
+    notices: tuple[Notice, ...] = ()
+
+
+class Availability(Struct, frozen=True):
+    """How many members are missed now, and when one that is ready will have been so for long enough."""
+
+    unavailable: int
+    next_at: datetime | None = None
+
+
+def partition_of(snapshot: Snapshot) -> Setting:
+    """The ordinals below this keep their revision. While nobody can tell which, all do."""
+    return _setting(snapshot, PARTITION, otherwise=EVERYTHING, meaning="nothing is rolled out")
+
+
+def min_ready_of(snapshot: Snapshot) -> Setting:
+    """For how many seconds a VMI has to be ready to count."""
+    return _setting(snapshot, MIN_READY, otherwise=0, meaning="it counts as 0")
+
+
+def template_for(snapshot: Snapshot, revisions: Revisions, ordinal: int, partition: int) -> tuple[str, Template]:
+    """What the VM of this ordinal is to be made from: below the partition, what the rollout started from."""
+    started_from = (snapshot.owner.status.current_revision or "") if snapshot.owner.status is not None else ""
+    if ordinal < partition and (past := revisions.templates.get(started_from)) is not None:
+        return started_from, past
+    return revisions.current, revisions.template
+
+
+def count_unavailable(snapshot: Snapshot, members: Iterable[VirtualMachine], min_ready_s: int) -> Availability:
+    """How many of the members that should run are not available."""
+    unavailable, due = 0, []
+    for vm in members:
+        if not is_meant_to_run(vm):
+            continue
+        since = _ready_since(snapshot, vm)
+        if since is not None and since + timedelta(seconds=min_ready_s) <= snapshot.now:
+            continue
+        unavailable += 1
+        if since is not None:
+            due.append(since + timedelta(seconds=min_ready_s))
+    return Availability(unavailable, min(due, default=None))
+
+
+def _ready_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
+    """Since when it serves; None where it does not, or is about to stop."""
+    vmi = snapshot.vmi_of(vm)
+    if vmi is None or is_deleting(vm) or not vmis.is_active(vmi):
+        return None
+    # Ready without a date: for as long as anybody can tell.
+    return vmis.ready_since(vmi) or (snapshot.now - timedelta(seconds=EVERYTHING) if vmis.is_ready(vmi) else None)
+
+
+def _setting(snapshot: Snapshot, annotation: str, *, otherwise: int, meaning: str) -> Setting:
+    meta = snapshot.owner.metadata
+    text = annotations_of(meta).get(annotation)
+    if text is None:
+        return Setting(0)
+    number = parse_integer(text)
+    if number is not None and number >= 0:
+        return Setting(number)
+    message = f"annotation {annotation} is {quoted(text)}: it must be a number from 0, so {meaning}"
+    return Setting(otherwise, (invalid_annotation(annotation, meta, message),))

@@ -1,0 +1,98 @@
+"""As many VMs as are wanted: creates under the smallest free ordinals (P3, P4), deletes by policy (P8, P9).
+
+A VM that is being deleted is still there: it counts, it has its name, and it counts towards those that are to go. So
+there is never a VM too many, and no VM is deleted for one that is on its way out already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import islice
+
+from controller.kubevirt.machine_types import VirtualMachine
+from controller.kubevirt.machines import is_deleting
+from controller.kubevirt.markers import PROTECT
+from controller.kubevirt.owners import controller_reference
+from controller.kubevirt.resources import VMS
+from controller.planning import Create, Delete, Notice, Plan, Stage
+from controller.pool.indexing import encode_vm
+from controller.pool.intent import Intent
+from controller.pool.naming import free_ordinals, name_of
+from controller.pool.policies import Strategy
+from controller.pool.revisions import Revisions, plan_revision
+from controller.pool.rollout import partition_of, template_for
+from controller.pool.select import Candidates, choose_for_removal
+from controller.pool.snapshot import Snapshot
+from informers.meta import ObjectKey
+
+
+def plan_scale(
+    snapshot: Snapshot,
+    intent: Intent,
+    revisions: Revisions,
+    members: tuple[VirtualMachine, ...],
+    *,
+    going: Collection[str] = (),
+) -> Plan:
+    """Bring the number of members to what is wanted. `going` are the UIDs that this same pass deletes already."""
+    missing = intent.wanted - len(members)
+    if missing > 0:
+        return _scale_out(snapshot, intent, revisions, missing)
+    staying = tuple(vm for vm in members if not is_deleting(vm) and vm.metadata.uid not in going)
+    surplus = len(staying) - intent.wanted
+    if surplus <= 0:
+        return Plan()
+    if intent.scale_in.strategy is not Strategy.PROACTIVE:
+        return Plan(held=f"{surplus} more than wanted stay until somebody deletes them: {intent.scale_in.strategy}")
+    return _scale_in(snapshot, intent, staying, surplus)
+
+
+def delete_of(vm: VirtualMachine, why: str, *, foreground: bool = False) -> Delete:
+    return Delete(resource=VMS, key=vm.metadata.key, uid=vm.metadata.uid, why=why, foreground=foreground)
+
+
+def _scale_out(snapshot: Snapshot, intent: Intent, revisions: Revisions, missing: int) -> Plan:
+    owner = snapshot.owner.metadata
+    reference = controller_reference(snapshot.pools, owner)
+    partition = partition_of(snapshot).number
+    why = f"{intent.wanted - missing} of {intent.wanted} are there"
+    creates = []
+    for ordinal in islice(free_ordinals(owner.name, snapshot.taken), min(missing, snapshot.limits.burst)):
+        revision, template = template_for(snapshot, revisions, ordinal, partition)
+        body = encode_vm(template, ordinal, revision, resource=VMS, pool=owner, owner=reference)
+        key = ObjectKey(owner.namespace, name_of(owner.name, ordinal))
+        creates.append(Create(resource=VMS, key=key, body=body, owner_uid=owner.uid, why=why))
+    held = f"{missing - len(creates)} more creates wait for the next pass" if len(creates) < missing else ""
+    return Plan(stages=(*plan_revision(snapshot, revisions), Stage(tuple(creates))), held=held)
+
+
+def _scale_in(snapshot: Snapshot, intent: Intent, staying: tuple[VirtualMachine, ...], surplus: int) -> Plan:
+    candidates = choose_for_removal(snapshot, intent.scale_in.selection, staying)
+    victims = candidates.ranked[: min(surplus, snapshot.limits.burst)]
+    why = f"surplus: {len(staying)} are there, {intent.wanted} wanted"
+    deletes = tuple(delete_of(vm, why) for vm in victims)
+    short = surplus - len(candidates.ranked)
+    held = ""
+    if short > 0:
+        held = f"{short} more than wanted may not be deleted"
+    elif len(deletes) < surplus:
+        held = f"{surplus - len(deletes)} more deletes wait for the next pass"
+    return Plan(
+        stages=(Stage(deletes),) if deletes else (),
+        notices=(_kept(snapshot, intent, candidates, short),) if short > 0 else (),
+        held=held,
+    )
+
+
+def _kept(snapshot: Snapshot, intent: Intent, candidates: Candidates, short: int) -> Notice:
+    """Fewer match than should go: only those go, and the user is told, once for each wish (P8)."""
+    reasons = []
+    if candidates.unselected:
+        reasons.append(f"{candidates.unselected} are not selected by scaleInStrategy")
+    if candidates.protected:
+        reasons.append(f"{candidates.protected} are marked {PROTECT}")
+    return Notice(
+        reason="ProtectedFromDeletion" if not candidates.unselected else "ScaleInIncomplete",
+        message=f"{short} more virtual machines than the {intent.wanted} wanted stay: {', '.join(reasons)}",
+        once=f"kept {snapshot.owner.metadata.generation} {intent.wanted}",
+    )

@@ -1,0 +1,81 @@
+"""What a pool's VMs are made from: `virtualMachineTemplate` with `nameGeneration`, parsed, and told apart by digests.
+
+The same content has the same digests, however the server orders its fields. `digest` covers all of it, `machine` what
+reaches a VMI, `disks` the dataVolumeTemplates: P13 asks which of them changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+
+import msgspec
+from msgspec import Struct
+
+from controller.kubevirt.flaw import Flaw
+from controller.kubevirt.pool_types import NameGeneration, PoolSpec
+from controller.kubevirt.types import TemplateMeta
+
+
+class Template(Struct, frozen=True, kw_only=True):
+    """A template that VMs can be made from. `spec` is the VM spec as JSON, an object with an object `template`."""
+
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    spec: bytes
+    index_config_maps: bool
+    index_secrets: bool
+    digest: str
+    machine: str
+    disks: str
+
+
+def parse_template(spec: PoolSpec) -> Template | Flaw:
+    """The template of a pool's spec, present or past, or what is wrong with it (P1)."""
+    wire = spec.virtual_machine_template
+    if wire is None:
+        return Flaw("spec.virtualMachineTemplate is missing")
+    meta = wire.metadata or TemplateMeta()
+    labels, annotations = meta.labels or {}, meta.annotations or {}
+    if not labels:
+        return Flaw("spec.virtualMachineTemplate.metadata.labels is empty: the labels must match spec.selector")
+    machine_spec = bytes(wire.spec)
+    try:
+        fields = msgspec.json.decode(machine_spec)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        fields = None
+    if not isinstance(fields, dict):
+        return Flaw("spec.virtualMachineTemplate.spec is missing: it must be a VirtualMachine spec")
+    if not isinstance(fields.get("template"), dict):
+        return Flaw("spec.virtualMachineTemplate.spec.template is missing: it must be a VMI template")
+    config_maps, secrets = _index_rules(spec)
+    return Template(
+        labels=labels,
+        annotations=annotations,
+        spec=machine_spec,
+        index_config_maps=config_maps,
+        index_secrets=secrets,
+        digest=_digest(labels, annotations, fields, config_maps, secrets),
+        machine=_digest(fields["template"], config_maps, secrets),
+        disks=_digest(fields.get("dataVolumeTemplates") or []),
+    )
+
+
+def _index_rules(spec: PoolSpec) -> tuple[bool, bool]:
+    """Whether references to ConfigMaps and to Secrets get the ordinal, in either guide's spelling (P5)."""
+    names = spec.name_generation or NameGeneration()
+    config_maps = (
+        names.append_index_to_config_map_refs
+        or names.append_postfix_to_config_map_references
+        or spec.append_postfix_to_config_map_references
+    )
+    secrets = (
+        names.append_index_to_secret_refs
+        or names.append_postfix_to_secret_references
+        or spec.append_postfix_to_secret_references
+    )
+    return bool(config_maps), bool(secrets)
+
+
+def _digest(*content: object) -> str:
+    return blake2b(msgspec.json.encode(content, order="deterministic"), digest_size=16).hexdigest()
