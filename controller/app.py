@@ -30,6 +30,7 @@ from controller.kubevirt.resources import VMIS
 from controller.leader import ElectionImpossible, LeaderElector, LeaseLost, new_identity
 from controller.looplag import LoopMonitor
 from controller.metrics import Metrics
+from controller.pool.assembly import assemble_pool
 from controller.replicaset.assembly import assemble_replicaset
 from controller.replicaset.snapshot import VMI_INDEXES
 from controller.running import ServiceEnded, leaf_errors, running
@@ -115,10 +116,10 @@ async def _clients(config: Config, metrics: Metrics) -> AsyncIterator[tuple[ApiC
 def _build(config: Config, client: ApiClient, metrics: Metrics, elector: LeaderElector | None) -> _Program:
     identity = elector.identity if elector else new_identity()
     recorder = EventRecorder(client, component=PROGRAM, now=utc_now, instruments=metrics, instance=identity)
-    parts = Parts(config, client, metrics, recorder)
+    parts = Parts(config, client, metrics, recorder, utc_now)
     vmis = parts.informer(VMIS, indexes=VMI_INDEXES)
-    assemblies = [assemble_replicaset(parts, vmis, group=config.replicaset_group, now=utc_now)]
-    informers = [vmis, *(assembly.informer for assembly in assemblies)]
+    assemblies = [assemble_replicaset(parts, vmis), assemble_pool(parts, vmis)]
+    informers = [vmis, *(informer for assembly in assemblies for informer in assembly.informers)]
     queues = [assembly.controller.queue for assembly in assemblies]
     monitor = LoopMonitor(instruments=metrics)
     for assembly in assemblies:

@@ -1,31 +1,41 @@
-"""What the kinds are put together from, and what comes out: one `Assembly` for each."""
+"""What the kinds are put together from, and how: queue, wake-ups, expectations, reconciler and workers of one kind."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, TypeVar
+from datetime import datetime
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from controller.config import Config
 from controller.events import EventRecorder
+from controller.executor import Executor
+from controller.expectations import Expectations
 from controller.metrics import Metrics
 from controller.metrics_page import SetFigures
+from controller.reconciler import Rules, RulesReconciler, S
 from controller.runtime import Controller
+from controller.status import StatusWriter
 from informers.client import ApiClient
 from informers.informer import SharedInformer
-from informers.meta import KubeObject
+from informers.meta import KubeObject, ObjectKey
 from informers.resource import Resource
-from informers.store import Indexes
+from informers.store import Change, Indexes
+from informers.workqueue import WorkQueue
 
 T = TypeVar("T", bound=KubeObject)
+Concerned = Callable[[Change[T]], Iterable[tuple[ObjectKey, float]]]
+"""Whom a change concerns, and after how many seconds they are to be looked at."""
 
 
 class Parts(NamedTuple):
-    """What all kinds share."""
+    """What all kinds share. `now` is the wall clock."""
 
     config: Config
     client: ApiClient
     metrics: Metrics
     recorder: EventRecorder
+    now: Callable[[], datetime]
 
     def informer(self, resource: Resource[T], *, indexes: Indexes[T]) -> SharedInformer[T]:
         """An informer of this resource in the namespaces that are watched."""
@@ -43,5 +53,91 @@ class Assembly(NamedTuple):
     """One kind, ready to run. `figures` gives the replicas of each of its objects, for the metrics page."""
 
     controller: Controller
-    informer: SharedInformer[Any]
+    informers: tuple[SharedInformer[Any], ...]
     figures: Callable[[], Iterable[SetFigures]]
+
+
+def queue_of(parts: Parts, name: str) -> WorkQueue[ObjectKey]:
+    """The queue of a kind's keys."""
+    return WorkQueue(name, instruments=parts.metrics)
+
+
+def wakes(queue: WorkQueue[ObjectKey], concerned: Concerned[T]) -> Callable[[Change[T]], None]:
+    """A handler that queues whoever a change concerns."""
+
+    def handle(change: Change[T]) -> None:
+        for key, delay_s in concerned(change):
+            queue.add_after(key, delay_s)
+
+    return handle
+
+
+def assemble(
+    parts: Parts,
+    rules: Rules[S],
+    queue: WorkQueue[ObjectKey],
+    *,
+    owners: SharedInformer[Any],
+    children: Iterable[SharedInformer[Any]],
+    shared: Iterable[SharedInformer[Any]] = (),
+) -> Assembly:
+    """The workers of a kind. `children` show what plans write; `shared` are those of them that others run."""
+    children = tuple(children)
+    written = _expectations(parts, rules.name, children)
+    parts.metrics.show_unsettled(rules.name, written.oldest_s)
+    reconciler = RulesReconciler(
+        rules,
+        executor=Executor(parts.client, written, controller=rules.name, instruments=parts.metrics),
+        expectations=written,
+        status_writer=StatusWriter(parts.client, rules.resource, _expectations(parts, rules.name, [owners])),
+        recorder=parts.recorder,
+        now=parts.now,
+        instruments=parts.metrics,
+    )
+    controller = Controller(rules.name, queue, reconciler, workers=parts.config.workers, instruments=parts.metrics)
+    own = tuple(informer for informer in dict.fromkeys((owners, *children)) if informer not in tuple(shared))
+    return Assembly(controller, own, lambda: figures_of(rules.resource.kind, owners.store.values()))
+
+
+def _expectations(parts: Parts, name: str, informers: Iterable[SharedInformer[Any]]) -> Expectations:
+    stores = {informer.resource: informer.store for informer in informers}
+    clock = asyncio.get_running_loop().time
+    return Expectations(stores, now=clock, gave_up=lambda: parts.metrics.gave_up(name))
+
+
+class _Wish(Protocol):
+    @property
+    def replicas(self) -> int | None: ...
+
+
+class _Counts(Protocol):
+    @property
+    def replicas(self) -> int | None: ...
+    @property
+    def ready_replicas(self) -> int | None: ...
+    @property
+    def updated_replicas(self) -> int | None: ...
+
+
+class Counted(KubeObject, Protocol):
+    """An owner, as far as figures are made from it."""
+
+    @property
+    def spec(self) -> _Wish: ...
+    @property
+    def status(self) -> _Counts | None: ...
+
+
+def figures_of(kind: str, owners: Iterable[Counted]) -> Iterable[SetFigures]:
+    """Made from values that never change, so it may be iterated anywhere."""
+    for owner in owners:
+        status = owner.status
+        yield SetFigures(
+            kind=kind,
+            namespace=owner.metadata.namespace,
+            name=owner.metadata.name,
+            desired=1 if owner.spec.replicas is None else owner.spec.replicas,
+            current=(status and status.replicas) or 0,
+            ready=(status and status.ready_replicas) or 0,
+            updated=(status and status.updated_replicas) or 0,
+        )

@@ -49,6 +49,7 @@ class Config(Struct, frozen=True, kw_only=True):
 
     replicaset_group: str = "kubevirt.io"
     pool_group: str = "pool.kubevirt.io"
+    revision_history: int = 5
     watch_namespaces: tuple[str, ...] = ()
     workers: int = 10
     burst: int = 250
@@ -117,6 +118,11 @@ GROUPS: Mapping[str, tuple[Option, ...]] = {
             "burst",
             whole_number(least=1, most=100_000),
             "creates, and deletes, that one pass over an object sends at most",
+        ),
+        Option(
+            "revision_history",
+            whole_number(least=0, most=1_000),
+            "templates that a pool keeps as ControllerRevisions to go back to, beside those in use",
         ),
         Option(
             "resync_period_s", duration(), "look at every object again this often, though nothing changed; 0 is never"

@@ -15,8 +15,11 @@ of time, and whoever comes next finds the same names taken.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias, assert_never
+
+import msgspec
 
 from controller.expectations import Expectations, Write
 from controller.kubevirt.owners import release_patch
@@ -47,8 +50,10 @@ from informers.meta import ObjectKey, ObjectMeta, controller_of
 PARALLEL = 50
 """Tasks for one stage: more would only queue up before the client's own limit on requests in flight."""
 
-CONFLICTS = 4
-"""How often a change that was worked out on a fresh read is worked out again, where somebody else was faster."""
+REWORKS = 4
+"""How often a change is worked out on a fresh read, while somebody else keeps being faster."""
+
+_UID_PRECONDITION = re.compile(r"\bUID in (the )?precondition\b", re.IGNORECASE)
 
 Numbered: TypeAlias = Sequence[tuple[int, Action]]
 """Actions with their places in their stage."""
@@ -176,7 +181,11 @@ class Executor:
                 case Delete():
                     propagation = "Foreground" if action.foreground else "Background"
                     answer = await self._client.delete(
-                        action.resource, action.key, uid=action.uid, propagation=propagation
+                        action.resource,
+                        action.key,
+                        uid=action.uid,
+                        propagation=propagation,
+                        version=action.version,
                     )
                     return Done(action, read_meta(answer).resource_version)
                 case Patch():
@@ -223,7 +232,7 @@ class Executor:
 
     async def _rework(self, action: Disown | Rebase) -> Outcome:
         """Change what was just read; again where somebody else wrote in between."""
-        for _ in range(CONFLICTS - 1):
+        for _ in range(REWORKS - 1):
             try:
                 return await self._reworked(action)
             except Conflict:
@@ -231,27 +240,37 @@ class Executor:
         return await self._reworked(action)
 
     async def _reworked(self, action: Disown | Rebase) -> Outcome:
-        return await self._disown(action) if isinstance(action, Disown) else await self._rebase(action)
-
-    async def _disown(self, action: Disown) -> Outcome:
-        """Write what is there without the reference."""
-        held = read_meta(await self._client.get(action.resource, action.key))
-        if all(reference.uid != action.owner_uid for reference in held.owner_references or ()):
-            return Done(action)
-        return await self._write(action, release_patch(held, action.owner_uid))
-
-    async def _rebase(self, action: Rebase) -> Outcome:
-        """Write what the templates differ in, as far as it is not there yet."""
-        current = await self._client.get(action.resource, action.key)
-        held = read_meta(current)
-        if held.uid != action.uid or held.deletion_timestamp is not None:
+        try:
+            current = await self._client.get(action.resource, action.key)
+            held = read_meta(current)
+        except NotFound:
             return Vanished(action)
-        patch = rebase(current, action.old, action.new)
-        return Done(action, held.resource_version) if patch is None else await self._write(action, patch)
-
-    async def _write(self, action: Disown | Rebase, patch: bytes) -> Done:
+        except ApiError as error:
+            # Nothing was written: what is lost is only the answer to a question.
+            return Refused(action, error)
+        patch = _disowned(action, held) if isinstance(action, Disown) else _rebased(action, held, current)
+        if not isinstance(patch, bytes):
+            return patch
         answer = await self._client.patch(action.resource, action.key, patch, content_type=PatchType.MERGE.value)
         return Done(action, read_meta(answer).resource_version)
+
+
+def _disowned(action: Disown, held: ObjectMeta) -> bytes | Outcome:
+    """The patch to what is there; the outcome where it is as it should be."""
+    if all(reference.uid != action.owner_uid for reference in held.owner_references or ()):
+        return Done(action)
+    return release_patch(held, action.owner_uid)
+
+
+def _rebased(action: Rebase, held: ObjectMeta, current: bytes) -> bytes | Outcome:
+    """The patch to what is there, as far as the templates differ; the outcome where there is nothing to patch."""
+    if held.uid != action.uid or held.deletion_timestamp is not None:
+        return Vanished(action)
+    try:
+        patch = rebase(current, action.old, action.new)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return Refused(action, ApiError(f"{action.key} cannot be read: {error}"))
+    return Done(action, held.resource_version) if patch is None else patch
 
 
 def failed(outcome: Outcome) -> bool:
@@ -294,8 +313,7 @@ def _uid_mismatch(error: Conflict) -> bool:
     """Whether it was the precondition of a delete. The server says so in words only, and in two places differently:
     "the UID in the precondition (...) does not match ..." and "Precondition failed: UID in precondition: ...".
     """
-    message = str(error).lower()
-    return "precondition" in message and "uid" in message
+    return _UID_PRECONDITION.search(str(error)) is not None
 
 
 def _is_owned_by(meta: ObjectMeta, uid: str) -> bool:

@@ -26,7 +26,9 @@ class ObjectClient(Protocol):
         self, resource: AnyResource, key: ObjectKey, body: bytes, *, content_type: str, subresource: str = ""
     ) -> bytes: ...
 
-    async def delete(self, resource: AnyResource, key: ObjectKey, *, uid: str, propagation: str) -> bytes: ...
+    async def delete(
+        self, resource: AnyResource, key: ObjectKey, *, uid: str, propagation: str, version: str = ""
+    ) -> bytes: ...
 
 
 class _Object(Struct, frozen=True):

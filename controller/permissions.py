@@ -21,9 +21,11 @@ log = structlog.get_logger()
 
 REQUEST_TIMEOUT_S = 5.0
 
-VMI_GROUP = "kubevirt.io"
+KUBEVIRT_GROUP = "kubevirt.io"
 REPLICA_SETS = "virtualmachineinstancereplicasets"
+POOLS = "virtualmachinepools"
 VMIS = "virtualmachineinstances"
+VMS = "virtualmachines"
 
 _READ = ("get", "list", "watch")
 
@@ -73,13 +75,17 @@ class MissingPermission(Struct, frozen=True):
 
 def permissions_needed(config: Config) -> tuple[Permission, ...]:
     """Exactly what the controller does with this configuration, no more: the RBAC rules it runs under."""
-    group = config.replicaset_group
     everywhere = [
-        *((group, REPLICA_SETS, "", verb) for verb in _READ),
-        (group, REPLICA_SETS, "status", "patch"),
-        # An owner reference with blockOwnerDeletion needs this where OwnerReferencesPermissionEnforcement is on.
-        (group, REPLICA_SETS, "finalizers", "update"),
-        *((VMI_GROUP, VMIS, "", verb) for verb in (*_READ, "create", "patch", "delete")),
+        *_owner_permissions(config.replicaset_group, REPLICA_SETS),
+        *_owner_permissions(config.pool_group, POOLS),
+        # A pool carries a finalizer, and an annotation that tells what was healed.
+        (config.pool_group, POOLS, "", "patch"),
+        *((KUBEVIRT_GROUP, VMIS, "", verb) for verb in (*_READ, "create", "patch", "delete")),
+        *((KUBEVIRT_GROUP, VMS, "", verb) for verb in (*_READ, "create", "patch", "delete")),
+        *(("apps", "controllerrevisions", "", verb) for verb in (*_READ, "create", "delete")),
+        # Disks that are to outlive their VM lose its ownerReference. No cache holds them.
+        *(("", "persistentvolumeclaims", "", verb) for verb in ("get", "patch")),
+        *(("cdi.kubevirt.io", "datavolumes", "", verb) for verb in ("get", "patch")),
         *(("", "events", "", verb) for verb in ("create", "patch")),
     ]
     work = tuple(
@@ -88,6 +94,14 @@ def permissions_needed(config: Config) -> tuple[Permission, ...]:
         for group, resource, subresource, verb in everywhere
     )
     return work + (_lease_permissions(config) if config.leader_elect else ())
+
+
+def _owner_permissions(group: str, plural: str) -> Iterable[tuple[str, str, str, str]]:
+    """What is asked of a kind that is reconciled."""
+    yield from ((group, plural, "", verb) for verb in _READ)
+    yield group, plural, "status", "patch"
+    # An owner reference with blockOwnerDeletion needs this where OwnerReferencesPermissionEnforcement is on.
+    yield group, plural, "finalizers", "update"
 
 
 def _lease_permissions(config: Config) -> tuple[Permission, ...]:

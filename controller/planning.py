@@ -40,13 +40,14 @@ class Create(Struct, frozen=True, kw_only=True):
 
 
 class Delete(Struct, frozen=True, kw_only=True):
-    """Delete `key` if it still is the object with this UID."""
+    """Delete `key` if it still is the object with this UID and, where `version` is given, has not changed since."""
 
     resource: AnyResource
     key: ObjectKey
     uid: str
     why: str
     foreground: bool = False
+    version: str = ""
 
 
 class Patch(Struct, frozen=True, kw_only=True):

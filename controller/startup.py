@@ -16,10 +16,12 @@ from msgspec import Struct
 
 from controller.config import Config
 from controller.permissions import (
+    KUBEVIRT_GROUP,
+    POOLS,
     REPLICA_SETS,
     REQUEST_TIMEOUT_S,
-    VMI_GROUP,
     VMIS,
+    VMS,
     MissingPermission,
     Requests,
     missing_permissions,
@@ -111,7 +113,16 @@ def kinds_needed(config: Config) -> tuple[NeededKind, ...]:
             REPLICA_SETS,
             mend="kubectl apply -f manifests/crds/, or set --replicaset-group to the group that it has",
         ),
-        NeededKind(VMI_GROUP, "v1", VMIS, mend="install KubeVirt, or try it out with 'vmherd sandbox up'"),
+        NeededKind(
+            config.pool_group,
+            "v1beta1",
+            POOLS,
+            mend="kubectl apply -f manifests/crds/, or set --pool-group to the group that it has",
+        ),
+        *(
+            NeededKind(KUBEVIRT_GROUP, "v1", plural, mend="install KubeVirt, or try it out with 'vmherd sandbox up'")
+            for plural in (VMIS, VMS)
+        ),
     )
 
 

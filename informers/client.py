@@ -28,6 +28,7 @@ from informers.instruments import NO_INSTRUMENTS, ClientInstruments
 from informers.meta import ObjectKey
 from informers.ratelimit import TokenBucket
 from informers.resource import Resource
+from informers.sockets import open_socket
 
 __all__ = [
     "APPLY_PATCH",
@@ -59,7 +60,6 @@ LONGEST_PATIENCE_S = 10.0
 
 READ_BUFFER = 1 << 20
 NO_ANSWER = "<error>"
-
 
 Gate = Callable[[], None]
 """Raises a TransportError, not `sent`, to forbid the write."""
@@ -188,11 +188,19 @@ class ApiClient:
         return await self.request("PATCH", path, body=body, content_type=content_type)
 
     async def delete(
-        self, resource: Resource[Any], key: ObjectKey, *, uid: str = "", propagation: str = "Background"
+        self,
+        resource: Resource[Any],
+        key: ObjectKey,
+        *,
+        uid: str = "",
+        propagation: str = "Background",
+        version: str = "",
     ) -> bytes:
-        """Delete the object if it still is the one with this UID; any, without one."""
-        condition = f',"preconditions":{{"uid":"{uid}"}}' if uid else ""
-        body = f'{{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"{propagation}"{condition}}}'
+        """Delete the object if it still has this UID and resourceVersion; whatever it has, where they are not given."""
+        conditions = (("uid", uid), ("resourceVersion", version))
+        given = ",".join(f'"{field}":"{value}"' for field, value in conditions if value)
+        options = f'"propagationPolicy":"{propagation}","preconditions":{{{given}}}'
+        body = f'{{"kind":"DeleteOptions","apiVersion":"v1",{options}}}'
         return await self.request("DELETE", resource.path(key.namespace, key.name), body=body.encode())
 
     @asynccontextmanager
@@ -359,6 +367,7 @@ async def open_client(
         limit=0,
         ttl_dns_cache=30,
         keepalive_timeout=75,
+        socket_factory=open_socket,
         # Or a request that is cancelled leaves a TLS connection that waits for the server's goodbye.
         enable_cleanup_closed=NEEDS_CLEANUP_CLOSED,
     )

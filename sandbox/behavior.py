@@ -21,7 +21,7 @@ from typing import Final, assert_never
 
 from msgspec import Struct
 
-from informers.meta import annotations_of
+from informers.meta import ObjectMeta, annotations_of
 from sandbox.step import Step
 from sandbox.vmis import (
     CONTAINERS_NOT_READY,
@@ -31,6 +31,8 @@ from sandbox.vmis import (
     IMAGE_PULL_BACK_OFF,
     POD_NOT_EXISTS,
     POD_TERMINATING,
+    PVC_NOT_FOUND,
+    UNSCHEDULABLE,
     Look,
     PhaseTransition,
     SimulatedVMI,
@@ -64,7 +66,13 @@ class Timeline(Struct, frozen=True):
     visible: tuple[Moment, ...]
 
 
-def next_step(vmi: SimulatedVMI, now: datetime, first_seen: datetime) -> Step:
+class Obstacle(Struct, frozen=True):
+    """What keeps a VMI from being scheduled: volumes that are not there, or not yet bound."""
+
+    trouble: str = ""
+
+
+def next_step(vmi: SimulatedVMI, now: datetime, first_seen: datetime, obstacle: Obstacle | None = None) -> Step:
     """What to do about this VMI next.
 
     `first_seen` need not be right after a restart of the simulator: it only tells more exactly when a VMI was created,
@@ -75,6 +83,9 @@ def next_step(vmi: SimulatedVMI, now: datetime, first_seen: datetime) -> Step:
         return _go(vmi, wishes, now, vmi.metadata.deletion_timestamp)
     if phase_of(vmi) in FINAL:
         return Step(flaws=wishes.flaws)
+    if obstacle is not None and phase_of(vmi) in ("", "Pending"):
+        waiting = Look("Pending", POD_NOT_EXISTS, obstacle.trouble)
+        return Step(write=None if look_of(vmi) == waiting else change_to(waiting, vmi, now=now), flaws=wishes.flaws)
     return _live(vmi, wishes, now, _began(vmi, first_seen))
 
 
@@ -136,7 +147,7 @@ def _moments(wishes: Wishes) -> tuple[Moment, ...]:
     ready = Moment(up_s, Look("Running"))
     end_s = up_s + MOMENT_S
     match wishes.behavior:
-        case "normal" | "slow-shutdown":
+        case "normal" | "slow-shutdown" | "datavolume-error":
             return (*boot, ready)
         case "never-ready":
             return boot
@@ -148,6 +159,10 @@ def _moments(wishes: Wishes) -> tuple[Moment, ...]:
             pulling = Moment(scheduled.at_s, Look("Scheduling", GUEST_NOT_RUNNING, ERR_IMAGE_PULL))
             backing_off = Moment(end_s, Look("Scheduling", GUEST_NOT_RUNNING, IMAGE_PULL_BACK_OFF))
             return pending, scheduling, pulling, backing_off
+        case "unschedulable":
+            return pending, Moment(scheduling.at_s, Look("Scheduling", GUEST_NOT_RUNNING, UNSCHEDULABLE))
+        case "pvc-missing":
+            return (Moment(0.0, Look("Pending", POD_NOT_EXISTS, PVC_NOT_FOUND)),)
         case "finish":
             return (*boot, ready, Moment(end_s, Look("Succeeded", POD_TERMINATING)))
         case "unknown":
@@ -161,7 +176,12 @@ def _began(vmi: SimulatedVMI, first_seen: datetime) -> datetime:
     for transition in history_of(vmi):
         if transition.phase_transition_timestamp is not None:
             return transition.phase_transition_timestamp
-    created = vmi.metadata.creation_timestamp
+    return began(vmi.metadata, first_seen)
+
+
+def began(meta: ObjectMeta, first_seen: datetime) -> datetime:
+    """When an object was created, as exactly as can be known."""
+    created = meta.creation_timestamp
     return first_seen if created is None else min(first_seen, created + timedelta(seconds=1))
 
 

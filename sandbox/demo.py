@@ -1,63 +1,70 @@
-"""`vmherd demo`: the main job on a control plane of its own, from `kubectl apply` to ready VMIs.
+"""`vmherd demo`: the main job on a control plane of its own, from `kubectl apply` to ready virtual machines.
 
-On a terminal it shows a live table and goes on until Ctrl-C. With `--once` it needs no terminal: it applies the
-example, waits until all of it is ready, scales it out and in, prints what kubectl prints, and says with its exit code
-whether all of it happened in its time. Either way nothing is left behind: no process, no file.
+On a terminal it applies a replica set and a pool, shows live tables, and goes on until Ctrl-C; what happens is what is
+pasted into another terminal. With `--once` it needs no terminal: it scales the replica set out and in, updates the
+pool step by step, has one of its VMs fail and healed, prints what kubectl prints, and says with its exit code whether
+all of it happened in its time. Either way nothing is left behind: no process, no file.
 """
 
 from __future__ import annotations
 
 import argparse
+import shlex
 import shutil
 import signal
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from rich.console import Console
 from rich.live import Live
 
-from sandbox.admin import Admin, Refused, Unanswered
-from sandbox.binaries import BinariesUnavailable, find_binaries
-from sandbox.controlplane import ControlPlane, ControlPlaneError
+from sandbox.binaries import BinariesUnavailable
+from sandbox.controlplane import ControlPlaneError
 from sandbox.crds import CrdError
-from sandbox.demo_view import View, draw
+from sandbox.demo_story import (
+    BREAK,
+    POOL_EXAMPLE,
+    POOL_NAME,
+    SET_EXAMPLE,
+    SET_NAME,
+    UPDATE,
+    merge_patch,
+    show_pool,
+    show_set,
+)
+from sandbox.demo_view import draw
+from sandbox.demo_world import DemoFailed, World, running_world
 from sandbox.kubectl import KubectlFailed, KubectlMissing, kubectl_path, run_kubectl
-from sandbox.processes import Child, Spawner, free_ports
 
-EXAMPLE = Path(__file__).parent.parent / "manifests" / "examples" / "replicaset-v1alpha3.yaml"
-SET = "testreplicaset"
-COLLECTIONS = "/apis/kubevirt.io/v1/namespaces/default"
-EVENTS = "/api/v1/namespaces/default/events?fieldSelector=involvedObject.kind%3DVirtualMachineInstanceReplicaSet"
-
-STEP_WITHIN_S = 60.0
 REFRESH_S = 0.5
-LOG_LINES = 5
 
-
-class DemoFailed(Exception):
-    """Something did not happen in its time. `str()` is one line, with the end of a log where that helps."""
+DETACH = merge_patch("vm", f"{POOL_NAME}-2", {"metadata": {"ownerReferences": None}})
+SUGGESTIONS = (
+    ("a replica set:", ("scale", "vmirs", SET_NAME, "--replicas", "5"), ("delete", "vmi", "-l", "myvmi=myvmi")),
+    ("scale the pool:", ("scale", "vmpool", POOL_NAME, "--replicas", "6")),
+    ("a rolling update, one VM at a time (they boot in 2 s from then on):", UPDATE),
+    ("break a VM, and see it healed after three failed starts:", *BREAK),
+    ("detach a VM, which stays, and is replaced under a new number:", DETACH),
+    ("delete a VM, which comes back under its name:", ("delete", "vm", f"{POOL_NAME}-0")),
+    ("what happened:", ("describe", "vmpool", POOL_NAME)),
+)
+"""What to paste into another terminal: each with what it is for."""
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the demo and return the exit code: 0, 1 when something did not happen, 130 after Ctrl-C with --once."""
     parser = argparse.ArgumentParser(
-        prog="vmherd demo", description="Watch a replica set come up, on a control plane of your own."
+        prog="vmherd demo", description="Watch a replica set and a pool come up, on a control plane of your own."
     )
     parser.add_argument("--once", action="store_true", help="no terminal needed: run through it, print, and end")
     arguments = parser.parse_args(list(argv))
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGHUP, _interrupt)
     try:
-        with _world() as world:
-            if arguments.once:
-                _run_through(world)
-            else:
-                _watch(world)
+        _run(once=arguments.once)
     except KeyboardInterrupt:
         return 130 if arguments.once else 0
     except (BinariesUnavailable, ControlPlaneError, CrdError, DemoFailed, KubectlFailed, KubectlMissing) as error:
@@ -66,113 +73,39 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-class World:
-    """A control plane, a simulator and a controller, all running."""
-
-    def __init__(self, plane: ControlPlane, children: Sequence[Child], metrics_port: int) -> None:
-        self.kubeconfig = plane.kubeconfig
-        self.metrics_port = metrics_port
-        self._plane = plane
-        self._children = children
-        self._admin = Admin(plane.kubeconfig)
-
-    def look(self) -> View:
-        """What is there now. Raises DemoFailed when a part has ended by itself."""
-        if trouble := self._plane.failed():
-            raise DemoFailed(trouble)
-        for child in self._children:
-            if not child.running:
-                raise DemoFailed(f"{child.name} ended:\n{child.last_words(LOG_LINES)}")
-        try:
-            return View(
-                sets=self._items(f"{COLLECTIONS}/virtualmachineinstancereplicasets"),
-                vmis=self._items(f"{COLLECTIONS}/virtualmachineinstances"),
-                events=self._items(EVENTS),
-            )
-        except (Refused, Unanswered) as error:
-            return View(trouble=str(error))
-
-    def _items(self, path: str) -> tuple[dict[str, Any], ...]:
-        return tuple(self._admin.get(path)["items"])
-
-
-@contextmanager
-def _world() -> Iterator[World]:
-    with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vmherd-demo-")))
-        started = time.monotonic()
-        plane = ControlPlane(directory, find_binaries())
-        stack.callback(plane.stop)
-        plane.start()
-        spawner = Spawner()
-        stack.callback(spawner.close)
-        metrics_port, health_port = free_ports(2)
-        run = ["run", f"--metrics-bind-address=127.0.0.1:{metrics_port}", "--log-format=json"]
-        run.append(f"--health-probe-bind-address=127.0.0.1:{health_port}")
-        commands = {"simulator": ["-m", "sandbox.simulator"], "controller": ["-m", "controller", *run]}
-        children = []
-        for name, command in commands.items():
-            line = [sys.executable, *command, f"--kubeconfig={plane.kubeconfig}"]
-            child = spawner.start(name, line, plane.logs / f"{name}.log")
-            stack.callback(child.stop)
-            children.append(child)
-        print(f"control plane, simulator and controller are up after {time.monotonic() - started:.1f}s")
-        yield World(plane, children, metrics_port)
+def _run(*, once: bool) -> None:
+    if not once and not Console().is_terminal:
+        raise DemoFailed("this is no terminal: use `vmherd demo --once`")
+    with running_world() as world:
+        if once:
+            show_set(world)
+            show_pool(world)
+        else:
+            _watch(world)
 
 
 def _watch(world: World) -> None:
-    """Apply the example and show what becomes of it, until Ctrl-C."""
-    print(run_kubectl(world.kubeconfig, "apply", "-f", str(EXAMPLE)), end="")
-    directory = Path(kubectl_path()).parent
-    hints = (
-        f"export KUBECONFIG={world.kubeconfig}" + ("" if shutil.which("kubectl") else f" PATH=$PATH:{directory}"),
-        f"kubectl scale vmirs {SET} --replicas 5      kubectl delete vmi --all      kubectl describe vmirs {SET}",
-        f"metrics: http://127.0.0.1:{world.metrics_port}/metrics",
-    )
+    """Apply the examples and show what becomes of them, until Ctrl-C."""
+    for example in (SET_EXAMPLE, POOL_EXAMPLE):
+        print(run_kubectl(world.kubeconfig, "apply", "-f", str(example)), end="")
+    # Printed once, above the live picture: what is redrawn twice a second is hard to copy.
+    for line in _hints(world):
+        print(line)
     console = Console()
-    if not console.is_terminal:
-        raise DemoFailed("this is no terminal: use `vmherd demo --once`")
     with Live(console=console, screen=False, auto_refresh=False) as live:
         while True:
-            live.update(draw(world.look(), hints), refresh=True)
+            live.update(draw(world.look(), console.size.height), refresh=True)
             time.sleep(REFRESH_S)
 
 
-def _run_through(world: World) -> None:
-    """The same without a terminal: apply, scale out, scale in, each within its time."""
-    print(run_kubectl(world.kubeconfig, "apply", "-f", str(EXAMPLE)), end="")
-    _wait_for(world, 3)
-    for command in (("get", "vmirs,vmi"), ("describe", "vmirs", SET)):
-        print(f"\n$ kubectl {' '.join(command)}")
-        print(run_kubectl(world.kubeconfig, *command), end="")
-    for replicas in (5, 2):
-        print(f"\n$ kubectl scale vmirs {SET} --replicas {replicas}")
-        print(run_kubectl(world.kubeconfig, "scale", "vmirs", SET, f"--replicas={replicas}"), end="")
-        _wait_for(world, replicas)
-    print("\n$ kubectl get vmirs,vmi")
-    print(run_kubectl(world.kubeconfig, "get", "vmirs,vmi"), end="")
-
-
-def _wait_for(world: World, replicas: int) -> None:
-    """Return when the set and its VMIs show so many, all ready. Raises DemoFailed when they do not in time."""
-    started = time.monotonic()
-    _until(lambda: _shows(world.look(), replicas), f"{replicas} of {replicas} ready")
-    print(f"{replicas} of {replicas} ready after {time.monotonic() - started:.1f}s")
-
-
-def _shows(view: View, replicas: int) -> bool:
-    if len(view.sets) != 1 or len(view.vmis) != replicas:
-        return False
-    status = view.sets[0].get("status", {})
-    return bool(status.get("replicas", 0) == replicas == status.get("readyReplicas", 0))
-
-
-def _until(true: Callable[[], bool], what: str) -> None:
-    give_up = time.monotonic() + STEP_WITHIN_S
-    while not true():
-        if time.monotonic() > give_up:
-            raise DemoFailed(f"not within {STEP_WITHIN_S:g}s: {what}")
-        time.sleep(REFRESH_S / 5)
+def _hints(world: World) -> list[str]:
+    path = "" if shutil.which("kubectl") else f" PATH=$PATH:{Path(kubectl_path()).parent}"
+    lines = ["", "In another terminal:", "", f"  export KUBECONFIG={world.kubeconfig}{path}"]
+    for purpose, *commands in SUGGESTIONS:
+        lines.append(f"  # {purpose}")
+        lines += [f"  {shlex.join(('kubectl', *command))}" for command in commands]
+    metrics = f"Metrics are at http://127.0.0.1:{world.metrics_port}/metrics."
+    return [*lines, "", f"{metrics} Ctrl-C here takes it all down.", ""]
 
 
 def _interrupt(*_: object) -> NoReturn:

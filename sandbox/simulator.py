@@ -1,11 +1,11 @@
-"""Plays KubeVirt's part on a cluster without virtual machines: the loop around the pure behaviors.
+"""Plays KubeVirt's and CDI's part on a cluster without virtual machines.
 
     python -m sandbox.simulator --kubeconfig FILE
 
-Every kind that is simulated is a row in `_parts`: a resource and the behavior that decides an object's next step. Each
-part watches its resource, asks the behavior when an object changes or is due, and writes what it says. All that is
-known of an object is in the cluster, so a simulator may be stopped, killed and started again at any time. It outlives
-the API server: what could not be written is tried again, and the watches go on by themselves.
+Every kind that is simulated is a `Part`: a resource and the behavior that decides an object's next step. What is around
+an object, such as a VM's VMI and its disks, is read from the caches of the other kinds, and whatever changes there
+wakes the object. All that is known of an object is in the cluster, so a simulator may be stopped, killed and started
+again at any time. It outlives the API server, and begins with a kind when its definition is installed.
 """
 
 from __future__ import annotations
@@ -14,34 +14,38 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Iterable
-from contextlib import suppress
-from datetime import UTC, datetime
-from typing import Any, Generic, TypeVar
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any
 
-import structlog
-
-from informers.client import MERGE_PATCH, ApiClient, ConfigurationError, load_credentials, open_client
-from informers.errors import ApiError, Conflict, NotFound, TransportError
+from informers.client import ApiClient, ConfigurationError, load_credentials, open_client
 from informers.informer import SharedInformer
-from informers.meta import KubeObject, ObjectKey
-from informers.ratelimit import ItemBackoff
+from informers.meta import ObjectKey
 from informers.resource import Resource
 from informers.store import ALL_NAMESPACES, Added, Change, Removed, Updated
-from informers.workqueue import WorkQueue
-from sandbox.behavior import next_step
-from sandbox.step import NextStep, Patch
-from sandbox.vmis import VMIS
-
-log = structlog.get_logger()
-
-T = TypeVar("T", bound=KubeObject)
+from sandbox import behavior, vm_behavior
+from sandbox.behavior import Obstacle
+from sandbox.datavolumes import (
+    CLAIMS,
+    DATA_VOLUMES,
+    SimulatedClaim,
+    SimulatedDataVolume,
+    claim_step,
+    is_bound,
+    volume_step,
+)
+from sandbox.part import Part
+from sandbox.step import Step
+from sandbox.vm_status import Around
+from sandbox.vmis import PVC_NOT_FOUND, VMIS, SimulatedVMI, claims_of
+from sandbox.vms import VMS, SimulatedVM, storage_of
 
 USER_AGENT = "vmherd-simulator"
 WORKERS = 16
 """Writes under way at once, for each kind. More would only take the API server's time from whoever is being tested."""
 
-RETRY_FROM_S, RETRY_TO_S = 0.2, 5.0
+STARTING_POLL_S = 0.05
+_STORAGE = "storage"
 
 
 async def run(
@@ -52,104 +56,115 @@ async def run(
     Raises ConfigurationError when the kubeconfig cannot be used; a server that does not answer is waited for.
     """
     credentials = await load_credentials(os.fspath(kubeconfig))
-    async with (
-        open_client(credentials, user_agent=USER_AGENT, max_inflight=None) as client,
-        asyncio.TaskGroup() as group,
-    ):
-        for part in _parts(client, tuple(namespaces)):
-            group.create_task(part.run(workers), name=f"simulator-{part.name}")
+    async with open_client(credentials, user_agent=USER_AGENT, max_inflight=None) as client:
+        await _Cluster(client, tuple(namespaces)).run(workers)
 
 
-def _parts(client: ApiClient, namespaces: tuple[str, ...]) -> tuple[Part[Any], ...]:
-    return (Part(VMIS, next_step, client, namespaces),)
+class _Cluster:
+    """The kinds that are simulated, and what they have to do with each other."""
 
+    def __init__(self, client: ApiClient, namespaces: tuple[str, ...]) -> None:
+        def follow(resource: Resource[Any], **indexes: Any) -> SharedInformer[Any]:
+            return SharedInformer(resource, client, namespaces=namespaces, indexes=indexes, chance=_no_spread)
 
-class Part(Generic[T]):
-    """Simulates the objects of one kind."""
-
-    def __init__(
-        self, resource: Resource[T], behavior: NextStep[T], client: ApiClient, namespaces: tuple[str, ...]
-    ) -> None:
-        self.name = resource.plural
-        self._resource = resource
-        self._behavior = behavior
-        self._client = client
-        self._informer = SharedInformer(resource, client, namespaces=namespaces, chance=_no_spread)
-        self._informer.add_handler(self._note)
-        self._queue: WorkQueue[ObjectKey] = WorkQueue(
-            self.name, limiter=ItemBackoff(initial_s=RETRY_FROM_S, maximum_s=RETRY_TO_S)
-        )
-        self._first_seen: dict[ObjectKey, datetime] = {}
-        """Of the objects in the store. A restart moves it, which behaviors allow for."""
-
-        self._told: set[str] = set()
-        """The flaws that were logged. A template's mistake is in each VMI made from it, and worth one line."""
+        self._vms: SharedInformer[SimulatedVM] = follow(VMS, storage=_storage_of_vm)
+        self._vmis: SharedInformer[SimulatedVMI] = follow(VMIS, storage=_storage_of_vmi)
+        self._volumes: SharedInformer[SimulatedDataVolume] = follow(DATA_VOLUMES)
+        self._claims: SharedInformer[SimulatedClaim] = follow(CLAIMS)
+        informers: dict[Resource[Any], SharedInformer[Any]] = {
+            VMS: self._vms,
+            VMIS: self._vmis,
+            DATA_VOLUMES: self._volumes,
+            CLAIMS: self._claims,
+        }
+        self._informers = tuple(informers.values())
+        self._vm_part = Part(VMS, self._vm_step, client, informers)
+        self._vmi_part = Part(VMIS, self._vmi_step, client, informers)
+        self._volume_part = Part(DATA_VOLUMES, self._volume_step, client, informers)
+        self._claim_part = Part(CLAIMS, self._claim_step, client, informers)
+        self._vmis.add_handler(self._note_vmi)
+        self._volumes.add_handler(self._note_volume)
+        self._claims.add_handler(self._note_claim)
 
     async def run(self, workers: int) -> None:
-        """Follow and act, for ever."""
+        """Follow and act, for ever. Nobody acts before all that exists has been seen."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._informer.run(), name=f"simulator-{self.name}-informer")
-            for number in range(workers):
-                group.create_task(self._work(), name=f"simulator-{self.name}-{number}")
+            for informer in self._informers:
+                group.create_task(informer.run(), name=f"simulator-{informer.resource.plural}-informer")
+            # That a kind is missing has no event; it is only asked for while the simulator starts.
+            while not all(informer.synced.is_set() or informer.missing for informer in self._informers):  # noqa: ASYNC110
+                await asyncio.sleep(STARTING_POLL_S)
+            for part in (self._vm_part, self._vmi_part, self._volume_part, self._claim_part):
+                group.create_task(part.run(workers), name=f"simulator-{part.name}")
+            # VMs may have been waiting for there to be DataVolumes at all.
+            await self._volumes.synced.wait()
+            self._vm_part.wake_all()
 
-    def _note(self, change: Change[T]) -> None:
-        match change:
-            case Added(new=new):
-                self._first_seen[new.metadata.key] = datetime.now(UTC)
-                self._queue.add(new.metadata.key)
-            case Updated(new=new):
-                self._queue.add(new.metadata.key)
-            case Removed(last_known=gone):
-                self._first_seen.pop(gone.metadata.key, None)
-                self._queue.forget(gone.metadata.key)
+    def _vm_step(self, vm: SimulatedVM, now: datetime, _: datetime) -> Step:
+        key = vm.metadata.key
+        names = {name: ObjectKey(key.namespace, name) for name in storage_of(vm)}
+        volumes = {name: self._volumes.store.get(target) for name, target in names.items()}
+        claims = {name: self._claims.store.get(target) for name, target in names.items()}
+        around = Around(
+            vmi=self._vmis.store.get(key),
+            volumes={name: volume for name, volume in volumes.items() if volume is not None},
+            claims={name: claim for name, claim in claims.items() if claim is not None},
+            serves_data_volumes=self._volumes.synced.is_set() and not self._volumes.missing,
+        )
+        return vm_behavior.next_step(vm, around, now)
 
-    async def _work(self) -> None:
-        async for key in self._queue:
-            try:
-                await self._advance(key)
-                self._queue.forget(key)
-            except Exception as error:
-                self._tell_failure(key, error)
-                self._queue.add_rate_limited(key)
-            finally:
-                self._queue.done(key)
+    def _vmi_step(self, vmi: SimulatedVMI, now: datetime, first_seen: datetime) -> Step:
+        claims = [self._claims.store.get(ObjectKey(vmi.metadata.namespace, name)) for name in claims_of(vmi)]
+        obstacle = None
+        if any(claim is None for claim in claims):
+            obstacle = Obstacle(PVC_NOT_FOUND)
+        elif any(claim is not None and not is_bound(claim) for claim in claims):
+            obstacle = Obstacle()
+        return behavior.next_step(vmi, now, first_seen, obstacle)
 
-    async def _advance(self, key: ObjectKey) -> None:
-        """Take one object one step further."""
-        obj = self._informer.store.get(key)
-        if obj is None:
-            return
-        now = datetime.now(UTC)
-        step = self._behavior(obj, now, self._first_seen.get(key, now))
-        for flaw in step.flaws:
-            self._tell_flaw(key, flaw)
-        if step.write is not None:
-            await self._write(key, step.write)
-        elif step.after_s is not None:
-            self._queue.add_after(key, step.after_s)
+    def _volume_step(self, volume: SimulatedDataVolume, now: datetime, first_seen: datetime) -> Step:
+        return volume_step(volume, self._claims.store.get(volume.metadata.key), now, first_seen)
 
-    async def _write(self, key: ObjectKey, patch: Patch) -> None:
-        """Send the patch. An object that has gone meanwhile needs none, whatever else has its name by now."""
-        with suppress(NotFound):
-            await self._client.patch(
-                self._resource, key, patch.body, content_type=MERGE_PATCH, subresource=patch.subresource
-            )
-            log.debug("simulated", resource=self.name, namespace=key.namespace, name=key.name)
+    def _claim_step(self, claim: SimulatedClaim, _now: datetime, _first_seen: datetime) -> Step:
+        return claim_step(claim, self._vmis.store.by_index(_STORAGE, str(claim.metadata.key)))
 
-    def _tell_flaw(self, key: ObjectKey, flaw: str) -> None:
-        if flaw not in self._told:
-            self._told.add(flaw)
-            log.warning("annotation ignored", resource=self.name, namespace=key.namespace, name=key.name, why=flaw)
+    def _note_vmi(self, change: Change[SimulatedVMI]) -> None:
+        vmi = _subject(change)
+        key = vmi.metadata.key
+        self._vm_part.wake([key])
+        self._claim_part.wake(
+            target
+            for target in (ObjectKey(key.namespace, name) for name in claims_of(vmi))
+            if (claim := self._claims.store.get(target)) is not None and claim.metadata.deletion_timestamp is not None
+        )
 
-    def _tell_failure(self, key: ObjectKey, error: Exception) -> None:
-        """Say what went wrong, once for a row of failures; that the server does not answer, the informer says."""
-        if self._queue.retries(key) or isinstance(error, Conflict | TransportError):
-            return
-        line = log.bind(resource=self.name, namespace=key.namespace, name=key.name)
-        if isinstance(error, ApiError):
-            line.warning("a simulated change was refused", why=str(error))
-        else:
-            line.error("the simulator cannot work on an object", exc_info=error)
+    def _note_volume(self, change: Change[SimulatedDataVolume]) -> None:
+        self._wake_users(self._vm_part, self._vms, _subject(change).metadata.key)
+
+    def _note_claim(self, change: Change[SimulatedClaim]) -> None:
+        key = _subject(change).metadata.key
+        self._volume_part.wake([key])
+        self._wake_users(self._vm_part, self._vms, key)
+        self._wake_users(self._vmi_part, self._vmis, key)
+
+    @staticmethod
+    def _wake_users(part: Part[Any], informer: SharedInformer[Any], storage: ObjectKey) -> None:
+        part.wake(user.metadata.key for user in informer.store.by_index(_STORAGE, str(storage)))
+
+
+def _subject(change: Change[Any]) -> Any:
+    match change:
+        case Added(new=subject) | Updated(new=subject) | Removed(last_known=subject):
+            return subject
+
+
+def _storage_of_vm(vm: SimulatedVM) -> Iterator[str]:
+    """For an index: the DataVolumes and PVCs that matter to it."""
+    return (str(ObjectKey(vm.metadata.namespace, name)) for name in storage_of(vm))
+
+
+def _storage_of_vmi(vmi: SimulatedVMI) -> Iterator[str]:
+    return (str(ObjectKey(vmi.metadata.namespace, name)) for name in claims_of(vmi))
 
 
 def _no_spread() -> float:

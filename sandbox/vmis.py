@@ -35,6 +35,8 @@ CONTAINERS_NOT_READY: Final = "ContainersNotReady"
 POD_TERMINATING: Final = "PodTerminating"
 ERR_IMAGE_PULL: Final = "ErrImagePull"
 IMAGE_PULL_BACK_OFF: Final = "ImagePullBackOff"
+PVC_NOT_FOUND: Final = "FailedPvcNotFound"
+UNSCHEDULABLE: Final = "Unschedulable"
 
 _MESSAGES: Final = {
     POD_NOT_EXISTS: "virt-launcher pod has not yet been scheduled",
@@ -43,6 +45,8 @@ _MESSAGES: Final = {
     POD_TERMINATING: "virt-launcher pod is terminating",
     ERR_IMAGE_PULL: "rpc error: code = NotFound desc = failed to pull and unpack image: not found",
     IMAGE_PULL_BACK_OFF: "Back-off pulling image",
+    PVC_NOT_FOUND: "a PVC that the volumes name does not exist, waiting for it to appear",
+    UNSCHEDULABLE: "0/5 nodes are available: 5 Insufficient memory",
 }
 
 
@@ -76,8 +80,31 @@ class VMIStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
     phase_transition_timestamps: tuple[PhaseTransition, ...] | None = None
 
 
+class _DataVolumeSource(Struct, frozen=True):
+    name: str | None = None
+
+
+class _ClaimSource(Struct, frozen=True, rename="camel"):
+    claim_name: str | None = None
+
+
+class Volume(Struct, frozen=True, rename="camel"):
+    """One volume of a VMI. What is no DataVolume and no PVC is always there."""
+
+    data_volume: _DataVolumeSource | None = None
+    persistent_volume_claim: _ClaimSource | None = None
+
+    @property
+    def claim(self) -> str:
+        """The PVC that it needs; "" for none. A DataVolume's has the name of the DataVolume."""
+        if self.data_volume is not None:
+            return self.data_volume.name or ""
+        return (self.persistent_volume_claim.claim_name or "") if self.persistent_volume_claim is not None else ""
+
+
 class VMISpec(Struct, frozen=True, rename="camel"):
     termination_grace_period_seconds: int | None = None
+    volumes: tuple[Volume, ...] | None = None
 
 
 class SimulatedVMI(Struct, frozen=True):
@@ -94,7 +121,8 @@ VMIS: Final = Resource(
 class Look(Struct, frozen=True):
     """How a VMI looks from outside. It is ready where `unready` gives no reason against it.
 
-    `trouble` is the reason why KubeVirt cannot bring it to what it should be (condition Synchronized).
+    `trouble` is the reason why KubeVirt cannot bring it to what it should be (condition Synchronized), or why it finds
+    no node for it (condition PodScheduled).
     """
 
     phase: str
@@ -126,6 +154,12 @@ def grace_of(vmi: SimulatedVMI) -> int:
     return (vmi.spec.termination_grace_period_seconds or 0) if vmi.spec is not None else 0
 
 
+def claims_of(vmi: SimulatedVMI) -> tuple[str, ...]:
+    """The PVCs that it needs, each once."""
+    volumes = (vmi.spec.volumes or ()) if vmi.spec is not None else ()
+    return tuple(dict.fromkeys(volume.claim for volume in volumes if volume.claim))
+
+
 def condition_of(vmi: SimulatedVMI, type_: str) -> Condition | None:
     for condition in (vmi.status.conditions or ()) if vmi.status is not None else ():
         if condition.type == type_:
@@ -145,11 +179,18 @@ def holds_on(vmi: SimulatedVMI) -> bool:
 
 def look_of(vmi: SimulatedVMI) -> Look | None:
     """How it looks; None for one that has no Ready condition yet."""
-    ready, synchronized = condition_of(vmi, "Ready"), condition_of(vmi, "Synchronized")
+    ready = condition_of(vmi, "Ready")
     if ready is None:
         return None
-    trouble = (synchronized.reason or "") if synchronized is not None and synchronized.status == "False" else ""
-    return Look(phase_of(vmi), "" if ready.status == "True" else ready.reason or ready.status, trouble)
+    return Look(phase_of(vmi), "" if ready.status == "True" else ready.reason or ready.status, trouble_of(vmi))
+
+
+def trouble_of(vmi: SimulatedVMI) -> str:
+    for type_ in ("Synchronized", "PodScheduled"):
+        condition = condition_of(vmi, type_)
+        if condition is not None and condition.status == "False":
+            return condition.reason or ""
+    return ""
 
 
 def node_for(vmi: SimulatedVMI) -> str:
@@ -208,7 +249,8 @@ def _conditions(look: Look, vmi: SimulatedVMI, now: datetime) -> tuple[Condition
     if look.phase == "Running":
         conditions.append(_condition("LiveMigratable", vmi, now, status="True"))
     if look.trouble:
-        conditions.append(_condition("Synchronized", vmi, now, status="False", reason=look.trouble))
+        blames = "PodScheduled" if look.trouble == UNSCHEDULABLE else "Synchronized"
+        conditions.append(_condition(blames, vmi, now, status="False", reason=look.trouble))
     return tuple(conditions)
 
 

@@ -1,5 +1,9 @@
 """What the user wants to see simulated: the `sim.vmherd.dev/...` annotations, which VMIs get through their template.
 
+DataVolumes and PVCs read them too, as far as they mean anything there: a DataVolume that is to `fail` does, one that is
+`never-ready` stays in progress, and a PVC that is `never-ready` stays unbound. A VM passes `datavolume-error` on to the
+DataVolumes that it makes.
+
 A value that cannot be read stops nothing: the default is used, and a flaw says so.
 """
 
@@ -14,7 +18,7 @@ from msgspec import Struct
 from controller.options import seconds_in
 
 READY_AFTER: Final = "sim.vmherd.dev/ready-after"
-"""How long a VMI takes from its creation to Ready=True."""
+"""How long a VMI takes from its creation to Ready=True, or a DataVolume to Succeeded."""
 
 BEHAVIOR: Final = "sim.vmherd.dev/behavior"
 """How it misbehaves; one of `Behavior`."""
@@ -25,7 +29,17 @@ seconds, cut short by a `terminationGracePeriodSeconds` of the spec. One of 0, w
 nothing short: who asks for a slow shutdown wants to see one."""
 
 Behavior: TypeAlias = Literal[
-    "never-ready", "crash-loop", "image-error", "finish", "fail", "unknown", "slow-shutdown", "normal"
+    "never-ready",
+    "crash-loop",
+    "image-error",
+    "unschedulable",
+    "pvc-missing",
+    "datavolume-error",
+    "finish",
+    "fail",
+    "unknown",
+    "slow-shutdown",
+    "normal",
 ]
 BEHAVIORS: Final[tuple[Behavior, ...]] = get_args(Behavior)
 

@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from informers.client import MERGE_PATCH
+from informers.client import JSON_PATCH
 from informers.errors import ApiError, Status, StatusCause, StatusDetails, StatusError, TransportError, from_status
 from informers.meta import KubeObject, ObjectKey
 from informers.resource import Resource
@@ -117,13 +117,15 @@ class MemoryApi:
     async def patch(
         self, resource: AnyResource, key: ObjectKey, body: bytes, *, content_type: str, subresource: str = ""
     ) -> bytes:
-        assert content_type == MERGE_PATCH, "nothing else is needed yet"
         patch = msgspec.json.decode(body)
+        assert isinstance(patch, list) == (content_type == JSON_PATCH), "a JSON patch is a list, a merge patch is none"
         request = Request("patch", resource, key, subresource)
         return await self._serve(request, lambda: self._patch(resource, key, patch, subresource))
 
-    async def delete(self, resource: AnyResource, key: ObjectKey, *, uid: str = "", propagation: str = "") -> bytes:
-        return await self._serve(Request("delete", resource, key), lambda: self._delete(resource, key, uid))
+    async def delete(
+        self, resource: AnyResource, key: ObjectKey, *, uid: str = "", propagation: str = "", version: str = ""
+    ) -> bytes:
+        return await self._serve(Request("delete", resource, key), lambda: self._delete(resource, key, uid, version))
 
     async def _serve(self, request: Request, act: Callable[[], Document]) -> bytes:
         self.requests.append(request)
@@ -165,6 +167,10 @@ class MemoryApi:
         held = self._objects.get((resource, key))
         return None if held is None else resource.decode(msgspec.json.encode(held))
 
+    def document(self, resource: AnyResource, key: ObjectKey) -> Document:
+        """All of an object, as the server has it."""
+        return self._held(resource, key)
+
     def put(self, resource: AnyResource, document: Document) -> Document:
         """Create an object as somebody else, whatever is forbidden."""
         meta = document["metadata"]
@@ -177,7 +183,7 @@ class MemoryApi:
 
     def remove(self, resource: AnyResource, key: ObjectKey) -> None:
         """Delete an object as somebody else."""
-        self._delete(resource, key, "")
+        self._delete(resource, key, "", "")
 
     def finalize(self, resource: AnyResource, key: ObjectKey) -> None:
         """Take all finalizers off: what is being deleted goes."""
@@ -211,8 +217,10 @@ class MemoryApi:
             made.pop("status", None)
         return self._store(resource, key, {}, made)
 
-    def _patch(self, resource: AnyResource, key: ObjectKey, patch: Document, subresource: str) -> Document:
+    def _patch(self, resource: AnyResource, key: ObjectKey, patch: Any, subresource: str) -> Document:
         held = self._held(resource, key)
+        if isinstance(patch, list):
+            return self._store(resource, key, held, stepped(held, patch))
         meta = patch.get("metadata") or {}
         if (meta.get("resourceVersion") or held["metadata"]["resourceVersion"]) != held["metadata"]["resourceVersion"]:
             raise refusal(
@@ -227,11 +235,14 @@ class MemoryApi:
             patch = {field: value for field, value in patch.items() if field != "status"}
         return self._store(resource, key, held, merged(held, patch))
 
-    def _delete(self, resource: AnyResource, key: ObjectKey, uid: str) -> Document:
+    def _delete(self, resource: AnyResource, key: ObjectKey, uid: str, version: str) -> Document:
         held = self._held(resource, key)
         meta = held["metadata"]
         if uid and uid != meta["uid"]:
             why = f"the UID in the precondition ({uid}) does not match the UID in record ({meta['uid']})."
+            raise refusal(409, "Conflict", f'Operation cannot be fulfilled on {resource.kind} "{key.name}": {why}')
+        if version and version != meta["resourceVersion"]:
+            why = f"the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record"
             raise refusal(409, "Conflict", f'Operation cannot be fulfilled on {resource.kind} "{key.name}": {why}')
         if not meta.get("deletionTimestamp"):
             self._store(resource, key, held, merged(held, {"metadata": {"deletionTimestamp": CREATED}}))
@@ -313,4 +324,24 @@ def merged(document: Any, patch: Any) -> Any:
             result.pop(field, None)
         else:
             result[field] = merged(result.get(field), value)
+    return result
+
+
+def stepped(document: Document, steps: list[dict[str, Any]]) -> Document:
+    """A JSON patch (RFC 6902) of tests and removals. The server refuses one that does not fit, and changes nothing."""
+    result = deepcopy(document)
+    for step in steps:
+        *parents, last = (place.replace("~1", "/").replace("~0", "~") for place in step["path"].split("/")[1:])
+        try:
+            holder: Any = result
+            for place in parents:
+                holder = holder[int(place) if isinstance(holder, list) else place]
+            place = int(last) if isinstance(holder, list) else last
+            fits = step["op"] == "remove" or holder[place] == step["value"]
+            if step["op"] == "remove":
+                del holder[place]
+        except (KeyError, IndexError):
+            fits = False
+        if not fits:
+            raise refusal(422, "Invalid", "the server rejected our request due to an error in our request")
     return result

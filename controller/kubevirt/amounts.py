@@ -22,7 +22,7 @@ class Amount(Struct, frozen=True):
 def parse_amount(value: int | str) -> Amount | None:
     """A number from 1, or "1%" to "100%"; None for anything else."""
     if isinstance(value, int):
-        return Amount(value) if value >= 1 else None
+        return Amount(value) if value >= 1 and not isinstance(value, bool) else None
     if found := _PERCENT.fullmatch(value):
         number = int(found[1])
         return Amount(number, percent=True) if 1 <= number <= 100 else None

@@ -1,20 +1,32 @@
-"""Durations as Kubernetes writes them in an object: `5m`, `1m30s`, `500ms`."""
+"""Durations as Kubernetes writes them in an object, which is how Go does: `5m`, `1m30s`, `1.5h`, `500ms`."""
 
 from __future__ import annotations
 
 import re
 from datetime import timedelta
 
-_PART = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)", re.ASCII)
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)", re.ASCII)
+_MICROSECONDS = {
+    "ns": 1e-3,
+    "us": 1.0,
+    "\u00b5s": 1.0,
+    "\u03bcs": 1.0,
+    "ms": 1e3,
+    "s": 1e6,
+    "m": 60e6,
+    "h": 3600e6,
+}
+_LONGEST = timedelta(days=36525)
+_MOST_CHARACTERS = 100
 
 
 def parse_duration(text: str) -> timedelta | None:
     """The duration, 0 or more; None where it is none, or longer than anybody can wait."""
-    parts = _PART.findall(text)
-    if text == "0":
+    unsigned = text.removeprefix("+")
+    if unsigned == "0":
         return timedelta()
-    if not parts or "".join(number + unit for number, unit in parts) != text:
+    parts = _PART.findall(unsigned) if len(unsigned) <= _MOST_CHARACTERS else []
+    if not parts or "".join(number + unit for number, unit in parts) != unsigned:
         return None
-    seconds = sum(float(number) * _SECONDS[unit] for number, unit in parts)
-    return timedelta(seconds=seconds) if seconds <= 1e9 else None
+    microseconds = sum(float(number) * _MICROSECONDS[unit] for number, unit in parts)
+    return timedelta(microseconds=microseconds) if microseconds <= _LONGEST / timedelta(microseconds=1) else None

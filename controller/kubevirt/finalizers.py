@@ -7,6 +7,7 @@ that is shutting down changes its status all the time, and must not be held up b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -30,20 +31,23 @@ def removal_patch(meta: ObjectMeta, finalizer: str) -> bytes:
 
 def letting_go_patch(meta: ObjectMeta, finalizer: str, owner_uid: str) -> bytes:
     """A JSON patch that takes off this owner's reference and the finalizer, as far as they are there."""
-    steps: list[Step] = []
-    for index, reference in reversed(list(enumerate(meta.owner_references or ()))):
-        if reference.uid == owner_uid:
-            path = f"/metadata/ownerReferences/{index}"
-            steps += [{"op": "test", "path": f"{path}/uid", "value": owner_uid}, {"op": "remove", "path": path}]
+    owners = [reference.uid for reference in meta.owner_references or ()]
+    steps = _removals(owners, owner_uid, "/metadata/ownerReferences/{}", tested="/uid")
     return _encode(meta, steps + _finalizer_steps(meta, finalizer))
 
 
 def _finalizer_steps(meta: ObjectMeta, finalizer: str) -> list[Step]:
-    finalizers = meta.finalizers or ()
-    if finalizer not in finalizers:
-        return []
-    path = f"/metadata/finalizers/{finalizers.index(finalizer)}"
-    return [{"op": "test", "path": path, "value": finalizer}, {"op": "remove", "path": path}]
+    return _removals(meta.finalizers or (), finalizer, "/metadata/finalizers/{}")
+
+
+def _removals(held: Sequence[str], unwanted: str, path: str, *, tested: str = "") -> list[Step]:
+    """Test and remove each that is unwanted, from the last to the first, so that the places of the others stay."""
+    steps: list[Step] = []
+    for index in reversed(range(len(held))):
+        if held[index] == unwanted:
+            place = path.format(index)
+            steps += [{"op": "test", "path": place + tested, "value": unwanted}, {"op": "remove", "path": place}]
+    return steps
 
 
 def _encode(meta: ObjectMeta, steps: list[Step]) -> bytes:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
+
+INVALID_SPEC: Final = "InvalidSpec"
+"""The reason of the Event that tells an owner's flaw (R1, P1)."""
 
 
 class Flaw(Struct, frozen=True):

@@ -1,4 +1,8 @@
-"""VirtualMachines and the revisions of their templates, as far as a pool reads them."""
+"""VirtualMachines and the revisions of their templates, as far as a pool reads them.
+
+There may be tens of thousands, so they are lean: no field that nobody asks for, and nothing for the collector to look
+at, as in `types`.
+"""
 
 from __future__ import annotations
 
@@ -12,65 +16,73 @@ from controller.kubevirt.types import Condition
 from informers.meta import ObjectMeta, controller_of
 
 POOL_KIND: Final = "VirtualMachinePool"
+READY: Final = "Ready"
 
 
-class _Named(Struct, frozen=True):
+class _Named(Struct, frozen=True, gc=False):
     name: str | None = None
 
 
-class _Claim(Struct, frozen=True, rename="camel"):
+class _Claim(Struct, frozen=True, gc=False, rename="camel"):
     claim_name: str | None = None
 
 
-class Volume(Struct, frozen=True, rename="camel"):
+class Volume(Struct, frozen=True, gc=False, rename="camel"):
     """A volume of a VM: only those that stand for a disk of its own are told apart."""
 
     data_volume: _Named | None = None
     persistent_volume_claim: _Claim | None = None
 
 
-class MachineTemplateMeta(Struct, frozen=True):
+class MachineTemplateMeta(Struct, frozen=True, gc=False):
     labels: Mapping[str, str] | None = None
 
 
-class MachineTemplateSpec(Struct, frozen=True, rename="camel"):
+class MachineTemplateSpec(Struct, frozen=True, gc=False, rename="camel"):
     node_selector: Mapping[str, str] | None = None
     volumes: tuple[Volume, ...] | None = None
 
 
-class MachineTemplate(Struct, frozen=True):
+class MachineTemplate(Struct, frozen=True, gc=False):
     metadata: MachineTemplateMeta | None = None
     spec: MachineTemplateSpec | None = None
 
 
-class DataVolumeTemplate(Struct, frozen=True):
+class DataVolumeTemplate(Struct, frozen=True, gc=False):
     metadata: _Named | None = None
 
 
-class VirtualMachineSpec(Struct, frozen=True, rename="camel"):
+class VirtualMachineSpec(Struct, frozen=True, gc=False, rename="camel"):
     running: bool | None = None
     run_strategy: str | None = None
     template: MachineTemplate | None = None
     data_volume_templates: tuple[DataVolumeTemplate, ...] | None = None
 
 
-class StartFailure(Struct, frozen=True, rename="camel"):
+class StartFailure(Struct, frozen=True, gc=False, rename="camel"):
     consecutive_fail_count: int | None = None
 
 
-class VirtualMachineStatus(Struct, frozen=True, rename="camel"):
+class VirtualMachineStatus(Struct, frozen=True, gc=False, rename="camel"):
+    """Of the conditions only Ready is kept: the messages of the others would be a quarter of the cache."""
+
     printable_status: str | None = None
     start_failure: StartFailure | None = None
     conditions: tuple[Condition, ...] | None = None
 
+    def __post_init__(self) -> None:
+        if self.conditions is not None:
+            ready = tuple(condition for condition in self.conditions if condition.type == READY)
+            msgspec.structs.force_setattr(self, "conditions", ready)
 
-class VirtualMachine(Struct, frozen=True):
+
+class VirtualMachine(Struct, frozen=True, gc=False):
     metadata: ObjectMeta = ObjectMeta()
     spec: VirtualMachineSpec | None = None
     status: VirtualMachineStatus | None = None
 
 
-class ControllerRevision(Struct, frozen=True):
+class ControllerRevision(Struct, frozen=True, gc=False):
     """A pool's spec as it was. Revisions of other controllers keep no data: they are many, and nobody asks."""
 
     metadata: ObjectMeta = ObjectMeta()

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from controller.kubevirt.conditions import find_condition, moment
-from controller.kubevirt.machine_types import VirtualMachine
+from controller.kubevirt.machine_types import READY, VirtualMachine
 from controller.kubevirt.markers import POOL_FINALIZER, REVISION_NAME
 from controller.kubevirt.types import Condition
 from informers.meta import NO_LABELS, labels_of
@@ -47,7 +47,7 @@ def is_ready(vm: VirtualMachine) -> bool:
 
 
 def ready_condition(vm: VirtualMachine) -> Condition | None:
-    return find_condition(vm.status.conditions if vm.status is not None else None, "Ready")
+    return find_condition(vm.status.conditions if vm.status is not None else None, READY)
 
 
 def unready_since(vm: VirtualMachine) -> datetime | None:

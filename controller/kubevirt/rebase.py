@@ -1,77 +1,109 @@
 """From one template to the next, without losing what a VM has of its own (P12): a merge of three documents.
 
 `current` is the object as the server has it; `old` and `new` are the same object as two templates would have it. What
-the templates agree on stays as it is in `current`: firmware UUIDs, MAC addresses, hot-plugged disks, a `runStrategy`
-that somebody set, foreign labels. What they differ in becomes what `new` says.
+the templates agree on stays as it is in `current`: firmware UUIDs, MAC addresses, hot-plugged disks, restored volumes,
+a `runStrategy` that somebody set, foreign labels. What they differ in becomes what `new` says, also where somebody has
+changed it meanwhile. So an object that is still as `old` has it becomes as `new` has it, to the last element.
 
-Lists of named things (disks, volumes, interfaces, networks, dataVolumeTemplates) are merged name by name, in the order
-that the VM has. Any other list that the template changed is replaced whole. `null` counts as absent, as the API server
-holds it.
+Objects are merged field by field. Of an object that the template drops, what the template never said stays: a firmware
+that it no longer mentions keeps the UUID that KubeVirt gave it. Named lists (disks, volumes, interfaces, networks,
+dataVolumeTemplates ...) are merged element by element, in the order that the VM has, unless the template changed that
+order; an element that the template drops goes whole, and one that somebody took away stays away. Any other list that
+the template changed is replaced whole, as are the few objects whose fields mean something only together. Where KubeVirt
+takes one of several fields (the source of a volume, the kind of a disk, `running` or `runStrategy`), a choice that the
+template changed displaces any other: with two of them the VM would be refused.
+
+`null` counts as absent, as the API server holds it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from enum import Enum
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias
 
 import msgspec
+from msgspec import Struct
 
-
-class _Absent(Enum):
-    ABSENT = "absent"
-
-
-ABSENT: Final = _Absent.ABSENT
 Json: TypeAlias = object
+"""A JSON value; None where there is none."""
+
 Fields: TypeAlias = dict[str, Json]
+
+POWER: Final = ("running", "runStrategy")
+"""Two ways to say whether a VM is to run, of which KubeVirt takes one."""
+
+_STRATEGIES: Final[Mapping[Json, str]] = {True: "Always", False: "Halted"}
+"""What `running` means, as a `runStrategy`."""
+
+_WHOLE: Final = frozenset({"instancetype", "preference", "source"})
+"""Objects whose fields mean something only together. KubeVirt notes the revision of the instance type that it found
+beside the name that it looked for, and goes by that revision for as long as it stands there.
+"""
+
+
+class _NamedList(Struct, frozen=True):
+    """How the elements of a list are told apart, and which of their fields exclude each other."""
+
+    name_of: Callable[[Fields], Json]
+    is_choice: Callable[[str], bool] = lambda field: False
 
 
 def rebase(current: bytes, old: bytes, new: bytes) -> bytes | None:
     """The merge patch that brings `current` from `old` to `new`, tied to its resourceVersion; None where none is due.
 
-    Only `metadata.labels`, `metadata.annotations` and `spec` are looked at. Raises msgspec.DecodeError.
+    Only `metadata.labels`, `metadata.annotations` and `spec` are looked at.
+
+    Raises msgspec.DecodeError or UnicodeDecodeError for what is no JSON object, and RecursionError for one that is
+    nested too deeply.
     """
     held = _decode(current)
-    metadata = held.get("metadata")
-    fields = metadata if isinstance(metadata, dict) else {}
-    before = _mutable(held)
-    merged = _merge("", before, _mutable(_decode(old)), _mutable(_decode(new)))
-    patch = _difference(before, merged if isinstance(merged, dict) else {})
+    before, past, wanted = _mutable(held), _mutable(_decode(old)), _mutable(_decode(new))
+    after = _merge_fields(before, past, wanted)
+    after["spec"] = _with_power(_fields(after["spec"]), *(_fields(each["spec"]) for each in (before, past, wanted)))
+    patch = _difference(before, after)
     if not patch:
         return None
-    changed = patch.setdefault("metadata", {})
-    if isinstance(changed, dict):
-        changed.update(uid=fields.get("uid"), resourceVersion=fields.get("resourceVersion"))
+    metadata = _fields(held.get("metadata"))
+    tie = {"uid": metadata.get("uid"), "resourceVersion": metadata.get("resourceVersion")}
+    patch["metadata"] = {**_fields(patch.get("metadata")), **tie}
     return msgspec.json.encode(patch)
 
 
 def _decode(document: bytes) -> Fields:
-    return msgspec.json.decode(document, type=dict[str, object])
+    return _fields(_without_nulls(msgspec.json.decode(document, type=dict[str, object])))
+
+
+def _without_nulls(value: Json) -> Json:
+    """The value without fields that are null. In a list null has a place, and keeps it."""
+    if isinstance(value, dict):
+        return {name: _without_nulls(inner) for name, inner in value.items() if inner is not None}
+    return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _mutable(document: Fields) -> Fields:
-    """The parts that a template has a say in."""
-    metadata = document.get("metadata")
-    given = metadata if isinstance(metadata, dict) else {}
-    kept = {name: given[name] for name in ("labels", "annotations") if isinstance(given.get(name), dict)}
-    spec = document.get("spec")
-    return {"metadata": kept, "spec": spec if isinstance(spec, dict) else {}}
+    """The parts that a template has a say in. The API server does not tell no labels from an empty set of them."""
+    metadata = _fields(document.get("metadata"))
+    kept = {name: _fields(metadata.get(name)) for name in ("labels", "annotations")}
+    return {"metadata": kept, "spec": _fields(document.get("spec"))}
 
 
 def _merge(name: str, current: Json, old: Json, new: Json) -> Json:
     """One value of the three documents; `name` is the field that holds it."""
-    current, old, new = (ABSENT if value is None else value for value in (current, old, new))
-    if old == new:
+    if _same(old, new):
         return current
+    if name in _WHOLE:
+        return new
     if isinstance(current, dict) and isinstance(new, dict):
-        return _merge_fields(current, old if isinstance(old, dict) else {}, new)
-    name_of = _NAMED_LISTS.get(name)
-    if name_of is not None and isinstance(new, list | _Absent):
-        lists = [_by_name(value, name_of) for value in (current, old, new)]
-        if (given := _all_given(lists)) is not None:
-            merged = _merge_fields(*given)
-            return list(merged.values()) if merged or new is not ABSENT else ABSENT
+        return _merge_fields(current, _fields(old), new)
+    if isinstance(current, dict) and isinstance(old, dict) and new is None:
+        return _merge_fields(current, old, {}) or None
+    if name in _NAMED_LISTS:
+        kind = _NAMED_LISTS[name]
+        lists = [_by_name(value, kind) for value in (current, old, new)]
+        named = [elements for elements in lists if elements is not None]
+        if len(named) == len(lists):
+            merged = _merge_elements(kind, *named)
+            return merged if merged or new is not None else None
     return new
 
 
@@ -79,11 +111,65 @@ def _merge_fields(current: Fields, old: Fields, new: Fields) -> Fields:
     merged = dict(current)
     for name in dict.fromkeys((*old, *new)):
         value = _merge(name, current.get(name), old.get(name), new.get(name))
-        if value is ABSENT:
+        if value is None:
             merged.pop(name, None)
         else:
             merged[name] = value
     return merged
+
+
+def _merge_elements(kind: _NamedList, current: Fields, old: Fields, new: Fields) -> list[Json]:
+    """The elements of a named list, each merged for itself."""
+    merged: Fields = dict(current)
+    for name in dict.fromkeys((*old, *new)):
+        if name not in new:
+            merged.pop(name, None)
+        elif name not in current and name not in old:
+            merged[name] = new[name]
+        elif name in current and not _same(old.get(name), new[name]):
+            held, then, now = _fields(current[name]), _fields(old.get(name)), _fields(new[name])
+            merged[name] = _with_choices(kind, _merge_fields(held, then, now), then, now)
+    return [merged[name] for name in _in_order(merged, current, old, new)]
+
+
+def _with_choices(kind: _NamedList, merged: Fields, old: Fields, new: Fields) -> Fields:
+    """The element without what a choice that the template changed displaces."""
+    if all(_same(old.get(name), new.get(name)) for name in (*old, *new) if kind.is_choice(name)):
+        return merged
+    return {name: value for name, value in merged.items() if name in new or not kind.is_choice(name)}
+
+
+def _in_order(names: Iterable[str], current: Iterable[str], old: Fields, new: Fields) -> list[str]:
+    """The names in the VM's order, or in the template's where that changed. Those that only the other one has come
+    behind the one that they follow there.
+    """
+    is_reordered = [name for name in old if name in new] != [name for name in new if name in old]
+    leading, other = (new, current) if is_reordered else (current, new)
+    there = frozenset(names)
+    order = [name for name in leading if name in there]
+    place = 0
+    for name in other:
+        if name in there:
+            if name not in order:
+                order.insert(place, name)
+            place = order.index(name) + 1
+    return order
+
+
+def _with_power(merged: Fields, current: Fields, old: Fields, new: Fields) -> Fields:
+    """The VM's spec with one say in whether it runs. Another spelling of the same in the template changes nothing for
+    a VM that somebody stopped or started.
+    """
+    is_respelled = _strategy_of(old) == _strategy_of(new) != _strategy_of(current)
+    is_changed = any(not _same(old.get(name), new.get(name)) for name in POWER)
+    said = new if is_changed and not is_respelled else current
+    others = {name: value for name, value in merged.items() if name not in POWER}
+    return others | {name: said[name] for name in POWER if name in said}
+
+
+def _strategy_of(spec: Fields) -> Json:
+    strategy, running = (spec.get(name) for name in reversed(POWER))
+    return _STRATEGIES.get(running) if strategy is None and isinstance(running, bool) else strategy
 
 
 def _difference(before: Fields, after: Fields) -> Fields:
@@ -94,48 +180,65 @@ def _difference(before: Fields, after: Fields) -> Fields:
         if isinstance(held, dict) and isinstance(value, dict):
             if inner := _difference(held, value):
                 patch[name] = inner
-        elif held != value:
+        elif not _same(held, value):
             patch[name] = value
-    for name, value in before.items():
-        if name not in after and value is not None:
-            patch[name] = None
-    return patch
+    return patch | {name: None for name in before if name not in after}
 
 
-def _by_name(value: Json, name_of: Callable[[Mapping[str, Json]], Json]) -> Fields | None:
+def _same(one: Json, other: Json) -> bool:
+    """Whether two values are the same JSON. For Python, 1 and true are equal."""
+    return one == other and _canonical(one) == _canonical(other)
+
+
+def _canonical(value: Json) -> bytes:
+    return msgspec.json.encode(value, order="sorted")
+
+
+def _fields(value: Json) -> Fields:
+    """An object's fields; none where it is no object."""
+    return value if isinstance(value, dict) else {}
+
+
+def _by_name(value: Json, kind: _NamedList) -> Fields | None:
     """The elements of a list by name; None where they have no names, or share one."""
-    if value is ABSENT:
+    if value is None:
         return {}
     if not isinstance(value, list):
         return None
     named: Fields = {}
     for element in value:
-        name = name_of(element) if isinstance(element, dict) else None
+        name = kind.name_of(_fields(element))
         if not isinstance(name, str) or name in named:
             return None
         named[name] = element
     return named
 
 
-def _all_given(lists: list[Fields | None]) -> list[Fields] | None:
-    given = [fields for fields in lists if fields is not None]
-    return given if len(given) == len(lists) else None
-
-
-def _own_name(element: Mapping[str, Json]) -> Json:
+def _own_name(element: Fields) -> Json:
     return element.get("name")
 
 
-def _metadata_name(element: Mapping[str, Json]) -> Json:
-    metadata = element.get("metadata")
-    return metadata.get("name") if isinstance(metadata, dict) else None
+def _metadata_name(element: Fields) -> Json:
+    return _fields(element.get("metadata")).get("name")
 
 
-_NAMED_LISTS: Final[Mapping[str, Callable[[Mapping[str, Json]], Json]]] = {
-    "disks": _own_name,
-    "volumes": _own_name,
-    "interfaces": _own_name,
-    "networks": _own_name,
-    "filesystems": _own_name,
-    "dataVolumeTemplates": _metadata_name,
+def _is_source(field: str) -> bool:
+    """Volumes and networks have a name, and beside it the one thing that they stand for."""
+    return field != "name"
+
+
+_DISK_KINDS: Final = frozenset({"disk", "lun", "cdrom", "floppy"})
+_BINDINGS: Final = frozenset(
+    {"binding", "bridge", "macvtap", "masquerade", "passt", "passtBinding", "slirp", "sriov", "vdpa"}
+)
+
+_NAMED_LISTS: Final[Mapping[str, _NamedList]] = {
+    "disks": _NamedList(_own_name, _DISK_KINDS.__contains__),
+    "volumes": _NamedList(_own_name, _is_source),
+    "interfaces": _NamedList(_own_name, _BINDINGS.__contains__),
+    "networks": _NamedList(_own_name, _is_source),
+    "filesystems": _NamedList(_own_name),
+    "gpus": _NamedList(_own_name),
+    "hostDevices": _NamedList(_own_name),
+    "dataVolumeTemplates": _NamedList(_metadata_name),
 }

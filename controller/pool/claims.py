@@ -4,6 +4,8 @@ Three ways out. A member whose labels stopped matching is released: it loses our
 write. A stray has lost the reference already, and loses the finalizer. A member that is being deleted, by whomever,
 loses the finalizer after its disks have lost it as their owner, where they are to outlive it. The finalizer is what
 keeps the garbage collector from the disks until then, wherever we crash.
+
+One VM that resists holds up nobody else, so none of these writes is essential to what follows.
 """
 
 from __future__ import annotations
@@ -14,13 +16,14 @@ from msgspec import Struct
 
 from controller.kubevirt.finalizers import letting_go_patch, removal_patch
 from controller.kubevirt.machine_types import VirtualMachine
-from controller.kubevirt.machines import disk_names_of, is_deleting, is_deleting_with_disks, is_held
+from controller.kubevirt.machines import is_deleting, is_held
 from controller.kubevirt.markers import POOL_FINALIZER
-from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
+from controller.kubevirt.resources import VMS
 from controller.kubevirt.selectors import Selector
-from controller.planning import Disown, Patch, PatchType, Plan, Stage
+from controller.planning import Patch, PatchType, Plan, Stage
+from controller.pool.preservation import disowns
 from controller.pool.snapshot import Snapshot
-from informers.meta import ObjectKey, labels_of
+from informers.meta import labels_of
 
 
 class Claims(Struct, frozen=True):
@@ -41,7 +44,7 @@ def choose_claims(snapshot: Snapshot, selector: Selector) -> Claims:
 
 
 def plan_releases(snapshot: Snapshot, released: Iterable[VirtualMachine]) -> Plan:
-    """Release these members (P2)."""
+    """Release these members, at most `burst` in a pass (P2)."""
     owner_uid = snapshot.owner.metadata.uid
     patches = tuple(
         Patch(
@@ -51,51 +54,38 @@ def plan_releases(snapshot: Snapshot, released: Iterable[VirtualMachine]) -> Pla
             type=PatchType.JSON,
             why="its labels no longer match",
         )
-        for vm in released
+        for vm in tuple(released)[: snapshot.limits.burst]
     )
-    return Plan(stages=(Stage(patches),) if patches else ())
+    return Plan(stages=(Stage(patches, essential=False),) if patches else ())
 
 
 def plan_departures(snapshot: Snapshot, *, preserve: bool) -> Plan:
-    """Let go whatever has left or is leaving, at most `burst` of each. What fails here holds nothing back."""
-    leaving = [vm for vm in by_name(snapshot.members) if is_deleting(vm) and is_held(vm)][: snapshot.limits.burst]
-    return Plan(stages=(*let_go(leaving, preserve=preserve), *let_strays_go(snapshot)))
+    """Let go whatever has left or is leaving, at most `burst` of each."""
+    leaving = [vm for vm in by_name(snapshot.members) if is_deleting(vm) and is_held(vm)]
+    stages = (*let_go(snapshot, leaving, preserve=preserve), *let_strays_go(snapshot, preserve=preserve))
+    return Plan(stages=stages)
 
 
-def let_go(vms: Iterable[VirtualMachine], *, preserve: bool) -> tuple[Stage, ...]:
-    """Take the finalizer off, after the disks are safe. One VM whose disks resist does not hold up the others."""
-    disowns: list[Disown] = []
-    patches: list[Patch] = []
-    for vm in vms:
-        if preserve and not is_deleting_with_disks(vm):
-            disowns += _disowns(vm)
-        patches.append(_removal(vm, "it leaves the pool"))
-    stages = (Stage(tuple(disowns), essential=False), Stage(tuple(patches), essential=False))
-    return tuple(stage for stage in stages if stage.actions)
+def let_go(
+    snapshot: Snapshot, vms: Iterable[VirtualMachine], *, preserve: bool, why: str = "it leaves the pool"
+) -> tuple[Stage, ...]:
+    """Take the finalizer off these, at most `burst`, after their disks are safe."""
+    going = tuple(vms)[: snapshot.limits.burst]
+    rescue = Stage(disowns(snapshot, going) if preserve else (), essential=False)
+    farewell = Stage(tuple(_removal(vm, why) for vm in going), essential=False)
+    return tuple(stage for stage in (rescue, farewell) if stage.actions)
 
 
-def let_strays_go(snapshot: Snapshot) -> tuple[Stage, ...]:
-    """Take the finalizer off VMs that have left. Their disks stay theirs."""
-    patches = tuple(_removal(vm, "it has left the pool") for vm in by_name(snapshot.strays)[: snapshot.limits.burst])
-    return (Stage(patches, essential=False),) if patches else ()
+def let_strays_go(snapshot: Snapshot, *, preserve: bool) -> tuple[Stage, ...]:
+    """Take the finalizer off VMs that have left, at most `burst`. Their disks stay theirs.
+
+    One that is being deleted may have been a member when that began: its disks are kept as a member's are.
+    """
+    return let_go(snapshot, by_name(snapshot.strays), preserve=preserve, why="it has left the pool")
 
 
 def by_name(vms: Iterable[VirtualMachine]) -> list[VirtualMachine]:
     return sorted(vms, key=lambda vm: vm.metadata.name)
-
-
-def _disowns(vm: VirtualMachine) -> list[Disown]:
-    """A DataVolume and its claim share a name, and either may be the VM's own."""
-    return [
-        Disown(
-            resource=resource,
-            key=ObjectKey(vm.metadata.namespace, name),
-            owner_uid=vm.metadata.uid,
-            why=f"the state of {vm.metadata.name} is kept",
-        )
-        for name in disk_names_of(vm)
-        for resource in (DATA_VOLUMES, PVCS)
-    ]
 
 
 def _removal(vm: VirtualMachine, why: str) -> Patch:

@@ -1,29 +1,47 @@
-"""From a template to the VM of one ordinal: names that must differ get the ordinal, everything else stays (P4, P5)."""
+"""From a template to the VM of one ordinal: names that must differ get the ordinal (P4, P5).
+
+Everything else reaches the VM as its user wrote it, byte for byte. What has an unexpected shape is left for the API
+server to judge.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TypeAlias
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final, TypeAlias
 
 import msgspec
+from msgspec import Raw
 
+from controller.kubevirt.documents import NULL, Fields, change_at, change_each, fields_of, items_of, text_of, value_at
 from controller.kubevirt.markers import POOL_FINALIZER, REVISION_NAME
 from controller.pool.naming import name_of
 from controller.pool.template import Template
 from informers.meta import ObjectMeta, OwnerReference
 from informers.resource import Resource, T
 
-Fields: TypeAlias = dict[str, object]
+Path: TypeAlias = tuple[str, ...]
+Change: TypeAlias = Callable[[bytes], bytes]
 
-CLOUD_INIT = ("cloudInitNoCloud", "cloudInitConfigDrive")
+DISKS: Final[tuple[Path, ...]] = (("dataVolume", "name"), ("persistentVolumeClaim", "claimName"))
+CONFIG_MAPS: Final[tuple[Path, ...]] = (("configMap", "name"), ("sysprep", "configMap", "name"))
+SECRETS: Final[tuple[Path, ...]] = (
+    ("secret", "secretName"),
+    ("sysprep", "secret", "name"),
+    ("cloudInitNoCloud", "secretRef", "name"),
+    ("cloudInitNoCloud", "networkDataSecretRef", "name"),
+    ("cloudInitConfigDrive", "secretRef", "name"),
+    ("cloudInitConfigDrive", "networkDataSecretRef", "name"),
+)
+"""Where a volume names what a VM may need of its own."""
 
 
-def shape_of(template: Template, ordinal: int, revision: str) -> Fields:
-    """What the template says about its VM of this ordinal: labels, annotations, spec. Everything in it is new."""
+def shape_of(template: Template, ordinal: int, revision: str) -> Mapping[str, object]:
+    """What the template says about its VM of this ordinal: labels, annotations, spec."""
     labels = {**template.labels, REVISION_NAME: revision}
     return {
-        "metadata": {"labels": labels, "annotations": dict(template.annotations)},
-        "spec": _indexed_spec(template, ordinal, revision),
+        "metadata": {"labels": labels, "annotations": template.annotations},
+        "spec": Raw(_indexed_spec(template, ordinal, revision)),
     }
 
 
@@ -35,68 +53,79 @@ def encode_vm(
     template: Template, ordinal: int, revision: str, *, resource: Resource[T], pool: ObjectMeta, owner: OwnerReference
 ) -> bytes:
     """The whole VM to create, with its owner and our finalizer, in the pool's namespace."""
-    shape = shape_of(template, ordinal, revision)
-    metadata = _fields(shape["metadata"])
-    metadata.update(
-        name=name_of(pool.name, ordinal),
-        namespace=pool.namespace,
-        ownerReferences=[owner],
-        finalizers=[POOL_FINALIZER],
-    )
-    return msgspec.json.encode({"apiVersion": resource.api_version, "kind": resource.kind, **shape})
+    metadata = {
+        "name": name_of(pool.name, ordinal),
+        "namespace": pool.namespace,
+        "labels": {**template.labels, REVISION_NAME: revision},
+        "annotations": template.annotations,
+        "ownerReferences": (owner,),
+        "finalizers": (POOL_FINALIZER,),
+    }
+    spec = Raw(_indexed_spec(template, ordinal, revision))
+    body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "spec": spec}
+    return msgspec.json.encode(body)
 
 
-def _indexed_spec(template: Template, ordinal: int, revision: str) -> Fields:
-    spec: Fields = msgspec.json.decode(template.spec)
-    own_disks = set()
-    for disk in _items(spec.get("dataVolumeTemplates")):
-        metadata = _fields(disk.get("metadata"))
-        own_disks.add(metadata.get("name"))
-        _append(metadata, "name", ordinal)
-    machine = _fields(spec.get("template"))
-    if not isinstance(machine.get("metadata"), dict):
-        machine["metadata"] = {}
-    metadata = _fields(machine["metadata"])
-    metadata["labels"] = {**_fields(metadata.get("labels")), REVISION_NAME: revision}
-    for volume in _items(_fields(machine.get("spec")).get("volumes")):
-        for holder, field in _references(volume, template):
-            _append(holder, field, ordinal)
-        for holder, field in _disk_references(volume):
-            if holder.get(field) in own_disks:
-                _append(holder, field, ordinal)
-    return spec
+def own_disks(template: Template, ordinal: int) -> tuple[str, ...]:
+    """The names of the disks that the VM of this ordinal gets for itself."""
+    return tuple(f"{name}-{ordinal}" for name in _own_names(template))
 
 
-def _disk_references(volume: Fields) -> Iterator[tuple[Fields, str]]:
-    yield _fields(volume.get("dataVolume")), "name"
-    yield _fields(volume.get("persistentVolumeClaim")), "claimName"
-
-
-def _references(volume: Fields, template: Template) -> Iterator[tuple[Fields, str]]:
-    """Where a volume names ConfigMaps and Secrets, as far as the pool wants them to differ."""
-    sysprep = _fields(volume.get("sysprep"))
+def _indexed_spec(template: Template, ordinal: int, revision: str) -> bytes:
+    own = frozenset(_own_names(template))
+    indexed = partial(_with_ordinal, ordinal=ordinal)
+    changes: list[tuple[Path, Change]] = [(path, partial(_if_own, own, indexed)) for path in DISKS]
     if template.index_config_maps:
-        yield _fields(volume.get("configMap")), "name"
-        yield _fields(sysprep.get("configMap")), "name"
+        changes += [(path, indexed) for path in CONFIG_MAPS]
     if template.index_secrets:
-        yield _fields(volume.get("secret")), "secretName"
-        yield _fields(sysprep.get("secret")), "name"
-        for source in CLOUD_INIT:
-            cloud_init = _fields(volume.get(source))
-            yield _fields(cloud_init.get("secretRef")), "name"
-            yield _fields(cloud_init.get("networkDataSecretRef")), "name"
+        changes += [(path, indexed) for path in SECRETS]
+
+    def disk_of_ordinal(disk: Fields) -> Fields:
+        return _change_in(disk, ("metadata", "name"), indexed)
+
+    def volume_of_ordinal(volume: Fields) -> Fields:
+        for path, change in changes:
+            volume = _change_in(volume, path, change)
+        return volume
+
+    spec = change_at(template.spec, ("dataVolumeTemplates",), lambda disks: change_each(disks, disk_of_ordinal))
+    spec = change_at(spec, ("template", "spec", "volumes"), lambda volumes: change_each(volumes, volume_of_ordinal))
+    return change_at(spec, ("template",), lambda machine: _with_label(machine, revision))
 
 
-def _append(holder: Fields, field: str, ordinal: int) -> None:
-    name = holder.get(field)
-    if isinstance(name, str) and name:
-        holder[field] = f"{name}-{ordinal}"
+def _own_names(template: Template) -> list[str]:
+    disks = items_of(value_at(template.spec, "dataVolumeTemplates")) or []
+    return [name for disk in disks if (name := text_of(value_at(disk, "metadata", "name")))]
 
 
-def _fields(value: object) -> Fields:
-    """An object's fields, to be changed in place; those of nobody where it is no object."""
-    return value if isinstance(value, dict) else {}
+def _change_in(fields: Fields, path: Path, change: Change) -> Fields:
+    first, *rest = path
+    return {**fields, first: Raw(change_at(bytes(fields[first]), tuple(rest), change))} if first in fields else fields
 
 
-def _items(value: object) -> list[Fields]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+def _if_own(own: frozenset[str], change: Change, name: bytes) -> bytes:
+    return change(name) if text_of(name) in own else name
+
+
+def _with_ordinal(name: bytes, *, ordinal: int) -> bytes:
+    text = text_of(name)
+    return msgspec.json.encode(f"{text}-{ordinal}") if text else name
+
+
+def _with_label(machine: bytes, revision: str) -> bytes:
+    """The VMI template with the revision's label, where its metadata and its labels are objects, or not given."""
+    fields = fields_of(machine)
+    metadata = _given(fields, "metadata")
+    labels = _given(metadata, "labels")
+    if fields is None or metadata is None or labels is None:
+        return machine
+    labelled = {**labels, REVISION_NAME: Raw(msgspec.json.encode(revision))}
+    return msgspec.json.encode({**fields, "metadata": {**metadata, "labels": labelled}})
+
+
+def _given(fields: Fields | None, name: str) -> Fields | None:
+    """The fields of one object in another: none where it is absent or null, None where it is no object."""
+    if fields is None:
+        return None
+    value = fields.get(name, NULL)
+    return {} if value == NULL else fields_of(value)

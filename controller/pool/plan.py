@@ -10,14 +10,15 @@ While the caches do not show all that was written, nothing happens at all.
 
 from __future__ import annotations
 
-from controller.kubevirt.flaw import Flaw
+from controller.kubevirt.flaw import INVALID_SPEC, Flaw
 from controller.kubevirt.machine_types import VirtualMachine
 from controller.kubevirt.machines import is_deleting
 from controller.planning import Delete, Notice, Plan, join
 from controller.pool.claims import choose_claims, plan_departures, plan_releases
-from controller.pool.finalizer import asks_to_preserve, plan_deletion, plan_own_finalizer
+from controller.pool.finalizer import plan_deletion, plan_own_finalizer
 from controller.pool.heal import plan_healing
 from controller.pool.intent import Intent, parse_intent
+from controller.pool.preservation import asks_to_preserve
 from controller.pool.revisions import plan_pruning, read_revisions
 from controller.pool.scale import plan_scale
 from controller.pool.snapshot import Snapshot
@@ -33,7 +34,7 @@ def plan(snapshot: Snapshot) -> Plan:
         return plan_deletion(snapshot) if snapshot.settled else UNSETTLED
     intent = parse_intent(owner)
     if isinstance(intent, Flaw):
-        notice = Notice(reason="InvalidSpec", message=intent.message, once=f"generation-{owner.metadata.generation}")
+        notice = Notice(reason=INVALID_SPEC, message=intent.message, once=f"generation-{owner.metadata.generation}")
         held = Plan(held=f"invalid: {intent.message}", notices=(notice,))
         return join([_departures(snapshot), held])
     if owner.spec.paused:

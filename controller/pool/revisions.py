@@ -46,7 +46,7 @@ def read_revisions(snapshot: Snapshot, template: Template) -> Revisions:
     templates: dict[str, Template] = {}
     matching: list[tuple[int, str]] = []
     for revision in snapshot.revisions:
-        past = _template_of(revision)
+        past = template_of(revision)
         if past is not None and revision.metadata.deletion_timestamp is None:
             templates[revision.metadata.name] = past
             if past.digest == template.digest:
@@ -111,7 +111,8 @@ def oldest_in_use(snapshot: Snapshot, revisions: Revisions, members: tuple[Virtu
     return min(older, key=lambda name: (numbers[name], name), default=revisions.current)
 
 
-def _template_of(revision: ControllerRevision) -> Template | None:
+def template_of(revision: ControllerRevision) -> Template | None:
+    """The template that it keeps; None where nobody could make a VM from it."""
     try:
         template = parse_template(_decode_spec(revision.data))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

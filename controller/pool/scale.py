@@ -19,6 +19,7 @@ from controller.pool.indexing import encode_vm
 from controller.pool.intent import Intent
 from controller.pool.naming import free_ordinals, name_of
 from controller.pool.policies import Strategy
+from controller.pool.preservation import holds, is_safe
 from controller.pool.revisions import Revisions, plan_revision
 from controller.pool.rollout import partition_of, template_for
 from controller.pool.select import Candidates, choose_for_removal
@@ -69,8 +70,9 @@ def _scale_out(snapshot: Snapshot, intent: Intent, revisions: Revisions, missing
 def _scale_in(snapshot: Snapshot, intent: Intent, staying: tuple[VirtualMachine, ...], surplus: int) -> Plan:
     candidates = choose_for_removal(snapshot, intent.scale_in.selection, staying)
     victims = candidates.ranked[: min(surplus, snapshot.limits.burst)]
+    unsafe = [vm for vm in victims if intent.scale_in.preserve and not is_safe(snapshot, vm)]
     why = f"surplus: {len(staying)} are there, {intent.wanted} wanted"
-    deletes = tuple(delete_of(vm, why) for vm in victims)
+    deletes = tuple(delete_of(vm, why) for vm in victims if vm not in unsafe)
     short = surplus - len(candidates.ranked)
     held = ""
     if short > 0:
@@ -78,8 +80,8 @@ def _scale_in(snapshot: Snapshot, intent: Intent, staying: tuple[VirtualMachine,
     elif len(deletes) < surplus:
         held = f"{surplus - len(deletes)} more deletes wait for the next pass"
     return Plan(
-        stages=(Stage(deletes),) if deletes else (),
-        notices=(_kept(snapshot, intent, candidates, short),) if short > 0 else (),
+        stages=(*holds(unsafe), *((Stage(deletes),) if deletes else ())),
+        notices=candidates.notices + ((_kept(snapshot, intent, candidates, short),) if short > 0 else ()),
         held=held,
     )
 

@@ -12,10 +12,12 @@ from typing import Any, assert_never
 
 from msgspec import Struct
 
+from controller.kubevirt.costs import malformed_costs
 from controller.kubevirt.flaw import Flaw
 from controller.kubevirt.machine_types import VirtualMachine
 from controller.kubevirt.machines import is_ready, node_selector_of, template_labels_of
 from controller.kubevirt.markers import PROTECT, REMOVE, deletion_cost, is_marked
+from controller.planning import Notice
 from controller.pool.policies import Selection, Sort
 from controller.pool.snapshot import Snapshot
 
@@ -23,11 +25,12 @@ SortKey = Callable[[VirtualMachine], tuple[Any, ...]]
 
 
 class Candidates(Struct, frozen=True):
-    """Those that may be deleted, first to go first; and how many must stay, and why."""
+    """Those that may be deleted, first to go first; how many must stay, and why; and what to tell their users."""
 
     ranked: tuple[VirtualMachine, ...]
     protected: int
     unselected: int
+    notices: tuple[Notice, ...] = ()
 
 
 def allows(selection: Selection, vm: VirtualMachine) -> bool:
@@ -49,7 +52,7 @@ def choose_for_removal(snapshot: Snapshot, selection: Selection, vms: Iterable[V
     allowed = [vm for vm in vms if allows(selection, vm)]
     free = [vm for vm in allowed if not is_marked(vm.metadata, PROTECT)]
     ranked = sorted(free, key=lambda vm: (not is_marked(vm.metadata, REMOVE), _cost(vm), key(vm)))
-    return Candidates(tuple(ranked), len(allowed) - len(free), len(vms) - len(allowed))
+    return Candidates(tuple(ranked), len(allowed) - len(free), len(vms) - len(allowed), malformed_costs(free))
 
 
 def _cost(vm: VirtualMachine) -> int:

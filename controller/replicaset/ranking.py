@@ -11,12 +11,9 @@ from operator import itemgetter
 from typing import TypeAlias
 
 from controller.kubevirt.flaw import Flaw
-from controller.kubevirt.markers import DELETION_COST, PROTECT, REMOVE, deletion_cost, is_marked
-from controller.kubevirt.progress import INVALID_ANNOTATION
+from controller.kubevirt.markers import PROTECT, REMOVE, deletion_cost, is_marked
 from controller.kubevirt.types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_migrating, is_ready, is_running, node_of, ready_since
-from controller.planning import Notice
-from informers.meta import annotations_of
 
 Worth: TypeAlias = tuple[bool, bool, bool, bool, bool, int]
 Seniority: TypeAlias = tuple[float, float, str]
@@ -66,22 +63,4 @@ def seniority_of(vmi: VirtualMachineInstance) -> Seniority:
         -since.timestamp() if since is not None else 0.0,
         -created.timestamp() if created is not None else 0.0,
         vmi.metadata.name,
-    )
-
-
-def malformed_costs(vmis: Iterable[VirtualMachineInstance]) -> tuple[Notice, ...]:
-    """One Warning for each VMI and value that is no deletion cost (R6)."""
-    flawed = [vmi for vmi in vmis if isinstance(deletion_cost(vmi.metadata), Flaw)]
-    return tuple(_malformed_cost(vmi) for vmi in sorted(flawed, key=lambda vmi: vmi.metadata.name))
-
-
-def _malformed_cost(vmi: VirtualMachineInstance) -> Notice:
-    meta = vmi.metadata
-    value = annotations_of(meta).get(DELETION_COST)
-    flaw = deletion_cost(meta)
-    message = flaw.message if isinstance(flaw, Flaw) else ""
-    return Notice(
-        reason=INVALID_ANNOTATION,
-        message=f"virtual machine {meta.name}: {message}",
-        once=f"{DELETION_COST} {meta.uid} {value}",
     )

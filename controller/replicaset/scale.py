@@ -7,6 +7,7 @@ from itertools import islice
 
 from msgspec import Struct
 
+from controller.kubevirt.costs import malformed_costs
 from controller.kubevirt.markers import PROTECT, is_marked
 from controller.kubevirt.naming import free_suffixes
 from controller.kubevirt.owners import controller_reference
@@ -14,7 +15,7 @@ from controller.kubevirt.types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_final, is_spent, phase_of
 from controller.planning import Create, Delete, Notice, Plan, Stage
 from controller.replicaset.intent import Intent
-from controller.replicaset.ranking import malformed_costs, rank_for_removal
+from controller.replicaset.ranking import rank_for_removal
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import mould_of
 from informers.meta import ObjectKey

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from controller.expectations import Expectations
 from controller.kubevirt.resources import VMIS
 from controller.kubevirt.types import VirtualMachineInstance
-from controller.planning import AnyResource, Create, Delete, Outcome, Patch, PatchType
+from controller.planning import AnyResource, Create, Delete, Disown, Outcome, Patch, PatchType, Rebase
 from informers.errors import Conflict, TransportError
 from informers.meta import ObjectKey, OwnerReference
 from informers.resource import Resource
@@ -41,6 +41,14 @@ def deleted(name: str = "vm", uid: str = "old", *, resource: AnyResource = VMIS,
 
 def patched(name: str = "vm", *, resource: AnyResource = VMIS, namespace: str = "a") -> Patch:
     return Patch(resource=resource, key=ObjectKey(namespace, name), body=b"{}", type=PatchType.MERGE, why="")
+
+
+def rebased(name: str = "vm", *, resource: AnyResource = VMIS, namespace: str = "a") -> Rebase:
+    return Rebase(resource=resource, key=ObjectKey(namespace, name), uid="old", old=b"{}", new=b"{}", why="")
+
+
+def disowned(name: str = "vm", *, resource: AnyResource = VMIS, namespace: str = "a") -> Disown:
+    return Disown(resource=resource, key=ObjectKey(namespace, name), owner_uid="old", why="")
 
 
 def an_object(

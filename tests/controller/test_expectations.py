@@ -18,7 +18,9 @@ from tests.controller.awaiting import (
     an_object,
     created,
     deleted,
+    disowned,
     patched,
+    rebased,
 )
 
 
@@ -32,6 +34,7 @@ def test_nothing_written_is_settled():
         Done(created(), "12"),
         AlreadyThere(created(), "12"),
         Done(patched(), "12"),
+        Done(rebased(), "12"),
     ],
 )
 def test_r9_a_write_is_awaited_until_the_store_has_seen_its_version(outcome: Outcome):
@@ -100,6 +103,10 @@ def test_r9_a_deletion_is_awaited_until_the_store_shows_it(outcome: Outcome, sho
         Refused(deleted(), NO),
         Skipped(created()),
         Vanished(patched()),
+        Vanished(rebased()),
+        Done(disowned(), "12"),
+        Vanished(disowned()),
+        Unknown(disowned(), LOST),
         Done(Confirm(resource=VMIS, key=OWNER, uid=UID, why="")),
     ],
 )
@@ -110,7 +117,7 @@ def test_what_was_not_written_is_not_awaited(outcome: Outcome):
     assert world.settled()
 
 
-@pytest.mark.parametrize("write", [created(), deleted(), patched()])
+@pytest.mark.parametrize("write", [created(), deleted(), patched(), rebased()])
 def test_r9_a_lost_answer_is_a_doubt_whatever_version_the_store_has_seen(write: Write):
     world = World()
     world.store.apply(an_object("vm", version="11", owner_uid="somebody-else"), scope="a")
@@ -195,3 +202,13 @@ def test_what_no_informer_follows_is_not_awaited_but_doubted():
     world.record(Unknown(deleted(resource=UNWATCHED), LOST))
     assert not world.settled()
     assert len(world.expectations.doubts(OWNER, UID)) == 1
+
+
+def test_r9_the_store_proves_no_lost_rebase():
+    """What it shows may be somebody else's change, or another rebase of ours."""
+    world = World()
+    world.record(Unknown(rebased(), LOST))
+    world.store.apply(an_object("vm", version="50"), scope="a")
+    assert world.expectations.doubts(OWNER, UID) == (rebased(),)
+    world.expectations.resolve(OWNER, rebased(), None)
+    assert not world.settled(), "it is this one doubt that is resolved, and not one like it"

@@ -16,9 +16,11 @@ from controller.planning import (
     AnyResource,
     Create,
     Delete,
+    Disown,
     Done,
     Outcome,
     Patch,
+    Rebase,
     Refused,
     Skipped,
     Unknown,
@@ -37,7 +39,9 @@ from tests.controller.awaiting import (
     an_object,
     created,
     deleted,
+    disowned,
     patched,
+    rebased,
 )
 
 
@@ -69,6 +73,8 @@ WRITES = st.one_of(
         NAMESPACES,
     ),
     st.builds(patched, NAMES, resource=RESOURCES, namespace=NAMESPACES),
+    st.builds(rebased, NAMES, resource=RESOURCES, namespace=NAMESPACES),
+    st.builds(disowned, NAMES, resource=RESOURCES, namespace=NAMESPACES),
 )
 STEPS = st.integers(-1, 3)
 """How far a write's version is ahead of what the server last did."""
@@ -85,7 +91,7 @@ def outcomes(draw: st.DrawFn, version: int) -> Outcome:
     match draw(st.sampled_from(["done", "done", "unknown", "vanished", "refused", "skipped"])), write:
         case "unknown", _:
             return Unknown(write, LOST)
-        case "vanished", Delete() | Patch():
+        case "vanished", Delete() | Patch() | Rebase() | Disown():
             return Vanished(write)
         case "vanished", Create():
             return AlreadyThere(write, number)
@@ -197,6 +203,8 @@ class ExpectationsMachine(RuleBasedStateMachine):
         write: Any = outcome.action
         store = self.store_of(write.resource)
         match outcome:
+            case _ if isinstance(write, Disown):
+                return
             case Unknown():
                 yield Item(lambda: store is not None and self.is_proved(store, write, uid), write)
             case Done(action=Delete()) | Vanished(action=Delete()):
@@ -220,7 +228,7 @@ class ExpectationsMachine(RuleBasedStateMachine):
                 return not self.is_shown(store, write)
             case Create():
                 return held is not None and held.metadata.owner_references[0].uid == uid
-            case Patch():
+            case _:
                 return False
 
 

@@ -24,8 +24,11 @@ REFUSED = TransportError("connection refused", sent=False)
 SETS = "virtualmachineinstancereplicasets"
 DEFINITION = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{SETS}.kubevirt.io"
 DISCOVERY = "/apis/kubevirt.io/v1"
-SERVED = {"resources": [{"name": SETS}, {"name": f"{SETS}/status"}, {"name": "virtualmachineinstances"}]}
-UNSERVED = {"resources": [{"name": "virtualmachineinstances"}]}
+POOL_DISCOVERY = "/apis/pool.kubevirt.io/v1beta1"
+POOLS = "virtualmachinepools"
+MACHINES = [{"name": "virtualmachineinstances"}, {"name": "virtualmachines"}]
+SERVED = {"resources": [{"name": SETS}, {"name": f"{SETS}/status"}, *MACHINES]}
+UNSERVED = {"resources": MACHINES}
 
 
 def not_found() -> NotFound:
@@ -37,7 +40,12 @@ class Answers:
 
     def __init__(self) -> None:
         self.denied: set[tuple[str, str]] = set()
-        self.by_path: dict[str, list[object]] = {"/version": [{}], DISCOVERY: [SERVED], DEFINITION: [not_found()]}
+        self.by_path: dict[str, list[object]] = {
+            "/version": [{}],
+            DISCOVERY: [SERVED],
+            POOL_DISCOVERY: [{"resources": [{"name": POOLS}]}],
+            DEFINITION: [not_found()],
+        }
         self.asked: list[str] = []
 
     async def request(
@@ -202,6 +210,7 @@ async def test_every_missing_kind_is_told():
     assert [problem.kind.plural for problem in found if isinstance(problem, MissingKind)] == [
         SETS,
         "virtualmachineinstances",
+        "virtualmachines",
     ]
 
 
@@ -249,6 +258,15 @@ async def test_the_group_of_the_sets_is_the_one_configured():
     assert f"{SETS}.vmherd.dev" in str(problem)
 
 
+@pytest.mark.looptime
+async def test_the_group_of_the_pools_is_the_one_configured():
+    server = Answers()
+    server.by_path["/apis/pool.vmherd.dev/v1beta1"] = [not_found()]
+    [problem] = await problems(server, Config(pool_group="pool.vmherd.dev"))
+    assert f"{POOLS}.pool.vmherd.dev" in str(problem)
+    assert "--pool-group" in str(problem)
+
+
 def test_permissions_are_what_is_needed_and_no_more():
     wanted = {(p.group, p.resource, p.subresource, p.verb) for p in permissions_needed(Config())}
     lease = ("coordination.k8s.io", "leases", "")
@@ -260,6 +278,16 @@ def test_permissions_are_what_is_needed_and_no_more():
             ("kubevirt.io", "virtualmachineinstances", "", verb)
             for verb in ("get", "list", "watch", "create", "patch", "delete")
         ),
+        *(("pool.kubevirt.io", POOLS, "", verb) for verb in ("get", "list", "watch", "patch")),
+        ("pool.kubevirt.io", POOLS, "status", "patch"),
+        ("pool.kubevirt.io", POOLS, "finalizers", "update"),
+        *(
+            ("kubevirt.io", "virtualmachines", "", verb)
+            for verb in ("get", "list", "watch", "create", "patch", "delete")
+        ),
+        *(("apps", "controllerrevisions", "", verb) for verb in ("get", "list", "watch", "create", "delete")),
+        *(("", "persistentvolumeclaims", "", verb) for verb in ("get", "patch")),
+        *(("cdi.kubevirt.io", "datavolumes", "", verb) for verb in ("get", "patch")),
         *(("", "events", "", verb) for verb in ("create", "patch")),
         *((*lease, verb) for verb in ("create", "get", "patch")),
     }

@@ -60,14 +60,15 @@ async def test_a_deletion_names_the_object_it_means(tmp_path: Path):
     server = FaultServer()
     async with client_of(server, tmp_path) as client:
         await client.delete(CONFIGMAPS, key("a"), uid="1234", propagation="Foreground")
-    [request] = server.requests
-    assert (request.method, request.path) == ("DELETE", f"{PATH}/a")
-    assert json.loads(request.body) == {
-        "kind": "DeleteOptions",
-        "apiVersion": "v1",
-        "propagationPolicy": "Foreground",
-        "preconditions": {"uid": "1234"},
-    }
+        await client.delete(CONFIGMAPS, key("a"), uid="1234", version="42")
+        await client.delete(CONFIGMAPS, key("a"))
+    assert {(request.method, request.path) for request in server.requests} == {("DELETE", f"{PATH}/a")}
+    options = {"kind": "DeleteOptions", "apiVersion": "v1"}
+    assert [json.loads(request.body) for request in server.requests] == [
+        {**options, "propagationPolicy": "Foreground", "preconditions": {"uid": "1234"}},
+        {**options, "propagationPolicy": "Background", "preconditions": {"uid": "1234", "resourceVersion": "42"}},
+        {**options, "propagationPolicy": "Background", "preconditions": {}},
+    ]
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,20 @@ from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from tests.cluster import running_plane
 from tests.integration.herd import Herd, Place, herd
+from tests.integration.ranch import ranch, ranch_plane, rancher
 from tests.integration.vacant import vacant, vacant_plane
 
-__all__ = ["control_plane", "own_plane", "place", "running", "vacant", "vacant_plane"]
+__all__ = [
+    "control_plane",
+    "own_plane",
+    "place",
+    "ranch",
+    "ranch_plane",
+    "rancher",
+    "running",
+    "vacant",
+    "vacant_plane",
+]
 
 
 @pytest.fixture(scope="session")

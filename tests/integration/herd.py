@@ -237,8 +237,8 @@ class Place:
         ]
 
     def _send(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        content_type = {"PATCH": MERGE, "POST": "application/json"}.get(method, "")
         encoded = None if body is None else json.dumps(body).encode()
+        content_type = MERGE if method == "PATCH" else "application/json" if encoded else ""
         return json.loads(self._admin.send(method, path, encoded, content_type))
 
 

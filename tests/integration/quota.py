@@ -1,34 +1,40 @@
-"""A quota for VMIs, which the API server enforces by its status, without a quota controller to fill that in."""
+"""A quota for VMIs or VMs, which the API server enforces by its status, without a quota controller to fill that in."""
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from tests.integration.herd import Place, eventually
 
-QUOTA = "count/virtualmachineinstances.kubevirt.io"
+VMIS = "virtualmachineinstances"
+QUOTA = f"count/{VMIS}.kubevirt.io"
+KINDS = {VMIS: "VirtualMachineInstance", "virtualmachines": "VirtualMachine"}
 
 
-def allow(place: Place, number: int) -> None:
-    """Let the namespace have so many VMIs; return when that is in force."""
-    hard = {QUOTA: str(number)}
+def allow(place: Place, number: int, *, of: str = VMIS) -> None:
+    """Let the namespace have so many; return when that is in force."""
+    counted = f"count/{of}.kubevirt.io"
+    hard = {counted: str(number)}
     place.kubectl.apply(
         {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": hard}}
     )
-    status = json.dumps({"status": {"hard": hard, "used": {QUOTA: str(len(place.vmis()))}}})
+    there = count(place, of)
+    status = json.dumps({"status": {"hard": hard, "used": {counted: str(there)}}})
     place.kubectl("patch", "resourcequota", "few", "--subresource=status", "--type=merge", "-p", status)
-    if len(place.vmis()) >= number:
-        eventually(lambda: not has_room(place), what="the quota is in force")
+    if there >= number:
+        eventually(lambda: not has_room(place, of), what="the quota is in force")
 
 
-def has_room(place: Place) -> bool:
-    done = place.kubectl("create", "--dry-run=server", "-f", "-", stdin=PROBE, check=False)
+def count(place: Place, of: str) -> int:
+    return len(place.kubectl("get", of, "--output=name").stdout.split())
+
+
+def has_room(place: Place, of: str) -> bool:
+    done = place.kubectl("create", "--dry-run=server", "-f", "-", stdin=probe(of), check=False)
     return done.returncode == 0
 
 
-PROBE = {
-    "apiVersion": "kubevirt.io/v1",
-    "kind": "VirtualMachineInstance",
-    "metadata": {"name": "probe"},
-    "spec": {"domain": {}},
-}
+def probe(of: str) -> dict[str, Any]:
+    metadata = {"name": "probe"}
+    return {"apiVersion": "kubevirt.io/v1", "kind": KINDS[of], "metadata": metadata, "spec": {"domain": {}}}

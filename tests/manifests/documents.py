@@ -1,4 +1,4 @@
-"""The project's manifests as data, and replica sets with something changed in them."""
+"""The project's manifests as data, and replica sets and pools with something changed in them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ DEFINITIONS: Final = sorted(
     [*(ROOT / "manifests" / "crds").glob("*.yaml"), *(ROOT / "sandbox" / "crds").glob("*.yaml")]
 )
 REPLICASETS: Final = ROOT / "manifests" / "crds" / "kubevirt.io_virtualmachineinstancereplicasets.yaml"
+POOLS: Final = ROOT / "manifests" / "crds" / "pool.kubevirt.io_virtualmachinepools.yaml"
 
 ABSENT: Final = object()
 """Given as the value of a field, takes the field away."""
@@ -36,6 +37,31 @@ SOUND: Final[Mapping[str, Any]] = {
     },
 }
 
+SOUND_POOL: Final[Mapping[str, Any]] = {
+    "apiVersion": "pool.kubevirt.io/v1beta1",
+    "kind": "VirtualMachinePool",
+    "metadata": {"name": "web"},
+    "spec": {
+        "replicas": 2,
+        "maxUnavailable": "50%",
+        "selector": {"matchLabels": {"app": "web"}},
+        "virtualMachineTemplate": {
+            "metadata": {"labels": {"app": "web", "tier": "front"}},
+            "spec": {
+                "runStrategy": "Always",
+                "dataVolumeTemplates": [{"metadata": {"name": "data"}, "spec": {"source": {"blank": {}}}}],
+                "template": {
+                    "metadata": {"labels": {"app": "web"}},
+                    "spec": {
+                        "domain": {"devices": {"disks": [{"name": "root", "disk": {}}]}},
+                        "volumes": [{"name": "root", "dataVolume": {"name": "data"}}],
+                    },
+                },
+            },
+        },
+    },
+}
+
 
 def load(path: Path) -> dict[str, Any]:
     """The one document of a file."""
@@ -45,8 +71,17 @@ def load(path: Path) -> dict[str, Any]:
 
 def replicaset(changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """A sound set with other values at these paths: `{"spec.replicas": 3, "spec.selector": ABSENT}`."""
-    document = copy.deepcopy(dict(SOUND))
-    for path, value in (changes or {}).items():
+    return _changed(SOUND, changes or {})
+
+
+def pool(changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A sound pool with other values at these paths, as `replicaset` has them."""
+    return _changed(SOUND_POOL, changes or {})
+
+
+def _changed(sound: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    document = copy.deepcopy(dict(sound))
+    for path, value in changes.items():
         *parents, last = path.split(".")
         place = document
         for parent in parents:

@@ -11,7 +11,14 @@ from tests.cluster import Kubectl
 from tests.manifests.documents import EXAMPLES, load
 
 REPLICASET = "VirtualMachineInstanceReplicaSet"
+POOL = "VirtualMachinePool"
+MACHINES = {REPLICASET: "template", POOL: "virtualMachineTemplate"}
+"""The kinds that make machines, and what they make them from."""
+
 OF_THE_GUIDES = {
+    "hpa-v1alpha1-vm-pool-cirros",
+    "pool-v1alpha1-vm-pool-cirros",
+    "service-vm-pool-cirros-ssh",
     "hpa-v1-lab05-cirros",
     "hpa-v1alpha3-myhpa",
     "replicaset-v1-lab05-cirros",
@@ -41,6 +48,12 @@ def without_nulls(value: Any) -> Any:
             return value
 
 
+def with_defaults(document: dict[str, Any]) -> dict[str, Any]:
+    """The spec of an example as the API server completes it."""
+    spec: dict[str, Any] = document["spec"]
+    return {"maxUnavailable": "100%", **spec} if document["kind"] == POOL else spec
+
+
 def test_the_examples_of_the_guides_are_all_there() -> None:
     assert {path.stem for path in EXAMPLES} >= OF_THE_GUIDES
 
@@ -55,10 +68,10 @@ def test_an_example_begins_with_one_line_that_says_what_it_is(path: Path) -> Non
 @each_example
 def test_an_example_is_named_after_its_kind_and_version(path: Path) -> None:
     document = load(path)
-    reference = document["spec"].get("scaleTargetRef", document)
-    version = reference["apiVersion"].removeprefix("kubevirt.io/")
-    prefix = {REPLICASET: f"replicaset-{version}", "HorizontalPodAutoscaler": f"hpa-{version}", "Service": "service"}
-    assert path.stem.startswith(prefix[document["kind"]])
+    reference = document.get("spec", {}).get("scaleTargetRef", document)
+    version = reference["apiVersion"].rpartition("/")[2]
+    names = {REPLICASET: f"replicaset-{version}", POOL: f"pool-{version}", "HorizontalPodAutoscaler": f"hpa-{version}"}
+    assert path.stem.startswith(names.get(document["kind"], document["kind"].lower()))
 
 
 @pytest.mark.cluster
@@ -70,8 +83,8 @@ def test_an_example_can_be_applied_and_applied_again(kubectl: Kubectl, path: Pat
     document = load(path)
     stored = kubectl.json("get", document["kind"], document["metadata"]["name"])
     assert stored["metadata"].get("generation", 1) == 1
-    if document["kind"] == REPLICASET:
-        assert without_nulls(stored["spec"]) == without_nulls(document["spec"])
+    if document["kind"] in MACHINES:
+        assert without_nulls(stored["spec"]) == without_nulls(with_defaults(document))
 
 
 @pytest.mark.cluster
@@ -79,23 +92,41 @@ def test_an_example_can_be_applied_and_applied_again(kubectl: Kubectl, path: Pat
 def test_an_example_can_be_created_as_the_guides_do_it(kubectl: Kubectl, path: Path) -> None:
     assert kubectl("create", "-f", str(path)).stdout.endswith(" created\n")
     document = load(path)
-    if document["kind"] == REPLICASET:
+    if document["kind"] in MACHINES:
         stored = kubectl.json("get", document["kind"], document["metadata"]["name"])
-        assert stored["spec"] == document["spec"]
+        assert stored["spec"] == with_defaults(document)
 
 
-def test_an_autoscaler_has_its_set_among_the_examples() -> None:
-    sets = {(document["apiVersion"], document["metadata"]["name"]) for document in of_kind(REPLICASET)}
-    targets = [document["spec"]["scaleTargetRef"] for document in of_kind("HorizontalPodAutoscaler")]
-    assert targets
-    for target in targets:
-        assert (target["apiVersion"], target["name"]) in sets
+def test_an_autoscaler_has_its_target_among_the_examples() -> None:
+    targets = {
+        (document["apiVersion"], kind, document["metadata"]["name"]) for kind in MACHINES for document in of_kind(kind)
+    }
+    autoscalers = of_kind("HorizontalPodAutoscaler")
+    assert {document["spec"]["scaleTargetRef"]["kind"] for document in autoscalers} == set(MACHINES)
+    for document in autoscalers:
+        target = document["spec"]["scaleTargetRef"]
+        assert (target["apiVersion"], target["kind"], target["name"]) in targets
 
 
-def test_a_service_selects_the_vmis_of_one_set() -> None:
+def test_a_service_selects_the_machines_of_one_example() -> None:
+    """It finds the pods of VMIs, which have the VMIs' labels: in a pool, those of the VM's own template."""
     labels = [document["spec"]["template"]["metadata"]["labels"] for document in of_kind(REPLICASET)]
+    vm_specs = [document["spec"]["virtualMachineTemplate"]["spec"] for document in of_kind(POOL)]
+    labels += [spec["template"]["metadata"]["labels"] for spec in vm_specs]
     services = of_kind("Service")
     assert services
     for service in services:
         selected = [each for each in labels if service["spec"]["selector"].items() <= each.items()]
         assert len(selected) == 1
+
+
+def test_each_vm_of_a_pool_with_data_of_its_own_has_them_among_the_examples() -> None:
+    [document] = [each for each in of_kind(POOL) if each["spec"].get("appendPostfixToSecretReferences")]
+    names = {kind: {each["metadata"]["name"] for each in of_kind(kind)} for kind in ("Secret", "ConfigMap")}
+    volumes = {
+        volume["name"]: volume
+        for volume in document["spec"]["virtualMachineTemplate"]["spec"]["template"]["spec"]["volumes"]
+    }
+    for ordinal in range(document["spec"]["replicas"]):
+        assert f"{volumes['cloudinitdisk']['cloudInitNoCloud']['secretRef']['name']}-{ordinal}" in names["Secret"]
+        assert f"{volumes['settings']['configMap']['name']}-{ordinal}" in names["ConfigMap"]

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.behavior import next_step
+from sandbox.behavior import Obstacle, next_step
+from sandbox.step import Step
 from sandbox.vmis import FINALIZER, NODES, Look, address_for, node_for
 from sandbox.wishes import BEHAVIOR, BEHAVIORS, READY_AFTER, SHUTDOWN_AFTER
 from tests.lives import CREATED, FINAL, WAY_UP, Life, behaving
@@ -60,6 +61,36 @@ def test_a_vmi_without_an_image_stays_in_scheduling_and_says_why() -> None:
         (1.0, Look("Scheduling", "GuestNotRunning", "ErrImagePull")),
         (3.0, Look("Scheduling", "GuestNotRunning", "ImagePullBackOff")),
     ]
+
+
+def test_a_vmi_without_a_node_stays_in_scheduling_and_says_why() -> None:
+    life = behaving("unschedulable").live(3600)
+    assert life.seen == [BOOT[0], (0.5, Look("Scheduling", "GuestNotRunning", "Unschedulable"))]
+    condition = life.document["status"]["conditions"][1]
+    assert (condition["type"], condition["status"], condition["reason"]) == ("PodScheduled", "False", "Unschedulable")
+    assert condition["message"]
+
+
+def test_a_vmi_without_its_pvc_stays_pending_and_says_why() -> None:
+    life = behaving("pvc-missing").live(3600)
+    assert life.seen == [(0.0, Look("Pending", "PodNotExists", "FailedPvcNotFound"))]
+    assert life.document["status"]["conditions"][1]["type"] == "Synchronized"
+
+
+def test_a_vmi_that_fails_for_its_vms_data_volumes_is_well_itself() -> None:
+    assert behaving("datavolume-error").live(3600).seen == [*BOOT, (2.0, READY)]
+
+
+@pytest.mark.parametrize("trouble", ["", "FailedPvcNotFound"])
+def test_a_vmi_waits_before_an_obstacle_and_goes_on_when_it_is_gone(trouble: str) -> None:
+    life = Life()
+    waiting = next_step(life.vmi, life.now, life.first_seen, Obstacle(trouble)).write
+    assert waiting is not None
+    life.take(waiting.body)
+    assert life.seen == [(0.0, Look("Pending", "PodNotExists", trouble))]
+    assert next_step(life.vmi, life.now, life.first_seen, Obstacle(trouble)) == Step()
+    assert life.live(3600).seen[1:] == [(0.3, READY)]
+    assert next_step(life.vmi, life.now, life.first_seen, Obstacle(trouble)) == Step()
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from controller.kubevirt.types import ReplicaSet, VirtualMachineInstance
 from controller.kubevirt.vmis import is_active
 from controller.planning import AnyResource, Notice
 from controller.reconcile import Report
-from controller.replicaset.reconciler import ReplicaSetReconciler
+from controller.reconciler import RulesReconciler
+from controller.replicaset.rules import ReplicaSetRules
 from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES
 from controller.status import StatusWriter
 from informers.meta import ObjectKey, controller_of
@@ -91,16 +92,12 @@ class Site:
             return Expectations({resource: store}, now=clock, gave_up=lambda: self.tally.update(["gave up"]))
 
         written = expectations(VMIS, self.vmis.store)
-        self.reconciler = ReplicaSetReconciler(
-            replicasets=self.sets.store,
-            vmis=self.vmis.store,
-            replicaset_resource=REPLICASETS,
-            vmi_resource=VMIS,
+        self.reconciler = RulesReconciler(
+            ReplicaSetRules(self.sets.store, self.vmis.store, REPLICASETS, VMIS, self._burst),
             executor=Executor(self.api, written, controller="replicaset", instruments=self.tally),
             expectations=written,
             status_writer=StatusWriter(self.api, REPLICASETS, expectations(REPLICASETS, self.sets.store)),
             recorder=self.recorder,
-            burst=self._burst,
             now=lambda: NOW,
             instruments=self.tally,
         )

@@ -1,0 +1,48 @@
+"""The rules of VirtualMachinePools, bound to the caches that they look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import NamedTuple
+
+from controller.kubevirt.pool_types import Pool
+from controller.planning import Notice, Outcome, Plan
+from controller.pool.plan import plan
+from controller.pool.snapshot import Limits, Snapshot, Stores, recounted, take_snapshot
+from controller.pool.status import next_status, outcome_notices, status_patch, transition_notices
+from controller.reconciler import StatusUpdate
+from informers.meta import ObjectKey
+from informers.resource import Resource
+from informers.store import StoreView
+
+NAME = "pool"
+
+
+class PoolRules(NamedTuple):
+    stores: Stores
+    resource: Resource[Pool]
+    limits: Limits
+    name: str = NAME
+    component: str = "virtualmachinepool-controller"
+
+    @property
+    def owners(self) -> StoreView[Pool]:
+        return self.stores.pools
+
+    def take_snapshot(self, key: ObjectKey, *, now: datetime, settled: bool) -> Snapshot | None:
+        return take_snapshot(self.stores, key, now=now, settled=settled, limits=self.limits, pools=self.resource)
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        return plan(snapshot)
+
+    def recounted(self, planned: Snapshot, latest: Snapshot) -> Snapshot | None:
+        return recounted(planned, latest)
+
+    def status_update(self, snapshot: Snapshot, outcomes: tuple[Outcome, ...]) -> StatusUpdate | None:
+        status = next_status(snapshot, outcomes)
+        body = status_patch(snapshot.owner, status)
+        return None if body is None else StatusUpdate(body, transition_notices(snapshot.owner.status, status))
+
+    def outcome_notices(self, outcomes: Iterable[Outcome]) -> tuple[Notice, ...]:
+        return outcome_notices(outcomes)

@@ -1,0 +1,57 @@
+"""The rules of VirtualMachineInstanceReplicaSets, bound to the caches that they look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import NamedTuple
+
+from controller.kubevirt.types import ReplicaSet, VirtualMachineInstance
+from controller.planning import Notice, Outcome, Plan
+from controller.reconciler import StatusUpdate
+from controller.replicaset.plan import plan
+from controller.replicaset.snapshot import Snapshot, recounted, take_snapshot
+from controller.replicaset.status import next_status, outcome_notices, status_patch, transition_notices
+from informers.meta import ObjectKey
+from informers.resource import Resource
+from informers.store import StoreView
+
+NAME = "replicaset"
+
+
+class ReplicaSetRules(NamedTuple):
+    """`burst` bounds the writes of a kind in one pass (R4)."""
+
+    owners: StoreView[ReplicaSet]
+    vmis: StoreView[VirtualMachineInstance]
+    resource: Resource[ReplicaSet]
+    vmi_resource: Resource[VirtualMachineInstance]
+    burst: int
+    name: str = NAME
+    component: str = "virtualmachineinstancereplicaset-controller"
+
+    def take_snapshot(self, key: ObjectKey, *, now: datetime, settled: bool) -> Snapshot | None:
+        return take_snapshot(
+            self.owners,
+            self.vmis,
+            key,
+            now=now,
+            settled=settled,
+            burst=self.burst,
+            replicaset_resource=self.resource,
+            vmi_resource=self.vmi_resource,
+        )
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        return plan(snapshot)
+
+    def recounted(self, planned: Snapshot, latest: Snapshot) -> Snapshot | None:
+        return recounted(planned, latest)
+
+    def status_update(self, snapshot: Snapshot, outcomes: tuple[Outcome, ...]) -> StatusUpdate | None:
+        status = next_status(snapshot, outcomes)
+        body = status_patch(snapshot.owner, status)
+        return None if body is None else StatusUpdate(body, transition_notices(snapshot.owner.status, status))
+
+    def outcome_notices(self, outcomes: Iterable[Outcome]) -> tuple[Notice, ...]:
+        return outcome_notices(outcomes)

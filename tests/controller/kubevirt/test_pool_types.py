@@ -1,0 +1,103 @@
+"""Pools on the wire: what is read of a spec can be written again, and nothing of a template is lost."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller.kubevirt.pool_types import Pool, PoolSpec
+from controller.kubevirt.resources import pool_resource
+
+POOLS = pool_resource()
+
+TEMPLATE_SPEC = b'{ "runStrategy" : "Always", "unknown": 1.50, "big": 123456789012345678901234567890, "template": {} }'
+SPEC = (
+    b"""{
+  "replicas": 3,
+  "selector": {"matchLabels": {"app": "web"}},
+  "virtualMachineTemplate": {"metadata": {"labels": {"app": "web"}, "creationTimestamp": null}, "spec": %s},
+  "paused": true,
+  "nameGeneration": {"appendIndexToConfigMapRefs": true, "appendIndexToSecretRefs": false},
+  "maxUnavailable": "25%%",
+  "scaleInStrategy": {"proactive": {"selectionPolicy": {"sortPolicy": "Oldest", "selectors": {
+      "labelSelector": {"matchExpressions": [{"key": "a", "operator": "Exists"}]},
+      "nodeSelectorRequirementMatcher": [{"key": "zone", "operator": "In", "values": ["b"]}]}},
+    "statePreservation": "Offline"}},
+  "updateStrategy": {"opportunistic": {}},
+  "autohealing": {"startUpFailureThreshold": 5, "minFailingToStartDuration": "10m"},
+  "appendPostfixToSecretReferences": true
+}"""
+    % TEMPLATE_SPEC
+)
+WIRE = b'{"metadata":{"name":"web"},"spec":%s,"status":{"replicas":3,"conditions":null}}' % SPEC
+
+
+def without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: without_nulls(inner) for name, inner in value.items() if inner is not None}
+    return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
+
+
+def test_every_field_of_a_pool_is_read():
+    spec = POOLS.decode(WIRE).spec
+    assert (spec.replicas, spec.paused, spec.max_unavailable) == (3, True, "25%")
+    assert spec.name_generation is not None
+    assert spec.name_generation.append_index_to_config_map_refs is True
+    assert spec.name_generation.append_index_to_secret_refs is False
+    assert spec.append_postfix_to_secret_references is True
+    assert spec.scale_in_strategy is not None
+    block = spec.scale_in_strategy.proactive
+    assert block is not None
+    assert block.state_preservation == "Offline"
+    assert block.selection_policy is not None
+    assert block.selection_policy.sort_policy == "Oldest"
+    assert spec.update_strategy is not None
+    assert spec.update_strategy.opportunistic is not None
+    assert spec.update_strategy.proactive is None
+    assert spec.autohealing is not None
+    assert spec.autohealing.start_up_failure_threshold == 5
+    assert spec.autohealing.min_failing_to_start_duration == "10m"
+
+
+def test_p11_a_spec_that_is_written_again_says_the_same():
+    written = msgspec.json.encode(POOLS.decode(WIRE).spec)
+    assert without_nulls(msgspec.json.decode(written)) == without_nulls(msgspec.json.decode(SPEC))
+    assert msgspec.json.decode(written, type=PoolSpec) == POOLS.decode(WIRE).spec
+
+
+def test_p11_a_template_reaches_its_revision_to_the_byte():
+    spec = POOLS.decode(WIRE).spec
+    assert spec.virtual_machine_template is not None
+    assert bytes(spec.virtual_machine_template.spec) == TEMPLATE_SPEC
+    assert b'"spec":' + TEMPLATE_SPEC in msgspec.json.encode(spec)
+
+
+@pytest.mark.parametrize("value", [2, "2", "50%"])
+def test_p14_max_unavailable_is_a_number_or_a_text(value: int | str):
+    pool = POOLS.decode(msgspec.json.encode({"spec": {"maxUnavailable": value}}))
+    assert pool.spec.max_unavailable == value
+
+
+def test_a_pool_that_says_nothing_can_be_read():
+    assert POOLS.decode(b"{}") == Pool()
+
+
+def test_a_pool_lets_go_of_the_message_it_came_in_and_costs_the_collector_nothing():
+    page = b'{"items":[' + WIRE + b"]}"
+    before = sys.getrefcount(page)
+    [pool] = POOLS.decode_page(page).items or ()
+    assert sys.getrefcount(page) == before
+    strategy = pool.spec.scale_in_strategy
+    parts = (pool, pool.spec, strategy, strategy and strategy.proactive, pool.spec.name_generation, pool.status)
+    assert not any(map(gc.is_tracked, parts))
+
+
+@pytest.mark.parametrize(("group", "version"), [("", "pool.kubevirt.io/v1beta1"), ("x.dev", "x.dev/v1beta1")])
+def test_pools_are_served_under_any_group(group: str, version: str):
+    resource = pool_resource(group) if group else pool_resource()
+    assert resource.api_version == version
+    assert resource.path("a", "web") == f"/apis/{version}/namespaces/a/virtualmachinepools/web"

@@ -1,0 +1,95 @@
+"""A rollout that waits: when to look again, and when the user is told (R14, P14)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from controller.kubevirt.markers import PROGRESS_DEADLINE
+from controller.kubevirt.progress import PROGRESS_DEADLINE_S, parse_deadline, watch_progress
+from controller.planning import Notice, Plan
+from informers.meta import ObjectMeta
+from tests.builders import NOW, seconds_ago
+
+MINUTE = timedelta(minutes=1)
+
+
+def owner(text: str | None) -> ObjectMeta:
+    return ObjectMeta(name="web", annotations=None if text is None else {PROGRESS_DEADLINE: text})
+
+
+def watched(*stuck: tuple[float, str], progress: Plan | None = None, template: str = "t1") -> Plan:
+    """What becomes of a rollout with VMs that have not been ready for so many seconds; the deadline is a minute."""
+    pairs = [(seconds_ago(seconds), name) for seconds, name in stuck]
+    return watch_progress(progress or Plan(held="waits"), pairs, MINUTE, now=NOW, template=template)
+
+
+def test_r14_without_a_word_the_deadline_is_ten_minutes():
+    deadline = parse_deadline(owner(None))
+    assert (deadline.after, deadline.notices) == (timedelta(seconds=PROGRESS_DEADLINE_S), ())
+    assert timedelta(minutes=10) == deadline.after
+
+
+@pytest.mark.parametrize("text", ["1", "90", "2147483647"])
+def test_r14_the_owner_may_give_another(text: str):
+    deadline = parse_deadline(owner(text))
+    assert (deadline.after, deadline.notices) == (timedelta(seconds=int(text)), ())
+
+
+@pytest.mark.parametrize("text", ["0", "-5", "", "10m", "1.5", "2147483648", "soon" * 500])
+def test_r14_one_that_cannot_be_read_counts_as_the_default_and_the_user_is_told(text: str):
+    deadline = parse_deadline(owner(text))
+    assert deadline.after == timedelta(seconds=PROGRESS_DEADLINE_S)
+    [notice] = deadline.notices
+    assert notice.reason == "InvalidAnnotation"
+    assert PROGRESS_DEADLINE in notice.message
+    assert text[:64] in notice.message
+    assert len(notice.message) < 300
+
+
+def test_r14_each_wrong_value_is_told_once():
+    occasions = {parse_deadline(owner(text)).notices[0].once for text in ("a", "b", "a")}
+    assert len(occasions) == 2
+
+
+def test_p14_a_rollout_that_is_stuck_nowhere_is_left_as_it_is():
+    progress = Plan(held="waits", requeue_after_s=5)
+    assert watched(progress=progress) is progress
+
+
+def test_p14_before_the_deadline_of_the_oldest_it_wakes_at_that_moment():
+    plan = watched((10, "b"), (45, "a"), (30, "c"))
+    assert (plan.notices, plan.requeue_after_s, plan.held) == ((), 15, "waits")
+
+
+def test_p14_whatever_is_due_sooner_stays_so():
+    assert watched((10, "a"), progress=Plan(requeue_after_s=3)).requeue_after_s == 3
+    assert watched((10, "a"), progress=Plan(requeue_after_s=55)).requeue_after_s == 50
+
+
+def test_p14_a_node_whose_clock_is_ahead_delays_nothing_beyond_the_deadline():
+    assert watched((-3600, "a")).requeue_after_s == 60
+
+
+@pytest.mark.parametrize("seconds", [60, 61, 86400])
+def test_p14_from_the_deadline_on_the_user_is_told_who_is_stuck(seconds: float):
+    earlier = Notice(reason="Other", message="x")
+    plan = watched((1, "b"), (seconds, "a"), progress=Plan(notices=(earlier,), held="waits"))
+    assert plan.notices[0] is earlier
+    [notice] = plan.notices[1:]
+    assert notice.reason == "RolloutStalled"
+    assert notice.warning
+    assert notice.message == (
+        "2 virtual machines of the new template are not ready, a for longer than 60 seconds; "
+        "no more are replaced until they are"
+    )
+    assert plan.requeue_after_s is None, "told once: there is nothing to wake up for"
+
+
+def test_p14_a_stalled_rollout_is_told_once_for_each_template():
+    first, same, other = (
+        watched((seconds, name), template=template).notices[0].once
+        for seconds, name, template in ((60, "a", "t1"), (90, "b", "t1"), (60, "a", "t2"))
+    )
+    assert first == same != other

@@ -1,0 +1,249 @@
+"""P2, P9 and P10: who leaves, and what is done so that it can be deleted, with its disks or without."""
+
+import json
+
+import pytest
+
+from controller.kubevirt.markers import POOL_FINALIZER
+from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
+from controller.planning import Disown, Patch, PatchType
+from controller.pool.plan import plan
+from tests.pool_api import finalizers
+from tests.pool_builders import (
+    ANOTHER_CONTROLLER,
+    LABELS,
+    OTHER_FINALIZER,
+    pool,
+    revision,
+    snapshot,
+    vm,
+    vm_spec,
+    vms,
+)
+from tests.pool_worlds import World
+
+OFFLINE = {"proactive": {"statePreservation": "Offline", "selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
+DISABLED = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
+
+
+def disowned(todo):
+    return [(each.resource, each.key.name, each.owner_uid) for each in todo.actions if isinstance(each, Disown)]
+
+
+def patched(todo):
+    return {each.key.name: each for each in todo.actions if isinstance(each, Patch) and each.resource is VMS}
+
+
+def world_of(replicas=3, **fields):
+    """A pool at rest whose VMs have a disk each."""
+    world = World(pool(replicas=replicas, **{"spec": vm_spec(disks=["data"]), **fields}))
+    world.come_to_rest()
+    return world
+
+
+def test_p2_a_member_whose_labels_stop_matching_loses_our_reference_and_our_finalizer_in_one_write():
+    owner = pool(replicas=1)
+    released = vm(
+        "web-0", owner=owner, owners=(), labels={"app": "debug"}, finalizers=(OTHER_FINALIZER, POOL_FINALIZER)
+    )
+    patch = patched(plan(snapshot(owner, (released,))))["web-0"]
+    assert patch.type is PatchType.JSON
+    assert json.loads(patch.body) == [
+        {"op": "test", "path": "/metadata/uid", "value": "uid-web-0"},
+        {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": "uid-of-the-pool"},
+        {"op": "remove", "path": "/metadata/ownerReferences/0"},
+        {"op": "test", "path": "/metadata/finalizers/1", "value": POOL_FINALIZER},
+        {"op": "remove", "path": "/metadata/finalizers/1"},
+    ]
+
+
+def test_p2_what_is_released_is_replaced_under_a_new_ordinal_and_can_be_deleted():
+    world = world_of()
+    world.vms["web-1"]["metadata"]["labels"]["app"] = "debug"
+    world.vms["web-1"]["metadata"]["finalizers"].append(OTHER_FINALIZER)
+    world.come_to_rest()
+    assert world.members() == ["web-0", "web-2", "web-3"]
+    released = world.vms["web-1"]["metadata"]
+    assert released["ownerReferences"] == []
+    assert POOL_FINALIZER not in released["finalizers"]
+    assert OTHER_FINALIZER in released["finalizers"]
+    assert world.of("datavolumes")["data-1"]["metadata"]["ownerReferences"][0]["uid"] == released["uid"]
+
+
+def test_p2_the_replacement_of_what_is_released_does_not_wait_for_the_release():
+    owner = pool(replicas=1)
+    todo = plan(snapshot(owner, vms(owner, 0, labels={"app": "debug"})))
+    assert [(each.key.name, type(each).__name__) for each in todo.actions] == [("web-0", "Patch"), ("web-1", "Create")]
+    assert not todo.stages[0].essential
+
+
+def test_p2_no_more_than_the_burst_are_released_in_a_pass():
+    owner = pool(replicas=0)
+    assert len(patched(plan(snapshot(owner, vms(owner, *range(9), labels={}), burst=4)))) == 4
+
+
+def test_p2_a_member_that_is_being_deleted_is_not_released_but_let_go():
+    owner = pool(replicas=1, scaleInStrategy=OFFLINE, spec=vm_spec(disks=["data"]))
+    going = vms(owner, 0, labels={"app": "debug"}, deleting=True, spec=vm_spec(disks=["data-0"]))
+    todo = plan(snapshot(owner, going))
+    assert disowned(todo) == [(DATA_VOLUMES, "data-0", "uid-web-0"), (PVCS, "data-0", "uid-web-0")]
+    assert [step["path"] for step in json.loads(patched(todo)["web-0"].body)] == [
+        "/metadata/uid",
+        "/metadata/finalizers/0",
+        "/metadata/finalizers/0",
+    ]
+
+
+def test_p2_a_detached_vm_loses_our_finalizer_and_keeps_its_disks():
+    world = world_of(scaleInStrategy=OFFLINE)
+    world.vms["web-1"]["metadata"]["ownerReferences"] = []
+    world.come_to_rest()
+    assert world.members() == ["web-0", "web-2", "web-3"]
+    detached = world.vms["web-1"]["metadata"]
+    assert POOL_FINALIZER not in detached["finalizers"]
+    assert world.of("datavolumes")["data-1"]["metadata"]["ownerReferences"][0]["uid"] == detached["uid"]
+    world.delete_by_user("web-1")
+    world.come_to_rest()
+    assert "web-1" not in world.vms
+    assert "data-1" not in world.claims
+
+
+def test_p2_a_vm_that_was_given_to_somebody_else_loses_nothing_but_our_finalizer():
+    owner = pool(replicas=0)
+    given = vm("web-0", owners=(ANOTHER_CONTROLLER,), finalizers=(POOL_FINALIZER, OTHER_FINALIZER))
+    [patch] = patched(plan(snapshot(owner, (given,)))).values()
+    assert json.loads(patch.body)[1:] == [
+        {"op": "test", "path": "/metadata/finalizers/0", "value": POOL_FINALIZER},
+        {"op": "remove", "path": "/metadata/finalizers/0"},
+    ]
+
+
+def test_p10_a_vm_that_left_while_it_was_being_deleted_keeps_its_disks_for_those_to_come():
+    """It was scaled in, and before its disks were safe, its pool was deleted with `--cascade=orphan`."""
+    world = world_of(scaleInStrategy=OFFLINE)
+    world.change(replicas=2)
+    world.run_pass()
+    world.delete_pool("Orphan")
+    world.collect_garbage()
+    assert world.vms["web-2"]["metadata"]["ownerReferences"] == []
+    world.come_to_rest()
+    assert sorted(world.vms) == ["web-0", "web-1"]
+    assert sorted(world.claims) == ["data-0", "data-1", "data-2"]
+
+
+def test_p2_an_orphan_that_matches_is_not_adopted():
+    owner = pool(replicas=1)
+    todo = plan(snapshot(owner, (vm("web-0", labels=LABELS, finalizers=()), vm("other", labels=LABELS, finalizers=()))))
+    assert [each.key.name for each in todo.actions] == ["web-1"]
+
+
+def test_p9_a_vm_that_a_user_deletes_is_let_go_whether_or_not_the_count_fits():
+    for strategy in ("proactive", "opportunistic", "unmanaged"):
+        owner = pool(replicas=1, scaleInStrategy={strategy: {}})
+        todo = plan(snapshot(owner, (*vms(owner, 0), *vms(owner, 1, 2, deleting=True))))
+        assert sorted(patched(todo)) == ["web-1", "web-2"]
+
+
+def test_p10_disks_lose_their_owner_before_the_finalizer_goes():
+    owner = pool(scaleInStrategy=OFFLINE)
+    disks = [{"name": "more", "persistentVolumeClaim": {"claimName": "shared"}}]
+    spec = vm_spec(disks=["data-2"], volumes=disks)
+    todo = plan(snapshot(owner, (*vms(owner, 0, 1), *vms(owner, 2, deleting=True, spec=spec))))
+    rescue, farewell = todo.stages
+    assert {(each.resource.plural, each.key.name) for each in rescue.actions} == {
+        (plural, name) for plural in ("datavolumes", "persistentvolumeclaims") for name in ("data-2", "shared")
+    }
+    [patch] = farewell.actions
+    assert patch.after_owner == "uid-web-2"
+    assert (rescue.essential, farewell.essential) == (False, False)
+
+
+def test_p10_disabled_takes_the_finalizer_off_and_nothing_else():
+    owner = pool(scaleInStrategy=DISABLED)
+    going = vms(owner, 2, deleting=True, spec=vm_spec(disks=["data-2"]))
+    todo = plan(snapshot(owner, (*vms(owner, 0, 1), *going)))
+    assert disowned(todo) == []
+    assert list(patched(todo)) == ["web-2"]
+
+
+def test_p10_a_disk_that_an_earlier_template_named_otherwise_is_kept_as_well():
+    """An update renames the disk in the VM's spec at once; the VM owns the old one until it is made anew."""
+    now, before = (pool(scaleInStrategy=OFFLINE, spec=vm_spec(disks=[name])) for name in ("new", "old"))
+    going = vms(now, 1, deleting=True, revision="web-2", spec=vm_spec(disks=["new-1"]))
+    kept = (revision(before, number=1), revision(now, number=2))
+    todo = plan(snapshot(now, going, revisions=kept))
+    assert [name for resource, name, _ in disowned(todo) if resource is PVCS] == ["new-1", "old-1"]
+
+
+def test_p10_a_vm_that_is_deleted_in_the_foreground_takes_its_disks_with_it():
+    owner = pool(scaleInStrategy=OFFLINE)
+    todo = plan(snapshot(owner, vms(owner, 0, foreground=True, spec=vm_spec(disks=["data-0"]))))
+    assert disowned(todo) == []
+    assert list(patched(todo)) == ["web-0"]
+
+
+def test_p10_no_more_than_the_burst_are_let_go_in_a_pass():
+    owner = pool(replicas=0, scaleInStrategy=OFFLINE)
+    going = vms(owner, *range(9), deleting=True, spec=vm_spec(disks=["x"]))
+    todo = plan(snapshot(owner, going, burst=4))
+    assert len(patched(todo)) == 4
+    assert {uid for _, _, uid in disowned(todo)} == {f"uid-web-{ordinal}" for ordinal in range(4)}
+
+
+@pytest.mark.parametrize("cdi", [True, False], ids=["with CDI", "without CDI"])
+@pytest.mark.parametrize("state", ["Offline", "Online"])
+def test_p10_a_vm_that_comes_back_finds_the_disks_of_its_ordinal(state, cdi):
+    strategy = {"proactive": {"statePreservation": state, "selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
+    world = World(pool(replicas=3, scaleInStrategy=strategy, spec=vm_spec(disks=["data"])), cdi=cdi)
+    world.come_to_rest()
+    before = {name: claim["metadata"]["uid"] for name, claim in world.claims.items()}
+    world.change(replicas=1)
+    world.come_to_rest()
+    assert world.members() == ["web-0"]
+    world.change(replicas=3)
+    world.come_to_rest()
+    assert {name: claim["metadata"]["uid"] for name, claim in world.claims.items()} == before
+
+
+def test_p10_disabled_disks_go_with_their_vm():
+    world = world_of(scaleInStrategy=DISABLED)
+    world.change(replicas=1)
+    world.come_to_rest()
+    assert list(world.claims) == ["data-0"]
+
+
+def test_p10_a_vm_whose_disks_resist_stays_held_and_holds_up_nobody_else():
+    world = world_of(scaleInStrategy=OFFLINE)
+    world.refuses = lambda action: isinstance(action, Disown) and action.key.name == "data-1"
+    world.change(replicas=1)
+    for _ in range(6):
+        world.run_pass()
+        world.live_on()
+    assert sorted(world.vms) == ["web-0", "web-1"]
+    assert POOL_FINALIZER in finalizers(world.vms["web-1"]["metadata"])
+    assert sorted(world.claims) == ["data-0", "data-1", "data-2"]
+    world.refuses = lambda action: False
+    world.come_to_rest()
+    assert sorted(world.vms) == ["web-0"]
+    assert sorted(world.claims) == ["data-0", "data-1", "data-2"]
+
+
+@pytest.mark.parametrize("how", ["paused", "invalid"])
+def test_a_pool_that_may_not_act_still_lets_go_of_what_a_user_deletes(how):
+    world = world_of(scaleInStrategy=OFFLINE)
+    world.change(**({"paused": True} if how == "paused" else {"maxUnavailable": "half"}))
+    world.delete_by_user("web-1")
+    world.vms["web-2"]["metadata"]["ownerReferences"] = []
+    world.vms["web-0"]["metadata"]["labels"]["app"] = "debug"
+    world.come_to_rest()
+    assert sorted(world.vms) == ["web-0", "web-2"]
+    assert POOL_FINALIZER not in finalizers(world.vms["web-2"]["metadata"])
+    assert sorted(world.claims) == ["data-0", "data-1", "data-2"]
+    assert world.members() == ["web-0"]
+
+
+def test_p10_a_pool_whose_strategy_nobody_can_read_keeps_disks():
+    owner = pool(scaleInStrategy={"proactive": {}, "unmanaged": {}})
+    todo = plan(snapshot(owner, vms(owner, 0, deleting=True, spec=vm_spec(disks=["data-0"]))))
+    assert len(disowned(todo)) == 2
+    assert list(patched(todo)) == ["web-0"]

@@ -1,0 +1,230 @@
+"""P4 and P5: what the VM of an ordinal is made of."""
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.kubevirt.markers import POOL_FINALIZER, REVISION_NAME
+from controller.kubevirt.owners import controller_reference
+from controller.kubevirt.resources import VMS
+from controller.pool.indexing import encode_shape, encode_vm, own_disks
+from controller.pool.template import Template, parse_template
+from tests.pool_builders import POOLS, pool, vm_spec
+from tests.pool_strategies import wild_specs
+
+BOTH = {"appendIndexToConfigMapRefs": True, "appendIndexToSecretRefs": True}
+
+
+def template_of(owner):
+    template = parse_template(owner.spec)
+    assert isinstance(template, Template), template
+    return template
+
+
+def made_of(owner, ordinal=7):
+    reference = controller_reference(POOLS, owner.metadata)
+    body = encode_vm(template_of(owner), ordinal, "web-1", resource=VMS, pool=owner.metadata, owner=reference)
+    return json.loads(body)
+
+
+def volume_of(volume, **fields):
+    """What becomes of one volume of a template that has a disk of its own, `data`."""
+    spec = vm_spec(disks=["data"], volumes=[{"name": "x", **volume}])
+    return made_of(pool(spec=spec, **fields))["spec"]["template"]["spec"]["volumes"][-1]
+
+
+def test_p4_what_is_created():
+    owner = pool(name="vms", template_annotations={"note": "hi"}, labels={"app": "web", "more": "x"})
+    assert made_of(owner, 3) == {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {
+            "name": "vms-3",
+            "namespace": "default",
+            "labels": {"app": "web", "more": "x", REVISION_NAME: "web-1"},
+            "annotations": {"note": "hi"},
+            "ownerReferences": [
+                {
+                    "apiVersion": "pool.kubevirt.io/v1beta1",
+                    "kind": "VirtualMachinePool",
+                    "name": "vms",
+                    "uid": "uid-of-the-pool",
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+            "finalizers": [POOL_FINALIZER],
+        },
+        "spec": vm_spec(labels={"app": "web", REVISION_NAME: "web-1"}),
+    }
+
+
+def test_p4_a_vm_is_made_in_the_pools_namespace_under_its_own_name_whatever_the_template_says():
+    named = {
+        "metadata": {"name": "x", "namespace": "y", "generateName": "z", "labels": {"app": "web"}},
+        "spec": vm_spec(),
+    }
+    metadata = made_of(pool(namespace="here", virtualMachineTemplate=named))["metadata"]
+    assert (metadata["name"], metadata["namespace"]) == ("web-7", "here")
+    assert "generateName" not in metadata
+
+
+def test_p4_the_revision_replaces_one_that_the_template_carries():
+    spec = vm_spec(labels={REVISION_NAME: "mine", "app": "web"})
+    made = made_of(pool(labels={"app": "web", REVISION_NAME: "mine"}, spec=spec))
+    assert made["metadata"]["labels"][REVISION_NAME] == "web-1"
+    assert made["spec"]["template"]["metadata"]["labels"] == {"app": "web", REVISION_NAME: "web-1"}
+
+
+WITHOUT_LABELS = {
+    "no metadata": {},
+    "metadata is null": {"metadata": None},
+    "no labels": {"metadata": {"annotations": {"a": "b"}}},
+    "labels are null": {"metadata": {"labels": None, "annotations": {"a": "b"}}},
+}
+
+
+@pytest.mark.parametrize("machine", WITHOUT_LABELS.values(), ids=WITHOUT_LABELS)
+def test_p4_a_vmi_template_without_labels_gets_the_revisions(machine):
+    spec = {"runStrategy": "Always", "template": {**machine, "spec": {"domain": {}}}}
+    made = made_of(pool(spec=spec))["spec"]["template"]
+    annotations = (machine.get("metadata") or {}).get("annotations")
+    assert made["metadata"]["labels"] == {REVISION_NAME: "web-1"}
+    assert made["metadata"].get("annotations") == annotations
+    assert made["spec"] == {"domain": {}}
+
+
+def test_p5_each_disk_of_its_own_gets_the_ordinal_and_its_volumes_follow():
+    claim = {"name": "second", "persistentVolumeClaim": {"claimName": "root-disk", "hotpluggable": True}}
+    spec = made_of(pool(spec=vm_spec(disks=["data", "root-disk"], volumes=[claim])), 12)["spec"]
+    assert [disk["metadata"]["name"] for disk in spec["dataVolumeTemplates"]] == ["data-12", "root-disk-12"]
+    assert spec["template"]["spec"]["volumes"] == [
+        {"name": "root", "containerDisk": {"image": "v1"}},
+        {"name": "data", "dataVolume": {"name": "data-12"}},
+        {"name": "root-disk", "dataVolume": {"name": "root-disk-12"}},
+        {"name": "second", "persistentVolumeClaim": {"claimName": "root-disk-12", "hotpluggable": True}},
+    ]
+
+
+def test_p5_the_disks_of_an_ordinal_are_known_by_name():
+    assert own_disks(template_of(pool(spec=vm_spec(disks=["data", "more"]))), 4) == ("data-4", "more-4")
+    assert own_disks(template_of(pool()), 4) == ()
+
+
+AS_WRITTEN = {
+    "a DataVolume of somebody else": {"dataVolume": {"name": "golden"}},
+    "a claim of somebody else": {"persistentVolumeClaim": {"claimName": "shared"}},
+    "an ephemeral disk": {"ephemeral": {"persistentVolumeClaim": {"claimName": "data"}}},
+    "a service account": {"serviceAccount": {"serviceAccountName": "data"}},
+    "a host disk": {"hostDisk": {"path": "/data", "type": "Disk"}},
+    "a kind of volume that nobody knows": {"later": {"name": "data", "secretRef": {"name": "data"}}},
+}
+
+
+@pytest.mark.parametrize("volume", AS_WRITTEN.values(), ids=AS_WRITTEN)
+def test_p5_other_references_stay_as_written(volume):
+    assert volume_of(volume, nameGeneration=BOTH) == {"name": "x", **volume}
+
+
+CONFIG_MAPS = {
+    "a ConfigMap": ({"configMap": {"name": "c", "optional": True}}, {"configMap": {"name": "c-7", "optional": True}}),
+    "sysprep": ({"sysprep": {"configMap": {"name": "c"}}}, {"sysprep": {"configMap": {"name": "c-7"}}}),
+}
+SECRETS = {
+    "a Secret": ({"secret": {"secretName": "s", "x": 1}}, {"secret": {"secretName": "s-7", "x": 1}}),
+    "sysprep": ({"sysprep": {"secret": {"name": "s"}}}, {"sysprep": {"secret": {"name": "s-7"}}}),
+    **{
+        f"{source}, {field}": ({source: {field: {"name": "s"}, "x": 1}}, {source: {field: {"name": "s-7"}, "x": 1}})
+        for source in ("cloudInitNoCloud", "cloudInitConfigDrive")
+        for field in ("secretRef", "networkDataSecretRef")
+    },
+}
+
+
+@pytest.mark.parametrize(("volume", "indexed"), CONFIG_MAPS.values(), ids=CONFIG_MAPS)
+def test_p5_config_maps_get_the_ordinal_when_the_pool_asks_for_it(volume, indexed):
+    assert volume_of(volume, nameGeneration={"appendIndexToConfigMapRefs": True}) == {"name": "x", **indexed}
+    assert volume_of(volume, nameGeneration={"appendIndexToSecretRefs": True}) == {"name": "x", **volume}
+    assert volume_of(volume) == {"name": "x", **volume}
+
+
+@pytest.mark.parametrize(("volume", "indexed"), SECRETS.values(), ids=SECRETS)
+def test_p5_secrets_get_the_ordinal_when_the_pool_asks_for_it(volume, indexed):
+    assert volume_of(volume, nameGeneration={"appendIndexToSecretRefs": True}) == {"name": "x", **indexed}
+    assert volume_of(volume, nameGeneration={"appendIndexToConfigMapRefs": True}) == {"name": "x", **volume}
+    assert volume_of(volume) == {"name": "x", **volume}
+
+
+def test_p5_both_references_of_one_volume_get_the_ordinal():
+    volume = {"cloudInitNoCloud": {"secretRef": {"name": "a"}, "networkDataSecretRef": {"name": "b"}, "userData": "#"}}
+    assert volume_of(volume, nameGeneration=BOTH)["cloudInitNoCloud"] == {
+        "secretRef": {"name": "a-7"},
+        "networkDataSecretRef": {"name": "b-7"},
+        "userData": "#",
+    }
+
+
+OLDER = {
+    "in the spec": {"appendPostfixToSecretReferences": True, "appendPostfixToConfigMapReferences": True},
+    "in nameGeneration": {
+        "nameGeneration": {"appendPostfixToSecretReferences": True, "appendPostfixToConfigMapReferences": True}
+    },
+}
+
+
+@pytest.mark.parametrize("fields", OLDER.values(), ids=OLDER)
+def test_p5_the_first_guides_spelling_of_the_booleans_is_understood(fields):
+    assert volume_of({"secret": {"secretName": "s"}}, **fields)["secret"] == {"secretName": "s-7"}
+    assert volume_of({"configMap": {"name": "c"}}, **fields)["configMap"] == {"name": "c-7"}
+
+
+def test_p5_what_the_pool_does_not_know_reaches_the_vm_to_the_byte():
+    odd = b'{"big" : 123456789012345678901234567890,"f":1.10,"e":1E2,"u":"\\u00e9\\/",  "n":null}'
+    spec = (
+        b'{"running" : true,"x":' + odd + b',"template":{"spec":{"domain":' + odd + b',"volumes":['
+        b'{"name":"data","dataVolume":{"name":"data","y":' + odd + b'}},{"later":' + odd + b"}]}},"
+        b'"dataVolumeTemplates":[{"metadata":{"name":"data","z":' + odd + b'},"spec":' + odd + b"}]}"
+    )
+    template = b'{"metadata":{"labels":{"app":"web"}},"spec":' + spec + b"}"
+    owner = POOLS.decode(b'{"spec":{"virtualMachineTemplate":' + template + b"}}")
+    shape = encode_shape(template_of(owner), 7, "web-1")
+    assert shape.count(odd) == 6
+    assert b'"dataVolume":{"name":"data-7","y"' in shape
+    assert b'"metadata":{"name":"data-7","z"' in shape
+
+
+@given(wild_specs, st.integers(0, 3))
+def test_p5_whatever_the_template_holds_something_is_made_of_it(spec, ordinal):
+    template = parse_template(pool(spec=spec, nameGeneration=BOTH).spec)
+    if isinstance(template, Template):
+        shape = json.loads(encode_shape(template, ordinal, "web-1"))
+        assert shape["spec"].keys() == json.loads(msgspec.json.encode(spec)).keys()
+        assert shape["metadata"]["labels"][REVISION_NAME] == "web-1"
+
+
+MALFORMED = {
+    "disks are null": {"dataVolumeTemplates": None},
+    "disks are an object": {"dataVolumeTemplates": {"name": "data"}},
+    "a disk is null": {"dataVolumeTemplates": [None, {"metadata": None}, {"metadata": []}]},
+    "a disk's name is a list": {"dataVolumeTemplates": [{"metadata": {"name": ["data"]}}]},
+    "volumes are an object": {"template": {"spec": {"volumes": {"name": "data"}}}},
+    "a volume is null": {"template": {"spec": {"volumes": [None, 7, "x", {"dataVolume": None}]}}},
+    "a reference is a list": {"template": {"spec": {"volumes": [{"dataVolume": {"name": ["data"]}}]}}},
+    "a reference is a number": {"template": {"spec": {"volumes": [{"secret": {"secretName": 7}}]}}},
+    "a reference is empty": {"template": {"spec": {"volumes": [{"secret": {"secretName": ""}}]}}},
+    "the VMI's metadata is a list": {"template": {"metadata": [], "spec": {}}},
+    "the VMI's labels are a text": {"template": {"metadata": {"labels": "app=web"}, "spec": {}}},
+}
+
+
+@pytest.mark.parametrize("spec", MALFORMED.values(), ids=MALFORMED)
+def test_p1_what_has_an_unexpected_shape_is_sent_as_it_is(spec):
+    spec = {"template": {"spec": {}}, **spec}
+    shape = json.loads(encode_shape(template_of(pool(spec=spec, nameGeneration=BOTH)), 7, "web-1"))["spec"]
+    metadata = shape["template"].pop("metadata", None)
+    expected = {**spec, "template": {key: value for key, value in spec["template"].items() if key != "metadata"}}
+    assert shape == expected
+    assert metadata == spec["template"].get("metadata", {"labels": {REVISION_NAME: "web-1"}})

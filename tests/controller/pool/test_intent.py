@@ -1,0 +1,191 @@
+"""P1, and how each block of a pool's spec is read: defaults, and what is wrong with it."""
+
+from datetime import timedelta
+
+import pytest
+
+from controller.kubevirt.amounts import Amount
+from controller.kubevirt.flaw import Flaw
+from controller.pool.intent import parse_intent
+from controller.pool.policies import Healing, ScaleIn, Selection, Sort, Strategy, Update
+from tests.pool_builders import LABELS, intent_of, pool, vm_spec
+
+
+def test_what_a_pool_asks_for_where_it_says_nothing():
+    intent = intent_of(pool(replicas=None))
+    assert intent.wanted == 1
+    assert str(intent.selector) == "app=web"
+    assert intent.max_unavailable == Amount(100, percent=True)
+    assert intent.scale_in == ScaleIn(Strategy.PROACTIVE, Selection(Sort.UNSTATED), preserve=False)
+    assert intent.update == Update(Strategy.PROACTIVE, Selection(Sort.UNSTATED))
+    assert intent.healing is None
+
+
+def test_no_replicas_are_wanted_where_the_pool_says_zero():
+    assert intent_of(pool(replicas=0)).wanted == 0
+
+
+SELECTORS = "spec.scaleInStrategy.proactive.selectionPolicy.selectors"
+
+
+def selecting(**selectors):
+    return {"scaleInStrategy": {"proactive": {"selectionPolicy": {"selectors": selectors}}}}
+
+
+FLAWS = {
+    "negative replicas": ({"replicas": -1}, "spec.replicas is -1"),
+    "no selector": ({"selector": None}, "spec.selector is empty"),
+    "an empty selector": ({"selector": {}}, "spec.selector is empty"),
+    "a selector that does not parse": (
+        {"selector": {"matchExpressions": [{"key": "app", "operator": "Near"}]}},
+        'spec.selector.matchExpressions[0].operator is "Near"',
+    ),
+    "no template": ({"virtualMachineTemplate": None}, "spec.virtualMachineTemplate is missing"),
+    "no labels": ({"labels": None}, "spec.virtualMachineTemplate.metadata.labels is empty"),
+    "no metadata": (
+        {"virtualMachineTemplate": {"spec": vm_spec()}},
+        "spec.virtualMachineTemplate.metadata.labels is empty",
+    ),
+    "labels that do not match": ({"labels": {"app": "db"}}, 'spec.selector "app=web" does not match'),
+    "no VM spec": (
+        {"virtualMachineTemplate": {"metadata": {"labels": dict(LABELS)}}},
+        "spec.virtualMachineTemplate.spec is missing",
+    ),
+    "a VM spec that is null": (
+        {"virtualMachineTemplate": {"metadata": {"labels": dict(LABELS)}, "spec": None}},
+        "spec.virtualMachineTemplate.spec is missing",
+    ),
+    "a VM spec that is a list": (
+        {"virtualMachineTemplate": {"metadata": {"labels": dict(LABELS)}, "spec": []}},
+        "spec.virtualMachineTemplate.spec is missing",
+    ),
+    "no VMI template": ({"spec": {"running": True}}, "spec.virtualMachineTemplate.spec.template is missing"),
+    "a VMI template that is null": (
+        {"spec": {"template": None}},
+        "spec.virtualMachineTemplate.spec.template is missing",
+    ),
+    "nobody may be unavailable": ({"maxUnavailable": 0}, 'spec.maxUnavailable is "0"'),
+    "0%": ({"maxUnavailable": "0%"}, 'spec.maxUnavailable is "0%"'),
+    "101%": ({"maxUnavailable": "101%"}, 'spec.maxUnavailable is "101%"'),
+    "a word": ({"maxUnavailable": "half"}, 'spec.maxUnavailable is "half"'),
+    "two strategies of scaling in": (
+        {"scaleInStrategy": {"proactive": {}, "unmanaged": {}}},
+        "spec.scaleInStrategy: only one strategy can be configured at a time",
+    ),
+    "two strategies of updating": (
+        {"updateStrategy": {"opportunistic": {}, "unmanaged": {}}},
+        "spec.updateStrategy: only one strategy can be configured at a time",
+    ),
+    "an unknown sort policy": (
+        {"updateStrategy": {"proactive": {"selectionPolicy": {"sortPolicy": "Youngest"}}}},
+        'spec.updateStrategy.proactive.selectionPolicy.sortPolicy is "Youngest"',
+    ),
+    "an unknown way to preserve": (
+        {"scaleInStrategy": {"opportunistic": {"statePreservation": "Always"}}},
+        'spec.scaleInStrategy.opportunistic.statePreservation is "Always"',
+    ),
+    "a label selector that does not parse": (
+        selecting(labelSelector={"matchLabels": {"not a key": "x"}}),
+        f"{SELECTORS}.labelSelector.matchLabels",
+    ),
+    "a node selector that does not parse": (
+        selecting(nodeSelectorRequirementMatcher=[{"key": "zone", "operator": "Gt", "values": ["high"]}]),
+        f"{SELECTORS}.nodeSelectorRequirementMatcher[0].values must be a single integer",
+    ),
+    "no failure is enough": (
+        {"autohealing": {"startUpFailureThreshold": 0}},
+        "spec.autohealing.startUpFailureThreshold is 0",
+    ),
+    "a duration that is none": (
+        {"autohealing": {"minFailingToStartDuration": "soon"}},
+        'spec.autohealing.minFailingToStartDuration is "soon"',
+    ),
+}
+
+
+@pytest.mark.parametrize(("fields", "message"), FLAWS.values(), ids=FLAWS)
+def test_p1_what_is_wrong_is_told_in_one_sentence(fields, message):
+    flaw = parse_intent(pool(**fields))
+    assert isinstance(flaw, Flaw)
+    assert flaw.message.startswith(message)
+    assert not flaw.message.endswith(".")
+
+
+AMOUNTS = [(1, 10, 1), (20, 10, 20), ("25%", 10, 2), ("25%", 3, 1), ("100%", 7, 7), ("1%", 0, 1), ("3", 10, 3)]
+
+
+@pytest.mark.parametrize(("amount", "wanted", "most"), AMOUNTS)
+def test_p14_percentages_round_down_and_at_least_one_may_be_missed(amount, wanted, most):
+    assert intent_of(pool(replicas=wanted, maxUnavailable=amount)).most_unavailable == most
+
+
+PRESERVATION = [
+    ("proactive", None, False),
+    ("proactive", "Disabled", False),
+    ("proactive", "Offline", True),
+    ("proactive", "Online", True),
+    ("opportunistic", "Offline", True),
+    ("unmanaged", "Offline", False),
+]
+
+
+@pytest.mark.parametrize(("strategy", "state", "preserved"), PRESERVATION)
+def test_p9_p10_who_preserves_state(strategy, state, preserved):
+    scale_in = intent_of(pool(scaleInStrategy={strategy: {"statePreservation": state}})).scale_in
+    assert (scale_in.strategy, scale_in.preserve) == (strategy, preserved)
+
+
+@pytest.mark.parametrize("sort", ["AscendingOrder", "DescendingOrder", "Newest", "Oldest", "Random"])
+def test_p8_p13_both_strategies_take_a_selection_policy(sort):
+    block = {
+        "proactive": {"selectionPolicy": {"sortPolicy": sort, "selectors": {"labelSelector": {"matchLabels": LABELS}}}}
+    }
+    intent = intent_of(pool(scaleInStrategy=block, updateStrategy=block))
+    assert intent.scale_in.selection == intent.update.selection
+    assert intent.update.selection.sort == sort
+    assert str(intent.update.selection.labels) == "app=web"
+
+
+def test_p15_how_a_pool_wants_to_be_healed():
+    assert intent_of(pool(autohealing={})).healing == Healing(3, timedelta(minutes=5))
+    asked = {"startUpFailureThreshold": 1, "minFailingToStartDuration": "90s"}
+    assert intent_of(pool(autohealing=asked)).healing == Healing(1, timedelta(seconds=90))
+
+
+def digests(**fields):
+    template = intent_of(pool(**fields)).template
+    return template.digest, template.machine, template.disks
+
+
+SAME = {
+    "another order of fields": {"spec": dict(reversed(vm_spec(disks=["a"]).items()))},
+    "another number of replicas": {"spec": vm_spec(disks=["a"]), "replicas": 9},
+    "a boolean that says nothing new": {
+        "spec": vm_spec(disks=["a"]),
+        "nameGeneration": {"appendIndexToSecretRefs": False},
+    },
+    "the other spelling of nothing": {"spec": vm_spec(disks=["a"]), "appendPostfixToSecretReferences": False},
+}
+
+
+@pytest.mark.parametrize("fields", SAME.values(), ids=SAME)
+def test_p11_templates_that_say_the_same_are_the_same(fields):
+    assert digests(**fields) == digests(spec=vm_spec(disks=["a"]))
+
+
+DIFFERENT = {
+    "labels": ({"labels": {**LABELS, "x": "y"}}, (False, True, True)),
+    "annotations": ({"template_annotations": {"x": "y"}}, (False, True, True)),
+    "the run strategy": ({"spec": vm_spec(disks=["a"], run_strategy="Halted")}, (False, True, True)),
+    "the image": ({"spec": vm_spec(disks=["a"], image="v2")}, (False, False, True)),
+    "a disk's size": ({"spec": vm_spec(disks=["a"], size="2Gi")}, (False, True, False)),
+    "indexed Secrets": ({"nameGeneration": {"appendIndexToSecretRefs": True}}, (False, False, True)),
+    "indexed ConfigMaps": ({"nameGeneration": {"appendIndexToConfigMapRefs": True}}, (False, False, True)),
+}
+
+
+@pytest.mark.parametrize(("fields", "same"), DIFFERENT.values(), ids=DIFFERENT)
+def test_p13_what_changed_is_told_apart(fields, same):
+    """The whole of it, what reaches a VMI, and the disks."""
+    before, after = digests(spec=vm_spec(disks=["a"])), digests(**{"spec": vm_spec(disks=["a"]), **fields})
+    assert tuple(one == other for one, other in zip(before, after, strict=True)) == same

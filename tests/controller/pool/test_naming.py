@@ -1,0 +1,45 @@
+"""P3: `<pool>-<ordinal>`, and which ordinals are free."""
+
+from itertools import islice
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.pool.naming import free_ordinals, name_of, ordinal_of, parse_name
+
+NAMES = {
+    "the first": ("web-0", ("web", 0)),
+    "a later one": ("web-17", ("web", 17)),
+    "a pool whose name ends like a VM's": ("web-1-0", ("web-1", 0)),
+    "a pool with dashes": ("a-b-c-3", ("a-b-c", 3)),
+    "no ordinal": ("web", None),
+    "no number": ("web-a", None),
+    "a leading zero, which no ordinal has": ("web-01", None),
+    "a negative number belongs to another name": ("web--1", ("web-", 1)),
+    "no pool": ("-1", None),
+    "digits of another script": ("web-\u0663", None),
+    "more than anybody counts to": ("web-" + "9" * 30, None),
+    "nothing": ("", None),
+}
+
+
+@pytest.mark.parametrize(("name", "parsed"), NAMES.values(), ids=NAMES)
+def test_a_name_tells_the_pool_and_the_ordinal(name, parsed):
+    assert parse_name(name) == parsed
+
+
+@given(st.text(min_size=1, max_size=12), st.integers(0, 10**9))
+def test_every_name_that_a_pool_gives_is_read_back(pool, ordinal):
+    assert parse_name(name_of(pool, ordinal)) == (pool, ordinal)
+    assert ordinal_of(name_of(pool, ordinal), pool) == ordinal
+
+
+def test_a_name_of_another_pool_has_no_ordinal():
+    assert ordinal_of("web-1-0", "web") is None
+    assert ordinal_of("web-1-0", "web-1") == 0
+
+
+def test_gaps_are_filled_before_higher_ordinals_are_used():
+    taken = {"web-0", "web-2", "web-3", "other-1"}
+    assert list(islice(free_ordinals("web", taken), 4)) == [1, 4, 5, 6]

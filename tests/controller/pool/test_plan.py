@@ -1,0 +1,175 @@
+"""P16: what comes before what in a pass; and what a pool does that may not act."""
+
+from controller.kubevirt.markers import POOL_FINALIZER, REMOVE
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
+from controller.planning import Create, Delete, Rebase
+from controller.pool.plan import plan
+from tests.pool_builders import LABELS, OTHER_FINALIZER, POOLS, pool, revision, snapshot, vm, vm_spec, vmi, vms
+from tests.pool_worlds import BROKEN, World
+
+HEALING = {"startUpFailureThreshold": 1}
+
+
+def steps(todo):
+    return [
+        [(each.resource.kind, type(each).__name__, each.key.name) for each in stage.actions] for stage in todo.stages
+    ]
+
+
+def outdated(**fields):
+    """A pool whose template has moved on, and the revisions of both templates."""
+    before = pool(spec=vm_spec(image="v1"), **fields)
+    now = pool(spec=vm_spec(image="v2"), generation=2, **fields)
+    return now, [revision(before, number=1), revision(now, number=2)]
+
+
+def test_p16_first_who_leaves_then_the_finalizer_then_healing_then_the_number():
+    owner = pool(replicas=5, finalizers=(), autohealing=HEALING)
+    members = (
+        *vms(owner, 0, deleting=True),
+        *vms(owner, 1, labels={"app": "debug"}),
+        *vms(owner, 2, ready=False, failures=1),
+        *vms(owner, 3, 4),
+    )
+    todo = plan(snapshot(owner, members, vmis=[vmi(each) for each in members[3:]]))
+    assert [kinds[0][:2] for kinds in steps(todo)] == [
+        ("VirtualMachine", "Patch"),
+        ("VirtualMachine", "Patch"),
+        ("VirtualMachinePool", "Patch"),
+        ("VirtualMachinePool", "Patch"),
+        ("VirtualMachine", "Delete"),
+        ("VirtualMachine", "Create"),
+    ]
+
+
+def test_p16_an_update_waits_until_the_count_is_right():
+    owner, revisions = outdated(replicas=3)
+    short = plan(snapshot(owner, vms(owner, 0, 1), revisions=revisions))
+    assert {type(each) for each in short.actions} == {Create}
+    right = plan(snapshot(owner, vms(owner, 0, 1, 2), revisions=revisions))
+    assert {type(each) for each in right.actions} == {Rebase}
+    too_many = plan(snapshot(owner, vms(owner, 0, 1, 2, 3), revisions=revisions))
+    assert {type(each) for each in too_many.actions} == {Delete}
+    leaving = (*vms(owner, 0, 1, 2), *vms(owner, 3, deleting=True, finalizers=("x",)))
+    assert plan(snapshot(owner, leaving, revisions=revisions)).actions == ()
+
+
+def test_p16_an_update_waits_for_what_is_released():
+    owner, revisions = outdated(replicas=2)
+    todo = plan(snapshot(owner, (*vms(owner, 0, 1), *vms(owner, 2, labels={})), revisions=revisions))
+    assert not [each for each in todo.actions if isinstance(each, Rebase)]
+
+
+def test_p16_more_than_wanted_is_right_where_nobody_may_be_deleted():
+    owner, revisions = outdated(replicas=1, scaleInStrategy={"unmanaged": {}})
+    todo = plan(snapshot(owner, vms(owner, 0, 1, 2), revisions=revisions))
+    assert len([each for each in todo.actions if isinstance(each, Rebase)]) == 3
+
+
+def test_p16_revisions_are_pruned_only_when_both_are_at_rest():
+    owner, (first, second) = outdated(replicas=1)
+    unused = revision(pool(spec=vm_spec(image="v0")), "web-0", number=0)
+    kept = {"revisions": [unused, first, second], "revision_history": 0}
+    at_rest = plan(snapshot(owner, vms(owner, 0, revision="web-2"), **kept))
+    assert [(each.resource, each.key.name) for each in at_rest.actions] == [
+        (CONTROLLER_REVISIONS, "web-1"),
+        (CONTROLLER_REVISIONS, "web-0"),
+    ]
+    for members in ((), vms(owner, 0, 1, revision="web-2"), vms(owner, 0, revision="web-1")):
+        todo = plan(snapshot(owner, members, **kept))
+        assert not [each for each in todo.actions if each.resource is CONTROLLER_REVISIONS]
+
+
+def test_p15_a_vm_that_is_healed_counts_as_one_that_goes():
+    """One too many, and one is broken: it goes once, and nobody goes beside it."""
+    owner = pool(replicas=2, autohealing=HEALING)
+    members = (*vms(owner, 0, 1, annotations={REMOVE: "true"}), *vms(owner, 2, ready=False, failures=1))
+    todo = plan(snapshot(owner, members, vmis=[vmi(each) for each in members[:2]]))
+    assert [each.key.name for each in todo.actions if isinstance(each, Delete)] == ["web-2"]
+
+
+def test_p15_nobody_but_members_is_healed_whatever_fails_in_the_namespace():
+    owner = pool(replicas=1, autohealing=HEALING)
+    strangers = [vm(name, finalizers=(), ready=False, failures=3) for name in ("web-7", "other")]
+    assert plan(snapshot(owner, (*vms(owner, 0), *strangers))).actions == ()
+
+
+def test_p15_p17_nobody_is_healed_while_the_pool_is_paused_or_the_cache_lags_behind():
+    broken = {"ready": False, "failures": 9, "printable": "CrashLoopBackOff"}
+    paused = pool(replicas=3, paused=True, autohealing=HEALING)
+    todo = plan(snapshot(paused, vms(paused, 0, 1, 2, **broken)))
+    assert (todo.actions, todo.held) == ((), "paused")
+    owner = pool(replicas=3, autohealing=HEALING)
+    assert plan(snapshot(owner, vms(owner, 0, 1, 2, **broken), settled=False)).actions == ()
+
+
+def test_p17_a_paused_pool_neither_scales_nor_updates_nor_releases():
+    owner, revisions = outdated(replicas=1, paused=True)
+    members = (*vms(owner, 0, 1), *vms(owner, 2, labels={"app": "debug"}))
+    todo = plan(snapshot(owner, members, revisions=revisions))
+    assert (todo.actions, todo.held) == ((), "paused")
+
+
+def test_p1_an_invalid_pool_says_so_once_for_each_generation():
+    owner = pool(generation=4, selector={})
+    todo = plan(snapshot(owner, vms(owner, 0), revisions=()))
+    assert todo.actions == ()
+    [notice] = todo.notices
+    assert (notice.reason, notice.once, notice.warning) == ("InvalidSpec", "generation-4", True)
+    assert todo.held == f"invalid: {notice.message}"
+    assert todo.requeue_after_s is None
+
+
+def test_r9_nothing_happens_before_the_cache_shows_what_was_written():
+    owner = pool(replicas=9, finalizers=())
+    members = (*vms(owner, 0, deleting=True), *vms(owner, 1, labels={}), vm("web-2"))
+    todo = plan(snapshot(owner, members, settled=False))
+    assert todo.stages == ()
+    assert todo.held == "the cache does not show all of our own writes yet"
+
+
+def test_p6_foreign_finalizers_survive_all_that_we_do():
+    world = World(pool(finalizers=(OTHER_FINALIZER, "example.org/third")))
+    world.come_to_rest()
+    assert world.pool["metadata"]["finalizers"] == [OTHER_FINALIZER, "example.org/third", POOL_FINALIZER]
+    world.vms["web-0"]["metadata"]["finalizers"].insert(0, OTHER_FINALIZER)
+    world.delete_pool()
+    for _ in range(8):
+        if not world.is_gone:
+            world.run_pass()
+        world.live_on()
+    assert world.pool["metadata"]["finalizers"] == [OTHER_FINALIZER, "example.org/third"]
+    assert world.vms["web-0"]["metadata"]["finalizers"][0] == OTHER_FINALIZER
+
+
+def test_p12_p13_a_pool_at_rest_writes_nothing_and_a_new_template_reaches_everybody():
+    world = World(pool(spec=vm_spec(disks=["data"])))
+    world.come_to_rest()
+    world.log.clear()
+    world.come_to_rest()
+    assert world.log == []
+    world.change(
+        virtualMachineTemplate={"metadata": {"labels": dict(LABELS)}, "spec": vm_spec(image="v2", disks=["data"])}
+    )
+    world.come_to_rest()
+    images = {vmi["spec"]["volumes"][0]["containerDisk"]["image"] for vmi in world.vmis.values()}
+    assert images == {"v2"}
+    assert {each.resource for each in world.log} == {CONTROLLER_REVISIONS, VMS, VMIS}
+    assert world.pool["status"]["updatedReplicas"] == 3
+
+
+def test_p14_a_template_that_does_not_come_up_stops_its_own_rollout():
+    world = World(pool(replicas=5, maxUnavailable=2))
+    world.come_to_rest()
+    world.change(virtualMachineTemplate={"metadata": {"labels": dict(LABELS)}, "spec": vm_spec(image=BROKEN)})
+    for _ in range(30):
+        world.run_pass()
+        world.live_on()
+    broken = [each for each in world.vmis.values() if each["spec"]["volumes"][0]["containerDisk"]["image"] == BROKEN]
+    assert len(broken) == 2
+
+
+def test_p6_a_pool_has_its_finalizer_in_its_own_kind():
+    owner = pool(finalizers=())
+    [first, *_] = plan(snapshot(owner)).actions
+    assert first.resource is POOLS

@@ -1,0 +1,157 @@
+"""P8: who goes first, who may go at all."""
+
+from collections import Counter
+
+import pytest
+
+from controller.kubevirt.markers import DELETION_COST, PROTECT, REMOVE
+from controller.pool.policies import Selection, Sort
+from controller.pool.select import allows, choose_for_removal, in_order
+from tests.pool_builders import intent_of, pool, snapshot, vm, vm_spec, vms
+
+OWNER = pool()
+
+
+def order(machines, *, sort=Sort.UNSTATED, owner=OWNER, selection=None):
+    seen = snapshot(owner, machines)
+    candidates = choose_for_removal(seen, selection or Selection(sort), seen.members)
+    return [each.metadata.name for each in candidates.ranked]
+
+
+def selection_of(**selectors):
+    block = {"proactive": {"selectionPolicy": {"selectors": selectors}}}
+    return intent_of(pool(scaleInStrategy=block)).scale_in.selection
+
+
+def three(**changes):
+    return [
+        vm(f"web-{ordinal}", owner=OWNER, **{key: values[ordinal] for key, values in changes.items()})
+        for ordinal in range(3)
+    ]
+
+
+def test_ascending_and_descending_order_go_by_the_ordinal_as_a_number():
+    machines = vms(OWNER, 10, 9, 100, 0)
+    assert order(machines, sort=Sort.ASCENDING) == ["web-0", "web-9", "web-10", "web-100"]
+    assert order(machines, sort=Sort.DESCENDING) == ["web-100", "web-10", "web-9", "web-0"]
+
+
+def test_newest_and_oldest_go_by_age_and_then_by_the_ordinal():
+    machines = [*three(age_s=[100, 300, 200]), vm("web-3", owner=OWNER, age_s=200)]
+    assert order(machines, sort=Sort.NEWEST) == ["web-0", "web-3", "web-2", "web-1"]
+    assert order(machines, sort=Sort.OLDEST) == ["web-1", "web-2", "web-3", "web-0"]
+
+
+def test_a_vm_without_an_ordinal_has_a_place_in_every_order():
+    machines = [*vms(OWNER, 0, 1), vm("mine", owner=OWNER)]
+    assert order(machines, sort=Sort.ASCENDING) == ["mine", "web-0", "web-1"]
+    assert order(machines, sort=Sort.DESCENDING) == ["web-1", "web-0", "mine"]
+
+
+def test_without_a_policy_those_that_are_not_ready_go_first():
+    """Of twenty, one is broken: it goes, whatever the lots say."""
+    for broken in range(20):
+        machines = [vm(f"web-{ordinal}", owner=OWNER, ready=ordinal != broken) for ordinal in range(20)]
+        assert order(machines)[0] == f"web-{broken}"
+
+
+def test_random_order_prefers_nobody():
+    """One VM of twenty is not ready: over many pools it is the first about as often as any other."""
+    firsts = Counter()
+    for number in range(400):
+        owner = pool(uid=f"uid-{number}")
+        machines = [vm(f"web-{ordinal}", owner=owner, ready=ordinal != 0) for ordinal in range(4)]
+        firsts[order(machines, sort=Sort.RANDOM, owner=owner)[0]] += 1
+    assert all(60 <= firsts[f"web-{ordinal}"] <= 140 for ordinal in range(4))
+
+
+def test_a_retry_draws_the_same_lots_and_the_next_wish_draws_others():
+    machines = vms(OWNER, *range(30))
+    assert order(machines, sort=Sort.RANDOM) == order(reversed(machines), sort=Sort.RANDOM)
+    again = pool(generation=2)
+    assert order(vms(again, *range(30)), sort=Sort.RANDOM, owner=again) != order(machines, sort=Sort.RANDOM)
+
+
+def test_marked_for_removal_comes_before_cost_and_cost_before_the_policy():
+    machines = [
+        vm("web-0", owner=OWNER),
+        vm("web-1", owner=OWNER, annotations={DELETION_COST: "-1"}),
+        vm("web-2", owner=OWNER, annotations={REMOVE: "true", DELETION_COST: "9"}),
+        vm("web-3", owner=OWNER, annotations={DELETION_COST: "5"}),
+        vm("web-4", owner=OWNER, annotations={REMOVE: "yes"}),
+    ]
+    assert order(machines, sort=Sort.ASCENDING) == ["web-2", "web-1", "web-0", "web-4", "web-3"]
+
+
+def test_the_protected_never_go_not_even_marked_for_removal():
+    machines = three(annotations=[{PROTECT: "true", REMOVE: "true"}, {PROTECT: "no"}, None])
+    assert order(machines, sort=Sort.ASCENDING) == ["web-1", "web-2"]
+
+
+def test_a_cost_that_cannot_be_read_counts_as_zero_and_its_user_is_told():
+    machines = three(annotations=[{DELETION_COST: "1"}, {DELETION_COST: "cheap"}, {DELETION_COST: "-1"}])
+    seen = snapshot(OWNER, machines)
+    candidates = choose_for_removal(seen, Selection(Sort.ASCENDING), seen.members)
+    assert [each.metadata.name for each in candidates.ranked] == ["web-2", "web-1", "web-0"]
+    [notice] = candidates.notices
+    assert (notice.reason, notice.once) == ("InvalidAnnotation", f"{DELETION_COST} uid-web-1 cheap")
+
+
+def test_candidates_tell_how_many_stay_and_why():
+    machines = [
+        vm("web-0", owner=OWNER, annotations={PROTECT: "true"}),
+        vm("web-1", owner=OWNER, spec=vm_spec(labels={"tier": "spare"}), annotations={PROTECT: "true"}),
+        vm("web-2", owner=OWNER, spec=vm_spec(labels={"tier": "spare"})),
+    ]
+    seen = snapshot(OWNER, machines)
+    candidates = choose_for_removal(seen, selection_of(labelSelector={"matchLabels": {"tier": "spare"}}), seen.members)
+    assert [each.metadata.name for each in candidates.ranked] == ["web-2"]
+    assert (candidates.protected, candidates.unselected) == (1, 1)
+
+
+ZONE = [{"key": "zone", "operator": "In", "values": ["a", "b"]}]
+NUMBERED = [{"key": "rank", "operator": "Gt", "values": ["5"]}]
+SPARE = {"matchLabels": {"tier": "spare"}}
+
+ALLOWED = {
+    "no selector": ({}, {}, True),
+    "an empty one": ({"labelSelector": {}}, {}, True),
+    "labels of the VMI's template": ({"labelSelector": SPARE}, {"labels": {"tier": "spare"}}, True),
+    "other labels": ({"labelSelector": SPARE}, {"labels": {"tier": "main"}}, False),
+    "a node selector": ({"nodeSelectorRequirementMatcher": ZONE}, {"node_selector": {"zone": "a"}}, True),
+    "another zone": ({"nodeSelectorRequirementMatcher": ZONE}, {"node_selector": {"zone": "c"}}, False),
+    "no node selector": ({"nodeSelectorRequirementMatcher": ZONE}, {}, False),
+    "a greater number": ({"nodeSelectorRequirementMatcher": NUMBERED}, {"node_selector": {"rank": "10"}}, True),
+    "not greater": ({"nodeSelectorRequirementMatcher": NUMBERED}, {"node_selector": {"rank": "5"}}, False),
+    "both given, one matches": (
+        {"labelSelector": SPARE, "nodeSelectorRequirementMatcher": ZONE},
+        {"labels": {"tier": "spare"}},
+        False,
+    ),
+    "both given, both match": (
+        {"labelSelector": SPARE, "nodeSelectorRequirementMatcher": ZONE},
+        {"labels": {"tier": "spare"}, "node_selector": {"zone": "b"}},
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("selectors", "spec", "allowed"), ALLOWED.values(), ids=ALLOWED)
+def test_whom_the_selectors_allow(selectors, spec, allowed):
+    assert allows(selection_of(**selectors), vm(spec=vm_spec(**spec))) is allowed
+
+
+def test_selectors_look_at_the_vmis_template_and_not_at_the_vm():
+    outside = vm(labels={"tier": "spare"}, spec=vm_spec(labels={}))
+    assert not allows(selection_of(labelSelector=SPARE), outside)
+    assert not allows(selection_of(labelSelector=SPARE), vm(spec={}))
+
+
+def test_marks_do_not_move_a_vm_in_the_order_of_an_update():
+    machines = three(annotations=[None, {REMOVE: "true"}, {DELETION_COST: "-9"}])
+    seen = snapshot(OWNER, machines)
+    assert [each.metadata.name for each in in_order(seen, Selection(Sort.ASCENDING), machines)] == [
+        "web-0",
+        "web-1",
+        "web-2",
+    ]

@@ -1,0 +1,341 @@
+"""A test's namespace with pools in it: the simulator runs their VMs, and the shared controller keeps them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from sandbox.binaries import Binaries
+from sandbox.controlplane import ControlPlane
+from tests.cluster import Kubectl, running_plane
+from tests.integration.herd import Herd, Place, Refused, eventually, herd
+
+POOL_LABELS = {"app": "ranch"}
+MEMORY: dict[str, Any] = {"resources": {"requests": {"memory": "64M"}}}
+BEHAVIOR = "sim.vmherd.dev/behavior"
+READY_AFTER = "sim.vmherd.dev/ready-after"
+FINALIZER = "pool.kubevirt.io/finalizer"
+HOLD = "test.vmherd.dev/hold"
+REVISION = "kubevirt.io/vm-pool-revision-name"
+
+
+def vm_template(
+    *,
+    labels: dict[str, str] | None = None,
+    vmi_labels: dict[str, str] | None = None,
+    vmi_annotations: dict[str, str] | None = None,
+    disks: tuple[str, ...] = (),
+    volumes: tuple[dict[str, Any], ...] = (),
+    memory: str = "64M",
+    vmi_spec: dict[str, Any] | None = None,
+    **spec: Any,
+) -> dict[str, Any]:
+    """A `virtualMachineTemplate`. `disks` are dataVolumeTemplates, each with its volume."""
+    own = [{"name": name, "dataVolume": {"name": name}} for name in disks]
+    devices = {"disks": [{"name": volume["name"], "disk": {"bus": "virtio"}} for volume in (*own, *volumes)]}
+    template = {
+        "metadata": {"labels": {**POOL_LABELS, **(vmi_labels or {})}, "annotations": {**(vmi_annotations or {})}},
+        "spec": {
+            "domain": {"resources": {"requests": {"memory": memory}}, "devices": devices},
+            "volumes": [*own, *volumes],
+            **(vmi_spec or {}),
+        },
+    }
+    if "running" not in spec:
+        spec.setdefault("runStrategy", "Always")
+    if disks:
+        spec["dataVolumeTemplates"] = [data_volume_template(name) for name in disks]
+    return {"metadata": {"labels": {**POOL_LABELS, **(labels or {})}}, "spec": {**spec, "template": template}}
+
+
+def data_volume_template(name: str, *, size: str = "1Gi") -> dict[str, Any]:
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
+    return {"metadata": {"name": name}, "spec": {"pvc": claim, "source": {"blank": {}}}}
+
+
+class Ranch(Place):
+    """One namespace with pools: what a test puts there, and what it finds."""
+
+    def __init__(self, plane: ControlPlane, namespace: str, *, pool_group: str = "pool.kubevirt.io") -> None:
+        super().__init__(plane, namespace)
+        self._pool_version = f"{pool_group}/v1beta1"
+        self._pools = f"/apis/{self._pool_version}/namespaces/{namespace}/virtualmachinepools"
+        self._vms = f"/apis/kubevirt.io/v1/namespaces/{namespace}/virtualmachines"
+        self._core = f"/api/v1/namespaces/{namespace}"
+        self._cdi = f"/apis/cdi.kubevirt.io/v1beta1/namespaces/{namespace}/datavolumes"
+        self._apps = f"/apis/apps/v1/namespaces/{namespace}/controllerrevisions"
+
+    def make_pool(
+        self,
+        replicas: int = 3,
+        *,
+        name: str = "pool",
+        template: dict[str, Any] | None = None,
+        annotations: dict[str, str] | None = None,
+        finalizers: tuple[str, ...] = (),
+        **spec: Any,
+    ) -> dict[str, Any]:
+        """Create a pool and return it."""
+        body = {
+            "apiVersion": self._pool_version,
+            "kind": "VirtualMachinePool",
+            "metadata": {"name": name, "annotations": annotations or {}, "finalizers": list(finalizers)},
+            "spec": {
+                "replicas": replicas,
+                "selector": {"matchLabels": POOL_LABELS},
+                "virtualMachineTemplate": template or vm_template(),
+                **spec,
+            },
+        }
+        return self._send("POST", self._pools, body)
+
+    def change_pool(self, change: dict[str, Any], *, name: str = "pool") -> dict[str, Any]:
+        """A JSON merge patch."""
+        return self._send("PATCH", f"{self._pools}/{name}", change)
+
+    def change_template(self, template: dict[str, Any], *, name: str = "pool") -> dict[str, Any]:
+        """Put another template in the place of the pool's, whole."""
+        steps = [{"op": "replace", "path": "/spec/virtualMachineTemplate", "value": template}]
+        body = json.dumps(steps).encode()
+        return json.loads(self._admin.send("PATCH", f"{self._pools}/{name}", body, "application/json-patch+json"))
+
+    def scale(self, replicas: int, *, name: str = "pool") -> dict[str, Any]:
+        return self.change_pool({"spec": {"replicas": replicas}}, name=name)
+
+    def pool(self, name: str = "pool") -> dict[str, Any]:
+        return self._send("GET", f"{self._pools}/{name}")
+
+    def pool_exists(self, name: str = "pool") -> bool:
+        return any(pool["metadata"]["name"] == name for pool in self._send("GET", self._pools)["items"])
+
+    def pool_status(self, name: str = "pool") -> dict[str, Any]:
+        return self.pool(name).get("status") or {}
+
+    def pool_condition(self, type_: str, *, name: str = "pool") -> dict[str, Any] | None:
+        return next((c for c in self.pool_status(name).get("conditions") or () if c["type"] == type_), None)
+
+    def make_vm(
+        self,
+        name: str,
+        *,
+        labels: dict[str, str] | None = None,
+        finalizers: tuple[str, ...] = (),
+        template: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Create a VM by hand, as somebody else would."""
+        template = template or vm_template()
+        metadata = {"name": name, "labels": labels or POOL_LABELS, "finalizers": list(finalizers)}
+        body = {
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachine",
+            "metadata": metadata,
+            "spec": template["spec"],
+        }
+        return self._send("POST", self._vms, body)
+
+    def vms(self) -> dict[str, dict[str, Any]]:
+        """The VMs by name."""
+        return self._named(self._vms)
+
+    def vm(self, name: str) -> dict[str, Any]:
+        return self._send("GET", f"{self._vms}/{name}")
+
+    def change_vm(self, name: str, change: dict[str, Any]) -> dict[str, Any]:
+        return self._send("PATCH", f"{self._vms}/{name}", change)
+
+    def delete_vm(self, name: str, *, foreground: bool = False) -> None:
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground"}
+        path = f"{self._vms}/{name}"
+        if foreground:
+            self._send("DELETE", path, options)
+        else:
+            self._send("DELETE", path)
+
+    def make_disk(self, name: str, *, owner: dict[str, Any]) -> None:
+        """A DataVolume and its claim, both of them this VM's, where no simulator makes them."""
+        meta = owner["metadata"]
+        reference = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": meta["name"], "uid": meta["uid"]}
+        metadata = {"name": name, "ownerReferences": [{**reference, "controller": True}]}
+        spec = data_volume_template(name)["spec"]
+        volume = {"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "metadata": metadata, "spec": spec}
+        claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec["pvc"]}
+        self._send("POST", self._cdi, volume)
+        self._send("POST", f"{self._core}/persistentvolumeclaims", claim)
+
+    def data_volumes(self) -> dict[str, dict[str, Any]]:
+        return self._named(self._cdi)
+
+    def claims(self) -> dict[str, dict[str, Any]]:
+        """The PersistentVolumeClaims by name."""
+        return self._named(f"{self._core}/persistentvolumeclaims")
+
+    def revisions(self) -> dict[str, dict[str, Any]]:
+        """The ControllerRevisions by name."""
+        return self._named(self._apps)
+
+    def wait_for_vms(self, *names: str, ready: bool = True, within_s: float = 30.0) -> dict[str, dict[str, Any]]:
+        """Wait until there are exactly these VMs, all of them ready if asked, and nobody is being deleted."""
+
+        def there() -> bool:
+            vms = self.vms()
+            staying = all("deletionTimestamp" not in vm["metadata"] for vm in vms.values())
+            return vms.keys() == set(names) and staying and (not ready or all(map(is_vm_ready, vms.values())))
+
+        eventually(there, within_s=within_s, what=f"VMs {names}")
+        return self.vms()
+
+    def wait_for_ordinals(self, *ordinals: int, ready: bool = True, name: str = "pool") -> dict[str, dict[str, Any]]:
+        return self.wait_for_vms(*(f"{name}-{ordinal}" for ordinal in ordinals), ready=ready)
+
+    def wait_ready(self, replicas: int, *, name: str = "pool", within_s: float = 30.0) -> None:
+        """Wait until the pool's status says that it has so many, all ready and up to date."""
+
+        def there() -> bool:
+            pool = self.pool(name)
+            status = pool.get("status") or {}
+            counts = [status.get(field, 0) for field in ("replicas", "readyReplicas", "updatedReplicas")]
+            return counts == [replicas] * 3 and status.get("observedGeneration") == pool["metadata"]["generation"]
+
+        eventually(there, within_s=within_s, what=f"{replicas} of {replicas} ready in {name}")
+
+    def wait_until_updated(self, replicas: int, *, name: str = "pool") -> None:
+        """Wait until the pool's status says that so many are made from the template of now; they need not run."""
+
+        def there() -> bool:
+            pool = self.pool(name)
+            status = pool.get("status") or {}
+            seen = status.get("observedGeneration") == pool["metadata"]["generation"]
+            return seen and status.get("updatedReplicas", 0) == status.get("replicas", 0) == replicas
+
+        eventually(there, what=f"{replicas} of {replicas} updated in {name}")
+
+    def specs_exactly(self, name: str = "pool") -> tuple[Any, list[Any]]:
+        """The VM spec of a pool's template and those of all VMs, numbers as they are written."""
+
+        def read(path: str) -> Any:
+            return json.loads(self._admin.send("GET", path), parse_int=str, parse_float=str)
+
+        template = read(f"{self._pools}/{name}")["spec"]["virtualMachineTemplate"]["spec"]
+        return template, [vm["spec"] for vm in read(self._vms)["items"]]
+
+    def hold_vm(self, name: str) -> None:
+        """Put somebody else's finalizer on a VM, so that it stays when it is deleted."""
+        self._change_by_steps(f"{self._vms}/{name}", [{"op": "add", "path": "/metadata/finalizers/-", "value": HOLD}])
+
+    def let_vm_go(self, name: str) -> None:
+        """Take that finalizer off."""
+
+        def gone() -> bool:
+            place = f"/metadata/finalizers/{self.vm(name)['metadata']['finalizers'].index(HOLD)}"
+            steps = [{"op": "test", "path": place, "value": HOLD}, {"op": "remove", "path": place}]
+            try:
+                self._change_by_steps(f"{self._vms}/{name}", steps)
+            except Refused:
+                return False  # somebody else's finalizer went first, and ours has another place
+            return True
+
+        eventually(gone, what=f"the hold on {name} is off")
+
+    def mark_vm(self, name: str, **marks: str) -> None:
+        """Annotate a VM: `deletion_cost="5"` is `vmherd.dev/deletion-cost`."""
+        texts = {f"vmherd.dev/{mark.replace('_', '-')}": value for mark, value in marks.items()}
+        self.change_vm(name, {"metadata": {"annotations": texts}})
+
+    def wait_until_seen(self, *, name: str = "pool") -> None:
+        """Wait until the controller has seen whatever was written to VMs so far.
+
+        A VM that is no member and has the pool's finalizer loses it. When it has, all that came before has been seen.
+        """
+        witness = f"{name}-999999"
+        self.make_vm(witness, labels={"app": "witness"}, finalizers=(FINALIZER,), template=vm_template(running=False))
+        eventually(lambda: FINALIZER not in finalizers_of(self.vm(witness)), what="the controller has seen it all")
+        self.delete_vm(witness)
+        eventually(lambda: witness not in self.vms(), what="the witness is gone")
+
+    def vms_created(self, since: int | None = None) -> Counter[str]:
+        """How often the controller created each VM."""
+        return self._done("create", 201, since)
+
+    def vms_deleted(self, since: int | None = None) -> Counter[str]:
+        """How often the controller deleted each VM."""
+        return self._done("delete", 200, since)
+
+    def pool_reasons(self, name: str = "pool") -> Counter[str]:
+        """How often each reason was told about a pool, repeats counted."""
+        counted: Counter[str] = Counter()
+        for event in self.events():
+            involved = event["involvedObject"]
+            if (involved["kind"], involved["name"]) == ("VirtualMachinePool", name):
+                counted[event["reason"]] += event.get("count") or 1
+        return counted
+
+    def _done(self, verb: str, code: int, since: int | None) -> Counter[str]:
+        records = self.requests(verb, since=since)
+        return Counter(each.name for each in records if each.resource == "virtualmachines" and each.code == code)
+
+    def _change_by_steps(self, path: str, steps: list[dict[str, Any]]) -> None:
+        self._admin.send("PATCH", path, json.dumps(steps).encode(), "application/json-patch+json")
+
+    def _named(self, path: str) -> dict[str, dict[str, Any]]:
+        return {item["metadata"]["name"]: item for item in self._send("GET", path)["items"]}
+
+
+def finalizers_of(item: dict[str, Any]) -> list[str]:
+    return item["metadata"].get("finalizers") or []
+
+
+def uids(items: dict[str, dict[str, Any]]) -> dict[str, str]:
+    return {name: item["metadata"]["uid"] for name, item in items.items()}
+
+
+def is_vm_ready(vm: dict[str, Any]) -> bool:
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in (vm.get("status") or {}).get("conditions") or ())
+
+
+@contextmanager
+def simulator(plane: ControlPlane) -> Iterator[None]:
+    """The simulator runs VMs and VMIs while the block runs."""
+    command = [sys.executable, "-m", "sandbox.simulator", f"--kubeconfig={plane.kubeconfig}"]
+    log = plane.logs / f"simulator-{uuid.uuid4().hex[:6]}.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        yield
+        ended = process.poll()
+        assert ended is None, f"the simulator ended with {ended}:\n{log.read_text()[-3000:]}"
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.fixture(scope="session")
+def ranch_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
+    """A control plane of the pools', on which a simulator runs VMs."""
+    with running_plane(control_plane_binaries) as plane, simulator(plane):
+        yield plane
+
+
+@pytest.fixture(scope="session")
+def rancher(ranch_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Herd]:
+    """The controller on it. Tests that stop or start one have a control plane of their own."""
+    with herd(ranch_plane.kubeconfig, tmp_path_factory.mktemp("rancher")) as program:
+        yield program
+
+
+@pytest.fixture
+def ranch(ranch_plane: ControlPlane, rancher: Herd) -> Iterator[Ranch]:
+    """The test's namespace, with the shared controller and the simulator at work."""
+    assert rancher.working
+    kubectl = Kubectl(ranch_plane.kubeconfig)
+    place = Ranch(ranch_plane, f"test-{uuid.uuid4().hex[:10]}")
+    kubectl("create", "namespace", place.namespace)
+    yield place
+    kubectl("delete", "namespace", place.namespace, "--wait=false")

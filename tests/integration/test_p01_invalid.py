@@ -1,0 +1,142 @@
+"""P1: pools that are invalid all the same, stored under a definition that does not check them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sandbox.controlplane import ControlPlane
+from tests.cluster import Kubectl
+from tests.integration.herd import Herd, eventually, herd, owner_uid, stays
+from tests.integration.ranch import FINALIZER, POOL_LABELS, Ranch, finalizers_of, uids, vm_template
+
+pytestmark = pytest.mark.cluster
+
+GROUP = "unchecked.vmherd.dev"
+DEFINITION = Path(__file__).parents[2] / "manifests/crds/pool.kubevirt.io_virtualmachinepools.yaml"
+
+
+@pytest.fixture(scope="module")
+def unchecked(ranch_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Herd]:
+    """A controller for pools of a group whose definition accepts anything."""
+    definition = yaml.safe_load(DEFINITION.read_text())
+    spec = definition["spec"]
+    definition["metadata"]["name"] = f"{spec['names']['plural']}.{GROUP}"
+    spec["group"] = GROUP
+    spec["names"] |= {"shortNames": ["uvmpool"], "categories": []}
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    for version in spec["versions"]:
+        properties = {"spec": anything, "status": anything}
+        version["schema"] = {"openAPIV3Schema": {"type": "object", "properties": properties}}
+    kubectl = Kubectl(ranch_plane.kubeconfig)
+    kubectl.apply(definition)
+    kubectl("wait", "--for=condition=Established", "crd", definition["metadata"]["name"])
+    flags = ("--pool-group", GROUP, "--leader-election-id", "unchecked")
+    with herd(ranch_plane.kubeconfig, tmp_path_factory.mktemp("unchecked"), *flags) as program:
+        yield program
+        # The pools have finalizers that only this controller takes off.
+        kubectl("delete", definition["metadata"]["name"], "--all", "--all-namespaces")
+    kubectl("delete", "crd", definition["metadata"]["name"], "--wait=false")
+
+
+@pytest.fixture
+def ranch(ranch_plane: ControlPlane, unchecked: Herd) -> Iterator[Ranch]:
+    assert unchecked.working
+    kubectl = Kubectl(ranch_plane.kubeconfig)
+    place = Ranch(ranch_plane, f"test-{uuid.uuid4().hex[:10]}", pool_group=GROUP)
+    kubectl("create", "namespace", place.namespace)
+    yield place
+    kubectl("delete", "namespace", place.namespace, "--wait=false")
+
+
+def scale_in(**policy: Any) -> dict[str, Any]:
+    return {"scaleInStrategy": {"proactive": {"selectionPolicy": policy}}}
+
+
+FLAWS: dict[str, dict[str, Any]] = {
+    "no-template": {"virtualMachineTemplate": None},
+    "no-spec": {"virtualMachineTemplate": {"metadata": {"labels": POOL_LABELS}}},
+    "no-vmi-template": {"virtualMachineTemplate": {"metadata": {"labels": POOL_LABELS}, "spec": {"running": True}}},
+    "no-labels": {"virtualMachineTemplate": {"spec": vm_template()["spec"]}},
+    "other-labels": {"selector": {"matchLabels": {"app": "other"}}},
+    "no-selector": {"selector": None},
+    "empty-selector": {"selector": {}},
+    "unknown-operator": {"selector": {"matchExpressions": [{"key": "app", "operator": "Near"}]}},
+    "none-available": {"maxUnavailable": "0%"},
+    "two-strategies": {"updateStrategy": {"unmanaged": {}, "opportunistic": {}}},
+    "two-strategies-in": {"scaleInStrategy": {"unmanaged": {}, "proactive": {}}},
+    "unknown-sort-policy": scale_in(sortPolicy="Prettiest"),
+    "unknown-preservation": {"scaleInStrategy": {"opportunistic": {"statePreservation": "Maybe"}}},
+    "bad-scale-in-selector": scale_in(selectors={"labelSelector": {"matchExpressions": [{"key": "a"}]}}),
+    "bad-threshold": {"autohealing": {"startUpFailureThreshold": 0}},
+    "bad-duration": {"autohealing": {"minFailingToStartDuration": "a while"}},
+}
+
+
+def test_p1_an_invalid_pool_does_nothing_and_says_so_once_a_generation(ranch: Ranch, unchecked: Herd) -> None:
+    orphan = ranch.make_vm("orphan", labels={"app": "other"}, template=vm_template(running=False))
+    for name, flaw in FLAWS.items():
+        ranch.make_pool(name=name, **flaw)
+
+    def told() -> dict[str, int]:
+        return {name: ranch.pool_reasons(name)["InvalidSpec"] for name in FLAWS}
+
+    once, twice = dict.fromkeys(FLAWS, 1), dict.fromkeys(FLAWS, 2)
+    eventually(lambda: told() == once, what="an Event for each says what is wrong")
+    eventually(lambda: all(ranch.pool_status(name).get("observedGeneration") == 1 for name in FLAWS))
+    passes = unchecked.passes(ranch.namespace)
+    stays(lambda: told() == once, for_s=1.0)
+    assert unchecked.passes(ranch.namespace) <= passes + len(FLAWS), "nobody is asked again"
+    for name in FLAWS:
+        ranch.change_pool({"spec": {"paused": False}}, name=name)
+    eventually(lambda: told() == twice, what="the next generation is told again")
+    eventually(lambda: all(ranch.pool_status(name).get("observedGeneration") == 2 for name in FLAWS))
+    assert {name: ranch.pool_status(name)["printableStatus"] for name in FLAWS} == dict.fromkeys(FLAWS, "Degraded")
+    assert not any(finalizers_of(ranch.pool(name)) for name in FLAWS)
+    assert list(ranch.vms()) == ["orphan"]
+    assert ranch.vm("orphan")["metadata"]["uid"] == orphan["metadata"]["uid"]
+    assert FINALIZER not in finalizers_of(ranch.vm("orphan"))
+    assert not ranch.revisions()
+    assert not ranch.requests("create", "delete")
+
+
+def test_p1_a_pool_that_becomes_invalid_leaves_its_vms_alone_but_lets_go_those_that_users_delete(ranch: Ranch) -> None:
+    pool = ranch.make_pool(3)
+    before = uids(ranch.wait_for_ordinals(0, 1, 2))
+    ranch.change_pool({"spec": {"selector": {"matchLabels": {"app": "other"}}, "replicas": 1}})
+    eventually(lambda: ranch.pool_reasons()["InvalidSpec"] == 1)
+    ranch.kubectl("delete", "vm", "pool-1", "--timeout=10s")
+    eventually(lambda: ranch.pool_status()["replicas"] == 2, what="the status follows")
+    ranch.change_pool({"spec": {"replicas": 5}})
+    eventually(lambda: ranch.pool_reasons()["InvalidSpec"] == 2)
+    stays(lambda: ranch.vms().keys() == {"pool-0", "pool-2"}, for_s=0.7, what="neither more nor fewer")
+    assert {owner_uid(vm) for vm in ranch.vms().values()} == {pool["metadata"]["uid"]}, "nobody is released"
+    assert ranch.vms_deleted() == {}
+    ranch.change_pool({"spec": {"selector": {"matchLabels": POOL_LABELS}, "replicas": 3}})
+    after = uids(ranch.wait_for_ordinals(0, 1, 2))
+    assert after["pool-0"] == before["pool-0"], "a pool that is mended goes on with the VMs that it has"
+    ranch.wait_ready(3)
+
+
+def test_p1_an_invalid_pool_can_be_deleted_and_lets_its_vms_go(ranch: Ranch) -> None:
+    ranch.make_pool(2)
+    ranch.wait_for_ordinals(0, 1)
+    ranch.change_pool({"spec": {"selector": None}})
+    eventually(lambda: ranch.pool_reasons()["InvalidSpec"] == 1)
+    ranch.kubectl("delete", f"virtualmachinepools.{GROUP}", "pool", "--timeout=10s")
+    held = [name for name, vm in ranch.vms().items() if FINALIZER in finalizers_of(vm)]
+    assert held == [], "the garbage collector can have them, as soon as it knows the group"
+
+
+def test_p1_a_vm_that_the_server_refuses_as_invalid_is_a_failure_and_no_hot_loop(ranch: Ranch) -> None:
+    ranch.make_pool(3, template=vm_template(labels={"bad key!": "x"}))
+    condition = eventually(lambda: ranch.pool_condition("ReplicaFailure"), what="the failure is shown")
+    assert condition["reason"] == "FailedScaleOut"
+    assert "bad key!" in condition["message"]
+    stays(lambda: len(ranch.requests("create")) < 15, for_s=1.0, what="a few tries, with backoff")
+    assert not ranch.vms()

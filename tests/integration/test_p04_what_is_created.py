@@ -1,0 +1,115 @@
+"""P4: what a VM is made of, and what it costs when the server takes no more of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.integration.herd import eventually, stays
+from tests.integration.quota import allow
+from tests.integration.ranch import FINALIZER, POOL_LABELS, REVISION, Ranch, finalizers_of, vm_template
+
+pytestmark = pytest.mark.cluster
+
+VMS = "virtualmachines"
+
+
+def test_p4_a_vm_is_what_the_template_says_and_belongs_to_the_pool(ranch: Ranch) -> None:
+    template = vm_template(vmi_labels={"tier": "web"}, vmi_annotations={"inner": "note"})
+    template["metadata"] |= {"annotations": {"note": "kept"}}
+    pool = ranch.make_pool(1, template=template)
+    vm = ranch.wait_for_ordinals(0)["pool-0"]
+    (revision,) = ranch.revisions()
+    metadata, vmi_template = vm["metadata"], vm["spec"]["template"]
+    assert vm["apiVersion"] == "kubevirt.io/v1"
+    assert metadata["labels"] == {**POOL_LABELS, REVISION: revision}
+    assert metadata["annotations"] == {"note": "kept"}
+    assert FINALIZER in finalizers_of(vm)
+    assert metadata["ownerReferences"] == [
+        {
+            "apiVersion": "pool.kubevirt.io/v1beta1",
+            "kind": "VirtualMachinePool",
+            "name": "pool",
+            "uid": pool["metadata"]["uid"],
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
+    assert vmi_template["metadata"]["labels"] == {**POOL_LABELS, "tier": "web", REVISION: revision}
+    assert vmi_template["metadata"]["annotations"] == {"inner": "note"}
+    assert ranch.vmis()["pool-0"]["metadata"]["labels"][REVISION] == revision, "and so has what runs"
+    (kept,) = ranch.revisions().values()
+    assert kept["metadata"]["ownerReferences"][0]["uid"] == pool["metadata"]["uid"]
+
+
+def test_p4_the_spec_is_the_templates_to_the_letter_unknown_fields_included(ranch: Ranch) -> None:
+    unknown = {"z": [9007199254740993, {"none": {}}, 2.50, 1e22], "a": "é", "empty": "", "no": False, "list": []}
+    template = vm_template(disks=("root",), vmi_spec={"unknownToUs": unknown}, alsoUnknown=unknown)
+    template["spec"]["template"]["metadata"]["name"] = "left-to-kubevirt"
+    template["spec"]["template"]["beside"] = unknown
+    ranch.make_pool(1, template=template)
+    ranch.wait_for_ordinals(0)
+    wanted, (found,) = ranch.specs_exactly()
+    assert found["template"]["metadata"]["labels"].pop(REVISION)
+    assert found.pop("dataVolumeTemplates")[0]["metadata"].pop("name") == "root-0"
+    assert wanted.pop("dataVolumeTemplates")[0]["metadata"].pop("name") == "root"
+    assert found["template"]["spec"]["volumes"][0].pop("dataVolume") == {"name": "root-0"}
+    assert wanted["template"]["spec"]["volumes"][0].pop("dataVolume") == {"name": "root"}
+    assert found == wanted
+
+
+def test_p4_of_the_templates_metadata_only_labels_and_annotations_count(ranch: Ranch) -> None:
+    template = vm_template()
+    template["metadata"] |= {
+        "name": "named",
+        "generateName": "named-",
+        "namespace": "elsewhere",
+        "finalizers": ["test.vmherd.dev/from-the-template"],
+        "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "boss", "uid": "1"}],
+        "creationTimestamp": None,
+    }
+    ranch.make_pool(2, template=template)
+    for vm in ranch.wait_for_ordinals(0, 1).values():
+        assert vm["metadata"]["namespace"] == ranch.namespace
+        assert "generateName" not in vm["metadata"]
+        assert len(vm["metadata"]["ownerReferences"]) == 1
+        assert "test.vmherd.dev/from-the-template" not in finalizers_of(vm)
+    assert {record.code for record in ranch.requests("create")} == {201}
+
+
+def test_p4_a_full_quota_costs_few_requests_and_few_events(ranch: Ranch) -> None:
+    allow(ranch, 0, of=VMS)
+    ranch.make_pool(200)
+    condition = eventually(lambda: ranch.pool_condition("ReplicaFailure"), what="the failure is shown")
+    assert condition["reason"] == "FailedScaleOut"
+    assert "exceeded quota: few" in condition["message"]
+    stays(lambda: not ranch.vms(), for_s=2.0)
+    # 5 ms doubled each time: ten tries in five seconds, each of them one create.
+    assert 3 < len(creates(ranch)) < 15
+    assert {record.code for record in creates(ranch)} == {403}
+    told = [event for event in ranch.events() if event["reason"] == "FailedCreate"]
+    assert len(told) == 1, "one Event that counts up"
+
+
+def test_p4_what_a_quota_leaves_room_for_is_created_and_the_rest_later(ranch: Ranch) -> None:
+    allow(ranch, 2, of=VMS)
+    ranch.make_pool(5)
+    eventually(lambda: ranch.pool_condition("ReplicaFailure"), what="the failure is shown")
+    eventually(lambda: len(ranch.vms()) == 2, what="as many as there may be")
+    allow(ranch, 9, of=VMS)
+    ranch.wait_ready(5)
+    assert ranch.vms_created() == {f"pool-{ordinal}": 1 for ordinal in range(5)}
+    eventually(lambda: ranch.pool_condition("ReplicaFailure") is None, what="the failure goes")
+
+
+def test_p4_the_revision_and_the_pools_finalizer_are_there_before_the_first_vm(ranch: Ranch) -> None:
+    ranch.make_pool(3)
+    ranch.wait_ready(3)
+    written = [(each.verb, each.resource) for each in ranch.requests("create", "patch") if not each.subresource]
+    first = written.index(("create", VMS))
+    assert sorted(written[:first]) == [("create", "controllerrevisions"), ("patch", "virtualmachinepools")]
+
+
+def creates(ranch: Ranch) -> list[Any]:
+    return [record for record in ranch.requests("create") if record.resource == VMS]

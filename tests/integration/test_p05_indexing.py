@@ -1,0 +1,119 @@
+"""P5: what of a template differs from VM to VM, and what stays as it is written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.integration.ranch import Ranch, uids, vm_template
+
+pytestmark = pytest.mark.cluster
+
+CONFIG_MAPS: dict[str, dict[str, Any]] = {
+    "config": {"configMap": {"name": "config", "optional": True}},
+    "sysprep-config": {"sysprep": {"configMap": {"name": "answers"}}},
+}
+SECRETS: dict[str, dict[str, Any]] = {
+    "secret": {"secret": {"secretName": "secret", "volumeLabel": "secret"}},
+    "sysprep-secret": {"sysprep": {"secret": {"name": "answers"}}},
+    "no-cloud": {"cloudInitNoCloud": {"secretRef": {"name": "user"}, "networkDataSecretRef": {"name": "net"}}},
+    "drive": {"cloudInitConfigDrive": {"secretRef": {"name": "user"}, "networkDataSecretRef": {"name": "net"}}},
+}
+DISKS: dict[str, dict[str, Any]] = {
+    "root": {"dataVolume": {"name": "root"}},
+    "root-claim": {"persistentVolumeClaim": {"claimName": "root", "readOnly": True}},
+}
+AS_WRITTEN: dict[str, dict[str, Any]] = {
+    "shared": {"dataVolume": {"name": "shared"}},
+    "shared-claim": {"persistentVolumeClaim": {"claimName": "root-of-all"}},
+    "image": {"containerDisk": {"image": "root", "imagePullSecret": "secret"}},
+    "account": {"serviceAccount": {"serviceAccountName": "secret"}},
+    "ephemeral": {"ephemeral": {"persistentVolumeClaim": {"claimName": "base"}}},
+    "keys": {"cloudInitNoCloud": {"userData": "#cloud-config"}},
+}
+EVERYTHING = {**CONFIG_MAPS, **SECRETS, **DISKS, **AS_WRITTEN}
+NAMES = ("name", "secretName", "claimName")
+
+SETTINGS: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "neither": ({}, set()),
+    "refused": (
+        {"nameGeneration": {"appendIndexToConfigMapRefs": False, "appendIndexToSecretRefs": False}},
+        set(),
+    ),
+    "config-maps": ({"nameGeneration": {"appendIndexToConfigMapRefs": True}}, {*CONFIG_MAPS}),
+    "secrets": ({"nameGeneration": {"appendIndexToSecretRefs": True}}, {*SECRETS}),
+    "both": (
+        {"nameGeneration": {"appendIndexToConfigMapRefs": True, "appendIndexToSecretRefs": True}},
+        {*CONFIG_MAPS, *SECRETS},
+    ),
+    "older-config-maps": ({"appendPostfixToConfigMapReferences": True}, {*CONFIG_MAPS}),
+    "older-secrets": ({"appendPostfixToSecretReferences": True}, {*SECRETS}),
+    "older-config-maps-inside": ({"nameGeneration": {"appendPostfixToConfigMapReferences": True}}, {*CONFIG_MAPS}),
+    "older-secrets-inside": ({"nameGeneration": {"appendPostfixToSecretReferences": True}}, {*SECRETS}),
+}
+
+
+def indexed(source: dict[str, Any], ordinal: int) -> dict[str, Any]:
+    """The source of a volume, every reference in it with the ordinal."""
+    return {
+        field: f"{value}-{ordinal}" if field in NAMES else indexed(value, ordinal) if isinstance(value, dict) else value
+        for field, value in source.items()
+    }
+
+
+def halted_template() -> dict[str, Any]:
+    """With a volume of every kind, and a disk of its own, which never runs."""
+    volumes = tuple({"name": name, **source} for name, source in EVERYTHING.items() if name != "root")
+    return vm_template(disks=("root",), volumes=volumes, runStrategy="Halted")
+
+
+def volumes_of(vm: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The sources of its volumes, by the volumes' names."""
+    volumes = vm["spec"]["template"]["spec"]["volumes"]
+    return {volume["name"]: {field: volume[field] for field in volume if field != "name"} for volume in volumes}
+
+
+def test_p5_disks_always_get_the_ordinal_and_other_references_as_the_settings_say_in_each_spelling(
+    ranch: Ranch,
+) -> None:
+    for name, (settings, _) in SETTINGS.items():
+        ranch.make_pool(2, name=name, template=halted_template(), **settings)
+    ranch.wait_for_vms(*(f"{name}-{ordinal}" for name in SETTINGS for ordinal in (0, 1)), ready=False)
+    vms = ranch.vms()
+    for name, (_, chosen) in SETTINGS.items():
+        for ordinal in (0, 1):
+            vm = vms[f"{name}-{ordinal}"]
+            differing = {*DISKS, *chosen}
+            wanted = {
+                volume: indexed(source, ordinal) if volume in differing else source
+                for volume, source in EVERYTHING.items()
+            }
+            assert volumes_of(vm) == wanted, name
+            (disk,) = vm["spec"]["dataVolumeTemplates"]
+            assert disk["metadata"]["name"] == f"root-{ordinal}"
+            devices = vm["spec"]["template"]["spec"]["domain"]["devices"]["disks"]
+            assert {device["name"] for device in devices} == set(EVERYTHING), "the disks still find their volumes"
+
+
+def test_p5_each_vm_runs_on_disks_of_its_own(ranch: Ranch) -> None:
+    claim = {"name": "claim", "persistentVolumeClaim": {"claimName": "data"}}
+    ranch.make_pool(3, template=vm_template(disks=("root", "data"), volumes=(claim,)))
+    vms = uids(ranch.wait_for_ordinals(0, 1, 2))
+    disks = ranch.data_volumes()
+    assert disks.keys() == {f"{disk}-{ordinal}" for disk in ("root", "data") for ordinal in range(3)}
+    for name, disk in disks.items():
+        (owner,) = disk["metadata"]["ownerReferences"]
+        assert owner["uid"] == vms[f"pool-{name.rpartition('-')[2]}"]
+
+
+def test_p5_a_change_of_the_settings_reaches_the_vms_that_there_are(ranch: Ranch) -> None:
+    ranch.make_pool(2, template=halted_template())
+    ranch.wait_for_ordinals(0, 1, ready=False)
+    ranch.change_pool({"spec": {"nameGeneration": {"appendIndexToSecretRefs": True}}})
+    ranch.wait_until_updated(2)
+    vms = ranch.vms()
+    for ordinal in (0, 1):
+        volumes = volumes_of(vms[f"pool-{ordinal}"])
+        assert volumes["secret"] == indexed(SECRETS["secret"], ordinal)
+        assert volumes["config"] == CONFIG_MAPS["config"]

@@ -1,0 +1,122 @@
+"""Pools as kubectl shows them: names, columns, explanations, versions, subresources."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cluster import Kubectl
+from tests.manifests.documents import POOLS, load, pool
+
+pytestmark = pytest.mark.cluster
+
+EXPLAINED = {
+    "vmpool": "keeps a number of VirtualMachines",
+    "vmpool.spec.virtualMachineTemplate.spec": "a VirtualMachine spec",
+    "vmpool.spec.maxUnavailable": "How many VMs may be not ready at once",
+    "vmpool.spec.appendPostfixToSecretReferences": "The older name of nameGeneration.appendIndexToSecretRefs",
+    "vmpool.status": "All of it in one word",
+}
+
+
+def columns(line: str) -> str:
+    return " ".join(line.split())
+
+
+def status_patch(status: str) -> tuple[str, ...]:
+    return ("--subresource=status", "--type=merge", "-p", f'{{"status": {status}, "spec": {{"replicas": 8}}}}')
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1alpha1"])
+def test_a_pool_can_be_written_and_read_in_both_versions(kubectl: Kubectl, version: str) -> None:
+    kubectl("create", "-f", "-", stdin=pool({"apiVersion": f"pool.kubevirt.io/{version}"}))
+    for other in ("v1beta1", "v1alpha1"):
+        document = kubectl.json("get", f"virtualmachinepools.{other}.pool.kubevirt.io", "web")
+        assert (document["apiVersion"], document["spec"]) == (f"pool.kubevirt.io/{other}", pool()["spec"])
+
+
+def test_pools_are_stored_in_the_newer_version(kubectl: Kubectl) -> None:
+    assert kubectl.json("get", "crd", load(POOLS)["metadata"]["name"])["status"]["storedVersions"] == ["v1beta1"]
+
+
+@pytest.mark.parametrize("name", ["vmpool", "vmpools", "virtualmachinepool"])
+def test_each_name_prints_the_columns_of_a_pool(kubectl: Kubectl, name: str) -> None:
+    kubectl("create", "-f", "-", stdin=pool())
+    kubectl("patch", "vmpool", "web", *status_patch('{"replicas": 4, "readyReplicas": 3}'))
+    header, row = kubectl("get", name).stdout.splitlines()
+    assert columns(header) == "NAME DESIRED CURRENT READY AGE"
+    assert columns(row).startswith("web 2 4 3 ")
+
+
+def test_get_all_shows_pools(kubectl: Kubectl) -> None:
+    kubectl("create", "-f", "-", stdin=pool())
+    assert kubectl("get", "all", "-o", "name").stdout.split() == ["virtualmachinepool.pool.kubevirt.io/web"]
+
+
+@pytest.mark.parametrize(("field", "words"), EXPLAINED.items(), ids=EXPLAINED)
+def test_kubectl_explains_a_field_of_a_pool(kubectl: Kubectl, field: str, words: str) -> None:
+    assert words in columns(kubectl("explain", field).stdout)
+
+
+def test_every_field_of_a_pool_is_explained() -> None:
+    undescribed = []
+
+    def walk(schema: dict[str, object], path: str) -> None:
+        for name, field in schema.get("properties", {}).items():  # type: ignore[attr-defined]
+            if "description" not in field and path + name != "metadata":
+                undescribed.append(path + name)
+            walk(field.get("items", field), f"{path}{name}.")
+
+    walk(load(POOLS)["spec"]["versions"][0]["schema"]["openAPIV3Schema"], "")
+    assert undescribed == []
+
+
+def test_kubectl_scale_sets_the_replicas_of_a_pool(kubectl: Kubectl) -> None:
+    kubectl("create", "-f", "-", stdin=pool())
+    scaled = kubectl("scale", "vmpool", "web", "--replicas", "5")
+    assert scaled.stdout == "virtualmachinepool.pool.kubevirt.io/web scaled\n"
+    assert kubectl.json("get", "vmpool", "web")["spec"]["replicas"] == 5
+
+
+def test_the_scale_subresource_of_a_pool_has_what_an_autoscaler_reads(kubectl: Kubectl) -> None:
+    kubectl("create", "-f", "-", stdin=pool())
+    kubectl("patch", "vmpool", "web", *status_patch('{"replicas": 1, "labelSelector": "app=web"}'))
+    scale = kubectl.json("get", "vmpool", "web", "--subresource=scale")
+    assert (scale["spec"], scale["status"]) == ({"replicas": 2}, {"replicas": 1, "selector": "app=web"})
+
+
+def test_kubectl_autoscale_makes_an_autoscaler_for_a_pool(kubectl: Kubectl) -> None:
+    kubectl("create", "-f", "-", stdin=pool())
+    kubectl("autoscale", "vmpool", "web", "--min=3", "--max=10", "--cpu-percent=50")
+    spec = kubectl.json("get", "hpa", "web")["spec"]
+    target = spec["scaleTargetRef"]
+    assert (target["kind"], target["name"]) == ("VirtualMachinePool", "web")
+    assert target["apiVersion"] == "pool.kubevirt.io/v1beta1"
+    assert (spec["minReplicas"], spec["maxReplicas"]) == (3, 10)
+
+
+def test_the_status_of_a_pool_is_written_through_its_subresource_alone(kubectl: Kubectl) -> None:
+    kubectl("create", "-f", "-", stdin=pool({"status": {"replicas": 9}}))
+    assert "status" not in kubectl.json("get", "vmpool", "web")
+    kubectl("patch", "vmpool", "web", *status_patch('{"replicas": 9}'))
+    document = kubectl.json("get", "vmpool", "web")
+    assert (document["status"], document["spec"]["replicas"]) == ({"replicas": 9}, 2)
+
+
+def test_the_status_of_a_pool_holds_all_that_is_reported(kubectl: Kubectl) -> None:
+    """P17: nothing of it is unknown to the schema and pruned."""
+    condition = {"type": "ReplicaFailure", "status": "True", "reason": "FailedScaleOut", "message": "exceeded quota"}
+    times = {"lastProbeTime": "2026-08-01T12:00:00Z", "lastTransitionTime": "2026-08-01T12:00:00Z"}
+    status = {
+        "replicas": 3,
+        "readyReplicas": 2,
+        "updatedReplicas": 1,
+        "observedGeneration": 4,
+        "labelSelector": "app=web",
+        "currentRevision": "web-1",
+        "updateRevision": "web-4",
+        "printableStatus": "Updating",
+        "conditions": [{**condition, **times}],
+    }
+    kubectl("create", "-f", "-", stdin=pool())
+    kubectl("replace", "--subresource=status", "--validate=strict", "-f", "-", stdin=pool({"status": status}))
+    assert kubectl.json("get", "vmpool", "web")["status"] == status

@@ -1,0 +1,250 @@
+"""Pools and what belongs to them, for tests: whole and plausible by default. Documents are JSON, as on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import Raw
+
+from controller.kubevirt.machine_types import ControllerRevision, VirtualMachine
+from controller.kubevirt.markers import POOL_FINALIZER, REVISION_NAME
+from controller.kubevirt.owners import controller_reference
+from controller.kubevirt.pool_types import Pool
+from controller.kubevirt.resources import VMS, pool_resource
+from controller.kubevirt.types import Condition, VirtualMachineInstance
+from controller.pool.intent import Intent, parse_intent
+from controller.pool.revisions import Revisions, read_revisions
+from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Snapshot, Stores, take_snapshot
+from informers.meta import ObjectMeta, OwnerReference
+from informers.store import Store
+from tests import builders
+from tests.builders import NOW, seconds_ago
+
+Json: TypeAlias = dict[str, Any]
+
+POOLS = pool_resource()
+LABELS: Mapping[str, str] = {"app": "web"}
+OTHER_FINALIZER = "example.org/other"
+ANOTHER_CONTROLLER = OwnerReference(
+    api_version="apps/v1", kind="Other", name="other", uid="uid-of-a-stranger", controller=True
+)
+
+
+def vm_spec(
+    *,
+    image: str = "v1",
+    disks: Iterable[str] = (),
+    size: str = "1Gi",
+    labels: Mapping[str, str] = LABELS,
+    node_selector: Mapping[str, str] | None = None,
+    volumes: Iterable[Json] = (),
+    run_strategy: str = "Always",
+) -> Json:
+    """A VM spec that boots a container image. Each of `disks` is a dataVolumeTemplate, with its volume and its disk."""
+    disks = tuple(disks)
+    every = [
+        {"name": "root", "containerDisk": {"image": image}},
+        *({"name": name, "dataVolume": {"name": name}} for name in disks),
+        *volumes,
+    ]
+    inner: Json = {
+        "domain": {"devices": {"disks": [{"name": each["name"], "disk": {"bus": "virtio"}} for each in every]}},
+        "volumes": every,
+    }
+    if node_selector is not None:
+        inner["nodeSelector"] = dict(node_selector)
+    spec: Json = {"runStrategy": run_strategy, "template": {"metadata": {"labels": dict(labels)}, "spec": inner}}
+    if disks:
+        request = {"storage": {"resources": {"requests": {"storage": size}}}}
+        spec["dataVolumeTemplates"] = [{"metadata": {"name": name}, "spec": request} for name in disks]
+    return spec
+
+
+def pool(
+    name: str = "web",
+    *,
+    namespace: str = "default",
+    uid: str = "uid-of-the-pool",
+    version: str = "1",
+    generation: int = 1,
+    annotations: Mapping[str, str] | None = None,
+    finalizers: Iterable[str] = (POOL_FINALIZER,),
+    deleting: bool = False,
+    labels: Mapping[str, str] | None = LABELS,
+    template_annotations: Mapping[str, str] | None = None,
+    spec: Json | None = None,
+    status: Json | None = None,
+    **fields: object,
+) -> Pool:
+    """A valid pool of three. `labels`, `template_annotations` and `spec` are the template's; `fields` are those of the
+    pool's own spec, as on the wire (`replicas`, `maxUnavailable`, `scaleInStrategy` ...); None leaves one out.
+    """
+    template = {
+        "metadata": {"labels": labels, "annotations": template_annotations},
+        "spec": vm_spec() if spec is None else spec,
+    }
+    wire = {"replicas": 3, "selector": {"matchLabels": LABELS}, "virtualMachineTemplate": template, **fields}
+    metadata = {
+        "name": name,
+        "namespace": namespace,
+        "uid": uid,
+        "resourceVersion": version,
+        "generation": generation,
+        "creationTimestamp": seconds_ago(7200),
+        "deletionTimestamp": seconds_ago(1) if deleting else None,
+        "annotations": annotations,
+        "finalizers": tuple(finalizers) or None,
+    }
+    given = {field: value for field, value in wire.items() if value is not None}
+    return POOLS.decode(msgspec.json.encode({"metadata": metadata, "spec": given, "status": status}))
+
+
+def vm(
+    name: str = "web-0",
+    *,
+    owner: Pool | None = None,
+    owners: Iterable[OwnerReference] = (),
+    namespace: str = "default",
+    uid: str | None = None,
+    version: str = "1",
+    labels: Mapping[str, str] | None = LABELS,
+    annotations: Mapping[str, str] | None = None,
+    finalizers: Iterable[str] = (POOL_FINALIZER,),
+    age_s: float = 3600,
+    deleting: bool = False,
+    foreground: bool = False,
+    revision: str | None = "web-1",
+    spec: Json | None = None,
+    ready: bool | None = True,
+    ready_for_s: float = 1800,
+    printable: str | None = "Running",
+    failures: int | None = None,
+) -> VirtualMachine:
+    """A VM that has been up for a while. `owner` is its controller. `revision=None` leaves the label out, `ready=None`
+    the condition. `ready_for_s` is how long the condition has been what it is. `foreground` is how it is deleted.
+    """
+    labels = {**(labels or {}), **({REVISION_NAME: revision} if revision is not None else {})}
+    ready_now = "True" if ready else "False"
+    condition = {"type": "Ready", "status": ready_now, "lastTransitionTime": seconds_ago(ready_for_s)}
+    references = (*owners, *((controller_reference(POOLS, owner.metadata),) if owner is not None else ()))
+    document = {
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": f"uid-{name}" if uid is None else uid,
+            "resourceVersion": version,
+            "creationTimestamp": seconds_ago(age_s),
+            "deletionTimestamp": seconds_ago(1) if deleting or foreground else None,
+            "labels": labels or None,
+            "annotations": annotations,
+            "finalizers": (*finalizers, *(("foregroundDeletion",) if foreground else ())) or None,
+            "ownerReferences": references or None,
+        },
+        "spec": vm_spec() if spec is None else spec,
+        "status": {
+            "printableStatus": printable,
+            "startFailure": None if failures is None else {"consecutiveFailCount": failures},
+            "conditions": None if ready is None else [condition],
+        },
+    }
+    return VMS.decode(msgspec.json.encode(document))
+
+
+def vms(owner: Pool, *ordinals: int, **changes: Any) -> tuple[VirtualMachine, ...]:
+    """The pool's VMs of these ordinals, all alike."""
+    return tuple(vm(f"{owner.metadata.name}-{ordinal}", owner=owner, **changes) for ordinal in ordinals)
+
+
+def vmi(of: VirtualMachine, *, revision: str | None = "", **changes: Any) -> VirtualMachineInstance:
+    """The VMI that this VM started: of the VM's own revision, unless it is of an older one, or None of none.
+
+    The other keywords are those of `builders.vmi`.
+    """
+    wanted = (of.metadata.labels or {}).get(REVISION_NAME) if revision == "" else revision
+    labels = {**LABELS, **({REVISION_NAME: wanted} if wanted is not None else {})}
+    started_by = controller_reference(VMS, of.metadata)
+    defaults = {"namespace": of.metadata.namespace, "owners": (started_by,), "labels": labels}
+    return builders.vmi(of.metadata.name, **{**defaults, **changes})
+
+
+def revision(
+    owner: Pool, name: str | None = None, *, number: int | None = None, owned: bool = True, deleting: bool = False
+) -> ControllerRevision:
+    """The revision in which this pool's spec is kept, under its own name. `owned=False` is somebody else's."""
+    number = (owner.metadata.generation or 0) if number is None else number
+    name = f"{owner.metadata.name}-{number}" if name is None else name
+    reference = controller_reference(POOLS, owner.metadata) if owned else ANOTHER_CONTROLLER
+    metadata = ObjectMeta(
+        name=name,
+        namespace=owner.metadata.namespace,
+        uid=f"uid-of-revision-{name}",
+        resource_version="1",
+        deletion_timestamp=seconds_ago(1) if deleting else None,
+        owner_references=(reference,),
+    )
+    return ControllerRevision(metadata=metadata, revision=number, data=Raw(msgspec.json.encode(owner.spec)))
+
+
+def stores(
+    owner: Pool | None,
+    vms: Iterable[VirtualMachine] = (),
+    *,
+    vmis: Iterable[VirtualMachineInstance] = (),
+    revisions: Iterable[ControllerRevision] = (),
+) -> Stores:
+    """Caches that hold just this."""
+    held: Stores = Stores(Store(), Store(indexes=VM_INDEXES), Store(), Store(indexes=REVISION_INDEXES))
+    for store, objects in zip(held, ((owner,) if owner is not None else (), vms, vmis, revisions), strict=True):
+        for each in objects:
+            store.apply(each)
+    return held
+
+
+def snapshot(
+    owner: Pool,
+    vms: Iterable[VirtualMachine] = (),
+    *,
+    vmis: Iterable[VirtualMachineInstance] | None = None,
+    revisions: Iterable[ControllerRevision] | None = None,
+    now: datetime = NOW,
+    settled: bool = True,
+    burst: int = 250,
+    revision_history: int = 5,
+) -> Snapshot:
+    """What a pass would see if this were all there is. Unless they are given: each VM runs a VMI that is as ready as
+    the VM is, and the only revision is that of the pool's spec, under the name that VMs carry unless they are told.
+    """
+    vms = tuple(vms)
+    if vmis is None:
+        vmis = [vmi(each, ready=_is_ready(each.status.conditions if each.status else None)) for each in vms]
+    if revisions is None:
+        revisions = [revision(owner, number=1)]
+    seen = take_snapshot(
+        stores(owner, vms, vmis=vmis, revisions=revisions),
+        owner.metadata.key,
+        now=now,
+        settled=settled,
+        limits=Limits(burst, revision_history),
+        pools=POOLS,
+    )
+    assert seen is not None
+    return seen
+
+
+def intent_of(owner: Pool) -> Intent:
+    """What a valid pool asks for."""
+    intent = parse_intent(owner)
+    assert isinstance(intent, Intent), intent
+    return intent
+
+
+def revisions_of(seen: Snapshot) -> Revisions:
+    """The revisions of a valid pool."""
+    return read_revisions(seen, intent_of(seen.owner).template)
+
+
+def _is_ready(conditions: Iterable[Condition] | None) -> bool | None:
+    return next((each.status == "True" for each in conditions or () if each.type == "Ready"), None)

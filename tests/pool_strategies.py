@@ -1,0 +1,214 @@
+"""Hypothesis strategies for pools: worlds that have lived, what users do to them, and specs nobody should write."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import strategies as st
+
+from controller.kubevirt.markers import DELETION_COST, MAX_UNHEALTHY, MIN_READY, PARTITION, PROTECT, REMOVE
+from controller.kubevirt.pool_types import Pool
+from tests.pool_api import Json
+from tests.pool_builders import ANOTHER_CONTROLLER, LABELS, OTHER_FINALIZER, POOLS, pool, vm_spec
+from tests.pool_worlds import World
+from tests.strategies import json_values
+
+SORTS = (None, "AscendingOrder", "DescendingOrder", "Newest", "Oldest", "Random")
+BYSTANDERS = ("web-1", "web-7", "other")
+"""VMs that share the namespace with the pool; two of them have names that the pool would give."""
+
+BYSTANDING = {"bystander": "true"}
+
+
+@st.composite
+def policies(draw: st.DrawFn, *, selectors: bool = True) -> Json:
+    policy: Json = {}
+    if sort := draw(st.sampled_from(SORTS)):
+        policy["sortPolicy"] = sort
+    if selectors and not draw(st.integers(0, 3)):
+        matching = draw(st.sampled_from([dict(LABELS), {"tier": "spare"}]))
+        policy["selectors"] = {"labelSelector": {"matchLabels": matching}}
+    return policy
+
+
+@st.composite
+def scale_ins(draw: st.DrawFn, *, preserve: bool | None = None) -> Json | None:
+    """A scale-in strategy that preserves disks, or does not, or either."""
+    states = {None: ["Disabled", "Offline", "Online"], True: ["Offline", "Online"], False: ["Disabled"]}[preserve]
+    kinds = ["proactive", "opportunistic"] if preserve else [None, "proactive", "opportunistic", "unmanaged"]
+    kind = draw(st.sampled_from(kinds))
+    if kind is None:
+        return None
+    block: Json = {} if kind == "unmanaged" else {"statePreservation": draw(st.sampled_from(states))}
+    if kind == "proactive":
+        block["selectionPolicy"] = draw(policies())
+    return {kind: block}
+
+
+@st.composite
+def pools(draw: st.DrawFn, **fixed: object) -> Pool:
+    """Valid pools of every policy. What is given stays as given."""
+    update = draw(st.sampled_from([None, "proactive", "opportunistic", "unmanaged"]))
+    block = {"selectionPolicy": draw(policies(selectors=False))} if update == "proactive" else {}
+    fields: Json = {
+        "replicas": draw(st.integers(0, 6)),
+        "maxUnavailable": draw(st.sampled_from([None, 1, 2, "25%", "50%", "100%"])),
+        "scaleInStrategy": draw(scale_ins()),
+        "updateStrategy": {update: block} if update else None,
+        "finalizers": draw(st.sampled_from([(), (OTHER_FINALIZER,)])),
+        "spec": vm_spec(disks=draw(st.sampled_from([(), ("data",), ("data", "root-disk")]))),
+    }
+    return pool(**{**fields, **fixed})
+
+
+@st.composite
+def worlds(draw: st.DrawFn, *, bystanders: bool = False, **fixed: object) -> World:
+    """A pool that is about to begin, maybe among VMs that are none of its own."""
+    world = World(draw(pools(**fixed)), burst=draw(st.integers(1, 6)), cdi=draw(st.booleans()))
+    owner = world.create("others", {"metadata": {"name": "other"}})["metadata"]
+    reference = {**msgspec.to_builtins(ANOTHER_CONTROLLER), "uid": owner["uid"]}
+    for name in draw(st.sets(st.sampled_from(BYSTANDERS))) if bystanders else ():
+        owners = draw(st.sampled_from([[], [reference]]))
+        metadata = {"name": name, "labels": {**LABELS, **BYSTANDING}, "ownerReferences": owners}
+        world.create("virtualmachines", {"metadata": metadata, "spec": vm_spec()})
+    return world
+
+
+EDITS = ("scale", "scale", "template", "disks", "delete", "detach", "relabel", "mark", "halt")
+GENTLE_EDITS = ("scale", "scale", "template", "rename", "delete", "mark", "halt")
+"""Edits after which no disk may be lost, if disks are to be preserved."""
+
+
+@st.composite
+def edits(draw: st.DrawFn, world: World, kinds: tuple[str, ...] = EDITS) -> str:
+    """One thing that a user does to the pool or to a VM of it. Returns what, for the failing example's sake."""
+    kind = draw(st.sampled_from(kinds))
+    names = world.running()
+    if kind == "scale" or not names:
+        world.change(replicas=draw(st.integers(0, 6)))
+        return "scale"
+    name = draw(st.sampled_from(names))
+    document = world.vms[name]
+    match kind:
+        case "template" | "disks" | "rename":
+            disks = [each["metadata"]["name"] for each in world.template().get("dataVolumeTemplates", [])]
+            spec = vm_spec(
+                image=draw(st.sampled_from(["v1", "v2", "v3"])),
+                disks=[f"new-{disk}"[:12] for disk in disks] if kind == "rename" else disks,
+                size=draw(st.sampled_from(["1Gi", "2Gi"])) if kind == "disks" else "1Gi",
+            )
+            world.change(virtualMachineTemplate={"metadata": {"labels": dict(LABELS)}, "spec": spec})
+        case "delete":
+            world.delete_by_user(name, foreground=kinds is EDITS and draw(st.booleans()))
+        case "detach":
+            document["metadata"]["ownerReferences"] = []
+        case "relabel":
+            document["metadata"]["labels"]["app"] = "debug"
+        case "mark":
+            mark, value = draw(st.sampled_from([(REMOVE, "true"), (PROTECT, "true"), (DELETION_COST, "-5")]))
+            document["metadata"].setdefault("annotations", {})[mark] = value
+        case "halt":
+            document["spec"]["runStrategy"] = "Halted"
+    world.touch(document)
+    return kind
+
+
+STEERING = st.fixed_dictionaries(
+    {},
+    optional={
+        PARTITION: st.sampled_from(["0", "1", "3", "what"]),
+        MIN_READY: st.sampled_from(["0", "2", "-1"]),
+        MAX_UNHEALTHY: st.sampled_from(["1", "50%", "100%", "many"]),
+    },
+)
+
+_texts = st.none() | st.text(max_size=6) | st.sampled_from(["web", "a/b/c", "-", "Random", "1%", "5m"])
+_labels = st.none() | st.dictionaries(st.text(max_size=6) | st.just("app"), st.just("web"), max_size=2)
+_operators = st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", ""])
+_requirements = st.none() | st.lists(
+    st.fixed_dictionaries(
+        {}, optional={"key": _texts.filter(lambda text: text is not None), "operator": _operators, "values": st.none()}
+    ),
+    max_size=2,
+)
+_selectors = st.none() | st.fixed_dictionaries({}, optional={"matchLabels": _labels, "matchExpressions": _requirements})
+_policies = st.none() | st.fixed_dictionaries(
+    {},
+    optional={
+        "sortPolicy": st.none() | st.sampled_from([*SORTS[1:], "Sideways"]),
+        "selectors": st.none()
+        | st.fixed_dictionaries(
+            {}, optional={"labelSelector": _selectors, "nodeSelectorRequirementMatcher": _requirements}
+        ),
+    },
+)
+_blocks = st.none() | st.fixed_dictionaries({}, optional={"selectionPolicy": _policies, "statePreservation": _texts})
+_strategies = st.none() | st.fixed_dictionaries(
+    {}, optional={"proactive": _blocks, "opportunistic": _blocks, "unmanaged": _blocks}
+)
+_names = st.none() | st.sampled_from(["data", "", "x-1"]) | json_values
+_disks = json_values | st.lists(
+    json_values | st.fixed_dictionaries({}, optional={"metadata": st.none() | st.fixed_dictionaries({"name": _names})}),
+    max_size=3,
+)
+_volumes = json_values | st.lists(
+    json_values
+    | st.fixed_dictionaries(
+        {"name": _names},
+        optional={
+            "dataVolume": json_values | st.fixed_dictionaries({"name": _names}),
+            "persistentVolumeClaim": json_values | st.fixed_dictionaries({"claimName": _names}),
+            "configMap": json_values | st.fixed_dictionaries({"name": _names}),
+            "secret": json_values | st.fixed_dictionaries({"secretName": _names}),
+            "sysprep": json_values | st.fixed_dictionaries({"secret": json_values}),
+            "cloudInitNoCloud": json_values | st.fixed_dictionaries({"secretRef": json_values}),
+        },
+    ),
+    max_size=3,
+)
+_machines = json_values | st.fixed_dictionaries(
+    {},
+    optional={
+        "metadata": json_values | st.fixed_dictionaries({}, optional={"labels": _labels | json_values}),
+        "spec": json_values | st.fixed_dictionaries({}, optional={"volumes": _volumes, "domain": json_values}),
+    },
+)
+wild_specs = st.fixed_dictionaries(
+    {}, optional={"dataVolumeTemplates": _disks, "template": _machines, "runStrategy": _texts, "more": json_values}
+)
+"""VM specs in which anything may stand anywhere."""
+
+wild_pools = st.fixed_dictionaries(
+    {"metadata": st.just({"name": "web", "namespace": "default", "uid": "uid-of-the-pool", "generation": 1})},
+    optional={
+        "spec": st.fixed_dictionaries(
+            {},
+            optional={
+                "replicas": st.none() | st.integers(-2, 5),
+                "paused": st.none() | st.booleans(),
+                "selector": _selectors | st.just({"matchLabels": LABELS}),
+                "virtualMachineTemplate": st.none()
+                | st.fixed_dictionaries(
+                    {},
+                    optional={
+                        "metadata": st.none() | st.fixed_dictionaries({}, optional={"labels": _labels}),
+                        "spec": json_values | wild_specs,
+                    },
+                ),
+                "maxUnavailable": st.none() | st.integers(-1, 4) | st.text(max_size=4) | st.just("50%"),
+                "nameGeneration": st.none()
+                | st.fixed_dictionaries({}, optional={"appendIndexToSecretRefs": st.none() | st.booleans()}),
+                "scaleInStrategy": _strategies,
+                "updateStrategy": _strategies,
+                "autohealing": st.none()
+                | st.fixed_dictionaries(
+                    {},
+                    optional={
+                        "startUpFailureThreshold": st.none() | st.integers(-1, 4),
+                        "minFailingToStartDuration": _texts,
+                    },
+                ),
+            },
+        )
+    },
+).map(lambda document: POOLS.decode(msgspec.json.encode(document)))
+"""Anything that decodes as a pool: stored before there was validation, or under somebody else's CRD."""

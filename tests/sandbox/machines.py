@@ -1,0 +1,181 @@
+"""Simulated VMs, their VMIs and their disks on a model of the API server: from step to step, with time as a number."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from itertools import count
+from typing import Any
+
+from informers.resource import Resource
+from sandbox import behavior, vm_behavior
+from sandbox.datavolumes import CLAIMS, DATA_VOLUMES, PROTECTION, claim_step, volume_step
+from sandbox.step import Change, Create, Delete, Patch, Step
+from sandbox.vm_status import Around
+from sandbox.vmis import VMIS
+from sandbox.vms import VMS
+from tests.lives import CREATED, merged
+
+Document = dict[str, Any]
+
+
+def vm_document(name: str = "vm", strategy: str = "Always", **template: Any) -> Document:
+    """A VM; `annotations`, `labels` and `volumes` are its template's, `disks` the names of its dataVolumeTemplates."""
+    disks = template.pop("disks", ())
+    volumes = template.pop("volumes", [{"name": disk, "dataVolume": {"name": disk}} for disk in disks])
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "runStrategy": strategy,
+            "dataVolumeTemplates": [{"metadata": {"name": disk}, "spec": {"storage": {}}} for disk in disks],
+            "template": {"metadata": template, "spec": {"domain": {}, "volumes": volumes}},
+        },
+    }
+
+
+class Machines:
+    """One namespace, and a simulator that is never late."""
+
+    def __init__(self, *documents: Document, serves_data_volumes: bool = True) -> None:
+        self.now = CREATED
+        self.serves_data_volumes = serves_data_volumes
+        self.objects: dict[tuple[Resource[Any], str], Document] = {}
+        self.steps: list[tuple[str, str, str]] = []
+        """What the simulator did: the verb, the kind, the name."""
+
+        self._first_seen: dict[str, datetime] = {}
+        self._number = count(1)
+        for document in documents:
+            self.create(VMS, document)
+
+    def create(self, resource: Resource[Any], document: Document) -> Document:
+        meta = dict(document["metadata"])
+        number = next(self._number)
+        meta |= {"namespace": "default", "uid": f"uid-{number}", "resourceVersion": str(number), "generation": 1}
+        meta["creationTimestamp"] = self.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        if resource is CLAIMS:
+            meta["finalizers"] = [*meta.get("finalizers", ()), PROTECTION]
+        self.objects[resource, meta["name"]] = {**document, "metadata": meta}
+        self._first_seen[meta["uid"]] = self.now
+        return self.objects[resource, meta["name"]]
+
+    def patch(self, resource: Resource[Any], name: str, patch: Document) -> None:
+        held = self.objects[resource, name]
+        changed = merged(held, patch)
+        if changed != held:
+            changed["metadata"]["resourceVersion"] = str(next(self._number))
+        self.objects[resource, name] = changed
+        self._remove_if_free(resource, name)
+
+    def delete(self, resource: Resource[Any], name: str) -> None:
+        meta = self.objects[resource, name]["metadata"]
+        meta.setdefault("deletionTimestamp", self.now.strftime("%Y-%m-%dT%H:%M:%SZ"))
+        meta["resourceVersion"] = str(next(self._number))
+        self._remove_if_free(resource, name)
+
+    def live(self, seconds: float) -> Machines:
+        """Let time pass."""
+        until = self.now + timedelta(seconds=seconds)
+        turns = 0
+        while True:
+            turns += 1
+            assert turns < 500, f"the simulator does not come to rest: {self.steps[-8:]}"
+            waits = [self._advance(resource, name) for resource, name in list(self.objects)]
+            if any(wait == 0 for wait in waits):
+                continue
+            due = [self.now + timedelta(seconds=wait, microseconds=1) for wait in waits if wait is not None]
+            self.now = min([until, *due])
+            if self.now == until:
+                return self
+
+    def document(self, resource: Resource[Any], name: str = "vm") -> Document | None:
+        return self.objects.get((resource, name))
+
+    def status(self, name: str = "vm") -> Document:
+        return self.objects[VMS, name].get("status", {})
+
+    @property
+    def word(self) -> str:
+        return str(self.status().get("printableStatus"))
+
+    def done(self, verb: str, resource: Resource[Any]) -> list[str]:
+        return [name for did, kind, name in self.steps if (did, kind) == (verb, resource.kind)]
+
+    def uid(self, resource: Resource[Any], name: str = "vm") -> str | None:
+        document = self.document(resource, name)
+        return None if document is None else document["metadata"]["uid"]
+
+    def _advance(self, resource: Resource[Any], name: str) -> float | None:
+        """Take one object one step further: 0 when something was done, or the time that it waits."""
+        document = self.document(resource, name)
+        if document is None:
+            return 0
+        step = self._ask(resource, document)
+        assert bool(step.effects) + (step.write is not None) + (step.after_s is not None) <= 1
+        for effect in step.effects:
+            match effect:
+                case Create(resource=kind, body=body):
+                    made = json.loads(body)
+                    assert (kind, made["metadata"]["name"]) not in self.objects
+                    self.create(kind, made)
+                    self._note("create", kind, made["metadata"]["name"])
+                case Change(resource=kind, name=other, patch=patch):
+                    self._take(kind, other, patch)
+                case Delete(resource=kind, name=other, uid=uid):
+                    assert self.uid(kind, other) == uid
+                    self.delete(kind, other)
+                    self._note("delete", kind, other)
+        if step.write is not None:
+            self._take(resource, name, step.write)
+        return 0 if step.effects or step.write else step.after_s
+
+    def _ask(self, resource: Resource[Any], document: Document) -> Step:
+        obj = resource.decode(json.dumps(document).encode())
+        first_seen = self._first_seen[document["metadata"]["uid"]]
+        if resource is VMS:
+            return vm_behavior.next_step(obj, self._around(obj.metadata.name), self.now)
+        if resource is VMIS:
+            return behavior.next_step(obj, self.now, first_seen)
+        if resource is DATA_VOLUMES:
+            return volume_step(obj, self._decoded(CLAIMS).get(obj.metadata.name), self.now, first_seen)
+        named = f'"{obj.metadata.name}"'
+        users = [vmi for name, vmi in self._decoded(VMIS).items() if named in json.dumps(self.objects[VMIS, name])]
+        return claim_step(obj, users)
+
+    def _around(self, name: str) -> Around:
+        return Around(
+            vmi=self._decoded(VMIS).get(name),
+            volumes=self._decoded(DATA_VOLUMES),
+            claims=self._decoded(CLAIMS),
+            serves_data_volumes=self.serves_data_volumes,
+        )
+
+    def _decoded(self, resource: Resource[Any]) -> dict[str, Any]:
+        decode: Callable[[bytes], Any] = resource.decode
+        return {
+            name: decode(json.dumps(document).encode())
+            for (kind, name), document in self.objects.items()
+            if kind is resource
+        }
+
+    def _take(self, resource: Resource[Any], name: str, patch: Patch) -> None:
+        body, held = json.loads(patch.body), self.objects[resource, name]
+        assert body["metadata"]["uid"] == held["metadata"]["uid"]
+        assert (
+            body["metadata"].get("resourceVersion", held["metadata"]["resourceVersion"])
+            == (held["metadata"]["resourceVersion"])
+        )
+        if patch.subresource:
+            body = {patch.subresource: body[patch.subresource]}
+        assert merged(held, body) != held, f"a write that changes nothing: {body}"
+        self._note(f"patch {patch.subresource}".strip(), resource, name)
+        self.patch(resource, name, body)
+
+    def _note(self, verb: str, resource: Resource[Any], name: str) -> None:
+        self.steps.append((verb, resource.kind, name))
+
+    def _remove_if_free(self, resource: Resource[Any], name: str) -> None:
+        meta = self.objects[resource, name]["metadata"]
+        if meta.get("deletionTimestamp") and not meta.get("finalizers"):
+            del self.objects[resource, name]

@@ -1,0 +1,378 @@
+"""The life of a simulated VM on a model of the API server: run strategies, storage, and what its status says."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox.datavolumes import CLAIMS, DATA_VOLUMES
+from sandbox.vmis import VMIS
+from sandbox.vms import FINALIZER, VMS
+from sandbox.wishes import BEHAVIOR, BEHAVIORS, READY_AFTER, SHUTDOWN_AFTER
+from tests.sandbox.machines import Machines, vm_document
+
+STRATEGIES = ("Always", "RerunOnFailure", "Once", "Manual", "Halted")
+REVISION = "kubevirt.io/vm-pool-revision-name"
+
+
+def asking(behavior: str, strategy: str = "Always", **more: object) -> Machines:
+    return Machines(vm_document(strategy=strategy, annotations={BEHAVIOR: behavior, READY_AFTER: "200ms"}, **more))
+
+
+def test_a_vm_that_should_run_comes_up_with_five_writes() -> None:
+    machines = Machines(vm_document()).live(10)
+    assert machines.word == "Running"
+    assert machines.steps == [
+        ("patch", "VirtualMachine", "vm"),
+        ("create", "VirtualMachineInstance", "vm"),
+        ("patch status", "VirtualMachine", "vm"),
+        ("patch", "VirtualMachineInstance", "vm"),
+        ("patch status", "VirtualMachine", "vm"),
+    ]
+
+
+def test_a_vmi_is_what_its_vms_template_says_and_belongs_to_the_vm() -> None:
+    labels = {"app": "herd", REVISION: "pool-1"}
+    machines = Machines(vm_document(labels=labels, annotations={"a": "b"}, volumes=[{"name": "x", "unknown": 1}]))
+    vmi = machines.live(1).objects[VMIS, "vm"]
+    assert vmi["metadata"]["labels"] == labels | {"kubevirt.io/nodeName": vmi["status"]["nodeName"]}
+    assert vmi["metadata"]["annotations"] == {"a": "b", "kubevirt.io/vm-generation": "1"}
+    assert vmi["spec"] == {"domain": {}, "volumes": [{"name": "x", "unknown": 1}]}
+    assert vmi["metadata"]["ownerReferences"] == [
+        {
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachine",
+            "name": "vm",
+            "uid": machines.uid(VMS),
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "runs"),
+    [("Always", True), ("RerunOnFailure", True), ("Once", True), ("Manual", False), ("Halted", False)],
+)
+def test_a_new_vm_is_started_as_its_strategy_says(strategy: str, runs: bool) -> None:
+    machines = Machines(vm_document(strategy=strategy)).live(10)
+    assert (machines.document(VMIS) is not None) == runs
+    assert machines.word == ("Running" if runs else "Stopped")
+    assert machines.status().get("ready") is (True if runs else None)
+    assert machines.status().get("created") is (True if runs else None)
+
+
+@pytest.mark.parametrize("strategy", ["Always", "RerunOnFailure", "Once"])
+def test_a_vm_that_waited_for_its_disks_is_started_all_the_same(strategy: str) -> None:
+    machines = Machines(vm_document(strategy=strategy, disks=["a"])).live(0.2)
+    assert machines.word == "Provisioning"
+    assert machines.live(5).word == "Running"
+
+
+@pytest.mark.parametrize(("running", "runs"), [(True, True), (False, False), (None, False)])
+def test_a_vm_that_says_running_in_the_old_way_does_as_it_says(running: bool | None, runs: bool) -> None:
+    document = vm_document()
+    document["spec"] |= {"running": running, "runStrategy": None}
+    assert (Machines(document).live(10).document(VMIS) is not None) == runs
+
+
+@pytest.mark.parametrize(
+    ("strategy", "behavior", "starts"),
+    [
+        ("Always", "finish", "again and again"),
+        ("RerunOnFailure", "finish", "once"),
+        ("RerunOnFailure", "fail", "again and again"),
+        ("RerunOnFailure", "crash-loop", "again and again"),
+        ("Once", "finish", "once"),
+        ("Once", "fail", "once"),
+        ("Manual", "finish", "never"),
+    ],
+)
+def test_what_ended_is_started_anew_as_the_strategy_says(strategy: str, behavior: str, starts: str) -> None:
+    started = len(asking(behavior, strategy).live(10).done("create", VMIS))
+    assert {"again and again": started > 2, "once": started == 1, "never": started == 0}[starts]
+
+
+@pytest.mark.parametrize(("strategy", "comes_back"), [("Always", True), ("RerunOnFailure", False), ("Once", False)])
+def test_a_vmi_that_is_deleted_comes_back_only_where_it_should_always_run(strategy: str, comes_back: bool) -> None:
+    machines = Machines(vm_document(strategy=strategy)).live(5)
+    before = machines.uid(VMIS)
+    machines.delete(VMIS, "vm")
+    machines.live(5)
+    assert (machines.document(VMIS) is not None) == comes_back
+    assert machines.uid(VMIS) != before
+    assert machines.word == ("Running" if comes_back else "Stopped")
+
+
+def test_a_vm_that_is_halted_loses_its_vmi_and_gets_a_new_one_when_it_runs_again() -> None:
+    machines = Machines(vm_document()).live(5)
+    machines.patch(VMS, "vm", {"spec": {"runStrategy": "Halted"}})
+    assert machines.live(5).document(VMIS) is None
+    assert machines.word == "Stopped"
+    machines.patch(VMS, "vm", {"spec": {"runStrategy": "Always"}})
+    assert machines.live(5).word == "Running"
+
+
+def test_a_vmi_that_takes_its_time_to_go_is_stopping() -> None:
+    machines = Machines(vm_document(annotations={SHUTDOWN_AFTER: "5s"})).live(5)
+    machines.patch(VMS, "vm", {"spec": {"runStrategy": "Halted"}})
+    assert machines.live(3).word == "Stopping"
+    assert machines.live(5).word == "Stopped"
+
+
+def test_a_manual_vm_is_started_and_stopped_on_request_and_the_request_is_taken_off() -> None:
+    machines = Machines(vm_document(strategy="Manual")).live(1)
+    machines.patch(VMS, "vm", {"status": {"stateChangeRequests": [{"action": "Start"}]}})
+    assert machines.live(5).word == "Running"
+    assert "stateChangeRequests" not in machines.status()
+    stop = {"action": "Stop", "uid": machines.uid(VMIS)}
+    machines.patch(VMS, "vm", {"status": {"stateChangeRequests": [stop]}})
+    assert machines.live(5).document(VMIS) is None
+    assert "stateChangeRequests" not in machines.status()
+    assert machines.word == "Stopped"
+
+
+@pytest.mark.parametrize("behavior", ["fail", "crash-loop"])
+def test_failed_starts_are_counted_and_wait_longer_and_longer(behavior: str) -> None:
+    machines = asking(behavior)
+    counts, gaps = [], []
+    for _ in range(200):
+        machines.live(0.1)
+        failure = machines.status().get("startFailure")
+        if failure is not None and failure["consecutiveFailCount"] not in counts:
+            counts.append(failure["consecutiveFailCount"])
+            retry = datetime.fromisoformat(failure["retryAfterTimestamp"])
+            gaps.append(round((retry - machines.now).total_seconds(), 1))
+            assert machines.word == "CrashLoopBackOff"
+            assert failure["lastFailedVMIUID"].startswith("uid-")
+    assert counts[:4] == [1, 2, 3, 4]
+    assert gaps == sorted(gaps)
+    assert gaps[3] > 6
+
+
+def test_a_backoff_has_an_end_and_is_never_longer_than_15_seconds() -> None:
+    machines = asking("fail").live(600)
+    failure = machines.status()["startFailure"]
+    assert failure["consecutiveFailCount"] > 30
+    assert datetime.fromisoformat(failure["retryAfterTimestamp"]) <= machines.now + timedelta(seconds=15)
+
+
+def test_the_first_start_that_succeeds_ends_the_row_of_failures() -> None:
+    machines = asking("fail").live(5)
+    assert machines.status()["startFailure"]["consecutiveFailCount"] >= 2
+    machines.patch(VMS, "vm", {"spec": {"template": {"metadata": {"annotations": {BEHAVIOR: None}}}}})
+    machines.live(30)
+    assert "startFailure" not in machines.status()
+    assert machines.word == "Running"
+
+
+@pytest.mark.parametrize(
+    ("behavior", "word"),
+    [
+        ("never-ready", "Running"),
+        ("image-error", "ImagePullBackOff"),
+        ("unschedulable", "ErrorUnschedulable"),
+        ("pvc-missing", "ErrorPvcNotFound"),
+        ("fail", "CrashLoopBackOff"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_word_and_the_vm_is_not_ready(behavior: str, word: str) -> None:
+    machines = asking(behavior).live(20)
+    assert machines.word == word
+    assert "ready" not in machines.status()
+    assert machines.status()["conditions"][0]["status"] == "False"
+
+
+def test_an_image_that_cannot_be_pulled_is_an_error_first() -> None:
+    machines = Machines(vm_document(annotations={BEHAVIOR: "image-error", READY_AFTER: "2s"}))
+    assert machines.live(0.6).word == "Starting"
+    assert machines.live(0.6).word == "ErrImagePull"
+
+
+def test_a_vm_has_the_conditions_of_its_vmi_with_their_times() -> None:
+    machines = Machines(vm_document()).live(5)
+    assert machines.status()["conditions"] == machines.objects[VMIS, "vm"]["status"]["conditions"]
+
+
+def test_a_vm_without_a_vmi_says_since_when_it_is_not_ready() -> None:
+    machines = Machines(vm_document()).live(5)
+    machines.patch(VMS, "vm", {"spec": {"runStrategy": "Halted"}})
+    halted = machines.now
+    [ready] = machines.live(60).status()["conditions"]
+    assert (ready["type"], ready["status"], ready["reason"]) == ("Ready", "False", "VMINotExists")
+    assert datetime.fromisoformat(ready["lastTransitionTime"]) == halted
+    assert datetime.fromisoformat(ready["lastProbeTime"]) == halted
+
+
+def test_a_status_tells_which_generation_runs() -> None:
+    machines = Machines(vm_document()).live(5)
+    machines.patch(VMS, "vm", {"metadata": {"generation": 2}, "spec": {"template": {"spec": {"domain": {"cpu": 1}}}}})
+    machines.live(1)
+    assert (machines.status()["observedGeneration"], machines.status()["desiredGeneration"]) == (1, 2)
+    machines.delete(VMIS, "vm")
+    machines.live(5)
+    assert (machines.status()["observedGeneration"], machines.status()["desiredGeneration"]) == (2, 2)
+
+
+def test_a_vm_stays_until_its_vmi_has_gone_and_keeps_the_finalizers_of_others() -> None:
+    machines = Machines(vm_document(annotations={SHUTDOWN_AFTER: "5s"}))
+    machines.objects[VMS, "vm"]["metadata"]["finalizers"] = ["example.org/a", "example.org/b"]
+    machines.live(5)
+    assert machines.objects[VMS, "vm"]["metadata"]["finalizers"] == ["example.org/a", "example.org/b", FINALIZER]
+    machines.delete(VMS, "vm")
+    assert machines.live(4).word == "Terminating"
+    assert FINALIZER in machines.objects[VMS, "vm"]["metadata"]["finalizers"]
+    machines.live(4)
+    assert machines.objects[VMS, "vm"]["metadata"]["finalizers"] == ["example.org/a", "example.org/b"]
+    machines.patch(VMS, "vm", {"metadata": {"finalizers": []}})
+    assert machines.document(VMS) is None
+
+
+def test_a_vm_that_is_deleted_is_stopping_nothing_where_it_leaves_its_vmi_behind() -> None:
+    machines = Machines(vm_document()).live(5)
+    machines.patch(VMS, "vm", {"metadata": {"finalizers": ["orphan", FINALIZER]}})
+    machines.delete(VMS, "vm")
+    machines.live(5)
+    assert machines.document(VMIS) is not None
+    assert machines.objects[VMS, "vm"]["metadata"]["finalizers"] == ["orphan"]
+
+
+def test_a_vmi_without_a_controller_is_adopted_and_one_of_somebody_else_waited_for() -> None:
+    free, foreign = Machines(vm_document()), Machines(vm_document())
+    vmi = {"metadata": {"name": "vm"}, "spec": {}}
+    free.create(VMIS, vmi)
+    other = {"apiVersion": "v1", "kind": "X", "name": "x", "uid": "x", "controller": True}
+    foreign.create(VMIS, {**vmi, "metadata": {"name": "vm", "ownerReferences": [other]}})
+    assert free.live(5).word == "Running"
+    assert free.objects[VMIS, "vm"]["metadata"]["ownerReferences"][0]["uid"] == free.uid(VMS)
+    assert foreign.live(5).word == "Stopped"
+    foreign.delete(VMIS, "vm")
+    assert foreign.live(5).word == "Running"
+
+
+def test_a_vm_gets_its_data_volumes_first_and_is_provisioning_meanwhile() -> None:
+    machines = Machines(vm_document(disks=["a", "b"]))
+    assert machines.live(0.2).word == "Provisioning"
+    assert machines.document(VMIS) is None
+    machines.live(5)
+    assert machines.word == "Running"
+    assert sorted(machines.done("create", DATA_VOLUMES)) == sorted(machines.done("create", CLAIMS)) == ["a", "b"]
+    for disk in ("a", "b"):
+        volume, claim = machines.objects[DATA_VOLUMES, disk], machines.objects[CLAIMS, disk]
+        assert volume["status"]["phase"] == "Succeeded"
+        assert claim["status"]["phase"] == "Bound"
+        assert volume["metadata"]["ownerReferences"][0]["uid"] == machines.uid(VMS)
+        assert claim["metadata"]["ownerReferences"][0]["uid"] == machines.uid(DATA_VOLUMES, disk)
+        assert volume["metadata"]["ownerReferences"][0]["controller"]
+        assert len([step for step in machines.steps if step == ("patch status", "DataVolume", disk)]) == 1
+
+
+def test_a_halted_vm_gets_its_data_volumes_too() -> None:
+    machines = Machines(vm_document(strategy="Halted", disks=["a"])).live(5)
+    assert machines.objects[DATA_VOLUMES, "a"]["status"]["phase"] == "Succeeded"
+    assert machines.word == "Stopped"
+
+
+def test_a_data_volume_that_lost_its_owner_is_adopted_by_the_next_vm_of_that_name() -> None:
+    machines = Machines(vm_document(disks=["a"])).live(5)
+    before = machines.uid(DATA_VOLUMES, "a"), machines.uid(CLAIMS, "a")
+    machines.delete(VMS, "vm")
+    machines.patch(DATA_VOLUMES, "a", {"metadata": {"ownerReferences": []}})
+    machines.live(5)
+    assert machines.document(VMS) is None
+    assert machines.objects[DATA_VOLUMES, "a"]["metadata"]["ownerReferences"] == []
+    machines.create(VMS, vm_document(disks=["a"]))
+    assert machines.live(5).word == "Running"
+    assert (machines.uid(DATA_VOLUMES, "a"), machines.uid(CLAIMS, "a")) == before
+    [owner] = machines.objects[DATA_VOLUMES, "a"]["metadata"]["ownerReferences"]
+    assert (owner["uid"], owner["controller"]) == (machines.uid(VMS), True)
+
+
+def test_an_adopted_data_volume_keeps_its_other_owners_and_one_that_goes_is_not_adopted() -> None:
+    other = {"apiVersion": "v1", "kind": "X", "name": "x", "uid": "x"}
+    machines = Machines()
+    for name, finalizers in (("stays", []), ("goes", ["example.org/a"])):
+        meta = {"name": name, "ownerReferences": [other], "finalizers": finalizers}
+        machines.create(DATA_VOLUMES, {"metadata": meta, "spec": {}})
+    machines.delete(DATA_VOLUMES, "goes")
+    machines.create(VMS, vm_document(disks=["stays", "goes"]))
+    machines.live(5)
+    owners = machines.objects[DATA_VOLUMES, "stays"]["metadata"]["ownerReferences"]
+    assert [owner["uid"] for owner in owners] == ["x", machines.uid(VMS)]
+    assert machines.objects[DATA_VOLUMES, "goes"]["metadata"]["ownerReferences"] == [other]
+
+
+@pytest.mark.parametrize(("strategy", "word"), [("Always", "WaitingForVolumeBinding"), ("Halted", "Stopped")])
+def test_an_unbound_pvc_matters_to_a_vm_that_should_run(strategy: str, word: str) -> None:
+    volumes = [{"name": "disk", "persistentVolumeClaim": {"claimName": "disk"}}]
+    machines = Machines(vm_document(strategy=strategy, volumes=volumes, annotations={READY_AFTER: "1m"}))
+    machines.create(CLAIMS, {"metadata": {"name": "disk", "annotations": {BEHAVIOR: "never-ready"}}, "spec": {}})
+    assert machines.live(5).word == word
+
+
+def test_a_data_volume_of_somebody_else_is_used_and_stays_theirs() -> None:
+    machines = Machines(vm_document("first", disks=["a"])).live(5)
+    machines.create(VMS, vm_document("second", disks=["a"]))
+    machines.live(5)
+    assert machines.status("second")["printableStatus"] == "Running"
+    [owner] = machines.objects[DATA_VOLUMES, "a"]["metadata"]["ownerReferences"]
+    assert owner["name"] == "first"
+
+
+@pytest.mark.parametrize("behavior", ["datavolume-error"])
+def test_a_data_volume_that_fails_is_the_vms_error(behavior: str) -> None:
+    machines = asking(behavior, disks=["a"]).live(5)
+    assert machines.objects[DATA_VOLUMES, "a"]["status"]["phase"] == "Failed"
+    assert machines.word == "DataVolumeError"
+    assert machines.document(VMIS) is None
+
+
+def test_a_vm_with_data_volumes_waits_for_there_to_be_such_a_kind_and_says_so() -> None:
+    machines = Machines(vm_document(disks=["a"]), serves_data_volumes=False).live(5)
+    assert machines.document(VMIS) is None
+    assert machines.word == "Stopped"
+    assert [condition["reason"] for condition in machines.status()["conditions"]] == ["VMINotExists", "FailedCreate"]
+    machines.serves_data_volumes = True
+    assert machines.live(5).word == "Running"
+    assert "Failure" not in {condition["type"] for condition in machines.status()["conditions"]}
+
+
+def test_a_vm_without_data_volumes_needs_no_such_kind() -> None:
+    assert Machines(vm_document(), serves_data_volumes=False).live(5).word == "Running"
+
+
+events = st.one_of(
+    st.tuples(st.just("live"), st.floats(0, 10)),
+    st.tuples(st.just("strategy"), st.sampled_from(STRATEGIES)),
+    st.tuples(st.just("behavior"), st.sampled_from([None, *BEHAVIORS])),
+    st.tuples(st.just("delete"), st.sampled_from(["VirtualMachineInstance", "DataVolume"])),
+    st.tuples(st.just("request"), st.sampled_from(["Start", "Stop"])),
+)
+
+
+@given(st.lists(events, max_size=8))
+def test_whatever_happens_a_vm_comes_to_rest_and_can_be_deleted(story: list[tuple[str, object]]) -> None:
+    machines = Machines(vm_document(disks=["a"]))
+    for event, value in story:
+        match event:
+            case "live":
+                machines.live(float(str(value)))
+            case "strategy":
+                machines.patch(VMS, "vm", {"spec": {"runStrategy": value}})
+            case "behavior":
+                annotations = {"metadata": {"annotations": {BEHAVIOR: value}}}
+                machines.patch(VMS, "vm", {"spec": {"template": annotations}})
+            case "request":
+                request = {"action": value, "uid": machines.uid(VMIS)}
+                machines.patch(VMS, "vm", {"status": {"stateChangeRequests": [request]}})
+            case _:
+                resource, name = (VMIS, "vm") if value == VMIS.kind else (DATA_VOLUMES, "a")
+                if machines.document(resource, name) is not None:
+                    machines.delete(resource, name)
+    machines.patch(VMS, "vm", {"spec": {"runStrategy": "Halted"}})
+    assert machines.live(60).document(VMIS) is None
+    machines.delete(VMS, "vm")
+    assert machines.live(60).document(VMS) is None

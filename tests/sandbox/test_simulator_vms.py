@@ -1,0 +1,343 @@
+"""VMs, DataVolumes and PVCs of the simulator on the real API server, as a user and a controller see them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from informers.client import MERGE_PATCH, ApiClient, load_credentials, open_client
+from informers.informer import SharedInformer
+from informers.meta import ObjectKey, controller_of
+from informers.resource import Resource
+from sandbox import crds, simulator
+from sandbox.binaries import Binaries
+from sandbox.controlplane import ControlPlane
+from sandbox.datavolumes import CLAIMS, DATA_VOLUMES
+from sandbox.vmis import VMIS
+from sandbox.vms import FINALIZER, VMS
+from sandbox.wishes import BEHAVIOR, READY_AFTER, SHUTDOWN_AFTER
+from tests.sandbox.machines import vm_document
+
+PATIENCE_S = 60.0
+KINDS = (VMS, VMIS, DATA_VOLUMES, CLAIMS)
+OWN_CRDS = crds.CRD_DIRECTORIES[-1]
+
+
+class Scene:
+    """A namespace with a simulator at work in it, watched."""
+
+    def __init__(self, client: ApiClient, namespace: str) -> None:
+        self.client = client
+        self._namespace = namespace
+        self._changed = asyncio.Event()
+        self.informers: dict[Resource[Any], SharedInformer[Any]] = {}
+        for resource in KINDS:
+            informer: SharedInformer[Any] = SharedInformer(
+                resource, client, namespaces=(namespace,), chance=lambda: 0.0
+            )
+            informer.add_handler(lambda _: self._changed.set())
+            self.informers[resource] = informer
+
+    async def create(self, resource: Resource[Any], document: dict[str, Any]) -> None:
+        body = {"apiVersion": resource.api_version, "kind": resource.kind, **document}
+        await self.client.create(resource, self._namespace, json.dumps(body).encode())
+
+    async def patch(self, resource: Resource[Any], name: str, patch: dict[str, Any], subresource: str = "") -> None:
+        key, body = ObjectKey(self._namespace, name), json.dumps(patch).encode()
+        await self.client.patch(resource, key, body, content_type=MERGE_PATCH, subresource=subresource)
+
+    async def delete(self, resource: Resource[Any], name: str, propagation: str = "Background") -> None:
+        await self.client.delete(resource, ObjectKey(self._namespace, name), propagation=propagation)
+
+    def get(self, resource: Resource[Any], name: str = "vm") -> Any:
+        return self.informers[resource].store.get(ObjectKey(self._namespace, name))
+
+    def uid(self, resource: Resource[Any], name: str = "vm") -> str | None:
+        found = self.get(resource, name)
+        return found.metadata.uid if found is not None else None
+
+    def word(self, name: str = "vm") -> str | None:
+        vm = self.get(VMS, name)
+        return vm.status.printable_status if vm is not None and vm.status is not None else None
+
+    def owner(self, resource: Resource[Any], name: str) -> str | None:
+        reference = controller_of(self.get(resource, name).metadata)
+        return reference.uid if reference is not None else None
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while not holds():
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            pytest.fail(f"not within {PATIENCE_S:g}s; there are: {self._everything()}")
+
+    async def until_it_is(self, word: str, name: str = "vm") -> None:
+        await self.until(lambda: self.word(name) == word)
+
+    async def until_it_has_gone(self, resource: Resource[Any], name: str = "vm") -> None:
+        await self.until(lambda: self.get(resource, name) is None)
+
+    def _everything(self) -> list[Any]:
+        return [obj for informer in self.informers.values() for obj in informer.store.values()]
+
+
+@asynccontextmanager
+async def playing(plane: ControlPlane, namespace: str) -> AsyncIterator[Scene]:
+    credentials = await load_credentials(str(plane.kubeconfig))
+    async with open_client(credentials, user_agent="audience") as client, asyncio.TaskGroup() as group:
+        scene = Scene(client, namespace)
+        tasks = [group.create_task(informer.run()) for informer in scene.informers.values()]
+        tasks.append(group.create_task(simulator.run(plane.kubeconfig, namespaces=(namespace,))))
+        try:
+            await asyncio.wait_for(scene.informers[VMS].synced.wait(), PATIENCE_S)
+            yield scene
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    ("strategy", "word"),
+    [
+        ("Always", "Running"),
+        ("RerunOnFailure", "Running"),
+        ("Once", "Running"),
+        ("Manual", "Stopped"),
+        ("Halted", "Stopped"),
+    ],
+)
+async def test_a_vm_starts_as_its_run_strategy_says(
+    control_plane: ControlPlane, namespace: str, strategy: str, word: str
+) -> None:
+    async with playing(control_plane, namespace) as scene:
+        await scene.create(VMS, vm_document(strategy=strategy, labels={"app": "herd"}))
+        await scene.until_it_is(word)
+        assert (scene.get(VMIS) is not None) == (word == "Running")
+        if word == "Running":
+            assert scene.get(VMIS).metadata.labels["app"] == "herd"
+            assert scene.owner(VMIS, "vm") == scene.uid(VMS)
+            await scene.until(lambda: scene.get(VMS).status.ready)
+
+
+@pytest.mark.cluster
+async def test_a_vmi_that_is_deleted_and_one_that_fails_are_started_anew(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    async with playing(control_plane, namespace) as scene:
+        await scene.create(VMS, vm_document(strategy="Always"))
+        await scene.create(VMS, vm_document("rerun", "RerunOnFailure"))
+        await scene.until(lambda: scene.word() == scene.word("rerun") == "Running")
+        before = {name: scene.uid(VMIS, name) for name in ("vm", "rerun")}
+        await scene.delete(VMIS, "vm")
+        await scene.patch(VMIS, "rerun", {"status": {"phase": "Failed"}})
+        await scene.until(lambda: all(scene.uid(VMIS, name) not in (None, uid) for name, uid in before.items()))
+        await scene.until(lambda: scene.word() == scene.word("rerun") == "Running")
+
+
+@pytest.mark.cluster
+async def test_a_vm_is_started_and_stopped_by_a_user(control_plane: ControlPlane, namespace: str) -> None:
+    async with playing(control_plane, namespace) as scene:
+        await scene.create(VMS, vm_document(strategy="Manual"))
+        await scene.until_it_is("Stopped")
+        await scene.patch(VMS, "vm", {"status": {"stateChangeRequests": [{"action": "Start"}]}}, "status")
+        await scene.until_it_is("Running")
+        await scene.patch(VMS, "vm", {"spec": {"runStrategy": "Halted"}})
+        await scene.until_it_has_gone(VMIS)
+        await scene.until_it_is("Stopped")
+
+
+@pytest.mark.cluster
+async def test_a_crash_loop_is_counted_and_ends_with_its_cause(control_plane: ControlPlane, namespace: str) -> None:
+    async with playing(control_plane, namespace) as scene:
+        await scene.create(VMS, vm_document(annotations={BEHAVIOR: "crash-loop", READY_AFTER: "100ms"}))
+        await scene.until_it_is("CrashLoopBackOff")
+        await scene.until(
+            lambda: (failure := scene.get(VMS).status.start_failure) is not None and failure.consecutive_fail_count == 2
+        )
+        await scene.patch(VMS, "vm", {"spec": {"template": {"metadata": {"annotations": {BEHAVIOR: None}}}}})
+        await scene.until(lambda: scene.word() == "Running" and scene.get(VMS).status.start_failure is None)
+
+
+@pytest.mark.cluster
+async def test_a_vm_goes_after_its_vmi_and_leaves_the_finalizers_of_others(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    document = vm_document(annotations={SHUTDOWN_AFTER: "2s"})
+    document["metadata"]["finalizers"] = ["example.org/a"]
+    async with playing(control_plane, namespace) as scene:
+        await scene.create(VMS, document)
+        await scene.until_it_is("Running")
+        assert scene.get(VMS).metadata.finalizers == ("example.org/a", FINALIZER)
+        await scene.delete(VMS, "vm")
+        await scene.until_it_is("Terminating")
+        assert scene.get(VMIS) is not None
+        await scene.until(lambda: scene.get(VMS).metadata.finalizers == ("example.org/a",))
+        assert scene.get(VMIS) is None
+        await scene.patch(VMS, "vm", {"metadata": {"finalizers": []}})
+        await scene.until_it_has_gone(VMS)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("propagation", ["Background", "Foreground"])
+async def test_everything_that_a_vm_made_goes_with_it(
+    control_plane: ControlPlane, namespace: str, propagation: str
+) -> None:
+    async with playing(control_plane, namespace) as scene:
+        await scene.create(VMS, vm_document(disks=["a", "b"]))
+        await scene.until_it_is("Running")
+        assert scene.owner(DATA_VOLUMES, "a") == scene.uid(VMS)
+        assert scene.owner(CLAIMS, "a") == scene.uid(DATA_VOLUMES, "a")
+        assert scene.get(DATA_VOLUMES, "a").status.phase == "Succeeded"
+        assert scene.get(CLAIMS, "b").status.phase == "Bound"
+        await scene.delete(VMS, "vm", propagation)
+        await scene.until(lambda: not any(len(informer.store) for informer in scene.informers.values()))
+
+
+@pytest.mark.cluster
+async def test_a_vm_that_is_orphaning_leaves_all_of_it(control_plane: ControlPlane, namespace: str) -> None:
+    async with playing(control_plane, namespace) as scene:
+        await scene.create(VMS, vm_document(disks=["a"]))
+        await scene.until_it_is("Running")
+        await scene.delete(VMS, "vm", "Orphan")
+        await scene.until_it_has_gone(VMS)
+        assert scene.owner(VMIS, "vm") is None
+        assert scene.owner(DATA_VOLUMES, "a") is None
+
+
+@pytest.mark.cluster
+async def test_disks_whose_owner_was_taken_off_are_adopted_by_the_next_vm(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    document = vm_document(disks=["a"])
+    document["metadata"]["finalizers"] = ["example.org/a"]
+    async with playing(control_plane, namespace) as scene:
+        await scene.create(VMS, document)
+        await scene.until_it_is("Running")
+        first, before = scene.uid(VMS), (scene.uid(DATA_VOLUMES, "a"), scene.uid(CLAIMS, "a"))
+        await scene.delete(VMS, "vm")
+        await scene.until_it_is("Terminating")
+        await scene.patch(DATA_VOLUMES, "a", {"metadata": {"ownerReferences": []}})
+        await scene.patch(VMS, "vm", {"metadata": {"finalizers": []}})
+        await scene.until_it_has_gone(VMS)
+        await scene.create(VMS, vm_document(disks=["a"]))
+        await scene.until_it_is("Running")
+        assert scene.uid(VMS) != first
+        assert (scene.uid(DATA_VOLUMES, "a"), scene.uid(CLAIMS, "a")) == before
+        assert scene.owner(DATA_VOLUMES, "a") == scene.uid(VMS)
+
+
+@pytest.mark.cluster
+async def test_a_vm_waits_for_a_pvc_that_does_not_exist(control_plane: ControlPlane, namespace: str) -> None:
+    volumes = [{"name": "disk", "persistentVolumeClaim": {"claimName": "later"}}]
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    async with playing(control_plane, namespace) as scene:
+        await scene.create(VMS, vm_document(volumes=volumes))
+        await scene.until_it_is("ErrorPvcNotFound")
+        unbound = {"name": "later", "annotations": {BEHAVIOR: "never-ready"}}
+        await scene.create(CLAIMS, {"metadata": unbound, "spec": spec})
+        await scene.until_it_is("WaitingForVolumeBinding")
+        await scene.patch(CLAIMS, "later", {"metadata": {"annotations": {BEHAVIOR: None}}})
+        await scene.until_it_is("Running")
+        await scene.delete(CLAIMS, "later")
+        await scene.until(lambda: scene.get(CLAIMS, "later").metadata.deletion_timestamp is not None)
+        await scene.delete(VMS, "vm")
+        await scene.until_it_has_gone(CLAIMS, "later")
+
+
+@pytest.mark.cluster
+async def test_what_is_wrong_with_a_vm_is_said_in_one_word(control_plane: ControlPlane, namespace: str) -> None:
+    words = {
+        "image-error": "ImagePullBackOff",
+        "unschedulable": "ErrorUnschedulable",
+        "pvc-missing": "ErrorPvcNotFound",
+        "datavolume-error": "DataVolumeError",
+    }
+    async with playing(control_plane, namespace) as scene:
+        for behavior in words:
+            await scene.create(VMS, vm_document(behavior, annotations={BEHAVIOR: behavior}, disks=[f"{behavior}-0"]))
+        await scene.until(lambda: {name: scene.word(name) for name in words} == words)
+        assert not any(scene.get(VMS, name).status.ready for name in words)
+
+
+@pytest.mark.cluster
+async def test_a_simulator_that_is_started_again_goes_on(control_plane: ControlPlane, namespace: str) -> None:
+    async with playing(control_plane, namespace) as scene:
+        await scene.create(VMS, vm_document("up", disks=["a"]))
+        await scene.create(VMS, vm_document("down", strategy="Once", annotations={SHUTDOWN_AFTER: "1s"}))
+        await scene.until(lambda: scene.word("up") == scene.word("down") == "Running")
+        before = scene.uid(VMIS, "up")
+        await scene.delete(VMS, "down")
+        await scene.until_it_is("Terminating", "down")
+    async with playing(control_plane, namespace) as scene:
+        await scene.create(VMS, vm_document("new", disks=["b"]))
+        await scene.until_it_is("Running", "new")
+        await scene.until_it_has_gone(VMS, "down")
+        assert scene.uid(VMIS, "up") == before
+
+
+@pytest.mark.cluster
+async def test_nothing_is_written_twice(control_plane: ControlPlane, namespace: str) -> None:
+    names = [f"vm-{number}" for number in range(20)]
+    async with playing(control_plane, namespace) as scene:
+        await asyncio.gather(*(scene.create(VMS, vm_document(name, disks=[f"{name}-0"])) for name in names))
+        await scene.until(lambda: all(scene.word(name) == "Running" for name in names))
+    writes = Counter(
+        (record.verb, record.resource, record.subresource, record.code)
+        for record in control_plane.audit_records()
+        if record.user_agent.startswith(simulator.USER_AGENT)
+        and record.namespace == namespace
+        and record.verb not in ("list", "watch")
+    )
+    # How much of what passes quickly can be seen, and is told, depends on how fast the server is.
+    for resource, most in (("virtualmachines", 3), ("datavolumes", 2)):
+        assert len(names) <= writes.pop(("patch", resource, "status", 200)) <= most * len(names)
+    assert writes == dict.fromkeys(
+        [
+            ("patch", "virtualmachines", "", 200),
+            ("create", "datavolumes", "", 201),
+            ("create", "persistentvolumeclaims", "", 201),
+            ("patch", "persistentvolumeclaims", "status", 200),
+            ("create", "virtualmachineinstances", "", 201),
+            ("patch", "virtualmachineinstances", "", 200),
+        ],
+        len(names),
+    )
+
+
+@pytest.fixture
+def plane_without_data_volumes(control_plane_binaries: Binaries, tmp_path: Path) -> Iterator[ControlPlane]:
+    for path in OWN_CRDS.glob("kubevirt.io_*.yaml"):
+        shutil.copy(path, tmp_path)
+    directory = Path(tempfile.mkdtemp(prefix="vmherd-tests-"))
+    plane = ControlPlane(directory, control_plane_binaries, crd_directories=[tmp_path])
+    try:
+        plane.start()
+        yield plane
+    finally:
+        plane.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.mark.cluster
+async def test_data_volumes_are_used_as_soon_as_there_is_such_a_kind(plane_without_data_volumes: ControlPlane) -> None:
+    plane = plane_without_data_volumes
+    async with playing(plane, "default") as scene:
+        await scene.create(VMS, vm_document("plain"))
+        await scene.create(VMS, vm_document("waiting", disks=["a"]))
+        await scene.until_it_is("Running", "plain")
+        await scene.until_it_is("Stopped", "waiting")
+        await asyncio.to_thread(crds.install, plane.kubeconfig, [OWN_CRDS])
+        await scene.until_it_is("Running", "waiting")
+        assert scene.owner(DATA_VOLUMES, "a") == scene.uid(VMS, "waiting")
