@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 from msgspec import Struct
 
 from controller.planning import Outcome, Plan, Refused, Unknown
-from informers.errors import ApiError, Forbidden, StatusError
+from informers.errors import ApiError, Forbidden, ServerError, StatusError, TooManyRequests, TransportError
 from informers.meta import ObjectKey
 
 LOOK_AGAIN_S = 5.0
@@ -27,10 +27,14 @@ class After(Struct, frozen=True):
 
 
 class Retry(Struct, frozen=True):
-    """Something failed: look again with backoff, and not before the server's own `Retry-After`."""
+    """Something failed: look again with backoff, and not before the server's own `Retry-After`.
+
+    `outage`: the server failed, and not what was asked of it. That must not wear out the key's own patience.
+    """
 
     why: str
     not_before_s: float = 0.0
+    outage: bool = False
 
 
 Result: TypeAlias = Settled | After | Retry
@@ -66,8 +70,19 @@ def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool, trouble
 
 
 def retry_after(*errors: ApiError) -> Retry:
-    """Try again after these, told by the first of them."""
-    return Retry(str(errors[0]), max(_retry_after_s(error) for error in errors))
+    """Try again after these, told by the first of them. One that is the server's is enough for an outage: what the
+    others are worth shows when it answers again.
+    """
+    return Retry(
+        str(errors[0]),
+        not_before_s=max(_retry_after_s(error) for error in errors),
+        outage=any(is_outage(error) for error in errors),
+    )
+
+
+def is_outage(error: ApiError) -> bool:
+    """Whether the server did not answer, or answered that it cannot do anything of the kind just now."""
+    return isinstance(error, TransportError | ServerError | TooManyRequests)
 
 
 def is_final(failure: Refused | Unknown) -> bool:

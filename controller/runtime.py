@@ -1,8 +1,9 @@
 """Workers: keys out of the queue, one reconcile each, and the decision when to look again.
 
 A key is never worked on twice at once (the queue's promise). An exception in a reconcile is that key's failure: it is
-logged with the key, counted, and retried with backoff; the process goes on. Each pass leaves one log line, at info
-when it did something or failed, at debug when there was nothing to do.
+logged with the key, counted, and retried with backoff; the process goes on. What the server fails at is retried too,
+but wears out no key's patience: see `Outage`. Each pass leaves one log line, at info when it did something or failed,
+at debug when there was nothing to do.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Protocol, assert_never
 import structlog
 from structlog.contextvars import bound_contextvars
 
+from controller.outage import Outage
 from controller.reconcile import After, Reconciler, Report, Retry, Settled, retry_after
 from informers.errors import ApiError
 from informers.meta import ObjectKey
@@ -46,6 +48,7 @@ class Controller:
         self.name = name
         self.queue = queue
         self._reconciler = reconciler
+        self._outage = Outage(queue)
         self._workers = workers
         self._instruments = instruments
         self._passes = 0
@@ -85,6 +88,8 @@ class Controller:
             self._requeue(key, report, seconds)
 
     def _requeue(self, key: ObjectKey, report: Report, seconds: float) -> None:
+        if not isinstance(report.result, Retry) or not report.result.outage:
+            self._outage.got_through(key)
         match report.result:
             case Settled():
                 result, again = "success", None
@@ -93,6 +98,9 @@ class Controller:
                 result, again = "requeue_after", delay
                 self.queue.forget(key)
                 self.queue.add_after(key, delay)
+            case Retry(not_before_s=floor, outage=True):
+                result = "error"
+                again = self._outage.wait(key, at_least_s=floor)
             case Retry(not_before_s=floor):
                 result = "error"
                 again = self.queue.add_rate_limited(key, at_least_s=floor)

@@ -102,6 +102,7 @@ class Follower(Generic[T]):
         self._path = resource.path(scope)
         self._labels = {"resource": resource.name, "scope": scope or "all namespaces"}
         self._backoff = Backoff(initial_s=0.8, maximum_s=30.0, reset_after_s=120.0, chance=chance)
+        self._cheap_backoff = Backoff(initial_s=0.8, maximum_s=3.0, reset_after_s=120.0, chance=chance)
         self._relist: Listing | Streaming = Streaming() if streaming_lists else Listing()
         self._list_reason = "start"
         self._replacement: Replacement[T] | None = None
@@ -130,7 +131,8 @@ class Follower(Generic[T]):
     async def _wait(self, state: Waiting) -> State:
         delay_s = state.at_least_s
         if state.backoff:
-            delay_s = max(delay_s, self._backoff.next(asyncio.get_running_loop().time()))
+            backoff = self._cheap_backoff if state.cheap else self._backoff
+            delay_s = max(delay_s, backoff.next(asyncio.get_running_loop().time()))
         if state.why and state.why != self.waiting_for:
             what = "resource is not served, waiting for it" if state.missing else "waiting"
             log.warning(what, **self._labels, why=state.why, cached=len(self._store))

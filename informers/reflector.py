@@ -71,6 +71,10 @@ class Watching(Struct, frozen=True):
 class Waiting(Struct, frozen=True):
     """Pausing before `then`: for the backoff's delay where `backoff`, and for `at_least_s` in any case.
 
+    `cheap`: the failure cost the server next to nothing, and so does trying again. Such failures have a backoff of
+    their own, which stays short, so that a server that comes back is soon followed again; and what may have to follow
+    then, a new list, does not have to pay for them.
+
     `why` is for people, and empty where it is no news: an expired version is a server's good right. `missing` tells
     that the server does not know the resource.
     """
@@ -79,6 +83,7 @@ class Waiting(Struct, frozen=True):
     why: str
     at_least_s: float = 0.0
     backoff: bool = True
+    cheap: bool = False
     missing: bool = False
 
 
@@ -297,7 +302,15 @@ def _is_passing(error: ApiError) -> bool:
 
 def _pause(then: Listing | Streaming | Watching, error: ApiError) -> Waiting:
     why = "" if isinstance(error, Gone) else str(error)
-    return Waiting(then, why=why, at_least_s=_floor(error), missing=isinstance(error, NotFound))
+    missing = isinstance(error, NotFound)
+    return Waiting(then, why=why, at_least_s=_floor(error), cheap=_is_cheap(then, error), missing=missing)
+
+
+def _is_cheap(then: Listing | Streaming | Watching, error: ApiError) -> bool:
+    """Whether the server was not even reached, or only has to go on with a watch."""
+    if isinstance(error, TransportError) and not error.sent:
+        return True
+    return isinstance(then, Watching) and isinstance(error, TransportError | ServerError)
 
 
 def _floor(error: ApiError) -> float:

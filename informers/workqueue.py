@@ -97,12 +97,13 @@ class WorkQueue(Generic[K]):
             timer.cancel()
         self._delayed[key] = asyncio.get_running_loop().call_at(when, self._delay_over, key)
 
-    def add_rate_limited(self, key: K, *, at_least_s: float = 0.0) -> float:
+    def add_rate_limited(self, key: K, *, at_least_s: float = 0.0, limiter: RateLimiter[K] | None = None) -> float:
         """Add the key again after a failure, when the rate limiter allows it; return that delay.
 
-        `at_least_s` is a delay that somebody else asked for, such as a server's Retry-After.
+        `at_least_s` is a delay that somebody else asked for, such as a server's Retry-After. `limiter` decides in place
+        of the queue's own, for failures of another kind; what it counts, its owner makes it forget.
         """
-        delay_s = max(at_least_s, self._limiter.delay(key, self._now()))
+        delay_s = max(at_least_s, (limiter or self._limiter).delay(key, self._now()))
         self._instruments.retried(self.name)
         self.add_after(key, delay_s)
         return delay_s

@@ -6,8 +6,20 @@ import pytest
 
 from controller.kubevirt.types import VirtualMachineInstance
 from controller.planning import Create, Delete, Done, Plan, Refused, Skipped, Unknown, Vanished
-from controller.reconcile import LOOK_AGAIN_S, After, Retry, Settled, facts_of, result_of
-from informers.errors import Forbidden, TooManyRequests, TransportError
+from controller.reconcile import LOOK_AGAIN_S, After, Retry, Settled, facts_of, result_of, retry_after
+from informers.errors import (
+    ApiError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    ServerError,
+    ServerTimeout,
+    StatusError,
+    TooManyRequests,
+    TransportError,
+    Unauthorized,
+)
 from informers.meta import ObjectKey
 from informers.resource import Resource
 
@@ -43,14 +55,45 @@ def test_a_plan_that_waits_for_a_moment_is_woken_then() -> None:
     assert result_of(Plan(requeue_after_s=600.0), (), settled=True) == After(600.0)
 
 
-@pytest.mark.parametrize("failure", [Refused(CREATE, QUOTA), Unknown(CREATE, LOST)])
-def test_a_failed_write_is_retried_with_backoff(failure: Refused | Unknown) -> None:
-    assert result_of(Plan(), (failure, Skipped(CREATE)), settled=True) == Retry(failure.message)
+def test_a_failed_write_is_retried_with_backoff() -> None:
+    assert result_of(Plan(), (Refused(CREATE, QUOTA), Skipped(CREATE)), settled=True) == Retry("exceeded quota")
+
+
+def test_a_write_that_failed_because_the_server_did_is_retried_when_that_is_over() -> None:
+    outcomes = (Unknown(CREATE, LOST), Skipped(CREATE))
+    assert result_of(Plan(), outcomes, settled=True) == Retry("connection reset", outage=True)
+
+
+def test_one_failure_of_the_servers_among_others_is_enough_for_an_outage() -> None:
+    outcomes = (Refused(CREATE, QUOTA), Unknown(DELETE, LOST))
+    assert result_of(Plan(), outcomes, settled=True) == Retry("exceeded quota", outage=True)
+
+
+@pytest.mark.parametrize(
+    ("error", "outage"),
+    [
+        (LOST, True),
+        (TransportError("connection refused", sent=False), True),
+        (ServerError("etcd is gone", code=500), True),
+        (ServerTimeout("too slow", code=504), True),
+        (BUSY, True),
+        (QUOTA, False),
+        (Conflict("changed", code=409), False),
+        (Invalid("no domain", code=422), False),
+        (NotFound("no namespace", code=404), False),
+        (Unauthorized("who?", code=401), False),
+        (StatusError("bad request", code=400), False),
+    ],
+    ids=repr,
+)
+def test_an_outage_is_what_says_nothing_about_the_request(error: ApiError, outage: bool) -> None:
+    result = retry_after(error)
+    assert (result.why, result.outage) == (str(error), outage)
 
 
 def test_a_retry_respects_what_the_server_asked_for() -> None:
     outcomes = (Refused(CREATE, QUOTA), Refused(CREATE, BUSY))
-    assert result_of(Plan(), outcomes, settled=True) == Retry("exceeded quota", not_before_s=7.0)
+    assert result_of(Plan(), outcomes, settled=True) == Retry("exceeded quota", not_before_s=7.0, outage=True)
 
 
 def test_nothing_is_retried_in_a_namespace_that_goes_away() -> None:
@@ -72,8 +115,10 @@ def test_a_pass_that_did_nothing_has_no_facts() -> None:
 
 
 def test_what_fails_beside_the_plan_is_retried_too_and_told_after_its_failures() -> None:
-    assert result_of(Plan(), (Done(CREATE),), settled=True, trouble=BUSY) == Retry("too many requests", 7.0)
-    assert result_of(Plan(), (Refused(CREATE, TERMINATING),), settled=True, trouble=LOST) == Retry("connection reset")
+    busy = Retry("too many requests", not_before_s=7.0, outage=True)
+    assert result_of(Plan(), (Done(CREATE),), settled=True, trouble=BUSY) == busy
+    lost = Retry("connection reset", outage=True)
+    assert result_of(Plan(), (Refused(CREATE, TERMINATING),), settled=True, trouble=LOST) == lost
     both = result_of(Plan(), (Refused(CREATE, QUOTA),), settled=True, trouble=BUSY)
-    assert both == Retry("exceeded quota", not_before_s=7.0)
+    assert both == Retry("exceeded quota", not_before_s=7.0, outage=True)
     assert facts_of(Plan(), (Done(CREATE),), trouble=BUSY) == {"create_done": 1, "failure": "too many requests"}

@@ -30,6 +30,10 @@ def names(changes: list[Change[ConfigMap]]) -> list[str]:
     return [f"{type(change).__name__} {_subject(change).metadata.name}" for change in changes]
 
 
+def gaps(times: list[float]) -> list[float]:
+    return [round(later - earlier, 1) for earlier, later in itertools.pairwise(times)]
+
+
 def _subject(change: Change[ConfigMap]) -> ConfigMap:
     return change.last_known if isinstance(change, Removed) else change.new
 
@@ -129,7 +133,14 @@ async def test_a_silent_watch_is_over_after_two_minutes():
     assert reports.said[-1] == "ended: silent"
 
 
-async def test_failures_are_waited_out_longer_and_longer_and_named_once():
+async def test_failures_of_a_list_are_waited_out_longer_and_longer():
+    client = ScriptedClient(*[error(500)] * 8, page(A1, version=5))
+    async with following(make_informer(client, chance=lambda: 0.999999)):
+        await asyncio.sleep(170)
+    assert gaps(client.times()[1:10]) == [1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0, 30.0]
+
+
+async def test_a_server_that_is_gone_is_asked_again_every_few_seconds_and_named_once():
     client = ScriptedClient(page(A1, version=5), stream(end=REFUSED), *[REFUSED] * 7, stream(line("ADDED", B2)))
     informer = make_informer(client, chance=lambda: 0.999999)
     with capture_logs() as logs:
@@ -137,15 +148,25 @@ async def test_failures_are_waited_out_longer_and_longer_and_named_once():
             await asyncio.sleep(2)
             assert "refused" in informer.waiting_for
             assert informer.store.get(key("a")) == A1
-            await asyncio.sleep(170)
+            await asyncio.sleep(25)
             assert informer.waiting_for == ""
-    times = client.times()[2:]
-    gaps = [round(later - earlier, 1) for earlier, later in itertools.pairwise(times)]
-    assert gaps == [1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0, 30.0]
+    assert gaps(client.times()[2:]) == [1.6, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0]
     assert [(entry["event"], entry["log_level"]) for entry in logs] == [
         ("waiting", "warning"),
         ("following again", "info"),
     ]
+
+
+async def test_a_version_that_expired_while_the_server_was_gone_does_not_pay_for_that():
+    expired = line("ERROR", failure(410, "Expired"))
+    client = ScriptedClient(
+        page(A1, version=5), stream(end=REFUSED), *[REFUSED] * 20, stream(expired), page(B2, version=9)
+    )
+    informer = make_informer(client, chance=lambda: 0.999999)
+    async with following(informer):
+        await asyncio.sleep(70)
+    assert gaps(client.times()[-4:]) == [3.0, 1.6, 0.0]
+    assert informer.store.values() == (B2,)
 
 
 async def test_a_new_reason_to_wait_is_named_as_well():

@@ -79,6 +79,10 @@ def after(error: ApiError, then: Listing | Streaming | Watching, *, at_least_s: 
     return Waiting(then, why=str(error), at_least_s=at_least_s)
 
 
+def cheap_after(error: ApiError, then: Listing | Streaming | Watching, *, at_least_s: float = 0.0) -> Waiting:
+    return Waiting(then, why=str(error), at_least_s=at_least_s, cheap=True)
+
+
 class Row(NamedTuple):
     state: State
     event: Input[ConfigMap]
@@ -123,7 +127,11 @@ ROWS = {
     "resource vanished between pages": Row(
         Listing("more"), Failed(MISSING), Waiting(Listing(), why=str(MISSING), missing=True), DISCARD
     ),
-    "list refused a connection": Row(Listing(), Failed(REFUSED), after(REFUSED, Listing()), DISCARD),
+    "list refused a connection": Row(Listing(), Failed(REFUSED), cheap_after(REFUSED, Listing()), DISCARD),
+    "list refused a connection between pages": Row(
+        Listing("more"), Failed(REFUSED), cheap_after(REFUSED, Listing("more"))
+    ),
+    "server crashed at a list": Row(Listing(), Failed(CRASHED), after(CRASHED, Listing()), DISCARD),
     "list forbidden": Row(Listing(), Failed(DENIED), after(DENIED, Listing()), DISCARD),
     "list of a resource that is not served": Row(
         Listing(), Failed(MISSING), Waiting(Listing(), why=str(MISSING), missing=True), DISCARD
@@ -151,7 +159,7 @@ ROWS = {
     "the parameter is not understood": Row(Streaming(), Failed(NONSENSE), Listing(), GIVEN_UP),
     "the parameter is passed over": Row(Streaming(), Bookmark("9"), Listing(), GIVEN_UP),
     "streaming lists do not work": Row(Streaming(), WatchError(CRASHED), Listing(), GIVEN_UP),
-    "streaming list: connection refused": Row(Streaming(), Failed(REFUSED), after(REFUSED, Streaming()), DISCARD),
+    "streaming list: connection refused": Row(Streaming(), Failed(REFUSED), cheap_after(REFUSED, Streaming()), DISCARD),
     "streaming list: cut off": Row(Streaming(), Failed(BROKEN), after(BROKEN, Listing()), DISCARD),
     "streaming list: server crashed": Row(Streaming(), Failed(CRASHED), after(CRASHED, Listing()), DISCARD),
     "streaming list: server slow": Row(Streaming(), WatchError(SLOW), after(SLOW, Listing()), DISCARD),
@@ -201,12 +209,13 @@ ROWS = {
         Failed(TOO_NEW_WITHOUT_HINT),
         Waiting(Watching("8"), why="too large", at_least_s=1, backoff=False),
     ),
-    "connection lost": Row(Watching("8"), Failed(BROKEN), after(BROKEN, Watching("8"))),
-    "connection refused": Row(Watching("8"), Failed(REFUSED), after(REFUSED, Watching("8"))),
+    "connection lost": Row(Watching("8"), Failed(BROKEN), cheap_after(BROKEN, Watching("8"))),
+    "connection refused": Row(Watching("8"), Failed(REFUSED), cheap_after(REFUSED, Watching("8"))),
     "busy": Row(Watching("8"), Failed(BUSY), after(BUSY, Watching("8"), at_least_s=7)),
     "busy, in the stream": Row(Watching("8"), WatchError(BUSY), after(BUSY, Watching("8"), at_least_s=7)),
-    "down": Row(Watching("8"), Failed(DOWN), after(DOWN, Watching("8"), at_least_s=3)),
-    "crashed": Row(Watching("8"), Failed(CRASHED), after(CRASHED, Watching("8"))),
+    "down": Row(Watching("8"), Failed(DOWN), cheap_after(DOWN, Watching("8"), at_least_s=3)),
+    "crashed": Row(Watching("8"), Failed(CRASHED), cheap_after(CRASHED, Watching("8"))),
+    "down, in the stream": Row(Watching("8"), WatchError(DOWN), cheap_after(DOWN, Watching("8"), at_least_s=3)),
     "crashed, in the stream": Row(Watching("8"), WatchError(CRASHED), after(CRASHED, Streaming())),
     "some other error, in the stream": Row(
         Watching("8"), WatchError(Conflict("odd", code=409)), Waiting(Streaming(), why="odd")

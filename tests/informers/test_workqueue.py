@@ -146,6 +146,18 @@ async def test_a_servers_retry_after_is_the_least_that_a_retry_waits():
     assert queue.add_rate_limited("a", at_least_s=1) == 2
 
 
+async def test_failures_of_another_kind_may_have_a_limiter_of_their_own_and_leave_the_queues_alone():
+    queue = make_queue(limiter=ItemBackoff(initial_s=1))
+    other: ItemBackoff[str] = ItemBackoff(initial_s=0.25)
+    assert [queue.add_rate_limited("a", limiter=other) for _ in range(3)] == [0.25, 0.5, 1]
+    assert queue.add_rate_limited("a", limiter=other, at_least_s=20) == 20
+    assert await queue.get() == "a"
+    assert now() == 0.25
+    queue.done("a")
+    assert queue.retries("a") == 0
+    assert queue.add_rate_limited("a") == 1
+
+
 async def test_the_default_limiter_is_the_one_of_client_go():
     assert WorkQueue[str]("test").add_rate_limited("a") == 0.005
 

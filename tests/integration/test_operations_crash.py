@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.integration.herd import Place, Refused, eventually, herd, stays
+from sandbox.controlplane import APISERVER, ControlPlane
+from tests.integration.herd import Herd, Place, Refused, eventually, herd, stays
 from tests.integration.vacant import SHORT_LEASE, created, deleted
 
 pytestmark = pytest.mark.cluster
 
 WANTED = 300
 UNDER_WAY = 50
+OUTAGE_S = 20.0
+BACK_AT_WORK_S = 15.0
+ASKED_PER_S = 20
 PATIENT_LEASE = ("--lease-duration", "90s", "--renew-deadline", "80s")
 
 
@@ -63,10 +73,79 @@ def test_a_controller_outlives_its_api_server_and_goes_on_where_it_was(vacant: P
         assert_each_once(created(vacant), of=set(alive))
         assert not deleted(vacant)
         whose = {line["resource"].partition(".")[0] for line in program.lines(msg="waiting")}
-        assert whose == {"virtualmachineinstances", "virtualmachineinstancereplicasets"}
+        assert whose >= {"virtualmachineinstances", "virtualmachineinstancereplicasets"}
         assert all(line["why"] for line in program.lines(msg="waiting"))
         eventually(lambda: len(program.lines(msg="following again")) >= 2, what="both watches are told of")
         assert not program.lines(level="error")
+
+
+def test_twenty_seconds_without_an_api_server_cost_a_scale_down_only_a_few_seconds_more(
+    vacant: Place, tmp_path: Path
+) -> None:
+    with herd(vacant.plane.kubeconfig, tmp_path, "--no-leader-elect") as program:
+        before = scaled_up(vacant)
+        scale_down_begins(vacant, to=20)
+        with unplugged(vacant.plane):
+            time.sleep(5)
+            asked = unanswered(program)
+            time.sleep(OUTAGE_S - 5)
+            assert unanswered(program) - asked <= ASKED_PER_S * (OUTAGE_S - 5)
+            assert len(deleted(vacant)) + UNDER_WAY < WANTED - 20
+        eventually(lambda: answers(vacant), what="the server serves VMIs again")
+        kept = vacant.wait_for(20, within_s=BACK_AT_WORK_S)
+        stays(lambda: vacant.vmis().keys() == kept.keys(), what="those that are wanted")
+        assert_each_once(deleted(vacant), of=before.keys() - kept.keys())
+        assert_each_once(created(vacant), of=set(before))
+        assert any("refused" in line["why"] for line in program.lines(msg="waiting"))
+        assert len(program.lines(msg="following again")) >= 2
+        assert not program.lines(level="error")
+
+
+def test_a_leader_without_an_api_server_leaves_and_the_one_that_starts_in_its_place_waits_and_goes_on(
+    vacant: Place, tmp_path: Path
+) -> None:
+    with herd(vacant.plane.kubeconfig, tmp_path, *SHORT_LEASE) as leader:
+        before = scaled_up(vacant)
+        scale_down_begins(vacant, to=20)
+        with unplugged(vacant.plane):
+            assert leader.process.wait(10) == 1
+            assert "lease" in leader.log.read_text().splitlines()[-1]
+            with herd(vacant.plane.kubeconfig, tmp_path, *SHORT_LEASE, wait=False) as next_one:
+                eventually(lambda: next_one.lines(msg="waiting for the API server"), what="it says what it waits for")
+                vacant.plane.start_apiserver()
+                eventually(lambda: next_one.working, what="it works")
+                kept = vacant.wait_for(20, within_s=BACK_AT_WORK_S)
+                stays(lambda: vacant.vmis().keys() == kept.keys(), what="those that are wanted")
+    assert_each_once(deleted(vacant), of=before.keys() - kept.keys())
+    assert_each_once(created(vacant), of=set(before))
+
+
+def scaled_up(place: Place) -> dict[str, dict[str, Any]]:
+    place.make_set(WANTED)
+    return place.wait_for(WANTED)
+
+
+def scale_down_begins(place: Place, *, to: int) -> None:
+    place.change_set({"spec": {"replicas": to}})
+    eventually(lambda: len(place.alive()) <= WANTED - 20, what="the scale-down is under way")
+
+
+@contextmanager
+def unplugged(plane: ControlPlane) -> Iterator[None]:
+    """No API server, from one moment to the next, while the block runs, unless the block starts it itself."""
+    os.kill(plane.pids()[APISERVER], signal.SIGKILL)
+    plane.stop_apiserver()
+    try:
+        yield
+    finally:
+        if APISERVER not in plane.pids():
+            plane.start_apiserver()
+
+
+def unanswered(program: Herd) -> int:
+    """How many requests got no answer so far."""
+    counts = re.findall(r'^rest_client_requests_total\{code="<error>".*\} (\S+)$', program.metrics(), re.MULTILINE)
+    return round(sum(map(float, counts)))
 
 
 def assert_each_once(written: Counter[str], *, of: set[str]) -> None:

@@ -123,7 +123,7 @@ async def test_r9_while_a_doubt_cannot_be_cleared_up_the_status_is_written_and_t
     site.sets.catch_up()
     site.fail(BUSY, verb="get")
     report = await site.reconcile()
-    assert report.result == Retry("too many requests", not_before_s=7.0)
+    assert report.result == Retry("too many requests", not_before_s=7.0, outage=True)
     assert report.facts["failure"] == "too many requests"
     assert site.sent("create") == 1
     assert site.owner.status.observed_generation == 2
@@ -185,7 +185,7 @@ async def test_r10_a_server_that_does_not_answer_is_no_failure_of_the_set(fault)
 async def test_a_pause_that_the_server_asks_for_is_kept():
     site = site_with_a_set(replicas=3)
     site.fail(BUSY, verb="create")
-    assert (await site.reconcile()).result == Retry("too many requests", not_before_s=7.0)
+    assert (await site.reconcile()).result == Retry("too many requests", not_before_s=7.0, outage=True)
 
 
 async def test_r1_an_invalid_spec_is_logged_and_told_and_nothing_is_done():
