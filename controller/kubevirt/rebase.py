@@ -157,14 +157,15 @@ def _in_order(names: Iterable[str], current: Iterable[str], old: Fields, new: Fi
 
 
 def _with_power(merged: Fields, current: Fields, old: Fields, new: Fields) -> Fields:
-    """The VM's spec with one say in whether it runs. Another spelling of the same in the template changes nothing for
-    a VM that somebody stopped or started.
+    """The VM's spec with one say in whether it runs. What somebody said stays where the template only spells the same
+    in another way, and where nobody knows what it said: no VM is started for that.
     """
-    is_respelled = _strategy_of(old) == _strategy_of(new) != _strategy_of(current)
+    said, was, wanted = (_strategy_of(spec) for spec in (current, old, new))
+    is_theirs = said not in (None, was) and was in (None, wanted)
     is_changed = any(not _same(old.get(name), new.get(name)) for name in POWER)
-    said = new if is_changed and not is_respelled else current
+    source = new if is_changed and not is_theirs else current
     others = {name: value for name, value in merged.items() if name not in POWER}
-    return others | {name: said[name] for name in POWER if name in said}
+    return others | {name: source[name] for name in POWER if name in source}
 
 
 def _strategy_of(spec: Fields) -> Json:

@@ -44,7 +44,7 @@ class VirtualMachineInstance(Struct, frozen=True, gc=False, rename="camel"):
     status: VMIStatus | None = None
 
 
-class LabelRequirement(Struct, frozen=True, gc=False):
+class LabelRequirement(Struct, frozen=True, gc=False, omit_defaults=True):
     """One entry of `matchExpressions`: In, NotIn, Exists or DoesNotExist."""
 
     key: str = ""
@@ -52,12 +52,12 @@ class LabelRequirement(Struct, frozen=True, gc=False):
     values: tuple[str, ...] | None = None
 
 
-class LabelSelector(Struct, frozen=True, gc=False, rename="camel"):
+class LabelSelector(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     match_labels: Mapping[str, str] | None = None
     match_expressions: tuple[LabelRequirement, ...] | None = None
 
 
-class TemplateMeta(Struct, frozen=True, gc=False, rename="camel"):
+class TemplateMeta(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """The part of a template's metadata that reaches what is made from it."""
 
     name: str | None = None
@@ -77,7 +77,7 @@ class VMITemplate(Struct, frozen=True, gc=False):
         msgspec.structs.force_setattr(self, "spec", self.spec.copy())
 
 
-class NodeRequirement(Struct, frozen=True, gc=False):
+class NodeRequirement(Struct, frozen=True, gc=False, omit_defaults=True):
     """One entry of a node selector: In, NotIn, Exists, DoesNotExist, Gt or Lt."""
 
     key: str = ""

@@ -1,0 +1,43 @@
+"""VMs, what templates say about them, and what the server makes of the patch between two templates."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+from controller.kubevirt.rebase import rebase
+from tests.memoryapi import merged
+
+Json: TypeAlias = dict[str, Any]
+
+OWN = {"name": "vm-0", "uid": "uid-of-the-vm", "resourceVersion": "42", "finalizers": ["example.org/theirs"]}
+
+
+def vm(spec: Json, **metadata: object) -> Json:
+    return {"kind": "VirtualMachine", "metadata": {**OWN, **metadata}, "spec": spec, "status": {"ready": True}}
+
+
+def shape(spec: Json, **metadata: object) -> Json:
+    """What a template says."""
+    return {"metadata": metadata, "spec": spec}
+
+
+def patch_of(current: Json, old: Json, new: Json) -> Json | None:
+    body = rebase(*(msgspec.json.encode(each) for each in (current, old, new)))
+    return None if body is None else msgspec.json.decode(body)
+
+
+def rebased(current: Json, old: Json, new: Json) -> Json:
+    """The object as the server has it after the patch."""
+    patch = patch_of(current, old, new)
+    return current if patch is None else merged(current, patch)
+
+
+def rebased_spec(current: Json, old: Json, new: Json) -> Json:
+    return rebased(vm(current), shape(old), shape(new))["spec"]
+
+
+def canonical(value: object) -> bytes:
+    """JSON with its fields in one order: what is equal here is equal on the wire, and true is not 1."""
+    return msgspec.json.encode(value, order="sorted")
