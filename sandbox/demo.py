@@ -43,7 +43,11 @@ REFRESH_S = 0.5
 
 DETACH = merge_patch("vm", f"{POOL_NAME}-2", {"metadata": {"ownerReferences": None}})
 SUGGESTIONS = (
-    ("a replica set:", ("scale", "vmirs", SET_NAME, "--replicas", "5"), ("delete", "vmi", "-l", "myvmi=myvmi")),
+    (
+        "scale the replica set, and delete its VMIs, which are replaced:",
+        ("scale", "vmirs", SET_NAME, "--replicas", "5"),
+        ("delete", "vmi", "-l", "myvmi=myvmi"),
+    ),
     ("scale the pool:", ("scale", "vmpool", POOL_NAME, "--replicas", "6")),
     ("a rolling update, one VM at a time (they boot in 2 s from then on):", UPDATE),
     ("break a VM, and see it healed after three failed starts:", *BREAK),

@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import shlex
 import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from sandbox.demo_account import (
     Course,
+    Object,
     Progress,
     is_at_rest,
     is_ready,
@@ -98,29 +100,42 @@ def _pool_is_at_rest(view: View) -> bool:
 
 
 def _update(world: World) -> None:
-    """Change the template, and go along with everything that happens until all VMIs are made from it and ready.
-
-    Raises DemoFailed when more are unavailable at any moment than may be: no state of a VMI is missed.
-    """
+    """Change the template, and go along until the pool says that all of it is updated. Raises DemoFailed."""
     vmis, version = world.list(VMIS, POOL_LABEL)
-    course, total = Course.beginning(vmis), len(vmis)
-    outdated = revision_of(vmis[0])
     _type(world, *UPDATE)
+    changes, most = follow_update(lambda after: world.changes_since(VMIS, POOL_LABEL, after), vmis, version)
+    until(lambda: _pool_is_at_rest(world.look()), f"{POOL_NAME} says that it is updated")
+    print(f"updated in {changes} changes, with never more than {most} of {len(vmis)} unavailable", flush=True)
+
+
+def follow_update(
+    changes_since: Callable[[str], Iterable[Object]],
+    vmis: Sequence[Object],
+    version: str,
+    *,
+    within_s: float = STEP_WITHIN_S,
+) -> tuple[int, int]:
+    """Print every step until all VMIs are of a newer revision and ready.
+
+    `vmis` are those of before, all of one revision, as of `version`. No state of theirs is missed. Returns how many
+    changes there were, and how many VMs were unavailable at most. Raises DemoFailed when those are too many, or when it
+    takes too long.
+    """
+    course, outdated, total = Course.beginning(vmis), revision_of(vmis[0]), len(vmis)
+    progress, changes, most = course.progress(outdated), 0, 0
     started = time.monotonic()
-    progress, fewest, changes = course.progress(outdated), total, 0
     while progress != Progress(updated=total, ready=total):
-        if time.monotonic() - started > STEP_WITHIN_S:
-            raise DemoFailed(f"not within {STEP_WITHIN_S:g}s: the update of {POOL_NAME}")
-        for event in world.changes_since(VMIS, POOL_LABEL, version):
+        if time.monotonic() - started > within_s:
+            raise DemoFailed(f"not within {within_s:g}s: the update of {POOL_NAME}")
+        for event in changes_since(version):
             course, version, changes = course.after(event), event["object"]["metadata"]["resourceVersion"], changes + 1
             if progress == (progress := course.progress(outdated)):
                 continue
             print(f"updated {progress.updated} of {total}, ready {progress.ready} of {total}", flush=True)
-            fewest = min(fewest, progress.ready)
-            if total - fewest > MOST_UNAVAILABLE:
-                raise DemoFailed(f"{total - fewest} VMs were unavailable at once, where maxUnavailable is 25%")
-    until(lambda: _pool_is_at_rest(world.look()), f"{POOL_NAME} says that it is updated")
-    print(f"updated in {changes} steps, with never more than {total - fewest} of {total} unavailable", flush=True)
+            most = max(most, total - progress.ready)
+            if most > MOST_UNAVAILABLE:
+                raise DemoFailed(f"{most} VMs were unavailable at once, where maxUnavailable allows {MOST_UNAVAILABLE}")
+    return changes, most
 
 
 def _heal(world: World) -> None:

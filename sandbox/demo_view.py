@@ -147,15 +147,16 @@ def _events(view: View) -> list[Row]:
         (
             Text(event.get("reason", ""), style="red" if event.get("type") == "Warning" else ""),
             str(event.get("count", 1)),
-            event.get("message", ""),
+            Text(event.get("message", "")),
         )
         for event in sorted(ours, key=lambda event: event.get("lastTimestamp") or "")
     ]
 
 
-def _table(first: str, *others: str) -> Table:
+def _table(*headers: str) -> Table:
     """A table whose rows take one line each, however narrow the terminal is."""
-    columns = (Column(header, no_wrap=True) for header in (first, *others))
+    columns = [Column(header, no_wrap=True) for header in headers]
+    columns[-1].ratio = 1
     return Table(*columns, box=box.SIMPLE_HEAD, show_edge=False, expand=True, pad_edge=False)
 
 

@@ -7,6 +7,7 @@ no process and no file.
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -27,6 +28,9 @@ VMS = f"{KUBEVIRT}/virtualmachines"
 VMIS = f"{KUBEVIRT}/virtualmachineinstances"
 POOLS = "/apis/pool.kubevirt.io/v1beta1/namespaces/default/virtualmachinepools"
 EVENTS = "/api/v1/namespaces/default/events"
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Those that end the demo."""
 
 STEP_WITHIN_S = 60.0
 LOOK_EVERY_S = 0.1
@@ -97,25 +101,35 @@ class World:
 def running_world() -> Iterator[World]:
     """All parts, started, while the block runs. Raises BinariesUnavailable, ControlPlaneError or CrdError."""
     with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vmherd-demo-")))
-        started = time.monotonic()
-        plane = ControlPlane(directory, find_binaries())
-        stack.callback(plane.stop)
-        plane.start()
-        spawner = Spawner()
-        stack.callback(spawner.close)
-        metrics_port, health_port = free_ports(2)
-        run = ["run", f"--metrics-bind-address=127.0.0.1:{metrics_port}", "--log-format=json"]
-        run.append(f"--health-probe-bind-address=127.0.0.1:{health_port}")
-        commands = {"simulator": ["-m", "sandbox.simulator"], "controller": ["-m", "controller", *run]}
-        children = []
-        for name, command in commands.items():
-            line = [sys.executable, *command, f"--kubeconfig={plane.kubeconfig}"]
-            child = spawner.start(name, line, plane.logs / f"{name}.log")
-            stack.callback(child.stop)
-            children.append(child)
-        print(f"control plane, simulator and controller are up after {time.monotonic() - started:.1f}s", flush=True)
-        yield World(plane, children, metrics_port)
+        try:
+            yield _start(stack)
+        finally:
+            # Nothing is left to hurry, and a second Ctrl-C must not keep a file from being removed.
+            for number in SIGNALS:
+                signal.signal(number, signal.SIG_IGN)
+
+
+def _start(stack: ExitStack) -> World:
+    """Start every part, and have the stack stop it, whichever of them comes up."""
+    directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vmherd-demo-")))
+    started = time.monotonic()
+    plane = ControlPlane(directory, find_binaries())
+    stack.callback(plane.stop)
+    plane.start()
+    spawner = Spawner()
+    stack.callback(spawner.close)
+    metrics_port, health_port = free_ports(2)
+    run = ["run", f"--metrics-bind-address=127.0.0.1:{metrics_port}", "--log-format=json"]
+    run.append(f"--health-probe-bind-address=127.0.0.1:{health_port}")
+    commands = {"simulator": ["-m", "sandbox.simulator"], "controller": ["-m", "controller", *run]}
+    children = []
+    for name, command in commands.items():
+        line = [sys.executable, *command, f"--kubeconfig={plane.kubeconfig}"]
+        child = spawner.start(name, line, plane.logs / f"{name}.log")
+        stack.callback(child.stop)
+        children.append(child)
+    print(f"control plane, simulator and controller are up after {time.monotonic() - started:.1f}s", flush=True)
+    return World(plane, children, metrics_port)
 
 
 def until(true: Callable[[], bool], what: str) -> float:

@@ -15,7 +15,11 @@ PHASES = (None, "Pending", "Scheduling", "Scheduled", "Running", "Succeeded", "F
 STRANGER = OwnerReference(api_version="apps/v1", kind="Other", name="other", uid="uid-of-a-stranger", controller=True)
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text(max_size=8),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=8,
 )

@@ -1,0 +1,132 @@
+"""The demo's picture: every table fits the terminal, and says what is there."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from rich.console import Console
+
+from sandbox.demo_view import View, draw, share
+from tests.sandbox.demo_objects import counts, event, owner, set_vmi, vm, vmi
+
+
+def picture(view: View, *, width: int = 120, height: int = 50) -> list[str]:
+    console = Console(width=width, height=height, force_terminal=False)
+    with console.capture() as capture:
+        console.print(draw(view, height))
+    return capture.get().splitlines()
+
+
+def row(view: View, beginning: str) -> str:
+    [line] = [line for line in picture(view) if line.startswith(beginning)]
+    return re.sub(" +", " ", line).strip()
+
+
+def of_everything(number: int) -> View:
+    names = [f"pool-{ordinal}" for ordinal in range(number)]
+    return View(
+        sets=(owner("set", "u-set"),),
+        pools=(owner("pool", "u-pool"),),
+        vms=tuple(map(vm, names)),
+        vmis=(*map(vmi, names), *(set_vmi(f"test{ordinal}") for ordinal in range(number))),
+        events=tuple(event(f"Created a virtual machine with a name as long as this line: {name}") for name in names),
+    )
+
+
+def test_a_pool_is_shown_with_its_counts_and_its_status_in_one_word() -> None:
+    numbers = {"replicas": 4, "readyReplicas": 3, "updatedReplicas": 2}
+    view = View(pools=(owner("web", "u-pool", desired=5, **numbers, printableStatus="Updating"),))
+    assert row(view, "vmpool/web") == "vmpool/web 5 4 3 2 Updating"
+
+
+def test_a_set_is_shown_with_its_counts_and_its_conditions() -> None:
+    failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate"}
+    view = View(sets=(owner("web", "u-set", **counts(3), conditions=[failure]),))
+    assert row(view, "vmirs/web") == "vmirs/web 3 3 3 3 ReplicaFailure (FailedCreate)"
+
+
+def test_a_vm_is_shown_with_its_status_and_its_revision() -> None:
+    view = View(vms=(vm("web-0", "web-1"),), vmis=(vmi("web-0", "web-1"),))
+    assert row(view, "web-0") == "web-0 Running True web-1 Running uid-web-"
+
+
+def test_a_vm_whose_vmi_is_of_another_revision_shows_both() -> None:
+    view = View(vms=(vm("web-0", "web-2"),), vmis=(vmi("web-0", "web-1"),))
+    assert "web-2 (VMI: web-1)" in row(view, "web-0")
+
+
+def test_a_vm_that_nobody_controls_is_shown_as_detached() -> None:
+    assert row(View(vms=(vm("web-0", controller=None),)), "web-0").startswith("web-0 (detached) Running")
+
+
+def test_a_vm_that_is_being_deleted_is_shown_as_terminating_and_not_ready() -> None:
+    assert row(View(vms=(vm("web-0", leaving=True),)), "web-0").startswith("web-0 Terminating False")
+
+
+def test_vms_are_in_the_order_of_their_numbers() -> None:
+    lines = picture(View(vms=tuple(vm(name) for name in ("web-10", "web-9", "web-2", "lonely"))))
+    names = [line.split()[0] for line in lines if "Running" in line]
+    assert names == ["lonely", "web-2", "web-9", "web-10"]
+
+
+def test_a_vmi_of_a_vm_is_not_listed_a_second_time() -> None:
+    view = View(vms=(vm("web-0"),), vmis=(vmi("web-0"), set_vmi("test1")))
+    assert len([line for line in picture(view) if line.startswith("web-0")]) == 1
+    assert row(view, "test1") == "test1 Running True"
+
+
+def test_events_of_other_kinds_are_left_out_and_the_latest_is_last() -> None:
+    events = (
+        event("second", at="2026-01-01T00:00:02Z"),
+        event("first", at="2026-01-01T00:00:01Z"),
+        event("a node's", kind="Node"),
+    )
+    messages = [line.split()[-1] for line in picture(View(events=events)) if line.startswith("Successful")]
+    assert messages == ["first", "second"]
+
+
+def test_a_message_is_shown_to_the_letter() -> None:
+    assert "not [bold]so[/bold]" in row(View(events=(event("not [bold]so[/bold]"),)), "Successful")
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+@pytest.mark.parametrize(("number", "height"), [(0, 24), (4, 24), (30, 24), (30, 50)])
+def test_the_picture_fits_the_terminal(number: int, height: int, width: int) -> None:
+    lines = picture(of_everything(number), width=width, height=height)
+    assert len(lines) < height
+    assert max(map(len, lines)) <= width
+
+
+def test_the_examples_fit_a_small_terminal_whole() -> None:
+    view = of_everything(4)
+    vmis = view.vmis[:7]
+    shown = View(sets=view.sets, pools=view.pools, vms=view.vms, vmis=vmis, events=view.events)
+    lines = picture(shown, width=80, height=24)
+    assert not [line for line in lines if "more" in line]
+    assert len([line for line in lines if line.startswith("SuccessfulCreate")]) == 3
+
+
+def test_what_does_not_fit_is_counted() -> None:
+    lines = picture(View(vms=of_everything(30).vms), height=24)
+    shown = len([line for line in lines if line.startswith("pool-")])
+    assert shown
+    assert [line.strip() for line in lines if "more" in line] == [f"and {30 - shown} more"]
+
+
+def test_a_server_that_does_not_answer_is_told() -> None:
+    assert picture(View(trouble="connection refused")) == ["the API server does not answer: connection refused"]
+
+
+@pytest.mark.parametrize(
+    ("free", "wanted", "dealt"),
+    [
+        (10, (4, 3, 8), [4, 3, 3]),
+        (9, (9, 9, 9), [3, 3, 3]),
+        (4, (9, 9, 9), [2, 1, 1]),
+        (99, (1, 0, 2), [1, 0, 2]),
+        (-3, (1, 1, 1), [0, 0, 0]),
+    ],
+)
+def test_lines_are_dealt_out_one_by_one(free: int, wanted: tuple[int, ...], dealt: list[int]) -> None:
+    assert share(free, wanted) == dealt
