@@ -18,13 +18,16 @@ from controller.executor import Executor
 from controller.expectations import Expectations
 from controller.kubevirt.flaw import INVALID_SPEC
 from controller.planning import AnyResource, Notice, Outcome, Plan
-from controller.reconcile import Report, Settled, facts_of, result_of
+from controller.reconcile import Report, facts_of, result_of
 from controller.status import StatusWriter
 from informers.errors import ApiError
 from informers.meta import KubeObject, ObjectKey, ObjectMeta
 from informers.store import StoreView
 
 log = structlog.get_logger()
+
+GONE = ""
+"""In the place of the UID of an owner that is gone."""
 
 
 class Snapshot(Protocol):
@@ -69,6 +72,9 @@ class Rules(Protocol[S]):
 
     def plan(self, snapshot: S) -> Plan: ...
 
+    def plan_absent(self, key: ObjectKey) -> Plan:
+        """What is left to do for an owner that is gone."""
+
     def recounted(self, planned: S, latest: S) -> S | None:
         """What the status of a pass is told from; None when the pass has nothing to say about this owner."""
 
@@ -108,9 +114,7 @@ class RulesReconciler(Generic[S]):
         trouble = await self._settle(key)
         snapshot = self._take_snapshot(key)
         if snapshot is None:
-            self._expectations.forget(key)
-            self._status_writer.forget(key)
-            return Report(Settled())
+            return await self._clear_up_after(key, trouble)
         todo = self._rules.plan(snapshot)
         self._note(snapshot, todo)
         outcomes = await self._executor.carry_out(key, snapshot.owner.metadata.uid, todo)
@@ -125,10 +129,21 @@ class RulesReconciler(Generic[S]):
         result = result_of(todo, outcomes, settled=snapshot.settled and written, trouble=trouble)
         return Report(result, facts_of(todo, outcomes, trouble=trouble))
 
+    async def _clear_up_after(self, key: ObjectKey, trouble: ApiError | None) -> Report:
+        """The owner is gone: do what is left to do, and forget it."""
+        self._status_writer.forget(key)
+        settled = self._expectations.settled(key, GONE)
+        todo = self._rules.plan_absent(key) if settled else Plan()
+        if settled:
+            self._expectations.forget(key)
+        outcomes = await self._executor.carry_out(key, GONE, todo)
+        result = result_of(todo, outcomes, settled=settled, trouble=trouble)
+        return Report(result, facts_of(todo, outcomes, trouble=trouble))
+
     async def _settle(self, key: ObjectKey) -> ApiError | None:
         """Clear up what became of writes whose answer was lost. While that fails, the plan is held and says so."""
         owner = self._rules.owners.get(key)
-        return None if owner is None else await self._executor.settle(key, owner.metadata.uid)
+        return await self._executor.settle(key, GONE if owner is None else owner.metadata.uid)
 
     def _take_snapshot(self, key: ObjectKey) -> S | None:
         owner = self._rules.owners.get(key)

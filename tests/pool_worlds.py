@@ -96,7 +96,7 @@ class World(Api):
 
     def see(self, *, settled: bool = True) -> Snapshot:
         documents = {
-            resource: [resource.decode(json.dumps(each)) for each in self.of(resource.plural).values()]
+            resource: [resource.decode(msgspec.json.encode(each)) for each in self.of(resource.plural).values()]
             for resource in (POOLS, VMS, VMIS, CONTROLLER_REVISIONS)
         }
         held = pool_builders.stores(
@@ -104,7 +104,7 @@ class World(Api):
         )
         seen = take_snapshot(
             held,
-            POOLS.decode(json.dumps(self.pool)).metadata.key,
+            documents[POOLS][0].metadata.key,
             now=self.now,
             settled=settled,
             limits=self.limits,
@@ -186,12 +186,12 @@ class World(Api):
                 kept = [
                     each for each in held["metadata"].get("ownerReferences") or [] if each["uid"] != action.owner_uid
                 ]
-                self.patch(plural, name, json.dumps({"metadata": {"ownerReferences": kept}}).encode())
+                self.patch(plural, name, msgspec.json.encode({"metadata": {"ownerReferences": kept}}))
             case Rebase():
                 held = self.get(plural, name)
                 if held["metadata"]["uid"] != action.uid or "deletionTimestamp" in held["metadata"]:
                     return Vanished(action)
-                if body := rebase(json.dumps(held).encode(), action.old, action.new):
+                if body := rebase(msgspec.json.encode(held), action.old, action.new):
                     self.patch(plural, name, body)
             case Confirm():
                 if self.get(plural, name)["metadata"]["uid"] != action.uid:
@@ -301,8 +301,8 @@ class World(Api):
         moment = self.now.isoformat().replace("+00:00", "Z")
         return {"type": "Ready", "status": "True" if holds else "False", "lastTransitionTime": moment}
 
-    def _facts(self) -> str:
-        return json.dumps(self.objects, sort_keys=True)
+    def _facts(self) -> bytes:
+        return msgspec.json.encode(self.objects, order="deterministic")
 
 
 def failed(outcome: Outcome) -> bool:

@@ -21,7 +21,7 @@ from controller.kubevirt.markers import POOL_FINALIZER
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.selectors import Selector
 from controller.planning import Patch, PatchType, Plan, Stage
-from controller.pool.preservation import disowns
+from controller.pool.preservation import disowns, disowns_of_left_behind
 from controller.pool.snapshot import Snapshot
 from informers.meta import labels_of
 
@@ -82,6 +82,17 @@ def let_strays_go(snapshot: Snapshot, *, preserve: bool) -> tuple[Stage, ...]:
     One that is being deleted may have been a member when that began: its disks are kept as a member's are.
     """
     return let_go(snapshot, by_name(snapshot.strays), preserve=preserve, why="it has left the pool")
+
+
+def plan_left_behind(vms: Iterable[VirtualMachine], *, burst: int) -> Plan:
+    """Let VMs go that are being deleted, and whose pool is gone: somebody took its finalizer off by force.
+
+    Nobody can tell any more whether their disks were to be kept. So they are: what is kept can still be deleted.
+    """
+    going = [vm for vm in by_name(vms) if is_deleting(vm)][:burst]
+    rescue = Stage(disowns_of_left_behind(going), essential=False)
+    farewell = Stage(tuple(_removal(vm, "its pool is gone") for vm in going), essential=False)
+    return Plan(stages=tuple(stage for stage in (rescue, farewell) if stage.actions))
 
 
 def by_name(vms: Iterable[VirtualMachine]) -> list[VirtualMachine]:

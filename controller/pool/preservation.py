@@ -38,7 +38,12 @@ def disowns(snapshot: Snapshot, vms: Iterable[VirtualMachine]) -> tuple[Disown, 
     if not leaving:
         return ()
     past = [template for revision in snapshot.revisions if (template := template_of(revision)) is not None]
-    return tuple(disown for vm in leaving for disown in _disowns(snapshot, vm, past))
+    return tuple(disown for vm in leaving for disown in _disowns(vm, _earlier_disks(snapshot, vm, past)))
+
+
+def disowns_of_left_behind(vms: Iterable[VirtualMachine]) -> tuple[Disown, ...]:
+    """The same for VMs whose pool is gone, and with it the earlier templates."""
+    return tuple(disown for vm in vms if not is_deleting_with_disks(vm) for disown in _disowns(vm, ()))
 
 
 def is_safe(snapshot: Snapshot, vm: VirtualMachine) -> bool:
@@ -64,10 +69,13 @@ def holds(vms: Iterable[VirtualMachine]) -> tuple[Stage, ...]:
     return (Stage(patches, essential=False),) if patches else ()
 
 
-def _disowns(snapshot: Snapshot, vm: VirtualMachine, past: Sequence[Template]) -> list[Disown]:
-    """A DataVolume and its claim share a name, and either may be the VM's own."""
+def _earlier_disks(snapshot: Snapshot, vm: VirtualMachine, past: Sequence[Template]) -> list[str]:
     ordinal = snapshot.ordinal_of(vm)
-    earlier = [name for template in past for name in own_disks(template, ordinal)] if ordinal is not None else []
+    return [name for template in past for name in own_disks(template, ordinal)] if ordinal is not None else []
+
+
+def _disowns(vm: VirtualMachine, earlier: Sequence[str]) -> list[Disown]:
+    """A DataVolume and its claim share a name, and either may be the VM's own."""
     return [
         Disown(
             resource=resource,

@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 from controller.kubevirt.pool_types import Pool
 from controller.planning import Notice, Outcome, Plan
+from controller.pool.claims import plan_left_behind
 from controller.pool.plan import plan
-from controller.pool.snapshot import Limits, Snapshot, Stores, recounted, take_snapshot
+from controller.pool.snapshot import Limits, Snapshot, Stores, recounted, strays_of, take_snapshot
 from controller.pool.status import next_status, outcome_notices, status_patch, transition_notices
 from controller.reconciler import StatusUpdate
-from informers.meta import ObjectKey
+from informers.meta import ObjectKey, ObjectMeta
 from informers.resource import Resource
 from informers.store import StoreView
 
@@ -35,6 +36,10 @@ class PoolRules(NamedTuple):
 
     def plan(self, snapshot: Snapshot) -> Plan:
         return plan(snapshot)
+
+    def plan_absent(self, key: ObjectKey) -> Plan:
+        gone = ObjectMeta(namespace=key.namespace, name=key.name)
+        return plan_left_behind(strays_of(gone, self.stores.vms, self.resource), burst=self.limits.burst)
 
     def recounted(self, planned: Snapshot, latest: Snapshot) -> Snapshot | None:
         return recounted(planned, latest)

@@ -45,6 +45,10 @@ class ReplicaSetRules(NamedTuple):
     def plan(self, snapshot: Snapshot) -> Plan:
         return plan(snapshot)
 
+    def plan_absent(self, key: ObjectKey) -> Plan:
+        """Nothing of ours holds its VMIs: the garbage collector does the rest (R15)."""
+        return Plan()
+
     def recounted(self, planned: Snapshot, latest: Snapshot) -> Snapshot | None:
         return recounted(planned, latest)
 

@@ -115,6 +115,7 @@ def test_p6_with_cascade_orphan_vms_stay_with_their_disks_and_without_a_trace_of
     world.delete_pool("Orphan")
     world.come_to_rest()
     assert world.is_gone
+    assert not [each for each in world.log if isinstance(each, Disown)]
     assert {name: each["metadata"]["uid"] for name, each in world.vms.items()} == before
     for ordinal in range(3):
         meta = world.vms[f"web-{ordinal}"]["metadata"]
@@ -164,6 +165,19 @@ def test_p6_p10_a_vm_that_lost_our_finalizer_gets_it_back_before_it_goes_with_it
     world.come_to_rest()
     assert world.is_gone
     assert sorted(world.claims) == ["data-0", "data-1", "data-2"]
+
+
+def test_p6_p10_it_is_not_deleted_before_it_has_it():
+    owner = leaving(scaleInStrategy=OFFLINE)
+    todo = plan(snapshot(owner, (*vms(owner, 0, finalizers=()), *vms(owner, 1))))
+    assert [each.key.name for each in todo.actions if isinstance(each, Delete)] == ["web-1"]
+    assert [each.key.name for each in todo.stages[0].actions] == ["web-0"]
+
+
+def test_p6_p10_no_more_than_the_burst_are_deleted_with_their_pool_in_a_pass():
+    owner = leaving(scaleInStrategy=OFFLINE)
+    todo = plan(snapshot(owner, vms(owner, *range(9)), burst=4))
+    assert len([each for each in todo.actions if isinstance(each, Delete)]) == 4
 
 
 def test_p6_a_pool_that_is_being_deleted_waits_until_the_cache_shows_what_was_written():

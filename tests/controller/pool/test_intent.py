@@ -64,6 +64,10 @@ FLAWS = {
         {"spec": {"template": None}},
         "spec.virtualMachineTemplate.spec.template is missing",
     ),
+    "a VMI template that is a list": (
+        {"spec": {"template": []}},
+        "spec.virtualMachineTemplate.spec.template is missing",
+    ),
     "nobody may be unavailable": ({"maxUnavailable": 0}, 'spec.maxUnavailable is "0"'),
     "0%": ({"maxUnavailable": "0%"}, 'spec.maxUnavailable is "0%"'),
     "101%": ({"maxUnavailable": "101%"}, 'spec.maxUnavailable is "101%"'),

@@ -1,5 +1,7 @@
 """P16: what comes before what in a pass; and what a pool does that may not act."""
 
+import pytest
+
 from controller.kubevirt.markers import POOL_FINALIZER, REMOVE
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.planning import Create, Delete, Rebase
@@ -40,6 +42,23 @@ def test_p16_first_who_leaves_then_the_finalizer_then_healing_then_the_number():
         ("VirtualMachine", "Delete"),
         ("VirtualMachine", "Create"),
     ]
+
+
+def test_the_plan_does_not_depend_on_the_order_in_which_the_cache_lists_things():
+    owner, revisions = outdated(replicas=4, autohealing=HEALING)
+    machines = (
+        *vms(owner, 0, 1, deleting=True),
+        *vms(owner, 2, 3, labels={"app": "debug"}),
+        *vms(owner, 4, 5, ready=False, failures=1),
+        *vms(owner, 6, 7, 8, 9),
+        vm("web-10"),
+        vm("web-11"),
+    )
+    leaving = pool(deleting=True)
+    for each in (owner, leaving):
+        one = plan(snapshot(each, machines, revisions=revisions))
+        assert one.stages
+        assert plan(snapshot(each, reversed(machines), revisions=reversed(revisions))) == one
 
 
 def test_p16_an_update_waits_until_the_count_is_right():
@@ -126,6 +145,14 @@ def test_r9_nothing_happens_before_the_cache_shows_what_was_written():
     todo = plan(snapshot(owner, members, settled=False))
     assert todo.stages == ()
     assert todo.held == "the cache does not show all of our own writes yet"
+
+
+@pytest.mark.parametrize("fields", [{"paused": True}, {"maxUnavailable": "half"}], ids=["paused", "invalid"])
+def test_r9_not_even_by_a_pool_that_only_lets_go(fields):
+    owner = pool(**fields)
+    going = (*vms(owner, 0, deleting=True), vm("web-1"))
+    assert len(plan(snapshot(owner, going)).actions) == 2
+    assert plan(snapshot(owner, going, settled=False)).actions == ()
 
 
 def test_p6_foreign_finalizers_survive_all_that_we_do():

@@ -122,6 +122,7 @@ ALLOWED = {
     "another zone": ({"nodeSelectorRequirementMatcher": ZONE}, {"node_selector": {"zone": "c"}}, False),
     "no node selector": ({"nodeSelectorRequirementMatcher": ZONE}, {}, False),
     "a greater number": ({"nodeSelectorRequirementMatcher": NUMBERED}, {"node_selector": {"rank": "10"}}, True),
+    "no number": ({"nodeSelectorRequirementMatcher": NUMBERED}, {"node_selector": {"rank": "high"}}, False),
     "not greater": ({"nodeSelectorRequirementMatcher": NUMBERED}, {"node_selector": {"rank": "5"}}, False),
     "both given, one matches": (
         {"labelSelector": SPARE, "nodeSelectorRequirementMatcher": ZONE},
