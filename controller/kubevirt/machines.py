@@ -84,6 +84,12 @@ def is_meant_to_run(vm: VirtualMachine) -> bool:
             return True
 
 
+def comes_back(vm: VirtualMachine) -> bool:
+    """Whether the VM controller, or the pool, starts it anew when its VMI, or the VM itself, is deleted."""
+    strategy = vm.spec.run_strategy if vm.spec is not None else None
+    return strategy not in ("Manual", "Halted")
+
+
 def revision_of(vm: VirtualMachine) -> str:
     """The name of the revision that it is made from; "" where it has none."""
     return labels_of(vm.metadata).get(REVISION_NAME, "")

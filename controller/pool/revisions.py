@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from controller.kubevirt.flaw import Flaw
 from controller.kubevirt.machine_types import ControllerRevision, VirtualMachine
@@ -19,6 +19,7 @@ from controller.kubevirt.markers import REVISION_NAME
 from controller.kubevirt.owners import controller_reference
 from controller.kubevirt.pool_types import PoolSpec
 from controller.kubevirt.resources import CONTROLLER_REVISIONS
+from controller.kubevirt.server_json import encode_as_server
 from controller.planning import Create, Delete, Plan, Stage
 from controller.pool.snapshot import Snapshot
 from controller.pool.template import Template, parse_template
@@ -69,7 +70,7 @@ def plan_revision(snapshot: Snapshot, revisions: Revisions) -> tuple[Stage, ...]
             "ownerReferences": [controller_reference(snapshot.pools, owner)],
         },
         "revision": owner.generation or 0,
-        "data": snapshot.owner.spec,
+        "data": Raw(encode_as_server(snapshot.owner.spec)),
     }
     create = Create(
         resource=CONTROLLER_REVISIONS,

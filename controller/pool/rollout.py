@@ -66,6 +66,8 @@ def count_unavailable(snapshot: Snapshot, members: Iterable[VirtualMachine], min
         if not is_meant_to_run(vm):
             continue
         since = _ready_since(snapshot, vm)
+        if since is not None:
+            since = min(since, snapshot.now)  # a node's clock may be ahead of ours
         if since is not None and since + timedelta(seconds=min_ready_s) <= snapshot.now:
             continue
         unavailable += 1

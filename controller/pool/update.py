@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from datetime import datetime
 from enum import Enum, auto
 
 import msgspec
@@ -10,7 +11,14 @@ from msgspec import Struct
 
 from controller.kubevirt import vmis
 from controller.kubevirt.machine_types import VirtualMachine
-from controller.kubevirt.machines import is_deleting, revision_of
+from controller.kubevirt.machines import (
+    comes_back,
+    is_deleting,
+    is_meant_to_run,
+    revision_of,
+    template_labels_of,
+    unready_since,
+)
 from controller.kubevirt.markers import REVISION_NAME
 from controller.kubevirt.progress import parse_deadline, watch_progress
 from controller.kubevirt.resources import VMIS, VMS
@@ -64,11 +72,12 @@ def plan_update(
         and ordinal >= partition.number
     ]
     rebases = _rebases(snapshot, intent, revisions, eligible)
-    stages = (*plan_revision(snapshot, revisions), Stage(rebases)) if rebases else ()
+    # One VM that cannot be changed holds up nobody else.
+    stages = (*plan_revision(snapshot, revisions), Stage(rebases, essential=False)) if rebases else ()
     specs = Plan(stages=stages, notices=partition.notices)
     if intent.update.strategy is Strategy.OPPORTUNISTIC:
         return specs
-    restarts = _plan_restarts(snapshot, intent, revisions, members, eligible)
+    restarts = _plan_restarts(snapshot, intent, revisions, members, eligible, going=going)
     return Plan(
         stages=specs.stages + restarts.stages,
         notices=specs.notices + restarts.notices,
@@ -94,11 +103,13 @@ def next_step(vm: VirtualMachine, vmi: VirtualMachineInstance, revisions: Revisi
     if not revisions.is_current(wanted) or wanted == running or not vmis.is_active(vmi):
         return Step.NOTHING
     current, past = revisions.template, revisions.templates.get(running)
-    if past is None:
-        return Step.RESTART
-    if past.disks != current.disks:
+    if past is not None and past.disks != current.disks:
         return Step.RECREATE
-    return Step.RELABEL if past.machine == current.machine else Step.RESTART
+    if past is not None and past.machine == current.machine:
+        return Step.RELABEL
+    # Started anew it carries what the VM's own template says. Where that is what it has, a restart would change
+    # nothing, and be asked for again and again.
+    return Step.NOTHING if running == template_labels_of(vm).get(REVISION_NAME, "") else Step.RESTART
 
 
 def _rebases(
@@ -129,15 +140,19 @@ def _plan_restarts(
     revisions: Revisions,
     members: tuple[VirtualMachine, ...],
     eligible: list[VirtualMachine],
+    *,
+    going: Collection[str],
 ) -> Plan:
     """Let VMIs follow, so long as no more than `maxUnavailable` are missed. One that is not ready costs nothing."""
     due = _due(snapshot, intent, revisions, eligible)
     if not due:
         return Plan()
     min_ready, deadline = min_ready_of(snapshot), parse_deadline(snapshot.owner.metadata)
-    missed = count_unavailable(snapshot, members, min_ready.number)
-    going, waiting = _choose(due, intent.most_unavailable - missed.unavailable, most=snapshot.limits.burst)
-    actions = tuple(_action(each) for each in going)
+    staying = tuple(vm for vm in members if vm.metadata.uid not in going)
+    missed = count_unavailable(snapshot, staying, min_ready.number)
+    allowance = intent.most_unavailable - missed.unavailable - (len(members) - len(staying))
+    chosen, waiting = _choose(due, allowance, most=snapshot.limits.burst)
+    actions = tuple(_action(each) for each in chosen)
     soon = max((missed.next_at - snapshot.now).total_seconds(), 0.0) if waiting and missed.next_at else None
     progress = Plan(
         stages=(Stage(actions),) if actions else (),
@@ -148,9 +163,9 @@ def _plan_restarts(
     if actions or not waiting:
         return progress
     stuck = [
-        (vmis.unready_since(vmi) or snapshot.now, vm.metadata.name)
+        (since, vm.metadata.name)
         for vm in members
-        if is_updated(snapshot, revisions, vm) and (vmi := snapshot.vmi_of(vm)) is not None and not vmis.is_ready(vmi)
+        if is_updated(snapshot, revisions, vm) and (since := _missed_since(snapshot, vm)) is not None
     ]
     return watch_progress(progress, stuck, deadline.after, now=snapshot.now, template=revisions.template.digest)
 
@@ -160,9 +175,19 @@ def _due(snapshot: Snapshot, intent: Intent, revisions: Revisions, eligible: lis
     due = []
     for vm in in_order(snapshot, intent.update.selection, eligible):
         vmi = snapshot.vmi_of(vm)
-        if vmi is not None and (step := next_step(vm, vmi, revisions)) is not Step.NOTHING:
+        step = Step.NOTHING if vmi is None else next_step(vm, vmi, revisions)
+        # Nobody would start it anew: it takes the change when its user starts it.
+        if vmi is not None and step is not Step.NOTHING and (step is Step.RELABEL or comes_back(vm)):
             due.append(Due(vm, vmi, step))
     return sorted(due, key=lambda each: vmis.is_ready(each.vmi))
+
+
+def _missed_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
+    """Since when a VM that should run does not; None where it does, or need not. Its VMI may never have appeared."""
+    vmi = snapshot.vmi_of(vm)
+    if is_deleting(vm) or not is_meant_to_run(vm) or (vmi is not None and vmis.is_ready(vmi)):
+        return None
+    return (vmis.unready_since(vmi) if vmi is not None else unready_since(vm)) or snapshot.now
 
 
 def _choose(due: list[Due], allowance: int, *, most: int) -> tuple[list[Due], int]:

@@ -119,6 +119,10 @@ class Ranch(Place):
     def pool_status(self, name: str = "pool") -> dict[str, Any]:
         return self.pool(name).get("status") or {}
 
+    def pool_statuses(self) -> dict[str, dict[str, Any]]:
+        """The status of each pool."""
+        return {name: pool.get("status") or {} for name, pool in self._named(self._pools).items()}
+
     def pool_condition(self, type_: str, *, name: str = "pool") -> dict[str, Any] | None:
         return next((c for c in self.pool_status(name).get("conditions") or () if c["type"] == type_), None)
 
@@ -151,6 +155,11 @@ class Ranch(Place):
     def change_vm(self, name: str, change: dict[str, Any]) -> dict[str, Any]:
         return self._send("PATCH", f"{self._vms}/{name}", change)
 
+    def change_vm_by_steps(self, name: str, *steps: tuple[str, Any]) -> None:
+        """Add a value at each path of the VM."""
+        changes = [{"op": "add", "path": path, "value": value} for path, value in steps]
+        self._change_by_steps(f"{self._vms}/{name}", changes)
+
     def delete_vm(self, name: str, *, foreground: bool = False) -> None:
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground"}
         path = f"{self._vms}/{name}"
@@ -176,6 +185,15 @@ class Ranch(Place):
     def claims(self) -> dict[str, dict[str, Any]]:
         """The PersistentVolumeClaims by name."""
         return self._named(f"{self._core}/persistentvolumeclaims")
+
+    def make_claim(self, name: str) -> dict[str, Any]:
+        """Create a PersistentVolumeClaim by hand."""
+        spec = data_volume_template(name)["spec"]["pvc"]
+        body = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}
+        return self._send("POST", f"{self._core}/persistentvolumeclaims", body)
+
+    def change_claim(self, name: str, change: dict[str, Any]) -> dict[str, Any]:
+        return self._send("PATCH", f"{self._core}/persistentvolumeclaims/{name}", change)
 
     def revisions(self) -> dict[str, dict[str, Any]]:
         """The ControllerRevisions by name."""
@@ -268,13 +286,12 @@ class Ranch(Place):
         """How often the controller deleted each VM."""
         return self._done("delete", 200, since)
 
-    def pool_reasons(self, name: str = "pool") -> Counter[str]:
-        """How often each reason was told about a pool, repeats counted."""
+    def told(self, reason: str) -> Counter[str]:
+        """How often this was told about each pool, repeats counted."""
         counted: Counter[str] = Counter()
         for event in self.events():
-            involved = event["involvedObject"]
-            if (involved["kind"], involved["name"]) == ("VirtualMachinePool", name):
-                counted[event["reason"]] += event.get("count") or 1
+            if event["reason"] == reason and event["involvedObject"]["kind"] == "VirtualMachinePool":
+                counted[event["involvedObject"]["name"]] += event.get("count") or 1
         return counted
 
     def _done(self, verb: str, code: int, since: int | None) -> Counter[str]:
@@ -330,12 +347,19 @@ def rancher(ranch_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
         yield program
 
 
+@contextmanager
+def pasture(plane: ControlPlane) -> Iterator[Ranch]:
+    """A new namespace, while the block runs."""
+    kubectl = Kubectl(plane.kubeconfig)
+    place = Ranch(plane, f"test-{uuid.uuid4().hex[:10]}")
+    kubectl("create", "namespace", place.namespace)
+    yield place
+    kubectl("delete", "namespace", place.namespace, "--wait=false")
+
+
 @pytest.fixture
 def ranch(ranch_plane: ControlPlane, rancher: Herd) -> Iterator[Ranch]:
     """The test's namespace, with the shared controller and the simulator at work."""
     assert rancher.working
-    kubectl = Kubectl(ranch_plane.kubeconfig)
-    place = Ranch(ranch_plane, f"test-{uuid.uuid4().hex[:10]}")
-    kubectl("create", "namespace", place.namespace)
-    yield place
-    kubectl("delete", "namespace", place.namespace, "--wait=false")
+    with pasture(ranch_plane) as place:
+        yield place

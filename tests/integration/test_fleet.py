@@ -5,18 +5,13 @@ What the controller did is read from the API server's audit log, what users had 
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from sandbox.kubectl import kubectl_path
+from tests.integration.availability import watched
 from tests.integration.herd import eventually
 from tests.integration.ranch import Ranch, vm_template
 
@@ -27,50 +22,6 @@ FEWER = FLEET // 5
 MOST_UNAVAILABLE = FLEET // 10
 PATIENCE_S = 300.0
 DISKS = ("root", "data")
-
-
-class Availability:
-    """How many VMIs of a namespace are ready, at each change of any of them, in the server's own order."""
-
-    def __init__(self, ready: set[str]) -> None:
-        self.least = len(ready)
-        self._ready = ready
-
-    def note(self, change: dict[str, Any]) -> None:
-        vmi = change["object"]
-        name, leaving = vmi["metadata"]["name"], "deletionTimestamp" in vmi["metadata"]
-        conditions = (vmi.get("status") or {}).get("conditions") or ()
-        ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
-        if change["type"] != "DELETED" and ready and not leaving:
-            self._ready.add(name)
-        else:
-            self._ready.discard(name)
-        self.least = min(self.least, len(self._ready))
-
-
-@contextmanager
-def watched(ranch: Ranch) -> Iterator[Availability]:
-    """Watch the VMIs, all of which are ready, while the block runs."""
-    path = f"/apis/kubevirt.io/v1/namespaces/{ranch.namespace}/virtualmachineinstances"
-    listed = json.loads(ranch.kubectl("get", "--raw", path).stdout)
-    availability = Availability({vmi["metadata"]["name"] for vmi in listed["items"]})
-    raw = f"{path}?watch=1&resourceVersion={listed['metadata']['resourceVersion']}&timeoutSeconds=3600"
-    command = [kubectl_path(), "--kubeconfig", str(ranch.plane.kubeconfig), "get", "--raw", raw]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-
-        def follow() -> None:
-            assert process.stdout is not None
-            for line in process.stdout:
-                availability.note(json.loads(line))
-
-        reader = threading.Thread(target=follow)
-        reader.start()
-        try:
-            yield availability
-            assert process.poll() is None, "the watch ended before the test did"
-        finally:
-            process.terminate()
-            reader.join()
 
 
 def written(ranch: Ranch, verb: str, resource: str, code: int, *, since: int) -> Counter[str]:
@@ -101,7 +52,7 @@ def test_a_fleet_comes_up_is_updated_scaled_in_and_out_with_its_disks_and_delete
     with watched(ranch) as availability:
         ranch.change_template(vm_template(disks=DISKS, memory="128M"))
         ranch.wait_ready(FLEET, within_s=PATIENCE_S)
-    assert availability.least >= FLEET - MOST_UNAVAILABLE
+    assert availability.least["pool"] >= FLEET - MOST_UNAVAILABLE
     assert written(ranch, "delete", "virtualmachineinstances", 200, since=position) == Counter(names(FLEET))
     assert written(ranch, "delete", "virtualmachines", 200, since=position) == Counter()
     assert uids(ranch.data_volumes()) == disks

@@ -130,9 +130,9 @@ def test_p2_pools_of_one_namespace_with_the_same_labels_leave_each_others_vms_al
     ranch.wait_for_vms("pool-1-0", "pool-1-1")
     ranch.scale(3, name="pool")
     ranch.scale(1, name="pool-1")
+    eventually(lambda: sorted(owned_by(ranch.vms().values(), one)) == ["pool-0", "pool-1", "pool-2"])
     eventually(lambda: len(ranch.vms()) == 4)
     vms = ranch.vms()
-    assert sorted(owned_by(vms.values(), one)) == ["pool-0", "pool-1", "pool-2"]
     (kept,) = owned_by(vms.values(), other)
     assert vms[kept]["metadata"]["uid"] == before[kept]
 

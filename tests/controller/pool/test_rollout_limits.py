@@ -1,0 +1,246 @@
+"""P14: how many VMs an update may take away at once, and what holds it back."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.kubevirt.markers import MIN_READY, PARTITION, PROGRESS_DEADLINE, REVISION_NAME
+from controller.kubevirt.resources import VMIS, VMS
+from controller.planning import Delete
+from controller.pool.plan import plan
+from controller.pool.rollout import count_unavailable
+from tests.builders import NOW
+from tests.pool_builders import LABELS, pool, revision, snapshot, vm_spec, vmi, vms
+from tests.pool_worlds import BROKEN, World
+
+BEFORE = pool(spec=vm_spec(image="v1"))
+ASCENDING = {"proactive": {"selectionPolicy": {"sortPolicy": "AscendingOrder"}}}
+HEALING = {"startUpFailureThreshold": 1}
+
+
+def updated_pool(replicas=4, most=1, **changes):
+    fields = {"generation": 2, "spec": vm_spec(image="v2"), "updateStrategy": ASCENDING, **changes}
+    return pool(replicas=replicas, maxUnavailable=most, **fields)
+
+
+def machines_of(owner, *ordinals, strategy="Always", **changes):
+    """VMs that have the current template already."""
+    spec = vm_spec(image="v2", labels={**LABELS, REVISION_NAME: "web-2"}, run_strategy=strategy)
+    return vms(owner, *ordinals, **{"revision": "web-2", "spec": spec, **changes})
+
+
+def outdated(machines, **changes):
+    return [vmi(each, revision="web-1", **changes) for each in machines]
+
+
+def seen(owner, machines, vmis, **more):
+    kept = [revision(BEFORE, "web-1", number=1), revision(owner, "web-2", number=2)]
+    return snapshot(owner, machines, vmis=vmis, revisions=kept, **more)
+
+
+def restarted(todo):
+    return [each.key.name for each in todo.actions if isinstance(each, Delete) and each.resource is VMIS]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "most", "allowed"),
+    [(4, 1, 1), (4, 3, 3), (4, 9, 4), (4, "25%", 1), (4, "74%", 2), (4, "1%", 1), (4, "100%", 4), (4, None, 4)],
+)
+def test_p14_at_most_max_unavailable_are_restarted_at_once(replicas, most, allowed):
+    owner = updated_pool(replicas, most)
+    machines = machines_of(owner, *range(replicas))
+    assert restarted(plan(seen(owner, machines, outdated(machines)))) == [f"web-{n}" for n in range(allowed)]
+
+
+def test_p14_members_that_are_not_ready_use_up_the_allowance():
+    owner = updated_pool(most=2)
+    machines = machines_of(owner, 0, 1, 2, 3)
+    vmis = [vmi(machines[0], ready=False), *outdated(machines[1:])]
+    assert restarted(plan(seen(owner, machines, vmis))) == ["web-1"]
+
+
+def test_p14_a_vm_without_a_vmi_is_missed():
+    owner = updated_pool(most=1)
+    machines = machines_of(owner, 0, 1, 2, 3)
+    todo = plan(seen(owner, machines, outdated(machines[1:])))
+    assert restarted(todo) == []
+    assert "wait" in todo.held
+
+
+def test_p14_a_vmi_on_its_way_out_is_missed():
+    owner = updated_pool(most=1)
+    machines = machines_of(owner, 0, 1, 2, 3)
+    vmis = [vmi(machines[0], revision="web-1", deleting=True), *outdated(machines[1:])]
+    assert restarted(plan(seen(owner, machines, vmis))) == []
+
+
+def test_p14_a_vm_that_its_user_stopped_is_not_missed():
+    owner = updated_pool(most=1)
+    stopped = machines_of(owner, 0, strategy="Halted", ready=False, printable="Stopped")
+    machines = machines_of(owner, 1, 2, 3)
+    assert restarted(plan(seen(owner, (*stopped, *machines), outdated(machines)))) == ["web-1"]
+
+
+def test_p14_those_that_are_broken_anyway_go_first_and_free():
+    owner = updated_pool(most=1)
+    machines = machines_of(owner, 0, 1, 2, 3)
+    vmis = [*outdated(machines[:3]), *outdated(machines[3:], ready=False)]
+    assert restarted(plan(seen(owner, machines, vmis))) == ["web-3"]
+    owner = updated_pool(most=2)
+    assert restarted(plan(seen(owner, machines, vmis))) == ["web-3", "web-0"]
+
+
+def test_p14_what_a_healing_of_the_same_pass_takes_counts():
+    owner = updated_pool(most=1, autohealing=HEALING)
+    failing = machines_of(owner, 0, ready=False, failures=1)
+    machines = machines_of(owner, 1, 2, 3)
+    # Its VMI is ready all the same: the two are told by different controllers.
+    todo = plan(seen(owner, (*failing, *machines), [vmi(failing[0], ready=True), *outdated(machines)]))
+    assert [each.key.name for each in todo.actions if isinstance(each, Delete) and each.resource is VMS] == ["web-0"]
+    assert restarted(todo) == []
+
+
+def test_p14_what_a_healing_takes_counts_once():
+    owner = updated_pool(most=2, autohealing=HEALING)
+    failing = machines_of(owner, 0, ready=False, failures=1)
+    machines = machines_of(owner, 1, 2, 3)
+    todo = plan(seen(owner, (*failing, *machines), [vmi(failing[0], ready=False), *outdated(machines)]))
+    assert restarted(todo) == ["web-1"]
+
+
+def test_p14_a_vm_that_is_being_deleted_is_missed_even_while_its_vmi_is_ready():
+    owner = updated_pool(most=1)
+    leaving = machines_of(owner, 0, deleting=True, finalizers=("x",))
+    machines = machines_of(owner, 1, 2, 3)
+    assert restarted(plan(seen(owner, (*leaving, *machines), [vmi(leaving[0]), *outdated(machines)]))) == []
+
+
+def test_p14_nothing_is_restarted_before_the_cache_shows_the_restarts_before():
+    owner = updated_pool(most=2)
+    machines = machines_of(owner, 0, 1, 2, 3)
+    assert plan(seen(owner, machines, outdated(machines), settled=False)).actions == ()
+
+
+def test_p14_a_restarted_vm_counts_once_it_has_been_ready_for_long_enough():
+    owner = updated_pool(most=1, annotations={MIN_READY: "60"})
+    machines = machines_of(owner, 0, 1, 2, 3)
+    young = plan(seen(owner, machines, [vmi(machines[0], ready=True, ready_for_s=20), *outdated(machines[1:])]))
+    assert restarted(young) == []
+    assert young.requeue_after_s == pytest.approx(40)
+    old = plan(seen(owner, machines, [vmi(machines[0], ready=True, ready_for_s=60), *outdated(machines[1:])]))
+    assert restarted(old) == ["web-1"]
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "1.5", ""])
+def test_p14_min_ready_seconds_that_cannot_be_read_count_as_none_and_are_told(text):
+    owner = updated_pool(most=1, annotations={MIN_READY: text})
+    machines = machines_of(owner, 0, 1, 2, 3)
+    todo = plan(seen(owner, machines, [vmi(machines[0], ready=True, ready_for_s=1), *outdated(machines[1:])]))
+    assert restarted(todo) == ["web-1"]
+    assert [notice.reason for notice in todo.notices] == ["InvalidAnnotation"]
+
+
+def test_p14_a_partition_that_cannot_be_read_holds_everything():
+    owner = updated_pool(annotations={PARTITION: "half"})
+    machines = machines_of(owner, 0, 1, 2, 3)
+    todo = plan(seen(owner, machines, outdated(machines)))
+    assert todo.actions == ()
+    assert [notice.reason for notice in todo.notices] == ["InvalidAnnotation"]
+
+
+def test_p14_ordinals_below_the_partition_are_not_restarted():
+    owner = updated_pool(most=4, annotations={PARTITION: "3"})
+    machines = machines_of(owner, 0, 1, 2, 3)
+    assert restarted(plan(seen(owner, machines, outdated(machines)))) == ["web-3"]
+
+
+def test_p14_a_stall_is_told_once_and_looked_for_when_it_is_due():
+    owner = updated_pool(most=1, annotations={PROGRESS_DEADLINE: "120"})
+    machines = machines_of(owner, 0, 1, 2, 3)
+
+    def after(seconds):
+        return plan(
+            seen(owner, machines, [vmi(machines[0], ready=False, ready_for_s=seconds), *outdated(machines[1:])])
+        )
+
+    assert after(50).notices == ()
+    assert after(50).requeue_after_s == pytest.approx(70)
+    [notice] = after(121).notices
+    assert notice.reason == "RolloutStalled"
+    assert "web-0" in notice.message
+    assert notice.once == after(500).notices[0].once != ""
+    assert restarted(after(121)) == []
+
+
+def test_p14_a_new_template_whose_vmi_never_appears_is_a_stall_too():
+    owner = updated_pool(most=1, annotations={PROGRESS_DEADLINE: "120"})
+    lost = machines_of(owner, 0, ready=False, ready_for_s=300)
+    machines = machines_of(owner, 1, 2, 3)
+    [notice] = plan(seen(owner, (*lost, *machines), outdated(machines))).notices
+    assert notice.reason == "RolloutStalled"
+
+
+def test_p14_an_update_that_goes_on_is_no_stall():
+    owner = updated_pool(most=2)
+    machines = machines_of(owner, 0, 1, 2, 3)
+    todo = plan(seen(owner, machines, [vmi(machines[0], ready=False, ready_for_s=9999), *outdated(machines[1:])]))
+    assert restarted(todo) == ["web-1"]
+    assert todo.notices == ()
+
+
+def test_p14_a_vm_that_its_user_stopped_stalls_nothing():
+    owner = updated_pool(most=1)
+    stopped = machines_of(owner, 0, strategy="Halted", ready=False, ready_for_s=9999)
+    busy = machines_of(owner, 1)
+    machines = machines_of(owner, 2, 3)
+    running = [vmi(busy[0], ready=False, ready_for_s=5), *outdated(machines)]
+    assert plan(seen(owner, (*stopped, *busy, *machines), running)).notices == ()
+
+
+def test_p14_nobody_is_woken_for_a_vm_that_nobody_waits_for():
+    owner = updated_pool(most=2, annotations={MIN_READY: "60"})
+    machines = machines_of(owner, 0, 1, 2, 3)
+    young = [vmi(machines[0], ready_for_s=20), outdated(machines)[1], *(vmi(each) for each in machines[2:])]
+    todo = plan(seen(owner, machines, young))
+    assert restarted(todo) == ["web-1"]
+    assert todo.requeue_after_s is None
+
+
+def test_p14_a_clock_that_runs_ahead_breaks_nothing():
+    owner = updated_pool(annotations={MIN_READY: "60"})
+    machines = machines_of(owner, 0)
+    ahead = seen(owner, machines, [vmi(machines[0], ready=True, ready_for_s=-3600)])
+    far = seen(owner, machines, [vmi(machines[0], ready=True)], now=datetime(9998, 1, 1, tzinfo=NOW.tzinfo))
+    assert count_unavailable(ahead, machines, 60).next_at == NOW + timedelta(seconds=60)
+    assert count_unavailable(far, machines, 60).unavailable == 0
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 5), st.integers(1, 5), st.booleans(), st.sets(st.integers(0, 4)))
+def test_p14_an_update_never_has_more_unavailable_than_allowed(replicas, most, comes_up, halted):
+    """In a world where each pass is followed by some life of the VMs: at no moment too many are down through us."""
+    world = World(pool(replicas=replicas, spec=vm_spec(image="v1"), maxUnavailable=most))
+    world.come_to_rest()
+    for name in world.members():
+        if int(name.rpartition("-")[2]) in halted:
+            world.vms[name]["spec"]["runStrategy"] = "Halted"
+    world.come_to_rest()
+    template = world.pool["spec"]["virtualMachineTemplate"]
+    world.change(virtualMachineTemplate={**template, "spec": vm_spec(image="v2" if comes_up else BROKEN)})
+    meant = [name for name, each in world.vms.items() if each["spec"]["runStrategy"] != "Halted"]
+    for _ in range(40):
+        world.run_pass()
+        up = [name for name in meant if name in world.vmis and is_up(world.vmis[name])]
+        assert len(meant) - len(up) <= most
+        world.live_on()
+    assert comes_up == (len([name for name in meant if is_up(world.vmis[name])]) == len(meant)) or not meant
+
+
+def is_up(document):
+    conditions = document.get("status", {}).get("conditions", ())
+    ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    return ready and "deletionTimestamp" not in document["metadata"]

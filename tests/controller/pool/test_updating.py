@@ -1,0 +1,258 @@
+"""P12 and P13: VMs are brought to the current template, and their VMIs follow."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from controller.kubevirt.markers import PARTITION, REVISION_NAME
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
+from controller.planning import Create, Delete, Patch, Plan, Rebase
+from controller.pool.plan import plan
+from tests.pool_builders import LABELS, pool, revision, snapshot, vm, vm_spec, vmi, vms
+from tests.pool_worlds import World
+
+BEFORE = pool(spec=vm_spec(image="v1"))
+ASCENDING = {"proactive": {"selectionPolicy": {"sortPolicy": "AscendingOrder"}}}
+OPPORTUNISTIC = {"opportunistic": {}}
+UNMANAGED = {"unmanaged": {}}
+
+
+def updated_pool(**changes):
+    """The pool of before with another image, in its second generation."""
+    return pool(**{"generation": 2, "spec": vm_spec(image="v2"), "updateStrategy": ASCENDING, **changes})
+
+
+def seen(owner, machines, *, before=BEFORE, current=True, **more):
+    """The pool with the template of before kept as web-1, and the current one as web-2."""
+    kept = [revision(before, "web-1", number=1)]
+    if current:
+        kept.append(revision(owner, "web-2", number=2))
+    return snapshot(owner, machines, revisions=kept, **more)
+
+
+def rebased(todo):
+    return [each.key.name for each in todo.actions if isinstance(each, Rebase)]
+
+
+def deleted(todo, resource):
+    return [each.key.name for each in todo.actions if isinstance(each, Delete) and each.resource is resource]
+
+
+def current_vms(owner, *ordinals, **changes):
+    """VMs of the current template."""
+    labels = {**LABELS, REVISION_NAME: "web-2"}
+    return vms(owner, *ordinals, revision="web-2", spec=vm_spec(image="v2", labels=labels), **changes)
+
+
+def old_vmis(machines, **changes):
+    return [vmi(each, revision="web-1", **changes) for each in machines]
+
+
+def test_p12_vms_of_an_older_template_are_rebased_after_its_revision_is_kept():
+    owner = updated_pool()
+    keep, change = plan(seen(owner, vms(owner, 0, 1, 2), current=False)).stages
+    assert [(each.resource, each.key.name) for each in keep.actions] == [(CONTROLLER_REVISIONS, "web-2")]
+    assert [each.key.name for each in change.actions] == ["web-0", "web-1", "web-2"]
+    assert keep.essential
+    assert not change.essential, "one VM that cannot be changed holds up nobody else"
+
+
+def test_p12_a_rebase_goes_from_the_indexed_old_template_to_the_indexed_new_one():
+    before = pool(spec=vm_spec(image="v1", disks=["data"]))
+    owner = updated_pool(spec=vm_spec(image="v2", disks=["data"]))
+    [_, change, *_] = plan(seen(owner, vms(owner, 0, 1, 2), before=before, current=False)).actions
+    old, new = json.loads(change.old), json.loads(change.new)
+    assert change.uid == "uid-web-0"
+    assert [each["metadata"]["labels"][REVISION_NAME] for each in (old, new)] == ["web-1", "web-2"]
+    for shape, image, name in ((old, "v1", "web-1"), (new, "v2", "web-2")):
+        inner = shape["spec"]["template"]
+        assert inner["metadata"]["labels"][REVISION_NAME] == name
+        assert inner["spec"]["volumes"][0]["containerDisk"]["image"] == image
+        assert shape["spec"]["dataVolumeTemplates"][0]["metadata"]["name"] == "data-0"
+    assert set(old) == set(new) == {"metadata", "spec"}
+
+
+@pytest.mark.parametrize("made_from", ["web-7", None])
+def test_p12_a_vm_of_a_revision_that_nobody_knows_is_outdated(made_from):
+    owner = updated_pool(replicas=1)
+    [change] = plan(seen(owner, vms(owner, 0, revision=made_from), vmis=())).actions
+    assert isinstance(change, Rebase)
+    assert change.old == b"{}"
+
+
+def test_p12_a_pool_whose_template_is_the_same_changes_nothing():
+    owner = updated_pool(spec=vm_spec(image="v1"), maxUnavailable=1)
+    assert plan(seen(owner, vms(owner, 0, 1, 2), current=False)) == Plan()
+
+
+def test_p12_indexing_differently_is_a_change():
+    owner = updated_pool(spec=vm_spec(image="v1"), nameGeneration={"appendIndexToSecretRefs": True})
+    assert rebased(plan(seen(owner, vms(owner, 0, 1, 2), current=False))) == ["web-0", "web-1", "web-2"]
+
+
+def test_p12_at_most_burst_are_rebased_in_a_pass():
+    owner = updated_pool()
+    assert rebased(plan(seen(owner, vms(owner, 0, 1, 2), burst=2))) == ["web-0", "web-1"]
+
+
+def test_p12_in_the_order_of_the_policy():
+    policy = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
+    owner = updated_pool(updateStrategy=policy)
+    assert rebased(plan(seen(owner, vms(owner, 0, 1, 2)))) == ["web-2", "web-1", "web-0"]
+
+
+def test_p12_an_unmanaged_pool_leaves_its_vms_as_they_are():
+    owner = updated_pool(updateStrategy=UNMANAGED)
+    assert plan(seen(owner, vms(owner, 0, 1, 2), current=False)) == Plan()
+
+
+def test_p12_selectors_exclude_vms():
+    selectors = {"labelSelector": {"matchLabels": {"tier": "front"}}}
+    owner = updated_pool(replicas=2, updateStrategy={"proactive": {"selectionPolicy": {"selectors": selectors}}})
+    front = vm("web-1", owner=owner, spec=vm_spec(labels={**LABELS, "tier": "front"}))
+    assert rebased(plan(seen(owner, (*vms(owner, 0), front)))) == ["web-1"]
+
+
+def test_p12_a_vm_that_is_being_deleted_is_not_rebased():
+    owner = updated_pool(replicas=2)
+    assert rebased(plan(seen(owner, (*vms(owner, 0), *vms(owner, 1, deleting=True, finalizers=("x",)))))) == ["web-0"]
+
+
+def test_p12_ordinals_below_the_partition_keep_their_revision():
+    owner = updated_pool(annotations={PARTITION: "2"})
+    assert rebased(plan(seen(owner, vms(owner, 0, 1, 2)))) == ["web-2"]
+
+
+def test_p13_an_opportunistic_pool_restarts_nothing():
+    owner = updated_pool(updateStrategy=OPPORTUNISTIC)
+    machines = current_vms(owner, 0, 1, 2)
+    assert plan(seen(owner, machines, vmis=old_vmis(machines))) == Plan()
+
+
+def test_p13_a_vmi_of_its_vms_revision_is_left_alone():
+    owner = updated_pool()
+    assert plan(seen(owner, current_vms(owner, 0, 1, 2))) == Plan()
+
+
+def test_p13_where_the_vmi_template_is_the_same_only_the_label_is_patched():
+    owner = updated_pool(spec=vm_spec(image="v1"), labels={**LABELS, "new": "label"}, maxUnavailable=1)
+    machines = vms(owner, 0, 1, 2, revision="web-2")
+    patches = plan(seen(owner, machines, vmis=old_vmis(machines))).actions
+    assert [(each.resource, each.key.name) for each in patches] == [(VMIS, f"web-{n}") for n in range(3)]
+    assert all(isinstance(each, Patch) for each in patches)
+    assert json.loads(patches[0].body) == {"metadata": {"uid": "uid-web-0", "labels": {REVISION_NAME: "web-2"}}}
+
+
+def test_p13_where_the_disks_differ_the_vm_is_deleted_in_the_foreground():
+    owner = updated_pool(spec=vm_spec(image="v1", disks=["data"]))
+    machines = vms(owner, 0, 1, 2, revision="web-2", spec=vm_spec(disks=["data"]))
+    todo = plan(seen(owner, machines, vmis=old_vmis(machines)))
+    assert deleted(todo, VMS) == ["web-0", "web-1", "web-2"]
+    assert all(each.foreground for each in todo.actions)
+
+
+def test_p13_otherwise_the_vmi_is_deleted():
+    owner = updated_pool()
+    machines = current_vms(owner, 0, 1, 2)
+    todo = plan(seen(owner, machines, vmis=old_vmis(machines)))
+    assert deleted(todo, VMIS) == ["web-0", "web-1", "web-2"]
+    assert not deleted(todo, VMS)
+
+
+def test_p13_a_vmi_of_a_revision_that_nobody_knows_is_started_anew():
+    owner = updated_pool(replicas=1)
+    machines = current_vms(owner, 0)
+    assert deleted(plan(seen(owner, machines, vmis=[vmi(machines[0], revision="web-9")])), VMIS) == ["web-0"]
+
+
+def test_p13_a_vm_that_is_still_outdated_keeps_its_vmi_for_now():
+    owner = updated_pool(replicas=1)
+    assert deleted(plan(seen(owner, vms(owner, 0))), VMIS) == []
+
+
+def test_p13_a_vmi_that_is_on_its_way_out_is_not_deleted_again():
+    owner = updated_pool(replicas=1)
+    machines = current_vms(owner, 0)
+    assert plan(seen(owner, machines, vmis=old_vmis(machines, deleting=True))) == Plan()
+
+
+def test_p13_a_restart_that_would_change_nothing_is_not_asked_for():
+    """Somebody took the revision's label out of the VM's template: whatever is started has none either."""
+    owner = updated_pool(replicas=1)
+    machines = vms(owner, 0, revision="web-2", spec=vm_spec(image="v2"))
+    assert plan(seen(owner, machines, vmis=[vmi(machines[0], revision=None)])) == Plan()
+
+
+@pytest.mark.parametrize("strategy", ["Manual", "Halted"])
+def test_p13_a_vm_that_nobody_would_start_again_waits_for_its_user(strategy):
+    owner = updated_pool(replicas=1, spec=vm_spec(image="v2", run_strategy=strategy))
+    spec = vm_spec(image="v2", run_strategy=strategy, labels={**LABELS, REVISION_NAME: "web-2"})
+    machines = vms(owner, 0, revision="web-2", spec=spec)
+    assert plan(seen(owner, machines, vmis=old_vmis(machines))) == Plan()
+
+
+def test_p16_nothing_is_updated_while_the_count_is_wrong():
+    owner = updated_pool(replicas=4)
+    todo = plan(seen(owner, vms(owner, 0, 1, 2)))
+    assert [type(each) for each in todo.actions] == [Create]
+    assert deleted(plan(seen(updated_pool(replicas=2), vms(owner, 0, 1, 2))), VMIS) == []
+
+
+def test_p12_a_world_comes_to_rest_on_the_new_template_and_keeps_what_is_the_vms_own():
+    world = World(pool(spec=vm_spec(image="v1")))
+    world.come_to_rest()
+    own = world.vms["web-1"]["spec"]["template"]["spec"]["domain"]
+    own["firmware"] = {"uuid": "its-own"}
+    world.vms["web-0"]["spec"]["runStrategy"] = "Halted"
+    world.change(virtualMachineTemplate=world.pool["spec"]["virtualMachineTemplate"] | {"spec": vm_spec(image="v2")})
+    world.come_to_rest()
+    images = {name: each["spec"]["template"]["spec"]["volumes"][0]["containerDisk"] for name, each in world.vms.items()}
+    assert images == {f"web-{n}": {"image": "v2"} for n in range(3)}
+    assert world.vms["web-1"]["spec"]["template"]["spec"]["domain"]["firmware"] == {"uuid": "its-own"}
+    assert world.vms["web-0"]["spec"]["runStrategy"] == "Halted"
+    assert world.pool["status"]["updateRevision"] == "web-2"
+
+
+def test_p13_a_vm_that_is_outdated_itself_comes_first_whatever_its_vmi_is():
+    owner = updated_pool(replicas=1)
+    machines = vms(owner, 0)
+    todo = plan(seen(owner, machines, vmis=[vmi(machines[0], revision="web-0")]))
+    assert rebased(todo) == ["web-0"]
+    assert deleted(todo, VMIS) == []
+
+
+def test_p13_a_stopped_vms_label_is_patched_all_the_same():
+    spec = vm_spec(image="v1", run_strategy="Manual")
+    owner = updated_pool(replicas=1, spec=spec, labels={**LABELS, "new": "label"})
+    machines = vms(owner, 0, revision="web-2", spec=spec)
+    [patch] = plan(seen(owner, machines, before=pool(spec=spec), vmis=old_vmis(machines))).actions
+    assert isinstance(patch, Patch)
+
+
+def test_p13_at_most_burst_restarts_in_a_pass():
+    owner = updated_pool()
+    machines = current_vms(owner, 0, 1, 2)
+    assert deleted(plan(seen(owner, machines, vmis=old_vmis(machines), burst=2)), VMIS) == ["web-0", "web-1"]
+
+
+def test_p15_a_vm_that_is_being_healed_is_not_updated_as_well():
+    owner = updated_pool(autohealing={"startUpFailureThreshold": 1})
+    machines = (*vms(owner, 0, ready=False, failures=1), *vms(owner, 1, 2))
+    todo = plan(seen(owner, machines))
+    assert deleted(todo, VMS) == ["web-0"]
+    assert rebased(todo) == ["web-1", "web-2"]
+
+
+def test_p14_what_is_created_below_the_partition_is_of_the_revision_that_the_rollout_started_from():
+    owner = updated_pool(replicas=3, annotations={PARTITION: "2"}, status={"currentRevision": "web-1"})
+    todo = plan(seen(owner, ()))
+    made = {each.key.name: json.loads(each.body) for each in todo.actions if isinstance(each, Create)}
+    assert {name: body["metadata"]["labels"][REVISION_NAME] for name, body in made.items()} == {
+        "web-0": "web-1",
+        "web-1": "web-1",
+        "web-2": "web-2",
+    }
+    images = [body["spec"]["template"]["spec"]["volumes"][0]["containerDisk"]["image"] for body in made.values()]
+    assert images == ["v1", "v1", "v2"]

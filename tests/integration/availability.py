@@ -1,0 +1,70 @@
+"""What the users of a pool had while something happened to it: how many of its VMIs were ready, at each moment."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sandbox.kubectl import kubectl_path
+from tests.integration.ranch import Ranch, is_vm_ready
+
+
+class Availability:
+    """How many VMIs of each pool are ready, at each change of any of them, in the server's own order.
+
+    `least` is the smallest number there was, by the pool's name. One that is being deleted serves nobody any more.
+    """
+
+    def __init__(self, ready: Iterable[str]) -> None:
+        self._ready: dict[str, set[str]] = {}
+        for name in ready:
+            self._ready.setdefault(_pool_of(name), set()).add(name)
+        self.least = {pool: len(names) for pool, names in self._ready.items()}
+
+    def note(self, change: dict[str, Any]) -> None:
+        vmi = change["object"]
+        name = vmi["metadata"]["name"]
+        pool = _pool_of(name)
+        ready = self._ready.setdefault(pool, set())
+        if change["type"] != "DELETED" and _serves(vmi):
+            ready.add(name)
+        else:
+            ready.discard(name)
+        self.least[pool] = min(self.least.get(pool, 0), len(ready))
+
+
+@contextmanager
+def watched(ranch: Ranch) -> Iterator[Availability]:
+    """Watch the VMIs while the block runs."""
+    path = f"/apis/kubevirt.io/v1/namespaces/{ranch.namespace}/virtualmachineinstances"
+    listed = json.loads(ranch.kubectl("get", "--raw", path).stdout)
+    availability = Availability(vmi["metadata"]["name"] for vmi in listed["items"] if _serves(vmi))
+    raw = f"{path}?watch=1&resourceVersion={listed['metadata']['resourceVersion']}&timeoutSeconds=3600"
+    command = [kubectl_path(), "--kubeconfig", str(ranch.plane.kubeconfig), "get", "--raw", raw]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+
+        def follow() -> None:
+            assert process.stdout is not None
+            for line in process.stdout:
+                availability.note(json.loads(line))
+
+        reader = threading.Thread(target=follow)
+        reader.start()
+        try:
+            yield availability
+            assert process.poll() is None, "the watch ended before the test did"
+        finally:
+            process.terminate()
+            reader.join()
+
+
+def _serves(vmi: dict[str, Any]) -> bool:
+    return "deletionTimestamp" not in vmi["metadata"] and is_vm_ready(vmi)
+
+
+def _pool_of(name: str) -> str:
+    return name.rpartition("-")[0]
