@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias, assert_never
 
 import msgspec
@@ -37,6 +37,7 @@ from controller.planning import (
     Patch,
     PatchType,
     Plan,
+    Postponed,
     Rebase,
     Refused,
     Skipped,
@@ -67,12 +68,20 @@ class Executor:
     """One for both kinds of owner. `controller` is the name that its metrics carry."""
 
     def __init__(
-        self, client: ObjectClient, expectations: Expectations, *, controller: str, instruments: ActionInstruments
+        self,
+        client: ObjectClient,
+        expectations: Expectations,
+        *,
+        controller: str,
+        instruments: ActionInstruments,
+        told: Callable[[ObjectKey, Sequence[Outcome]], None] = lambda _key, _outcomes: None,
     ) -> None:
+        """`told` hears of the outcomes of each plan."""
         self._client = client
         self._expectations = expectations
         self._controller = controller
         self._instruments = instruments
+        self._told = told
 
     async def carry_out(self, key: ObjectKey, owner_uid: str, plan: Plan) -> tuple[Outcome, ...]:
         """Do what the plan says, in its order. One outcome for each action, and each is recorded as expected."""
@@ -90,6 +99,7 @@ class Executor:
             self._instruments.acted(
                 self._controller, action=type(outcome.action).__name__, outcome=type(outcome).__name__
             )
+        self._told(key, outcomes)
         return tuple(outcomes)
 
     async def settle(self, key: ObjectKey, owner_uid: str) -> ApiError | None:
@@ -203,11 +213,26 @@ class Executor:
             return _outcome_of(action, error)
 
     async def _create(self, action: Create) -> Outcome:
+        if await self._is_heir_too_early(action):
+            return Postponed(action)
         try:
             answer = await self._client.create(action.resource, action.key.namespace, action.body)
         except AlreadyExists as error:
             return await self._recognise(action, error)
         return Done(action, read_meta(answer).resource_version)
+
+    async def _is_heir_too_early(self, action: Create) -> bool:
+        """Whether something that the new object would take up still is that of an earlier one of its name."""
+        for resource, key in action.estate:
+            try:
+                held = read_meta(await self._client.get(resource, key))
+            except NotFound:
+                continue
+            owner = controller_of(held)
+            is_left = owner is not None and (owner.kind, owner.name) == (action.resource.kind, action.key.name)
+            if is_left or held.deletion_timestamp is not None:
+                return True
+        return False
 
     async def _recognise(self, action: Create, error: AlreadyExists) -> Outcome:
         """Whose is the object that has the name? Ours, from a create whose answer was lost, is as good as done.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -20,6 +20,9 @@ from informers.meta import ObjectKey
 from informers.resource import Resource
 
 AnyResource: TypeAlias = Resource[Any]
+
+HEALING: Final = "healing: "
+"""How the `why` of a delete begins when the VM goes because it fails (P15): those are counted apart."""
 
 
 class PatchType(StrEnum):
@@ -30,13 +33,18 @@ class PatchType(StrEnum):
 
 
 class Create(Struct, frozen=True, kw_only=True):
-    """Create `key` from a whole, encoded object, whose controller is `owner_uid`."""
+    """Create `key` from a whole, encoded object, whose controller is `owner_uid`.
+
+    `estate` is what an earlier holder of the name may have left behind, and the new one would take up by name. The
+    create waits while some of that is still the earlier one's: the garbage collector is about to take it away.
+    """
 
     resource: AnyResource
     key: ObjectKey
     body: bytes
     owner_uid: str
     why: str
+    estate: tuple[tuple[AnyResource, ObjectKey], ...] = ()
 
 
 class Delete(Struct, frozen=True, kw_only=True):
@@ -192,10 +200,16 @@ class Unknown(Struct, frozen=True):
         return str(self.error)
 
 
+class Postponed(Struct, frozen=True):
+    """Not tried, since what it waits for is surely under way: look again in a moment."""
+
+    action: Create
+
+
 class Skipped(Struct, frozen=True):
     """Not tried: an earlier batch or stage failed, or the process is stopping."""
 
     action: Action
 
 
-Outcome: TypeAlias = Done | AlreadyThere | Vanished | Refused | Unknown | Skipped
+Outcome: TypeAlias = Done | AlreadyThere | Vanished | Refused | Unknown | Postponed | Skipped

@@ -8,12 +8,16 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
-from controller.planning import Outcome, Plan, Refused, Unknown
+from controller.planning import Outcome, Plan, Postponed, Refused, Unknown
 from informers.errors import ApiError, Forbidden, ServerError, StatusError, TooManyRequests, TransportError
 from informers.meta import ObjectKey
 
 LOOK_AGAIN_S = 5.0
 """After a pass that wrote, or that waits for the cache: events wake the key long before, this is the safety net."""
+
+
+POSTPONED_S = 0.5
+"""After a pass that postponed something: no cache shows what it waits for, so nothing wakes the key."""
 
 
 class Settled(Struct, frozen=True):
@@ -62,8 +66,11 @@ def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool, trouble
         passing.append(trouble)
     if passing:
         return retry_after(*passing)
+    waits = [POSTPONED_S] if any(isinstance(outcome, Postponed) for outcome in outcomes) else []
     if plan.requeue_after_s is not None:
-        return After(plan.requeue_after_s)
+        waits.append(plan.requeue_after_s)
+    if waits:
+        return After(min(waits))
     if failures:
         return Settled()
     return After(LOOK_AGAIN_S) if outcomes or not settled else Settled()

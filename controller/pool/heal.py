@@ -28,7 +28,7 @@ from controller.kubevirt.machines import (
 )
 from controller.kubevirt.markers import HEALED, MAX_UNHEALTHY, quoted
 from controller.kubevirt.progress import invalid_annotation
-from controller.planning import Notice, Patch, PatchType, Plan, Stage
+from controller.planning import HEALING, Notice, Patch, PatchType, Plan, Stage
 from controller.pool.intent import Intent
 from controller.pool.policies import Healing
 from controller.pool.scale import delete_of
@@ -192,7 +192,7 @@ def _stages(
         before = records.get(each.ordinal)
         if before is None or before.uid != each.vm.metadata.uid:
             updated[each.ordinal] = Record(each.vm.metadata.uid, before.count + 1 if before else 1, now)
-    deletes = Stage(tuple(delete_of(each.vm, f"healing: {each.why}", foreground=True) for each in chosen))
+    deletes = Stage(tuple(delete_of(each.vm, f"{HEALING}{each.why}", foreground=True) for each in chosen))
     if updated == records:
         return (deletes,)
     meta = snapshot.owner.metadata

@@ -13,9 +13,9 @@ from controller.kubevirt.machine_types import VirtualMachine
 from controller.kubevirt.machines import is_deleting
 from controller.kubevirt.markers import PROTECT
 from controller.kubevirt.owners import controller_reference
-from controller.kubevirt.resources import VMS
+from controller.kubevirt.resources import DATA_VOLUMES, VMS
 from controller.planning import Create, Delete, Notice, Plan, Stage
-from controller.pool.indexing import encode_vm
+from controller.pool.indexing import encode_vm, own_disks
 from controller.pool.intent import Intent
 from controller.pool.naming import free_ordinals, name_of
 from controller.pool.policies import Strategy
@@ -62,7 +62,9 @@ def _scale_out(snapshot: Snapshot, intent: Intent, revisions: Revisions, missing
         revision, template = template_for(snapshot, revisions, ordinal, partition)
         body = encode_vm(template, ordinal, revision, resource=VMS, pool=owner, owner=reference)
         key = ObjectKey(owner.namespace, name_of(owner.name, ordinal))
-        creates.append(Create(resource=VMS, key=key, body=body, owner_uid=owner.uid, why=why))
+        # What the collector is about to take of an earlier VM of this ordinal must not become this one's.
+        estate = tuple((DATA_VOLUMES, ObjectKey(owner.namespace, disk)) for disk in own_disks(template, ordinal))
+        creates.append(Create(resource=VMS, key=key, body=body, owner_uid=owner.uid, why=why, estate=estate))
     held = f"{missing - len(creates)} more creates wait for the next pass" if len(creates) < missing else ""
     return Plan(stages=(*plan_revision(snapshot, revisions), Stage(tuple(creates))), held=held)
 

@@ -177,7 +177,8 @@ def _due(snapshot: Snapshot, intent: Intent, revisions: Revisions, eligible: lis
         vmi = snapshot.vmi_of(vm)
         step = Step.NOTHING if vmi is None else next_step(vm, vmi, revisions)
         # Nobody would start it anew: it takes the change when its user starts it.
-        if vmi is not None and step is not Step.NOTHING and (step is Step.RELABEL or comes_back(vm)):
+        returns = step is Step.RELABEL or comes_back(vm, made_anew=step is Step.RECREATE)
+        if vmi is not None and step is not Step.NOTHING and returns:
             due.append(Due(vm, vmi, step))
     return sorted(due, key=lambda each: vmis.is_ready(each.vmi))
 

@@ -168,16 +168,23 @@ class Ranch(Place):
         else:
             self._send("DELETE", path)
 
-    def make_disk(self, name: str, *, owner: dict[str, Any]) -> None:
+    def make_disk(self, name: str, *, owner: dict[str, Any], finalizers: tuple[str, ...] = ()) -> None:
         """A DataVolume and its claim, both of them this VM's, where no simulator makes them."""
         meta = owner["metadata"]
         reference = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": meta["name"], "uid": meta["uid"]}
-        metadata = {"name": name, "ownerReferences": [{**reference, "controller": True}]}
+        references = [{**reference, "controller": True}]
+        metadata = {"name": name, "ownerReferences": references, "finalizers": list(finalizers)}
         spec = data_volume_template(name)["spec"]
         volume = {"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "metadata": metadata, "spec": spec}
         claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec["pvc"]}
         self._send("POST", self._cdi, volume)
         self._send("POST", f"{self._core}/persistentvolumeclaims", claim)
+
+    def let_disk_go(self, name: str) -> None:
+        """Take every finalizer off a DataVolume and its claim."""
+        nothing = {"metadata": {"finalizers": None}}
+        for path in (f"{self._cdi}/{name}", f"{self._core}/persistentvolumeclaims/{name}"):
+            self._send("PATCH", path, nothing)
 
     def data_volumes(self) -> dict[str, dict[str, Any]]:
         return self._named(self._cdi)
@@ -285,6 +292,15 @@ class Ranch(Place):
     def vms_deleted(self, since: int | None = None) -> Counter[str]:
         """How often the controller deleted each VM."""
         return self._done("delete", 200, since)
+
+    def alive_vms(self) -> set[str]:
+        """The names of the VMs that nobody is deleting."""
+        return {name for name, vm in self.vms().items() if "deletionTimestamp" not in vm["metadata"]}
+
+    def asked_of_vms(self, verb: str) -> Counter[tuple[str, int]]:
+        """How often the controller asked this of each VM, with the server's answer."""
+        records = self.requests(verb)
+        return Counter((each.name, each.code) for each in records if each.resource == "virtualmachines")
 
     def told(self, reason: str) -> Counter[str]:
         """How often this was told about each pool, repeats counted."""

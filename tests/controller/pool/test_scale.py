@@ -5,7 +5,7 @@ import json
 import pytest
 
 from controller.kubevirt.markers import DELETION_COST, POOL_FINALIZER, PROTECT, REVISION_NAME
-from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMS
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, VMS
 from controller.planning import Create, Delete, Patch
 from controller.pool.plan import plan
 from tests.pool_builders import LABELS, pool, snapshot, vm, vm_spec, vms
@@ -53,6 +53,15 @@ def test_p4_creates_are_of_the_current_revision_and_known_by_their_owner():
     assert create.owner_uid == "uid-of-the-pool"
     assert create.key == (body["metadata"]["namespace"], body["metadata"]["name"]) == ("default", "web-0")
     assert body["metadata"]["labels"] == {**LABELS, REVISION_NAME: "web-1"}
+
+
+def test_p3_a_create_waits_for_the_disks_that_an_earlier_vm_of_its_name_left():
+    owner = pool(replicas=2, spec=vm_spec(disks=["data", "logs"]))
+    creates = [each for each in plan(snapshot(owner)).actions if isinstance(each, Create) and each.resource is VMS]
+    assert [[(resource, key.name) for resource, key in each.estate] for each in creates] == [
+        [(DATA_VOLUMES, "data-0"), (DATA_VOLUMES, "logs-0")],
+        [(DATA_VOLUMES, "data-1"), (DATA_VOLUMES, "logs-1")],
+    ]
 
 
 def test_p4_the_revision_is_kept_before_the_first_vm_is_made_from_it():
