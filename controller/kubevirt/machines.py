@@ -84,10 +84,13 @@ def is_meant_to_run(vm: VirtualMachine) -> bool:
             return True
 
 
-def comes_back(vm: VirtualMachine) -> bool:
-    """Whether the VM controller, or the pool, starts it anew when its VMI, or the VM itself, is deleted."""
+def comes_back(vm: VirtualMachine, *, made_anew: bool) -> bool:
+    """Whether it runs again by itself when its VMI is deleted, or, with `made_anew`, when the pool replaces the VM.
+
+    One that is rerun on failure takes the loss of its VMI for a shutdown by its user, and stays off.
+    """
     strategy = vm.spec.run_strategy if vm.spec is not None else None
-    return strategy not in ("Manual", "Halted")
+    return strategy not in (("Manual", "Halted") if made_anew else ("Manual", "Halted", "RerunOnFailure", "Once"))
 
 
 def revision_of(vm: VirtualMachine) -> str:

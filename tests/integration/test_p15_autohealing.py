@@ -1,0 +1,291 @@
+"""P15: members that do not come up are made anew, with brakes, and nobody else is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from sandbox.controlplane import ControlPlane
+from tests.integration.herd import Herd, eventually, owner_uid, stays
+from tests.integration.ranch import (
+    BEHAVIOR,
+    HOLD,
+    READY_AFTER,
+    Ranch,
+    finalizers_of,
+    is_vm_ready,
+    pasture,
+    uids,
+    vm_template,
+)
+from tests.integration.renewal import (
+    VMS,
+    break_vm,
+    change_machine,
+    done,
+    failures_of,
+    hold_volume,
+    printable_status_of,
+    replacements,
+)
+
+pytestmark = pytest.mark.cluster
+
+MAX_UNHEALTHY = "vmherd.dev/max-unhealthy"
+ANY_NUMBER = {MAX_UNHEALTHY: "100%"}
+NEVER = "1h"
+SOON = {"startUpFailureThreshold": 99, "minFailingToStartDuration": "1s"}
+BY_THRESHOLD = {"startUpFailureThreshold": 2, "minFailingToStartDuration": NEVER}
+FAILING = ("fail", "image-error", "unschedulable", "pvc-missing", "crash-loop")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def chronic(ranch_plane: ControlPlane, rancher: Herd) -> Iterator[Ranch]:
+    """A pool that no healing helps. It has to be watched for long, so it is there while the other tests run."""
+    assert rancher.working
+    with pasture(ranch_plane) as ranch:
+        ranch.make_pool(1, template=quick("image-error"), autohealing=SOON)
+        yield ranch
+
+
+def quick(behavior: str = "normal", **template: Any) -> dict[str, Any]:
+    return vm_template(vmi_annotations={BEHAVIOR: behavior, READY_AFTER: "100ms"}, **template)
+
+
+def break_vms(ranch: Ranch, *names: str, behavior: str = "image-error") -> None:
+    """Have these fail, and wait until it is seen."""
+    for name in names:
+        break_vm(ranch, name, behavior)
+    eventually(lambda: all("Err" in printable_status_of(ranch.vm(name)) for name in names), what=f"{names} fail")
+
+
+def reasons_of(ranch: Ranch, name: str) -> list[str]:
+    """Why the controller deleted a VM, as its Events say."""
+    prefix = f"Deleted VM {ranch.namespace}/{name}: "
+    return [event["message"].removeprefix(prefix) for event in ranch.events() if event["message"].startswith(prefix)]
+
+
+def times(ranch: Ranch, *, since: int) -> list[datetime]:
+    return [record.request_received_timestamp for record in done(ranch, "delete", VMS, since=since)]
+
+
+def wait_until_healed(ranch: Ranch, broken: dict[str, str]) -> None:
+    """Wait until each of these names is ready with another UID than this."""
+
+    def healed() -> bool:
+        vms = ranch.vms()
+        return all(name in vms and is_vm_ready(vms[name]) for name in broken) and not (
+            set(uids(vms).values()) & set(broken.values())
+        )
+
+    eventually(healed, what=f"{sorted(broken)} are healed")
+
+
+def test_p15_a_vm_that_fails_to_start_so_often_comes_back_under_its_name(ranch: Ranch) -> None:
+    ranch.make_pool(3, template=quick(), autohealing=BY_THRESHOLD)
+    ranch.wait_ready(3)
+    before = uids(ranch.vms())
+    position = ranch.plane.audit_position()
+    break_vm(ranch, "pool-1", "fail")
+    wait_until_healed(ranch, {"pool-1": before["pool-1"]})
+    ranch.wait_ready(3)
+    after = uids(ranch.vms())
+    assert {name for name in before if after[name] != before[name]} == {"pool-1"}
+    assert replacements(ranch, since=position) == ["pool-1"]
+    eventually(lambda: reasons_of(ranch, "pool-1"), what="an Event says why")
+    assert reasons_of(ranch, "pool-1") == ["healing: it failed to start 2 times in a row"]
+
+
+def test_p15_below_the_threshold_and_before_the_duration_nobody_is_healed(ranch: Ranch) -> None:
+    patient = {"startUpFailureThreshold": 99, "minFailingToStartDuration": NEVER}
+    ranch.make_pool(10, template=quick(), autohealing=patient, annotations=ANY_NUMBER)
+    ranch.make_pool(2, name="silent", template=quick("image-error"))
+    ranch.wait_ready(10)
+    broken = dict(zip((f"pool-{ordinal}" for ordinal in range(10)), FAILING, strict=False))
+    for name, behavior in broken.items():
+        break_vm(ranch, name, behavior)
+    before = uids(ranch.vms())
+    eventually(lambda: failures_of(ranch.vm("pool-0")) >= 2, what="it fails again and again")
+    stays(lambda: uids(ranch.vms()) == before, for_s=1.5, what="the VMs")
+    assert ranch.requests("delete") == []
+
+
+STATES = {
+    "pool-0": ("image-error", {"ErrImagePull", "ImagePullBackOff"}),
+    "pool-1": ("unschedulable", {"ErrorUnschedulable"}),
+    "pool-2": ("pvc-missing", {"ErrorPvcNotFound"}),
+    "pool-3": ("fail", {"CrashLoopBackOff"}),
+}
+
+
+def test_p15_a_vm_whose_status_says_that_it_cannot_come_up_is_healed_after_the_duration(ranch: Ranch) -> None:
+    healing = SOON | {"minFailingToStartDuration": "2s"}
+    ranch.make_pool(10, template=quick(), autohealing=healing)
+    ranch.wait_ready(10)
+    before = uids(ranch.vms())
+    position = ranch.plane.audit_position()
+    began = datetime.now(UTC)
+    for name, (behavior, _) in STATES.items():
+        break_vm(ranch, name, behavior)
+    # DataVolumes are made for a VM that asks for another, even while it runs.
+    disk = {"metadata": {"name": "bad", "annotations": {BEHAVIOR: "fail"}}, "spec": {"pvc": {}}}
+    volumes = [{"name": "bad", "dataVolume": {"name": "bad"}}]
+    change_machine(ranch, "pool-4", {"dataVolumeTemplates": [disk], "template": {"spec": {"volumes": volumes}}})
+    ranch.delete_vmi("pool-4")
+    wait_until_healed(ranch, {name: before[name] for name in (*STATES, "pool-4")})
+    ranch.wait_ready(10)
+    assert sorted(replacements(ranch, since=position)) == sorted((*STATES, "pool-4"))
+    assert min((at - began).total_seconds() for at in times(ranch, since=position)) > 2.0
+    eventually(lambda: all(reasons_of(ranch, name) for name in (*STATES, "pool-4")), what="Events say why")
+    for name, (_, states) in (STATES | {"pool-4": ("", {"DataVolumeError"})}).items():
+        (why,) = reasons_of(ranch, name)
+        assert why in {f"healing: {state} for longer than 2 s" for state in states}
+    assert uids(ranch.vms()).keys() == before.keys()
+    assert "bad" not in ranch.data_volumes()
+
+
+def test_p15_a_healed_vm_gets_new_disks(ranch: Ranch) -> None:
+    ranch.make_pool(2, template=quick(disks=("root",)), autohealing=SOON)
+    ranch.wait_ready(2)
+    vms, volumes, claims = uids(ranch.vms()), uids(ranch.data_volumes()), uids(ranch.claims())
+    hold_volume(ranch, "root-1", finalizers=(HOLD,))
+    break_vms(ranch, "pool-1")
+
+    def leaving() -> bool:
+        return "deletionTimestamp" in ranch.vm("pool-1")["metadata"]
+
+    eventually(leaving, what="it is deleted")
+    assert "foregroundDeletion" in finalizers_of(ranch.vm("pool-1"))
+    stays(lambda: leaving() and uids(ranch.vms()) == vms, for_s=1.0, what="it waits for its disk to go")
+    hold_volume(ranch, "root-1", finalizers=())
+    wait_until_healed(ranch, {"pool-1": vms["pool-1"]})
+    ranch.wait_ready(2)
+    for before, after in ((volumes, ranch.data_volumes()), (claims, ranch.claims())):
+        assert after["root-0"]["metadata"]["uid"] == before["root-0"]
+        assert after["root-1"]["metadata"]["uid"] != before["root-1"]
+    assert owner_uid(ranch.data_volumes()["root-1"]) == ranch.vm("pool-1")["metadata"]["uid"]
+
+
+def test_p15_a_timer_wakes_the_pool_when_the_time_is_due(ranch: Ranch, rancher: Herd) -> None:
+    healing = SOON | {"minFailingToStartDuration": "4s"}
+    ranch.make_pool(2, template=quick(), autohealing=healing)
+    ranch.wait_ready(2)
+    uid = ranch.vm("pool-0")["metadata"]["uid"]
+    position = ranch.plane.audit_position()
+    break_vm(ranch, "pool-0", "unschedulable")
+    eventually(lambda: printable_status_of(ranch.vm("pool-0")) == "ErrorUnschedulable")
+    since = datetime.now(UTC)
+    version = ranch.vm("pool-0")["metadata"]["resourceVersion"]
+    stays(lambda: ranch.vm("pool-0")["metadata"]["resourceVersion"] == version, for_s=2.0, what="nothing happens to it")
+    wait_until_healed(ranch, {"pool-0": uid})
+    (at,) = times(ranch, since=position)
+    assert 2.0 < (at - since).total_seconds() < 6.0
+    assert rancher.working
+
+
+def test_p15_no_more_than_max_unavailable_are_healed_at_once(ranch: Ranch) -> None:
+    template = vm_template(vmi_annotations={READY_AFTER: "1s"})
+    ranch.make_pool(5, template=template, autohealing=SOON, maxUnavailable=2, annotations=ANY_NUMBER)
+    ranch.wait_ready(5)
+    before = uids(ranch.vms())
+    broken = [f"pool-{ordinal}" for ordinal in range(4)]
+    ranch.change_pool({"spec": {"paused": True}})
+    eventually(lambda: ranch.pool_condition("ReplicaPaused"))
+    break_vms(ranch, *broken)
+    stays(lambda: uids(ranch.vms()) == before, for_s=1.5, what="nobody is healed while the pool is paused")
+    position = ranch.plane.audit_position()
+    ranch.change_pool({"spec": {"paused": False}})
+    wait_until_healed(ranch, {name: before[name] for name in broken})
+    assert sorted(replacements(ranch, since=position)) == broken
+    when = times(ranch, since=position)
+    for first, third in zip(when, when[2:], strict=False):
+        assert (third - first).total_seconds() > 1.0, "the third waits until one of the others is back"
+    assert ranch.vm("pool-4")["metadata"]["uid"] == before["pool-4"]
+
+
+def test_p15_where_too_many_fail_together_healing_holds_and_says_so_once(ranch: Ranch) -> None:
+    ranch.make_pool(4, template=quick(), autohealing=SOON)
+    ranch.wait_ready(4)
+    before = uids(ranch.vms())
+    ranch.change_pool({"spec": {"paused": True}})
+    eventually(lambda: ranch.pool_condition("ReplicaPaused"))
+    break_vms(ranch, "pool-0", "pool-1", "pool-2")
+    ranch.change_pool({"spec": {"paused": False}})
+    eventually(lambda: ranch.told("HealingHeld")["pool"] == 1, what="it says so")
+    stays(lambda: uids(ranch.vms()) == before, for_s=1.5, what="nobody is healed")
+    assert ranch.told("HealingHeld") == {"pool": 1}, "it is told once"
+    break_vm(ranch, "pool-0", "normal")
+    wait_until_healed(ranch, {name: before[name] for name in ("pool-1", "pool-2")})
+    assert ranch.vm("pool-0")["metadata"]["uid"] == before["pool-0"], "who got well stays"
+    ranch.wait_ready(4)
+
+
+def test_p15_how_many_may_fail_together_is_an_annotation(ranch: Ranch) -> None:
+    ranch.make_pool(3, template=quick(), autohealing=SOON, annotations={MAX_UNHEALTHY: "1"})
+    ranch.wait_ready(3)
+    before = uids(ranch.vms())
+    ranch.change_pool({"spec": {"paused": True}})
+    eventually(lambda: ranch.pool_condition("ReplicaPaused"))
+    break_vms(ranch, "pool-0", "pool-1")
+    ranch.change_pool({"spec": {"paused": False}})
+    eventually(lambda: ranch.told("HealingHeld")["pool"] == 1)
+    stays(lambda: uids(ranch.vms()) == before, for_s=0.7)
+    ranch.change_pool({"metadata": {"annotations": {MAX_UNHEALTHY: "2"}}})
+    wait_until_healed(ranch, {name: before[name] for name in ("pool-0", "pool-1")})
+
+
+def test_p15_nobody_is_healed_while_the_pool_is_being_deleted(ranch: Ranch) -> None:
+    ranch.make_pool(2, template=quick(), autohealing=SOON, finalizers=(HOLD,))
+    ranch.wait_ready(2)
+    ranch.change_pool({"spec": {"paused": True}})
+    eventually(lambda: ranch.pool_condition("ReplicaPaused"))
+    break_vms(ranch, "pool-0")
+    before = uids(ranch.vms())
+    ranch.kubectl("delete", "vmpool", "pool", "--wait=false")
+    ranch.change_pool({"spec": {"paused": False}})
+    stays(lambda: uids(ranch.vms()) == before and ranch.pool_exists(), for_s=2.0)
+    assert ranch.requests("delete") == []
+    ranch.change_pool({"metadata": {"finalizers": None}})
+    eventually(lambda: not ranch.vms(), what="they go with the pool")
+
+
+def test_p15_failing_vms_of_others_are_never_touched(ranch: Ranch) -> None:
+    ranch.make_pool(1, name="other", template=quick("image-error"))
+    ranch.make_vm("pool-9", template=quick("fail"))
+    ranch.make_vm("stranger", labels={"app": "stranger"}, template=quick("fail"))
+    ranch.make_pool(2, template=quick(), autohealing={"startUpFailureThreshold": 1, "minFailingToStartDuration": "0s"})
+    ranch.wait_ready(2)
+    theirs = ("other-0", "pool-9", "stranger")
+    before = {name: uid for name, uid in uids(ranch.vms()).items() if name in theirs}
+    eventually(lambda: all(failures_of(ranch.vm(name)) >= 3 for name in ("pool-9", "stranger")), what="they fail")
+    member = ranch.vm("pool-0")["metadata"]["uid"]
+    break_vm(ranch, "pool-0", "fail")
+    wait_until_healed(ranch, {"pool-0": member})
+    assert before.items() <= uids(ranch.vms()).items()
+    assert ranch.vms_deleted() == {"pool-0": 1}
+
+
+def test_p15_events_tell_of_nothing_that_was_not_done(ranch: Ranch) -> None:
+    ranch.make_pool(3, template=vm_template(vmi_annotations={BEHAVIOR: "never-ready"}), autohealing=SOON)
+    ranch.wait_for_ordinals(0, 1, 2, ready=False)
+    eventually(lambda: len(ranch.vmis()) == 3)
+    for memory in (1, 2, 3):
+        ranch.change_pool({"spec": {"maxUnavailable": memory}})
+        eventually(lambda: ranch.pool_status()["observedGeneration"] == ranch.pool()["metadata"]["generation"])
+    stays(lambda: len(ranch.vms()) == 3, for_s=1.5)
+    assert ranch.requests("delete") == []
+    assert ranch.reasons().keys() == {"SuccessfulCreate"}
+
+
+def test_p15_healing_the_same_ordinal_again_waits_twice_as_long_each_time(chronic: Ranch) -> None:
+    healed = eventually(
+        lambda: (found := times(chronic, since=chronic.since)) and len(found) >= 3 and found, within_s=60
+    )
+    pauses = [(after - before).total_seconds() for before, after in pairwise(healed)]
+    assert 9.0 < pauses[0] < 16.0, "10 s, and it has to fail for a second first"
+    assert 19.0 < pauses[1] < 27.0
+    assert chronic.pool_status()["printableStatus"] == "Healing"
