@@ -33,7 +33,7 @@ $(INSTALLED): .ci/requirements-dev.txt pyproject.toml
 	@touch $@
 
 .PHONY: demo
-demo: $(INSTALLED)  ## watch a replica set come up on a control plane of your own
+demo: $(INSTALLED)  ## watch a replica set and a pool come up on a control plane of your own
 	@$(BIN)/vmherd demo $(ARGS)
 
 .PHONY: test
