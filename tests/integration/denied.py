@@ -1,0 +1,60 @@
+"""What an admission policy refuses for a while, as a cluster's own policies may."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.integration.herd import eventually
+from tests.integration.ranch import Ranch
+
+GROUPS = {
+    "virtualmachines": "kubevirt.io",
+    "virtualmachinepools/status": "pool.kubevirt.io",
+    "datavolumes": "cdi.kubevirt.io",
+}
+
+
+@contextmanager
+def denied(ranch: Ranch, verb: str, resource: str, *, probe: tuple[str, ...]) -> Iterator[None]:
+    """The namespace's server says no to a verb ("UPDATE", "DELETE") on a resource while the block runs.
+
+    `probe` is a kubectl command that fails as soon as the policy is in force; it only tries.
+    """
+    policy = f"{ranch.namespace}-{verb.lower()}"
+    rule = {
+        "apiGroups": [GROUPS[resource]],
+        "apiVersions": ["*"],
+        "operations": [verb],
+        "resources": [resource],
+    }
+    here = {"matchLabels": {"kubernetes.io/metadata.name": ranch.namespace}}
+    version = "admissionregistration.k8s.io/v1"
+    ranch.kubectl.apply(
+        {
+            "apiVersion": version,
+            "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": policy},
+            "spec": {
+                "failurePolicy": "Fail",
+                "matchConstraints": {"resourceRules": [rule], "namespaceSelector": here},
+                "validations": [{"expression": "false", "message": "the house says no"}],
+            },
+        },
+        {
+            "apiVersion": version,
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": {"name": policy},
+            "spec": {"policyName": policy, "validationActions": ["Deny"]},
+        },
+    )
+
+    def refuses() -> bool:
+        return ranch.kubectl(*probe, "--dry-run=server", check=False).returncode != 0
+
+    eventually(refuses, what="the policy is in force")
+    try:
+        yield
+    finally:
+        ranch.kubectl("delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", policy)
+        eventually(lambda: not refuses(), what="the policy is gone")
