@@ -8,14 +8,16 @@ both. An ordinal's entry is dropped, when another is written, once nothing was w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
+from controller.kubevirt import vmis
 from controller.kubevirt.amounts import Amount, parse_amount
+from controller.kubevirt.conditions import moment
 from controller.kubevirt.machine_types import VirtualMachine
 from controller.kubevirt.machines import (
     BROKEN_STATES,
@@ -31,6 +33,7 @@ from controller.kubevirt.progress import invalid_annotation
 from controller.planning import HEALING, Notice, Patch, PatchType, Plan, Stage
 from controller.pool.intent import Intent
 from controller.pool.policies import Healing
+from controller.pool.rollout import count_unavailable, min_ready_of
 from controller.pool.scale import delete_of
 from controller.pool.snapshot import Snapshot
 from informers.meta import annotations_of
@@ -40,6 +43,11 @@ LONGEST_PAUSE: Final = timedelta(minutes=5)
 FORGOTTEN_AFTER: Final = timedelta(minutes=30)
 COMING_UP: Final = timedelta(minutes=5)
 """A healed VM that is not ready after this long, and not failing either, holds nobody up any longer."""
+
+MOST_RECORDS: Final = 1000
+"""So that the annotation stays a third of what all of an object's annotations may hold together."""
+
+PLAUSIBLE: Final = range(10**9)
 
 MAX_UNHEALTHY_DEFAULT: Final = Amount(50, percent=True)
 
@@ -52,48 +60,76 @@ class Record(Struct, frozen=True, array_like=True):
     at: datetime
 
 
+class Recovering(Struct, frozen=True):
+    """How many were healed and are not back yet, how many of them are gone, and until when to wait for the next."""
+
+    number: int
+    absent: int = 0
+    until: datetime | None = None
+
+
 class Patient(Struct, frozen=True):
-    """A member that fails, why, and from when on it may be replaced."""
+    """A member that fails, why, from when on it may be replaced, and how often its ordinal was healed in a row."""
 
     vm: VirtualMachine
     ordinal: int
     why: str
     due: datetime
+    healed: int
 
 
 def plan_healing(snapshot: Snapshot, intent: Intent, members: tuple[VirtualMachine, ...]) -> Plan:
-    """Delete members that fail, as many as the brakes allow; and look again when the next one is due."""
+    """Delete members that fail, as many as the brakes allow; and look again when the next one is due.
+
+    What is not ready through a rollout does not use up the allowance: whoever is healed was missed before. The rollout
+    counts those that are being healed, so both together never take away more than `maxUnavailable` that were ready.
+    """
     if intent.healing is None:
         return Plan()
     records = read_records(snapshot, intent.healing)
     patients = _patients(snapshot, intent.healing, members, records)
-    if not patients:
-        return Plan()
     recovering = count_recovering(snapshot, intent, members, records, {each.vm.metadata.uid for each in patients})
-    limit, notices = _most_unhealthy(snapshot, len(members))
-    if len(patients) + recovering > limit:
-        return Plan(held="healing holds", notices=(*notices, _held(snapshot, len(patients) + recovering, limit)))
+    again_at = [each.due for each in patients if each.due > snapshot.now]
+    if recovering.until is not None:
+        again_at.append(recovering.until)
+    soon = (min(again_at) - snapshot.now).total_seconds() if again_at else None
     ripe = [each for each in patients if each.due <= snapshot.now]
-    slots = max(min(intent.most_unavailable - recovering, snapshot.limits.burst), 0)
-    chosen = sorted(ripe, key=lambda each: (each.due, each.ordinal))[:slots]
-    waits = [(each.due - snapshot.now).total_seconds() for each in patients if each.due > snapshot.now]
+    # One that no healing helps must not come before those that have not been tried.
+    ripe.sort(key=lambda each: (each.healed, each.due, each.ordinal))
+    if not ripe:
+        return Plan(requeue_after_s=soon)
+    limit, notices = _most_unhealthy(snapshot, len(members) + recovering.absent)
+    together = len(patients) + recovering.number
+    if together > limit:
+        notices = (*notices, _held(snapshot, members, together, limit))
+        return Plan(held="healing holds", notices=notices, requeue_after_s=soon)
+    most = min(intent.most_unavailable, MOST_RECORDS)
+    slots = max(min(most - recovering.number, snapshot.limits.burst), 0)
+    chosen = ripe[:slots]
     stages = _stages(snapshot, intent.healing, chosen, records) if chosen else ()
-    held = f"healing: {len(ripe) - len(chosen)} wait for others to come up" if len(chosen) < len(ripe) else ""
-    return Plan(stages=stages, notices=notices, held=held, requeue_after_s=min(waits, default=None))
+    waiting = len(ripe) - len(chosen)
+    held = f"healing: {waiting} wait for others to come up" if waiting else ""
+    return Plan(stages=stages, notices=notices, held=held, requeue_after_s=soon)
 
 
 def read_records(snapshot: Snapshot, healing: Healing) -> Mapping[int, Record]:
-    """What was healed lately, by ordinal. Whatever cannot be read was never written."""
+    """What was healed lately, by ordinal. Whatever cannot be read was never written.
+
+    A date that lies a little ahead is that of an earlier leader, whose clock was ahead of ours.
+    """
     text = annotations_of(snapshot.owner.metadata).get(HEALED, "")
     try:
         records = msgspec.json.decode(text, type=dict[int, Record]) if text else {}
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+    except (msgspec.DecodeError, ValueError, RecursionError):
         return {}
     kept_for = FORGOTTEN_AFTER + 2 * healing.min_failing
     return {
         ordinal: record
         for ordinal, record in records.items()
-        if record.at.tzinfo is not None and timedelta() <= snapshot.now - record.at < kept_for and record.count > 0
+        if ordinal in PLAUSIBLE
+        and record.count in PLAUSIBLE
+        and record.at.tzinfo is not None
+        and -LONGEST_PAUSE <= snapshot.now - record.at < kept_for
     }
 
 
@@ -102,20 +138,33 @@ def count_recovering(
     intent: Intent,
     members: tuple[VirtualMachine, ...],
     records: Mapping[int, Record],
-    failing: set[str],
-) -> int:
-    """How many that were healed are on their way down or up again."""
+    failing: Collection[str] = (),
+) -> Recovering:
+    """How many that were healed are on their way down or up again. Those of the UIDs `failing` are not."""
     by_ordinal = {snapshot.ordinal_of(vm): vm for vm in members}
-    recovering, absent = 0, 0
+    min_ready = min_ready_of(snapshot).number
+    leaving, absent = 0, 0
+    ends = []
     for ordinal, record in records.items():
         vm = by_ordinal.get(ordinal)
         if vm is None:
             absent += 1
         elif vm.metadata.uid == record.uid:
-            recovering += is_deleting(vm)
-        elif vm.metadata.uid not in failing and not is_ready(vm) and is_meant_to_run(vm):
-            recovering += snapshot.now - record.at < COMING_UP
-    return recovering + min(absent, max(intent.wanted - len(members), 0))
+            leaving += is_deleting(vm)
+        elif vm.metadata.uid not in failing and (until := _coming_up_until(snapshot, vm, record, min_ready)):
+            ends.append(until)
+    absent = min(absent, max(intent.wanted - len(members), 0))
+    return Recovering(leaving + absent + len(ends), absent, min(ends, default=None))
+
+
+def _coming_up_until(snapshot: Snapshot, vm: VirtualMachine, record: Record, min_ready_s: int) -> datetime | None:
+    """How long one that was made anew may take to be available (P14); None where it is, took too long, or leaves."""
+    missed = count_unavailable(snapshot, (vm,), min_ready_s)
+    if is_deleting(vm) or not missed.unavailable:
+        return None
+    made_at = min(max(record.at, moment(vm.metadata.creation_timestamp) or record.at), snapshot.now)
+    until = missed.next_at or made_at + COMING_UP
+    return until if until > snapshot.now else None
 
 
 def _patients(
@@ -124,24 +173,33 @@ def _patients(
     patients = []
     for vm in members:
         ordinal = snapshot.ordinal_of(vm)
-        if ordinal is None or is_deleting(vm) or is_ready(vm) or not is_meant_to_run(vm):
+        if ordinal is None or is_deleting(vm) or not is_meant_to_run(vm) or _is_up(snapshot, vm):
             continue
-        failing = _failing(vm, healing)
+        failing = _failing(snapshot, vm, healing)
         if failing is not None:
             why, since = failing
-            due = max(since or snapshot.now, _rested(vm, records.get(ordinal)) or snapshot.now)
-            patients.append(Patient(vm, ordinal, why, due))
+            record = records.get(ordinal)
+            due = max((each for each in (since, _rested(vm, record)) if each is not None), default=snapshot.now)
+            patients.append(Patient(vm, ordinal, why, due, record.count if record is not None else 0))
     return patients
 
 
-def _failing(vm: VirtualMachine, healing: Healing) -> tuple[str, datetime | None] | None:
+def _is_up(snapshot: Snapshot, vm: VirtualMachine) -> bool:
+    """Whether it is ready, or its VMI is and the VM's own status is yet to follow."""
+    vmi = snapshot.vmi_of(vm)
+    return is_ready(vm) or (vmi is not None and vmis.is_ready(vmi))
+
+
+def _failing(snapshot: Snapshot, vm: VirtualMachine, healing: Healing) -> tuple[str, datetime | None] | None:
     """Why this VM counts as failing, and from when on it may be replaced (None: at once); None where it is well."""
     failures = start_failures_of(vm)
     if failures >= healing.threshold:
         return f"it failed to start {failures} times in a row", None
     state, since = printable_status_of(vm), unready_since(vm)
     if state in BROKEN_STATES and since is not None:
-        return f"{state} for longer than {int(healing.min_failing.total_seconds())} s", since + healing.min_failing
+        lasting = f"{int(healing.min_failing.total_seconds())} s"
+        # Another's clock may be ahead of ours: nobody fails for longer than that from now on.
+        return f"{state} for longer than {lasting}", min(since, snapshot.now) + healing.min_failing
     return None
 
 
@@ -171,14 +229,17 @@ def _most_unhealthy(snapshot: Snapshot, members: int) -> tuple[int, tuple[Notice
     return MAX_UNHEALTHY_DEFAULT.of(members), (invalid_annotation(MAX_UNHEALTHY, meta, message),)
 
 
-def _held(snapshot: Snapshot, failing: int, limit: int) -> Notice:
+def _held(snapshot: Snapshot, members: Iterable[VirtualMachine], failing: int, limit: int) -> Notice:
+    """To be told once for each occasion: until whoever has been down the longest is up again, or the spec changes."""
+    down = [unready_since(vm) for vm in members if is_meant_to_run(vm) and not is_deleting(vm)]
+    since = min((each for each in down if each is not None), default="")
     return Notice(
         reason="HealingHeld",
         message=(
             f"{failing} virtual machines fail together, more than the {limit} that replacing helps with; "
             "none is replaced until fewer do"
         ),
-        once=f"healing held {snapshot.owner.metadata.generation}",
+        once=f"healing held {snapshot.owner.metadata.generation} {since}",
     )
 
 
@@ -195,8 +256,9 @@ def _stages(
     deletes = Stage(tuple(delete_of(each.vm, f"{HEALING}{each.why}", foreground=True) for each in chosen))
     if updated == records:
         return (deletes,)
+    newest = sorted(updated, key=lambda ordinal: (updated[ordinal].at, ordinal))[-MOST_RECORDS:]
     meta = snapshot.owner.metadata
-    text = msgspec.json.encode(dict(sorted(updated.items()))).decode()
+    text = msgspec.json.encode({ordinal: updated[ordinal] for ordinal in sorted(newest)}).decode()
     body = msgspec.json.encode({"metadata": {"uid": meta.uid, "annotations": {HEALED: text}}})
     record = Patch(resource=snapshot.pools, key=meta.key, body=body, type=PatchType.MERGE, why="what is being healed")
     return (Stage((record,)), deletes)

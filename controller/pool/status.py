@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from controller.kubevirt import vmis
 from controller.kubevirt.conditions import (
     PAUSED,
     REPLICA_FAILURE,
@@ -20,6 +21,7 @@ from controller.kubevirt.conditions import (
     merge_conditions,
     without_failures,
 )
+from controller.kubevirt.machine_types import VirtualMachine
 from controller.kubevirt.machines import is_deleting, is_meant_to_run, is_ready, printable_status_of
 from controller.kubevirt.pool_types import Pool, PoolStatus
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
@@ -33,6 +35,7 @@ from controller.planning import (
     Done,
     Notice,
     Outcome,
+    Patch,
     Rebase,
     Refused,
     Unknown,
@@ -45,8 +48,8 @@ from controller.pool.snapshot import Snapshot
 from controller.pool.update import is_updated
 from informers.errors import StatusError
 
-STARTING: Final = frozenset({"", "Starting", "Provisioning", "WaitingForVolumeBinding"})
-"""The `printableStatus` of a VM that is on its way up."""
+STARTING: Final = frozenset({"", "Starting", "Provisioning", "WaitingForVolumeBinding", "Stopping", "Stopped"})
+"""The `printableStatus` of a VM that is on its way up, or between two of its VMIs, while it is meant to run."""
 
 _WORDS: Final[Mapping[type, tuple[str, str, str]]] = {
     Create: ("SuccessfulCreate", "Created", "creating"),
@@ -121,6 +124,9 @@ def _notice_of(outcome: Outcome) -> Notice | None:
     if action.resource is not VMS and action.resource is not VMIS:
         return None
     words = _WORDS.get(type(action))
+    if isinstance(action, Patch) and action.resource is VMIS and not isinstance(outcome, Done):
+        # A label that changed is nobody's news; one that could not be changed leaves the VMI outdated.
+        words = _WORDS[Rebase]
     if words is None:
         return None
     success, done, doing = words
@@ -138,16 +144,21 @@ def _notice_of(outcome: Outcome) -> Notice | None:
 
 def _failure(held: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:
     """`ReplicaFailure` after these outcomes (P17): a failure sets it, a pass in which all went well takes it away."""
+    # A revision is kept for what comes after it.
+    is_update = any(isinstance(outcome.action, Rebase) for outcome in outcomes)
     for outcome in outcomes:
-        if isinstance(outcome, Refused | Unknown) and _is_failure(outcome) and (reason := _reason(outcome.action)):
-            return Condition(type=REPLICA_FAILURE, status="True", reason=reason, message=outcome.message)
+        if isinstance(outcome, Refused | Unknown) and _is_failure(outcome):
+            reason = _reason(outcome.action, is_update=is_update)
+            if reason:
+                return Condition(type=REPLICA_FAILURE, status="True", reason=reason, message=outcome.message)
     return without_failures(held, outcomes, may_write=may_write)
 
 
-def _reason(action: Action) -> str:
-    if action.resource is CONTROLLER_REVISIONS and isinstance(action, Delete):
+def _reason(action: Action, *, is_update: bool) -> str:
+    is_revision = action.resource is CONTROLLER_REVISIONS
+    if is_revision and isinstance(action, Delete):
         return "FailedRevisionPruning"
-    if action.resource is VMIS or isinstance(action, Rebase):
+    if action.resource is VMIS or isinstance(action, Rebase) or (is_revision and is_update):
         return "FailedUpdate"
     match action:
         case Create():
@@ -172,7 +183,7 @@ def _printable(snapshot: Snapshot, intent: Intent | None, revisions: Revisions |
     members = snapshot.members
     if intent.healing is not None:
         records = read_records(snapshot, intent.healing)
-        if count_recovering(snapshot, intent, members, records, set()):
+        if count_recovering(snapshot, intent, members, records).number:
             return "Healing"
     if len(members) != intent.wanted or any(map(is_deleting, members)):
         return "Scaling"
@@ -180,7 +191,21 @@ def _printable(snapshot: Snapshot, intent: Intent | None, revisions: Revisions |
         is_updated(snapshot, revisions, vm) for vm in members
     ):
         return "Updating"
-    unready = [vm for vm in members if is_meant_to_run(vm) and not is_ready(vm)]
-    if unready:
-        return "Scaling" if all(printable_status_of(vm) in STARTING for vm in unready) else "Degraded"
-    return "Running" if any(map(is_meant_to_run, members)) else "Stopped"
+    unready = [vm for vm in members if is_meant_to_run(vm) and not _serves(snapshot, vm)]
+    if not unready:
+        return "Running" if any(map(is_meant_to_run, members)) else "Stopped"
+    if not all(_is_starting(vm) for vm in unready):
+        return "Degraded"
+    # The last VMs of an update come up when nothing else of it is left to see.
+    before = snapshot.owner.status.printable_status if snapshot.owner.status is not None else None
+    return "Updating" if before == "Updating" else "Scaling"
+
+
+def _serves(snapshot: Snapshot, vm: VirtualMachine) -> bool:
+    """Whether the VM and its VMI say that it is ready. The VM's own word comes later."""
+    vmi = snapshot.vmi_of(vm)
+    return is_ready(vm) and vmi is not None and vmis.is_ready(vmi)
+
+
+def _is_starting(vm: VirtualMachine) -> bool:
+    return is_ready(vm) or printable_status_of(vm) in STARTING

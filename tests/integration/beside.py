@@ -1,0 +1,149 @@
+"""A KubeVirt beside us, as far as the API server shows one: its definition, its object, and virt-controller's flags.
+
+The test plays virt-operator: it applies the object's patches to the Deployment, as the real one does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from sandbox.controlplane import ControlPlane
+from tests.cluster import Kubectl
+
+NAMESPACE = "kubevirt"
+ARGS = ["--launcher-image", "launcher:v1", "--port", "8443", "-v", "2"]
+RESTING = ["--rs-controller-threads=0", "--pool-controller-threads=0"]
+OTHER = {"resourceType": "DaemonSet", "resourceName": "virt-handler", "patch": '{"metadata":{}}', "type": "merge"}
+GROUPS = {"kubevirt.io": "vmherd.dev", "pool.kubevirt.io": "pool.vmherd.dev"}
+
+
+class Neighbour:
+    """KubeVirt's own part of a cluster."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self.plane = plane
+        self.kubectl = Kubectl(plane.kubeconfig, NAMESPACE)
+
+    def move_in(self, *args: str, patches: tuple[dict[str, str], ...] = ()) -> None:
+        """Install KubeVirt, with virt-controller started with these arguments behind the usual ones."""
+        self.define()
+        Kubectl(self.plane.kubeconfig).apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+        self.kubectl.apply(_kubevirt(patches))
+        self.start(*args)
+
+    def define(self) -> None:
+        """The definition alone, as an operator that has not installed anything yet."""
+        cluster = Kubectl(self.plane.kubeconfig)
+        cluster.apply(_definition())
+        cluster("wait", "--for=condition=Established", "crd/kubevirts.kubevirt.io", "--timeout=20s")
+
+    def start(self, *args: str) -> None:
+        """Have virt-controller run with these arguments, rolled out: nothing runs Pods here."""
+        self.kubectl.apply(_deployment([*ARGS, *args]))
+        made = self.kubectl.json("get", "deployment", "virt-controller")
+        status = {"observedGeneration": made["metadata"]["generation"], "replicas": 2, "updatedReplicas": 2}
+        self._set_status(status)
+
+    def restart_without_end(self) -> None:
+        """A rollout that goes on."""
+        self._set_status({"observedGeneration": 0, "replicas": 2, "updatedReplicas": 1})
+
+    def operate(self) -> None:
+        """What virt-operator does after a change of the object."""
+        mine = [patch for patch in self.patches() if patch["resourceName"] == "virt-controller"]
+        args = [step["value"] for patch in mine for step in json.loads(patch["patch"])]
+        self.start(*args)
+
+    def patches(self) -> list[dict[str, str]]:
+        spec = self.kubectl.json("get", "kubevirts", "kubevirt")["spec"]
+        found: list[dict[str, str]] = (spec.get("customizeComponents") or {}).get("patches") or []
+        return found
+
+    def args(self) -> list[str]:
+        spec = self.kubectl.json("get", "deployment", "virt-controller")["spec"]
+        found: list[str] = spec["template"]["spec"]["containers"][0]["args"]
+        return found
+
+    def _set_status(self, status: dict[str, int]) -> None:
+        patch = json.dumps({"status": status})
+        self.kubectl(
+            "patch", "deployment", "virt-controller", "--subresource=status", "--type=merge", f"--patch={patch}"
+        )
+
+
+def under_own_groups(plane: ControlPlane) -> None:
+    """Install our kinds under groups of our own, as for `alongside`."""
+    cluster = Kubectl(plane.kubeconfig)
+    for theirs, ours in GROUPS.items():
+        plural = "virtualmachinepools" if theirs.startswith("pool.") else "virtualmachineinstancereplicasets"
+        definition = cluster.json("get", "crd", f"{plural}.{theirs}")
+        names = {**definition["spec"]["names"], "shortNames": []}
+        copy = {
+            "apiVersion": definition["apiVersion"],
+            "kind": definition["kind"],
+            "metadata": {"name": f"{plural}.{ours}"},
+            "spec": {**definition["spec"], "group": ours, "names": names},
+        }
+        cluster("create", "-f", "-", stdin=copy)
+        cluster("wait", "--for=condition=Established", f"crd/{plural}.{ours}", "--timeout=20s")
+
+
+def with_kubevirts_status(plane: ControlPlane) -> None:
+    """Have both kinds know the status fields alone that KubeVirt's definitions know."""
+    cluster = Kubectl(plane.kubeconfig)
+    known = {"replicas", "readyReplicas", "labelSelector", "conditions"}
+    for name in ("virtualmachineinstancereplicasets.kubevirt.io", "virtualmachinepools.pool.kubevirt.io"):
+        definition = cluster.json("get", "crd", name)
+        for version in definition["spec"]["versions"]:
+            properties = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+            for field in set(properties) - known:
+                del properties[field]
+        cluster("replace", "-f", "-", stdin=definition)
+
+
+def vmherd(kubeconfig: Path, command: str, *flags: str) -> subprocess.CompletedProcess[str]:
+    """Run a command that ends."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("VMHERD_")}
+    return subprocess.run(
+        [sys.executable, "-m", "controller", command, "--kubeconfig", str(kubeconfig), *flags],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def _definition() -> dict[str, Any]:
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": schema}
+    names = {"plural": "kubevirts", "singular": "kubevirt", "kind": "KubeVirt", "shortNames": ["kv", "kvs"]}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "kubevirts.kubevirt.io"},
+        "spec": {"group": "kubevirt.io", "scope": "Namespaced", "names": names, "versions": [version]},
+    }
+
+
+def _kubevirt(patches: tuple[dict[str, str], ...]) -> dict[str, Any]:
+    spec: dict[str, Any] = {"customizeComponents": {"patches": list(patches)}} if patches else {"configuration": {}}
+    metadata = {"name": "kubevirt", "namespace": NAMESPACE}
+    return {"apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": metadata, "spec": spec}
+
+
+def _deployment(args: list[str]) -> dict[str, Any]:
+    labels = {"kubevirt.io": "virt-controller"}
+    container = {"name": "virt-controller", "image": "virt-controller:v1", "command": ["virt-controller"], "args": args}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "virt-controller", "namespace": NAMESPACE},
+        "spec": {"replicas": 2, "selector": {"matchLabels": labels}, "template": template},
+    }

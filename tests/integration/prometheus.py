@@ -1,0 +1,108 @@
+"""A real Prometheus that scrapes the controller, and answers queries as it would in a cluster."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from sandbox.processes import free_ports
+from tests.integration.herd import eventually
+
+
+class Target(NamedTuple):
+    """What to scrape, and how to be let in."""
+
+    address: str
+    authority: Path
+    token: Path
+    labels: dict[str, str]
+
+
+class Prometheus:
+    def __init__(self, url: str) -> None:
+        self._url = url
+        # No proxy, whatever the environment says: the server is on loopback.
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    @property
+    def is_ready(self) -> bool:
+        try:
+            with self._opener.open(f"{self._url}/-/ready", timeout=10) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.HTTPError, OSError):
+            return False
+
+    def ask(self, query: str) -> list[dict[str, Any]]:
+        """The series that answer an instant query. Fails where it is no query."""
+        answer = self._get("query", query=query)
+        assert answer["resultType"] == "vector", answer
+        found: list[dict[str, Any]] = answer["result"]
+        return found
+
+    def numbers(self, query: str) -> list[float]:
+        """The values of those that have one."""
+        values = (float(series["value"][1]) for series in self.ask(query))
+        return [value for value in values if not math.isnan(value)]
+
+    def rules(self) -> list[dict[str, Any]]:
+        return [rule for group in self._get("rules")["groups"] for rule in group["rules"]]
+
+    def targets(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._get("targets")["activeTargets"]
+        return found
+
+    def has_scraped(self, *, since: float) -> bool:
+        """Whether a whole scrape, begun after this time, has succeeded."""
+        return any(time >= since for time in self.numbers('timestamp(up{job="vmherd"} == 1)'))
+
+    def wait_for_scrape(self) -> None:
+        """Wait until it has seen what is true now."""
+        now = time.time()
+        eventually(lambda: self.has_scraped(since=now), what="a scrape")
+
+    def _get(self, path: str, **params: str) -> Any:
+        url = f"{self._url}/api/v1/{path}?{urllib.parse.urlencode(params)}"
+        with self._opener.open(url, timeout=30) as answer:
+            return json.load(answer)["data"]
+
+
+@contextmanager
+def prometheus(program: Path, directory: Path, target: Target, *, rules: Path) -> Iterator[Prometheus]:
+    """It scrapes once a second while the block runs."""
+    [port] = free_ports(1)
+    job = {
+        "job_name": "vmherd",
+        "scheme": "https",
+        "honor_labels": True,
+        "authorization": {"credentials_file": str(target.token)},
+        "tls_config": {"ca_file": str(target.authority)},
+        "static_configs": [{"targets": [target.address], "labels": target.labels}],
+    }
+    settings = {
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(rules)],
+        "scrape_configs": [job],
+    }
+    (directory / "prometheus.yaml").write_text(yaml.safe_dump(settings))
+    command = [program, f"--config.file={directory / 'prometheus.yaml'}", f"--storage.tsdb.path={directory / 'tsdb'}"]
+    command += [f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn"]
+    with (directory / "prometheus.log").open("wb") as output:
+        process = subprocess.Popen(command, cwd=directory, stdout=output, stderr=subprocess.STDOUT)
+    server = Prometheus(f"http://127.0.0.1:{port}")
+    try:
+        eventually(lambda: server.is_ready, what="Prometheus is ready")
+        yield server
+    finally:
+        process.terminate()
+        process.wait(30)

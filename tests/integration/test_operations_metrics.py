@@ -1,0 +1,227 @@
+"""Metrics end to end: a real Prometheus scrapes the controller over HTTPS with a token, and answers alerts and
+dashboards from what it got. The controller has exactly the permissions that it asks for.
+"""
+
+from __future__ import annotations
+
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import trustme
+
+from controller.config import Config
+from controller.permissions import permissions_needed
+from sandbox.binaries import Binaries
+from tests.cluster import Kubectl, running_plane, skip_or_fail
+from tests.integration.herd import Herd, eventually, herd
+from tests.integration.prometheus import Prometheus, Target, prometheus
+from tests.integration.ranch import BEHAVIOR, READY_AFTER, Ranch, pasture, simulator, vm_template
+from tests.integration.vacant import SHORT_LEASE
+from tests.monitoring.dashboards import Query, queries
+from tests.monitoring.queries import filled_in
+from tests.promtool import find_or_fetch
+from tests.rbac import roles, service_account
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+
+ALERTS = Path(__file__).resolve().parents[2] / "charts/vmherd/files/alerts.yaml"
+ACCOUNT = "vmherd"
+SCRAPER = "prometheus"
+SOON = {"startUpFailureThreshold": 99, "minFailingToStartDuration": "1s"}
+
+
+class Certificate:
+    """The controller's certificate on disk, and who vouches for it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._authority = trustme.CA()
+        self.authority = directory / "ca.crt"
+        self.certificate, self.key = directory / "tls.crt", directory / "tls.key"
+        self._authority.cert_pem.write_to_path(self.authority)
+        self.renew()
+
+    def renew(self) -> None:
+        made = self._authority.issue_cert("127.0.0.1")
+        self.key.write_bytes(made.private_key_pem.bytes())
+        self.certificate.write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
+
+
+class Watched(NamedTuple):
+    """A controller at work, a Prometheus that watches it, and two namespaces: one that is well, and one that is not."""
+
+    program: Herd
+    certificate: Certificate
+    prometheus: Prometheus
+    tokens: dict[str, str]
+    shop: Ranch
+    clinic: Ranch
+
+    def scrape(self, token: str) -> tuple[int, str]:
+        """Ask for the metrics as the holder of this token; "" is nobody."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        request = urllib.request.Request(self.url, headers=headers)
+        context = ssl.create_default_context(cafile=str(self.certificate.authority))
+        handlers = urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+        try:
+            with urllib.request.build_opener(*handlers).open(request, timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    @property
+    def url(self) -> str:
+        return self.program.metrics_url.replace("http://", "https://")
+
+
+def prometheus_program() -> Path:
+    found = find_or_fetch("prometheus")
+    if found is None:
+        skip_or_fail("prometheus is neither on the PATH nor in the cache, and could not be downloaded")
+    return found
+
+
+@pytest.fixture(scope="module")
+def watched(control_plane_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    program, directory = prometheus_program(), tmp_path_factory.mktemp("metrics")
+    certificate = Certificate(directory)
+    with running_plane(control_plane_binaries) as plane, simulator(plane):
+        kubectl = Kubectl(plane.kubeconfig, "default")
+        for account in (ACCOUNT, SCRAPER, "nosy"):
+            kubectl("create", "serviceaccount", account)
+        needed = permissions_needed(Config(metrics_secure=True))
+        kubectl.apply(*roles(needed, name=ACCOUNT, subject=service_account("default", ACCOUNT)))
+        kubectl("create", "clusterrole", "metrics-reader", "--verb=get", "--non-resource-url=/metrics")
+        binding = ("create", "clusterrolebinding", SCRAPER, "--clusterrole=metrics-reader")
+        kubectl(*binding, f"--serviceaccount=default:{SCRAPER}")
+        tokens = {name: kubectl("create", "token", name).stdout.strip() for name in (ACCOUNT, SCRAPER, "nosy")}
+        (directory / "token").write_text(tokens[SCRAPER])
+        kubeconfig = plane.write_kubeconfig(directory / "account.kubeconfig", ACCOUNT, token=tokens[ACCOUNT])
+        files = ("--metrics-cert-file", str(certificate.certificate), "--metrics-key-file", str(certificate.key))
+        with herd(kubeconfig, directory, "--metrics-secure", *files, *SHORT_LEASE) as running:
+            address = running.metrics_url.removeprefix("http://").removesuffix("/metrics")
+            labels = {"namespace": "vmherd-system", "pod": "vmherd-0"}
+            target = Target(address, certificate.authority, directory / "token", labels)
+            with (
+                prometheus(program, directory, target, rules=ALERTS) as server,
+                pasture(plane) as shop,
+                pasture(plane) as clinic,
+            ):
+                watched = Watched(running, certificate, server, tokens, shop, clinic)
+                live(watched)
+                yield watched
+
+
+def quick(behavior: str = "normal", memory: str = "64M") -> dict[str, object]:
+    return vm_template(vmi_annotations={BEHAVIOR: behavior, READY_AFTER: "100ms"}, memory=memory)
+
+
+def live(watched: Watched) -> None:
+    """A pool that grows, shrinks and is updated; a set; a pool that is paused; and one whose VM fails for ever."""
+    shop, clinic = watched.shop, watched.clinic
+    shop.make_pool(3, template=quick())
+    shop.make_set(2)
+    clinic.make_pool(1, template=quick("image-error"), autohealing=SOON)
+    shop.wait_ready(3)
+    eventually(lambda: shop.status().get("readyReplicas") == 2, what="the set is ready")
+    shop.change_template(quick(memory="128M"))
+    shop.wait_ready(3)
+    shop.scale(2)
+    shop.wait_ready(2)
+    shop.make_pool(1, name="paused", template=quick(), paused=True)
+    eventually(lambda: shop.pool_condition("ReplicaPaused", name="paused"), what="paused")
+    eventually(lambda: clinic.told("SuccessfulDelete")["pool"], what="a healing")
+    watched.prometheus.wait_for_scrape()
+    # A rate takes two samples.
+    watched.prometheus.wait_for_scrape()
+
+
+def test_only_who_may_get_metrics_gets_them(watched: Watched) -> None:
+    status, page = watched.scrape(watched.tokens[SCRAPER])
+    assert status == 200
+    assert "vmherd_build_info{" in page
+    assert watched.scrape("") == (
+        401,
+        "send the header 'Authorization: Bearer <token>' with the token of a service account\n",
+    )
+    assert watched.scrape("made.up.token") == (401, "the API server does not accept this token\n")
+    assert watched.scrape(watched.tokens["nosy"]) == (
+        403,
+        "system:serviceaccount:default:nosy may not get /metrics; a ClusterRole has to allow that nonResourceURL\n",
+    )
+
+
+def test_the_log_has_no_token(watched: Watched) -> None:
+    for token in watched.tokens.values():
+        watched.scrape(token)
+    watched.scrape("made.up.token")
+    log = watched.program.log.read_text()
+    assert "refused to show the metrics" in log
+    assert not [name for name, token in {**watched.tokens, "made up": "made.up.token"}.items() if token in log]
+
+
+def test_over_http_there_is_nothing(watched: Watched) -> None:
+    with pytest.raises((urllib.error.URLError, ConnectionError)):
+        urllib.request.urlopen(watched.program.metrics_url, timeout=10)
+
+
+def test_scrapes_go_on_with_a_new_certificate(watched: Watched) -> None:
+    def serial() -> str:
+        address = watched.program.metrics_url.removeprefix("http://").partition("/")[0].split(":")
+        return ssl.get_server_certificate((address[0], int(address[1])))
+
+    before = serial()
+    watched.certificate.renew()
+    eventually(lambda: serial() != before, what="the new certificate is served")
+    assert watched.scrape(watched.tokens[SCRAPER])[0] == 200
+    watched.prometheus.wait_for_scrape()
+
+
+def test_prometheus_takes_the_whole_page_and_finds_the_objects_where_they_are(watched: Watched) -> None:
+    [target] = watched.prometheus.targets()
+    assert (target["health"], target["lastError"]) == ("up", "")
+    place = f'namespace="{watched.shop.namespace}"'
+    ask = watched.prometheus.numbers
+    assert ask(f'vmherd_replicas_ready{{kind="VirtualMachinePool", name="pool", {place}}}') == [2]
+    assert ask(f'vmherd_replicas_desired{{kind="VirtualMachineInstanceReplicaSet", name="herd", {place}}}') == [2]
+    assert ask(f'kubevirt_vmpool_paused{{name="paused", {place}}}') == [1]
+    assert ask(f'kubevirt_vmpool_printable_status{{name="paused", status="Paused", {place}}}') == [1]
+    assert ask(f'kubevirt_vmpool_vms_started_total{{pool_name="pool", {place}}}') == [3]
+    assert ask(f'kubevirt_vmpool_vms_stopped_total{{pool_name="pool", {place}}}') == [1]
+    healed = f'kubevirt_vmpool_auto_healing_operations_total{{namespace="{watched.clinic.namespace}"}}'
+    assert ask(healed)[0] >= 1
+    assert ask('sum(vmherd_vms_updated_total{result="success"})')[0] >= 3
+    assert ask('leader_election_master_status{namespace="vmherd-system"}') == [1]
+
+
+@pytest.mark.parametrize("query", tuple(queries()), ids=str)
+def test_a_dashboards_query_is_answered(watched: Watched, query: Query) -> None:
+    sent = filled_in(query.expr, job="vmherd", __rate_interval="5m")
+    assert eventually(lambda: watched.prometheus.numbers(sent), within_s=10, what=f"an answer to {sent}")
+
+
+def test_every_alert_is_evaluated_and_none_is_critical(watched: Watched) -> None:
+    def evaluated() -> bool:
+        return all(rule["health"] == "ok" for rule in watched.prometheus.rules())
+
+    eventually(evaluated, what="all rules are evaluated without an error")
+    rules = {rule["name"]: rule for rule in watched.prometheus.rules()}
+    assert len(rules) > 10
+    assert not [name for name, rule in rules.items() if rule["state"] == "firing"]
+    waiting = {alert["labels"]["name"] for alert in rules["VmherdReplicasMismatch"]["alerts"]}
+    assert waiting == {"pool"}, "the pool whose VM fails, and not the one that is paused"
+    assert not rules["VmherdDown"]["alerts"]
+    assert not rules["VmherdNoLeader"]["alerts"]
+
+
+def test_the_series_of_an_object_go_with_it(watched: Watched) -> None:
+    watched.shop.make_pool(1, name="brief", template=quick())
+    names = '__name__=~"vmherd_.*|kubevirt_.*"'
+    brief = f'{{{names}, name="brief"}} or {{{names}, pool_name="brief"}}'
+    eventually(lambda: len(watched.prometheus.ask(brief)) > 15, what="it is seen")
+    watched.shop.kubectl("delete", "vmpool", "brief", "--cascade=background")
+    eventually(lambda: not watched.prometheus.ask(brief), what="its series go")
