@@ -23,12 +23,13 @@ NO_ADDRESSES = ("--no-emit-index-url", "--no-emit-find-links", "--no-emit-truste
 
 def main() -> int:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    wanted = project["project"]["dependencies"] + project["project"]["optional-dependencies"]["uvloop"]
+    optional = project["project"]["optional-dependencies"]
+    wanted = project["project"]["dependencies"] + optional["uvloop"] + optional["secure"]
     lock("run", wanted)
     lock(
         "dev",
         wanted
-        + project["project"]["optional-dependencies"]["sandbox"]
+        + optional["sandbox"]
         + project["dependency-groups"]["dev"]
         + project["build-system"]["requires"],
     )

@@ -1,6 +1,6 @@
 """The composition root: builds every object once, and nests their scopes. The nesting is the order of start and stop.
 
-API client, lease client
+API client, lease client; the mode, where it follows from the cluster
 └── HTTP server; startup checks
     └── event recorder, loop monitor, informers, until their first lists are in
         └── leadership
@@ -23,6 +23,7 @@ from prometheus_client import CollectorRegistry
 
 from controller import logs, startup
 from controller.assembly import Assembly, Parts
+from controller.certificates import Certificate, FileCertificate, OwnCertificate
 from controller.config import Config
 from controller.events import EventRecorder
 from controller.health import live_checks, ready_checks
@@ -30,15 +31,17 @@ from controller.kubevirt.resources import VMIS
 from controller.leader import ElectionImpossible, LeaderElector, LeaseLost, new_identity
 from controller.looplag import LoopMonitor
 from controller.metrics import Metrics
+from controller.metrics_auth import Reviewer
+from controller.observe import forbid_writes
 from controller.pool.assembly import assemble_pool
 from controller.replicaset.assembly import assemble_replicaset
 from controller.replicaset.snapshot import VMI_INDEXES
 from controller.running import ServiceEnded, leaf_errors, running
 from controller.runtime import Controller
-from controller.server import BindError, HttpServer, describe_queues, describe_tasks
+from controller.server import BindError, HttpServer, Secure, describe_queues, describe_tasks
 from controller.startup import StartupError
 from controller.version import PROGRAM, revision, version
-from informers.client import ApiClient, open_client
+from informers.client import ApiClient, Gate, open_client
 from informers.configuration import ConfigurationError, load_credentials
 from informers.informer import SharedInformer
 
@@ -77,16 +80,19 @@ class _Program(NamedTuple):
     server: HttpServer
 
 
-async def _run(config: Config, stop: asyncio.Event) -> None:
+async def _run(asked: Config, stop: asyncio.Event) -> None:
     metrics = Metrics(CollectorRegistry(), version=version(), revision=revision())
-    async with _clients(config, metrics) as (client, lease_client):
-        elector = _elector(config, lease_client, metrics) if config.leader_elect else None
-        if elector is not None:
-            client.gate = elector.check
-        program = _build(config, client, metrics, elector)
+    async with _clients(asked, metrics) as (client, lease_client, review_client):
+        config = await _settled(lease_client, asked, stop)
+        if config is None:
+            return
+        elector = _elector(config, lease_client, metrics) if config.elects else None
+        client.gate = _gate(config, elector)
+        program = _build(config, client, metrics, elector, _secure(config, review_client))
         await program.server.open()
+        log.info("mode", asked=asked.mode, mode=config.mode, groups=list(config.groups), observe=config.observe)
         try:
-            if not await _done_before(stop, startup.check(lease_client, config)):
+            if not await _done_before(stop, startup.check(lease_client, config, now=utc_now)):
                 return
             async with running(program.parts.recorder.run(), program.monitor.run()):
                 await _follow_and_work(program, elector, stop)
@@ -94,9 +100,21 @@ async def _run(config: Config, stop: asyncio.Event) -> None:
             await program.server.close()
 
 
+async def _settled(client: ApiClient, config: Config, stop: asyncio.Event) -> Config | None:
+    """The configuration with its mode, which may have to be looked up; None when told to stop before."""
+    settled: list[Config] = []
+
+    async def settle() -> None:
+        settled.append(await startup.settle_mode(client, config))
+
+    return settled[0] if await _done_before(stop, settle()) else None
+
+
 @asynccontextmanager
-async def _clients(config: Config, metrics: Metrics) -> AsyncIterator[tuple[ApiClient, ApiClient]]:
-    """The client for the work, and one of its own for the lease, which must not wait behind the work."""
+async def _clients(config: Config, metrics: Metrics) -> AsyncIterator[tuple[ApiClient, ApiClient, ApiClient]]:
+    """The client for the work; one for the lease, which must not wait behind the work; and one for questions about
+    those who read metrics, which nobody's work or lease may have to wait for, and no gate holds up.
+    """
     credentials = await load_credentials(config.kubeconfig, config.context)
     agent = f"{PROGRAM}/{version()} ({revision() or 'unknown'})"
     async with (
@@ -109,11 +127,14 @@ async def _clients(config: Config, metrics: Metrics) -> AsyncIterator[tuple[ApiC
             burst=config.request_burst,
         ) as client,
         open_client(credentials, user_agent=f"{agent} lease", instruments=metrics, max_inflight=None) as lease_client,
+        open_client(credentials, user_agent=f"{agent} metrics", instruments=metrics, max_inflight=None) as reviewer,
     ):
-        yield client, lease_client
+        yield client, lease_client, reviewer
 
 
-def _build(config: Config, client: ApiClient, metrics: Metrics, elector: LeaderElector | None) -> _Program:
+def _build(
+    config: Config, client: ApiClient, metrics: Metrics, elector: LeaderElector | None, secure: Secure | None
+) -> _Program:
     identity = elector.identity if elector else new_identity()
     recorder = EventRecorder(client, component=PROGRAM, now=utc_now, instruments=metrics, instance=identity)
     parts = Parts(config, client, metrics, recorder, utc_now)
@@ -134,9 +155,27 @@ def _build(config: Config, client: ApiClient, metrics: Metrics, elector: LeaderE
         live=live_checks(monitor, informers, queues, clock),
         ready=ready_checks(informers),
         page=metrics.page,
+        secure=secure,
         debug=debug if config.debug_endpoints else None,
     )
     return _Program(parts, informers, assemblies, monitor, server)
+
+
+def _secure(config: Config, client: ApiClient) -> Secure | None:
+    """How the metrics are protected, if at all."""
+    if not config.metrics_secure:
+        return None
+    certificate: Certificate = OwnCertificate(utc_now)
+    if config.metrics_cert_file:
+        certificate = FileCertificate(config.metrics_cert_file, config.metrics_key_file)
+    return Secure(certificate, Reviewer(client, clock=asyncio.get_running_loop().time).check)
+
+
+def _gate(config: Config, elector: LeaderElector | None) -> Gate | None:
+    """What every write has to get past."""
+    if config.observe:
+        return forbid_writes
+    return elector.check if elector is not None else None
 
 
 def _elector(config: Config, client: ApiClient, metrics: Metrics) -> LeaderElector:
@@ -203,18 +242,19 @@ async def _done_before(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> 
 
 async def _work(program: _Program, stop: asyncio.Event) -> None:
     """Run all workers until told to stop; let those in hand finish, so long as the grace lasts; send what was said."""
-    grace_s = program.parts.config.shutdown_grace_s
-    log.info("working", controllers=[assembly.controller.name for assembly in program.assemblies])
+    config = program.parts.config
+    names = [assembly.controller.name for assembly in program.assemblies]
+    log.info("observing" if config.observe else "working", controllers=names)
     async with asyncio.TaskGroup() as group:
         tasks = [
             group.create_task(_run_workers(assembly.controller, stop), name=f"controller-{assembly.controller.name}")
             for assembly in program.assemblies
         ]
         await stop.wait()
-        log.info("stopping", grace_s=grace_s)
+        log.info("stopping", grace_s=config.shutdown_grace_s)
         for assembly in program.assemblies:
             assembly.controller.queue.shut_down()
-        _, late = await asyncio.wait(tasks, timeout=grace_s)
+        _, late = await asyncio.wait(tasks, timeout=config.shutdown_grace_s)
         for task in late:
             log.warning("work in hand did not finish in time", controller=task.get_name())
             task.cancel()

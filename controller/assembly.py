@@ -5,14 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from controller.config import Config
 from controller.events import EventRecorder
 from controller.executor import Executor
 from controller.expectations import Expectations
+from controller.known_status import KnownStatus
 from controller.metrics import Metrics
+from controller.metrics_figures import figures_of
 from controller.metrics_page import SetFigures
+from controller.modes import KUBEVIRT_GROUPS, Mode
+from controller.observe import Onlooker
+from controller.reconcile import Reconciler
 from controller.reconciler import Rules, RulesReconciler, S
 from controller.runtime import Controller
 from controller.status import StatusWriter
@@ -20,7 +26,7 @@ from informers.client import ApiClient
 from informers.informer import SharedInformer
 from informers.meta import KubeObject, ObjectKey
 from informers.resource import Resource
-from informers.store import Change, Indexes
+from informers.store import Change, Indexes, Removed
 from informers.workqueue import WorkQueue
 
 T = TypeVar("T", bound=KubeObject)
@@ -83,61 +89,53 @@ def assemble(
 ) -> Assembly:
     """The workers of a kind. `children` show what plans write; `shared` are those of them that others run."""
     children = tuple(children)
+    if parts.config.mode == Mode.TAKEOVER and rules.resource.group in KUBEVIRT_GROUPS:
+        rules = KnownStatus(rules)
+    reconciler: Reconciler
+    if parts.config.observe:
+        reconciler = Onlooker(rules, now=parts.now, instruments=parts.metrics)
+    else:
+        reconciler = _writer(parts, rules, owners, children)
+    controller = Controller(rules.name, queue, reconciler, workers=parts.config.workers, instruments=parts.metrics)
+    own = tuple(informer for informer in dict.fromkeys((owners, *children)) if informer not in tuple(shared))
+    resource = rules.resource
+    owners.add_handler(_forgetting(parts, resource.kind))
+    return Assembly(controller, own, lambda: figures_of(resource.kind, resource.group, owners.store.values()))
+
+
+def _forgetting(parts: Parts, kind: str) -> Callable[[Change[Any]], None]:
+    """A handler that has the metrics forget the owners that are gone."""
+
+    def handle(change: Change[Any]) -> None:
+        if isinstance(change, Removed):
+            parts.metrics.owner_gone(kind, change.last_known.metadata.key)
+
+    return handle
+
+
+def _writer(
+    parts: Parts, rules: Rules[S], owners: SharedInformer[Any], children: Iterable[SharedInformer[Any]]
+) -> RulesReconciler[S]:
     written = _expectations(parts, rules.name, children)
     parts.metrics.show_unsettled(rules.name, written.oldest_s)
-    reconciler = RulesReconciler(
+    return RulesReconciler(
         rules,
-        executor=Executor(parts.client, written, controller=rules.name, instruments=parts.metrics),
+        executor=Executor(
+            parts.client,
+            written,
+            controller=rules.name,
+            instruments=parts.metrics,
+            told=partial(parts.metrics.carried_out, rules.name, rules.resource.kind),
+        ),
         expectations=written,
         status_writer=StatusWriter(parts.client, rules.resource, _expectations(parts, rules.name, [owners])),
         recorder=parts.recorder,
         now=parts.now,
         instruments=parts.metrics,
     )
-    controller = Controller(rules.name, queue, reconciler, workers=parts.config.workers, instruments=parts.metrics)
-    own = tuple(informer for informer in dict.fromkeys((owners, *children)) if informer not in tuple(shared))
-    return Assembly(controller, own, lambda: figures_of(rules.resource.kind, owners.store.values()))
 
 
 def _expectations(parts: Parts, name: str, informers: Iterable[SharedInformer[Any]]) -> Expectations:
     stores = {informer.resource: informer.store for informer in informers}
     clock = asyncio.get_running_loop().time
     return Expectations(stores, now=clock, gave_up=lambda: parts.metrics.gave_up(name))
-
-
-class _Wish(Protocol):
-    @property
-    def replicas(self) -> int | None: ...
-
-
-class _Counts(Protocol):
-    @property
-    def replicas(self) -> int | None: ...
-    @property
-    def ready_replicas(self) -> int | None: ...
-    @property
-    def updated_replicas(self) -> int | None: ...
-
-
-class Counted(KubeObject, Protocol):
-    """An owner, as far as figures are made from it."""
-
-    @property
-    def spec(self) -> _Wish: ...
-    @property
-    def status(self) -> _Counts | None: ...
-
-
-def figures_of(kind: str, owners: Iterable[Counted]) -> Iterable[SetFigures]:
-    """Made from values that never change, so it may be iterated anywhere."""
-    for owner in owners:
-        status = owner.status
-        yield SetFigures(
-            kind=kind,
-            namespace=owner.metadata.namespace,
-            name=owner.metadata.name,
-            desired=1 if owner.spec.replicas is None else owner.spec.replicas,
-            current=(status and status.replicas) or 0,
-            ready=(status and status.ready_replicas) or 0,
-            updated=(status and status.updated_replicas) or 0,
-        )

@@ -114,6 +114,27 @@ def _pod_namespace() -> str:
         return ""
 
 
+def _takeover(arguments: Sequence[str]) -> int:
+    return _once("takeover", arguments)
+
+
+def _cleanup(arguments: Sequence[str]) -> int:
+    return _once("cleanup", arguments)
+
+
+def _once(command: str, arguments: Sequence[str]) -> int:
+    """Run `controller.<command>.main`, which does one thing and ends."""
+    from controller.commands import CommandFailed  # noqa: PLC0415  as slow to import as the commands themselves
+
+    module = importlib.import_module(f"controller.{command}")
+    try:
+        module.main(arguments, os.environ)
+    except CommandFailed as error:
+        complain(str(error))
+        return FAILED
+    return OK
+
+
 def _demo(arguments: Sequence[str]) -> int:
     return _from_sandbox("demo", "sandbox.demo", arguments)
 
@@ -142,8 +163,10 @@ def _version(arguments: Sequence[str]) -> int:
 
 
 COMMANDS: Mapping[str, Command] = {
-    "run": Command("reconcile the replica sets of a cluster, until SIGTERM", _run),
-    "demo": Command("watch a replica set come up, on a control plane of your own", _demo),
+    "run": Command("reconcile the replica sets and pools of a cluster, until SIGTERM", _run),
+    "takeover": Command("have KubeVirt's own loops for both kinds rest; --undo hands back", _takeover),
+    "cleanup": Command("take our finalizers off pools and VMs, after the controller is gone", _cleanup),
+    "demo": Command("watch a replica set and a pool come up, on a control plane of your own", _demo),
     "sandbox": Command("start and stop such a control plane: up, down", _sandbox),
     "version": Command("print the version", _version),
 }

@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, structs
 
 from controller.flags import Setting, UsageError, read_settings
+from controller.modes import KUBEVIRT_GROUPS, Groups, Mode, groups_of
 from controller.options import (
     ADDRESS,
+    ANY_NAMESPACE,
     GROUP,
     NAMESPACE,
     NAMESPACES,
@@ -47,8 +49,12 @@ class Config(Struct, frozen=True, kw_only=True):
     kube_api_burst: int = 0
     max_inflight: int = 50
 
-    replicaset_group: str = "kubevirt.io"
-    pool_group: str = "pool.kubevirt.io"
+    mode: str = Mode.AUTO.value
+    replicaset_group: str = KUBEVIRT_GROUPS.replicasets
+    pool_group: str = KUBEVIRT_GROUPS.pools
+    second_writer_check: bool = True
+    kubevirt_namespace: str = ""
+    observe: bool = False
     revision_history: int = 5
     watch_namespaces: tuple[str, ...] = ()
     workers: int = 10
@@ -65,6 +71,9 @@ class Config(Struct, frozen=True, kw_only=True):
     retry_period_s: float = 2.0
 
     metrics_bind_address: Address | None = Address("", 8080)
+    metrics_secure: bool = False
+    metrics_cert_file: str = ""
+    metrics_key_file: str = ""
     health_probe_bind_address: Address | None = Address("", 8081)
     object_metrics: bool = True
     debug_endpoints: bool = False
@@ -76,6 +85,15 @@ class Config(Struct, frozen=True, kw_only=True):
     def namespaces(self) -> tuple[str, ...]:
         """The namespaces to watch, each by a watch of its own; `ALL_NAMESPACES` is one that covers them all."""
         return self.watch_namespaces or ALL_NAMESPACES
+
+    @property
+    def groups(self) -> Groups:
+        return Groups(self.replicaset_group, self.pool_group)
+
+    @property
+    def elects(self) -> bool:
+        """Whether a lease is needed before work begins. Whoever only looks on disturbs nobody, and needs none."""
+        return self.leader_elect and not self.observe
 
     @property
     def request_burst(self) -> int:
@@ -107,9 +125,42 @@ GROUPS: Mapping[str, tuple[Option, ...]] = {
             unset="twice --kube-api-qps",
         ),
     ),
+    "who reconciles what": (
+        Option(
+            "mode",
+            one_of(*Mode),
+            "standalone reconciles KubeVirt's groups, where nobody else does; takeover does so in the place of a "
+            "KubeVirt whose own loops rest; alongside leaves KubeVirt as it is, and has groups of its own; auto is "
+            "standalone where there is no KubeVirt, and alongside where there is one",
+        ),
+        Option(
+            "replicaset_group",
+            GROUP,
+            "the API group of the VirtualMachineInstanceReplicaSets to reconcile",
+            unset="as the mode has it: kubevirt.io, or vmherd.dev alongside",
+        ),
+        Option(
+            "pool_group",
+            GROUP,
+            "the API group of the VirtualMachinePools to reconcile",
+            unset="as the mode has it: pool.kubevirt.io, or pool.vmherd.dev alongside",
+        ),
+        Option(
+            "second_writer_check",
+            SWITCH,
+            "do not start while KubeVirt's virt-controller works on the same kinds, or while that cannot be told",
+        ),
+        Option(
+            "kubevirt_namespace",
+            ANY_NAMESPACE,
+            "the namespace of KubeVirt, for that check; with it, a Role there is enough",
+            unset="wherever it is",
+        ),
+        Option(
+            "observe", SWITCH, "write nothing at all: plan, and tell in logs and metrics what would be done; no lease"
+        ),
+    ),
     "the work": (
-        Option("replicaset_group", GROUP, "the API group of the VirtualMachineInstanceReplicaSets to reconcile"),
-        Option("pool_group", GROUP, "the API group of the VirtualMachinePools to reconcile"),
         Option("watch_namespaces", NAMESPACES, "the namespaces to work in; may be given again for more", unset="all"),
         Option(
             "workers", whole_number(least=1, most=1_000), "objects of one kind that are reconciled at the same time"
@@ -153,6 +204,18 @@ GROUPS: Mapping[str, tuple[Option, ...]] = {
     ),
     "the HTTP servers": (
         Option("metrics_bind_address", ADDRESS, "where /metrics is served; 0 serves none"),
+        Option(
+            "metrics_secure",
+            SWITCH,
+            "serve /metrics over HTTPS, and only to those whom the API server allows to get that nonResourceURL",
+        ),
+        Option(
+            "metrics_cert_file",
+            PATH,
+            "the certificate for that, as PEM; read again when it changes",
+            unset="one that nobody vouches for, made at the start",
+        ),
+        Option("metrics_key_file", PATH, "the certificate's key, as PEM", unset="made with the certificate"),
         Option("health_probe_bind_address", ADDRESS, "where /healthz and /readyz are served; 0 serves none"),
         Option("object_metrics", SWITCH, "replica gauges for each object; a large fleet may want to do without"),
         Option("debug_endpoints", SWITCH, "serve /debug/ as well: tasks, queues, stacks"),
@@ -189,11 +252,26 @@ def parse(argv: Sequence[str], env: Mapping[str, str], *, pod_namespace: str = "
     settings = read_settings(GROUPS, defaults, command=COMMAND, argv=argv, env=env)
     chosen = {field: setting.value for field, setting in settings.items()}
     chosen.setdefault("leader_election_namespace", pod_namespace or defaults.leader_election_namespace)
-    config = structs.replace(defaults, **chosen)
-    if config.leader_elect:
+    config = structs.replace(defaults, **with_groups(chosen))
+    if config.elects:
         _check_durations(config, settings)
     _check_addresses(config, settings)
+    _check_certificate(config, settings)
     return config
+
+
+def with_groups(chosen: Mapping[str, object]) -> dict[str, object]:
+    """What was chosen, with the groups that follow from the mode. A group that was named wins over the mode.
+
+    Where one was named, there is nothing left for `auto` to choose: it means standalone, and the check of a second
+    writer guards it.
+    """
+    named = chosen.keys() & {"replicaset_group", "pool_group"}
+    mode = str(chosen.get("mode", Mode.AUTO))
+    if mode == Mode.AUTO and named:
+        mode = Mode.STANDALONE.value
+    groups = groups_of(mode)
+    return {"replicaset_group": groups.replicasets, "pool_group": groups.pools, **chosen, "mode": mode}
 
 
 def _check_durations(config: Config, settings: Mapping[str, Setting]) -> None:
@@ -219,3 +297,16 @@ def _check_addresses(config: Config, settings: Mapping[str, Setting]) -> None:
     if metrics.host == health.host or not metrics.host or not health.host:
         setting = settings.get("health_probe_bind_address") or settings["metrics_bind_address"]
         raise UsageError(f"{setting.where}: expected another port, because metrics and probes each have a server")
+
+
+def _check_certificate(config: Config, settings: Mapping[str, Setting]) -> None:
+    files = {"metrics_cert_file": config.metrics_cert_file, "metrics_key_file": config.metrics_key_file}
+    given = [field for field, path in files.items() if path]
+    if not given:
+        return
+    where = settings[given[0]].where
+    if not config.metrics_secure:
+        raise UsageError(f"{where}: expected --metrics-secure as well, because only HTTPS needs a certificate")
+    if len(given) < len(files):
+        missing = "--metrics-key-file" if config.metrics_cert_file else "--metrics-cert-file"
+        raise UsageError(f"{where}: expected {missing} as well, because a certificate and its key go together")

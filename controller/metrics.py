@@ -13,7 +13,7 @@ from __future__ import annotations
 import platform
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from prometheus_client import (
@@ -30,7 +30,10 @@ from prometheus_client.core import GaugeMetricFamily
 
 from controller.events import DROP_REASONS
 from controller.metrics_catalogue import ClientSeries, InformerSeries, ProcessSeries, QueueSeries, ReconcileSeries
+from controller.metrics_machines import MachineCounts
 from controller.metrics_page import FigureSource, Page, QueueAges, SetFigures, gauge, queue_ages
+from controller.planning import Outcome
+from informers.meta import ObjectKey
 
 __all__ = ["FigureSource", "Metrics", "Page", "SetFigures"]
 
@@ -39,10 +42,12 @@ LIST_REASONS = ("start", "expired", "failure")
 WATCH_END_REASONS = ("end", "expired", "silent")
 
 ACTION_OUTCOMES = {
-    "create": ("done", "already_there", "refused", "unknown", "skipped"),
+    "create": ("done", "already_there", "refused", "unknown", "postponed", "skipped"),
     "delete": ("done", "vanished", "refused", "unknown", "skipped"),
     "patch": ("done", "vanished", "refused", "unknown", "skipped"),
     "confirm": ("done", "refused", "skipped"),
+    "disown": ("done", "vanished", "refused", "unknown", "skipped"),
+    "rebase": ("done", "vanished", "refused", "unknown", "skipped"),
 }
 
 
@@ -83,6 +88,7 @@ class Metrics:
         self._reconcile_series = ReconcileSeries(registry)
         self._informer_series = InformerSeries(registry)
         self._process_series = ProcessSeries(registry)
+        self._machines = MachineCounts(registry)
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=registry)
         self._process_series.build.labels(version, revision, platform.python_version()).set(1)
@@ -97,6 +103,8 @@ class Metrics:
         self._queue_ages: list[QueueAges] = []
         self._unsettled: dict[str, Callable[[], float]] = {}
         self._figures: list[FigureSource] = []
+        self._leases: dict[str, bool] = {}
+        """Whether this process holds them, as far as it wants any."""
         self._progress_at: dict[str, float] = {}
         """When each resource's list or watch last brought anything."""
         self._worst_lag_s = 0.0
@@ -112,7 +120,9 @@ class Metrics:
         self._unsettled[controller] = oldest_s
 
     def show_replicas(self, source: FigureSource) -> None:
-        """Show the replicas of each object that the source names at the time, and of no other."""
+        """Show the state of each object that the source names at the time, and of no other; but not on a standby,
+        whose leader shows the same.
+        """
         self._figures.append(source)
 
     def page(self) -> Page:
@@ -138,7 +148,8 @@ class Metrics:
                 worst_lag_s,
             ),
         )
-        return Page(self._registry, live, [source() for source in self._figures])
+        shown = [source() for source in self._figures] if all(self._leases.values()) else []
+        return Page(self._registry, live, shown, self._machines.tallies())
 
     def silence_s(self) -> dict[str, float]:
         """For how long each resource's list or watch has brought nothing, not even a bookmark."""
@@ -211,6 +222,7 @@ class Metrics:
         for action, outcomes in ACTION_OUTCOMES.items():
             for outcome in outcomes:
                 series.actions.labels(controller, action, outcome)
+        self._machines.start(controller)
 
     def worker_busy(self, controller: str, *, change: int) -> None:
         """A worker took a key (+1), or is done with it (-1)."""
@@ -238,6 +250,14 @@ class Metrics:
             self._actions[controller, action, outcome] = series
         series.inc()
 
+    def carried_out(self, controller: str, owner_kind: str, owner: ObjectKey, outcomes: Iterable[Outcome]) -> None:
+        """A plan for this owner had these outcomes: what it means for VMs."""
+        self._machines.count(controller, owner_kind, owner, outcomes)
+
+    def owner_gone(self, owner_kind: str, owner: ObjectKey) -> None:
+        """Nothing more is to be told of this object."""
+        self._machines.forget(owner_kind, owner)
+
     def stale_pass(self, controller: str) -> None:
         """A pass held back, because the cache does not show the object's own writes yet."""
         self._reconcile_series.stale_skips.labels(controller).inc()
@@ -252,6 +272,7 @@ class Metrics:
     def leading(self, lease: str, *, master: bool) -> None:
         """Whether this process holds the lease. To be said at the start, and at each change."""
         self._process_series.leader.labels(lease).set(int(master))
+        self._leases[lease] = master
 
     def loop_lagged(self, seconds: float) -> None:
         """A timer of the event loop came so much too late."""

@@ -8,38 +8,21 @@ thread, where thousands of lines hold up nobody.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, TypeAlias
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
 
-from msgspec import Struct
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
-from prometheus_client.samples import Sample
 
+from controller.metrics_objects import FigureSource, SetFigures, Tallies, families_of, render
 
-class SetFigures(Struct, frozen=True, gc=False):
-    """One replica set or pool, in figures."""
+__all__ = ["FigureSource", "Page", "QueueAges", "SetFigures", "gauge", "queue_ages"]
 
-    kind: str
-    namespace: str
-    name: str
-    desired: int
-    current: int
-    ready: int
-    updated: int
-
-
-FigureSource: TypeAlias = Callable[[], Iterable[SetFigures]]
-"""Called on the loop, and must be quick: what it returns is iterated on another thread, so it must not look at
-anything that changes. A generator over a store's `values()` is right."""
-
-REPLICA_GAUGES: Mapping[str, str] = {
-    "desired": "Replicas that the object's spec asks for.",
-    "current": "Replicas that exist, as the object's status says.",
-    "ready": "Replicas that are ready, as the object's status says.",
-    "updated": "Replicas of the current template, as the object's status says.",
-}
+_END = b"# EOF\n"
+_OTHER_ESCAPING = re.compile(r"escaping\s*=\s*(dots|values)\b")
 
 
 class QueueAges(Protocol):
@@ -57,18 +40,32 @@ class Page(Collector):
     """Every series at one moment: whatever the registry holds, and what is taken at the time of the scrape."""
 
     def __init__(
-        self, registry: CollectorRegistry, live: Sequence[Metric], figures: Sequence[Iterable[SetFigures]]
+        self,
+        registry: CollectorRegistry,
+        live: Sequence[Metric],
+        figures: Sequence[Iterable[SetFigures]],
+        tallies: Tallies,
     ) -> None:
         self._registry = registry
         self._live = live
         self._figures = figures
+        self._tallies = tallies
 
     def collect(self) -> Iterator[Metric]:
-        """Give all series, once. On any thread."""
+        """All series but those of single objects. On any thread."""
         yield from self._registry.collect()
         yield from self._live
-        if self._figures:
-            yield from _replica_gauges(self._figures)
+
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """The page as whoever sends this `Accept` header wants it, and its content type. Once, on any thread."""
+        # Of the ways to escape names that a format does not take, two would change ours as well, which need none.
+        encode, content_type = choose_encoder(_OTHER_ESCAPING.sub("escaping=underscores", accept))
+        openmetrics = content_type.startswith("application/openmetrics-text")
+        objects = render(families_of(self._figures, self._tallies), openmetrics=openmetrics).encode()
+        counted = encode(self)
+        if openmetrics:
+            return counted.removesuffix(_END) + objects + _END, content_type
+        return counted + objects, content_type
 
 
 def gauge(name: str, help_text: str, label: str, values: Mapping[str, float]) -> Metric:
@@ -96,17 +93,3 @@ def queue_ages(queues: Iterable[QueueAges], now: float) -> Iterator[Metric]:
         longest.add_metric([queue.name, queue.name], queue.longest_s(now))
     yield unfinished
     yield longest
-
-
-def _replica_gauges(sources: Sequence[Iterable[SetFigures]]) -> Iterator[Metric]:
-    # The four gauges share the labels of an object: at 10,000 objects that is most of the memory.
-    rows = [
-        ({"kind": figures.kind, "namespace": figures.namespace, "name": figures.name}, figures)
-        for source in sources
-        for figures in source
-    ]
-    for field, help_text in REPLICA_GAUGES.items():
-        name = f"vmherd_replicas_{field}"
-        family = Metric(name, help_text, "gauge")
-        family.samples = [Sample(name, labels, getattr(figures, field)) for labels, figures in rows]
-        yield family

@@ -181,6 +181,10 @@ def _read_namespace(text: str) -> str:
     raise Unfit("the name of a namespace, such as vmherd-system")
 
 
+def _read_any_namespace(text: str) -> str:
+    return _read_namespace(text) if text else ""
+
+
 def _read_object_name(text: str) -> str:
     if is_subdomain(text):
         return text
@@ -200,5 +204,6 @@ SWITCH = Kind(read=_read_switch, metavar="BOOL", show=lambda on: "on" if on else
 ADDRESS = Kind(read=_read_address, metavar="ADDRESS", show=lambda address: str(address) if address else "0")
 NAMESPACES = Kind(read=_read_namespaces, metavar="NAME,...", show=",".join, repeats=True)
 NAMESPACE = Kind(read=_read_namespace, metavar="NAME")
+ANY_NAMESPACE = Kind(read=_read_any_namespace, metavar="NAME")
 OBJECT_NAME = Kind(read=_read_object_name, metavar="NAME")
 GROUP = Kind(read=_read_group, metavar="GROUP")

@@ -15,15 +15,29 @@ import structlog
 from msgspec import Struct
 
 from controller.config import Config
+from controller.modes import POOLS, REPLICA_SETS, Mode, shared_with_kubevirt
 from informers.errors import ApiError, Forbidden
+
+__all__ = [
+    "KUBEVIRT_GROUP",
+    "POOLS",
+    "REPLICA_SETS",
+    "REQUEST_TIMEOUT_S",
+    "VMIS",
+    "VMS",
+    "MissingPermission",
+    "Permission",
+    "Requests",
+    "check_permissions",
+    "missing_permissions",
+    "permissions_needed",
+]
 
 log = structlog.get_logger()
 
 REQUEST_TIMEOUT_S = 5.0
 
 KUBEVIRT_GROUP = "kubevirt.io"
-REPLICA_SETS = "virtualmachineinstancereplicasets"
-POOLS = "virtualmachinepools"
 VMIS = "virtualmachineinstances"
 VMS = "virtualmachines"
 
@@ -75,6 +89,8 @@ class MissingPermission(Struct, frozen=True):
 
 def permissions_needed(config: Config) -> tuple[Permission, ...]:
     """Exactly what the controller does with this configuration, no more: the RBAC rules it runs under."""
+    if config.observe:
+        return tuple(_reads(config)) + check_permissions(config) + scrape_permissions(config)
     everywhere = [
         *_owner_permissions(config.replicaset_group, REPLICA_SETS),
         *_owner_permissions(config.pool_group, POOLS),
@@ -93,7 +109,47 @@ def permissions_needed(config: Config) -> tuple[Permission, ...]:
         for namespace in config.namespaces
         for group, resource, subresource, verb in everywhere
     )
-    return work + (_lease_permissions(config) if config.leader_elect else ())
+    lease = _lease_permissions(config) if config.leader_elect else ()
+    return work + check_permissions(config) + scrape_permissions(config) + lease
+
+
+def _reads(config: Config) -> Iterable[Permission]:
+    """What the caches are filled from: all that an onlooker needs."""
+    kinds = (
+        (config.replicaset_group, REPLICA_SETS),
+        (config.pool_group, POOLS),
+        (KUBEVIRT_GROUP, VMIS),
+        (KUBEVIRT_GROUP, VMS),
+        ("apps", "controllerrevisions"),
+    )
+    for namespace in config.namespaces:
+        for group, resource in kinds:
+            yield from (Permission(group, resource, verb, namespace) for verb in ("list", "watch"))
+
+
+def check_permissions(config: Config) -> tuple[Permission, ...]:
+    """What shows whether KubeVirt's own loops rest. Only a takeover builds on that: the others do without a KubeVirt
+    that shares their kinds, and do not start where there is one that they may not look at.
+    """
+    if config.mode != Mode.TAKEOVER or not config.second_writer_check or not shared_with_kubevirt(config.groups):
+        return ()
+    namespace = config.kubevirt_namespace
+    return (
+        Permission(KUBEVIRT_GROUP, "kubevirts", "list", namespace),
+        Permission("apps", "deployments", "get", namespace, name="virt-controller"),
+    )
+
+
+def scrape_permissions(config: Config) -> tuple[Permission, ...]:
+    """What tells who may read the metrics: whose a token is, and what that user may do. Nobody's objects are asked
+    for, and yet only a ClusterRole can allow it.
+    """
+    if not config.metrics_secure:
+        return ()
+    return (
+        Permission("authentication.k8s.io", "tokenreviews", "create"),
+        Permission("authorization.k8s.io", "subjectaccessreviews", "create"),
+    )
 
 
 def _owner_permissions(group: str, plural: str) -> Iterable[tuple[str, str, str, str]]:

@@ -5,7 +5,8 @@ it is of use. Both answer as controller-runtime's do: 200 and "ok", or 500 and t
 list in any case; `?exclude=NAME` leaves a check out, and `/readyz/NAME` asks for one alone.
 
 Probes and metrics have an address each, or none. `open` binds them, so that a port that is taken stops the start
-before anything has happened.
+before anything has happened. Probes are for everybody, over HTTP; metrics may be for those alone whom a guard lets in,
+over HTTPS.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ import asyncio
 import errno
 import gzip
 import os
+import ssl
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from aiohttp import web
-from prometheus_client.exposition import choose_encoder
 
+from controller.certificates import Certificate, CertificateError, ServerTls
+from controller.metrics_auth import Denial
 from controller.metrics_page import Page
 from controller.options import Address
 
@@ -40,6 +43,13 @@ class BindError(Exception):
     """An address cannot be listened on. `str()` is one line that says which, why, and what to change."""
 
 
+class Secure(NamedTuple):
+    """Metrics over HTTPS, for those whom `check` lets in; it is given what they sent as `Authorization`."""
+
+    certificate: Certificate
+    check: Callable[[str], Awaitable[Denial | None]]
+
+
 class HttpServer:
     """The server of a process. `health` and `metrics` are where it listens; None serves that part nowhere."""
 
@@ -51,6 +61,7 @@ class HttpServer:
         live: Checks,
         ready: Checks,
         page: Callable[[], Page],
+        secure: Secure | None = None,
         debug: Mapping[str, Callable[[], str]] | None = None,
     ) -> None:
         """`debug` adds `/debug/NAME` to the probes, each with the text that its function gives."""
@@ -60,8 +71,14 @@ class HttpServer:
             **_check_routes("readyz", ready),
             **{f"/debug/{name}": _answer_text(text) for name, text in (debug or {}).items()},
         }
+        show = _answer_page(page) if secure is None else _guarded(_answer_page(page), secure.check)
         self._health = _Listener(health, probes, flag="--health-probe-bind-address")
-        self._metrics = _Listener(metrics, {"/metrics": _answer_page(page)}, flag="--metrics-bind-address")
+        self._metrics = _Listener(
+            metrics,
+            {"/metrics": show},
+            flag="--metrics-bind-address",
+            certificate=None if secure is None else secure.certificate,
+        )
 
     @property
     def health_address(self) -> Address | None:
@@ -97,12 +114,20 @@ class HttpServer:
 
 
 class _Listener:
-    """One address and its routes."""
+    """One address and its routes, over HTTPS where there is a certificate."""
 
-    def __init__(self, address: Address | None, routes: Mapping[str, Handler], *, flag: str) -> None:
+    def __init__(
+        self,
+        address: Address | None,
+        routes: Mapping[str, Handler],
+        *,
+        flag: str,
+        certificate: Certificate | None = None,
+    ) -> None:
         self._address = address
         self._routes = routes
         self._flag = flag
+        self._certificate = certificate
         self._runner: web.AppRunner | None = None
 
     @property
@@ -120,7 +145,11 @@ class _Listener:
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
         await self._runner.setup()
         try:
-            await self._listen(self._runner, self._address)
+            tls = None if self._certificate is None else ServerTls(self._certificate).context
+            await self._listen(self._runner, self._address, tls)
+        except CertificateError as error:
+            message = f"cannot serve HTTPS on {self._address}: {error}; --metrics-cert-file and --metrics-key-file"
+            raise BindError(f"{message} name a certificate and its key") from error
         except OSError as error:
             why = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else error.strerror
             message = f"cannot listen on {self._address}: {why}; {self._flag} sets another address, or 0 for none"
@@ -132,14 +161,14 @@ class _Listener:
             await runner.cleanup()
 
     @staticmethod
-    async def _listen(runner: web.AppRunner, address: Address) -> None:
+    async def _listen(runner: web.AppRunner, address: Address, tls: ssl.SSLContext | None) -> None:
         try:
-            await web.TCPSite(runner, address.host or None, address.port).start()
+            await web.TCPSite(runner, address.host or None, address.port, ssl_context=tls).start()
         except OSError as error:
             # Every interface means IPv6 too, and a kernel may know the protocol and have no address of it.
             if address.host or error.errno != errno.EADDRNOTAVAIL:
                 raise
-            await web.TCPSite(runner, "0.0.0.0", address.port).start()
+            await web.TCPSite(runner, "0.0.0.0", address.port, ssl_context=tls).start()
 
 
 def verdict(
@@ -194,19 +223,33 @@ def _check_routes(endpoint: str, checks: Checks) -> dict[str, Handler]:
 
 def _answer_page(page: Callable[[], Page]) -> Handler:
     async def answer(request: web.Request) -> web.Response:
-        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}
         zipped = _takes_gzip(request.headers.get("Accept-Encoding", ""))
-        if zipped:
-            headers["Content-Encoding"] = "gzip"
+        accept = request.headers.get("Accept", "")
         taken = page()
 
-        def render() -> bytes:
-            body = encode(taken)
-            return gzip.compress(body, compresslevel=1) if zipped else body
+        def render() -> tuple[bytes, str]:
+            body, content_type = taken.render(accept)
+            return (gzip.compress(body, compresslevel=1) if zipped else body), content_type
 
-        # Rendering takes a millisecond at rest and a fifth of a second with ten thousand sets.
-        return web.Response(body=await asyncio.to_thread(render), headers=headers)
+        # Rendering takes a millisecond at rest, and a fifth of a second with ten thousand objects.
+        body, content_type = await asyncio.to_thread(render)
+        headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}
+        if zipped:
+            headers["Content-Encoding"] = "gzip"
+        return web.Response(body=body, headers=headers)
+
+    return answer
+
+
+def _guarded(show: Handler, check: Callable[[str], Awaitable[Denial | None]]) -> Handler:
+    async def answer(request: web.Request) -> web.Response:
+        denial = await check(request.headers.get("Authorization", ""))
+        if denial is None:
+            return await show(request)
+        refusal = _text(f"{denial.why}\n", status=denial.status)
+        if denial.status == 401:
+            refusal.headers["WWW-Authenticate"] = "Bearer"
+        return refusal
 
     return answer
 

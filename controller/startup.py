@@ -1,13 +1,17 @@
 """Before anything starts: is everything there that the controller needs, and if not, what would mend it.
 
-Three questions, in this order: does the API server answer and know us; may we do all that we are going to do; does the
-cluster have the kinds that we reconcile. Whatever is wrong with the last two is told in one go. A server that does not
-answer is waited for, but not for ever: a Pod that gives up shows in `kubectl get pods` that something is amiss.
+Four questions, in this order: does the API server answer and know us; may we do all that we are going to do; does the
+cluster have the kinds that we reconcile; does nobody else reconcile them. Whatever is wrong with the last three is told
+in one go. A server that does not answer is waited for, but not for ever: a Pod that gives up shows in
+`kubectl get pods` that something is amiss.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import TypeAlias
 
 import msgspec
@@ -15,10 +19,9 @@ import structlog
 from msgspec import Struct
 
 from controller.config import Config
+from controller.modes import POOLS, REPLICA_SETS, Mode
 from controller.permissions import (
     KUBEVIRT_GROUP,
-    POOLS,
-    REPLICA_SETS,
     REQUEST_TIMEOUT_S,
     VMIS,
     VMS,
@@ -27,6 +30,7 @@ from controller.permissions import (
     missing_permissions,
     permissions_needed,
 )
+from controller.second_writer import Objection, decide_mode, find_second_writer
 from informers.errors import (
     ApiError,
     Forbidden,
@@ -93,7 +97,7 @@ class UnservedKind(Struct, frozen=True):
         )
 
 
-Problem: TypeAlias = NoAnswer | NotRecognized | MissingKind | UnservedKind | MissingPermission
+Problem: TypeAlias = NoAnswer | NotRecognized | MissingKind | UnservedKind | MissingPermission | Objection
 
 
 class StartupError(Exception):
@@ -106,18 +110,21 @@ class StartupError(Exception):
 
 def kinds_needed(config: Config) -> tuple[NeededKind, ...]:
     """The kinds without which there is nothing to do."""
+    mend = "kubectl apply -f manifests/crds/"
+    if config.mode == Mode.ALONGSIDE:
+        mend = "the chart brings its definition for --mode alongside, which auto comes to beside a KubeVirt"
     return (
         NeededKind(
             config.replicaset_group,
             "v1",
             REPLICA_SETS,
-            mend="kubectl apply -f manifests/crds/, or set --replicaset-group to the group that it has",
+            mend=f"{mend}, or set --replicaset-group to the group that it has",
         ),
         NeededKind(
             config.pool_group,
             "v1beta1",
             POOLS,
-            mend="kubectl apply -f manifests/crds/, or set --pool-group to the group that it has",
+            mend=f"{mend}, or set --pool-group to the group that it has",
         ),
         *(
             NeededKind(KUBEVIRT_GROUP, "v1", plural, mend="install KubeVirt, or try it out with 'vmherd sandbox up'")
@@ -126,23 +133,47 @@ def kinds_needed(config: Config) -> tuple[NeededKind, ...]:
     )
 
 
-async def check(client: Requests, config: Config, *, patience_s: float = PATIENCE_S) -> None:
-    """Raise StartupError with everything that is in the way; return when nothing is."""
+async def settle_mode(client: Requests, config: Config, *, patience_s: float = PATIENCE_S) -> Config:
+    """The configuration with the mode that `auto` comes to in this cluster. Raises StartupError."""
+    if config.mode != Mode.AUTO:
+        return config
+    await reach(client, patience_s=patience_s)
+    async with _failures_in_words():
+        return await decide_mode(client, config)
+
+
+async def check(
+    client: Requests, config: Config, *, now: Callable[[], datetime], patience_s: float = PATIENCE_S
+) -> None:
+    """Raise StartupError with everything that is in the way; return when nothing is. `now` is the wall clock."""
     await reach(client, patience_s=patience_s)
     give_up = asyncio.get_running_loop().time() + patience_s
-    try:
+    async with _failures_in_words():
         problems: list[Problem] = list(await missing_permissions(client, permissions_needed(config)))
         for kind in kinds_needed(config):
             # Whoever has to mend something anyway need not wait for what may never come.
             problems += await missing_kind(client, kind, give_up=0.0 if problems else give_up)
+        objections = await find_second_writer(client, config, now=now, give_up=0.0 if problems else give_up)
+    if config.observe:
+        for objection in objections:
+            log.warning("would not start", why=str(objection))
+    else:
+        problems += objections
+    if problems:
+        raise StartupError(*problems)
+
+
+@asynccontextmanager
+async def _failures_in_words() -> AsyncIterator[None]:
+    """Make a question that got no answer into a problem. Raises StartupError."""
+    try:
+        yield
     except Unauthorized as error:
         raise StartupError(NotRecognized(str(error))) from error
     except ApiError as error:
         raise StartupError(NoAnswer(str(error))) from error
     except msgspec.DecodeError as error:
         raise StartupError(NoAnswer("whatever answers in its place speaks another language")) from error
-    if problems:
-        raise StartupError(*problems)
 
 
 async def reach(client: Requests, *, patience_s: float) -> None:

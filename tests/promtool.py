@@ -1,7 +1,8 @@
-"""Finds `promtool`, or fetches it: Prometheus' own word on whether a metrics page is well-formed and well-named.
+"""Finds the programs of Prometheus, or fetches them: `promtool`, its own word on whether a metrics page is well-formed
+and a rule fires, and the server itself.
 
-It is looked for on the PATH and in the cache. Where it is in neither, Debian's package is downloaded and unpacked into
-the cache, which takes no root and installs nothing. `python -m tests.promtool` does just that.
+They are looked for on the PATH and in the cache. Where one is in neither, Debian's package is downloaded and unpacked
+into the cache, which takes no root and installs nothing. `python -m tests.promtool` does just that.
 """
 
 from __future__ import annotations
@@ -13,38 +14,39 @@ import sys
 import tempfile
 from pathlib import Path
 
-CACHED = Path("~/.cache/vmherd/promtool").expanduser()
+CACHE = Path("~/.cache/vmherd").expanduser()
 DOWNLOAD_TIMEOUT_S = 90
 
 
-def find() -> Path | None:
-    """The promtool of this machine, if it has one."""
-    on_path = shutil.which("promtool")
+def find(program: str = "promtool") -> Path | None:
+    """The program of this machine, if it has one."""
+    on_path = shutil.which(program)
     if on_path:
         return Path(on_path)
-    return CACHED if os.access(CACHED, os.X_OK) else None
+    cached = CACHE / program
+    return cached if os.access(cached, os.X_OK) else None
 
 
-def find_or_fetch() -> Path | None:
-    """The promtool of this machine, fetched if need be; None where that does not work."""
-    found = find()
+def find_or_fetch(program: str = "promtool") -> Path | None:
+    """The program of this machine, fetched if need be; None where that does not work."""
+    found = find(program)
     if found or not (shutil.which("apt-get") and shutil.which("dpkg")):
         return found
     try:
-        _fetch()
+        _fetch(program)
     except (OSError, subprocess.SubprocessError):
         return None
-    return find()
+    return find(program)
 
 
-def _fetch() -> None:
-    CACHED.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=CACHED.parent) as directory:
+def _fetch(program: str) -> None:
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CACHE) as directory:
         _run("apt-get", "download", "prometheus", cwd=directory)
         [package] = Path(directory).glob("prometheus_*.deb")
         _run("dpkg", "-x", package.name, "unpacked", cwd=directory)
         # The move comes last and is atomic: a download that breaks off leaves nothing behind.
-        (Path(directory) / "unpacked/usr/bin/promtool").replace(CACHED)
+        (Path(directory) / "unpacked/usr/bin" / program).replace(CACHE / program)
 
 
 def _run(*command: str, cwd: str) -> None:
@@ -52,6 +54,9 @@ def _run(*command: str, cwd: str) -> None:
 
 
 if __name__ == "__main__":
-    promtool = find_or_fetch()
-    print(promtool or "promtool: not found, and Debian's package could not be downloaded")
-    sys.exit(promtool is None)
+    missing = False
+    for name in ("promtool", "prometheus"):
+        place = find_or_fetch(name)
+        missing = missing or place is None
+        print(place or f"{name}: not found, and Debian's package could not be downloaded")
+    sys.exit(missing)

@@ -153,8 +153,9 @@ def test_the_pins_have_hashes_and_name_no_address(name):
 
 def test_everything_that_the_project_asks_for_is_pinned():
     project = PROJECT["project"]
-    run = [*project["dependencies"], *project["optional-dependencies"]["uvloop"]]
-    dev = [*run, *project["optional-dependencies"]["sandbox"], *PROJECT["dependency-groups"]["dev"]]
+    optional = project["optional-dependencies"]
+    run = [*project["dependencies"], *optional["uvloop"], *optional["secure"]]
+    dev = [*run, *optional["sandbox"], *PROJECT["dependency-groups"]["dev"]]
     assert names_in(run) - pinned("run") == set()
     assert names_in([*dev, *PROJECT["build-system"]["requires"]]) - pinned("dev") == set()
 

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from controller.kubevirt import vmis
+from controller.kubevirt.conditions import moment
 from controller.kubevirt.machine_types import VirtualMachine
 from controller.kubevirt.machines import (
     comes_back,
@@ -188,7 +189,11 @@ def _missed_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
     vmi = snapshot.vmi_of(vm)
     if is_deleting(vm) or not is_meant_to_run(vm) or (vmi is not None and vmis.is_ready(vmi)):
         return None
-    return (vmis.unready_since(vmi) if vmi is not None else unready_since(vm)) or snapshot.now
+    if vmi is not None:
+        return vmis.unready_since(vmi) or snapshot.now
+    # It may have been down for long before: this template has not kept it waiting for longer than it exists.
+    kept = [each.metadata.creation_timestamp for each in snapshot.revisions if each.metadata.name == revision_of(vm)]
+    return max(filter(None, map(moment, (*kept, unready_since(vm)))), default=snapshot.now)
 
 
 def _choose(due: list[Due], allowance: int, *, most: int) -> tuple[list[Due], int]:

@@ -66,10 +66,13 @@ def test_help_of_run_explains_its_flags(capsys):
     ("arguments", "line"),
     [
         (["rnu"], "rnu: no such command; did you mean run?"),
-        (["frobnicate"], "frobnicate: no such command; there are run, demo, sandbox, version"),
+        (["frobnicate"], "frobnicate: no such command; there are run, takeover, cleanup, demo, sandbox, version"),
         (["version", "2"], "version: expected nothing after it, not 2"),
         (["run", "--workers", "0"], "--workers 0: expected a whole number from 1 to 1000"),
         (["run", "--wrokers", "1"], "--wrokers: no such flag; did you mean --workers?"),
+        (["takeover", "--udno"], "--udno: no such flag; did you mean --undo?"),
+        (["cleanup", "now"], "now: expected flags alone; 'vmherd cleanup --help' lists them"),
+        (["cleanup", "--mode", "beside"], "--mode beside: expected one of auto, standalone, takeover, alongside"),
     ],
 )
 def test_a_wrong_call_is_one_line_on_stderr_and_exit_code_2(arguments, line, capsys):
@@ -83,8 +86,9 @@ def test_a_wrong_variable_is_one_line_on_stderr_and_exit_code_2():
     assert done.stderr == "vmherd: VMHERD_WORKERS=0: expected a whole number from 1 to 1000\n"
 
 
-def test_a_missing_kubeconfig_is_one_line_and_exit_code_1():
-    done = vmherd("run", "--kubeconfig", "/no/such/file", "--no-leader-elect")
+@pytest.mark.parametrize("command", ["run", "takeover", "cleanup"])
+def test_a_missing_kubeconfig_is_one_line_and_exit_code_1(command):
+    done = vmherd(command, "--kubeconfig", "/no/such/file")
     assert done.returncode == 1
     assert done.stderr.startswith("vmherd: no kubeconfig at /no/such/file")
     assert done.stderr.count("\n") == 1

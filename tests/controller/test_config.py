@@ -19,6 +19,10 @@ CHOSEN = {
     "--max-inflight": ("7", 7),
     "--kube-api-qps": ("12.5", 12.5),
     "--kube-api-burst": ("30", 30),
+    "--mode": ("Takeover", "takeover"),
+    "--second-writer-check": ("off", False),
+    "--kubevirt-namespace": ("kubevirt", "kubevirt"),
+    "--observe": ("on", True),
     "--replicaset-group": ("vmherd.dev", "vmherd.dev"),
     "--pool-group": ("pool.vmherd.dev", "pool.vmherd.dev"),
     "--watch-namespaces": ("blue,green", ("blue", "green")),
@@ -35,6 +39,9 @@ CHOSEN = {
     "--renew-deadline": ("8s", 8.0),
     "--retry-period": ("500ms", 0.5),
     "--metrics-bind-address": ("127.0.0.1:9090", Address("127.0.0.1", 9090)),
+    "--metrics-secure": ("on", True),
+    "--metrics-cert-file": ("/tls/tls.crt", "/tls/tls.crt"),
+    "--metrics-key-file": ("/tls/tls.key", "/tls/tls.key"),
     "--health-probe-bind-address": ("0", None),
     "--object-metrics": ("off", False),
     "--debug-endpoints": ("true", True),
@@ -42,6 +49,12 @@ CHOSEN = {
     "--log-format": ("json", "json"),
 }
 """For each flag a value that is not its default: as text, and as what becomes of it."""
+
+NEEDS = {
+    "--metrics-cert-file": {"VMHERD_METRICS_SECURE": "on", "VMHERD_METRICS_KEY_FILE": "/tls/tls.key"},
+    "--metrics-key-file": {"VMHERD_METRICS_SECURE": "on", "VMHERD_METRICS_CERT_FILE": "/tls/tls.crt"},
+}
+"""What some flags make no sense without."""
 
 BY_FLAG = {option.flag: option for option in OPTIONS}
 
@@ -80,7 +93,8 @@ def test_a_flag_sets_its_field(flag):
     text, value = CHOSEN[flag]
     option = BY_FLAG[flag]
     assert getattr(Config(), option.field) != value
-    assert getattr(parse([flag, text] if not option.kind.switch else [f"{flag}={text}"], {}), option.field) == value
+    argv = [flag, text] if not option.kind.switch else [f"{flag}={text}"]
+    assert getattr(parse(argv, NEEDS.get(flag, {})), option.field) == value
 
 
 @pytest.mark.parametrize("flag", CHOSEN)
@@ -88,7 +102,7 @@ def test_the_variable_of_a_flag_sets_the_same_field(flag):
     text, value = CHOSEN[flag]
     option = BY_FLAG[flag]
     assert option.variable == "VMHERD_" + flag[2:].replace("-", "_").upper()
-    assert getattr(parse([], {option.variable: text}), option.field) == value
+    assert getattr(parse([], {option.variable: text, **NEEDS.get(flag, {})}), option.field) == value
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.flag)
@@ -214,6 +228,10 @@ WRONG = {
     "--max-inflight": "0",
     "--kube-api-qps": "-1",
     "--kube-api-burst": "-1",
+    "--mode": "beside",
+    "--second-writer-check": "maybe",
+    "--kubevirt-namespace": "Kubevirt",
+    "--observe": "2",
     "--replicaset-group": "kubevirt",
     "--pool-group": "Pool.kubevirt.io",
     "--watch-namespaces": "blue,Green",
@@ -231,6 +249,7 @@ WRONG = {
     "--retry-period": "nan",
     "--metrics-bind-address": "8080",
     "--health-probe-bind-address": "8081",
+    "--metrics-secure": "tls",
     "--object-metrics": "2",
     "--debug-endpoints": "x",
     "--log-level": "loud",
@@ -239,7 +258,7 @@ WRONG = {
 
 
 def test_everything_that_can_be_wrong_is_tried_here():
-    assert set(CHOSEN) - set(WRONG) == {"--kubeconfig", "--context"}
+    assert set(CHOSEN) - set(WRONG) == {"--kubeconfig", "--context", "--metrics-cert-file", "--metrics-key-file"}
 
 
 @pytest.mark.parametrize("flag", WRONG)
@@ -292,6 +311,29 @@ def test_whatever_is_typed_gives_a_configuration_or_one_printable_line(argv):
 )
 def test_the_lines_that_people_read(argv, line):
     assert complaint(*argv) == line
+
+
+@pytest.mark.parametrize(
+    ("argv", "mode", "groups"),
+    [
+        ([], "auto", ("kubevirt.io", "pool.kubevirt.io")),
+        (["--mode", "standalone"], "standalone", ("kubevirt.io", "pool.kubevirt.io")),
+        (["--mode", "takeover"], "takeover", ("kubevirt.io", "pool.kubevirt.io")),
+        (["--mode", "alongside"], "alongside", ("vmherd.dev", "pool.vmherd.dev")),
+        (["--mode", "alongside", "--pool-group", "a.b"], "alongside", ("vmherd.dev", "a.b")),
+        (["--mode", "alongside", "--pool-group", "pool.kubevirt.io"], "alongside", ("vmherd.dev", "pool.kubevirt.io")),
+        (["--replicaset-group", "kubevirt.io"], "standalone", ("kubevirt.io", "pool.kubevirt.io")),
+        (["--mode", "auto", "--pool-group", "a.b"], "standalone", ("kubevirt.io", "a.b")),
+    ],
+)
+def test_the_groups_follow_from_the_mode_unless_they_are_named(argv, mode, groups):
+    config = parse(argv, {})
+    assert (config.mode, config.groups) == (mode, groups)
+
+
+def test_an_onlooker_needs_no_lease():
+    assert parse(["--observe", "--lease-duration", "1s"], {}).elects is False
+    assert parse([], {}).elects is True
 
 
 def test_a_contradiction_between_variables_names_a_variable():

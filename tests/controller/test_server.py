@@ -209,7 +209,7 @@ async def test_a_page_that_takes_long_holds_up_no_probe():
         assert not page.done()
         answered.set()
     _, body = page.result()
-    assert 'vmherd_replicas_ready{kind="Pool",name="web",namespace="n"} 1.0' in body
+    assert 'vmherd_replicas_ready{kind="Pool",name="web",namespace="n"} 1\n' in body
 
 
 async def test_metrics_and_probes_are_served_where_they_belong_and_nowhere_else():

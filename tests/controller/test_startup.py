@@ -6,13 +6,15 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from controller.config import Config, parse
-from controller.permissions import Permission, permissions_needed
-from controller.startup import MissingKind, NoAnswer, NotRecognized, StartupError, UnservedKind, check
+from controller.permissions import MissingPermission, Permission, permissions_needed
+from controller.second_writer import SecondWriter
+from controller.startup import MissingKind, NoAnswer, NotRecognized, StartupError, UnservedKind, check, settle_mode
 from informers.client import ApiClient, open_client
 from informers.configuration import load_credentials
 from informers.errors import ApiError, Forbidden, NotFound, ServerError, TransportError, Unauthorized
@@ -84,10 +86,14 @@ ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 async def problems(server: Answers, config: Config | None = None) -> tuple[object, ...]:
     """What is in the way of a start."""
     try:
-        await check(server, config or Config())
+        await check(server, config or Config(), now=wall_clock)
     except StartupError as error:
         return error.problems
     return ()
+
+
+def wall_clock() -> datetime:
+    return datetime.now(UTC)
 
 
 def now() -> float:
@@ -267,6 +273,73 @@ async def test_the_group_of_the_pools_is_the_one_configured():
     assert "--pool-group" in str(problem)
 
 
+KUBEVIRTS = "/apis/kubevirt.io/v1/kubevirts"
+VIRT_CONTROLLER = "/apis/apps/v1/namespaces/kubevirt/deployments/virt-controller"
+
+
+def beside_a_kubevirt() -> Answers:
+    """A cluster whose KubeVirt works on both kinds."""
+    server = Answers()
+    server.by_path |= {
+        DISCOVERY: [{"resources": [*SERVED["resources"], {"name": "kubevirts"}]}],
+        KUBEVIRTS: [{"items": [{"metadata": {"namespace": "kubevirt", "name": "kubevirt"}}]}],
+        VIRT_CONTROLLER: [{"spec": {"template": {"spec": {"containers": []}}}}],
+    }
+    return server
+
+
+@pytest.mark.looptime
+async def test_a_second_writer_is_told_together_with_what_else_is_wrong():
+    server = beside_a_kubevirt()
+    server.denied = {("create", "events")}
+    missing, second = await problems(server, Config(mode="standalone"))
+    assert isinstance(missing, MissingPermission)
+    assert isinstance(second, SecondWriter)
+
+
+@pytest.mark.looptime
+async def test_an_onlooker_may_look_on_beside_a_second_writer():
+    assert await problems(beside_a_kubevirt(), Config(mode="takeover", observe=True)) == ()
+
+
+@pytest.mark.looptime
+async def test_the_mode_is_looked_up_once_the_server_answers():
+    server = beside_a_kubevirt()
+    server.by_path["/version"] = [REFUSED, {}]
+    settled = await settle_mode(server, Config())
+    assert (settled.mode, settled.groups) == ("alongside", ("vmherd.dev", "pool.vmherd.dev"))
+    assert 1 <= now() < 2
+
+
+@pytest.mark.looptime
+async def test_a_mode_that_was_chosen_needs_no_server():
+    server = Answers()
+    assert await settle_mode(server, Config(mode="takeover")) == Config(mode="takeover")
+    assert server.asked == []
+
+
+@pytest.mark.looptime
+async def test_a_mode_that_cannot_be_looked_up_is_one_line():
+    server = Answers()
+    server.by_path["/version"] = [REFUSED]
+    with pytest.raises(StartupError, match="does not answer: connection refused"):
+        await settle_mode(server, Config())
+    server.by_path |= {"/version": [{}], DISCOVERY: [Unauthorized("Unauthorized", code=401)]}
+    with pytest.raises(StartupError, match="does not accept our credentials"):
+        await settle_mode(server, Config())
+
+
+@pytest.mark.looptime
+async def test_alongside_a_kubevirt_a_missing_kind_is_told_as_one_of_ours():
+    config = Config(mode="alongside", replicaset_group="vmherd.dev", pool_group="pool.vmherd.dev")
+    found = await problems(beside_a_kubevirt(), config)
+    assert [str(problem).partition(" in version")[0] for problem in found] == [
+        f"the cluster has no {SETS}.vmherd.dev",
+        f"the cluster has no {POOLS}.pool.vmherd.dev",
+    ]
+    assert all("alongside" in str(problem) for problem in found)
+
+
 def test_permissions_are_what_is_needed_and_no_more():
     wanted = {(p.group, p.resource, p.subresource, p.verb) for p in permissions_needed(Config())}
     lease = ("coordination.k8s.io", "leases", "")
@@ -346,7 +419,7 @@ def allow(kubectl: Kubectl, namespace: str, herder: tuple[str, Path]) -> AsyncIt
 @pytest.mark.cluster
 async def test_an_admin_can_start(control_plane, namespace):
     async with connected(control_plane.kubeconfig) as client:
-        await check(client, settings(namespace))
+        await check(client, settings(namespace), now=wall_clock)
 
 
 @pytest.mark.cluster
@@ -355,7 +428,7 @@ async def test_the_listed_permissions_are_enough_to_start(scope, allow, herder, 
     config = settings(namespace, *(["--watch-namespaces", namespace] if scope == "one namespace" else []))
     allow(config, lambda _: True)
     async with connected(herder[1]) as client:
-        await check(client, config)
+        await check(client, config, now=wall_clock)
 
 
 @pytest.mark.cluster
@@ -364,11 +437,14 @@ async def test_missing_permissions_are_told_with_the_name_of_who_needs_them(allo
     allow(config, lambda permission: permission.verb != "delete" and permission.subresource != "status")
     async with connected(herder[1]) as client:
         with pytest.raises(StartupError) as caught:
-            await check(client, config)
+            await check(client, config, now=wall_clock)
     mend = f"a role has to give it to {herder[0]}"
     assert str(caught.value).splitlines() == [
         f"missing permission: patch {SETS}.kubevirt.io/status in all namespaces; {mend}",
+        f"missing permission: patch {POOLS}.pool.kubevirt.io/status in all namespaces; {mend}",
         f"missing permission: delete virtualmachineinstances.kubevirt.io in all namespaces; {mend}",
+        f"missing permission: delete virtualmachines.kubevirt.io in all namespaces; {mend}",
+        f"missing permission: delete controllerrevisions.apps in all namespaces; {mend}",
     ]
 
 
@@ -376,7 +452,7 @@ async def test_missing_permissions_are_told_with_the_name_of_who_needs_them(allo
 async def test_a_user_who_may_do_nothing_is_told_everything_in_one_go(herder, namespace):
     async with connected(herder[1]) as client:
         with pytest.raises(StartupError) as caught:
-            await check(client, settings(namespace))
+            await check(client, settings(namespace), now=wall_clock)
     needed = permissions_needed(settings(namespace))
     assert len(caught.value.problems) == len({permission.subject for permission in needed})
 
@@ -386,7 +462,7 @@ async def test_a_wrong_token_is_one_line(control_plane, namespace, tmp_path):
     kubeconfig = control_plane.write_kubeconfig(tmp_path / "kubeconfig", "nobody", token="wrong")
     async with connected(kubeconfig) as client:
         with pytest.raises(StartupError, match="does not accept our credentials") as caught:
-            await check(client, settings(namespace))
+            await check(client, settings(namespace), now=wall_clock)
     assert len(caught.value.problems) == 1
 
 
@@ -394,4 +470,4 @@ async def test_a_wrong_token_is_one_line(control_plane, namespace, tmp_path):
 async def test_a_group_that_nobody_installed_is_told_by_the_real_server(control_plane, namespace):
     async with connected(control_plane.kubeconfig) as client:
         with pytest.raises(StartupError, match=rf"the cluster has no {SETS}\.nobody\.dev in version v1"):
-            await check(client, settings(namespace, "--replicaset-group", "nobody.dev"))
+            await check(client, settings(namespace, "--replicaset-group", "nobody.dev"), now=wall_clock)

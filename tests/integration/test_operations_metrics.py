@@ -225,3 +225,7 @@ def test_the_series_of_an_object_go_with_it(watched: Watched) -> None:
     eventually(lambda: len(watched.prometheus.ask(brief)) > 15, what="it is seen")
     watched.shop.kubectl("delete", "vmpool", "brief", "--cascade=background")
     eventually(lambda: not watched.prometheus.ask(brief), what="its series go")
+    watched.shop.make_pool(1, name="brief", template=quick())
+    started = f'kubevirt_vmpool_vms_started_total{{namespace="{watched.shop.namespace}", pool_name="brief"}}'
+    seen = eventually(lambda: [n for n in watched.prometheus.numbers(started) if n], what="the next one is counted")
+    assert seen == [1], "from zero on"

@@ -7,13 +7,14 @@ from datetime import datetime, timedelta
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from controller.kubevirt.markers import MIN_READY, PARTITION, PROGRESS_DEADLINE, REVISION_NAME
 from controller.kubevirt.resources import VMIS, VMS
 from controller.planning import Delete
 from controller.pool.plan import plan
 from controller.pool.rollout import count_unavailable
-from tests.builders import NOW
+from tests.builders import NOW, seconds_ago
 from tests.pool_builders import LABELS, pool, revision, snapshot, vm_spec, vmi, vms
 from tests.pool_worlds import BROKEN, World
 
@@ -181,6 +182,18 @@ def test_p14_a_new_template_whose_vmi_never_appears_is_a_stall_too():
     machines = machines_of(owner, 1, 2, 3)
     [notice] = plan(seen(owner, (*lost, *machines), outdated(machines))).notices
     assert notice.reason == "RolloutStalled"
+
+
+def test_p14_a_vm_that_was_down_before_the_template_was_made_is_given_the_same_time():
+    owner = updated_pool(most=1, annotations={PROGRESS_DEADLINE: "120"})
+    lost = machines_of(owner, 0, ready=False, ready_for_s=300)
+    machines = machines_of(owner, 1, 2, 3)
+    new = revision(owner, "web-2", number=2)
+    new = replace(new, metadata=replace(new.metadata, creation_timestamp=seconds_ago(50)))
+    kept = [revision(BEFORE, "web-1", number=1), new]
+    todo = plan(snapshot(owner, (*lost, *machines), vmis=outdated(machines), revisions=kept))
+    assert todo.notices == ()
+    assert todo.requeue_after_s == pytest.approx(70)
 
 
 def test_p14_an_update_that_goes_on_is_no_stall():

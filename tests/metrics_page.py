@@ -1,0 +1,106 @@
+"""A metrics page on which everything is that the program can ever show, for whoever lists or queries its series."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+
+from controller.kubevirt.resources import VMS
+from controller.kubevirt.types import Condition
+from controller.metrics import Metrics, SetFigures
+from controller.metrics_objects import POOL, PREFIXES
+from controller.planning import HEALING, Delete, Done
+from informers.meta import ObjectKey
+from tests.builders import NOW
+
+VMIS = "virtualmachineinstances.kubevirt.io"
+
+
+class HangingQueue:
+    """A queue with one key in hand since the clock stood at 90."""
+
+    name = "replicaset"
+
+    def unfinished_s(self, now: float) -> float:
+        return now - 90
+
+    def longest_s(self, now: float) -> float:
+        return now - 90
+
+
+def talkative(kind: str) -> SetFigures:
+    """An object of which there is everything to tell."""
+    return SetFigures(
+        kind=kind,
+        group="example.org",
+        namespace="n",
+        name="a",
+        uid="u",
+        desired=1,
+        current=1,
+        ready=1,
+        updated=1,
+        paused=True,
+        generation=1,
+        observed_generation=1,
+        created=NOW,
+        printable_status="Paused" if kind == POOL else "",
+        conditions=(Condition(type="ReplicaPaused", status="True", reason="Paused"),),
+    )
+
+
+def exercise(metrics: Metrics, *, figures: Callable[[], Iterable[SetFigures]] = tuple) -> None:
+    """Report something of every sort."""
+    metrics.show_queue(HangingQueue())
+    metrics.show_unsettled("replicaset", lambda: 3.0)
+    metrics.show_replicas(figures)
+    for controller in ("replicaset", "pool"):
+        metrics.workers(controller, most=10)
+    metrics.worker_busy("replicaset", change=1)
+    metrics.reconciled("replicaset", result="error", seconds=0.2)
+    metrics.panicked("replicaset")
+    metrics.acted("replicaset", action="Create", outcome="AlreadyThere")
+    gone = Done(Delete(resource=VMS, key=ObjectKey("n", "a-0"), uid="u", why=f"{HEALING}it failed"))
+    metrics.carried_out("pool", "VirtualMachinePool", ObjectKey("n", "a"), [gone])
+    metrics.stale_pass("replicaset")
+    metrics.gave_up("replicaset")
+    metrics.request_finished(verb="GET", host="api:6443", code="200", seconds=0.003)
+    metrics.request_finished(verb="POST", host="api:6443", code="<error>", seconds=30)
+    metrics.depth("replicaset", 4)
+    metrics.added("replicaset")
+    metrics.retried("replicaset")
+    metrics.started("replicaset", waited_s=0.01)
+    metrics.finished("replicaset", worked_s=0.2)
+    metrics.listed(VMIS, reason="start")
+    metrics.watch_started(VMIS)
+    metrics.watch_ended(VMIS, reason="ConnectionLost")
+    metrics.progress(VMIS)
+    metrics.decode_failed(VMIS)
+    metrics.handler_failed(VMIS)
+    metrics.store_size(VMIS, 12)
+    metrics.event_dropped("spam")
+    metrics.leading("vmherd", master=True)
+    metrics.loop_lagged(0.03)
+
+
+class Exported(NamedTuple):
+    """A metric as queries name it: a counter with its `_total`, a histogram without any suffix."""
+
+    type: str
+    labels: Sequence[str]
+    samples: Sequence[str]
+
+
+def exported() -> dict[str, Exported]:
+    """Every metric that the program exports, by its name."""
+    metrics = Metrics(CollectorRegistry())
+    exercise(metrics, figures=lambda: tuple(talkative(kind) for kind in PREFIXES))
+    found = {}
+    for family in text_string_to_metric_families(metrics.page().render()[0].decode()):
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        labels = sorted({label for sample in family.samples for label in sample.labels} - {"le"})
+        found[name] = Exported(family.type, labels, sorted({sample.name for sample in family.samples}))
+    return found

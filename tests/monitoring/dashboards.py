@@ -1,0 +1,32 @@
+"""The dashboards, read as far as tests need."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+DIRECTORY = Path(__file__).resolve().parents[2] / "charts/vmherd/files/dashboards"
+
+
+class Query(NamedTuple):
+    dashboard: str
+    panel: str
+    expr: str
+
+    def __str__(self) -> str:
+        return f"{self.dashboard}: {self.panel}"
+
+
+def dashboards() -> dict[str, dict[str, Any]]:
+    """By file name."""
+    return {path.name: json.loads(path.read_text()) for path in sorted(DIRECTORY.glob("*.json"))}
+
+
+def queries() -> Iterator[Query]:
+    """Every query of every panel."""
+    for name, board in dashboards().items():
+        for panel in board["panels"]:
+            for target in panel.get("targets", ()):
+                yield Query(name, panel["title"], target["expr"])

@@ -1,0 +1,21 @@
+"""PromQL as far as tests look into it: which metrics a query names, and what Grafana puts in the place of variables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+_METRIC = re.compile(
+    r"\b(?:vmherd|workqueue|controller_runtime|rest_client|leader_election|kubevirt|process|python)_\w+"
+)
+
+
+def metrics_in(query: str) -> set[str]:
+    """The names of metrics in a query. All of ours begin with one of a few words, which no function or label does."""
+    return set(_METRIC.findall(re.sub(r'"[^"]*"', '""', query)))
+
+
+def filled_in(query: str, **values: str) -> str:
+    """A panel's query as Grafana sends it: whatever was not chosen is "All"."""
+    chosen: Mapping[str, str] = {"__rate_interval": "1m", **values}
+    return re.sub(r"\$(\w+)", lambda match: chosen.get(match[1], ".*"), query)

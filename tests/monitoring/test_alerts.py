@@ -1,0 +1,78 @@
+"""The alerts, as Prometheus itself reads and evaluates them."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cluster import skip_or_fail
+from tests.metrics_page import exported
+from tests.monitoring.queries import metrics_in
+from tests.promtool import find_or_fetch
+
+ROOT = Path(__file__).resolve().parents[2]
+ALERTS = ROOT / "charts/vmherd/files/alerts.yaml"
+CASES = Path(__file__).with_name("alerts.test.yaml")
+
+
+def rules() -> list[dict[str, Any]]:
+    return [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
+
+
+@pytest.fixture(scope="module")
+def promtool() -> Path:
+    found = find_or_fetch()
+    if found is None:
+        skip_or_fail("promtool is neither on the PATH nor in the cache, and could not be downloaded")
+    return found
+
+
+def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_rules_are_well_formed(promtool: Path):
+    done = run(promtool, "check", "rules", ALERTS)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"SUCCESS: {len(rules())} rules found" in done.stdout
+
+
+def test_each_alert_fires_when_it_should_and_only_then(promtool: Path):
+    done = run(promtool, "test", "rules", CASES)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_alert_is_seen_firing_and_seen_waiting():
+    """An alert has a case in which it fires, and those with patience one in which it does not fire yet."""
+    cases = [case for test in yaml.safe_load(CASES.read_text())["tests"] for case in test["alert_rule_test"]]
+    fires = {case["alertname"] for case in cases if case.get("exp_alerts")}
+    waits = {case["alertname"] for case in cases if not case.get("exp_alerts")}
+    assert fires == {rule["alert"] for rule in rules()}
+    assert waits >= fires - {"VmherdHealingOften"}, "whose case has a pool beside it that heals now and then"
+
+
+def test_a_rule_that_is_wrong_is_found(promtool: Path, tmp_path: Path):
+    """The cases are evaluated against the rules, and not merely read."""
+    weaker = ALERTS.read_text().replace("vmherd_watch_silence_seconds) > 180", "vmherd_watch_silence_seconds) > 18000")
+    assert weaker != ALERTS.read_text()
+    (tmp_path / "alerts.yaml").write_text(weaker)
+    cases = CASES.read_text().replace("../../charts/vmherd/files/alerts.yaml", "alerts.yaml")
+    (tmp_path / "cases.yaml").write_text(cases)
+    assert run(promtool, "test", "rules", tmp_path / "cases.yaml").returncode != 0
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
+def test_an_alert_asks_only_for_what_the_program_exports(rule: dict[str, Any]):
+    names = {name for metric in exported().values() for name in metric.samples}
+    assert metrics_in(rule["expr"]) - names == set()
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
+def test_an_alert_says_how_bad_it_is_and_what_to_do(rule: dict[str, Any]):
+    assert rule["labels"]["severity"] in {"warning", "critical"}
+    assert set(rule["annotations"]) == {"summary", "description"}
+    assert rule["alert"].startswith("Vmherd")

@@ -1,0 +1,99 @@
+"""The dashboards: whole, and asking only for what there is. That each query is answered is shown end to end."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster import skip_or_fail
+from tests.metrics_page import exported
+from tests.monitoring.dashboards import Query, dashboards, queries
+from tests.monitoring.queries import filled_in, metrics_in
+from tests.promtool import find_or_fetch
+
+FILES = sorted(dashboards())
+QUERIES = tuple(queries())
+
+
+def test_there_is_one_for_the_controller_and_one_for_the_fleet():
+    assert FILES == ["controller.json", "fleet.json"]
+    assert len({board["uid"] for board in dashboards().values()}) == 2
+    assert len({board["title"] for board in dashboards().values()}) == 2
+
+
+def test_every_query_is_promql(tmp_path: Path):
+    promtool = find_or_fetch()
+    if promtool is None:
+        skip_or_fail("promtool is neither on the PATH nor in the cache, and could not be downloaded")
+    every = QUERIES
+    rules = [{"record": f"query:{number}", "expr": filled_in(query.expr)} for number, query in enumerate(every)]
+    (tmp_path / "queries.yaml").write_text(json.dumps({"groups": [{"name": "queries", "rules": rules}]}))
+    done = subprocess.run(
+        [promtool, "check", "rules", tmp_path / "queries.yaml"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"SUCCESS: {len(every)} rules found" in done.stdout
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=str)
+def test_a_query_asks_only_for_what_the_program_exports(query: Query):
+    names = {name for metric in exported().values() for name in metric.samples}
+    assert metrics_in(query.expr) - names == set()
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=str)
+def test_a_query_looks_at_the_chosen_job_alone(query: Query):
+    """Names such as workqueue_depth belong to every controller of a cluster."""
+    selectors = query.expr.count("{") - query.expr.count("{{")
+    assert selectors == query.expr.count('job=~"$job"') > 0
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_a_query_leaves_open_is_a_variable_of_its_dashboard(name: str):
+    board = dashboards()[name]
+    variables = {variable["name"] for variable in board["templating"]["list"]}
+    text = json.dumps(board["panels"])
+    for builtin in ("$__rate_interval", "${datasource}"):
+        text = text.replace(builtin, "")
+    assert "datasource" in variables
+    used = {part.split('"')[0].strip("\\") for part in text.split("$")[1:]}
+    assert used == variables - {"datasource"}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_panels_have_room_and_a_word_on_what_they_show(name: str):
+    panels = dashboards()[name]["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert max(x for x, _ in cells) < 24
+        assert not cells & taken, panel["title"]
+        taken |= cells
+        assert panel["type"] == "row" or panel["description"]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_nothing_in_it_is_of_one_installation_alone(name: str):
+    """A data source is chosen where the dashboard is used, and a numeric id would clash there."""
+
+    def sources(value: Any) -> set[str]:
+        if isinstance(value, list):
+            return set().union(*map(sources, value))
+        if not isinstance(value, dict):
+            return set()
+        found = {value["uid"]} if value.get("type") == "prometheus" else set()
+        return found.union(*map(sources, value.values()))
+
+    board = dashboards()[name]
+    assert "id" not in board
+    assert sources(board) == {"${datasource}"}

@@ -1,0 +1,57 @@
+"""docs/metrics.md tells of every metric and every alert that there is, and of nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from controller.metrics_auth import ALLOWED_AT_MOST_S, ALLOWED_FOR_S, DENIED_FOR_S
+from tests.metrics_page import exported
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "docs/metrics.md").read_text()
+
+
+def rows(section: str) -> Iterator[list[str]]:
+    """The cells of the tables below a heading, header rows apart."""
+    body = re.split(r"^## ", TEXT.partition(f"\n## {section}\n")[2], flags=re.MULTILINE)[0]
+    for line in body.splitlines():
+        if line.startswith("| `"):
+            yield [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def documented() -> dict[str, tuple[str, str]]:
+    sections = ("Replica sets and pools", "What is done to VMs", "The controller", "The process")
+    every = [row for section in sections for row in rows(section)]
+    names = [row[0].strip("`") for row in every]
+    assert len(names) == len(set(names))
+    assert all(row[3] for row in every)
+    return {name: (row[1], row[2]) for name, row in zip(names, every, strict=True)}
+
+
+def test_the_page_lists_exactly_what_the_program_exports_with_types_and_labels():
+    assert documented() == {name: (metric.type, ", ".join(metric.labels)) for name, metric in exported().items()}
+
+
+def test_the_page_lists_every_alert_with_its_severity():
+    groups = yaml.safe_load((ROOT / "charts/vmherd/files/alerts.yaml").read_text())["groups"]
+    alerts = {rule["alert"]: rule["labels"]["severity"] for group in groups for rule in group["rules"]}
+    told = {row[0].strip("`"): row[1] for row in rows("Alerts")}
+    assert told == alerts
+    assert all(row[2] and row[3] for row in rows("Alerts"))
+
+
+def test_the_times_that_the_page_tells_are_those_of_the_program():
+    assert (ALLOWED_FOR_S, DENIED_FOR_S, ALLOWED_AT_MOST_S) == (60, 10, 300)
+    assert "for a minute if it was yes, and for ten seconds if it was no" in TEXT
+    assert "up to five minutes" in TEXT
+
+
+def test_the_links_of_the_page_lead_somewhere():
+    headings = {
+        re.sub(r"[^a-z- ]", "", line[3:].lower()).replace(" ", "-") for line in TEXT.splitlines() if line[:3] == "## "
+    }
+    assert {target for target in re.findall(r"\]\(#([^)]+)\)", TEXT)} <= headings
