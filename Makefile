@@ -16,7 +16,7 @@ LOCK_PYTHON ?= python3.11
 
 .PHONY: help
 help:  ## print this
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: install
 install: $(INSTALLED)  ## make .venv, with the command in .venv/bin/vmherd
@@ -55,6 +55,10 @@ format: $(INSTALLED)  ## rewrite the code in the house's format
 .PHONY: bench
 bench: $(INSTALLED)  ## measure; results go to benchmarks/results
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+.PHONY: manifests
+manifests: $(INSTALLED)  ## write what the chart and manifests/ get from the program; ARGS=--check only compares
+	@$(BIN)/python -m charts $(ARGS)
 
 .PHONY: lock
 lock:  ## pin what pyproject.toml asks for, after a change of it

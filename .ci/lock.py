@@ -26,12 +26,10 @@ def main() -> int:
     optional = project["project"]["optional-dependencies"]
     wanted = project["project"]["dependencies"] + optional["uvloop"] + optional["secure"]
     lock("run", wanted)
+    lock("build", project["build-system"]["requires"])
     lock(
         "dev",
-        wanted
-        + optional["sandbox"]
-        + project["dependency-groups"]["dev"]
-        + project["build-system"]["requires"],
+        wanted + optional["sandbox"] + project["dependency-groups"]["dev"] + project["build-system"]["requires"],
     )
     return 0
 

@@ -62,9 +62,7 @@ async def test_what_would_be_done_is_told_and_counted(lookout):
     report = await lookout.look()
     assert report.facts["create_would"] == 2
     assert report.facts["would_write_status"] is True
-    assert all(
-        line.startswith("create virtualmachineinstances default/test") for line in report.facts["would"]
-    )
+    assert all(line.startswith("create virtualmachineinstances default/test") for line in report.facts["would"])
     assert lookout.counted == {("replicaset", "Create", "Would"): 2}
 
 

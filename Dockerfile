@@ -1,0 +1,46 @@
+# The image of the controller: `docker build --tag vmherd:0.1.0 .`
+#
+# Two stages. The first installs into /app with what pip and setuptools need; the second has Python and /app, no pip,
+# and no shell is needed to run it. Every version is pinned, packages by their hashes as well.
+
+ARG PYTHON_IMAGE=python:3.13.11-slim-trixie
+
+FROM ${PYTHON_IMAGE} AS build
+ENV PIP_NO_CACHE_DIR=1 \
+    PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    PIP_ROOT_USER_ACTION=ignore
+WORKDIR /src
+
+# What changes rarely comes first, so that its layers are made again only when it does.
+COPY .ci/requirements-build.txt .ci/requirements-run.txt ./
+RUN python -m venv /build && \
+    /build/bin/python -m pip install --require-hashes --only-binary :all: --requirement requirements-build.txt
+RUN python -m venv --without-pip /app && \
+    /build/bin/python -m pip --python /app/bin/python install \
+        --require-hashes --only-binary :all: --requirement requirements-run.txt
+
+# The sandbox stays out: nothing of it is needed to run the controller.
+COPY pyproject.toml README.md LICENSE ./
+COPY informers informers
+COPY controller controller
+RUN /build/bin/python -m pip wheel --no-deps --no-build-isolation --no-index --wheel-dir dist . && \
+    /build/bin/python -m pip --python /app/bin/python install --no-deps --no-index dist/*.whl
+
+FROM ${PYTHON_IMAGE}
+ARG VERSION=0.1.0
+ARG REVISION=""
+LABEL org.opencontainers.image.title="vmherd" \
+      org.opencontainers.image.description="A replica controller for virtual machines on Kubernetes" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+RUN python -m pip uninstall --yes pip
+COPY --from=build /app /app
+ENV PATH=/app/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    VMHERD_REVISION=${REVISION}
+# A number, so that Kubernetes can see that it is not root.
+USER 65532:65532
+EXPOSE 8080 8081
+ENTRYPOINT ["vmherd", "run"]

@@ -1,0 +1,52 @@
+"""Every file that is made from others, and what it has to contain.
+
+    charts/vmherd/files/crds/            from manifests/crds/, byte for byte
+    charts/vmherd/templates/_rules.tpl   from controller/permissions.py
+    charts/vmherd/values.schema.json     from charts/vmherd/values.yaml
+    charts/vmherd/README.md              from charts/vmherd/values.yaml and charts/README.md.in
+    manifests/controller/                from the chart, as Helm renders it
+
+Nothing is written here. Helm renders a copy of the chart that has all the rest as it has to be.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from charts import base, readme, rules, schema
+from charts.values import read_values
+
+ROOT = Path(__file__).resolve().parent.parent
+CHART = ROOT / "charts" / "vmherd"
+
+
+def files(helm: Path) -> dict[Path, str]:
+    """The text that each of them has to have."""
+    chart = chart_files()
+    return chart | base_files(helm, chart)
+
+
+def chart_files() -> dict[Path, str]:
+    """Those of the chart. They need no Helm."""
+    definitions = sorted((ROOT / "manifests" / "crds").glob("*.yaml"))
+    values = read_values((CHART / "values.yaml").read_text())
+    return {
+        **{CHART / "files" / "crds" / path.name: path.read_text() for path in definitions},
+        CHART / "templates" / "_rules.tpl": rules.template(),
+        CHART / "values.schema.json": schema.document(values),
+        CHART / "README.md": readme.text((ROOT / "charts" / "README.md.in").read_text(), values),
+    }
+
+
+def base_files(helm: Path, chart: Mapping[Path, str]) -> dict[Path, str]:
+    """Those for people without Helm."""
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = Path(scratch) / CHART.name
+        shutil.copytree(CHART, copy)
+        for path, text in chart.items():
+            (copy / path.relative_to(CHART)).write_text(text)
+        rendered = base.render(helm, copy)
+    return {ROOT / "manifests" / "controller" / name: text for name, text in rendered.items()}

@@ -1,0 +1,88 @@
+"""Finds a real Helm of either major version, or builds it from its Go module, pinned in `.ci/helm`.
+
+It is looked for in the cache first: a Helm on the PATH may be any version. `python -m charts.helm` brings both in and
+prints where they are. A build takes some minutes on two cores, the first time.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from sandbox.binaries import cache_directory
+from sandbox.gobuild import BuildError, find_go
+
+MODULES = Path(__file__).resolve().parent.parent / ".ci" / "helm"
+MAJORS = (3, 4)
+
+
+class HelmMissing(Exception):
+    """There is no Helm, and it cannot be built. `str()` says why."""
+
+
+def find_helm(major: int) -> Path:
+    """The Helm of this major version, built if need be. Raises HelmMissing."""
+    cached = cache_directory() / "tools" / f"helm-{pinned(major)}"
+    if not os.access(cached, os.X_OK):
+        _build(major, cached)
+    return cached
+
+
+def pinned(major: int) -> str:
+    """The version in the module, such as "v3.22.0"."""
+    return _required(major, f"helm.sh/helm/v{major}")
+
+
+def _required(major: int, module: str) -> str:
+    source = MODULES / f"v{major}" / "go.mod"
+    found = re.search(rf"{re.escape(module)} (v\S+)", source.read_text())
+    if found is None:
+        raise HelmMissing(f"{source} pins no {module}")
+    return found[1]
+
+
+def _stamp(major: int) -> str:
+    """The linker flags of Helm's releases. Without them, Helm 3 takes a cluster that it cannot ask for an old one."""
+    facts = {"internal/version.version": pinned(major)}
+    if major == 3:
+        minor = _required(major, "k8s.io/client-go").split(".")[1]
+        for package in ("pkg/lint/rules", "pkg/chartutil"):
+            facts |= {f"{package}.k8sVersionMajor": "1", f"{package}.k8sVersionMinor": minor}
+    return " ".join(f"-X helm.sh/helm/v{major}/{name}={value}" for name, value in facts.items())
+
+
+def _build(major: int, target: Path) -> None:
+    """Build beside the target and move it there: a build that breaks off leaves nothing behind."""
+    try:
+        go = find_go()
+    except BuildError as error:
+        raise HelmMissing(f"Helm {pinned(major)} is not in the cache and cannot be built: {error}") from error
+    print(f"building Helm {pinned(major)}", file=sys.stderr, flush=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    environment = {name: value for name, value in os.environ.items() if name not in ("GOOS", "GOARCH")}
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        built = Path(scratch) / target.name
+        command = [go, "build", "-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags", f"-s -w {_stamp(major)}"]
+        done = subprocess.run(
+            [*command, "-o", str(built), f"helm.sh/helm/v{major}/cmd/helm"],
+            cwd=MODULES / f"v{major}",
+            env={**environment, "CGO_ENABLED": "0", "GOWORK": "off"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise HelmMissing(f"Helm {pinned(major)} cannot be built: {done.stderr.strip()[-2000:]}")
+        built.replace(target)
+
+
+if __name__ == "__main__":
+    try:
+        for each in MAJORS:
+            print(find_helm(each))
+    except HelmMissing as error:
+        sys.exit(str(error))

@@ -1,0 +1,153 @@
+"""The JSON schema of the chart's values: their shape is that of `values.yaml`, and what else holds is said here.
+
+A name that is not in `values.yaml` is refused, so that a typo stops an installation instead of being ignored.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from charts.values import Default, Value
+
+Schema: TypeAlias = dict[str, object]
+
+DURATION: Schema = {"type": "string", "pattern": r"^(0|([0-9]+(\.[0-9]+)?(ms|us|s|m|h))+)$"}
+WHOLE_SECONDS: Schema = {"type": "string", "pattern": r"^([0-9]+(s|m|h))+$"}
+NAMESPACE = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+TEXTS: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
+OBJECTS: Schema = {"type": "array", "items": {"type": "object"}}
+PORT: Schema = {"type": "integer", "minimum": 1, "maximum": 65535}
+COUNT: Schema = {"type": "integer", "minimum": 0}
+SOME: Schema = {"type": "integer", "minimum": 1}
+
+
+def one_of(*words: str) -> Schema:
+    return {"type": "string", "enum": list(words)}
+
+
+def pattern(expression: str) -> Schema:
+    return {"type": "string", "pattern": expression}
+
+
+MONITOR: Mapping[str, Schema] = {
+    "labels": TEXTS,
+    "annotations": TEXTS,
+    "interval": pattern(r"^([0-9]+(ms|s|m|h))*$"),
+    "scrapeTimeout": pattern(r"^([0-9]+(ms|s|m|h))*$"),
+    "authorization": {"type": "object"},
+    "relabelings": OBJECTS,
+    "metricRelabelings": OBJECTS,
+}
+
+REFINED: Mapping[str, Schema] = {
+    "metrics.prometheusRule.labels": TEXTS,
+    "metrics.prometheusRule.annotations": TEXTS,
+    "metrics.dashboards.labels": TEXTS,
+    "metrics.dashboards.annotations": TEXTS,
+    "mode": one_of("auto", "standalone", "takeover", "alongside"),
+    "secondWriterCheck.kubevirtNamespace": pattern(f"^({NAMESPACE})?$"),
+    "crds.annotations": TEXTS,
+    "watchNamespaces": {"type": "array", "items": pattern(f"^{NAMESPACE}$"), "uniqueItems": True},
+    "image.repository": {"type": "string", "minLength": 1},
+    "image.digest": pattern(r"^(sha256:[0-9a-f]{64})?$"),
+    "image.pullPolicy": one_of("Always", "IfNotPresent", "Never"),
+    "imagePullSecrets": OBJECTS,
+    "namespaceOverride": pattern(f"^({NAMESPACE})?$"),
+    "commonLabels": TEXTS,
+    "commonAnnotations": TEXTS,
+    "replicaCount": COUNT,
+    "leaderElection.leaseDuration": WHOLE_SECONDS,
+    "leaderElection.renewDeadline": DURATION,
+    "leaderElection.retryPeriod": DURATION,
+    "settings.workers": SOME,
+    "settings.burst": SOME,
+    "settings.revisionHistory": COUNT,
+    "settings.resyncPeriod": DURATION,
+    "settings.syncTimeout": DURATION,
+    "settings.shutdownGrace": DURATION,
+    "settings.maxInflight": SOME,
+    "settings.kubeApiQps": {"type": "number", "minimum": 0},
+    "settings.kubeApiBurst": COUNT,
+    "logs.level": one_of("debug", "info", "warning", "error"),
+    "logs.format": one_of("auto", "json", "console"),
+    "extraArgs": {"type": "array", "items": {"type": "string"}},
+    "extraEnv": OBJECTS,
+    "extraEnvFrom": OBJECTS,
+    "extraVolumes": OBJECTS,
+    "extraVolumeMounts": OBJECTS,
+    "extraContainers": OBJECTS,
+    "extraInitContainers": OBJECTS,
+    "extraObjects": OBJECTS,
+    "serviceAccount.annotations": TEXTS,
+    "serviceAccount.labels": TEXTS,
+    "rbac.userRoles": one_of("auto", "cluster", "namespaces", "none"),
+    "healthPort": PORT,
+    "terminationGracePeriodSeconds": COUNT,
+    "revisionHistoryLimit": COUNT,
+    "deploymentAnnotations": TEXTS,
+    "podAnnotations": TEXTS,
+    "podLabels": TEXTS,
+    "nodeSelector": TEXTS,
+    "tolerations": OBJECTS,
+    "topologySpreadConstraints": OBJECTS,
+    "dnsPolicy": one_of("", "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"),
+    "podDisruptionBudget.maxUnavailable": {"oneOf": [COUNT, pattern("^[0-9]+%$")]},
+    "networkPolicy.metricsFrom": OBJECTS,
+    "networkPolicy.apiServerPorts": {"type": "array", "items": PORT, "minItems": 1},
+    "networkPolicy.apiServerTo": OBJECTS,
+    "networkPolicy.extraEgress": OBJECTS,
+    "networkPolicy.extraIngress": OBJECTS,
+    "metrics.port": PORT,
+    "metrics.service.annotations": TEXTS,
+    "metrics.service.labels": TEXTS,
+    **{f"metrics.serviceMonitor.{field}": schema for field, schema in MONITOR.items()},
+    **{f"metrics.podMonitor.{field}": schema for field, schema in MONITOR.items()},
+}
+"""More than the type of the default says. Lists have to be here: an empty one tells nothing of its items."""
+
+
+class Unknown(ValueError):
+    """A refined value is in no `values.yaml`, or a list is not refined. `str()` names it."""
+
+
+def document(values: Sequence[Value]) -> str:
+    """The text of `values.schema.json`. Raises Unknown."""
+    if strange := REFINED.keys() - {value.name for value in values}:
+        raise Unknown(f"not in values.yaml: {', '.join(sorted(strange))}")
+    root: Schema = {"$schema": "http://json-schema.org/draft-07/schema#", **_section(values, depth=0)}
+    properties = root["properties"]
+    if isinstance(properties, dict):
+        # Helm hands this to every chart that is part of another.
+        properties["global"] = {"type": "object"}
+    return json.dumps(root, indent=2) + "\n"
+
+
+def _section(values: Iterable[Value], *, depth: int) -> Schema:
+    grouped: dict[str, list[Value]] = {}
+    for value in values:
+        grouped.setdefault(value.path[depth], []).append(value)
+    properties: dict[str, Schema] = {}
+    for name, inside in grouped.items():
+        alone = len(inside[0].path) == depth + 1
+        properties[name] = _leaf(inside[0]) if alone else _section(inside, depth=depth + 1)
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def _leaf(value: Value) -> Schema:
+    return {"description": value.text, **(REFINED.get(value.name) or _type_of(value.name, value.default))}
+
+
+def _type_of(name: str, default: Default) -> Schema:
+    match default:
+        case bool():
+            return {"type": "boolean"}
+        case int():
+            return {"type": "integer"}
+        case str():
+            return {"type": "string"}
+        case dict():
+            return {"type": "object"}
+        case _:
+            raise Unknown(f"{name}: a default of {default!r} does not tell what it may be")

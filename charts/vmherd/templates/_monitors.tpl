@@ -1,0 +1,48 @@
+{{/* How to scrape: a list of the root, and the values of the monitor. */}}
+{{- define "vmherd.endpoint" -}}
+{{- $root := index . 0 -}}
+{{- $monitor := index . 1 -}}
+- port: metrics
+  path: /metrics
+  {{- range $key := list "interval" "scrapeTimeout" "honorLabels" "relabelings" "metricRelabelings" }}
+  {{- with index $monitor $key }}
+  {{- dict $key . | toYaml | nindent 2 }}
+  {{- end }}
+  {{- end }}
+  {{- if $root.Values.metrics.secure.enabled }}
+  scheme: https
+  tlsConfig:
+    {{- default (include "vmherd.tls" $root | fromYaml) $monitor.tlsConfig | toYaml | nindent 4 }}
+  {{- with $monitor.authorization }}
+  authorization:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- end }}
+{{- end }}
+
+{{/* How to verify the certificate, where the values do not say. */}}
+{{- define "vmherd.tls" -}}
+{{- if include "vmherd.hasCertificate" . }}
+serverName: {{ include "vmherd.fullname" . }}-metrics.{{ include "vmherd.namespace" . }}.svc
+{{- else }}
+insecureSkipVerify: true
+{{- end }}
+{{- end }}
+
+{{/* The head of a monitor: a list of the root, and the values of the monitor. */}}
+{{- define "vmherd.monitor.metadata" -}}
+{{- $root := index . 0 -}}
+{{- $monitor := index . 1 -}}
+name: {{ include "vmherd.fullname" $root }}
+namespace: {{ default (include "vmherd.namespace" $root) $monitor.namespace }}
+{{ include "vmherd.marks" (list $root $monitor.labels $monitor.annotations) }}
+{{- end }}
+
+{{/* What to scrape. */}}
+{{- define "vmherd.monitor.targets" -}}
+namespaceSelector:
+  matchNames: [{{ include "vmherd.namespace" . }}]
+selector:
+  matchLabels:
+    {{- include "vmherd.selectorLabels" . | nindent 4 }}
+{{- end }}

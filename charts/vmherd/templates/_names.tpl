@@ -1,0 +1,75 @@
+{{/* Names, labels and the image. */}}
+
+{{- define "vmherd.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 52 | trimSuffix "-" }}
+{{- end }}
+
+{{/* At most 52 characters, so that what is appended to it still fits into the 63 of a label. */}}
+{{- define "vmherd.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" }}
+{{- else if contains (include "vmherd.name" .) .Release.Name }}
+{{- .Release.Name | trunc 52 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name (include "vmherd.name" .) | trunc 52 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- define "vmherd.namespace" -}}
+{{- default .Release.Namespace .Values.namespaceOverride }}
+{{- end }}
+
+{{- define "vmherd.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "vmherd.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: controller
+{{- end }}
+
+{{/* Nothing in it changes with the chart's version, so that an upgrade replaces Pods only where something else did. */}}
+{{- define "vmherd.podLabels" -}}
+{{- $selector := include "vmherd.selectorLabels" . | fromYaml }}
+{{- merge (dict) $selector .Values.podLabels .Values.commonLabels | toYaml }}
+{{- end }}
+
+{{- define "vmherd.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{ include "vmherd.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: {{ include "vmherd.name" . }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Labels and annotations of an object: a list of the root and of more labels and annotations for it. */}}
+{{- define "vmherd.marks" -}}
+{{- $root := index . 0 -}}
+{{- $labels := merge (dict) (default (dict) (index . 1)) (include "vmherd.labels" $root | fromYaml) -}}
+{{- $annotations := merge (dict) (default (dict) (index . 2)) (default (dict) $root.Values.commonAnnotations) -}}
+labels:
+  {{- toYaml $labels | nindent 2 }}
+{{- with $annotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "vmherd.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "vmherd.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- required "serviceAccount.name is needed where serviceAccount.create is false" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{- define "vmherd.image" -}}
+{{- with .Values.image }}
+{{- with .registry }}{{ . }}/{{ end }}{{ .repository }}
+{{- if .digest }}@{{ .digest }}{{ else }}:{{ default $.Chart.AppVersion .tag }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{- define "vmherd.leaseName" -}}
+{{- default (include "vmherd.fullname" .) .Values.leaderElection.id }}
+{{- end }}

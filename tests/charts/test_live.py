@@ -1,0 +1,177 @@
+"""The controller as the chart would run it: the Deployment's arguments, and a token of its service account."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.config import Config, parse
+from controller.permissions import missing_permissions, permissions_needed
+from informers.client import open_client
+from informers.configuration import load_credentials
+from tests.charts.releases import Site, wait_until
+from tests.integration.herd import Herd, Place, eventually, herd
+from tests.integration.ranch import Ranch
+
+pytestmark = [pytest.mark.cluster, pytest.mark.parametrize("major", [4], indirect=True)]
+
+GROUPS = {"standalone": ("kubevirt.io", "pool.kubevirt.io"), "alongside": ("vmherd.dev", "pool.vmherd.dev")}
+
+
+def account_kubeconfig(site: Site, directory: Path) -> Path:
+    """A kubeconfig with a token of the account that the Pods have."""
+    account = site.deployment()["spec"]["template"]["spec"]["serviceAccountName"]
+    token = site.kubectl("create", "token", account).stdout.strip()
+    return site.plane.write_kubeconfig(directory / "account.kubeconfig", account, token=token)
+
+
+def arguments(site: Site) -> list[str]:
+    """Those of the Deployment, but for the ports: a test has to take free ones."""
+    [container] = site.deployment()["spec"]["template"]["spec"]["containers"]
+    assert "env" not in container
+    return [argument for argument in container["args"] if "-bind-address=" not in argument]
+
+
+@contextmanager
+def released(site: Site, directory: Path) -> Iterator[Herd]:
+    """The release's controller at work, while the block runs."""
+    with herd(account_kubeconfig(site, directory), directory, *arguments(site)) as program:
+        yield program
+
+
+def refusals(site: Site, since: int) -> set[tuple[str, str, str, int]]:
+    """What the API server refused to the release's account."""
+    user = f"system:serviceaccount:{site.namespace}:vmherd"
+    records = [record for record in site.plane.audit_records(since) if record.username == user]
+    assert records, "it asked nothing at all"
+    return {(r.verb, r.resource, r.subresource, r.code) for r in records if r.code in (401, 403)}
+
+
+def reconciles(site: Site, mode: str) -> None:
+    """A set and a pool come up in the site's namespace, and a pool that is deleted goes."""
+    replicaset_group, pool_group = GROUPS[mode]
+    place = Place(site.plane, site.namespace, group=replicaset_group)
+    place.make_set(2)
+    vmis = place.wait_for(2)
+    assert {owner["apiVersion"] for vmi in vmis.values() for owner in vmi["metadata"]["ownerReferences"]} == {
+        f"{replicaset_group}/v1"
+    }
+    ranch = Ranch(site.plane, site.namespace, pool_group=pool_group)
+    ranch.make_pool(2)
+    ranch.wait_for_ordinals(0, 1, ready=False)
+    ranch.scale(1)
+    eventually(lambda: len(ranch.vms()) == 1, what="one of the two goes")
+    pools = f"virtualmachinepools.{pool_group}"
+    site.kubectl("delete", pools, "pool", "--timeout=30s")
+    eventually(lambda: place.reasons()["SuccessfulCreate"], what="the Events arrive")
+
+
+@pytest.mark.parametrize("mode", ["standalone", "alongside"])
+def test_the_release_reconciles_sets_and_pools_and_is_refused_nothing(site: Site, mode: str, tmp_path: Path) -> None:
+    site.install(mode=mode)
+    since = site.plane.audit_position()
+    with released(site, tmp_path) as program:
+        reconciles(site, mode)
+        assert program.stop() == 0
+    assert refusals(site, since) == set()
+    lease = site.kubectl.json("get", "lease", "vmherd")
+    assert not lease["spec"].get("holderIdentity"), "it gave the lease of the release back"
+
+
+def test_with_roles_alone_it_works_where_it_is_told_to_and_nowhere_else(site: Site, tmp_path: Path) -> None:
+    site.install(watchNamespaces=[site.namespace])
+    bindings = site.kubectl.json("get", "clusterrolebindings")["items"]
+    assert not [b for b in bindings if any(s.get("namespace") == site.namespace for s in b.get("subjects") or ())]
+    since = site.plane.audit_position()
+    with released(site, tmp_path) as program:
+        reconciles(site, "standalone")
+        assert program.stop() == 0
+    assert refusals(site, since) == set()
+
+
+def test_who_observes_changes_nothing(site: Site, tmp_path: Path) -> None:
+    site.install(observe=True)
+    since = site.plane.audit_position()
+    with herd(account_kubeconfig(site, tmp_path), tmp_path, *arguments(site), wait=False) as program:
+        eventually(lambda: program.lines(msg="observing"), what="it looks on")
+        place = Place(site.plane, site.namespace)
+        place.make_set(2)
+        eventually(lambda: program.lines(namespace=site.namespace, name="herd"), what="it says what it would do")
+        assert program.stop() == 0
+    assert place.vmis() == {}
+    assert refusals(site, since) == set()
+
+
+def test_probes_and_the_helm_test_find_what_they_look_for(site: Site, tmp_path: Path) -> None:
+    site.install()
+    [container] = site.deployment()["spec"]["template"]["spec"]["containers"]
+    with released(site, tmp_path) as program:
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            path = container[probe]["httpGet"]["path"]
+            eventually(lambda path=path: program.health(path.removeprefix("/"))[0] == 200, what=path)
+        assert helm_test(site, program.metrics_url).returncode == 0
+    assert program.metrics_url in helm_test(site, program.metrics_url, patience_s=0).stderr
+
+
+def helm_test(site: Site, url: str, *, patience_s: float = 60) -> subprocess.CompletedProcess[str]:
+    """What the Pod of `helm test` does, for another address."""
+    [hook] = [each for each in site.helm.render() if each["kind"] == "Pod"]
+    command, script = hook["spec"]["containers"][0]["command"], hook["spec"]["containers"][0]["args"][0]
+    assert command == ["python", "-c"]
+    assert "60.0" in script
+    script = script.replace("60.0", str(patience_s))
+    return subprocess.run([sys.executable, "-c", script, url], capture_output=True, text=True, timeout=90, check=False)
+
+
+def test_helm_test_ends_well_when_its_pod_does(site: Site) -> None:
+    site.install()
+    name = "vmherd-test"
+    program = [str(site.helm._program), "test", "vmherd", "--namespace", site.namespace, "--timeout=60s"]
+    with subprocess.Popen(program, env=site.helm._environment(), stdout=subprocess.PIPE, text=True) as testing:
+        wait_until(lambda: site.kubectl("get", "pod", name, check=False).returncode == 0, what="the test's Pod")
+        # Nobody runs Pods here, so somebody has to say how it went.
+        done = json.dumps({"status": {"phase": "Succeeded"}})
+        site.kubectl("patch", "pod", name, "--subresource=status", "--type=merge", "-p", done)
+        said = testing.communicate(timeout=60)[0]
+    assert testing.returncode == 0
+    assert "Succeeded" in said
+
+
+def test_each_rule_that_is_taken_away_is_told_by_its_name(site: Site, tmp_path: Path) -> None:
+    site.install()
+    account = account_kubeconfig(site, tmp_path)
+    config = parse(arguments(site), {})
+    assert missing(account, config) == []
+    for kind, name in (("clusterrole", "vmherd"), ("role", "vmherd-lease")):
+        rules = site.kubectl.json("get", kind, name)["rules"]
+        for place, taken in enumerate(rules):
+            change_rules(site, kind, name, [rule for at, rule in enumerate(rules) if at != place])
+            wanted = {resource.partition("/")[0] for resource in taken["resources"]}
+            wait_until(
+                lambda wanted=wanted: all(any(each in line for line in missing(account, config)) for each in wanted),
+                what=f"{wanted} told as missing",
+            )
+        change_rules(site, kind, name, rules)
+        wait_until(lambda: missing(account, config) == [], what="nothing is missing any more")
+
+
+def change_rules(site: Site, kind: str, name: str, rules: list[dict[str, Any]]) -> None:
+    site.kubectl("patch", kind, name, "--type=merge", "-p", json.dumps({"rules": rules}))
+
+
+def missing(kubeconfig: Path, config: Config) -> list[str]:
+    """What the startup check says to whoever has this kubeconfig."""
+
+    async def ask() -> list[str]:
+        async with open_client(await load_credentials(str(kubeconfig)), user_agent="vmherd-tests") as client:
+            return [str(line) for line in await missing_permissions(client, permissions_needed(config))]
+
+    return asyncio.run(ask())

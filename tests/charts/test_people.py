@@ -1,0 +1,89 @@
+"""What the cluster's own view, edit and admin may do with replica sets and pools, once a release is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.charts.releases import Site, wait_until
+from tests.cluster import Kubectl
+from tests.manifests.documents import SOUND, SOUND_POOL
+
+pytestmark = [pytest.mark.cluster, pytest.mark.parametrize("major", [4], indirect=True)]
+
+KINDS = {
+    "standalone": ("virtualmachineinstancereplicasets.kubevirt.io", "virtualmachinepools.pool.kubevirt.io"),
+    "alongside": ("virtualmachineinstancereplicasets.vmherd.dev", "virtualmachinepools.pool.vmherd.dev"),
+}
+
+
+def person(site: Site, directory: Path, role: str, *, kind: str = "clusterrole") -> Kubectl:
+    """kubectl as somebody who has this role in the namespace and nothing else."""
+    name = f"{role}er"
+    site.kubectl("create", "rolebinding", name, f"--{kind}={role}", f"--user={name}")
+    return Kubectl(site.plane.write_kubeconfig(directory / f"{name}.kubeconfig", name), site.namespace)
+
+
+def may(who: Kubectl, verb: str, resource: str, subresource: str = "") -> bool:
+    flags = [f"--subresource={subresource}"] if subresource else []
+    return who("auth", "can-i", verb, resource, *flags, check=False).stdout.strip() == "yes"
+
+
+def make_both(site: Site, mode: str) -> tuple[str, str]:
+    """A set and a pool, as kubectl names them."""
+    kinds = KINDS[mode]
+    groups = [kind.partition(".")[2] for kind in kinds]
+    site.kubectl.apply({**SOUND, "apiVersion": f"{groups[0]}/v1"}, {**SOUND_POOL, "apiVersion": f"{groups[1]}/v1beta1"})
+    return f"{kinds[0]}/{SOUND['metadata']['name']}", f"{kinds[1]}/{SOUND_POOL['metadata']['name']}"
+
+
+@pytest.mark.parametrize("mode", ["standalone", "alongside"])
+def test_who_may_edit_may_scale_and_autoscale_both_kinds(site: Site, mode: str, tmp_path: Path) -> None:
+    site.install(mode=mode)
+    both = make_both(site, mode)
+    editor = person(site, tmp_path, "edit")
+    wait_until(lambda: all(may(editor, "patch", kind, "scale") for kind in KINDS[mode]), what="the roles are added up")
+    for number, each in enumerate(both):
+        editor("scale", each, "--replicas=5")
+        assert site.kubectl("get", each, "-o", "jsonpath={.spec.replicas}").stdout == "5"
+        editor("autoscale", each, "--min=3", "--max=10", f"--name=scaler-{number}")
+        editor("delete", each)
+
+
+def test_who_may_only_view_sees_both_kinds_and_changes_neither(site: Site, tmp_path: Path) -> None:
+    site.install()
+    both = make_both(site, "standalone")
+    viewer = person(site, tmp_path, "view")
+    wait_until(lambda: all(may(viewer, "get", kind, "scale") for kind in KINDS["standalone"]), what="the roles")
+    for each in both:
+        viewer("get", each)
+        refused = viewer("scale", each, "--replicas=5", check=False)
+        assert "forbidden" in refused.stderr
+    for kind in KINDS["standalone"]:
+        assert not any(may(viewer, verb, kind) for verb in ("create", "update", "patch", "delete", "deletecollection"))
+
+
+def test_who_is_admin_may_delete_them_all_at_once_and_who_may_edit_may_not(site: Site, tmp_path: Path) -> None:
+    site.install()
+    admin, editor = person(site, tmp_path, "admin"), person(site, tmp_path, "edit")
+    kinds = KINDS["standalone"]
+    wait_until(lambda: all(may(admin, "deletecollection", kind) for kind in kinds), what="the roles are added up")
+    wait_until(lambda: all(may(editor, "delete", kind) for kind in kinds), what="the roles are added up")
+    assert not any(may(editor, "deletecollection", kind) for kind in kinds)
+    assert not any(may(admin, "patch", kind, "status") for kind in kinds), "the status is the controller's"
+
+
+def test_with_roles_alone_whoever_is_bound_to_one_may_scale(site: Site, tmp_path: Path) -> None:
+    site.install(watchNamespaces=[site.namespace])
+    both = make_both(site, "standalone")
+    editor = person(site, tmp_path, "vmherd-edit", kind="role")
+    for each in both:
+        editor("scale", each, "--replicas=5")
+
+
+def test_without_roles_for_people_an_editor_may_not_scale(site: Site, tmp_path: Path) -> None:
+    site.install(rbac={"userRoles": "none"})
+    [first, _] = make_both(site, "standalone")
+    editor = person(site, tmp_path, "edit")
+    assert "forbidden" in editor("scale", first, "--replicas=5", check=False).stderr

@@ -1,0 +1,184 @@
+"""A release on the real API server: what it takes without a word, and what an upgrade and an uninstall leave."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from charts.generated import CHART, ROOT
+from controller.virt_controller import resting_patch
+from sandbox.controlplane import ControlPlane
+from tests.charts.releases import NO_WAIT, Site, kubevirt_definition
+from tests.cluster import Kubectl
+from tests.helm import Helm
+from tests.manifests.documents import SOUND, SOUND_POOL
+
+pytestmark = pytest.mark.cluster
+
+EVERYTHING = {
+    "networkPolicy": {
+        "enabled": True,
+        "metricsFrom": [{"namespaceSelector": {}}],
+        "apiServerTo": [{"ipBlock": {"cidr": "10.0.0.1/32"}}],
+        "extraEgress": [{"to": [{"podSelector": {}}]}],
+        "extraIngress": [{"from": [{"podSelector": {}}]}],
+    },
+    "imagePullSecrets": [{"name": "pull"}],
+    "extraEnv": [{"name": "A", "value": "b"}],
+    "extraEnvFrom": [{"secretRef": {"name": "more", "optional": True}}],
+    "extraVolumes": [{"name": "tmp", "emptyDir": {}}],
+    "extraVolumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+    "tolerations": [{"operator": "Exists"}],
+    "affinity": {"nodeAffinity": {}},
+    "topologySpreadConstraints": [
+        {"maxSkew": 2, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
+    ],
+    "priorityClassName": "system-cluster-critical",
+    "dnsPolicy": "ClusterFirst",
+    "podAnnotations": {"a": "b"},
+    "commonLabels": {"team": "a"},
+    "podDisruptionBudget": {"maxUnavailable": "50%"},
+    "metrics": {"secure": {"enabled": True, "certificateSecret": "certificate"}},
+}
+NEEDS_KUBEVIRT = ("takeover", "alongside")
+
+
+def at(mode: str, site: Site) -> dict[str, Any]:
+    """The values for a mode, in a cluster that is made to suit it."""
+    if mode in NEEDS_KUBEVIRT:
+        site.kubectl.apply(kubevirt_definition())
+        site.kubectl("wait", "--for=condition=Established", "crd/kubevirts.kubevirt.io")
+    return {"mode": mode}
+
+
+@pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["defaults", "everything"])
+@pytest.mark.parametrize("mode", ["standalone", "takeover", "alongside"])
+def test_the_api_server_knows_every_field_and_warns_of_none(site: Site, mode: str, values: dict[str, Any]) -> None:
+    rendered = site.helm.render({**at(mode, site), **values})
+    said = site.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=yaml.safe_dump_all(rendered))
+    assert said.stderr == ""
+    assert len(said.stdout.splitlines()) == len(rendered)
+
+
+def test_a_pod_that_is_less_than_restricted_would_be_told(site: Site) -> None:
+    rendered = site.helm.render({"securityContext": {"allowPrivilegeEscalation": True}, "tests": {"enabled": False}})
+    said = site.kubectl("apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump_all(rendered))
+    assert 'would violate PodSecurity "restricted' in said.stderr
+
+
+@pytest.mark.parametrize("mode", ["standalone", "takeover", "alongside"])
+def test_what_is_installed_is_upgraded_rolled_back_and_uninstalled(site: Site, mode: str) -> None:
+    values = at(mode, site)
+    said = site.install(**values)
+    assert f"installed in {mode} mode" in said
+    names = {(each["kind"], each["metadata"]["name"]) for each in site.objects()}
+    site.upgrade(**values, replicaCount=3)
+    assert site.deployment()["spec"]["replicas"] == 3
+    site.helm("rollback", "vmherd", "1")
+    assert site.deployment()["spec"]["replicas"] == 2
+    assert {(each["kind"], each["metadata"]["name"]) for each in site.objects()} == names
+    shipped = site.definitions()
+    assert len(shipped) == (0 if mode == "takeover" else 2)
+    site.helm("uninstall", "vmherd")
+    left = [
+        site.kubectl("get", kind, name, check=False).returncode for kind, name in sorted(names) if "Custom" not in kind
+    ]
+    assert set(left) == {1}, "nothing of it is left"
+    assert site.definitions() == shipped, "but for the definitions"
+
+
+def test_the_command_that_the_notes_of_a_takeover_give_does_what_the_program_would(site: Site) -> None:
+    said = site.install(**at("takeover", site))
+    typed = shlex.split(said[said.index("kubectl patch kubevirt") :].partition("`vmherd takeover`")[0])
+    site.kubectl.apply(
+        {"apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": {"name": "kubevirt"}, "spec": {}}
+    )
+    assert typed[4:6] == ["-n", "kubevirt"]
+    site.kubectl(*typed[1:4], *typed[6:])
+    [patch] = site.kubectl.json("get", "kubevirt", "kubevirt")["spec"]["customizeComponents"]["patches"]
+    ours = json.loads(msgspec.json.encode(resting_patch()))
+    assert {**patch, "patch": json.loads(patch["patch"])} == {**ours, "patch": json.loads(ours["patch"])}
+
+
+def test_what_it_is_about_outlives_the_release(site: Site) -> None:
+    site.install()
+    site.kubectl.apply(dict(SOUND), dict(SOUND_POOL))
+    before = site.kubectl("get", "vmirs,vmpool", "-o", "name").stdout
+    site.helm("uninstall", "vmherd")
+    assert site.kubectl("get", "vmirs,vmpool", "-o", "name").stdout == before
+    site.install()
+    assert site.kubectl("get", "vmirs,vmpool", "-o", "name").stdout == before
+
+
+def test_an_upgrade_upgrades_the_definitions(site: Site, tmp_path: Path) -> None:
+    older = shutil.copytree(CHART, tmp_path / "vmherd")
+    for path in (older / "files" / "crds").iterdir():
+        path.write_text(path.read_text().replace("minimum: 0", "minimum: 1"))
+    site.helm("install", "vmherd", str(older))
+    few = json.loads(json.dumps(SOUND))
+    few["spec"]["replicas"] = 0
+    assert site.kubectl("create", "-f", "-", stdin=few, check=False).returncode == 1
+    site.upgrade()
+    # The API server has read the new definition a moment later.
+    site.kubectl("wait", "--for=condition=Established", *(f"crd/{name}" for name in site.definitions()))
+    assert site.kubectl("get", "crd", site.definitions()[0], "-o", "yaml").stdout.count("minimum: 0") >= 1
+
+
+def test_auto_keeps_the_mode_that_there_was(site: Site) -> None:
+    at("alongside", site)
+    site.install(mode="alongside")
+    site.kubectl("delete", "crd", "kubevirts.kubevirt.io")
+    site.upgrade()
+    assert site.deployment()["metadata"]["annotations"]["vmherd.dev/mode"] == "alongside"
+
+
+def test_auto_goes_alongside_a_kubevirt_and_standalone_is_refused_there(site: Site) -> None:
+    at("alongside", site)
+    assert "mode=alongside" in site.refusal(mode="standalone")
+    assert "installed in alongside mode" in site.install()
+    assert all("vmherd.dev" in name for name in site.definitions())
+    site.kubectl("get", "hvmirs,hvmpool")
+
+
+def test_a_standalone_release_is_not_upgraded_under_a_kubevirt(site: Site) -> None:
+    site.install()
+    at("alongside", site)
+    done = site.helm("upgrade", "vmherd", str(CHART), check=False)
+    assert "whose virt-controller reconciles" in done.stderr
+
+
+def test_a_takeover_of_nothing_is_refused(site: Site) -> None:
+    assert "no KubeVirt to take over from" in site.refusal(mode="takeover")
+
+
+def test_the_admin_of_a_namespace_installs_it_where_the_definitions_are(site: Site, tmp_path: Path) -> None:
+    site.kubectl.apply(*(yaml.safe_load(path.read_text()) for path in (ROOT / "manifests" / "crds").iterdir()))
+    values = {"watchNamespaces": [site.namespace], "crds": {"enabled": False}}
+    # Nobody may give away what he does not have: somebody who has it all has to give it to the admin of the namespace.
+    given = [rule for role in site.helm.render(values) if role["kind"] == "Role" for rule in role["rules"]]
+    rbac = "rbac.authorization.k8s.io/v1"
+    site.kubectl.apply({"apiVersion": rbac, "kind": "Role", "metadata": {"name": "given"}, "rules": given})
+    site.kubectl("create", "rolebinding", "given", "--role=given", "--user=team")
+    site.kubectl("create", "rolebinding", "team", "--clusterrole=admin", "--user=team")
+    account = site.plane.write_kubeconfig(tmp_path / "team.kubeconfig", "team")
+    team = Helm(site.helm.major, tmp_path / "team", kubeconfig=account, namespace=site.namespace)
+    team("install", "vmherd", str(CHART), *NO_WAIT[site.helm.major], values=values)
+    assert site.deployment()["spec"]["replicas"] == 2
+
+
+def test_the_kustomize_base_is_taken_without_a_warning(plane: ControlPlane) -> None:
+    kubectl = Kubectl(plane.kubeconfig)
+    folder = str(ROOT / "manifests")
+    try:
+        for _ in range(2):
+            assert kubectl("apply", "--server-side", "--validate=strict", "-k", folder).stderr == ""
+        assert kubectl.json("get", "deployment", "vmherd", "--namespace=vmherd-system")["spec"]["replicas"] == 2
+    finally:
+        kubectl("delete", "-k", folder, "--ignore-not-found")

@@ -1,0 +1,377 @@
+"""What the chart makes of its values, as `helm template` shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import yaml
+
+from charts.generated import CHART
+from charts.values import read_values
+from controller.config import Config, parse
+from controller.modes import Mode
+from tests.helm import Helm, container, of_kind, only
+
+KUBEVIRT = "kubevirt.io/v1/KubeVirt"
+VALUES = {value.name: value.default for value in read_values((CHART / "values.yaml").read_text())}
+
+
+def groups(objects: list[dict[str, Any]]) -> list[str]:
+    return sorted(crd["spec"]["group"] for crd in of_kind(objects, "CustomResourceDefinition"))
+
+
+def settings(objects: list[dict[str, Any]]) -> Config:
+    """What the program makes of the arguments in the Deployment."""
+    return parse(container(objects)["args"], {}, pod_namespace="vmherd")
+
+
+@pytest.mark.parametrize("mode", ["auto", "standalone", "takeover", "alongside"])
+def test_the_linter_has_nothing_to_say(helm: Helm, mode: str) -> None:
+    said = helm("lint", "--strict", str(CHART), values={"mode": mode, "networkPolicy": {"enabled": True}}).stdout
+    assert "[WARNING]" not in said
+    assert "0 chart(s) failed" in said
+
+
+@pytest.mark.parametrize(
+    ("mode", "kinds", "meant", "shipped"),
+    [
+        ("auto", (), "standalone", ["kubevirt.io", "pool.kubevirt.io"]),
+        ("auto", (KUBEVIRT,), "alongside", ["pool.vmherd.dev", "vmherd.dev"]),
+        ("standalone", (), "standalone", ["kubevirt.io", "pool.kubevirt.io"]),
+        ("alongside", (), "alongside", ["pool.vmherd.dev", "vmherd.dev"]),
+        ("takeover", (KUBEVIRT,), "takeover", []),
+    ],
+)
+def test_a_mode_ships_the_kinds_that_are_its_own(
+    helm: Helm, mode: str, kinds: tuple[str, ...], meant: str, shipped: list[str]
+) -> None:
+    objects = helm.render({"mode": mode}, kinds=kinds)
+    assert only(objects, "Deployment")["metadata"]["annotations"]["vmherd.dev/mode"] == meant
+    assert groups(objects) == shipped
+    assert settings(objects).mode == meant
+
+
+def test_alongside_the_kinds_have_short_names_of_their_own(helm: Helm) -> None:
+    definitions = of_kind(helm.render({"mode": "alongside"}), "CustomResourceDefinition")
+    names = {crd["metadata"]["name"]: crd["spec"]["names"]["shortNames"] for crd in definitions}
+    assert names == {
+        "virtualmachineinstancereplicasets.vmherd.dev": ["hvmirs", "hvmirss"],
+        "virtualmachinepools.pool.vmherd.dev": ["hvmpool", "hvmpools"],
+    }
+
+
+def test_alongside_every_role_is_about_the_groups_of_its_own(helm: Helm) -> None:
+    objects = helm.render({"mode": "alongside"})
+    asked = {
+        (group, resource.partition("/")[0])
+        for role in of_kind(objects, "ClusterRole")
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    ours = {(g, r) for g, r in asked if r in ("virtualmachinepools", "virtualmachineinstancereplicasets")}
+    assert ours == {
+        ("vmherd.dev", "virtualmachineinstancereplicasets"),
+        ("pool.vmherd.dev", "virtualmachinepools"),
+    }
+    assert ("kubevirt.io", "virtualmachines") in asked
+
+
+def test_definitions_are_kept_unless_the_values_say_otherwise(helm: Helm) -> None:
+    def policies(values: Mapping[str, Any]) -> set[str | None]:
+        definitions = of_kind(helm.render(values), "CustomResourceDefinition")
+        return {crd["metadata"].get("annotations", {}).get("helm.sh/resource-policy") for crd in definitions}
+
+    assert policies({}) == {"keep"}
+    assert policies({"crds": {"keep": False}}) == {None}
+    assert policies({"crds": {"enabled": False}}) == set()
+
+
+def test_watched_namespaces_get_roles_and_the_cluster_gets_none(helm: Helm) -> None:
+    objects = helm.render({"watchNamespaces": ["team-a", "team-b"]})
+    assert of_kind(objects, "ClusterRole") + of_kind(objects, "ClusterRoleBinding") == []
+    names = {(role["metadata"]["namespace"], role["metadata"]["name"]) for role in of_kind(objects, "Role")}
+    people = {(team, f"vmherd-{who}") for team in ("team-a", "team-b") for who in ("view", "edit", "admin")}
+    assert names == {("team-a", "vmherd"), ("team-b", "vmherd"), ("vmherd", "vmherd-lease")} | people
+    for binding in of_kind(objects, "RoleBinding"):
+        assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "vmherd", "namespace": "vmherd"}]
+    assert settings(objects).watch_namespaces == ("team-a", "team-b")
+
+
+def test_a_takeover_may_look_at_kubevirt_and_nobody_else_may(helm: Helm) -> None:
+    def lookers(values: Mapping[str, Any]) -> list[tuple[str, str | None]]:
+        roles = [each for each in helm.render(values) if each["kind"] in ("Role", "ClusterRole")]
+        return [
+            (role["kind"], role["metadata"].get("namespace"))
+            for role in roles
+            if any("kubevirts" in rule["resources"] for rule in role["rules"])
+        ]
+
+    check = {"enabled": True, "kubevirtNamespace": "kubevirt"}
+    assert lookers({"mode": "takeover"}) == [("ClusterRole", None)]
+    assert lookers({"mode": "takeover", "secondWriterCheck": check}) == [("Role", "kubevirt")]
+    assert lookers({"mode": "takeover", "secondWriterCheck": {"enabled": False}}) == []
+    assert lookers({"mode": "standalone"}) == []
+    assert lookers({"mode": "alongside"}) == []
+
+
+def test_who_only_observes_may_only_read(helm: Helm) -> None:
+    objects = helm.render({"observe": True})
+    [role] = [role for role in of_kind(objects, "ClusterRole") if role["metadata"]["name"] == "vmherd"]
+    assert {verb for rule in role["rules"] for verb in rule["verbs"]} <= {"get", "list", "watch"}
+    assert of_kind(objects, "Role") == []
+    assert settings(objects).observe
+
+
+def test_the_arguments_are_the_programs_own_defaults(helm: Helm) -> None:
+    chart = {"mode": "standalone", "leader_election_namespace": "vmherd"}
+    defaults = {field: getattr(Config(), field) for field in Config.__struct_fields__}
+    found = settings(helm.render())
+    assert {field: getattr(found, field) for field in Config.__struct_fields__} == {**defaults, **chart}
+
+
+def test_every_setting_reaches_the_program(helm: Helm) -> None:
+    found = settings(
+        helm.render(
+            {
+                "mode": "alongside",
+                "observe": True,
+                "secondWriterCheck": {"enabled": False, "kubevirtNamespace": "kubevirt"},
+                "watchNamespaces": ["team-a"],
+                "leaderElection": {
+                    "id": "mine",
+                    "leaseDuration": "30s",
+                    "renewDeadline": "20s",
+                    "retryPeriod": "3s",
+                },
+                "settings": {
+                    "workers": 3,
+                    "burst": 1000000 // 10,
+                    "revisionHistory": 7,
+                    "resyncPeriod": "1h",
+                    "syncTimeout": "5m",
+                    "shutdownGrace": "1m",
+                    "maxInflight": 60,
+                    "kubeApiQps": 12.5,
+                    "kubeApiBurst": 40,
+                    "debugEndpoints": True,
+                },
+                "logs": {"level": "debug", "format": "json"},
+                "healthPort": 9001,
+                "metrics": {
+                    "port": 9002,
+                    "objectMetrics": False,
+                    "secure": {"enabled": True, "certificateSecret": "certificate"},
+                },
+            }
+        )
+    )
+    untouched = {field for field in Config.__struct_fields__ if getattr(found, field) == getattr(Config(), field)}
+    assert untouched == {"kubeconfig", "context", "leader_elect"}
+    assert (found.burst, found.kube_api_qps, found.replicaset_group) == (100_000, 12.5, "vmherd.dev")
+
+
+def test_without_a_lease_there_is_one_replica_and_no_role_for_a_lease(helm: Helm) -> None:
+    off = {"leaderElection": {"enabled": False}}
+    assert "more than 1" in helm.refusal(off)
+    objects = helm.render({**off, "replicaCount": 1})
+    assert not settings(objects).leader_elect
+    assert of_kind(objects, "Role") == []
+
+
+def test_an_extra_argument_wins(helm: Helm) -> None:
+    assert settings(helm.render({"extraArgs": ["--workers={{ add 2 3 }}"]})).workers == 5
+
+
+@pytest.mark.parametrize(
+    ("image", "said"),
+    [
+        ({}, "vmherd:0.1.0"),
+        ({"registry": "registry.example.com:5000", "tag": "2"}, "registry.example.com:5000/vmherd:2"),
+        ({"repository": "a/b", "tag": "2", "digest": "sha256:" + "0" * 64}, "a/b@sha256:" + "0" * 64),
+    ],
+)
+def test_the_image_is_named_by_tag_or_by_digest(helm: Helm, image: dict[str, str], said: str) -> None:
+    assert container(helm.render({"image": image}))["image"] == said
+
+
+def test_the_pods_are_found_by_whoever_has_to_find_them(helm: Helm) -> None:
+    objects = helm.render(
+        {
+            "networkPolicy": {"enabled": True},
+            "metrics": {"serviceMonitor": {"enabled": True}},
+            "commonLabels": {"team": "a"},
+            "podLabels": {"app.kubernetes.io/name": "stranger"},
+        }
+    )
+    deployment = only(objects, "Deployment")["spec"]
+    labels = deployment["template"]["metadata"]["labels"]
+    service = only(objects, "Service")
+    selectors = [
+        deployment["selector"]["matchLabels"],
+        service["spec"]["selector"],
+        only(objects, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
+        only(objects, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
+        *(each["labelSelector"]["matchLabels"] for each in deployment["template"]["spec"]["topologySpreadConstraints"]),
+    ]
+    for selector in selectors:
+        assert selector.items() <= labels.items()
+    test = only(objects, "Pod")["metadata"]["labels"]
+    assert not selectors[0].items() <= test.items(), "the test's Pod is none of the controller's"
+    monitor = only(objects, "ServiceMonitor")["spec"]
+    assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert monitor["namespaceSelector"] == {"matchNames": ["vmherd"]}
+    assert labels["team"] == "a"
+
+
+def test_a_monitor_scrapes_the_port_that_the_program_listens_at(helm: Helm) -> None:
+    metrics = {"port": 9002, "podMonitor": {"enabled": True, "interval": "15s", "labels": {"release": "p"}}}
+    objects = helm.render({"metrics": metrics})
+    monitor = only(objects, "PodMonitor")
+    [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint == {"port": "metrics", "path": "/metrics", "interval": "15s", "honorLabels": True}
+    assert {"name": "metrics", "containerPort": 9002, "protocol": "TCP"} in container(objects)["ports"]
+    assert monitor["metadata"]["labels"]["release"] == "p"
+
+
+def test_alerts_and_dashboards_are_those_of_the_files(helm: Helm) -> None:
+    objects = helm.render({"metrics": {"prometheusRule": {"enabled": True}, "dashboards": {"enabled": True}}})
+    rule, [dashboards] = only(objects, "PrometheusRule"), of_kind(objects, "ConfigMap")
+    assert rule["spec"] == yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
+    assert dashboards["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert dashboards["data"] == {
+        f"vmherd-{name}.json": (CHART / "files" / "dashboards" / f"{name}.json").read_text()
+        for name in ("controller", "fleet")
+    }
+    plain = helm.render({})
+    assert not of_kind(plain, "PrometheusRule")
+    assert not of_kind(plain, "ConfigMap")
+
+
+def test_secure_metrics_come_with_their_certificate_and_with_the_right_to_ask_who_scrapes(helm: Helm) -> None:
+    secure = {"enabled": True, "certificateSecret": "certificate"}
+    objects = helm.render({"metrics": {"secure": secure, "serviceMonitor": {"enabled": True}}})
+    found = settings(objects)
+    [mount] = container(objects)["volumeMounts"]
+    assert found.metrics_secure
+    assert (found.metrics_cert_file, found.metrics_key_file) == tuple(
+        f"{mount['mountPath']}/{file}" for file in ("tls.crt", "tls.key")
+    )
+    assert only(objects, "Deployment")["spec"]["template"]["spec"]["volumes"] == [
+        {"name": mount["name"], "secret": {"secretName": "certificate"}}
+    ]
+    roles = {role["metadata"]["name"]: role["rules"] for role in of_kind(objects, "ClusterRole")}
+    assert [rule["resources"] for rule in roles["vmherd-scrapes"]] == [["tokenreviews"], ["subjectaccessreviews"]]
+    assert roles["vmherd-metrics-reader"] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
+    [endpoint] = only(objects, "ServiceMonitor")["spec"]["endpoints"]
+    assert endpoint["scheme"] == "https"
+    assert endpoint["tlsConfig"] == {"serverName": "vmherd-metrics.vmherd.svc"}
+    assert endpoint["bearerTokenFile"].endswith("/token")
+
+
+def test_a_certificate_of_the_programs_own_is_not_verified(helm: Helm) -> None:
+    authorization = {"credentials": {"name": "token", "key": "token"}}
+    monitor = {"enabled": True, "authorization": authorization}
+    objects = helm.render({"metrics": {"secure": {"enabled": True}, "podMonitor": monitor}})
+    [endpoint] = only(objects, "PodMonitor")["spec"]["podMetricsEndpoints"]
+    assert (endpoint["tlsConfig"], endpoint["authorization"]) == ({"insecureSkipVerify": True}, authorization)
+    assert "volumes" not in only(objects, "Deployment")["spec"]["template"]["spec"]
+
+
+def test_what_is_switched_off_leaves_nothing(helm: Helm) -> None:
+    objects = helm.render(
+        {
+            "crds": {"enabled": False},
+            "rbac": {"create": False, "userRoles": "none"},
+            "serviceAccount": {"create": False, "name": "theirs"},
+            "podDisruptionBudget": {"enabled": False},
+            "metrics": {"enabled": False},
+        }
+    )
+    assert [each["kind"] for each in objects] == ["Deployment"]
+    assert only(objects, "Deployment")["spec"]["template"]["spec"]["serviceAccountName"] == "theirs"
+    assert settings(objects).metrics_bind_address is None
+
+
+def test_extras_arrive_as_they_are(helm: Helm) -> None:
+    volume = {"name": "ca", "configMap": {"name": "ca"}}
+    objects = helm.render(
+        {
+            "extraEnv": [{"name": "SSL_CERT_FILE", "value": "/ca/ca.crt"}],
+            "extraVolumes": [volume],
+            "extraVolumeMounts": [{"name": "ca", "mountPath": "/ca"}],
+            "extraObjects": [
+                {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-extra"}}
+            ],
+            "tolerations": [{"operator": "Exists"}],
+            "priorityClassName": "system-cluster-critical",
+            "commonAnnotations": {"note": "x"},
+        }
+    )
+    pod = only(objects, "Deployment")["spec"]["template"]["spec"]
+    assert pod["volumes"] == [volume]
+    assert container(objects)["env"] == [{"name": "SSL_CERT_FILE", "value": "/ca/ca.crt"}]
+    assert (pod["tolerations"], pod["priorityClassName"]) == ([{"operator": "Exists"}], "system-cluster-critical")
+    assert only(objects, "ConfigMap")["metadata"]["name"] == "vmherd-extra"
+    ours = [each for each in objects if each["kind"] != "ConfigMap"]
+    assert all(each["metadata"]["annotations"]["note"] == "x" for each in ours)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"replicacount": 2}, "replicacount"),
+        ({"image": {"tags": "2"}}, "tags"),
+        ({"metrics": {"serviceMonitor": {"intervall": "1m"}}}, "intervall"),
+        ({"mode": "alone"}, "mode"),
+        ({"replicaCount": "two"}, "replicaCount"),
+        ({"leaderElection": {"leaseDuration": "15"}}, "leaseDuration"),
+        ({"leaderElection": {"leaseDuration": 15}}, "leaseDuration"),
+        ({"watchNamespaces": "team-a"}, "watchNamespaces"),
+        ({"watchNamespaces": ["Team_A"]}, "watchNamespaces"),
+        ({"image": {"digest": "sha256:0"}}, "digest"),
+        ({"podDisruptionBudget": {"maxUnavailable": "half"}}, "maxUnavailable"),
+        ({"extraArgs": [1]}, "extraArgs"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_its_name(helm: Helm, values: dict[str, Any], said: str) -> None:
+    assert said in helm.refusal(values)
+
+
+@pytest.mark.parametrize(
+    ("values", "kinds", "said"),
+    [
+        ({"mode": "standalone"}, (KUBEVIRT,), "mode=alongside"),
+        ({"mode": "takeover"}, ("apps/v1/Deployment",), "no KubeVirt to take over from"),
+        ({"metrics": {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}}}, (), "scraped twice"),
+        (
+            {"metrics": {"serviceMonitor": {"enabled": True}, "service": {"enabled": False}}},
+            (),
+            "would find nothing to scrape",
+        ),
+        ({"metrics": {"podMonitor": {"enabled": True}, "enabled": False}}, (), "nothing to scrape"),
+        (
+            {"metrics": {"podMonitor": {"enabled": True}, "secure": {"enabled": True}}},
+            (),
+            "does not say who scrapes",
+        ),
+        ({"rbac": {"userRoles": "namespaces"}}, (), "names none"),
+        ({"serviceAccount": {"create": False}}, (), "serviceAccount.name is needed"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_in_words(
+    helm: Helm, values: dict[str, Any], kinds: tuple[str, ...], said: str
+) -> None:
+    assert said in helm.refusal(values, kinds=kinds)
+
+
+def test_an_old_kubernetes_is_refused(helm: Helm) -> None:
+    done = helm("template", "vmherd", str(CHART), "--kube-version", "1.29.5", check=False)
+    assert "incompatible" in done.stderr
+    assert helm.render(kubernetes="1.30.0")
+
+
+def test_the_modes_of_the_chart_are_those_of_the_program() -> None:
+    assert VALUES["mode"] == Mode.AUTO

@@ -1,0 +1,88 @@
+"""The real Helm, as a person types it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from charts.generated import CHART
+from charts.helm import find_helm
+
+TIMEOUT_S = 90
+NEWEST = "1.37.1"
+"""The Kubernetes that `helm template` renders for."""
+
+
+class Helm:
+    """One version of it, with a home of its own; `kubeconfig` is whose cluster it works on."""
+
+    def __init__(self, major: int, home: Path, *, kubeconfig: Path | None = None, namespace: str = "vmherd") -> None:
+        self.major = major
+        self.namespace = namespace
+        self._program = find_helm(major)
+        self._home = home
+        self._kubeconfig = kubeconfig
+
+    def __call__(
+        self, *arguments: str, values: Mapping[str, Any] | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Run it; the values go in as a file. With `check`, a failure fails the test with what Helm said."""
+        command = [str(self._program), *arguments, "--namespace", self.namespace]
+        if values is not None:
+            command += ["--values", "-"]
+        done = subprocess.run(
+            command,
+            input=json.dumps(values or {}),
+            env=self._environment(),
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        if check and done.returncode:
+            pytest.fail(f"helm {' '.join(arguments)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+        return done
+
+    def render(
+        self, values: Mapping[str, Any] | None = None, *, kinds: tuple[str, ...] = (), kubernetes: str = NEWEST
+    ) -> list[dict[str, Any]]:
+        """The objects of the chart, without a cluster; `kinds` are those that it is told to be there."""
+        flags = ["--kube-version", kubernetes, *(part for kind in kinds for part in ("--api-versions", kind))]
+        done = self("template", "vmherd", str(CHART), *flags, values=values or {})
+        return [document for document in yaml.safe_load_all(done.stdout) if document]
+
+    def refusal(self, values: Mapping[str, Any], *, kinds: tuple[str, ...] = ()) -> str:
+        """What it says instead of rendering."""
+        flags = [part for kind in kinds for part in ("--api-versions", kind)]
+        done = self("template", "vmherd", str(CHART), "--kube-version", NEWEST, *flags, values=values, check=False)
+        assert done.returncode, "it was rendered"
+        return done.stderr
+
+    def _environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("HELM_", "KUBE"))}
+        homes = {f"HELM_{kind}_HOME": str(self._home / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")}
+        # A kubeconfig that is not there: without one, Helm would look for that of whoever runs the tests.
+        return {**kept, **homes, "KUBECONFIG": str(self._kubeconfig or self._home / "none")}
+
+
+def of_kind(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [each for each in objects if each["kind"] == kind]
+
+
+def only(objects: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    """The one object of its kind."""
+    [found] = of_kind(objects, kind)
+    return found
+
+
+def container(objects: list[dict[str, Any]]) -> dict[str, Any]:
+    """The controller's, in the Deployment."""
+    [found] = only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+    return dict(found)
