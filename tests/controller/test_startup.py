@@ -1,26 +1,19 @@
-"""What stands in the way of a start, in words: on virtual time with an API server of answers, and on the real one."""
+"""What stands in the way of a start, in words: on virtual time, with an API server of answers."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
-from controller.config import Config, parse
-from controller.permissions import MissingPermission, Permission, permissions_needed
+from controller.config import Config
+from controller.permissions import MissingPermission
 from controller.second_writer import SecondWriter
 from controller.startup import MissingKind, NoAnswer, NotRecognized, StartupError, UnservedKind, check, settle_mode
-from informers.client import ApiClient, open_client
-from informers.configuration import load_credentials
 from informers.errors import ApiError, Forbidden, NotFound, ServerError, TransportError, Unauthorized
-from sandbox.controlplane import ControlPlane
-from tests import rbac
-from tests.cluster import Kubectl
 
 REFUSED = TransportError("connection refused", sent=False)
 SETS = "virtualmachineinstancereplicasets"
@@ -338,136 +331,3 @@ async def test_alongside_a_kubevirt_a_missing_kind_is_told_as_one_of_ours():
         f"the cluster has no {POOLS}.pool.vmherd.dev",
     ]
     assert all("alongside" in str(problem) for problem in found)
-
-
-def test_permissions_are_what_is_needed_and_no_more():
-    wanted = {(p.group, p.resource, p.subresource, p.verb) for p in permissions_needed(Config())}
-    lease = ("coordination.k8s.io", "leases", "")
-    assert wanted == {
-        *(("kubevirt.io", SETS, "", verb) for verb in ("get", "list", "watch")),
-        ("kubevirt.io", SETS, "status", "patch"),
-        ("kubevirt.io", SETS, "finalizers", "update"),
-        *(
-            ("kubevirt.io", "virtualmachineinstances", "", verb)
-            for verb in ("get", "list", "watch", "create", "patch", "delete")
-        ),
-        *(("pool.kubevirt.io", POOLS, "", verb) for verb in ("get", "list", "watch", "patch")),
-        ("pool.kubevirt.io", POOLS, "status", "patch"),
-        ("pool.kubevirt.io", POOLS, "finalizers", "update"),
-        *(
-            ("kubevirt.io", "virtualmachines", "", verb)
-            for verb in ("get", "list", "watch", "create", "patch", "delete")
-        ),
-        *(("apps", "controllerrevisions", "", verb) for verb in ("get", "list", "watch", "create", "delete")),
-        *(("", "persistentvolumeclaims", "", verb) for verb in ("get", "patch")),
-        *(("cdi.kubevirt.io", "datavolumes", "", verb) for verb in ("get", "patch")),
-        *(("", "events", "", verb) for verb in ("create", "patch")),
-        *((*lease, verb) for verb in ("create", "get", "patch")),
-    }
-
-
-def test_permissions_name_no_wildcard_and_the_lease_alone():
-    needed = permissions_needed(Config(leader_election_id="mine", leader_election_namespace="here"))
-    leases = [permission for permission in needed if permission.resource == "leases"]
-    assert {permission.namespace for permission in leases} == {"here"}
-    assert {permission.name for permission in leases if permission.verb != "create"} == {"mine"}
-    assert "*" not in str(needed)
-
-
-def test_without_leader_election_no_lease_is_touched():
-    assert not [p for p in permissions_needed(Config(leader_elect=False)) if p.resource == "leases"]
-
-
-def test_watched_namespaces_bound_every_permission():
-    needed = permissions_needed(Config(watch_namespaces=("blue", "green"), leader_elect=False))
-    assert {permission.namespace for permission in needed} == {"blue", "green"}
-    assert len(needed) == 2 * len(permissions_needed(Config(leader_elect=False)))
-
-
-@asynccontextmanager
-async def connected(kubeconfig: Path) -> AsyncIterator[ApiClient]:
-    async with open_client(await load_credentials(str(kubeconfig)), user_agent="vmherd-tests") as client:
-        yield client
-
-
-@pytest.fixture
-def herder(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> tuple[str, Path]:
-    """A user who is allowed nothing yet, and his kubeconfig."""
-    name = f"herder-{namespace}"
-    return name, control_plane.write_kubeconfig(tmp_path / "kubeconfig", name)
-
-
-def settings(namespace: str, *argv: str) -> Config:
-    return parse(["--leader-election-namespace", namespace, *argv], {})
-
-
-Allow = Callable[[Config, Callable[[Permission], bool]], None]
-
-
-@pytest.fixture
-def allow(kubectl: Kubectl, namespace: str, herder: tuple[str, Path]) -> AsyncIterator[Allow]:
-    """Give the user what a configuration needs, as far as it is among `wanted`."""
-    name, _ = herder
-
-    def given(config: Config, wanted: Callable[[Permission], bool]) -> None:
-        kubectl.apply(*rbac.roles(filter(wanted, permissions_needed(config)), name=name, subject=rbac.user(name)))
-
-    yield given
-    kubectl("delete", "clusterrole,clusterrolebinding", name, "--ignore-not-found")
-
-
-@pytest.mark.cluster
-async def test_an_admin_can_start(control_plane, namespace):
-    async with connected(control_plane.kubeconfig) as client:
-        await check(client, settings(namespace), now=wall_clock)
-
-
-@pytest.mark.cluster
-@pytest.mark.parametrize("scope", ["everywhere", "one namespace"])
-async def test_the_listed_permissions_are_enough_to_start(scope, allow, herder, namespace):
-    config = settings(namespace, *(["--watch-namespaces", namespace] if scope == "one namespace" else []))
-    allow(config, lambda _: True)
-    async with connected(herder[1]) as client:
-        await check(client, config, now=wall_clock)
-
-
-@pytest.mark.cluster
-async def test_missing_permissions_are_told_with_the_name_of_who_needs_them(allow, herder, namespace):
-    config = settings(namespace)
-    allow(config, lambda permission: permission.verb != "delete" and permission.subresource != "status")
-    async with connected(herder[1]) as client:
-        with pytest.raises(StartupError) as caught:
-            await check(client, config, now=wall_clock)
-    mend = f"a role has to give it to {herder[0]}"
-    assert str(caught.value).splitlines() == [
-        f"missing permission: patch {SETS}.kubevirt.io/status in all namespaces; {mend}",
-        f"missing permission: patch {POOLS}.pool.kubevirt.io/status in all namespaces; {mend}",
-        f"missing permission: delete virtualmachineinstances.kubevirt.io in all namespaces; {mend}",
-        f"missing permission: delete virtualmachines.kubevirt.io in all namespaces; {mend}",
-        f"missing permission: delete controllerrevisions.apps in all namespaces; {mend}",
-    ]
-
-
-@pytest.mark.cluster
-async def test_a_user_who_may_do_nothing_is_told_everything_in_one_go(herder, namespace):
-    async with connected(herder[1]) as client:
-        with pytest.raises(StartupError) as caught:
-            await check(client, settings(namespace), now=wall_clock)
-    needed = permissions_needed(settings(namespace))
-    assert len(caught.value.problems) == len({permission.subject for permission in needed})
-
-
-@pytest.mark.cluster
-async def test_a_wrong_token_is_one_line(control_plane, namespace, tmp_path):
-    kubeconfig = control_plane.write_kubeconfig(tmp_path / "kubeconfig", "nobody", token="wrong")
-    async with connected(kubeconfig) as client:
-        with pytest.raises(StartupError, match="does not accept our credentials") as caught:
-            await check(client, settings(namespace), now=wall_clock)
-    assert len(caught.value.problems) == 1
-
-
-@pytest.mark.cluster
-async def test_a_group_that_nobody_installed_is_told_by_the_real_server(control_plane, namespace):
-    async with connected(control_plane.kubeconfig) as client:
-        with pytest.raises(StartupError, match=rf"the cluster has no {SETS}\.nobody\.dev in version v1"):
-            await check(client, settings(namespace, "--replicaset-group", "nobody.dev"), now=wall_clock)
