@@ -1,0 +1,51 @@
+"""The operators' manual leaves nothing out: every flag, every Event, every annotation that people may write."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from controller.config import OPTIONS, Config
+from controller.kubevirt import markers
+
+ROOT = Path(__file__).parent.parent
+MANUAL = (ROOT / "docs" / "operating.md").read_text()
+REASON = re.compile(
+    r'"((?:Successful|Failed|Invalid|Protected|ScaleIn|Rollout|Healing)[A-Z][A-Za-z]+)"|"(RolloutStalled|HealingHeld)"'
+)
+
+
+def reasons() -> set[str]:
+    """Every reason in the code of an Event or a condition."""
+    sources = "\n".join(path.read_text() for path in (ROOT / "controller").rglob("*.py"))
+    return {first or second for first, second in REASON.findall(sources)}
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.flag)
+def test_every_flag_is_in_the_manual_as_help_has_it(option):
+    default = option.unset or f"`{option.kind.show(getattr(Config(), option.field))}`"
+    assert f"| `{option.flag}`, `{option.variable}` | {default} | {option.help} |" in MANUAL
+
+
+def test_the_manual_knows_no_flag_that_the_program_does_not():
+    rows = re.findall(r"^\| `(--[a-z-]+)`, `VMHERD_", MANUAL, re.MULTILINE)
+    assert rows == [option.flag for option in OPTIONS]
+
+
+def test_every_reason_is_in_the_manual():
+    assert len(reasons()) > 12
+    assert {reason for reason in reasons() if f"`{reason}`" not in MANUAL} == set()
+
+
+def test_every_annotation_is_in_the_manual():
+    names = {value for value in vars(markers).values() if isinstance(value, str) and value.startswith("vmherd.dev/")}
+    assert len(names) > 8
+    assert {name for name in names if name not in MANUAL} == set()
+
+
+def test_every_link_leads_somewhere():
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
