@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("informers", "controller", "sandbox")
 LONGEST_FILE = 400
-RULES = {f"R{number}" for number in range(1, 17)}
+RULES = {f"R{number}" for number in range(1, 17)} | {f"P{number}" for number in range(1, 20)}
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
@@ -106,25 +106,30 @@ def test_an_impurity_is_found(source, found):
     assert impurities(source) == {found}
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("package", [*PACKAGES, "tests", "benchmarks", "charts"])
 def test_no_file_is_longer_than_anybody_reads(package):
     lengths = {path: len(path.read_text().splitlines()) for path in sources(package)}
     assert lengths
     assert {str(path): length for path, length in lengths.items() if length > LONGEST_FILE} == {}
 
 
-def test_every_rule_of_replica_sets_has_a_test_that_carries_its_number():
+def test_every_rule_of_both_kinds_has_a_test_that_carries_its_number():
     assert RULES - rules_with_a_test() == set()
 
 
+def test_every_rule_of_pools_is_shown_on_the_real_control_plane():
+    shown = {int(path.name[6:8]) for path in (ROOT / "tests" / "integration").glob("test_p[0-9][0-9]_*.py")}
+    assert shown == set(range(1, 20))
+
+
 def rules_with_a_test() -> set[str]:
-    """The rules that the name (`test_r5_...`) or the docstring ("R5: ...") of a test function mentions."""
+    """The rules that the name (`test_r5_...`) or the docstring ("P12: ...") of a test function mentions."""
     found = set()
     for path in sources("tests"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-                found |= {f"R{number}" for number in re.findall(r"_r(\d+)(?=_|$)", node.name)}
-                found |= set(re.findall(r"\bR\d+\b", ast.get_docstring(node) or ""))
+                found |= {f"{kind.upper()}{number}" for kind, number in re.findall(r"_([rp])(\d+)(?=_|$)", node.name)}
+                found |= set(re.findall(r"\b[RP]\d+\b", ast.get_docstring(node) or ""))
     return found
 
 
