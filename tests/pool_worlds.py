@@ -15,6 +15,7 @@ import msgspec
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.rebase import rebase
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, PVCS, VMIS, VMS
+from controller.kubevirt.status_patch import status_patch
 from controller.planning import (
     Action,
     AlreadyThere,
@@ -35,7 +36,7 @@ from controller.planning import (
 )
 from controller.pool.plan import plan
 from controller.pool.snapshot import Limits, Snapshot, take_snapshot
-from controller.pool.status import next_status, outcome_notices, status_patch
+from controller.pool.status import next_status, outcome_notices
 from informers.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from tests import pool_builders
 from tests.pool_api import NAMESPACE, Api, Json, finalizers, later, references_to

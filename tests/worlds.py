@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from controller.kubevirt.resources import VMIS
+from controller.kubevirt.status_patch import status_patch
 from controller.kubevirt.types import Condition, ReplicaSet, ReplicaSetStatus, VirtualMachineInstance, VMIStatus
 from controller.kubevirt.vmis import is_active
 from controller.planning import (
@@ -30,7 +31,7 @@ from controller.planning import (
 )
 from controller.replicaset.plan import plan
 from controller.replicaset.snapshot import Snapshot
-from controller.replicaset.status import next_status, status_patch
+from controller.replicaset.status import next_status
 from informers.errors import AlreadyExists, ApiError, Conflict
 from informers.meta import ObjectMeta, controller_of
 from tests.builders import NOW, snapshot

@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-import msgspec
-from msgspec.structs import replace
-
 from controller.kubevirt import vmis
 from controller.kubevirt.conditions import (
     PAUSED,
@@ -23,7 +20,7 @@ from controller.kubevirt.conditions import (
 )
 from controller.kubevirt.machine_types import VirtualMachine
 from controller.kubevirt.machines import is_deleting, is_meant_to_run, is_ready, printable_status_of
-from controller.kubevirt.pool_types import Pool, PoolStatus
+from controller.kubevirt.pool_types import PoolStatus
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.kubevirt.types import Condition
 from controller.planning import (
@@ -82,26 +79,6 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> PoolStatus:
         printable_status=_printable(snapshot, intent, revisions, failing=failure is not None),
         conditions=merge_conditions(old.conditions, ours, snapshot.now),
     )
-
-
-def status_patch(owner: Pool, new: PoolStatus) -> bytes | None:
-    """The merge patch that makes `new` the status; None where it already is."""
-    old = owner.status or PoolStatus()
-    if replace(old, conditions=old.conditions or None) == new:
-        return None
-    # All fields, each time: null takes one away, and a list is replaced whole.
-    fields = {
-        "replicas": new.replicas,
-        "readyReplicas": new.ready_replicas,
-        "updatedReplicas": new.updated_replicas,
-        "observedGeneration": new.observed_generation,
-        "labelSelector": new.label_selector,
-        "currentRevision": new.current_revision,
-        "updateRevision": new.update_revision,
-        "printableStatus": new.printable_status,
-        "conditions": new.conditions,
-    }
-    return msgspec.json.encode({"metadata": {"uid": owner.metadata.uid}, "status": fields})
 
 
 def transition_notices(old: PoolStatus | None, new: PoolStatus) -> tuple[Notice, ...]:

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
-from msgspec.structs import replace
-
 from controller.kubevirt.conditions import (
     PAUSED,
     REPLICA_FAILURE,
@@ -20,7 +17,7 @@ from controller.kubevirt.conditions import (
     merge_conditions,
     without_failures,
 )
-from controller.kubevirt.types import Condition, ReplicaSet, ReplicaSetStatus
+from controller.kubevirt.types import Condition, ReplicaSetStatus
 from controller.kubevirt.vmis import is_active, is_ready
 from controller.planning import AlreadyThere, Create, Delete, Done, Notice, Outcome, Refused, Unknown
 from controller.replicaset.intent import Intent, parse_intent
@@ -55,24 +52,6 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetSt
         label_selector=str(intent.selector) if intent else old.label_selector,
         conditions=merge_conditions(old.conditions, ours, snapshot.now),
     )
-
-
-def status_patch(owner: ReplicaSet, new: ReplicaSetStatus) -> bytes | None:
-    """The merge patch that makes `new` the status of just this version of the set; None where it already is (R11)."""
-    old = owner.status or ReplicaSetStatus()
-    if replace(old, conditions=old.conditions or None) == new:
-        return None
-    # All fields, each time: null takes one away, and a list is replaced whole.
-    fields = {
-        "replicas": new.replicas,
-        "readyReplicas": new.ready_replicas,
-        "updatedReplicas": new.updated_replicas,
-        "observedGeneration": new.observed_generation,
-        "labelSelector": new.label_selector,
-        "conditions": new.conditions,
-    }
-    metadata = {"uid": owner.metadata.uid, "resourceVersion": owner.metadata.resource_version}
-    return msgspec.json.encode({"metadata": metadata, "status": fields})
 
 
 def transition_notices(old: ReplicaSetStatus | None, new: ReplicaSetStatus) -> tuple[Notice, ...]:

@@ -13,11 +13,10 @@ from controller.known_status import KNOWN, KnownStatus, known_part
 from controller.kubevirt.conditions import PAUSED
 from controller.kubevirt.pool_types import Pool, PoolStatus
 from controller.kubevirt.resources import VMIS
+from controller.kubevirt.status_patch import status_patch
 from controller.kubevirt.types import ReplicaSetStatus
 from controller.planning import Notice
-from controller.pool import status as pool_status
 from controller.reconciler import StatusUpdate
-from controller.replicaset import status as set_status
 from controller.replicaset.rules import ReplicaSetRules
 from informers.store import Store
 from tests import pool_builders
@@ -33,7 +32,7 @@ def pool_with(status: dict[str, Any] | None) -> Pool:
 def update_of(owner: Pool, **changes: Any) -> StatusUpdate | None:
     """The update of a pool to what it reports, with changes."""
     wanted = {"replicas": 3, "readyReplicas": 3, "labelSelector": "app=web", **changes}
-    body = pool_status.status_patch(owner, msgspec.convert(wanted, PoolStatus))
+    body = status_patch(owner, msgspec.convert(wanted, PoolStatus))
     return None if body is None else StatusUpdate(body, (Notice(reason="R", message="m"),))
 
 
@@ -51,7 +50,7 @@ def test_fields_that_kubevirt_does_not_know_are_not_sent():
     body = pruned(update_of(owner, updatedReplicas=3, printableStatus="Running", observedGeneration=4), owner)
     assert body is not None
     assert set(body["status"]) == KNOWN
-    assert body["metadata"] == {"uid": owner.metadata.uid}
+    assert body["metadata"] == {"uid": owner.metadata.uid, "resourceVersion": owner.metadata.resource_version}
 
 
 @pytest.mark.parametrize(
@@ -112,13 +111,13 @@ STATUSES = st.fixed_dictionaries(
 @given(STATUSES, STATUSES)
 def test_after_a_write_that_kubevirts_server_cut_down_there_is_nothing_left_to_write(held, wanted):
     owner = pool_with(held)
-    body = pool_status.status_patch(owner, msgspec.convert(wanted, PoolStatus))
+    body = status_patch(owner, msgspec.convert(wanted, PoolStatus))
     update = None if body is None else known_part(StatusUpdate(body, ()), owner)
     fields = msgspec.json.decode(update.body)["status"] if update else {}
     merged = {**{field: value for field, value in held.items() if field in KNOWN}, **fields}
     kept = {field: value for field, value in merged.items() if value is not None}
     later = pool_with(kept)
-    again = pool_status.status_patch(later, msgspec.convert(wanted, PoolStatus))
+    again = status_patch(later, msgspec.convert(wanted, PoolStatus))
     assert again is None or known_part(StatusUpdate(again, ()), later) is None
 
 
@@ -133,5 +132,5 @@ def test_the_rules_of_a_kind_are_the_same_but_for_the_status():
     assert update is not None
     assert set(msgspec.json.decode(update.body)["status"]) == KNOWN
     metadata = msgspec.json.decode(update.body)["metadata"]
-    whole = set_status.status_patch(owner, ReplicaSetStatus(replicas=1))
+    whole = status_patch(owner, ReplicaSetStatus(replicas=1))
     assert metadata == msgspec.json.decode(whole or b"")["metadata"]

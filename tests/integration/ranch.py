@@ -169,7 +169,7 @@ class Ranch(Place):
             self._send("DELETE", path)
 
     def make_disk(self, name: str, *, owner: dict[str, Any], finalizers: tuple[str, ...] = ()) -> None:
-        """A DataVolume and its claim, both of them this VM's, where no simulator makes them."""
+        """A DataVolume and its claim, both of them this VM's. The claim is first: a simulator adopts what is there."""
         meta = owner["metadata"]
         reference = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": meta["name"], "uid": meta["uid"]}
         references = [{**reference, "controller": True}]
@@ -177,8 +177,8 @@ class Ranch(Place):
         spec = data_volume_template(name)["spec"]
         volume = {"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "metadata": metadata, "spec": spec}
         claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec["pvc"]}
-        self._send("POST", self._cdi, volume)
         self._send("POST", f"{self._core}/persistentvolumeclaims", claim)
+        self._send("POST", self._cdi, volume)
 
     def let_disk_go(self, name: str) -> None:
         """Take every finalizer off a DataVolume and its claim."""

@@ -65,7 +65,9 @@ def test_a_controller_killed_in_the_middle_of_a_scale_in_loses_no_disk_and_no_vm
         owners = {name: owner_uid(volume) for name, volume in spare.data_volumes().items()}
         assert {name for name, owner in owners.items() if owner} == {f"root-{n}" for n in range(wanted)}
         assert max(spare.vms_created().values()) == 1
-        assert spare.vms_deleted() == {f"pool-{n}": 1 for n in range(wanted, before)}
+        assert max(spare.vms_deleted().values()) == 1
+        # A kill takes the connection away from a delete under way, which the server then need not record as done.
+        assert {name for name, _ in spare.asked_of_vms("delete")} == {f"pool-{n}" for n in range(wanted, before)}
 
 
 def test_a_controller_killed_in_the_middle_of_an_update_takes_no_more_vms_away_than_it_may(

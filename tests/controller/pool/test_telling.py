@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from controller.kubevirt.markers import PROTECT
 from controller.kubevirt.pool_types import PoolStatus
+from controller.kubevirt.status_patch import status_patch
 from controller.planning import (
     AlreadyThere,
     Done,
@@ -21,7 +22,7 @@ from controller.planning import (
     Unknown,
     Vanished,
 )
-from controller.pool.status import outcome_notices, status_patch, transition_notices
+from controller.pool.status import outcome_notices, transition_notices
 from informers.errors import Conflict
 from tests.pool_builders import pool, vms
 from tests.pool_outcomes import (
@@ -68,7 +69,7 @@ def test_p17_an_empty_list_of_conditions_is_none():
 
 def test_p17_a_patch_is_of_this_pool_and_of_all_fields():
     assert patched(pool(), PoolStatus(replicas=3, printable_status="Running")) == {
-        "metadata": {"uid": "uid-of-the-pool"},
+        "metadata": {"uid": "uid-of-the-pool", "resourceVersion": "1"},
         "status": {
             "replicas": 3,
             "readyReplicas": None,
