@@ -41,8 +41,9 @@ from controller.runtime import Controller
 from controller.server import BindError, HttpServer, Secure, describe_queues, describe_tasks
 from controller.startup import StartupError
 from controller.version import PROGRAM, revision, version
-from informers.client import ApiClient, Gate, open_client
+from informers.client import ApiClient, open_client
 from informers.configuration import ConfigurationError, load_credentials
+from informers.gate import Gate
 from informers.informer import SharedInformer
 
 log = structlog.get_logger()

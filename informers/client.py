@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import aiohttp
 import structlog
-from aiohttp.abc import AbstractStreamWriter
-from aiohttp.connector import NEEDS_CLEANUP_CLOSED, Connection
-from aiohttp.tracing import Trace
+from aiohttp.connector import NEEDS_CLEANUP_CLOSED
 
 from informers.configuration import ConfigurationError, Credentials, load_credentials
 from informers.errors import StatusError, TransportError, Unauthorized, from_response
+from informers.gate import Gate, GatedBody, GatedConnector
 from informers.instruments import NO_INSTRUMENTS, ClientInstruments
 from informers.meta import ObjectKey
 from informers.ratelimit import TokenBucket
@@ -61,46 +60,6 @@ LONGEST_PATIENCE_S = 10.0
 READ_BUFFER = 1 << 20
 NO_ANSWER = "<error>"
 
-Gate = Callable[[], None]
-"""Raises a TransportError, not `sent`, to forbid the write."""
-
-
-class _GatedConnector(aiohttp.TCPConnector):
-    """Asks the gate between having a connection and writing to it: making one can take longer than a lease lasts."""
-
-    gate: Gate | None = None
-
-    async def connect(
-        self,
-        req: aiohttp.ClientRequest,
-        traces: list[Trace],
-        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the name is aiohttp's
-    ) -> Connection:
-        connection = await super().connect(req, traces, timeout)
-        if self.gate is not None and req.method != "GET":
-            try:
-                self.gate()
-            except BaseException:
-                connection.release()
-                raise
-        return connection
-
-
-class _GatedBody(aiohttp.BytesPayload):
-    """Asks the gate once more, when the next thing is the bytes themselves.
-
-    Before Python 3.12 a body is written in a later turn of the loop than the one that had the connection: a process
-    that is stopped in between would send all that was waiting for that turn when it goes on.
-    """
-
-    def __init__(self, body: bytes, gate: Gate) -> None:
-        super().__init__(body)
-        self._ask = gate
-
-    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        self._ask()
-        await super().write_with_length(writer, content_length)
-
 
 class _Request(NamedTuple):
     method: str
@@ -123,7 +82,7 @@ class ApiClient:
     def __init__(
         self,
         session: aiohttp.ClientSession,
-        connector: _GatedConnector,
+        connector: GatedConnector,
         credentials: Credentials,
         *,
         instruments: ClientInstruments = NO_INSTRUMENTS,
@@ -302,8 +261,8 @@ class ApiClient:
                 verb=request.method, host=self._host, code=code, seconds=loop.time() - started
             )
 
-    def _gated(self, body: bytes | None) -> bytes | _GatedBody | None:
-        return body if body is None or self.gate is None else _GatedBody(body, self.gate)
+    def _gated(self, body: bytes | None) -> bytes | GatedBody | None:
+        return body if body is None or self.gate is None else GatedBody(body, self.gate)
 
     async def _chunks(self, answer: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
         try:
@@ -363,7 +322,7 @@ async def open_client(
 
     Costs next to nothing: certificates and tokens are shared by all clients of the same credentials.
     """
-    connector = _GatedConnector(
+    connector = GatedConnector(
         limit=0,
         ttl_dns_cache=30,
         keepalive_timeout=75,
