@@ -8,6 +8,7 @@ revisions that are known by their content count; a name alone proves nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 from msgspec import Raw, Struct
@@ -24,6 +25,9 @@ from controller.planning import Create, Delete, Plan, Stage
 from controller.pool.snapshot import Snapshot
 from controller.pool.template import Template, parse_template
 from informers.meta import ObjectKey, labels_of
+
+LABEL_LENGTH: Final = 63
+"""How long a label's value may be, which the name of a revision is."""
 
 _decode_spec = msgspec.json.Decoder(PoolSpec).decode
 
@@ -122,7 +126,11 @@ def template_of(revision: ControllerRevision) -> Template | None:
 
 
 def _new_name(snapshot: Snapshot, template: Template) -> str:
-    """`<pool>-<generation>`; longer where an earlier pool of that name left its own behind."""
+    """`<pool>-<generation>`; with the template's digest where that is taken, or too long for the label of its VMs."""
     owner = snapshot.owner.metadata
-    name = f"{owner.name}-{owner.generation or 0}"
-    return f"{name}-{template.digest[:8]}" if name in snapshot.revision_names else name
+    generation = owner.generation or 0
+    name = f"{owner.name}-{generation}"
+    if len(name) <= LABEL_LENGTH and name not in snapshot.revision_names:
+        return name
+    ending = f"-{generation}-{template.digest[:8]}"
+    return owner.name[: LABEL_LENGTH - len(ending)] + ending

@@ -97,6 +97,17 @@ def test_p11_a_name_that_somebody_else_has_is_made_longer():
     assert len(name) == len("web-1-") + 8
 
 
+@pytest.mark.parametrize("length", [60, 61, 62, 200])
+def test_p11_a_name_fits_the_label_that_its_vms_carry(length):
+    owner = pool(name="x" * length, generation=10)
+    [name] = kept(plan(snapshot(owner, revisions=())))
+    assert len(name) <= 63
+    assert name.startswith("x" * 40)
+    assert (name == f"{owner.metadata.name}-10") is (length == 60)
+    other = pool(name="x" * length, generation=10, spec=vm_spec(image="v2"))
+    assert length == 60 or kept(plan(snapshot(other, revisions=()))) != [name]
+
+
 def test_p11_what_cannot_be_read_proves_nothing():
     owner = pool(replicas=1, generation=1)
     broken = replace(revision(owner, "web-1", number=1), data=Raw(b'{"virtualMachineTemplate": 7}'))
