@@ -32,6 +32,8 @@ Block = TypeVar("Block")
 
 
 class Strategy(StrEnum):
+    """Named as the blocks of the spec are."""
+
     PROACTIVE = "proactive"
     OPPORTUNISTIC = "opportunistic"
     UNMANAGED = "unmanaged"
@@ -76,11 +78,7 @@ def parse_scale_in(spec: PoolSpec) -> ScaleIn | Flaw:
     """`scaleInStrategy`; proactive, at random and without preserving anything, where nothing is said (P8, P9, P10)."""
     field = "spec.scaleInStrategy"
     wire = spec.scale_in_strategy or ScaleInStrategy()
-    blocks = {
-        Strategy.PROACTIVE: wire.proactive,
-        Strategy.OPPORTUNISTIC: wire.opportunistic,
-        Strategy.UNMANAGED: wire.unmanaged,
-    }
+    blocks: Mapping[Strategy, ScaleInBlock | None] = {strategy: getattr(wire, strategy) for strategy in Strategy}
     chosen = _only_one(blocks, field)
     if isinstance(chosen, Flaw):
         return chosen
@@ -99,11 +97,7 @@ def parse_update(spec: PoolSpec) -> Update | Flaw:
     """`updateStrategy`; proactive where nothing is said (P13)."""
     field = "spec.updateStrategy"
     wire = spec.update_strategy or UpdateStrategy()
-    blocks = {
-        Strategy.PROACTIVE: wire.proactive,
-        Strategy.OPPORTUNISTIC: wire.opportunistic,
-        Strategy.UNMANAGED: wire.unmanaged,
-    }
+    blocks: Mapping[Strategy, UpdateBlock | None] = {strategy: getattr(wire, strategy) for strategy in Strategy}
     chosen = _only_one(blocks, field)
     if isinstance(chosen, Flaw):
         return chosen
