@@ -110,8 +110,10 @@ class StartupError(Exception):
 
 def kinds_needed(config: Config) -> tuple[NeededKind, ...]:
     """The kinds without which there is nothing to do."""
-    mend = "kubectl apply -f manifests/crds/"
-    if config.mode == Mode.ALONGSIDE:
+    mend = "kubectl apply -f manifests/crds/, or crds.enabled=true in the chart's values"
+    if config.mode == Mode.TAKEOVER:
+        mend = "it comes with KubeVirt"
+    elif config.mode == Mode.ALONGSIDE:
         mend = "the chart brings its definition for --mode alongside, which auto comes to beside a KubeVirt"
     return (
         NeededKind(
