@@ -7,6 +7,7 @@ import contextlib
 import functools
 import inspect
 import os
+import signal
 from collections.abc import Awaitable, Callable
 
 import hypothesis
@@ -21,6 +22,9 @@ pytest_plugins = ["tests.cluster"]
 hypothesis.settings.register_profile("developer", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") == "true" else "developer")
+
+# Ctrl-C is tested, and a shell that starts something in the background has it ignored there, in all that it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Without this, looptime looks for the current loop in a synchronous test, and opens one that nobody closes.
 asyncio.set_event_loop(None)

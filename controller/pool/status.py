@@ -70,7 +70,7 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> PoolStatus:
     return PoolStatus(
         replicas=len(snapshot.members),
         ready_replicas=sum(map(is_ready, snapshot.members)),
-        updated_replicas=sum(is_updated(snapshot, revisions, vm) for vm in snapshot.members) if revisions else 0,
+        updated_replicas=sum(_has_followed(snapshot, revisions, vm) for vm in snapshot.members) if revisions else 0,
         observed_generation=owner.metadata.generation,
         # Autoscalers keep the last selector that was good.
         label_selector=str(intent.selector) if intent else old.label_selector,
@@ -176,6 +176,15 @@ def _printable(snapshot: Snapshot, intent: Intent | None, revisions: Revisions |
     # The last VMs of an update come up when nothing else of it is left to see.
     before = snapshot.owner.status.printable_status if snapshot.owner.status is not None else None
     return "Updating" if before == "Updating" else "Scaling"
+
+
+def _has_followed(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine) -> bool:
+    """Whether it counts as updated, so that an update is not told as done while the last VM is still to come back.
+
+    One that is being deleted has not, nor has one that calls itself ready and has no VMI: it does not miss it yet.
+    """
+    has_lost_its_vmi = is_ready(vm) and snapshot.vmi_of(vm) is None
+    return is_updated(snapshot, revisions, vm) and not is_deleting(vm) and not has_lost_its_vmi
 
 
 def _serves(snapshot: Snapshot, vm: VirtualMachine) -> bool:

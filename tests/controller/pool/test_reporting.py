@@ -56,15 +56,24 @@ def test_p7_counts_are_those_of_the_members_and_those_being_deleted_count_too():
     stranger = vms(pool(uid="another"), 7)
     machines = (*vms(owner, 0), *vms(owner, 1, ready=False), *vms(owner, 2, deleting=True), *vms(owner, 3, ready=None))
     status = status_of(owner, *machines, *stranger)
-    assert (status.replicas, status.ready_replicas, status.updated_replicas) == (4, 2, 4)
+    assert (status.replicas, status.ready_replicas) == (4, 2)
     assert (status.observed_generation, status.label_selector) == (4, "app=web")
 
 
 def test_a_vm_counts_as_updated_once_it_and_its_vmi_are_on_the_newest_revision():
     owner, kept = updated(replicas=4)
-    machines = (*vms(owner, 0), *vms(owner, 1, 2, 3, revision="web-2"))
+    machines = (*vms(owner, 0), *vms(owner, 1, 2, revision="web-2"), *vms(owner, 3, ready=False, revision="web-2"))
     runs = [vmi(machines[0]), vmi(machines[1], revision="web-1"), vmi(machines[2])]
     assert status_of(owner, *machines, vmis=runs, revisions=kept).updated_replicas == 2
+
+
+def test_an_update_is_not_told_as_done_while_a_vm_is_still_to_come_back():
+    owner, kept = updated(replicas=3)
+    here, going = vms(owner, 0, revision="web-2")[0], vms(owner, 1, revision="web-2", deleting=True)[0]
+    [unaware] = vms(owner, 2, revision="web-2")
+    runs = [vmi(here), vmi(going)]
+    status = status_of(owner, here, going, unaware, vmis=runs, revisions=kept)
+    assert (status.replicas, status.ready_replicas, status.updated_replicas) == (3, 3, 1)
 
 
 def test_the_revisions_are_the_oldest_in_use_and_the_one_that_everybody_comes_to():
