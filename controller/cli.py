@@ -122,6 +122,10 @@ def _cleanup(arguments: Sequence[str]) -> int:
     return _once("cleanup", arguments)
 
 
+def _expose(arguments: Sequence[str]) -> int:
+    return _once("expose", arguments)
+
+
 def _once(command: str, arguments: Sequence[str]) -> int:
     """Run `controller.<command>.main`, which does one thing and ends."""
     from controller.commands import CommandFailed  # noqa: PLC0415  as slow to import as the commands themselves
@@ -166,6 +170,7 @@ COMMANDS: Mapping[str, Command] = {
     "run": Command("reconcile the replica sets and pools of a cluster, until SIGTERM", _run),
     "takeover": Command("have KubeVirt's own loops for both kinds rest; --undo hands back", _takeover),
     "cleanup": Command("take our finalizers off pools and VMs, after the controller is gone", _cleanup),
+    "expose": Command("put a Service in front of the VMs of a replica set or pool", _expose),
     "demo": Command("watch a replica set and a pool come up, on a control plane of your own", _demo),
     "sandbox": Command("start and stop such a control plane: up, down", _sandbox),
     "version": Command("print the version", _version),

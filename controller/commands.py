@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from controller.config import OPTIONS
-from controller.flags import read_settings
+from controller.flags import Operands, read_settings
 from controller.lease import LEASES, Lease, Observed, observe
 from controller.options import ANY_NAMESPACE, SWITCH, Option
 from controller.permissions import Requests
@@ -70,12 +70,13 @@ def read(
     argv: Sequence[str],
     env: Mapping[str, str],
     follow: Callable[[Mapping[str, object]], Mapping[str, object]] = dict,
+    operands: Operands | None = None,
 ) -> C:
     """The settings of a command; `follow` adds to what was chosen what follows from it.
 
     Raises UsageError; `--help` prints and raises SystemExit(0).
     """
-    settings = read_settings(groups, defaults, command=command, argv=argv, env=env)
+    settings = read_settings(groups, defaults, command=command, argv=argv, env=env, operands=operands)
     chosen = follow({field: setting.value for field, setting in settings.items()})
     fields = {field.name for field in structs.fields(defaults)}
     return structs.replace(defaults, **{field: value for field, value in chosen.items() if field in fields})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
 from controller.options import VARIABLE_PREFIX, Option, Unfit
@@ -35,6 +35,15 @@ class Setting(NamedTuple):
     where: str
 
 
+class Operands(NamedTuple):
+    """What a command takes beside flags, as one setting: `vmherd expose TYPE NAME`."""
+
+    field: str
+    usage: str
+    help: str
+    read: Callable[[Sequence[str]], object]  # raises Unfit
+
+
 def read_settings(
     groups: Mapping[str, Sequence[Option]],
     defaults: object,
@@ -42,22 +51,25 @@ def read_settings(
     command: str,
     argv: Sequence[str],
     env: Mapping[str, str],
+    operands: Operands | None = None,
 ) -> dict[str, Setting]:
     """The settings that were made, by field. Those left alone are not in it.
 
     Raises UsageError for the first thing that is wrong. `--help` prints to stdout and raises SystemExit(0).
     """
     options = [option for group in groups.values() for option in group]
-    parser = _parser_for(groups, defaults, command)
+    parser = _parser_for(groups, defaults, command, operands)
     known, rest = parser.parse_known_args(list(argv))
-    if rest:
+    if rest and (operands is None or any(map(_is_flag, rest))):
         raise UsageError(_unknown(rest, options, command))
     flags: dict[str, list[str]] = {field: texts for field, texts in vars(known).items() if texts is not None}
     settings = {}
+    if operands is not None:
+        settings[operands.field] = _from_operands(operands, rest)
     for option in options:
         if option.field in flags:
             settings[option.field] = _from_flag(option, flags[option.field])
-        elif env.get(option.variable):
+        elif not option.flag_only and env.get(option.variable):
             text = env[option.variable]
             settings[option.field] = _read(option, text, f"{option.variable}={shown(text)}")
     return settings
@@ -91,13 +103,16 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{what}: {problem.replace('expected one argument', 'expected a value after it')}")
 
 
-def _parser_for(groups: Mapping[str, Sequence[Option]], defaults: object, command: str) -> argparse.ArgumentParser:
+def _parser_for(
+    groups: Mapping[str, Sequence[Option]], defaults: object, command: str, operands: Operands | None
+) -> argparse.ArgumentParser:
     parser = _Parser(
         prog=command,
-        usage=f"{command} [flags]",
+        usage=f"{command} {operands.usage} [flags]" if operands else f"{command} [flags]",
         allow_abbrev=False,
         add_help=False,
-        description="Each flag is an environment variable, too: the flag wins. "
+        description=f"{operands.help + ' ' if operands else ''}"
+        "A flag wins over its environment variable, which is named in brackets. "
         "Durations are written as 15s, 1m30s or 500ms; a plain number is seconds.",
     )
     parser.add_argument("-h", "--help", action="help", help="print this and exit")
@@ -110,7 +125,8 @@ def _parser_for(groups: Mapping[str, Sequence[Option]], defaults: object, comman
 
 def _add(section: argparse._ArgumentGroup, option: Option, default: object) -> None:
     normally = option.unset or option.kind.show(default)
-    text = f"{option.help} [{option.variable}; default: {normally}]".replace("%", "%%")
+    variable = "" if option.flag_only else f"{option.variable}; "
+    text = f"{option.help} [{variable}default: {normally}]".replace("%", "%%")
     kind = option.kind
     if kind.switch:
         # Go programs take `--leader-elect=false`, and so does this.
@@ -125,7 +141,15 @@ def _add(section: argparse._ArgumentGroup, option: Option, default: object) -> N
             help=f"the opposite of {option.flag}",
         )
     else:
-        section.add_argument(option.flag, dest=option.field, action="append", metavar=kind.metavar, help=text)
+        section.add_argument(*_names(option), dest=option.field, action="append", metavar=kind.metavar, help=text)
+
+
+def _from_operands(operands: Operands, texts: Sequence[str]) -> Setting:
+    where = " ".join(map(shown, texts))
+    try:
+        return Setting(operands.read(texts), where)
+    except Unfit as unfit:
+        raise UsageError(f"{where}: expected {unfit}" if texts else f"expected {unfit}") from None
 
 
 def _from_flag(option: Option, texts: Sequence[str]) -> Setting:
@@ -144,15 +168,21 @@ def _read(option: Option, text: str, where: str) -> Setting:
 def _unknown(rest: Sequence[str], options: Iterable[Option], command: str) -> str:
     see = f"'{command} --help' lists them"
     for text in rest:
-        if text.startswith("-") and text.strip("-"):
+        if _is_flag(text):
             flag = text.partition("=")[0]
             known = ("--help", *(name for option in options for name in _names(option)))
             return f"{shown(flag)}: no such flag{did_you_mean(flag, known) or f'; {see}'}"
     return f"{shown(rest[0])}: expected flags alone; {see}"
 
 
+def _is_flag(text: str) -> bool:
+    return text.startswith("-") and bool(text.strip("-"))
+
+
 def _names(option: Option) -> tuple[str, ...]:
-    return (option.flag, option.opposite) if option.kind.switch else (option.flag,)
+    if option.kind.switch:
+        return option.flag, option.opposite
+    return (option.short, option.flag) if option.short else (option.flag,)
 
 
 def did_you_mean(name: str, known: Iterable[str], *, closeness: float = 0.65) -> str:

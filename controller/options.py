@@ -55,6 +55,8 @@ class Option(Struct, frozen=True):
     kind: Kind
     help: str
     unset: str = ""  # shown instead of the default, where the default is a rule and no value
+    short: str = ""  # a second spelling of the flag, such as "-n"
+    flag_only: bool = False  # no variable: it is about this one call
 
     @property
     def flag(self) -> str:
@@ -129,9 +131,12 @@ def _read_switch(text: str) -> bool:
 
 
 def one_of(*choices: str) -> Kind:
+    """One of these, in whatever case; as it is spelled here."""
+    spelled = {choice.lower(): choice for choice in choices}
+
     def read(text: str) -> str:
-        if text.lower() in choices:
-            return text.lower()
+        if text.lower() in spelled:
+            return spelled[text.lower()]
         raise Unfit(f"one of {', '.join(choices)}")
 
     return Kind(read=read, metavar="|".join(choices))

@@ -98,6 +98,11 @@ class ApiClient:
         self._host = urlsplit(credentials.host).netloc
 
     @property
+    def namespace(self) -> str:
+        """Where things are that nobody named a namespace for: that of the kubeconfig's context, or of the Pod."""
+        return self._credentials.namespace
+
+    @property
     def gate(self) -> Gate | None:
         """Asked immediately before each write leaves; what it raises, the caller of the write gets."""
         return self._connector.gate

@@ -11,15 +11,16 @@ import os
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+import yaml
 from kubernetes_asyncio import config as kube_config
 from kubernetes_asyncio.client import Configuration
 from kubernetes_asyncio.config import ConfigException
-from yaml import YAMLError
 
 DEFAULT_KUBECONFIG = Path("~/.kube/config")
+POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 RENEWED_AT_MOST_EVERY_S = 5.0
 """A server that goes on rejecting us does not make us start an exec plugin for each request."""
@@ -31,15 +32,23 @@ class ConfigurationError(Exception):
     """The cluster's address or our credentials could not be loaded. `str()` is one line for people."""
 
 
+class Loaded(NamedTuple):
+    """What a source says: kubernetes_asyncio's configuration, and the namespace that goes with it, "" for none."""
+
+    configuration: Any
+    namespace: str
+
+
 class Credentials:
     """The address of an API server, the TLS context to reach it with, and the token, as fresh as it has to be.
 
     May serve any number of clients. Made by `load_credentials`.
     """
 
-    def __init__(self, configuration: Any, reload: Callable[[], Awaitable[Any]]) -> None:
-        """`configuration` is kubernetes_asyncio's; `reload` loads another from the same source."""
-        self._configuration = configuration
+    def __init__(self, loaded: Loaded, reload: Callable[[], Awaitable[Loaded]]) -> None:
+        """`reload` loads again from the same source."""
+        self._configuration = configuration = loaded.configuration
+        self.namespace: str = loaded.namespace or "default"
         self._reload = reload
         self._renewing = asyncio.Lock()
         self._renewed_at = float("-inf")
@@ -71,7 +80,7 @@ class Credentials:
             if _token_of(self._configuration) != rejected or now - self._renewed_at < RENEWED_AT_MOST_EVERY_S:
                 return
             self._renewed_at = now
-            configuration = await self._reload()
+            configuration = (await self._reload()).configuration
             if configuration.cert_file:
                 self.ssl = await asyncio.to_thread(_tls, configuration)
             self._configuration = configuration
@@ -86,7 +95,7 @@ async def load_credentials(kubeconfig: str = "", context: str = "") -> Credentia
     return Credentials(await load(), load)
 
 
-def _choose_source(kubeconfig: str, context: str) -> Callable[[], Awaitable[Any]]:
+def _choose_source(kubeconfig: str, context: str) -> Callable[[], Awaitable[Loaded]]:
     path = os.path.expanduser(kubeconfig or os.environ.get("KUBECONFIG", ""))
     if path:
         return lambda: _from_kubeconfig(path, context)
@@ -95,33 +104,53 @@ def _choose_source(kubeconfig: str, context: str) -> Callable[[], Awaitable[Any]
     return lambda: _from_kubeconfig(str(DEFAULT_KUBECONFIG.expanduser()), context)
 
 
-async def _from_kubeconfig(path: str, context: str) -> Any:
+async def _from_kubeconfig(path: str, context: str) -> Loaded:
     configuration = Configuration()
     # The default is localhost: a kubeconfig that names no server must not lead there.
     configuration.host = ""
     if not any(map(os.path.isfile, path.split(os.pathsep))):
         raise ConfigurationError(f"no kubeconfig at {path}: name one with --kubeconfig or KUBECONFIG")
     try:
-        await kube_config.load_kube_config(
-            config_file=path, context=context or None, client_configuration=configuration, persist_config=False
+        loader = await kube_config.load_kube_config(
+            config_file=path,
+            context=context or _first_context(path),
+            client_configuration=configuration,
+            persist_config=False,
         )
-    except (ConfigException, OSError, YAMLError) as error:
+        namespace = ((loader.current_context or {}).get("context") or {}).get("namespace")
+    except (ConfigException, OSError, yaml.YAMLError) as error:
         raise ConfigurationError(f"kubeconfig {path} cannot be used: {_one_line(error)}") from error
     except Exception as error:
         # The loader expects well-formed files, and trips over others in a dozen ways.
         raise ConfigurationError(f"{path} is no kubeconfig that can be read ({_one_line(error)})") from error
     _check(configuration, f"kubeconfig {path}")
-    return configuration
+    return Loaded(configuration, namespace if isinstance(namespace, str) else "")
 
 
-async def _from_pod() -> Any:
+def _first_context(path: str) -> str | None:
+    """Of several files the first one's current-context, as kubectl has it: the loader would take the last one's."""
+    files = path.split(os.pathsep)
+    if len(files) == 1:
+        return None
+    contents = (yaml.safe_load(Path(file).read_bytes()) for file in files if os.path.isfile(file))
+    return next((current for content in contents if content and (current := content.get("current-context"))), None)
+
+
+async def _from_pod() -> Loaded:
     configuration = Configuration()
     try:
         kube_config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
     except Exception as error:
         raise ConfigurationError(f"the Pod's service account cannot be used: {_one_line(error)}") from error
     _check(configuration, "the Pod's service account")
-    return configuration
+    return Loaded(configuration, _pod_namespace())
+
+
+def _pod_namespace() -> str:
+    try:
+        return POD_NAMESPACE.read_text().strip()
+    except OSError:
+        return ""
 
 
 def _check(configuration: Any, source: str) -> None:

@@ -26,6 +26,12 @@ class Disk(Struct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
+class Listener(Struct, frozen=True):
+    """A Service. None is ever read: people have them made in front of their VMs."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
 VMIS: Final = Resource(
     VirtualMachineInstance,
     group=KUBEVIRT_GROUP,
@@ -44,6 +50,7 @@ PVCS: Final = Resource(Disk, group="", version="v1", plural="persistentvolumecla
 DATA_VOLUMES: Final = Resource(
     Disk, group="cdi.kubevirt.io", version="v1beta1", plural="datavolumes", kind="DataVolume"
 )
+SERVICES: Final = Resource(Listener, group="", version="v1", plural="services", kind="Service")
 
 
 def replicaset_resource(group: str = KUBEVIRT_GROUP) -> Resource[ReplicaSet]:

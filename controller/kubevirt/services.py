@@ -10,14 +10,13 @@ from collections.abc import Mapping
 from typing import Final
 
 import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import Struct, structs
 
 from controller.kubevirt.flaw import Flaw
 from controller.kubevirt.markers import REVISION_NAME, TEMPLATE_HASH
-from controller.kubevirt.owners import controller_reference
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.types import LabelSelector, ReplicaSet, VMITemplate
-from informers.resource import Resource
+from informers.meta import OwnerReference
 
 NOT_COMMON: Final = frozenset(
     {
@@ -30,7 +29,7 @@ NOT_COMMON: Final = frozenset(
         "vmi.kubevirt.io/id",
     }
 )
-"""Labels that differ from VM to VM, or that KubeVirt gives a value of its own on the Pod: no Service selects by them."""
+"""Labels that no Service selects by: they differ from VM to VM, or KubeVirt gives the Pod a value of its own."""
 
 
 class ServicePort(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -75,7 +74,7 @@ class _Domain(Struct, frozen=True):
 
 class _Network(Struct, frozen=True):
     name: str = ""
-    pod: Raw | None = None
+    pod: Mapping[str, object] | None = None
 
 
 class _VMISpec(Struct, frozen=True):
@@ -87,10 +86,71 @@ class _VMSpec(Struct, frozen=True):
     template: VMITemplate | None = None
 
 
-def service_of_set(replicaset: ReplicaSet, resource: Resource[ReplicaSet], wish: ServiceWish) -> bytes | Flaw:
-    """The Service for a set's VMIs, as JSON; or why there cannot be one."""
+def make_service(owner: ReplicaSet | Pool, reference: OwnerReference, wish: ServiceWish) -> Mapping[str, object] | Flaw:
+    """The Service in front of the owner's VMs, which goes when the owner does; or why there cannot be one."""
     try:
-        spec = replicaset.spec
-        return _service(spec.template, spec.selector, controller_reference(resource, replicaset.metadata), wish)
+        template = _vmi_template(owner)
+        ports = wish.ports or _ports_of(template)
     except msgspec.DecodeError as error:
         return Flaw(f"its template cannot be read: {error}")
+    selector = choose_selector(owner.spec.selector, _labels_of(template))
+    if not selector:
+        return Flaw("its template gives VMIs no labels that a Service could select by")
+    if not ports:
+        return Flaw("its template names no ports of the Pod network: say which with --port")
+    spec = {
+        "type": wish.type,
+        "selector": selector,
+        "ports": [msgspec.to_builtins(port) for port in ports],
+        "clusterIP": wish.cluster_ip,
+        "externalIPs": [wish.external_ip] if wish.external_ip else [],
+        "ipFamilies": list(wish.ip_families),
+        "ipFamilyPolicy": wish.ip_family_policy,
+    }
+    # The owner may go before its Service has: nobody but the garbage collector cares for that one.
+    owners = [msgspec.to_builtins(structs.replace(reference, block_owner_deletion=False))]
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": wish.name, "namespace": wish.namespace, "ownerReferences": owners},
+        "spec": {field: value for field, value in spec.items() if value},
+    }
+
+
+def choose_selector(selector: LabelSelector | None, labels: Mapping[str, str]) -> dict[str, str]:
+    """Which labels of a VMI template to select by; none where it has none that all of its VMIs keep.
+
+    Expressions are nothing that a Service could repeat, and a pool's selector may name labels that only VMs have: then
+    all labels of the template have to do.
+    """
+    common = {key: value for key, value in sorted(labels.items()) if key not in NOT_COMMON}
+    if selector is None or selector.match_expressions:
+        return common
+    named = dict(sorted((selector.match_labels or {}).items()))
+    return named if named and named.items() <= common.items() else common
+
+
+def _vmi_template(owner: ReplicaSet | Pool) -> VMITemplate:
+    """Raises msgspec.DecodeError."""
+    if isinstance(owner, ReplicaSet):
+        return owner.spec.template or VMITemplate()
+    machine = owner.spec.virtual_machine_template
+    spec = msgspec.json.decode(machine.spec, type=_VMSpec) if machine is not None and machine.spec else _VMSpec()
+    return spec.template or VMITemplate()
+
+
+def _labels_of(template: VMITemplate) -> Mapping[str, str]:
+    return (template.metadata.labels if template.metadata is not None else None) or {}
+
+
+def _ports_of(template: VMITemplate) -> tuple[ServicePort, ...]:
+    """The ports of the interface that is on the Pod network. Raises msgspec.DecodeError."""
+    spec = msgspec.json.decode(template.spec, type=_VMISpec) if template.spec else _VMISpec()
+    network = next((network.name for network in spec.networks or () if network.pod is not None), None)
+    devices = spec.domain.devices if spec.domain is not None else None
+    interfaces = (devices.interfaces if devices is not None else None) or ()
+    ports = next((interface.ports for interface in interfaces if interface.name == network), None) or ()
+    return tuple(
+        ServicePort(port.port, name=f"port-{number}", protocol=port.protocol or "")
+        for number, port in enumerate(ports, start=1)
+    )

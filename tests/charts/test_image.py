@@ -35,7 +35,8 @@ def test_hadolint_has_nothing_to_say() -> None:
 
 @pytest.mark.timeout(400)
 def test_the_steps_make_a_program_that_runs(image: Image) -> None:
-    assert image.run("vmherd", "--version").stdout.startswith(f"vmherd {version()} ")
+    for program in ("vmherd", "kubectl-vmherd"):
+        assert image.run(program, "--version").stdout.startswith(f"vmherd {version()} ")
     assert "--replicaset-group" in image.run(*image.entrypoint, "--help").stdout
     stopped = image.run(*image.entrypoint, "--kubeconfig", "/nowhere", "--metrics-bind-address=0")
     assert (stopped.returncode, stopped.stderr.count("\n")) == (1, 1)

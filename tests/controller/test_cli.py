@@ -6,6 +6,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,10 @@ def test_help_of_run_explains_its_flags(capsys):
     ("arguments", "line"),
     [
         (["rnu"], "rnu: no such command; did you mean run?"),
-        (["frobnicate"], "frobnicate: no such command; there are run, takeover, cleanup, demo, sandbox, version"),
+        (
+            ["frobnicate"],
+            "frobnicate: no such command; there are run, takeover, cleanup, expose, demo, sandbox, version",
+        ),
         (["version", "2"], "version: expected nothing after it, not 2"),
         (["run", "--workers", "0"], "--workers 0: expected a whole number from 1 to 1000"),
         (["run", "--wrokers", "1"], "--wrokers: no such flag; did you mean --workers?"),
@@ -86,9 +90,9 @@ def test_a_wrong_variable_is_one_line_on_stderr_and_exit_code_2():
     assert done.stderr == "vmherd: VMHERD_WORKERS=0: expected a whole number from 1 to 1000\n"
 
 
-@pytest.mark.parametrize("command", ["run", "takeover", "cleanup"])
+@pytest.mark.parametrize("command", ["run", "takeover", "cleanup", "expose vmirs web --name web"])
 def test_a_missing_kubeconfig_is_one_line_and_exit_code_1(command):
-    done = vmherd(command, "--kubeconfig", "/no/such/file")
+    done = vmherd(*command.split(), "--kubeconfig", "/no/such/file")
     assert done.returncode == 1
     assert done.stderr.startswith("vmherd: no kubeconfig at /no/such/file")
     assert done.stderr.count("\n") == 1
@@ -192,4 +196,5 @@ def test_python_m_controller_is_the_same_command():
 
 def test_the_project_names_this_entry_point():
     assert importlib.util.find_spec("controller.__main__") is not None
-    assert 'vmherd = "controller.__main__:main"' in (ROOT / "pyproject.toml").read_text()
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts == {"vmherd": "controller.__main__:main", "kubectl-vmherd": "controller.__main__:main"}

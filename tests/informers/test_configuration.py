@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import ssl
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import trustme
 import yaml
 from kubernetes_asyncio.config import incluster_config
 
+from informers import configuration
 from informers.client import open_client
 from informers.configuration import ConfigurationError, load_credentials
 from informers.errors import TransportError, Unauthorized
@@ -50,6 +52,39 @@ async def test_a_context_may_be_chosen(tmp_path: Path):
     config["contexts"].append({"name": "other", "context": {"cluster": "other", "user": "test"}})
     path.write_text(yaml.safe_dump(config))
     assert (await load_credentials(str(path), "other")).host == "http://other:1/k8s"
+
+
+def write_contexts(path: Path, **namespaces: Any) -> Path:
+    """A kubeconfig with these contexts, of which the first is the current one."""
+    write_kubeconfig(path, SERVER)
+    config = yaml.safe_load(path.read_text())
+    [context] = config["contexts"]
+    config["contexts"] = [
+        {"name": name, "context": {**context["context"], **({"namespace": namespace} if namespace is not None else {})}}
+        for name, namespace in namespaces.items()
+    ]
+    config["current-context"] = next(iter(namespaces))
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+async def test_a_context_names_the_namespace_that_goes_without_saying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = write_contexts(tmp_path / "a", mine="team-a", none=None, empty="", broken=7)
+    named = {context: (await load_credentials(str(path), context)).namespace for context in ("", "mine", "none")}
+    assert named == {"": "team-a", "mine": "team-a", "none": "default"}
+    assert {(await load_credentials(str(path), context)).namespace for context in ("empty", "broken")} == {"default"}
+    monkeypatch.setenv("KUBECONFIG", f"{path}:{write_contexts(tmp_path / 'b', other='team-b')}")
+    assert [(await load_credentials("", context)).namespace for context in ("mine", "other")] == ["team-a", "team-b"]
+
+
+async def test_of_several_files_the_first_current_context_is_taken_as_kubectl_takes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    files = [write_contexts(tmp_path / name, **{name: f"team-{name}"}) for name in ("a", "b")]
+    monkeypatch.setenv("KUBECONFIG", os.pathsep.join(map(str, (tmp_path / "none", *files))))
+    assert (await load_credentials()).namespace == "team-a"
+    files[0].write_text(files[0].read_text().replace("current-context: a", 'current-context: ""'))
+    assert (await load_credentials()).namespace == "team-b"
 
 
 async def test_nothing_anywhere_is_said_in_one_line(tmp_path: Path):
@@ -185,6 +220,17 @@ async def test_a_pod_uses_its_service_account_and_follows_its_rotation(tmp_path:
             await client.get(CONFIGMAPS, key("a"))
     sent = [request.headers["authorization"] for request in server.requests]
     assert sent == ["Bearer first", "Bearer first", "Bearer second"]
+
+
+async def test_a_pods_namespace_goes_without_saying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    pod = Pod(tmp_path, monkeypatch)
+    trustme.CA().cert_pem.write_to_path(str(pod.ca))
+    pod.token.write_text("token")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    monkeypatch.setattr(configuration, "POD_NAMESPACE", tmp_path / "namespace")
+    assert (await load_credentials()).namespace == "default"
+    (tmp_path / "namespace").write_text("herd\n")
+    assert (await load_credentials()).namespace == "herd"
 
 
 async def test_a_pod_without_a_token_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
