@@ -1,8 +1,9 @@
 """Pin what pyproject.toml asks for, with hashes: `make lock`.
 
-Writes `.ci/requirements-run.txt` (what the image installs) and `.ci/requirements-dev.txt` (that, the sandbox, the
-tools of tests and lint, and what an editable install builds with). Neither file names an index: whoever installs from
-them uses the one their pip is set up with, and the hashes see to it that the packages are the same.
+Writes `.ci/requirements-run.txt` (what the image installs), `.ci/requirements-build.txt` (what builds it),
+`.ci/requirements-dev.txt` (both, the sandbox, and the tools of tests and lint) and `.ci/requirements-checkov.txt` (one
+such tool that has an environment of its own). None of them names an index: whoever installs from them uses the one
+their pip is set up with, and the hashes see to it that the packages are the same.
 
 Run it with the oldest Python that the project supports, so that backports which only that one needs are pinned too.
 """
@@ -31,6 +32,7 @@ def main() -> int:
         "dev",
         wanted + optional["sandbox"] + project["dependency-groups"]["dev"] + project["build-system"]["requires"],
     )
+    lock("checkov", project["dependency-groups"]["checkov"])
     return 0
 
 

@@ -6,7 +6,7 @@ the log. A watch gets its line when it ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -27,8 +27,13 @@ POLICY: Final = {
 """One line for each request, without bodies. The server's requests to itself are nobody's doing."""
 
 
+_CREDENTIAL: Final = "authentication.kubernetes.io/credential-id"
+_DECISION: Final = "authorization.k8s.io/decision"
+
+
 class _User(Struct, frozen=True):
     username: str = ""
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class _ObjectRef(Struct, frozen=True, rename="camel"):
@@ -53,6 +58,7 @@ class AuditRecord(Struct, frozen=True, kw_only=True, rename="camel"):
     user_agent: str = ""
     object_ref: _ObjectRef = _ObjectRef()
     response_status: _Status = _Status()
+    annotations: Mapping[str, str] = field(default_factory=dict)
     request_received_timestamp: datetime
     stage_timestamp: datetime
     """When it was answered, or, for a watch, when it ended."""
@@ -60,6 +66,16 @@ class AuditRecord(Struct, frozen=True, kw_only=True, rename="camel"):
     @property
     def username(self) -> str:
         return self.user.username
+
+    @property
+    def credential(self) -> str:
+        """Which token or certificate it came with: what tells two programs of one user apart; "" for nobody's."""
+        return next(iter(self.user.extra.get(_CREDENTIAL, ())), "")
+
+    @property
+    def lacked_permission(self) -> bool:
+        """Whether no role allowed it. What admission refuses has the same code, and is no matter of roles."""
+        return self.annotations.get(_DECISION) == "forbid"
 
     @property
     def group(self) -> str:

@@ -39,10 +39,12 @@ class Files(Struct, frozen=True, kw_only=True):
 
 
 class Autoscaling(Struct, frozen=True):
-    """How hastily the horizontal autoscaler works; Kubernetes' own defaults are 15 s and 5 min."""
+    """How hastily the horizontal autoscaler works; Kubernetes' own defaults are 15 s, 5 min and 5 min."""
 
-    sync_period_s: float = 2.0
-    downscale_stabilization_s: float = 10.0
+    sync_period_s: float = 1.0
+    downscale_stabilization_s: float = 5.0
+    cpu_initialization_s: float = 0.0
+    """For how long the load of a Pod that was started may be left out, since starting itself takes CPU."""
 
 
 def etcd(files: Files, ports: Ports) -> list[str]:
@@ -114,6 +116,7 @@ def manager(files: Files, ports: Ports, autoscaling: Autoscaling) -> list[str]:
         "--kube-api-burst=2000",
         f"--horizontal-pod-autoscaler-sync-period={autoscaling.sync_period_s:g}s",
         f"--horizontal-pod-autoscaler-downscale-stabilization={autoscaling.downscale_stabilization_s:g}s",
+        f"--horizontal-pod-autoscaler-cpu-initialization-period={autoscaling.cpu_initialization_s:g}s",
         "--profiling=false",
     ]
 

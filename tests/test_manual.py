@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from controller.config import OPTIONS, Config
+from controller.expose import GROUPS
 from controller.kubevirt import markers
 
 ROOT = Path(__file__).parent.parent
@@ -32,6 +33,13 @@ def test_every_flag_is_in_the_manual_as_help_has_it(option):
 def test_the_manual_knows_no_flag_that_the_program_does_not():
     rows = re.findall(r"^\| `(--[a-z-]+)`, `VMHERD_", MANUAL, re.MULTILINE)
     assert rows == [option.flag for option in OPTIONS]
+
+
+def test_every_flag_of_a_service_is_in_the_manual():
+    section = MANUAL.partition("\n## A Service in front of VMs\n")[2].partition("\n## ")[0]
+    said = set(re.findall(r"`(--[a-z-]+)`", section))
+    meant = {option.flag for options in GROUPS.values() for option in options if option not in OPTIONS}
+    assert said == meant | {"--dry-run"}
 
 
 def test_every_reason_is_in_the_manual():

@@ -13,19 +13,28 @@ from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from sandbox.crds import CRD_DIRECTORIES
 from tests.charts.releases import Site, bare_plane
+from tests.checkov import CheckovMissing, find_or_install
 from tests.cluster import skip_or_fail
 from tests.helm import Helm
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build Helm before the first test: that takes minutes, which no test's timeout allows."""
-    wanted = any({"helm", "site"} & set(getattr(item, "fixturenames", ())) for item in session.items)
-    if session.config.option.collectonly or not wanted:
+    """Have Helm and the linter before the first test: that takes minutes, which no test's timeout allows.
+
+    Where this fails, the fixtures skip or fail the tests that need them, and say why.
+    """
+    wanted = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    if session.config.option.collectonly:
         return
     capture = session.config.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled(), contextlib.suppress(HelmMissing):
-        for major in MAJORS:
-            find_helm(major)  # where this fails, the fixture skips or fails the tests that need it, and says why
+    with capture.global_and_fixture_disabled():
+        if wanted & {"helm", "site", "render"}:
+            with contextlib.suppress(HelmMissing):
+                for major in MAJORS:
+                    find_helm(major)
+        if "linter" in wanted:
+            with contextlib.suppress(CheckovMissing):
+                find_or_install()
 
 
 @pytest.fixture(params=MAJORS, ids=lambda major: f"helm{major}")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -12,11 +15,10 @@ from charts import rules, schema
 from charts.generated import CHART, ROOT, base_files, chart_files
 from charts.helm import find_helm
 from charts.values import Uncommented, Value, read_values
-from controller.config import Config
-from controller.modes import Mode
+from controller.config import parse
 from controller.permissions import permissions_needed
 from tests.cluster import Kubectl
-from tests.helm import Helm, of_kind
+from tests.helm import Helm, container, of_kind, only
 
 
 @pytest.mark.parametrize("path", chart_files(), ids=lambda path: path.name)
@@ -34,23 +36,46 @@ def test_the_definitions_that_the_chart_ships_are_those_of_manifests_and_no_othe
     assert shipped == {path.name: path.read_bytes() for path in (ROOT / "manifests" / "crds").iterdir()}
 
 
-def test_a_role_of_the_chart_holds_what_the_startup_check_asks_for_and_nothing_else(helm: Helm) -> None:
-    config = Config(mode=Mode.STANDALONE.value, leader_election_namespace="vmherd")
-    held = {
-        (group, resource, name, verb)
-        for role in (*of_kind(helm.render(), "ClusterRole"), *of_kind(helm.render(), "Role"))
-        if role["metadata"]["name"] in ("vmherd", "vmherd-lease")
-        for rule in role["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for name in rule.get("resourceNames", [""])
-        for verb in rule["verbs"]
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"mode": "takeover"},
+        {"mode": "takeover", "secondWriterCheck": {"enabled": True, "kubevirtNamespace": "kubevirt"}},
+        {"mode": "alongside"},
+        {"observe": True},
+        {"watchNamespaces": ["team-a", "team-b"]},
+        {"leaderElection": {"enabled": False}, "replicaCount": 1},
+        {"metrics": {"secure": {"enabled": True}}},
+    ],
+    ids=str,
+)
+def test_the_roles_of_the_chart_hold_what_the_startup_check_asks_for_and_nothing_else(
+    helm: Helm, values: Mapping[str, Any]
+) -> None:
+    objects = helm.render(values)
+    asked = permissions_needed(parse(container(objects)["args"], {}))
+    assert set(granted(objects)) == {
+        (p.namespace, p.group, f"{p.resource}/{p.subresource}" if p.subresource else p.resource, p.name, p.verb)
+        for p in asked
     }
-    asked = {
-        (p.group, f"{p.resource}/{p.subresource}" if p.subresource else p.resource, p.name, p.verb)
-        for p in permissions_needed(config)
-    }
-    assert held == asked
+
+
+def granted(objects: list[dict[str, Any]]) -> Iterator[tuple[str, str, str, str, str]]:
+    """What the controller's account may do: namespace, group, resource, name and verb."""
+    account = only(objects, "ServiceAccount")["metadata"]["name"]
+    for binding in (*of_kind(objects, "ClusterRoleBinding"), *of_kind(objects, "RoleBinding")):
+        if not any(
+            subject["kind"] == "ServiceAccount" and subject["name"] == account for subject in binding["subjects"]
+        ):
+            continue
+        namespace, reference = binding["metadata"].get("namespace", ""), binding["roleRef"]
+        for role in of_kind(objects, reference["kind"]):
+            if (role["metadata"]["name"], role["metadata"].get("namespace", "")) != (reference["name"], namespace):
+                continue
+            for rule in role["rules"]:
+                names = rule.get("resourceNames", [""])
+                yield from product([namespace], rule["apiGroups"], rule["resources"], names, rule["verbs"])
 
 
 def test_no_rule_has_a_wildcard_or_a_secret() -> None:

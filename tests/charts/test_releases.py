@@ -58,6 +58,11 @@ def at(mode: str, site: Site) -> dict[str, Any]:
     return {"mode": mode}
 
 
+def image_of(site: Site) -> str:
+    [container] = site.deployment()["spec"]["template"]["spec"]["containers"]
+    return str(container["image"])
+
+
 @pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["defaults", "everything"])
 @pytest.mark.parametrize("mode", ["standalone", "takeover", "alongside"])
 def test_the_api_server_knows_every_field_and_warns_of_none(site: Site, mode: str, values: dict[str, Any]) -> None:
@@ -73,9 +78,10 @@ def test_a_pod_that_is_less_than_restricted_would_be_told(site: Site) -> None:
     assert 'would violate PodSecurity "restricted' in said.stderr
 
 
+@pytest.mark.parametrize("watched", [False, True], ids=["everywhere", "watchNamespaces"])
 @pytest.mark.parametrize("mode", ["standalone", "takeover", "alongside"])
-def test_what_is_installed_is_upgraded_rolled_back_and_uninstalled(site: Site, mode: str) -> None:
-    values = at(mode, site)
+def test_what_is_installed_is_upgraded_rolled_back_and_uninstalled(site: Site, mode: str, *, watched: bool) -> None:
+    values = at(mode, site) | ({"watchNamespaces": [site.namespace]} if watched else {})
     said = site.install(**values)
     assert f"installed in {mode} mode" in said
     names = {(each["kind"], each["metadata"]["name"]) for each in site.objects()}
@@ -117,11 +123,14 @@ def test_what_it_is_about_outlives_the_release(site: Site) -> None:
     assert site.kubectl("get", "vmirs,vmpool", "-o", "name").stdout == before
 
 
-def test_an_upgrade_upgrades_the_definitions(site: Site, tmp_path: Path) -> None:
+def test_an_upgrade_from_an_older_chart_upgrades_the_definitions_and_the_program(site: Site, tmp_path: Path) -> None:
     older = shutil.copytree(CHART, tmp_path / "vmherd")
     for path in (older / "files" / "crds").iterdir():
         path.write_text(path.read_text().replace("minimum: 0", "minimum: 1"))
+    about = yaml.safe_load((older / "Chart.yaml").read_text())
+    (older / "Chart.yaml").write_text(yaml.safe_dump({**about, "version": "0.0.9", "appVersion": "0.0.9"}))
     site.helm("install", "vmherd", str(older))
+    assert image_of(site).endswith(":0.0.9")
     few = json.loads(json.dumps(SOUND))
     few["spec"]["replicas"] = 0
     assert site.kubectl("create", "-f", "-", stdin=few, check=False).returncode == 1
@@ -129,6 +138,9 @@ def test_an_upgrade_upgrades_the_definitions(site: Site, tmp_path: Path) -> None
     # The API server has read the new definition a moment later.
     site.kubectl("wait", "--for=condition=Established", *(f"crd/{name}" for name in site.definitions()))
     assert site.kubectl("get", "crd", site.definitions()[0], "-o", "yaml").stdout.count("minimum: 0") >= 1
+    assert image_of(site).endswith(f":{about['appVersion']}")
+    site.helm("rollback", "vmherd")
+    assert image_of(site).endswith(":0.0.9")
 
 
 def test_auto_keeps_the_mode_that_there_was(site: Site) -> None:

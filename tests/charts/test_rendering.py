@@ -213,7 +213,7 @@ def test_the_pods_are_found_by_whoever_has_to_find_them(helm: Helm) -> None:
         deployment["selector"]["matchLabels"],
         service["spec"]["selector"],
         only(objects, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
-        only(objects, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
+        of_kind(objects, "NetworkPolicy")[0]["spec"]["podSelector"]["matchLabels"],
         *(each["labelSelector"]["matchLabels"] for each in deployment["template"]["spec"]["topologySpreadConstraints"]),
     ]
     for selector in selectors:

@@ -36,7 +36,7 @@ def control_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
 @pytest.fixture(scope="session")
 def running(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Herd]:
     """The controller on it. Tests that stop or start one have a control plane of their own."""
-    with herd(control_plane.kubeconfig, tmp_path_factory.mktemp("herd")) as program:
+    with herd(control_plane, tmp_path_factory.mktemp("herd")) as program:
         yield program
 
 

@@ -23,6 +23,7 @@ from sandbox.audit import AuditRecord
 from sandbox.controlplane import ControlPlane
 from sandbox.processes import free_ports
 from tests.cluster import Kubectl
+from tests.release import Pod, pod
 
 T = TypeVar("T")
 
@@ -45,9 +46,12 @@ def eventually(look: Callable[[], T], *, within_s: float = 30.0, what: str = "")
 class Herd:
     """A running `vmherd run`, as a process of its own."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path, metrics_port: int, health_port: int) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], log: Path, metrics_port: int, health_port: int, own: Pod | None = None
+    ) -> None:
         self.process = process
         self.log = log
+        self.pod = own
         self.metrics_url = f"http://127.0.0.1:{metrics_port}/metrics"
         self.health_url = f"http://127.0.0.1:{health_port}"
 
@@ -77,6 +81,12 @@ class Herd:
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
 
+    @property
+    def credential(self) -> str:
+        """By which the audit log knows its requests from those of another with the same account."""
+        assert self.pod is not None, "it was given a kubeconfig"
+        return self.pod.credential
+
     def kill(self) -> None:
         """As a node that loses power would."""
         self.process.kill()
@@ -90,18 +100,54 @@ class Herd:
 
 
 @contextmanager
-def herd(kubeconfig: Path, directory: Path, *flags: str, wait: bool = True) -> Iterator[Herd]:
-    """Run the controller while the block runs."""
+def herd(
+    who: ControlPlane | Pod | Path,
+    directory: Path,
+    *flags: str,
+    wait: bool = True,
+    through: Callable[[Path, str], Path] | None = None,
+) -> Iterator[Herd]:
+    """Run the controller while the block runs.
+
+    In a control plane it is the release's: it has the Deployment's arguments, its environment and a token of its
+    account, and these flags behind them. A permission that it lacked fails the test. A Pod that is given may lack
+    some, and whoever gives a kubeconfig gives all flags. `through` writes the kubeconfig for a token, where requests
+    are not to go to the API server itself.
+    """
+    if isinstance(who, Path):
+        with _program(directory, ["--kubeconfig", str(who)], flags, wait=wait) as running:
+            yield running
+        return
+    given = isinstance(who, Pod)
+    own, since = (who, 0) if isinstance(who, Pod) else (pod(who, *flags), who.audit_position())
+    kubeconfig = directory / f"{own.account}-{own.credential[-12:]}.kubeconfig"
+    if through is None:
+        own.plane.write_kubeconfig(kubeconfig, own.account, token=own.token)
+    else:
+        through(kubeconfig, own.token)
+    arguments = [*own.arguments, "--kubeconfig", str(kubeconfig)]
+    with _program(directory, arguments, flags, own, wait=wait) as running:
+        yield running
+    lacking = set() if given else own.lacks(since)
+    assert not lacking, f"{own.account} lacks permissions: {sorted(lacking)}"
+
+
+@contextmanager
+def _program(
+    directory: Path, arguments: list[str], flags: tuple[str, ...], own: Pod | None = None, *, wait: bool
+) -> Iterator[Herd]:
+    """A `vmherd run` with free ports and the log that tests read. Of a flag that is given twice the last one counts."""
     metrics_port, health_port = free_ports(2)
-    command = [sys.executable, "-m", "controller", "run", "--kubeconfig", str(kubeconfig)]
+    command = [sys.executable, "-m", "controller", "run", *arguments]
     command += ["--log-format", "json", "--log-level", "debug"]
     command += ["--metrics-bind-address", f"127.0.0.1:{metrics_port}"]
     command += ["--health-probe-bind-address", f"127.0.0.1:{health_port}", *flags]
     log = directory / f"herd-{metrics_port}.log"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("VMHERD_")}
+    environment |= own.environment if own else {}
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
-    running = Herd(process, log, metrics_port, health_port)
+    running = Herd(process, log, metrics_port, health_port, own)
     try:
         if wait:
             eventually(lambda: running.working, what="the controller works")

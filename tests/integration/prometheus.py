@@ -9,7 +9,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +17,9 @@ from typing import Any, NamedTuple
 import yaml
 
 from sandbox.processes import free_ports
+from tests.cluster import skip_or_fail
 from tests.integration.herd import eventually
+from tests.promtool import find_or_fetch
 
 
 class Target(NamedTuple):
@@ -27,6 +29,26 @@ class Target(NamedTuple):
     authority: Path
     token: Path
     labels: dict[str, str]
+
+    @property
+    def job(self) -> dict[str, Any]:
+        """What Prometheus is told about it."""
+        return {
+            "job_name": "vmherd",
+            "scheme": "https",
+            "honor_labels": True,
+            "authorization": {"credentials_file": str(self.token)},
+            "tls_config": {"ca_file": str(self.authority)},
+            "static_configs": [{"targets": [self.address], "labels": self.labels}],
+        }
+
+
+def prometheus_program() -> Path:
+    """The server's own program; a machine that cannot have it skips or fails the test."""
+    found = find_or_fetch("prometheus")
+    if found is None:
+        skip_or_fail("prometheus is neither on the PATH nor in the cache, and could not be downloaded")
+    return found
 
 
 class Prometheus:
@@ -64,7 +86,7 @@ class Prometheus:
 
     def has_scraped(self, *, since: float) -> bool:
         """Whether a whole scrape, begun after this time, has succeeded."""
-        return any(time >= since for time in self.numbers('timestamp(up{job="vmherd"} == 1)'))
+        return any(time >= since for time in self.numbers("timestamp(up == 1)"))
 
     def wait_for_scrape(self) -> None:
         """Wait until it has seen what is true now."""
@@ -78,21 +100,15 @@ class Prometheus:
 
 
 @contextmanager
-def prometheus(program: Path, directory: Path, target: Target, *, rules: Path) -> Iterator[Prometheus]:
-    """It scrapes once a second while the block runs."""
+def prometheus(
+    program: Path, directory: Path, jobs: Sequence[dict[str, Any]], *, rules: Path | None = None
+) -> Iterator[Prometheus]:
+    """It does these jobs while the block runs, and evaluates the rules; what says nothing else, once a second."""
     [port] = free_ports(1)
-    job = {
-        "job_name": "vmherd",
-        "scheme": "https",
-        "honor_labels": True,
-        "authorization": {"credentials_file": str(target.token)},
-        "tls_config": {"ca_file": str(target.authority)},
-        "static_configs": [{"targets": [target.address], "labels": target.labels}],
-    }
     settings = {
         "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
-        "rule_files": [str(rules)],
-        "scrape_configs": [job],
+        "rule_files": [str(rules)] if rules else [],
+        "scrape_configs": list(jobs),
     }
     (directory / "prometheus.yaml").write_text(yaml.safe_dump(settings))
     command = [program, f"--config.file={directory / 'prometheus.yaml'}", f"--storage.tsdb.path={directory / 'tsdb'}"]
@@ -100,8 +116,13 @@ def prometheus(program: Path, directory: Path, target: Target, *, rules: Path) -
     with (directory / "prometheus.log").open("wb") as output:
         process = subprocess.Popen(command, cwd=directory, stdout=output, stderr=subprocess.STDOUT)
     server = Prometheus(f"http://127.0.0.1:{port}")
+
+    def ready() -> bool:
+        assert process.poll() is None, (directory / "prometheus.log").read_text()[-3000:]
+        return server.is_ready
+
     try:
-        eventually(lambda: server.is_ready, what="Prometheus is ready")
+        eventually(ready, what="Prometheus is ready")
         yield server
     finally:
         process.terminate()

@@ -359,7 +359,7 @@ def ranch_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
 @pytest.fixture(scope="session")
 def rancher(ranch_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Herd]:
     """The controller on it. Tests that stop or start one have a control plane of their own."""
-    with herd(ranch_plane.kubeconfig, tmp_path_factory.mktemp("rancher")) as program:
+    with herd(ranch_plane, tmp_path_factory.mktemp("rancher")) as program:
         yield program
 
 

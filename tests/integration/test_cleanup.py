@@ -11,7 +11,7 @@ from tests.cluster import Kubectl
 from tests.integration.beside import vmherd
 from tests.integration.herd import Place, eventually, herd
 from tests.integration.ranch import FINALIZER, HOLD, Ranch, finalizers_of
-from tests.integration.vacant import SHORT_LEASE, admin_kubeconfig
+from tests.integration.vacant import SHORT_LEASE
 
 pytestmark = pytest.mark.cluster
 
@@ -63,14 +63,13 @@ def test_all_that_our_finalizer_holds_is_let_go_and_nothing_else_happens(vacant:
 
 
 def test_a_pool_that_the_controller_made_can_be_deleted_after_it(vacant: Place, tmp_path: Path) -> None:
-    ranch = Ranch(vacant.plane, vacant.namespace)
-    kubeconfig = admin_kubeconfig(vacant.plane, tmp_path, "admin")
-    with herd(kubeconfig, tmp_path, *SHORT_LEASE) as program:
+    ranch, kubeconfig = Ranch(vacant.plane, vacant.namespace), vacant.plane.kubeconfig
+    with herd(vacant.plane, tmp_path, *SHORT_LEASE) as program:
         ranch.make_pool(2)
         eventually(lambda: len(ranch.vms()) == 2, what="the pool has its VMs")
         refused = vmherd(kubeconfig, "cleanup")
         assert refused.returncode == 1
-        assert "holds the lease default/vmherd: uninstall it first" in refused.stderr
+        assert "holds the lease vmherd-system/vmherd: uninstall it first" in refused.stderr
         assert refused.stderr.count("\n") == 1
         assert "would: " in vmherd(kubeconfig, "cleanup", "--dry-run").stdout
         program.kill()

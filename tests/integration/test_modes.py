@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.config import parse
-from controller.permissions import permissions_needed
+from controller.permissions import check_permissions, permissions_needed
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl, running_plane
@@ -24,7 +23,7 @@ from tests.integration.beside import (
 from tests.integration.herd import Herd, Place, eventually, herd, stays
 from tests.integration.ranch import Ranch, vm_template
 from tests.integration.vacant import SHORT_LEASE
-from tests.rbac import roles, user
+from tests.release import NAMESPACE, Pod, pod, pod_that_may, settings
 
 pytestmark = pytest.mark.cluster
 
@@ -44,7 +43,7 @@ def neighbour(shared_plane: ControlPlane) -> Iterator[Neighbour]:
     living.move_in()
     yield living
     Kubectl(shared_plane.kubeconfig)("delete", "crd", "kubevirts.kubevirt.io", "--ignore-not-found")
-    Kubectl(shared_plane.kubeconfig)("delete", "leases", "vmherd", "--namespace=default", "--ignore-not-found")
+    Kubectl(shared_plane.kubeconfig)("delete", "leases", "vmherd", f"--namespace={NAMESPACE}", "--ignore-not-found")
 
 
 @pytest.fixture
@@ -55,9 +54,15 @@ def village(shared_plane: ControlPlane, request: pytest.FixtureRequest) -> str:
     return name
 
 
-def refusal(plane: ControlPlane, directory: Path, *flags: str, kubeconfig: Path | None = None) -> str:
+def knowing(plane: ControlPlane, *flags: str) -> Pod:
+    """A Pod that may look at KubeVirt, which the chart allows to that of a takeover alone."""
+    looks = settings(plane, "--mode", "takeover")
+    return pod_that_may(plane, {*permissions_needed(settings(plane, *flags)), *check_permissions(looks)})
+
+
+def refusal(who: ControlPlane | Pod, directory: Path, *flags: str) -> str:
     """The one line with which a start is refused."""
-    with herd(kubeconfig or plane.kubeconfig, directory, *flags, wait=False) as program:
+    with herd(who, directory, *flags, wait=False) as program:
         assert program.process.wait(40) == 1
         [line] = [line for line in program.log.read_text().splitlines() if line.startswith("vmherd: ")]
     return line
@@ -73,7 +78,8 @@ def test_auto_is_alongside_where_a_kubevirt_is_and_leaves_its_sets_alone(
 ) -> None:
     theirs = Place(neighbour.plane, village)
     ours = Place(neighbour.plane, village, group="vmherd.dev")
-    with herd(neighbour.plane.kubeconfig, tmp_path, *SHORT_LEASE) as program:
+    may = knowing(neighbour.plane, "--mode", "alongside")
+    with herd(may, tmp_path, "--mode", "auto", *SHORT_LEASE) as program:
         theirs.make_set(2, name="theirs")
         ours.make_set(1, name="ours")
         eventually(lambda: len(ours.alive()) == 1, what="our set has its VMI")
@@ -84,7 +90,7 @@ def test_auto_is_alongside_where_a_kubevirt_is_and_leaves_its_sets_alone(
 
 def test_auto_is_standalone_where_kubevirt_is_defined_and_not_installed(neighbour: Neighbour, tmp_path: Path) -> None:
     neighbour.kubectl("delete", "kubevirts", "kubevirt")
-    with herd(neighbour.plane.kubeconfig, tmp_path, *SHORT_LEASE) as program:
+    with herd(knowing(neighbour.plane), tmp_path, "--mode", "auto", *SHORT_LEASE) as program:
         assert mode_of(program) == "standalone"
         assert program.stop() == 0
 
@@ -95,7 +101,7 @@ def test_auto_is_standalone_where_kubevirt_is_defined_and_not_installed(neighbou
 def test_a_virt_controller_that_works_lets_nobody_in(
     flags: tuple[str, ...], neighbour: Neighbour, tmp_path: Path
 ) -> None:
-    line = refusal(neighbour.plane, tmp_path, *flags)
+    line = refusal(knowing(neighbour.plane, *flags), tmp_path, *flags)
     assert "Deployment kubevirt/virt-controller has no --rs-controller-threads=0" in line
     assert ("--pool-controller-threads=0" in line) == ("--pool-group" not in flags)
     assert "vmherd takeover" in line
@@ -106,41 +112,35 @@ def test_a_virt_controller_that_starts_anew_lets_nobody_in_before_it_is_done(
 ) -> None:
     neighbour.start(*RESTING)
     neighbour.restart_without_end()
-    with herd(neighbour.plane.kubeconfig, tmp_path, "--mode", "takeover", *SHORT_LEASE, wait=False) as program:
+    with herd(neighbour.plane, tmp_path, "--mode", "takeover", *SHORT_LEASE, wait=False) as program:
         stays(lambda: program.process.poll() is None and not program.lines(msg="working"), for_s=3)
         neighbour.start(*RESTING)
         eventually(lambda: program.working, what="the rollout is over")
 
 
 def test_who_may_not_look_is_told_what_to_allow(neighbour: Neighbour, tmp_path: Path) -> None:
-    plane, name = neighbour.plane, "blind"
-    config = parse(["--mode", "standalone"], {})
-    kubeconfig = plane.write_kubeconfig(tmp_path / "kubeconfig", name)
-    Kubectl(plane.kubeconfig).apply(*roles(permissions_needed(config), name=name, subject=user(name)))
-    line = refusal(plane, tmp_path, "--mode", "standalone", kubeconfig=kubeconfig)
+    blind = pod(neighbour.plane)
+    line = refusal(blind, tmp_path, "--mode", "standalone")
     assert "cannot tell whether KubeVirt's virt-controller works on virtualmachineinstancereplicasets" in line
     assert "--no-second-writer-check" in line
-    with herd(kubeconfig, tmp_path, "--mode=standalone", "--no-second-writer-check", *SHORT_LEASE) as program:
+    with herd(neighbour.plane, tmp_path, "--no-second-writer-check", *SHORT_LEASE) as program:
         assert program.stop() == 0
 
 
 def test_a_takeover_asks_for_the_permissions_to_look(neighbour: Neighbour, tmp_path: Path) -> None:
-    plane, name = neighbour.plane, "partly-blind"
+    plane = neighbour.plane
     neighbour.start(*RESTING)
     argv = ["--mode", "takeover", "--kubevirt-namespace", "kubevirt"]
-    needed = permissions_needed(parse(argv, {}))
-    blind = [permission for permission in needed if permission.namespace != "kubevirt"]
-    kubeconfig = plane.write_kubeconfig(tmp_path / "kubeconfig", name)
-    Kubectl(plane.kubeconfig).apply(*roles(blind, name=name, subject=user(name)))
-    with herd(kubeconfig, tmp_path, *argv, wait=False) as program:
+    needed = permissions_needed(settings(plane, *argv))
+    blind = pod_that_may(plane, (permission for permission in needed if permission.namespace != "kubevirt"))
+    with herd(blind, tmp_path, *argv, wait=False) as program:
         assert program.process.wait(40) == 1
         told = [line for line in program.log.read_text().splitlines() if line.startswith("vmherd: missing permission")]
     assert [line.partition(";")[0] for line in told] == [
         "vmherd: missing permission: list kubevirts.kubevirt.io in namespace kubevirt",
         'vmherd: missing permission: get deployments.apps "virt-controller" in namespace kubevirt',
     ]
-    Kubectl(plane.kubeconfig).apply(*roles(needed, name=name, subject=user(name)))
-    with herd(kubeconfig, tmp_path, *argv, *SHORT_LEASE) as program:
+    with herd(plane, tmp_path, *argv, *SHORT_LEASE) as program:
         assert program.stop() == 0
 
 
@@ -155,10 +155,11 @@ def test_a_status_that_virt_controller_wrote_lately_gives_it_away_where_there_is
         *("patch", "vmirs", "herd", "--subresource=status", "--type=merge", f"--patch={patch}"),
         "--field-manager=virt-controller",
     )
-    line = refusal(neighbour.plane, tmp_path, "--mode", "standalone")
+    looks = knowing(neighbour.plane)
+    line = refusal(looks, tmp_path, "--mode", "standalone")
     assert f"virt-controller wrote the status of virtualmachineinstancereplicasets.kubevirt.io {village}/herd" in line
     place.kubectl("delete", "vmirs", "herd")
-    with herd(neighbour.plane.kubeconfig, tmp_path, "--mode", "standalone", *SHORT_LEASE) as program:
+    with herd(looks, tmp_path, "--mode", "standalone", *SHORT_LEASE) as program:
         assert program.lines(msg="KubeVirt has no virt-controller yet")
         assert program.stop() == 0
 
@@ -212,12 +213,12 @@ def test_a_takeover_from_beginning_to_end(neighbour: Neighbour, village: str, tm
     assert vmherd(plane.kubeconfig, "takeover").returncode == 0
     neighbour.operate()
     place = Place(plane, village)
-    with herd(plane.kubeconfig, tmp_path, "--mode", "takeover", *SHORT_LEASE) as program:
+    with herd(plane, tmp_path, "--mode", "takeover", *SHORT_LEASE) as program:
         place.make_set(2)
         place.wait_for(2)
         refused = vmherd(plane.kubeconfig, "takeover", "--undo")
         assert refused.returncode == 1
-        assert "holds the lease default/vmherd: stop it first" in refused.stderr
+        assert "holds the lease vmherd-system/vmherd: stop it first" in refused.stderr
         assert program.stop() == 0
     assert vmherd(plane.kubeconfig, "takeover", "--undo").returncode == 0
     neighbour.operate()
@@ -231,7 +232,7 @@ def test_in_a_takeover_no_status_is_written_twice(own_plane: ControlPlane, tmp_p
     Neighbour(own_plane).move_in(*RESTING)
     Kubectl(own_plane.kubeconfig)("create", "namespace", "village")
     ranch = Ranch(own_plane, "village")
-    with herd(own_plane.kubeconfig, tmp_path, "--mode", "takeover", *SHORT_LEASE) as program:
+    with herd(own_plane, tmp_path, "--mode", "takeover", *SHORT_LEASE) as program:
         ranch.make_set(2)
         ranch.make_pool(1, template=vm_template())
         ranch.wait_for(2)

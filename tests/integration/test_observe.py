@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from controller.config import parse
-from controller.permissions import permissions_needed
 from tests.cluster import Kubectl
 from tests.integration.herd import Herd, Place, eventually, herd, stays
 from tests.integration.ranch import Ranch
-from tests.rbac import roles, user
+from tests.release import NAMESPACE
 
 pytestmark = pytest.mark.cluster
 
@@ -25,15 +23,11 @@ def observed(program: Herd, place: Place) -> list[dict[str, object]]:
 
 def test_an_onlooker_tells_what_it_would_do_and_writes_nothing(vacant: Place, tmp_path: Path) -> None:
     """Under permissions to read alone, beside a set, a pool and a VMI that would be adopted."""
-    name = f"onlooker-{vacant.namespace}"
-    needed = permissions_needed(parse(["--observe", "--mode", "standalone"], {}))
-    kubeconfig = vacant.plane.write_kubeconfig(tmp_path / "kubeconfig", name)
-    Kubectl(vacant.plane.kubeconfig).apply(*roles(needed, name=name, subject=user(name)))
     vacant.make_vmi("orphan")
     vacant.make_set(3)
     Ranch(vacant.plane, vacant.namespace).make_pool(2)
     since = vacant.plane.audit_position()
-    with herd(kubeconfig, tmp_path, "--observe", wait=False) as program:
+    with herd(vacant.plane, tmp_path, "--observe", wait=False) as program:
         eventually(lambda: len(observed(program, vacant)) >= 2, what="both are told of")
         told = {str(line["controller"]): line for line in observed(program, vacant)}
         assert told["replicaset"]["create_would"] == 2
@@ -51,10 +45,12 @@ def test_an_onlooker_tells_what_it_would_do_and_writes_nothing(vacant: Place, tm
     written = [
         (record.verb, record.resource)
         for record in vacant.plane.audit_records(since)
-        if record.username == name and record.verb in WRITES and not record.resource.startswith("selfsubject")
+        if record.credential == program.credential
+        and record.verb in WRITES
+        and not record.resource.startswith("selfsubject")
     ]
     assert written == []
     assert set(vacant.vmis()) == {"orphan"}
     assert vacant.status() == {}
     assert vacant.events() == []
-    assert Kubectl(vacant.plane.kubeconfig)("get", "lease", "vmherd", "-n", "default", check=False).returncode == 1
+    assert Kubectl(vacant.plane.kubeconfig)("get", "lease", "vmherd", "-n", NAMESPACE, check=False).returncode == 1

@@ -29,12 +29,12 @@ PATIENT_LEASE = ("--lease-duration", "90s", "--renew-deadline", "80s")
 
 
 def test_a_controller_killed_in_the_middle_of_a_scale_up_creates_nothing_twice(vacant: Place, tmp_path: Path) -> None:
-    with herd(vacant.plane.kubeconfig, tmp_path, *SHORT_LEASE) as first:
+    with herd(vacant.plane, tmp_path, *SHORT_LEASE) as first:
         vacant.make_set(WANTED)
         eventually(lambda: len(vacant.vmis()) >= 40, what="the scale-up is under way")
         first.kill()
     assert len(vacant.vmis()) < WANTED
-    with herd(vacant.plane.kubeconfig, tmp_path, *SHORT_LEASE):
+    with herd(vacant.plane, tmp_path, *SHORT_LEASE):
         alive = vacant.wait_for(WANTED)
         stays(lambda: vacant.alive().keys() == alive.keys(), what="the VMIs")
     assert_each_once(created(vacant), of=set(alive))
@@ -44,14 +44,14 @@ def test_a_controller_killed_in_the_middle_of_a_scale_up_creates_nothing_twice(v
 def test_a_controller_killed_in_the_middle_of_a_scale_down_deletes_nothing_too_much(
     vacant: Place, tmp_path: Path
 ) -> None:
-    with herd(vacant.plane.kubeconfig, tmp_path, *SHORT_LEASE) as first:
+    with herd(vacant.plane, tmp_path, *SHORT_LEASE) as first:
         vacant.make_set(WANTED)
         before = vacant.wait_for(WANTED)
         vacant.change_set({"spec": {"replicas": 20}})
         eventually(lambda: len(vacant.alive()) <= WANTED - 40, what="the scale-down is under way")
         first.kill()
     assert len(vacant.alive()) > 20
-    with herd(vacant.plane.kubeconfig, tmp_path, *SHORT_LEASE):
+    with herd(vacant.plane, tmp_path, *SHORT_LEASE):
         kept = vacant.wait_for(20)
         stays(lambda: vacant.vmis().keys() == kept.keys(), what="those that are wanted")
     assert_each_once(deleted(vacant), of=before.keys() - kept.keys())
@@ -59,7 +59,7 @@ def test_a_controller_killed_in_the_middle_of_a_scale_down_deletes_nothing_too_m
 
 
 def test_a_controller_outlives_its_api_server_and_goes_on_where_it_was(vacant: Place, tmp_path: Path) -> None:
-    with herd(vacant.plane.kubeconfig, tmp_path, *PATIENT_LEASE) as program:
+    with herd(vacant.plane, tmp_path, *PATIENT_LEASE) as program:
         vacant.make_set(WANTED)
         eventually(lambda: len(vacant.vmis()) >= 40, what="the scale-up is under way")
         vacant.plane.stop_apiserver()
@@ -82,7 +82,7 @@ def test_a_controller_outlives_its_api_server_and_goes_on_where_it_was(vacant: P
 def test_twenty_seconds_without_an_api_server_cost_a_scale_down_only_a_few_seconds_more(
     vacant: Place, tmp_path: Path
 ) -> None:
-    with herd(vacant.plane.kubeconfig, tmp_path, "--no-leader-elect") as program:
+    with herd(vacant.plane, tmp_path, "--no-leader-elect") as program:
         before = scaled_up(vacant)
         scale_down_begins(vacant, to=20)
         with unplugged(vacant.plane):
@@ -104,13 +104,13 @@ def test_twenty_seconds_without_an_api_server_cost_a_scale_down_only_a_few_secon
 def test_a_leader_without_an_api_server_leaves_and_the_one_that_starts_in_its_place_waits_and_goes_on(
     vacant: Place, tmp_path: Path
 ) -> None:
-    with herd(vacant.plane.kubeconfig, tmp_path, *SHORT_LEASE) as leader:
+    with herd(vacant.plane, tmp_path, *SHORT_LEASE) as leader:
         before = scaled_up(vacant)
         scale_down_begins(vacant, to=20)
         with unplugged(vacant.plane):
             assert leader.process.wait(10) == 1
             assert "lease" in leader.log.read_text().splitlines()[-1]
-            with herd(vacant.plane.kubeconfig, tmp_path, *SHORT_LEASE, wait=False) as next_one:
+            with herd(leader.pod, tmp_path, *SHORT_LEASE, wait=False) as next_one:
                 eventually(lambda: next_one.lines(msg="waiting for the API server"), what="it says what it waits for")
                 vacant.plane.start_apiserver()
                 eventually(lambda: next_one.working, what="it works")

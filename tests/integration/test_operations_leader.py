@@ -13,17 +13,15 @@ import pytest
 
 from sandbox.audit import AuditRecord
 from tests.integration.herd import Herd, Place, eventually, herd, stays
-from tests.integration.vacant import LEASE_S, SHORT_LEASE, admin_kubeconfig, created
+from tests.integration.vacant import LEASE_S, SHORT_LEASE, created
 
 pytestmark = pytest.mark.cluster
-
-OLD, NEW = "old-leader", "new-leader"
 
 
 @pytest.fixture
 def old(vacant: Place, tmp_path: Path) -> Iterator[Herd]:
     """It leads."""
-    with herd(admin_kubeconfig(vacant.plane, tmp_path, OLD), tmp_path, *SHORT_LEASE) as program:
+    with herd(vacant.plane, tmp_path, *SHORT_LEASE) as program:
         yield program
 
 
@@ -31,8 +29,7 @@ def old(vacant: Place, tmp_path: Path) -> Iterator[Herd]:
 def new(old: Herd, vacant: Place, tmp_path: Path) -> Iterator[Herd]:
     """It stands by, with warm caches."""
     with ExitStack() as stack:
-        kubeconfig = admin_kubeconfig(vacant.plane, tmp_path, NEW)
-        program = stack.enter_context(herd(kubeconfig, tmp_path, *SHORT_LEASE, wait=False))
+        program = stack.enter_context(herd(vacant.plane, tmp_path, *SHORT_LEASE, wait=False))
         eventually(lambda: program.lines(msg="caches synced"), what="the standby has its caches")
         assert not program.working
         assert old.working
@@ -40,8 +37,8 @@ def new(old: Herd, vacant: Place, tmp_path: Path) -> Iterator[Herd]:
 
 
 def writers(place: Place) -> set[str]:
-    """Who wrote anything in this namespace, Events included."""
-    return {record.username for record in writes(place)}
+    """By whose tokens anything was written in this namespace, Events included."""
+    return {record.credential for record in writes(place)}
 
 
 def writes(place: Place) -> list[AuditRecord]:
@@ -59,7 +56,7 @@ def test_only_the_leader_writes_and_both_are_ready(vacant: Place, old: Herd, new
     vacant.wait_for(20)
     vacant.change_set({"spec": {"replicas": 5}})
     vacant.wait_for(5)
-    assert writers(vacant) == {OLD}
+    assert writers(vacant) == {old.credential}
     assert old.health("readyz")[0] == new.health("readyz")[0] == 200
     assert 'leader_election_master_status{name="vmherd"} 1.0' in old.metrics()
     assert 'leader_election_master_status{name="vmherd"} 0.0' in new.metrics()
@@ -85,7 +82,7 @@ def test_a_dead_leader_is_replaced_when_its_lease_has_run_out(vacant: Place, old
     eventually(lambda: new.working, within_s=2 * LEASE_S, what="the standby works")
     assert time.monotonic() - died < LEASE_S + 1
     vacant.wait_for(4)
-    assert writers(vacant) == {OLD, NEW}
+    assert writers(vacant) == {old.credential, new.credential}
 
 
 def test_a_leader_stopped_past_its_lease_writes_nothing_when_it_goes_on(vacant: Place, old: Herd, new: Herd) -> None:
@@ -97,11 +94,11 @@ def test_a_leader_stopped_past_its_lease_writes_nothing_when_it_goes_on(vacant: 
     old.process.send_signal(signal.SIGCONT)
     assert old.process.wait(10) != 0
     stays(lambda: vacant.alive().keys() == alive.keys(), what="the VMIs")
-    assert NEW in writers(vacant)
-    first_of_new = min(record.request_received_timestamp for record in writes(vacant) if record.username == NEW)
-    late = [r for r in writes(vacant) if r.username == OLD and r.request_received_timestamp > first_of_new]
+    assert new.credential in writers(vacant)
+    first_of_new = min(r.request_received_timestamp for r in writes(vacant) if r.credential == new.credential)
+    late = [r for r in writes(vacant) if r.credential == old.credential and r.request_received_timestamp > first_of_new]
     assert first_of_new < continued
     # Nothing can be between asking whether one leads and the bytes of one request, but a process can stop there, too.
     assert len(late) <= 1
     assert created(vacant) == dict.fromkeys(alive, 1)
-    assert "the lease default/vmherd" in old.log.read_text().splitlines()[-1]
+    assert "the lease vmherd-system/vmherd" in old.log.read_text().splitlines()[-1]

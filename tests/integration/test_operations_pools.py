@@ -43,7 +43,7 @@ def spare(spare_plane: ControlPlane) -> Iterator[Ranch]:
 
 def test_a_controller_killed_in_the_middle_of_a_scale_in_loses_no_disk_and_no_vm(spare: Ranch, tmp_path: Path) -> None:
     wanted, before = 5, 30
-    with herd(spare.plane.kubeconfig, tmp_path, *AT_ONCE):
+    with herd(spare.plane, tmp_path, *AT_ONCE):
         spare.make_pool(before, template=vm_template(disks=("root",), runStrategy="Halted"), scaleInStrategy=OFFLINE)
         spare.wait_for_ordinals(*range(before), ready=False)
         eventually(lambda: len(spare.claims()) == before, what="the disks")
@@ -53,11 +53,11 @@ def test_a_controller_killed_in_the_middle_of_a_scale_in_loses_no_disk_and_no_vm
     spare.scale(wanted)
     for _ in range(KILLS):
         there = len(spare.vms())
-        with herd(spare.plane.kubeconfig, tmp_path, *SLOWLY) as program:
+        with herd(spare.plane, tmp_path, *SLOWLY) as program:
             eventually(lambda there=there: len(spare.vms()) < there, what="some go")
             program.kill()
     assert len(spare.vms()) > wanted, "killed in the middle"
-    with herd(spare.plane.kubeconfig, tmp_path, *AT_ONCE):
+    with herd(spare.plane, tmp_path, *AT_ONCE):
         spare.wait_for_ordinals(*range(wanted), ready=False)
         spare.wait_until_updated(wanted)
         stays(lambda: uids(spare.vms()) == staying, what="the VMs that stay")
@@ -74,7 +74,7 @@ def test_a_controller_killed_in_the_middle_of_an_update_takes_no_more_vms_away_t
     spare: Ranch, tmp_path: Path
 ) -> None:
     size, allowed = 8, 2
-    with herd(spare.plane.kubeconfig, tmp_path, *AT_ONCE):
+    with herd(spare.plane, tmp_path, *AT_ONCE):
         spare.make_pool(size, maxUnavailable=allowed)
         spare.wait_ready(size)
     vms, vmis = uids(spare.vms()), set(uids(spare.vmis()).values())
@@ -82,11 +82,11 @@ def test_a_controller_killed_in_the_middle_of_an_update_takes_no_more_vms_away_t
         spare.change_template(vm_template(memory="128M"))
         for _ in range(3):
             left = len(old_ones(spare, vmis))
-            with herd(spare.plane.kubeconfig, tmp_path, *AT_ONCE) as program:
+            with herd(spare.plane, tmp_path, *AT_ONCE) as program:
                 eventually(lambda left=left: len(old_ones(spare, vmis)) < left, what="the update is under way")
                 program.kill()
         assert old_ones(spare, vmis), "killed in the middle"
-        with herd(spare.plane.kubeconfig, tmp_path, *AT_ONCE):
+        with herd(spare.plane, tmp_path, *AT_ONCE):
             spare.wait_ready(size)
     assert availability.least["pool"] >= size - allowed
     assert {memory_of(vmi) for vmi in spare.vmis().values()} == {"128M"}
@@ -101,7 +101,7 @@ def old_ones(ranch: Ranch, old: set[str]) -> set[str]:
 
 def test_a_server_that_is_away_in_the_middle_of_a_scale_out_costs_no_vm_twice(spare: Ranch, tmp_path: Path) -> None:
     size = 150
-    with herd(spare.plane.kubeconfig, tmp_path, *AT_ONCE, "--kube-api-qps", "40", "--burst", "10") as program:
+    with herd(spare.plane, tmp_path, *AT_ONCE, "--kube-api-qps", "40", "--burst", "10") as program:
         spare.make_pool(size, template=vm_template(runStrategy="Halted"))
         eventually(lambda: len(spare.vms()) >= 20, what="the scale-out is under way")
         spare.plane.stop_apiserver()
@@ -128,7 +128,7 @@ def answers(ranch: Ranch) -> bool:
 
 def test_a_vm_is_replaced_as_soon_as_it_is_gone(spare: Ranch, tmp_path: Path) -> None:
     size = 20
-    with herd(spare.plane.kubeconfig, tmp_path, *AT_ONCE):
+    with herd(spare.plane, tmp_path, *AT_ONCE):
         spare.make_pool(size, template=vm_template(runStrategy="Halted"))
         spare.wait_for_ordinals(*range(size), ready=False)
         spare.wait_until_updated(size)

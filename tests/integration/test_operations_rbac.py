@@ -1,7 +1,10 @@
-"""The exact permissions that the controller asks for are enough for all that it does."""
+"""The chart's own role is enough for all that the controller does, and what it does not allow is refused."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,38 +12,26 @@ import pytest
 
 from controller.config import Config
 from controller.permissions import permissions_needed
+from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
 from tests.integration.herd import LABELS, Place, eventually, herd, owned_by
 from tests.integration.ranch import Ranch, vm_template
 from tests.integration.vacant import SHORT_LEASE
-from tests.rbac import roles, service_account
+from tests.release import NAME, NAMESPACE
 
 pytestmark = pytest.mark.cluster
-
-ACCOUNT = "vmherd"
-
-
-def account_kubeconfig(place: Place, directory: Path) -> Path:
-    """A service account of the test's namespace that holds exactly what is needed, and its token."""
-    place.kubectl("create", "serviceaccount", ACCOUNT)
-    subject = service_account(place.namespace, ACCOUNT)
-    Kubectl(place.plane.kubeconfig).apply(
-        *roles(permissions_needed(Config()), name=f"herd-{place.namespace}", subject=subject)
-    )
-    token = place.kubectl("create", "token", ACCOUNT).stdout.strip()
-    return place.plane.write_kubeconfig(directory / "account.kubeconfig", ACCOUNT, token=token)
 
 
 def test_under_exactly_the_permissions_it_asks_for_nothing_is_refused(vacant: Place, tmp_path: Path) -> None:
     orphan = vacant.make_vmi("orphan")
     flags = (*SHORT_LEASE, "--revision-history=0")
-    with herd(account_kubeconfig(vacant, tmp_path), tmp_path, *flags) as program:
+    with herd(vacant.plane, tmp_path, *flags) as program:
         live_through_a_set(vacant, orphan)
         live_through_a_pool(Ranch(vacant.plane, vacant.namespace))
         eventually(lambda: vacant.reasons()["SuccessfulResumed"], what="the Events arrive")
         assert program.stop() == 0
-    user = f"system:serviceaccount:{vacant.namespace}:{ACCOUNT}"
-    asked = [record for record in vacant.plane.audit_records(vacant.since) if record.username == user]
+    asked = [r for r in vacant.plane.audit_records(vacant.since) if r.credential == program.credential]
+    assert {record.username for record in asked} == {f"system:serviceaccount:{NAMESPACE}:vmherd"}
     refused = {(r.verb, r.resource, r.subresource, r.code) for r in asked if r.code in (401, 403)}
     assert refused == set()
     needed = {
@@ -54,6 +45,37 @@ def test_under_exactly_the_permissions_it_asks_for_nothing_is_refused(vacant: Pl
         ("get", "controllerrevisions", ""),
         ("patch", "events", ""),
     }, told
+
+
+def test_a_permission_that_the_role_lacks_is_a_refusal_and_fails_the_test(vacant: Place, tmp_path: Path) -> None:
+    def live() -> None:
+        with ExitStack() as afterwards, herd(vacant.plane, tmp_path, *SHORT_LEASE) as program:
+            afterwards.enter_context(without_rule_for(vacant.plane, "events"))
+            vacant.make_set(1)
+            eventually(lambda: program.pod and program.pod.lacks(), what="a refusal in the audit log")
+
+    with pytest.raises(AssertionError, match=r"vmherd lacks permissions: \[\('create', 'events', ''\)\]"):
+        live()
+    assert vacant.events() == []
+
+
+@contextmanager
+def without_rule_for(plane: ControlPlane, resource: str) -> Iterator[None]:
+    """The chart's ClusterRole without what it allows on a resource, while the block runs."""
+    kubectl = Kubectl(plane.kubeconfig)
+    rules = kubectl.json("get", "clusterrole", NAME)["rules"]
+
+    def change(rules: list[dict[str, Any]], *, may: str) -> None:
+        kubectl("patch", "clusterrole", NAME, "--type=merge", "--patch", json.dumps({"rules": rules}))
+        question = ("auth", "can-i", "create", resource, "--all-namespaces")
+        account = f"--as=system:serviceaccount:{NAMESPACE}:{NAME}"
+        eventually(lambda: kubectl(*question, account, check=False).stdout.strip() == may, what="the role counts")
+
+    change([rule for rule in rules if resource not in rule["resources"]], may="no")
+    try:
+        yield
+    finally:
+        change(rules, may="yes")
 
 
 def live_through_a_set(place: Place, orphan: dict[str, Any]) -> None:

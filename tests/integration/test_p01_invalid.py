@@ -37,7 +37,7 @@ def unchecked(ranch_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactor
     kubectl.apply(definition)
     kubectl("wait", "--for=condition=Established", "crd", definition["metadata"]["name"])
     flags = ("--pool-group", GROUP, "--leader-election-id", "unchecked")
-    with herd(ranch_plane.kubeconfig, tmp_path_factory.mktemp("unchecked"), *flags) as program:
+    with herd(ranch_plane, tmp_path_factory.mktemp("unchecked"), *flags) as program:
         yield program
         # The pools have finalizers that only this controller takes off.
         kubectl("delete", definition["metadata"]["name"], "--all", "--all-namespaces")

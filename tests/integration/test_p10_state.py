@@ -183,7 +183,7 @@ def without_cdi(own_plane: ControlPlane, tmp_path: Path) -> Iterator[Ranch]:
     kubectl("delete", "crd", DATA_VOLUMES)
     ranch = Ranch(own_plane, "bare")
     kubectl("create", "namespace", ranch.namespace)
-    with herd(own_plane.kubeconfig, tmp_path) as program:
+    with herd(own_plane, tmp_path) as program:
         yield ranch
         assert program.working
 

@@ -173,7 +173,7 @@ def test_p11_those_that_a_vm_or_a_running_vmi_is_made_from_stay(ranch: Ranch) ->
 
 def test_p11_how_many_stay_for_undo_is_a_flag(vacant: Place, tmp_path: Path) -> None:
     ranch = Ranch(vacant.plane, vacant.namespace)
-    with herd(vacant.plane.kubeconfig, tmp_path, "--revision-history", "1"):
+    with herd(vacant.plane, tmp_path, "--revision-history", "1"):
         ranch.make_pool(1, template=halted(memory="1Mi"))
         ranch.wait_until_updated(1)
         names = ["pool-1", *edit(ranch, 1, 2, 3, 4)]

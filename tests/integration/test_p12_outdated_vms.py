@@ -244,7 +244,7 @@ def test_p12_what_is_sent_is_one_patch_for_each_vm_and_nothing_when_nothing_diff
 
 def test_p12_no_more_than_burst_are_patched_in_a_pass(vacant: Place, tmp_path: Path) -> None:
     ranch = Ranch(vacant.plane, vacant.namespace)
-    with herd(vacant.plane.kubeconfig, tmp_path, "--burst", "2") as program:
+    with herd(vacant.plane, tmp_path, "--burst", "2") as program:
         ranch.make_pool(5, template=vm_template(**HALTED))
         ranch.wait_until_updated(5)
         before = len(program.lines(msg="reconciled", namespace=ranch.namespace))

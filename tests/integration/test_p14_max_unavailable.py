@@ -170,6 +170,7 @@ def test_p14_a_template_that_does_not_come_up_stops_its_own_rollout_and_says_so_
     ranch.change_pool({"metadata": {"annotations": {"note": "touched"}}, "spec": {"autohealing": {}}})
     stays(others_run, for_s=0.5)
     assert ranch.told("RolloutStalled") == {"pool": 1}, "it is told once"
+    ranch.change_pool({"metadata": {"annotations": {DEADLINE: None}}})
 
     with watched(ranch) as availability:
         ranch.change_template(vm_template(memory="256M"))
@@ -196,14 +197,10 @@ def test_p14_the_rollout_goes_on_when_the_template_comes_up_late(ranch: Ranch) -
 def proxied(vacant: Place, tmp_path: Path) -> Iterator[tuple[Ranch, FaultProxy, Herd]]:
     """A ranch of the test's own, whose controller sees the cluster through a proxy."""
     plane = vacant.plane
-    vacant.kubectl("create", "serviceaccount", "rancher")
-    binding = ("--clusterrole=cluster-admin", f"--serviceaccount={vacant.namespace}:rancher")
-    vacant.kubectl("create", "clusterrolebinding", vacant.namespace, *binding)
-    token = vacant.kubectl("create", "token", "rancher").stdout.strip()
     with (
         fault_proxy(plane.url, plane.ca) as proxy,
         simulator(plane),
-        herd(proxy.write_kubeconfig(tmp_path / "proxied", token), tmp_path, *SHORT_LEASE) as program,
+        herd(plane, tmp_path, *SHORT_LEASE, through=proxy.write_kubeconfig) as program,
     ):
         yield Ranch(plane, vacant.namespace), proxy, program
 

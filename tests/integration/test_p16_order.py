@@ -56,7 +56,7 @@ def test_p16_a_pool_comes_to_be_finalizer_first_then_revision_vms_and_status(ran
 
 def test_p16_nothing_is_updated_while_vms_are_missing(vacant: Place, tmp_path: Path) -> None:
     ranch = Ranch(vacant.plane, vacant.namespace)
-    with herd(vacant.plane.kubeconfig, tmp_path, "--burst", "1"):
+    with herd(vacant.plane, tmp_path, "--burst", "1"):
         ranch.make_pool(2, template=vm_template(**HALTED))
         ranch.wait_until_updated(2)
         position = ranch.plane.audit_position()

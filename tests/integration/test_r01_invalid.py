@@ -35,7 +35,7 @@ def unchecked(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFact
     kubectl.apply(definition)
     kubectl("wait", "--for=condition=Established", "crd", definition["metadata"]["name"])
     flags = ("--replicaset-group", GROUP, "--leader-election-id", "unchecked")
-    with herd(control_plane.kubeconfig, tmp_path_factory.mktemp("unchecked"), *flags) as program:
+    with herd(control_plane, tmp_path_factory.mktemp("unchecked"), *flags) as program:
         yield program
     kubectl("delete", "crd", definition["metadata"]["name"])
 

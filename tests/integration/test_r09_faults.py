@@ -26,11 +26,7 @@ def proxy(vacant: Place) -> Iterator[FaultProxy]:
 @pytest.fixture
 def proxied(proxy: FaultProxy, vacant: Place, tmp_path: Path) -> Iterator[Herd]:
     """The controller, behind the proxy. The test itself is not."""
-    vacant.kubectl("create", "serviceaccount", "herder")
-    binding = ("--clusterrole=cluster-admin", f"--serviceaccount={vacant.namespace}:herder")
-    vacant.kubectl("create", "clusterrolebinding", vacant.namespace, *binding)
-    token = vacant.kubectl("create", "token", "herder").stdout.strip()
-    with herd(proxy.write_kubeconfig(tmp_path / "proxied", token), tmp_path, *SHORT_LEASE) as program:
+    with herd(vacant.plane, tmp_path, *SHORT_LEASE, through=proxy.write_kubeconfig) as program:
         yield program
 
 

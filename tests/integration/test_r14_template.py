@@ -88,7 +88,10 @@ def test_r14_a_rolling_update_replaces_all_within_its_allowance(place: Place) ->
             if uid not in played:
                 place.play(name)
                 played.add(uid)
-        return place.status().get("updatedReplicas") == 4 and len(place.alive()) == 4
+        made = place.set()
+        status = made.get("status") or {}
+        seen = status.get("observedGeneration") == made["metadata"]["generation"]
+        return seen and status.get("updatedReplicas") == 4 and len(place.alive()) == 4
 
     eventually(proceed, what="all are replaced")
     assert not before & uids(place).keys()

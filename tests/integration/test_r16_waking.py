@@ -49,7 +49,7 @@ def test_r16_an_orphan_that_matches_nobody_wakes_nobody(place: Place, running: H
 
 
 def test_r16_at_rest_there_are_no_requests_but_watches_and_the_lease(vacant: Place, tmp_path: Path) -> None:
-    with herd(vacant.plane.kubeconfig, tmp_path) as program:
+    with herd(vacant.plane, tmp_path) as program:
         vacant.make_set(20)
         vacant.wait_for(20)
         vacant.play_all()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,6 +12,7 @@ from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl, running_plane
 from tests.integration.herd import Place
+from tests.release import NAMESPACE
 
 SHORT_LEASE = ("--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "400ms")
 LEASE_S = 3.0
@@ -31,13 +31,8 @@ def vacant(vacant_plane: ControlPlane) -> Iterator[Place]:
     place = Place(vacant_plane, f"test-{uuid.uuid4().hex[:10]}")
     kubectl("create", "namespace", place.namespace)
     yield place
-    kubectl("delete", "lease", "vmherd", "--namespace", "default", "--ignore-not-found")
+    kubectl("delete", "lease", "vmherd", "--namespace", NAMESPACE, "--ignore-not-found")
     kubectl("delete", "namespace", place.namespace, "--wait=false")
-
-
-def admin_kubeconfig(plane: ControlPlane, directory: Path, user: str) -> Path:
-    """A kubeconfig of somebody who may do everything, and whom the audit log knows by name."""
-    return plane.write_kubeconfig(directory / f"{user}.kubeconfig", user, "system:masters")
 
 
 def created(place: Place) -> Counter[str]:

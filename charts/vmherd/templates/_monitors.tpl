@@ -12,7 +12,7 @@
   {{- if $root.Values.metrics.secure.enabled }}
   scheme: https
   tlsConfig:
-    {{- default (include "vmherd.tls" $root | fromYaml) $monitor.tlsConfig | toYaml | nindent 4 }}
+    {{- include "vmherd.tls" . | nindent 4 }}
   {{- with $monitor.authorization }}
   authorization:
     {{- toYaml . | nindent 4 }}
@@ -20,13 +20,18 @@
   {{- end }}
 {{- end }}
 
-{{/* How to verify the certificate, where the values do not say. */}}
+{{/* How to verify the certificate: a list of the root, and the values of the monitor. Prometheus connects to the address
+of a Pod, which no certificate is for, so it has to be told the name, whatever else the values say. */}}
 {{- define "vmherd.tls" -}}
-{{- if include "vmherd.hasCertificate" . }}
-serverName: {{ include "vmherd.fullname" . }}-metrics.{{ include "vmherd.namespace" . }}.svc
-{{- else }}
-insecureSkipVerify: true
+{{- $root := index . 0 -}}
+{{- $monitor := index . 1 -}}
+{{- $otherwise := dict "insecureSkipVerify" true -}}
+{{- if include "vmherd.hasCertificate" $root }}
+{{- $otherwise = dict "serverName" (printf "%s-metrics.%s.svc" (include "vmherd.fullname" $root) (include "vmherd.namespace" $root)) -}}
+{{- else if $monitor.tlsConfig }}
+{{- $otherwise = dict -}}
 {{- end }}
+{{- merge (dict) $monitor.tlsConfig $otherwise | toYaml }}
 {{- end }}
 
 {{/* The head of a monitor: a list of the root, and the values of the monitor. */}}

@@ -25,6 +25,17 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: controller
 {{- end }}
 
+{{/* "true" where there is a Pod for `helm test`. */}}
+{{- define "vmherd.hasTest" -}}
+{{- if and .Values.tests.enabled .Values.metrics.enabled .Values.metrics.service.enabled }}true{{ end }}
+{{- end }}
+
+{{- define "vmherd.testLabels" -}}
+app.kubernetes.io/name: {{ include "vmherd.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: test
+{{- end }}
+
 {{/* Nothing in it changes with the chart's version, so that an upgrade replaces Pods only where something else did. */}}
 {{- define "vmherd.podLabels" -}}
 {{- $selector := include "vmherd.selectorLabels" . | fromYaml }}

@@ -1,0 +1,71 @@
+"""What Prometheus discovers in a namespace of Kubernetes: every port of every Pod, by itself and by its Services.
+
+Not every build of Prometheus has this. The labels are those that its documentation promises; which of the targets is
+meant is left to the job's own rules.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tests.cluster import Kubectl
+
+Labels = dict[str, str]
+
+
+def discovered(role: str, kubectl: Kubectl) -> Iterator[dict[str, Any]]:
+    """Targets, as a static configuration has them. The role is "endpointslice" or "pod"."""
+    services = kubectl.json("get", "services")["items"] if role == "endpointslice" else []
+    for pod in kubectl.json("get", "pods")["items"]:
+        for container in pod["spec"]["containers"]:
+            for port in container["ports"]:
+                labels = _pod(pod) | _port(container, port)
+                if role == "pod":
+                    yield _target(pod, port, labels)
+                for service in services:
+                    for name in _names(service, pod, port):
+                        yield _target(pod, port, labels | _service(service) | {"endpointslice_port_name": name})
+
+
+def _names(service: Mapping[str, Any], pod: Mapping[str, Any], port: Mapping[str, Any]) -> list[str]:
+    """What the Service calls this port of the Pod's; nothing where it does not lead there."""
+    if not service["spec"]["selector"].items() <= pod["metadata"]["labels"].items():
+        return []
+    here = (port["name"], port["containerPort"])
+    return [offered["name"] for offered in service["spec"]["ports"] if offered["targetPort"] in here]
+
+
+def _target(pod: Mapping[str, Any], port: Mapping[str, Any], labels: Labels) -> dict[str, Any]:
+    address = f"{pod['status']['podIP']}:{port['containerPort']}"
+    return {
+        "targets": [address],
+        "labels": {f"__meta_kubernetes_{name}": value for name, value in labels.items()},
+    }
+
+
+def _pod(pod: Mapping[str, Any]) -> Labels:
+    metadata = pod["metadata"]
+    facts = {"namespace": metadata["namespace"], "pod_name": metadata["name"], "pod_phase": pod["status"]["phase"]}
+    return facts | _labels("pod", metadata)
+
+
+def _port(container: Mapping[str, Any], port: Mapping[str, Any]) -> Labels:
+    return {"pod_container_name": container["name"], "pod_container_port_name": port["name"]}
+
+
+def _service(service: Mapping[str, Any]) -> Labels:
+    return {"service_name": service["metadata"]["name"]} | _labels("service", service["metadata"])
+
+
+def _labels(whose: str, metadata: Mapping[str, Any]) -> Labels:
+    named = {plain(label): value for label, value in metadata["labels"].items()}
+    return {f"{whose}_label_{label}": value for label, value in named.items()} | {
+        f"{whose}_labelpresent_{label}": "true" for label in named
+    }
+
+
+def plain(label: str) -> str:
+    """As a label of Prometheus'."""
+    return re.sub(r"[^a-zA-Z0-9_]", "_", label)

@@ -1,0 +1,158 @@
+"""A release at work that a Prometheus scrapes, each in a Pod that is none: nobody runs Pods here.
+
+The Pod and its mounted Secrets are made as Kubernetes would.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import trustme
+import yaml
+from msgspec import Struct
+
+from sandbox.processes import free_ports
+from tests.charts.monitors import Files, scrape_jobs
+from tests.charts.releases import Site
+from tests.cluster import Kubectl, skip_or_fail
+from tests.integration.herd import Herd, herd
+from tests.monitoring_kinds import KindsMissing, find_definitions
+
+LOOPBACK = "127.0.0.1"
+ACCOUNT = "prometheus"
+
+
+def definitions(directory: Path) -> Path:
+    """A new folder with the definitions of the Prometheus operator's kinds."""
+    try:
+        found = find_definitions()
+    except KindsMissing as error:
+        skip_or_fail(str(error))
+    directory.mkdir()
+    for path in found.values():
+        # The content alone: Go's cache is read-only, and whoever takes this folder away has to be able to.
+        shutil.copyfile(path, directory / path.name)
+    return directory
+
+
+def ports() -> dict[str, Any]:
+    """Values that have the program listen where it can on this machine."""
+    metrics, health = free_ports(2)
+    return {"healthPort": health, "metrics": {"port": metrics}}
+
+
+def store_certificate(site: Site, name: str, *, server: str) -> None:
+    """A certificate for this server, in a Secret as cert-manager writes it."""
+    authority = trustme.CA()
+    made = authority.issue_cert(server)
+    data = {
+        "ca.crt": authority.cert_pem.bytes(),
+        "tls.crt": b"".join(blob.bytes() for blob in made.cert_chain_pems),
+        "tls.key": made.private_key_pem.bytes(),
+    }
+    encoded = {key: base64.b64encode(value).decode() for key, value in data.items()}
+    metadata = {"name": name}
+    site.kubectl.apply(
+        {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "kubernetes.io/tls", "data": encoded}
+    )
+
+
+def run_pod(site: Site) -> None:
+    """A Pod of the Deployment's, up and ready."""
+    deployment = _deployment(site)
+    template = deployment["spec"]["template"]
+    name = f"{deployment['metadata']['name']}-0"
+    pod = {"apiVersion": "v1", "kind": "Pod", **template, "metadata": {**template["metadata"], "name": name}}
+    site.kubectl.apply(pod)
+    ready = {"type": "Ready", "status": "True"}
+    status = {"phase": "Running", "podIP": LOOPBACK, "podIPs": [{"ip": LOOPBACK}], "conditions": [ready]}
+    site.kubectl("patch", "pod", name, "--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
+
+
+@contextmanager
+def running(site: Site, directory: Path, *flags: str, wait: bool = True) -> Iterator[Herd]:
+    """The release's program: the Deployment's arguments and mounts, and a token of its account."""
+    spec = _deployment(site)["spec"]["template"]["spec"]
+    account = spec["serviceAccountName"]
+    token = site.kubectl("create", "token", account).stdout.strip()
+    kubeconfig = site.plane.write_kubeconfig(directory / f"{account}.kubeconfig", account, token=token)
+    with herd(kubeconfig, directory, *arguments(site, spec, directory), *flags, wait=wait) as program:
+        yield program
+
+
+def arguments(site: Site, spec: dict[str, Any], root: Path) -> list[str]:
+    """Those of the container, with its Secrets mounted below another root, and its ports on loopback alone."""
+    [container] = spec["containers"]
+    volumes = {volume["name"]: volume["secret"] for volume in spec.get("volumes", ())}
+    given: list[str] = [each.replace("-bind-address=:", f"-bind-address={LOOPBACK}:") for each in container["args"]]
+    for mount in container.get("volumeMounts", ()):
+        path = mount["mountPath"]
+        place = root / path.lstrip("/")
+        place.mkdir(parents=True, exist_ok=True)
+        mounted = site.kubectl.json("get", "secret", volumes[mount["name"]]["secretName"])["data"]
+        for key, value in mounted.items():
+            (place / key).write_bytes(base64.b64decode(value))
+        given = [each.replace(f"={path}/", f"={place}/") for each in given]
+    return given
+
+
+class Monitoring(Struct, frozen=True):
+    """A namespace with an account for Prometheus, which the release does not know."""
+
+    kubectl: Kubectl
+    files: Files
+
+    @classmethod
+    def opened(cls, site: Site, root: Path) -> Monitoring:
+        """Its account may nothing yet."""
+        namespace = f"monitoring-of-{site.namespace}"
+        kubectl = Kubectl(site.plane.kubeconfig, namespace)
+        kubectl("create", "namespace", namespace)
+        kubectl("create", "serviceaccount", ACCOUNT)
+        files = Files(root)
+        files.write("/var/run/secrets/kubernetes.io/serviceaccount/token", _token(kubectl))
+        return cls(kubectl, files)
+
+    def hand_token_to(self, site: Site, secret: str) -> None:
+        """Put a token into a Secret of the release's namespace, for a monitor to name."""
+        site.kubectl("create", "secret", "generic", secret, f"--from-literal=token={_token(self.kubectl)}")
+
+    def let_in(self, role: str) -> None:
+        """Bind the role that the chart made for it."""
+        account = f"{self.kubectl.namespace}:{ACCOUNT}"
+        binding = ("create", "clusterrolebinding", self.kubectl.namespace, f"--clusterrole={role}")
+        self.kubectl(*binding, f"--serviceaccount={account}")
+
+    def jobs(self, site: Site) -> list[dict[str, Any]]:
+        """Those that the monitors of the release's namespace ask for."""
+        kinds = "servicemonitors.monitoring.coreos.com,podmonitors.monitoring.coreos.com"
+        monitors = site.kubectl.json("get", kinds)["items"]
+        return [job for monitor in monitors for job in scrape_jobs(monitor, site.kubectl, self.files)]
+
+    def rules(self, site: Site) -> Path:
+        """The file with the alerts of the PrometheusRules there."""
+        found = site.kubectl.json("get", "prometheusrules.monitoring.coreos.com")["items"]
+        groups = [group for each in found for group in each["spec"]["groups"]]
+        return self.files.write("/etc/prometheus/rules/rules.yaml", yaml.safe_dump({"groups": groups}))
+
+
+def dashboards(site: Site) -> dict[str, dict[str, Any]]:
+    """What Grafana's sidecar would find in the release's namespace."""
+    found = site.kubectl.json("get", "configmaps", "--selector=grafana_dashboard=1")["items"]
+    return {name: json.loads(text) for each in found for name, text in each["data"].items()}
+
+
+def _deployment(site: Site) -> dict[str, Any]:
+    """That of the release, whatever it is called."""
+    [found] = site.kubectl.json("get", "deployments")["items"]
+    return dict(found)
+
+
+def _token(kubectl: Kubectl) -> str:
+    return kubectl("create", "token", ACCOUNT).stdout.strip()

@@ -1,0 +1,132 @@
+"""What the chart renders, and the kustomize base, in the eyes of a linter that knows what clusters go wrong with."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+import yaml
+
+from charts.generated import ROOT
+from charts.helm import MAJORS, HelmMissing, find_helm
+from tests import checkov
+from tests.charts.test_releases import EVERYTHING
+from tests.cluster import Kubectl, skip_or_fail
+from tests.helm import Helm, container
+
+Render: TypeAlias = Callable[..., list[dict[str, Any]]]
+
+KUBEVIRT = ("kubevirt.io/v1/KubeVirt",)
+MODES = {"standalone": (), "takeover": KUBEVIRT, "alongside": KUBEVIRT}
+STRICT = {
+    **EVERYTHING,
+    "image": {"digest": f"sha256:{'0' * 64}", "pullPolicy": "Always"},
+    "podSecurityContext": {"runAsUser": 65532},
+}
+
+RIGHT: dict[tuple[str, str], str] = {
+    ("CKV_K8S_11", "Deployment"): "A CPU limit would throttle a leader until it misses its lease.",
+    ("CKV_K8S_11", "Pod"): "The test's Pod reads one page and ends: there is no CPU to keep it from.",
+    ("CKV_K8S_38", "Deployment"): "Its work is to talk to the API server, for which it needs the token.",
+    ("CKV_K8S_8", "Pod"): "Nothing has to restart the test's Pod: it ends by itself, and has a deadline.",
+    ("CKV_K8S_9", "Pod"): "Nobody sends the test's Pod requests that it could be ready for.",
+}
+"""Checks that no values pass, and why that is right."""
+
+CHOSEN: dict[tuple[str, str], str] = {
+    ("CKV_K8S_43", "Deployment"): "Only whoever made the image knows its digest: `image.digest`.",
+    ("CKV_K8S_43", "Pod"): "Only whoever made the image knows its digest: `image.digest`.",
+    ("CKV_K8S_15", "Deployment"): "A version's tag stays what it is, and a registry that is away stops no failover.",
+    ("CKV_K8S_15", "Pod"): "It is the controller's image, pulled as that one is.",
+    (
+        "CKV_K8S_40",
+        "Deployment",
+    ): "The image names user 65532; a cluster that gives out users by itself takes no other.",
+    ("CKV_K8S_40", "Pod"): "It is the controller's image, with the same user.",
+    ("CKV2_K8S_6", "Pod"): "A policy of ours would be wrong where the API server or the scraper is elsewhere.",
+}
+"""Checks that the defaults do not pass, and why; with the values of STRICT they pass."""
+
+ASKED: dict[tuple[str, str], str] = {
+    ("CKV_K8S_35", "Deployment"): "These values ask for a Secret in the environment, to see it rendered.",
+}
+
+WEAK = {"allowPrivilegeEscalation": True, "readOnlyRootFilesystem": False, "privileged": True, "capabilities": None}
+WEAKER = {"CKV_K8S_20", "CKV_K8S_22", "CKV_K8S_16", "CKV_K8S_37"}
+ALMIGHTY = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRole",
+    "metadata": {"name": "almighty"},
+    "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}],
+}
+
+
+@pytest.fixture(scope="session")
+def linter() -> None:
+    """checkov, which `conftest.py` has had installed before the first test: that takes longer than any test may."""
+    try:
+        checkov.find()
+    except checkov.CheckovMissing as error:
+        skip_or_fail(str(error))
+
+
+@pytest.fixture
+def render(tmp_path: Path) -> Render:
+    """The newest Helm alone: what the two render is compared elsewhere."""
+    try:
+        find_helm(MAJORS[-1])
+    except HelmMissing as error:
+        skip_or_fail(str(error))
+    return Helm(MAJORS[-1], tmp_path / "helm").render
+
+
+def unexcused(objects: list[dict[str, Any]], directory: Path, *excuses: dict[tuple[str, str], str]) -> list[str]:
+    """What is wrong with them that nobody gave a reason for."""
+    excused = {key for reasons in excuses for key in reasons}
+    return [str(each) for each in checkov.findings(objects, directory) if (each.check, each.kind) not in excused]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_defaults_pass(linter: None, render: Render, mode: str, tmp_path: Path) -> None:
+    assert unexcused(render({"mode": mode}, kinds=MODES[mode]), tmp_path, RIGHT, CHOSEN) == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_with_everything_on_what_the_defaults_leave_open_passes_too(
+    linter: None, render: Render, mode: str, tmp_path: Path
+) -> None:
+    assert unexcused(render({**STRICT, "mode": mode}, kinds=MODES[mode]), tmp_path, RIGHT, ASKED) == []
+
+
+def test_an_installation_in_some_namespaces_passes(linter: None, render: Render, tmp_path: Path) -> None:
+    objects = render({"watchNamespaces": ["team-a", "team-b"], "rbac": {"userRoles": "namespaces"}})
+    assert unexcused(objects, tmp_path, RIGHT, CHOSEN) == []
+
+
+def test_the_kustomize_base_passes(linter: None, tmp_path: Path) -> None:
+    built = Kubectl(tmp_path / "none")("kustomize", str(ROOT / "manifests")).stdout
+    assert unexcused(list(yaml.safe_load_all(built)), tmp_path, RIGHT, CHOSEN) == []
+
+
+def test_what_is_weaker_is_found_and_no_reason_is_given_for_what_passes_anyway(
+    linter: None, render: Render, tmp_path: Path
+) -> None:
+    objects = render({})
+    assert not WEAK.items() & container(objects)["securityContext"].items()
+    container(objects)["securityContext"].update(WEAK)
+    found = {(each.check, each.kind) for each in checkov.findings([*objects, ALMIGHTY], tmp_path)}
+    assert found >= RIGHT.keys() | CHOSEN.keys()
+    assert {kind for check, kind in found if check in WEAKER} == {"Deployment"}
+    assert {check for check, _ in found} >= WEAKER
+    assert ("CKV_K8S_49", "ClusterRole") in found
+
+
+def test_the_linter_asks_nobody_else(linter: None, render: Render, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        proxy.settimeout(0)
+        checkov.findings(render({}), tmp_path, proxy=f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        with pytest.raises(BlockingIOError):
+            proxy.accept()

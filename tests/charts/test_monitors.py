@@ -1,0 +1,99 @@
+"""The kinds of the Prometheus operator, as the chart writes them and the operator's own definitions have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from sandbox import crds
+from sandbox.controlplane import ControlPlane
+from tests.charts.releases import Site
+from tests.charts.scraping import definitions
+from tests.cluster import Kubectl
+from tests.helm import of_kind
+
+pytestmark = [pytest.mark.cluster, pytest.mark.parametrize("major", [4], indirect=True)]
+
+PLAIN = {"enabled": True}
+EVERYTHING = {
+    "enabled": True,
+    "labels": {"release": "prometheus"},
+    "annotations": {"a": "b"},
+    "interval": "1m30s",
+    "scrapeTimeout": "10s",
+    "honorLabels": False,
+    "tlsConfig": {
+        "ca": {"secret": {"name": "certificate", "key": "ca.crt"}},
+        "cert": {"configMap": {"name": "scraper", "key": "tls.crt"}},
+        "keySecret": {"name": "scraper", "key": "tls.key"},
+        "minVersion": "TLS12",
+    },
+    "authorization": {"type": "Bearer", "credentials": {"name": "scraper", "key": "token", "optional": False}},
+    "relabelings": [
+        {
+            "sourceLabels": ["__meta_kubernetes_pod_node_name"],
+            "separator": ";",
+            "regex": "(.*)",
+            "targetLabel": "node",
+            "replacement": "$1",
+            "action": "replace",
+        }
+    ],
+    "metricRelabelings": [{"sourceLabels": ["__name__"], "regex": "python_.*", "action": "drop"}],
+}
+SECURE = {"enabled": True, "certificateSecret": "certificate"}
+MONITORS = {
+    "ServiceMonitor": {"serviceMonitor": PLAIN},
+    "ServiceMonitor over HTTPS": {"serviceMonitor": PLAIN, "secure": {"enabled": True}},
+    "ServiceMonitor with everything": {"serviceMonitor": EVERYTHING, "secure": SECURE},
+    "PodMonitor": {"podMonitor": PLAIN},
+    "PodMonitor with everything": {"podMonitor": EVERYTHING, "secure": SECURE},
+}
+KINDS = ("ServiceMonitor", "PodMonitor", "PrometheusRule")
+
+
+@pytest.fixture(scope="module")
+def operators(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The operator's kinds are in the cluster."""
+    names = crds.install(plane.kubeconfig, [definitions(tmp_path_factory.mktemp("kinds") / "operator")])
+    yield
+    Kubectl(plane.kubeconfig)("delete", "crd", *names)
+
+
+def take(site: Site, objects: list[dict[str, Any]]) -> tuple[int, str]:
+    """How many of them the API server takes without a word, and the words."""
+    text = yaml.safe_dump_all(objects)
+    said = site.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=text, check=False)
+    return len(said.stdout.splitlines()), said.stderr
+
+
+@pytest.mark.usefixtures("operators")
+@pytest.mark.parametrize("metrics", MONITORS.values(), ids=MONITORS)
+def test_the_operators_definitions_know_every_field(site: Site, metrics: dict[str, Any]) -> None:
+    given = {**metrics, "prometheusRule": {"enabled": True, "labels": {"a": "b"}, "annotations": {"c": "d"}}}
+    rendered = site.helm.render({"metrics": given})
+    assert [len(of_kind(rendered, kind)) for kind in KINDS] == [
+        "serviceMonitor" in metrics,
+        "podMonitor" in metrics,
+        True,
+    ]
+    assert take(site, rendered) == (len(rendered), "")
+
+
+@pytest.mark.usefixtures("operators")
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"tlsConfig": {"serverNames": "x"}}, 'unknown field "spec.endpoints[0].tlsConfig.serverNames"'),
+        ({"authorization": {"credentials": {"name": "scraper"}}}, "spec.endpoints[0].authorization.credentials.key"),
+        ({"relabelings": [{"action": "forget"}]}, "spec.endpoints[0].relabelings[0].action"),
+    ],
+)
+def test_what_they_do_not_know_is_refused(site: Site, wrong: dict[str, Any], said: str) -> None:
+    metrics = {"secure": {"enabled": True}, "serviceMonitor": {**PLAIN, **wrong}}
+    taken, refusal = take(site, of_kind(site.helm.render({"metrics": metrics}), "ServiceMonitor"))
+    assert taken == 0
+    assert said in refusal

@@ -1,0 +1,274 @@
+"""Monitoring as the chart installs it: a real Prometheus finds the release on the real API server by the release's own
+monitor, is let in with a token by the release's own role, and answers its alerts and dashboards from what it got.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from charts.helm import HelmMissing, find_helm
+from sandbox import crds
+from sandbox.binaries import Binaries
+from sandbox.controlplane import ControlPlane
+from sandbox.crds import CRD_DIRECTORIES
+from tests.charts.releases import Site, bare_plane
+from tests.charts.scraping import Monitoring, dashboards, definitions, ports, run_pod, running, store_certificate
+from tests.cluster import skip_or_fail
+from tests.integration.herd import Herd, eventually
+from tests.integration.prometheus import Prometheus, prometheus, prometheus_program
+from tests.integration.quota import allow
+from tests.integration.ranch import BEHAVIOR, READY_AFTER, Ranch, pasture, simulator, vm_template
+from tests.monitoring.queries import filled_in, metrics_in
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+
+OFTEN = {"enabled": True, "interval": "1s", "scrapeTimeout": "1s"}
+AUTHORITY = {"ca": {"secret": {"name": "certificate", "key": "ca.crt"}}}
+VERIFIED = {"secure": {"enabled": True, "certificateSecret": "certificate"}}
+SOON = {"startUpFailureThreshold": 99, "minFailingToStartDuration": "1s"}
+
+
+@pytest.fixture(scope="module")
+def monitored_plane(
+    control_plane_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ControlPlane]:
+    """A control plane with the VMs of KubeVirt, the kinds of the Prometheus operator, and none of ours."""
+    kinds = definitions(tmp_path_factory.mktemp("kinds") / "operator")
+    with bare_plane(control_plane_binaries, CRD_DIRECTORIES[1]) as plane:
+        crds.install(plane.kubeconfig, [kinds])
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def site(monitored_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """A namespace for the release that is watched; it goes with its control plane."""
+    try:
+        find_helm(4)
+    except HelmMissing as error:
+        skip_or_fail(str(error))
+    return Site.opened(monitored_plane, 4, tmp_path_factory.mktemp("helm"))
+
+
+class Watched(NamedTuple):
+    """The release at work, the Prometheus that watches it, and three namespaces: in one all is well, in one a VM fails,
+    and one is full.
+    """
+
+    site: Site
+    program: Herd
+    prometheus: Prometheus
+    shop: Ranch
+    clinic: Ranch
+    crowd: Ranch
+
+
+@pytest.fixture(scope="module")
+def watched(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    program, directory, plane = prometheus_program(), tmp_path_factory.mktemp("watched"), site.plane
+    store_certificate(site, "certificate", server=f"vmherd-metrics.{site.namespace}.svc")
+    listening = ports()
+    on = {name: {"enabled": True} for name in ("prometheusRule", "dashboards")}
+    metrics = {**listening.pop("metrics"), **VERIFIED, **on, "serviceMonitor": {**OFTEN, "tlsConfig": AUTHORITY}}
+    site.install(**listening, metrics=metrics)
+    run_pod(site)
+    monitoring = Monitoring.opened(site, directory / "prometheus")
+    with (
+        simulator(plane),
+        running(site, directory) as release,
+        prometheus(program, directory, monitoring.jobs(site), rules=monitoring.rules(site)) as server,
+        pasture(plane) as shop,
+        pasture(plane) as clinic,
+        pasture(plane) as crowd,
+    ):
+        watched = Watched(site, release, server, shop, clinic, crowd)
+        begin(watched)
+        eventually(lambda: refused(server), what="who is not bound to the role is not let in")
+        monitoring.let_in("vmherd-metrics-reader")
+        settle(watched)
+        eventually(lambda: up(server), what="who is bound to it is let in")
+        live(watched)
+        yield watched
+
+
+def refused(server: Prometheus) -> bool:
+    told = [(target["health"], target["lastError"]) for target in server.targets()]
+    return told == [("down", "server returned HTTP status 403 Forbidden")]
+
+
+def up(server: Prometheus) -> bool:
+    return [target["health"] for target in server.targets()] == ["up"]
+
+
+def begin(watched: Watched) -> None:
+    """A pool and a set, and a pool whose VM fails for ever."""
+    watched.shop.make_pool(3, template=quick())
+    watched.shop.make_set(2)
+    watched.clinic.make_pool(1, template=quick("image-error"), autohealing=SOON)
+
+
+def settle(watched: Watched) -> None:
+    """All is well in the shop, and a set finds its namespace full."""
+    watched.shop.wait_ready(3)
+    eventually(lambda: watched.shop.status().get("readyReplicas") == 2, what="the set is ready")
+    allow(watched.crowd, 0)
+    watched.crowd.make_set(2)
+    eventually(lambda: watched.crowd.condition("ReplicaFailure"), what="the set's VMIs are refused")
+
+
+def live(watched: Watched) -> None:
+    """The pool is updated and scaled, another is paused, and the VM that fails is replaced."""
+    shop, clinic = watched.shop, watched.clinic
+    shop.change_template(quick(memory="128M"))
+    shop.wait_ready(3)
+    shop.scale(2)
+    shop.wait_ready(2)
+    shop.make_pool(1, name="paused", template=quick(), paused=True)
+    eventually(lambda: shop.pool_condition("ReplicaPaused", name="paused"), what="paused")
+    eventually(lambda: clinic.told("SuccessfulDelete")["pool"], what="a healing")
+    watched.prometheus.wait_for_scrape()
+    # A rate takes two samples.
+    watched.prometheus.wait_for_scrape()
+
+
+def quick(behavior: str = "normal", memory: str = "64M") -> dict[str, Any]:
+    return vm_template(vmi_annotations={BEHAVIOR: behavior, READY_AFTER: "100ms"}, memory=memory)
+
+
+def test_the_target_is_the_release_and_its_objects_are_where_they_are(watched: Watched) -> None:
+    [target] = watched.prometheus.targets()
+    place = {"namespace": watched.site.namespace, "pod": "vmherd-0", "container": "vmherd"}
+    wanted = {"job": "vmherd-metrics", "service": "vmherd-metrics", "endpoint": "metrics", **place}
+    assert {**wanted, "instance": target["labels"]["instance"]} == target["labels"]
+    assert target["scrapeUrl"].startswith("https://")
+    ask, numbers = watched.prometheus.ask, watched.prometheus.numbers
+    pool = f'job="vmherd-metrics", kind="VirtualMachinePool", name="pool", namespace="{watched.shop.namespace}"'
+    eventually(lambda: numbers(f"vmherd_replicas_ready{{{pool}}}") == [2], what="the pool's two")
+    places = {place.namespace for place in (watched.shop, watched.clinic, watched.crowd)}
+    desired = "vmherd_replicas_desired"
+    eventually(lambda: {each["metric"]["namespace"] for each in ask(desired)} == places, what="their own namespaces")
+
+
+def test_every_query_of_the_dashboards_is_answered(watched: Watched) -> None:
+    boards = dashboards(watched.site)
+    assert sorted(boards) == ["vmherd-controller.json", "vmherd-fleet.json"]
+    for board in boards.values():
+        chosen = choices(watched.prometheus, board)
+        assert chosen["job"] == "vmherd-metrics"
+        asked = [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
+        assert len(asked) > 15
+        for query in asked:
+            sent = filled_in(query, **chosen)
+            eventually(lambda sent=sent: watched.prometheus.numbers(sent), within_s=10, what=f"an answer to {sent}")
+
+
+def choices(server: Prometheus, board: dict[str, Any]) -> dict[str, str]:
+    """What Grafana puts in the place of the variables, each left at "All"."""
+    chosen = {"__rate_interval": "5m"}
+    for variable in board["templating"]["list"]:
+        if variable["type"] == "query":
+            asked = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]["query"])
+            assert asked, variable
+            sent = filled_in(asked[1], **chosen)
+            series = eventually(lambda sent=sent: server.ask(sent), what=f"an answer to {sent}")
+            chosen[variable["name"]] = "|".join(sorted({each["metric"][asked[2]] for each in series}))
+    return chosen
+
+
+def active(server: Prometheus) -> set[tuple[str, str, str]]:
+    """The alerts that are pending or firing, with whom they are about."""
+    return {
+        (rule["name"], alert["labels"].get("namespace", ""), alert["labels"].get("name", ""))
+        for rule in server.rules()
+        for alert in rule["alerts"]
+    }
+
+
+def test_every_alert_is_evaluated_and_those_of_objects_are_active_that_should_be(watched: Watched) -> None:
+    server, full = watched.prometheus, (watched.crowd.namespace, "herd")
+    eventually(lambda: {rule["health"] for rule in server.rules()} == {"ok"}, what="all rules are evaluated")
+    assert len(server.rules()) > 10
+    expected = {
+        ("VmherdReplicasMismatch", watched.clinic.namespace, "pool"),
+        ("VmherdReplicasMismatch", *full),
+        ("VmherdReplicaFailure", *full),
+    }
+    # What the alerts say of the program itself may be true on a machine that is busy.
+    places = {place.namespace for place in (watched.shop, watched.clinic, watched.crowd)}
+    eventually(lambda: {each for each in active(server) if each[1] in places} == expected, what="these and no others")
+    down = {("VmherdDown", "", ""), ("VmherdNoLeader", watched.site.namespace, "vmherd")}
+    eventually(lambda: not down & active(server), what="it works")
+
+
+def test_what_the_alerts_ask_for_is_there(watched: Watched) -> None:
+    named = {name for rule in watched.prometheus.rules() for name in metrics_in(rule["query"])}
+    for name in sorted(named):
+        asked = f"{name} and on (job, instance) up"
+        eventually(lambda asked=asked: watched.prometheus.ask(asked), within_s=10, what=f"an answer to {asked}")
+
+
+def test_who_hangs_is_told_as_down_and_no_longer_when_he_is_back(watched: Watched) -> None:
+    def told() -> bool:
+        return ("VmherdDown", "", "") in active(watched.prometheus)
+
+    eventually(lambda: not told(), what="it is scraped")
+    watched.program.process.send_signal(signal.SIGSTOP)
+    try:
+        eventually(told, what="the alert")
+    finally:
+        watched.program.process.send_signal(signal.SIGCONT)
+    eventually(lambda: not told(), what="the end of the alert")
+
+
+TOKEN = {"authorization": {"credentials": {"name": "scraper", "key": "token"}}}
+RELABELED = {
+    "relabelings": [{"targetLabel": "cluster", "replacement": "north"}],
+    "metricRelabelings": [{"sourceLabels": ["__name__"], "regex": "python_.*", "action": "drop"}],
+}
+WAYS: dict[str, dict[str, Any]] = {
+    "in the clear": {"serviceMonitor": {**OFTEN, **RELABELED}},
+    "by a certificate that nobody verifies": {"secure": {"enabled": True}, "serviceMonitor": {**OFTEN, **RELABELED}},
+    "by Pod and with the token of a Secret": {
+        **VERIFIED,
+        "podMonitor": {**OFTEN, **RELABELED, **TOKEN, "tlsConfig": AUTHORITY},
+    },
+}
+
+
+@pytest.fixture
+def beside(site: Site, tmp_path: Path) -> Iterator[Site]:
+    """A namespace for another release in the same cluster."""
+    place = Site.opened(site.plane, 4, tmp_path)
+    yield place
+    place.helm("uninstall", "vmherd", "--ignore-not-found", "--no-hooks")
+    place.kubectl("delete", "namespace", place.namespace, "--wait=false")
+
+
+@pytest.mark.parametrize("metrics", WAYS.values(), ids=WAYS)
+def test_a_release_can_be_scraped(beside: Site, metrics: dict[str, Any], tmp_path: Path) -> None:
+    program = prometheus_program()
+    store_certificate(beside, "certificate", server=f"beside-metrics.{beside.namespace}.svc")
+    listening = ports()
+    metrics = {**listening.pop("metrics"), **metrics}
+    # It brings nothing that the first release has brought, and does nothing that the first one does.
+    beside.install(fullnameOverride="beside", observe=True, crds={"enabled": False}, metrics=metrics, **listening)
+    run_pod(beside)
+    monitoring = Monitoring.opened(beside, tmp_path / "prometheus")
+    monitoring.hand_token_to(beside, "scraper")
+    if "secure" in metrics:
+        monitoring.let_in("beside-metrics-reader")
+    with (
+        running(beside, tmp_path, wait=False),
+        prometheus(program, tmp_path, monitoring.jobs(beside)) as server,
+    ):
+        eventually(lambda: up(server), what="the target is up")
+        [target] = server.targets()
+        assert (target["labels"]["pod"], target["labels"]["cluster"]) == ("beside-0", "north")
+        assert target["scrapeUrl"].partition(":")[0] == ("https" if "secure" in metrics else "http")
+        eventually(lambda: server.ask("vmherd_build_info"), what="its page")
+        assert not server.ask("python_info")

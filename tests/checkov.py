@@ -1,0 +1,140 @@
+"""Finds checkov, which judges Kubernetes manifests, or makes it an environment of its own in the cache.
+
+Its packages are pinned in `.ci/requirements-checkov.txt`, and would not go together with ours. It is looked for in the
+cache alone: another version has other checks. `python -m tests.checkov` brings it in, which takes one to three minutes
+and 300 MB the first time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from msgspec import Struct
+
+from sandbox.binaries import cache_directory
+
+REQUIREMENTS = Path(__file__).resolve().parent.parent / ".ci" / "requirements-checkov.txt"
+FETCHED_WITHIN_S = 900
+TIMEOUT_S = 90
+
+
+class CheckovMissing(Exception):
+    """There is no checkov, and it cannot be installed. `str()` says why."""
+
+
+class Finding(Struct, frozen=True, order=True):
+    """A check that an object does not pass."""
+
+    check: str
+    kind: str
+    name: str
+    says: str
+
+    def __str__(self) -> str:
+        return f"{self.check} ({self.says}): {self.kind} {self.name}"
+
+
+def find() -> Path:
+    """The Python that has checkov. Raises CheckovMissing where it has to be installed first."""
+    python = _home() / "bin" / "python"
+    if not os.access(python, os.X_OK):
+        raise CheckovMissing("no checkov in the cache: `python -m tests.checkov` installs it")
+    return python
+
+
+def find_or_install() -> Path:
+    """The Python that has checkov, installed if need be. Raises CheckovMissing."""
+    try:
+        return find()
+    except CheckovMissing:
+        _install()
+        return find()
+
+
+def findings(manifests: Iterable[dict[str, Any]], directory: Path, *, proxy: str = "") -> list[Finding]:
+    """What checkov finds wrong with these objects, all of one cluster. It asks nobody else; `proxy` would see it."""
+    file = directory / "manifests.yaml"
+    file.write_text(yaml.safe_dump_all(manifests))
+    command = [str(find()), "-m", "checkov.main", "--framework", "kubernetes", "--file", str(file)]
+    command += ["--skip-download", "--quiet", "--compact", "--output", "json"]
+    # A newer version is no news, and to ask for one is to ask the internet.
+    quiet = {
+        "HOME": str(directory),
+        "TMPDIR": str(directory),
+        "LOG_LEVEL": "ERROR",
+        "CKV_SKIP_PACKAGE_UPDATE_CHECK": "1",
+    }
+    proxies = {name: proxy for name in ("http_proxy", "https_proxy") if proxy}
+    done = subprocess.run(
+        command,
+        cwd=directory,
+        env={"PATH": os.defpath, **quiet, **proxies},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode not in (0, 1) or done.stderr:
+        raise AssertionError(f"checkov ended with {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    report = json.loads(done.stdout)
+    assert not report["summary"]["parsing_errors"], report
+    assert report["summary"]["passed"], "it has looked at something"
+    return sorted(map(_read, report["results"]["failed_checks"]))
+
+
+def _read(failed: dict[str, Any]) -> Finding:
+    kind, _, rest = failed["resource"].partition(".")
+    return Finding(failed["check_id"], kind, rest.rpartition(".")[2], failed["check_name"])
+
+
+def _home() -> Path:
+    """Another version, other pins of what it needs, and another Python each have an environment of their own."""
+    pins = REQUIREMENTS.read_bytes()
+    version = re.search(rb"^checkov==(\S+)", pins, re.MULTILINE)
+    assert version is not None, f"{REQUIREMENTS} pins no checkov"
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return (
+        cache_directory() / "tools" / f"checkov-{version[1].decode()}-py{python}-{hashlib.sha256(pins).hexdigest()[:8]}"
+    )
+
+
+def _install() -> None:
+    """Install beside the target and move it there: a download that breaks off leaves nothing behind."""
+    target = _home()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    print("installing checkov", file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        home = Path(scratch) / target.name
+        # Only its Python is ever run, never a script of it: those would remember where they were made.
+        _run(sys.executable, "-m", "venv", "--without-pip", str(home))
+        pip = (sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "install", "--quiet")
+        _run(*pip, "--only-binary", ":all:", "--require-hashes", "--requirement", str(REQUIREMENTS))
+        shutil.rmtree(target, ignore_errors=True)
+        home.replace(target)
+
+
+def _run(*command: str) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=FETCHED_WITHIN_S, check=False)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise CheckovMissing(f"checkov cannot be installed: {error}") from error
+    if done.returncode:
+        raise CheckovMissing(f"checkov cannot be installed: {done.stderr.strip()[-1000:]}")
+
+
+if __name__ == "__main__":
+    try:
+        print(find_or_install())
+    except CheckovMissing as error:
+        sys.exit(str(error))

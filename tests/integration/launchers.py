@@ -1,0 +1,139 @@
+"""virt-launcher Pods: where KubeVirt runs a VMI in a Pod, a thread of the test makes that Pod and says that it runs.
+
+A Pod has its VMI's labels and goes with it. An autoscaler finds Pods, not VMIs: it counts those that a set's or pool's
+selector matches, and divides what they use by what they ask for.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from sandbox.admin import Admin, Refused
+from sandbox.controlplane import ControlPlane
+
+PERIOD_S = 0.1
+CPU_OF_ONE_CORE = "100m"
+"""What KubeVirt asks of the node for a virtual core of a VMI that asks for no CPU: a tenth (`cpuAllocationRatio`)."""
+
+
+class Launchers:
+    """The Pods of one namespace's VMIs."""
+
+    def __init__(self, plane: ControlPlane, namespace: str) -> None:
+        self._admin = Admin(plane.kubeconfig)
+        self._vmis = f"/apis/kubevirt.io/v1/namespaces/{namespace}/virtualmachineinstances"
+        self._pods = f"/api/v1/namespaces/{namespace}/pods"
+
+    def keep_in_step(self) -> None:
+        """Once: a Pod for each VMI that runs, as ready as the VMI is, and none for any other."""
+        vmis = {vmi["metadata"]["uid"]: vmi for vmi in self._admin.get(self._vmis)["items"] if _is_running(vmi)}
+        pods = {_owner_of(pod): pod for pod in self._admin.get(self._pods)["items"]}
+        for uid, pod in pods.items():
+            if uid not in vmis:
+                self._let_go(pod)
+        for uid, vmi in vmis.items():
+            pod = pods.get(uid) or self._start(vmi)
+            if pod is not None and _readiness(pod) != _readiness(vmi):
+                self._tell(pod, ready=_readiness(vmi))
+
+    def _start(self, vmi: dict[str, Any]) -> dict[str, Any] | None:
+        body = json.dumps(pod_of(vmi)).encode()
+        try:
+            started: dict[str, Any] = json.loads(self._admin.send("POST", self._pods, body, "application/json"))
+        except Refused as error:
+            if error.status not in (403, 409):
+                raise
+            return None  # the namespace has no service account yet, or is going: the next turn looks again
+        return started
+
+    def _tell(self, pod: dict[str, Any], *, ready: str) -> None:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        conditions = [{"type": "Ready", "status": ready, "lastTransitionTime": now}]
+        began = (pod.get("status") or {}).get("startTime") or now
+        change = {"status": {"phase": "Running", "startTime": began, "conditions": conditions}}
+        path = f"{self._pods}/{pod['metadata']['name']}/status"
+        self._unless_gone("PATCH", path, change, "application/merge-patch+json")
+
+    def _let_go(self, pod: dict[str, Any]) -> None:
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
+        self._unless_gone("DELETE", f"{self._pods}/{pod['metadata']['name']}", options, "application/json")
+
+    def _unless_gone(self, method: str, path: str, body: dict[str, Any], content_type: str) -> None:
+        try:
+            self._admin.send(method, path, json.dumps(body).encode(), content_type)
+        except Refused as error:
+            if error.status != 404:
+                raise
+
+
+@contextmanager
+def launchers(plane: ControlPlane, namespace: str) -> Iterator[None]:
+    """VMIs of this namespace have their Pods while the block runs. A loop that fails fails the test."""
+    stop = threading.Event()
+    troubles: list[Exception] = []
+
+    def loop() -> None:
+        kept = Launchers(plane, namespace)
+        while not stop.wait(PERIOD_S):
+            try:
+                kept.keep_in_step()
+            except Exception as error:
+                troubles.append(error)
+                return
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+    assert not troubles, f"the Pods are not kept in step: {troubles[0]}"
+
+
+def pod_of(vmi: dict[str, Any]) -> dict[str, Any]:
+    """The Pod that a VMI runs in, bound to the VMI's node."""
+    meta, domain = vmi["metadata"], vmi["spec"]["domain"]
+    requests = {"cpu": CPU_OF_ONE_CORE, **((domain.get("resources") or {}).get("requests") or {})}
+    owner = {"apiVersion": vmi["apiVersion"], "kind": vmi["kind"], "name": meta["name"], "uid": meta["uid"]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"virt-launcher-{meta['name']}-{_suffix(meta['uid'])}",
+            "labels": {**(meta.get("labels") or {}), "kubevirt.io": "virt-launcher"},
+            "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
+        },
+        "spec": {
+            "nodeName": vmi["status"]["nodeName"],
+            "automountServiceAccountToken": False,
+            # No kubelet would say that a container has ended.
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "compute", "image": "virt-launcher", "resources": {"requests": requests}}],
+        },
+    }
+
+
+def _suffix(uid: str) -> str:
+    return f"{zlib.crc32(uid.encode()):08x}"[:5]
+
+
+def _owner_of(pod: dict[str, Any]) -> str:
+    references = pod["metadata"].get("ownerReferences") or ()
+    return next((reference["uid"] for reference in references), "")
+
+
+def _is_running(vmi: dict[str, Any]) -> bool:
+    return (vmi.get("status") or {}).get("phase") == "Running" and "deletionTimestamp" not in vmi["metadata"]
+
+
+def _readiness(item: dict[str, Any]) -> str:
+    """The status of a VMI's or a Pod's Ready condition."""
+    conditions = (item.get("status") or {}).get("conditions") or ()
+    return next((each["status"] for each in conditions if each["type"] == "Ready"), "")

@@ -1,0 +1,199 @@
+"""The metrics API (`metrics.k8s.io/v1beta1`, Pods only) of a cluster, as metrics-server would serve it.
+
+kube-apiserver aggregates it: an APIService points to a Service of type ExternalName, and that to a thread of the test.
+It lists the cluster's real Pods by the selector that is asked for, and gives each its share of the load that the test
+puts on their namespace: as behind a Service, twice as many Pods have half as much to do each.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import urlsplit
+
+import trustme
+
+from sandbox.admin import Admin, Refused, Unanswered
+from sandbox.controlplane import ControlPlane
+from tests.cluster import Kubectl
+
+GROUP, VERSION = "metrics.k8s.io", "v1beta1"
+NAMESPACE, SERVICE = "kube-system", "metrics-server"
+MEMORY = "229Mi"
+
+PODS = re.compile(rf"/apis/{GROUP}/{VERSION}/namespaces/(?P<namespace>[^/]+)/pods(?:/(?P<name>[^/]+))?")
+
+DISCOVERY = {
+    "kind": "APIResourceList",
+    "apiVersion": "v1",
+    "groupVersion": f"{GROUP}/{VERSION}",
+    "resources": [
+        {"name": "pods", "singularName": "pod", "namespaced": True, "kind": "PodMetrics", "verbs": ["get", "list"]}
+    ],
+}
+
+
+class MetricsAPI:
+    """What the Pods of each namespace use, and the documents that say so."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self._admin = Admin(plane.kubeconfig)
+        self._loads: dict[str, int] = {}
+
+    def load(self, namespace: str, millicores: int) -> None:
+        """From now on the Pods of this namespace use so much together, each its share."""
+        self._loads[namespace] = millicores
+
+    def answer(self, target: str) -> tuple[int, dict[str, Any]]:
+        """The HTTP status and the document for a path with its query."""
+        parts = urlsplit(target)
+        if parts.path == f"/apis/{GROUP}/{VERSION}":
+            return 200, DISCOVERY
+        asked = PODS.fullmatch(parts.path)
+        if asked is None:
+            return 404, _failure(404, f"no {parts.path} here")
+        namespace, name = asked["namespace"], asked["name"]
+        try:
+            if not name:
+                items = self._metrics(namespace, self._pods(namespace, parts.query))
+                return 200, {
+                    "kind": "PodMetricsList",
+                    "apiVersion": f"{GROUP}/{VERSION}",
+                    "metadata": {},
+                    "items": items,
+                }
+            every = self._metrics(namespace, self._pods(namespace, ""))
+        except Refused as error:
+            return error.status, _failure(error.status, str(error))
+        except Unanswered as error:
+            return 503, _failure(503, str(error))
+        found = [metrics for metrics in every if metrics["metadata"]["name"] == name]
+        return (200, found[0]) if found else (404, _failure(404, f'podmetrics.metrics.k8s.io "{name}" not found'))
+
+    def _pods(self, namespace: str, query: str) -> list[dict[str, Any]]:
+        """The Pods that run and that nobody is deleting: nobody else uses anything."""
+        items = self._admin.get(f"/api/v1/namespaces/{namespace}/pods?{query}")["items"]
+        return [
+            pod
+            for pod in items
+            if (pod.get("status") or {}).get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+        ]
+
+    def _metrics(self, namespace: str, pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        # Whole millicores, rounded down: the autoscaler rounds each Pod's up, and would see more load than there is.
+        share = self._loads.get(namespace, 0) // max(len(pods), 1)
+        return [
+            {
+                "kind": "PodMetrics",
+                "apiVersion": f"{GROUP}/{VERSION}",
+                "metadata": {key: pod["metadata"][key] for key in ("name", "namespace", "labels")},
+                "timestamp": now,
+                "window": "1s",
+                "containers": [{"name": "compute", "usage": {"cpu": f"{share}m", "memory": MEMORY}}],
+            }
+            for pod in pods
+        ]
+
+
+@contextmanager
+def metrics_api(plane: ControlPlane) -> Iterator[MetricsAPI]:
+    """The cluster has a metrics API while the block runs, which its people may read as those of any cluster may."""
+    api = MetricsAPI(plane)
+    authority = trustme.CA(organization_name="metrics API of a test")
+    kubectl = Kubectl(plane.kubeconfig, NAMESPACE)
+    with _served(api, authority) as port:
+        kubectl.apply(*_registration(authority, port))
+        try:
+            kubectl("wait", "--for=condition=Available", f"apiservice/{VERSION}.{GROUP}", "--timeout=30s")
+            yield api
+        finally:
+            kubectl("delete", "apiservice", f"{VERSION}.{GROUP}")
+            kubectl("delete", "service", SERVICE)
+
+
+@contextmanager
+def _served(api: MetricsAPI, authority: trustme.CA) -> Iterator[int]:
+    """The port that it is served on."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            status, document = api.answer(self.path)
+            body = json.dumps(document).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(f"{SERVICE}.{NAMESPACE}.svc").configure_cert(context)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        server.block_on_close = False
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def _registration(authority: trustme.CA, port: int) -> list[dict[str, Any]]:
+    """What makes the API server pass requests on, and the role that metrics-server brings for people."""
+    whose = ("view", "edit", "admin")
+    labels = {f"rbac.authorization.k8s.io/aggregate-to-{role}": "true" for role in whose}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": SERVICE, "namespace": NAMESPACE},
+            "spec": {"type": "ExternalName", "externalName": "localhost"},
+        },
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": "system:aggregated-metrics-reader", "labels": labels},
+            "rules": [{"apiGroups": [GROUP], "resources": ["pods", "nodes"], "verbs": ["get", "list", "watch"]}],
+        },
+        {
+            "apiVersion": "apiregistration.k8s.io/v1",
+            "kind": "APIService",
+            "metadata": {"name": f"{VERSION}.{GROUP}"},
+            "spec": {
+                "group": GROUP,
+                "version": VERSION,
+                "service": {"namespace": NAMESPACE, "name": SERVICE, "port": port},
+                "caBundle": base64.b64encode(authority.cert_pem.bytes()).decode(),
+                "groupPriorityMinimum": 100,
+                "versionPriority": 100,
+            },
+        },
+    ]
+
+
+def _failure(status: int, message: str) -> dict[str, Any]:
+    reasons = {404: "NotFound", 503: "ServiceUnavailable"}
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "code": status,
+        "message": message,
+        "reason": reasons.get(status, ""),
+    }

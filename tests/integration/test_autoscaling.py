@@ -1,0 +1,229 @@
+"""Autoscaling end to end: Kubernetes' own autoscaler, a metrics API, virt-launcher Pods, and the controller at work.
+
+A Pod asks for a tenth of a core. With a target of 50 % an autoscaler therefore wants one Pod for each 50 millicores
+that all of them use together, rounded up.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+from msgspec import Struct
+
+from sandbox.binaries import Binaries
+from sandbox.controlplane import ControlPlane
+from sandbox.crds import CRD_DIRECTORIES
+from tests.charts.releases import bare_plane
+from tests.cluster import Kubectl
+from tests.integration.beside import GROUPS
+from tests.integration.herd import Place, eventually, herd
+from tests.integration.launchers import launchers
+from tests.integration.metrics_api import MetricsAPI, metrics_api
+from tests.integration.ranch import Ranch, simulator
+from tests.manifests.documents import EXAMPLES, load
+
+pytestmark = pytest.mark.cluster
+
+SET, POOL = "VirtualMachineInstanceReplicaSet", "VirtualMachinePool"
+AUTOSCALERS = [path for path in EXAMPLES if path.stem.startswith("hpa-")]
+SCALED_WITHIN_S = 60.0
+
+
+class NotYet(dict[str, int]):
+    """What there is instead of what is waited for. A test that has waited too long shows it."""
+
+    def __bool__(self) -> bool:
+        return False
+
+
+class Scene(Struct, frozen=True):
+    """A set or a pool in a namespace of its own, the only one there."""
+
+    kind: str
+    place: Place
+    metrics: MetricsAPI
+    name: str = "web"
+
+    def make(self, replicas: int) -> dict[str, Any]:
+        """Create it; return the reference that an autoscaler has."""
+        if isinstance(self.place, Ranch) and self.kind == POOL:
+            made = self.place.make_pool(replicas, name=self.name)
+        else:
+            made = self.place.make_set(replicas, name=self.name)
+        self.reaches(replicas)
+        return {"apiVersion": made["apiVersion"], "kind": self.kind, "name": self.name}
+
+    def load(self, millicores: int) -> None:
+        self.metrics.load(self.place.namespace, millicores)
+
+    def census(self) -> dict[str, int]:
+        """How many there are, by everybody's count."""
+        pooled = isinstance(self.place, Ranch) and self.kind == POOL
+        item = self.place.pool(self.name) if pooled else self.place.set(self.name)
+        status = item.get("status") or {}
+        counts = {
+            "wanted": item["spec"]["replicas"],
+            "replicas": status.get("replicas", 0),
+            "ready": status.get("readyReplicas", 0),
+            "VMIs": len(self.place.vmis()),
+        }
+        return {**counts, "VMs": len(self.place.vms())} if pooled else counts
+
+    def reaches(self, count: int) -> None:
+        """Wait until all of these say so."""
+
+        def there() -> bool | NotYet:
+            census = self.census()
+            return set(census.values()) == {count} or NotYet(census)
+
+        eventually(there, within_s=SCALED_WITHIN_S, what=f"{count} of each")
+
+    def sizes(self, count: int) -> list[str]:
+        """The sizes that the autoscaler chose and why, from the first on, once there are so many."""
+
+        def told() -> list[dict[str, Any]]:
+            return [event for event in self.place.events() if event["reason"] == "SuccessfulRescale"]
+
+        eventually(lambda: len(told()) >= count, what="the autoscaler's Events")
+        return [event["message"] for event in sorted(told(), key=lambda event: event["firstTimestamp"])]
+
+
+def autoscaler(version: str, target: dict[str, Any], *, least: int, most: int) -> dict[str, Any]:
+    """A HorizontalPodAutoscaler at half of the CPU that the Pods ask for."""
+    spec: dict[str, Any] = {"scaleTargetRef": target, "minReplicas": least, "maxReplicas": most}
+    if version == "v1":
+        spec["targetCPUUtilizationPercentage"] = 50
+    else:
+        goal = {"type": "Utilization", "averageUtilization": 50}
+        spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": goal}}]
+        spec["behavior"] = {"scaleDown": {"stabilizationWindowSeconds": 3}}
+    metadata = {"name": target["name"]}
+    return {
+        "apiVersion": f"autoscaling/{version}",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+def conditions(place: Place) -> dict[str, dict[str, str]]:
+    """What each autoscaler of the namespace says of itself."""
+    items = place.kubectl.json("get", "hpa")["items"]
+    return {
+        item["metadata"]["name"]: {
+            each["type"]: each["status"] for each in (item.get("status") or {}).get("conditions") or ()
+        }
+        for item in items
+    }
+
+
+@pytest.fixture(scope="module")
+def metrics(ranch_plane: ControlPlane) -> Iterator[MetricsAPI]:
+    with metrics_api(ranch_plane) as api:
+        yield api
+
+
+@pytest.fixture
+def busy(ranch: Ranch, metrics: MetricsAPI) -> Iterator[Ranch]:
+    """The test's namespace, whose VMIs run in Pods."""
+    with launchers(ranch.plane, ranch.namespace):
+        yield ranch
+
+
+def scales_with_the_load(scene: Scene, version: str) -> None:
+    scene.load(150)
+    target = scene.make(3)
+    scene.place.kubectl.apply(autoscaler(version, target, least=1, most=8))
+    works = {"AbleToScale": "True", "ScalingActive": "True"}
+    eventually(lambda: conditions(scene.place)["web"].items() >= works.items(), what="the autoscaler works")
+    scene.load(250)
+    scene.reaches(5)
+    scene.load(100)
+    scene.reaches(2)
+    assert scene.sizes(2) == [
+        "New size: 5; reason: cpu resource utilization (percentage of request) above target",
+        "New size: 2; reason: All metrics below target",
+    ]
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.parametrize("kind", [SET, POOL])
+def test_an_autoscaler_scales_with_the_load(kind: str, version: str, busy: Ranch, metrics: MetricsAPI) -> None:
+    scales_with_the_load(Scene(kind, busy, metrics), version)
+
+
+@pytest.mark.parametrize(
+    ("kind", "command", "target"),
+    [
+        (SET, "autoscale vmirs vmi-replicaset-cirros --min=3 --max=10", 80),
+        (POOL, "autoscale vmpool vm-pool-cirros --min=3 --max=10 --cpu-percent=50", 50),
+    ],
+    ids=["vmirs", "vmpool"],
+)
+def test_kubectl_autoscale_as_the_guides_write_it_brings_up_the_least_that_is_asked_for(
+    kind: str, command: str, target: int, busy: Ranch, metrics: MetricsAPI
+) -> None:
+    """Where no target is given, it is Kubernetes' own."""
+    scene = Scene(kind, busy, metrics, name=command.split()[2])
+    scene.make(1)
+    assert busy.kubectl(*command.split()).stdout.endswith(" autoscaled\n")
+    made = busy.kubectl.json("get", "hpa", scene.name)["spec"]
+    assert (made["minReplicas"], made["maxReplicas"]) == (3, 10)
+    assert [each["resource"]["target"]["averageUtilization"] for each in made["metrics"]] == [target]
+    scene.reaches(3)
+    assert scene.sizes(1) == ["New size: 3; reason: Current number of replicas below Spec.MinReplicas"]
+
+
+def test_every_autoscaler_among_the_examples_works_on_its_target(busy: Ranch) -> None:
+    """R13 among others: whatever version of a group the autoscaler names."""
+    targets = {load(path)["metadata"]["name"]: path for path in EXAMPLES if path.stem.startswith(("replica", "pool"))}
+    for path in AUTOSCALERS:
+        target = load(path)["spec"]["scaleTargetRef"]["name"]
+        busy.kubectl("apply", "-f", str(targets[target]), "-f", str(path))
+    names = {load(path)["metadata"]["name"] for path in AUTOSCALERS}
+    works = {"AbleToScale": "True", "ScalingActive": "True"}
+    eventually(
+        lambda: {name for name, said in conditions(busy).items() if said.items() >= works.items()} == names,
+        within_s=SCALED_WITHIN_S,
+        what="all of them can count and scale",
+    )
+
+
+@pytest.fixture(scope="module")
+def beside(control_plane_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A cluster in which the controller keeps kinds of its own, beside those of KubeVirt.
+
+    They are there before the cluster starts: the autoscaler looks for new kinds every 30 seconds only.
+    """
+    definitions = tmp_path_factory.mktemp("definitions")
+    for path in [path for directory in CRD_DIRECTORIES for path in directory.glob("*.yaml")]:
+        definition = load(path)
+        (definitions / path.name).write_text(path.read_text())
+        if (
+            ours := GROUPS.get(definition["spec"]["group"])
+            if definition["spec"]["names"]["kind"] in (SET, POOL)
+            else ""
+        ):
+            definition["metadata"]["name"] = f"{definition['spec']['names']['plural']}.{ours}"
+            definition["spec"] |= {"group": ours, "names": {**definition["spec"]["names"], "shortNames": []}}
+            (definitions / f"own-{path.name}").write_text(yaml.safe_dump(definition))
+    with (
+        bare_plane(control_plane_binaries, definitions) as plane,
+        simulator(plane),
+        herd(plane, tmp_path_factory.mktemp("beside"), "--mode", "alongside"),
+    ):
+        yield plane
+
+
+@pytest.mark.parametrize("kind", [SET, POOL])
+def test_an_autoscaler_scales_with_the_load_alongside_kubevirt(kind: str, beside: ControlPlane) -> None:
+    namespace = f"test-{uuid.uuid4().hex[:10]}"
+    Kubectl(beside.kubeconfig)("create", "namespace", namespace)
+    pools = Ranch(beside, namespace, pool_group="pool.vmherd.dev")
+    place = pools if kind == POOL else Place(beside, namespace, group="vmherd.dev")
+    with metrics_api(beside) as api, launchers(beside, namespace):
+        scales_with_the_load(Scene(kind, place, api), "v2")

@@ -1,0 +1,248 @@
+"""The lab on replica sets, from top to bottom, and what the guides do besides: each command as it is written there.
+
+Whoever does the lab has the cluster's `edit` role in one namespace and nothing else. Its rules for sets and pools come
+with the release, those for VMs and VMIs with KubeVirt.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from msgspec import Struct
+
+from sandbox.controlplane import ControlPlane
+from sandbox.kubectl import kubectl_path
+from tests.integration.herd import eventually
+from tests.integration.launchers import launchers
+from tests.integration.metrics_api import MetricsAPI, metrics_api
+from tests.integration.ranch import Ranch
+from tests.manifests.documents import ROOT
+
+pytestmark = pytest.mark.cluster
+
+EXAMPLES = ROOT / "manifests" / "examples"
+SET = "lab05-cirros-replicaset"
+EVERYTHING = "vmirs,vmpool,hpa,vm,vmi,pods,controllerrevisions"
+
+KUBEVIRTS_EDIT_ROLE: dict[str, Any] = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRole",
+    "metadata": {"name": "kubevirt.io:edit", "labels": {"rbac.authorization.k8s.io/aggregate-to-edit": "true"}},
+    "rules": [
+        {
+            "apiGroups": ["kubevirt.io"],
+            "resources": ["virtualmachines", "virtualmachineinstances"],
+            "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"],
+        }
+    ],
+}
+
+
+class Student(Struct, frozen=True):
+    """Somebody in a shell, in a directory with the files of the lab and the guides."""
+
+    ranch: Ranch
+    metrics: MetricsAPI
+    directory: Path
+    kubeconfig: Path
+
+    def __call__(self, command: str, *, editor: str = "false") -> str:
+        """What a command prints. The namespace is called as its user is."""
+        environment = {
+            "PATH": f"{Path(kubectl_path()).parent}:{os.environ['PATH']}",
+            "HOME": str(self.directory),
+            "USER": self.ranch.namespace,
+            "KUBECONFIG": str(self.kubeconfig),
+            "KUBE_EDITOR": editor,
+        }
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=self.directory,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def table(self, command: str) -> list[list[str]]:
+        """The cells of what is printed, without the ages, which nobody can foretell."""
+        header, *rows = [re.split(r"\s{2,}", line.strip()) for line in self(command).splitlines()] or [[]]
+        ages = header.index("AGE") if "AGE" in header else len(header)
+        return [[cell for place, cell in enumerate(row) if place != ages] for row in (header, *rows)]
+
+    def sees(self, command: str, *rows: str) -> None:
+        """Wait until a table has these rows."""
+        wanted = [re.split(r"\s{2,}", row) for row in rows]
+        eventually(lambda: self.table(f"{command} --namespace=$USER")[1:] == wanted, what=f"{command}: {wanted}")
+
+    def file(self, name: str, content: str) -> None:
+        """Write a file of the lab."""
+        path = self.directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+
+
+def example(name: str) -> str:
+    return (EXAMPLES / f"{name}.yaml").read_text()
+
+
+@pytest.fixture(scope="module")
+def metrics(ranch_plane: ControlPlane) -> Iterator[MetricsAPI]:
+    with metrics_api(ranch_plane) as api:
+        yield api
+
+
+@pytest.fixture
+def student(ranch: Ranch, metrics: MetricsAPI, tmp_path: Path) -> Iterator[Student]:
+    """Everybody's namespace is their own, and VMIs in it run in Pods."""
+    name = ranch.namespace
+    ranch.kubectl.apply(KUBEVIRTS_EDIT_ROLE)
+    ranch.kubectl("create", "rolebinding", "edit", "--clusterrole=edit", f"--user={name}")
+    student = Student(ranch, metrics, tmp_path, ranch.plane.write_kubeconfig(tmp_path / "kubeconfig", name))
+    allowed = " && ".join(
+        f"kubectl auth can-i {what} --namespace=$USER"
+        for what in ("patch vmirs --subresource=scale", "get vmi", "list pods.metrics.k8s.io")
+    )
+    eventually(lambda: student(f"{allowed} || true").split() == ["yes"] * 3, what="the roles are added up")
+    with launchers(ranch.plane, name):
+        yield student
+
+
+def test_the_lab_from_top_to_bottom(student: Student) -> None:
+    creates_a_set_and_looks_at_it(student)
+    scales_it_by_hand(student)
+    has_it_scaled_with_the_load(student)
+    cleans_up(student)
+
+
+def creates_a_set_and_looks_at_it(student: Student) -> None:
+    student.file("labs/lab05/vmirs_lab05-cirros.yaml", example("replicaset-v1-lab05-cirros"))
+    created = student("kubectl apply -f labs/lab05/vmirs_lab05-cirros.yaml --namespace=$USER")
+    assert created == f"virtualmachineinstancereplicaset.kubevirt.io/{SET} created\n"
+    student.sees("kubectl get vmirs", f"{SET}  2  2  2")
+    assert student.table("kubectl get vmirs --namespace=$USER")[0] == ["NAME", "DESIRED", "CURRENT", "READY"]
+    header, *vmis = student.table("kubectl get vmi --namespace=$USER")
+    assert header == ["NAME", "PHASE", "IP", "NODENAME", "READY"]
+    assert len(vmis) == 2
+    for name, phase, _, node, ready in vmis:
+        assert re.fullmatch(rf"{SET}[a-z0-9]{{5}}", name)
+        assert (phase, ready) == ("Running", "True")
+        assert node
+
+
+def scales_it_by_hand(student: Student) -> None:
+    """By a command that the lab says is for others, and by what it does instead."""
+    said = student(f"kubectl scale vmirs {SET} --replicas 1 --namespace=$USER")
+    assert said == f"virtualmachineinstancereplicaset.kubevirt.io/{SET} scaled\n"
+    student.sees("kubectl get vmirs", f"{SET}  1  1  1")
+    editor = student.directory / "editor"
+    editor.write_text("#!/bin/sh\nexec sed -i '/^spec:/,/^status:/s/^  replicas: 1$/  replicas: 2/' \"$1\"\n")
+    editor.chmod(0o755)
+    said = student(f"kubectl edit vmirs {SET} --namespace=$USER", editor=str(editor))
+    assert said == f"virtualmachineinstancereplicaset.kubevirt.io/{SET} edited\n"
+    student.sees("kubectl get vmirs", f"{SET}  2  2  2")
+
+
+def has_it_scaled_with_the_load(student: Student) -> None:
+    reference = f"{SET}  VirtualMachineInstanceReplicaSet/{SET}"
+    student.metrics.load(student.ranch.namespace, 2)
+    student.file("labs/lab05/hpa_lab05-cirros.yaml", example("hpa-v1-lab05-cirros"))
+    created = student("kubectl apply -f labs/lab05/hpa_lab05-cirros.yaml --namespace=$USER")
+    assert created == f"horizontalpodautoscaler.autoscaling/{SET} created\n"
+    student.sees("kubectl get hpa", f"{reference}  cpu: 2%/75%  1  2  1")
+    student.sees("kubectl get vmirs", f"{SET}  1  1  1")
+    student.metrics.load(student.ranch.namespace, 283)
+    student.sees("kubectl get hpa", f"{reference}  cpu: 141%/75%  1  2  2")
+    student.sees("kubectl get vmirs", f"{SET}  2  2  2")
+    header, *pods = student.table("kubectl top pod --namespace=$USER")
+    assert header == ["NAME", "CPU(cores)", "MEMORY(bytes)"]
+    vmis = [row[0] for row in student.table("kubectl get vmi --namespace=$USER")[1:]]
+    assert len(pods) == len(vmis) == 2
+    for (pod, cpu, memory), vmi in zip(sorted(pods), sorted(vmis), strict=True):
+        assert pod.startswith(f"virt-launcher-{vmi}-")
+        assert (cpu, memory) == ("141m", "229Mi")
+    student.metrics.load(student.ranch.namespace, 2)
+    student.sees("kubectl get hpa", f"{reference}  cpu: 2%/75%  1  2  1")
+    student.sees("kubectl get vmirs", f"{SET}  1  1  1")
+
+
+def cleans_up(student: Student) -> None:
+    student.file("pool.yaml", example("pool-v1alpha1-vm-pool-cirros").replace("vm-pool-cirros", "lab05-webserver"))
+    student("kubectl apply -f pool.yaml --namespace=$USER")
+    student.ranch.wait_ready(3, name="lab05-webserver")
+    student("kubectl delete vmpool lab05-webserver --namespace=$USER")
+    student(f"kubectl delete vmirs {SET} --namespace=$USER")
+    student(f"kubectl delete hpa {SET} --namespace=$USER")
+    eventually(
+        lambda: student.ranch.kubectl("get", EVERYTHING, "--output=name").stdout == "", what="nothing is left of it all"
+    )
+
+
+def test_the_guide_to_sets_from_top_to_bottom(student: Student) -> None:
+    student.file("testreplicaset.yaml", example("replicaset-v1alpha3"))
+    created = student("kubectl create -f testreplicaset.yaml --namespace=$USER")
+    assert created == "virtualmachineinstancereplicaset.kubevirt.io/testreplicaset created\n"
+    student.sees("kubectl get vmirs", "testreplicaset  3  3  3")
+    eventually(lambda: student.ranch.reasons()["SuccessfulCreate"] == 3, what="the Events arrive")
+    said = student("kubectl describe vmirs testreplicaset --namespace=$USER")
+    assert re.search(r"Ready Replicas: +3\n +Replicas: +3\n", said)
+    for vmi in student.ranch.alive():
+        assert re.search(rf"Normal +SuccessfulCreate .*-controller +Created virtual machine: {vmi}\n", said)
+    student("kubectl scale vmirs testreplicaset --replicas 5 --namespace=$USER")
+    student.sees("kubectl get vmirs", "testreplicaset  5  5  5")
+
+
+def test_the_guide_to_pools_from_top_to_bottom(student: Student) -> None:
+    student.file("vm-pool-cirros.yaml", example("pool-v1alpha1-vm-pool-cirros"))
+    created = student("kubectl create -f vm-pool-cirros.yaml --namespace=$USER")
+    assert created == "virtualmachinepool.pool.kubevirt.io/vm-pool-cirros created\n"
+    student.ranch.wait_ready(3, name="vm-pool-cirros")
+    eventually(lambda: student.ranch.told("SuccessfulCreate")["vm-pool-cirros"] == 3, what="the Events arrive")
+    said = student("kubectl describe vmpool vm-pool-cirros --namespace=$USER")
+    assert re.search(r"Label Selector: +kubevirt.io/vmpool=vm-pool-cirros\n", said)
+    assert re.search(r"Ready Replicas: +3\n +Replicas: +3\n", said)
+    for vm in student.ranch.vms():
+        told = f"Created VM {student.ranch.namespace}/{vm}"
+        assert re.search(rf"Normal +SuccessfulCreate .*virtualmachinepool-controller +{told}\n", said)
+    student("kubectl scale vmpool vm-pool-cirros --replicas 5 --namespace=$USER")
+    before = student.ranch.wait_for_ordinals(*range(5), name="vm-pool-cirros")
+    patch = """kubectl patch vm vm-pool-cirros-0 --type merge --patch '{"metadata":{"ownerReferences":null}}'"""
+    student(f"{patch} --namespace=$USER")
+    after = student.ranch.wait_for_ordinals(*range(6), name="vm-pool-cirros")
+    assert after["vm-pool-cirros-0"]["metadata"]["uid"] == before["vm-pool-cirros-0"]["metadata"]["uid"]
+    assert "ownerReferences" not in after["vm-pool-cirros-0"]["metadata"]
+
+
+@pytest.mark.parametrize(
+    ("machines", "service"),
+    [
+        ("replicaset-v1-vmi-ephemeral", "service-vmiservice"),
+        ("pool-v1alpha1-vm-pool-cirros", "service-vm-pool-cirros-ssh"),
+    ],
+    ids=["vmirs", "vmpool"],
+)
+def test_the_service_of_a_guide_leads_to_the_pods_of_all_its_vmis(
+    machines: str, service: str, student: Student
+) -> None:
+    student.file("machines.yaml", example(machines))
+    student.file("service.yaml", example(service))
+    student("kubectl create -f machines.yaml -f service.yaml --namespace=$USER")
+    [made] = student.ranch.kubectl.json("get", "services")["items"]
+    selector = ",".join(f"{key}={value}" for key, value in made["spec"]["selector"].items())
+    wanted = yaml.safe_load(example(machines))["spec"]["replicas"]
+
+    def behind_it() -> list[str]:
+        pods = student.ranch.kubectl("get", "pods", f"--selector={selector}", "--output=name").stdout.split()
+        return pods if len(pods) == wanted else []
+
+    eventually(behind_it, what=f"{wanted} Pods behind the Service")

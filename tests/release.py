@@ -1,0 +1,183 @@
+"""A release in a control plane, and what its Pods would start the controller with, where nothing runs Pods.
+
+The release is `manifests/controller`, which is what the chart renders with its own values. Its arguments, environment
+and account are read from the Deployment as the API server has it, and its token from the API server, too.
+
+Flags that take other permissions - another mode, other groups, namespaces of their own - would have been values of the
+chart, which then renders another role: an account of their own stands for it, with what `permissions_needed` lists.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from controller.config import Config, parse
+from controller.permissions import Permission, permissions_needed
+from sandbox.admin import Admin, Refused
+from sandbox.audit import AuditRecord
+from sandbox.controlplane import ControlPlane
+from tests.cluster import Kubectl
+from tests.rbac import roles, service_account
+
+BASE = Path(__file__).resolve().parent.parent / "manifests" / "controller"
+NAMESPACE, NAME = "vmherd-system", "vmherd"
+DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{NAME}"
+ACCOUNTS = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
+REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated")
+A_DAY_S = 86_400
+"""Longer than any run of the tests: nobody renews a token here, as a kubelet would."""
+
+IN_FORCE_WITHIN_S = 20.0
+HARMLESS = frozenset([("get", "customresourcedefinitions")])
+"""A start asks why a kind is not served yet, knowing that it may not be allowed to."""
+
+
+class Pod(Struct, frozen=True):
+    """What the controller has in a Pod of the release: arguments, environment and the token of an account."""
+
+    plane: ControlPlane
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str]
+    account: str
+    token: str
+
+    @property
+    def credential(self) -> str:
+        """By which the audit log knows this Pod from others of the same account."""
+        claims = self.token.split(".")[1]
+        return "JTI=" + str(json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))["jti"])
+
+    def requests(self, since: int = 0) -> Iterator[AuditRecord]:
+        """What was asked with this token."""
+        credential = self.credential
+        return (record for record in self.plane.audit_records(since) if record.credential == credential)
+
+    def lacks(self, since: int = 0) -> set[tuple[str, str, str]]:
+        """What it was refused since then and has no role for: verb, resource and subresource.
+
+        A server that has just started refuses everything until it has read its roles, so it is asked again.
+        """
+        refused = {
+            (r.verb, r.resource, r.subresource, r.group, r.namespace): r
+            for r in self.requests(since)
+            if r.lacked_permission and r.resource and (r.verb, r.resource) not in HARMLESS
+        }
+        admin, user = Admin(self.plane.kubeconfig), _user(self.account)
+        return {what[:3] for what, record in refused.items() if not _allows(admin, user, _attributes(record))}
+
+
+def pod(plane: ControlPlane, *flags: str) -> Pod:
+    """A new Pod of a release that has what these flags need."""
+    arguments, environment, account = _installed(plane)
+    needed = permissions_needed(parse([*arguments, *flags], environment))
+    if set(needed) != set(permissions_needed(parse(arguments, environment))):
+        account = _account_for(plane, needed)
+    return Pod(plane, arguments, environment, account, _token(plane, account))
+
+
+def pod_that_may(plane: ControlPlane, permissions: Iterable[Permission]) -> Pod:
+    """A new Pod that may do this and nothing else."""
+    arguments, environment, _ = _installed(plane)
+    account = _account_for(plane, tuple(permissions))
+    return Pod(plane, arguments, environment, account, _token(plane, account))
+
+
+def settings(plane: ControlPlane, *flags: str) -> Config:
+    """The configuration of a release with these flags behind its own."""
+    arguments, environment, _ = _installed(plane)
+    return parse([*arguments, *flags], environment)
+
+
+def _installed(plane: ControlPlane) -> tuple[tuple[str, ...], dict[str, str], str]:
+    """The arguments, the environment and the account of the release; installs it where it is not there yet."""
+    admin = Admin(plane.kubeconfig)
+    try:
+        deployment = admin.get(DEPLOYMENT)
+    except Refused as refused:
+        if refused.status != 404:
+            raise
+        applied = Kubectl(plane.kubeconfig).json("apply", "--kustomize", str(BASE))["items"]
+        _wait_until_in_force(admin, applied)
+        deployment = admin.get(DEPLOYMENT)
+    spec = deployment["spec"]["template"]["spec"]
+    [container] = spec["containers"]
+    environment = {each["name"]: each["value"] for each in container.get("env", ())}
+    return tuple(container["args"]), environment, spec["serviceAccountName"]
+
+
+def _account_for(plane: ControlPlane, permissions: Iterable[Permission]) -> str:
+    """An account that holds exactly these, made where it is not there yet."""
+    wanted = sorted(set(permissions))
+    name = f"{NAME}-{hashlib.sha256(repr(wanted).encode()).hexdigest()[:8]}"
+    admin = Admin(plane.kubeconfig)
+    try:
+        admin.get(f"{ACCOUNTS}/{name}")
+    except Refused as refused:
+        if refused.status != 404:
+            raise
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": NAMESPACE}}
+        objects = roles(wanted, name=name, subject=service_account(NAMESPACE, name))
+        Kubectl(plane.kubeconfig).apply(*objects, account)
+        _wait_until_in_force(admin, objects)
+    return name
+
+
+def _token(plane: ControlPlane, account: str) -> str:
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": A_DAY_S}}
+    body = json.dumps(request).encode()
+    answer = Admin(plane.kubeconfig).send("POST", f"{ACCOUNTS}/{account}/token", body, "application/json")
+    return str(json.loads(answer)["status"]["token"])
+
+
+def _wait_until_in_force(admin: Admin, objects: Iterable[dict[str, Any]]) -> None:
+    """Return when each role that is bound to an account counts: the server learns of roles from a watch."""
+    by_name = {(each["kind"], each["metadata"]["name"], each["metadata"].get("namespace")): each for each in objects}
+    give_up = time.monotonic() + IN_FORCE_WITHIN_S
+    for binding in by_name.values():
+        if not binding["kind"].endswith("Binding"):
+            continue
+        namespace = binding["metadata"].get("namespace")
+        rule = by_name[binding["roleRef"]["kind"], binding["roleRef"]["name"], namespace]["rules"][0]
+        user = _user(binding["subjects"][0]["name"])
+        while not _allows(admin, user, _first_of(rule, namespace or "")):
+            if time.monotonic() > give_up:
+                pytest.fail(f"the API server does not know of {binding['metadata']['name']}")
+            time.sleep(0.05)
+
+
+def _user(account: str) -> str:
+    return f"system:serviceaccount:{NAMESPACE}:{account}"
+
+
+def _first_of(rule: Mapping[str, Any], namespace: str) -> dict[str, str]:
+    """The first thing that a rule allows."""
+    resource, _, subresource = rule["resources"][0].partition("/")
+    name = rule.get("resourceNames", [""])[0]
+    what = {"group": rule["apiGroups"][0], "resource": resource, "subresource": subresource, "name": name}
+    return {**what, "verb": rule["verbs"][0], "namespace": namespace}
+
+
+def _attributes(record: AuditRecord) -> dict[str, str]:
+    """What was asked."""
+    fields = ("group", "resource", "subresource", "name", "verb", "namespace")
+    return {field: getattr(record, field) for field in fields}
+
+
+def _allows(admin: Admin, user: str, attributes: Mapping[str, str]) -> bool:
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": user, "groups": GROUPS, "resourceAttributes": attributes},
+    }
+    answer = admin.send("POST", REVIEWS, json.dumps(review).encode(), "application/json")
+    return bool(json.loads(answer)["status"]["allowed"])
