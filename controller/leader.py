@@ -60,6 +60,9 @@ JITTER = 1.2
 SHORTEST_PAUSE_S = 0.05
 """A standby that waits for the last moment of a lease must not spin through it."""
 
+REFUSALS = 3
+"""How often in a row a lease may be refused us before that counts: a server that starts refuses everybody at first."""
+
 NEVER = float("-inf")
 
 FAILURES = (ApiError, TimeoutError, msgspec.DecodeError)
@@ -144,7 +147,7 @@ class LeaderElector:
         self._leading_until = NEVER
         """Set when a write of ours succeeded, to the start of that write plus the renew deadline; then only later."""
 
-        self._failing = False
+        self._failing, self._refusals = False, 0
         instruments.leading(name, master=False)
 
     @property
@@ -204,6 +207,10 @@ class LeaderElector:
                 await self._read()
                 ours = await self._act()
         except Forbidden as error:
+            self._refusals += 1
+            if self._refusals < REFUSALS:
+                self._note_failure("may not use the lease", error)
+                return False
             raise ElectionImpossible(
                 f"not allowed to use the lease {self._name} in namespace {self._namespace}: {error};"
                 " a Role there needs the verbs create, get and patch for leases.coordination.k8s.io"
@@ -219,7 +226,7 @@ class LeaderElector:
         except FAILURES as error:
             self._note_failure("cannot reach the lease", error)
             return False
-        self._failing = False
+        self._failing, self._refusals = False, 0
         return ours
 
     def _standby_pause_s(self) -> float:

@@ -9,7 +9,7 @@ in one go. A server that does not answer is waited for, but not for ever: a Pod 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TypeAlias
@@ -26,6 +26,7 @@ from controller.permissions import (
     VMIS,
     VMS,
     MissingPermission,
+    Permission,
     Requests,
     missing_permissions,
     permissions_needed,
@@ -151,7 +152,7 @@ async def check(
     await reach(client, patience_s=patience_s)
     give_up = asyncio.get_running_loop().time() + patience_s
     async with _failures_in_words():
-        problems: list[Problem] = list(await missing_permissions(client, permissions_needed(config)))
+        problems: list[Problem] = list(await _missing_permissions(client, permissions_needed(config)))
         for kind in kinds_needed(config):
             # Whoever has to mend something anyway need not wait for what may never come.
             problems += await missing_kind(client, kind, give_up=0.0 if problems else give_up)
@@ -163,6 +164,14 @@ async def check(
         problems += objections
     if problems:
         raise StartupError(*problems)
+
+
+async def _missing_permissions(client: Requests, needed: Sequence[Permission]) -> tuple[MissingPermission, ...]:
+    """What is refused twice: a server that has just started has not read its roles yet, and refuses everybody."""
+    if await missing_permissions(client, needed):
+        await asyncio.sleep(PAUSE_S)
+        return await missing_permissions(client, needed)
+    return ()
 
 
 @asynccontextmanager

@@ -48,6 +48,7 @@ class ControlPlane:
         *,
         crd_directories: Iterable[Path] = crds.CRD_DIRECTORIES,
         autoscaling: flags.Autoscaling = BRISK,
+        admission_plugins: Iterable[str] = (),
         ports: Callable[[int], list[int]] = free_ports,
     ) -> None:
         self.directory = directory.resolve()
@@ -58,6 +59,7 @@ class ControlPlane:
         self._binaries = binaries
         self._crd_directories = tuple(crd_directories)
         self._autoscaling = autoscaling
+        self._admission_plugins = tuple(admission_plugins)
         self._find_ports = ports
         self._children: dict[str, Child] = {}
         self._spawner = Spawner()
@@ -104,7 +106,7 @@ class ControlPlane:
 
     def start_apiserver(self) -> None:
         """Start it again, on the port it had; return when it is ready."""
-        self._run(APISERVER, flags.apiserver(self._files, self._ports))
+        self._run(APISERVER, flags.apiserver(self._files, self._ports, self._admission_plugins))
         self._wait_for(APISERVER, "/readyz")
 
     def restart_apiserver(self) -> None:
@@ -164,7 +166,7 @@ class ControlPlane:
         self._write_kubeconfig(self.kubeconfig, _certificate(self._admin), "admin")
         self._write_kubeconfig(self._files.manager_kubeconfig, _certificate(self._manager), MANAGER)
         self._run(ETCD, flags.etcd(self._files, self._ports))
-        self._run(APISERVER, flags.apiserver(self._files, self._ports))
+        self._run(APISERVER, flags.apiserver(self._files, self._ports, self._admission_plugins))
         self._wait_for(APISERVER, "/readyz")
         # Before the controller manager: its garbage collector looks for new kinds every 30 seconds only.
         self.crds = crds.install(self.kubeconfig, self._crd_directories)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -63,7 +64,7 @@ def etcd(files: Files, ports: Ports) -> list[str]:
     ]
 
 
-def apiserver(files: Files, ports: Ports) -> list[str]:
+def apiserver(files: Files, ports: Ports, admission_plugins: Sequence[str] = ()) -> list[str]:
     return [
         f"--etcd-servers={_plain(ports.etcd)}",
         "--bind-address=127.0.0.1",
@@ -85,6 +86,8 @@ def apiserver(files: Files, ports: Ports) -> list[str]:
         f"--proxy-client-cert-file={files.front_proxy.certificate}",
         f"--proxy-client-key-file={files.front_proxy.key}",
         "--authorization-mode=RBAC",
+        # Beside those that it has by itself.
+        f"--enable-admission-plugins={','.join(admission_plugins)}",
         "--anonymous-auth=false",
         "--service-cluster-ip-range=10.0.0.0/24",
         "--endpoint-reconciler-type=none",

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,12 @@ NO_WAIT = {3: (), 4: ("--wait=hookOnly",)}
 
 
 @contextmanager
-def bare_plane(binaries: Binaries, definitions: Path) -> Iterator[ControlPlane]:
+def bare_plane(
+    binaries: Binaries, definitions: Path, *, admission_plugins: Iterable[str] = ()
+) -> Iterator[ControlPlane]:
     """A control plane with only these definitions."""
     directory = Path(tempfile.mkdtemp(prefix="vmherd-charts-"))
-    plane = ControlPlane(directory, binaries, crd_directories=(definitions,))
+    plane = ControlPlane(directory, binaries, crd_directories=(definitions,), admission_plugins=admission_plugins)
     try:
         plane.start()
         yield plane

@@ -141,6 +141,18 @@ async def test_what_trying_again_cannot_mend_is_told_and_ends_the_wait(error, to
         await process.run()
 
 
+async def test_a_server_that_refuses_everybody_while_it_starts_is_asked_again():
+    process = Process(LeaseServer(), "a")
+    process.line.error = Forbidden("leases is forbidden: User nobody", code=403)
+    task = asyncio.create_task(process.run())
+    await asyncio.sleep(1)
+    assert not task.done()
+    process.line.error = None
+    await asyncio.sleep(2)
+    assert process.elector.is_leader
+    await settle(task)
+
+
 async def test_a_namespace_that_does_not_exist_is_told_and_ends_the_wait():
     class NoNamespace(LeaseServer):
         def _post(self, path: str, lease: dict[str, Any]) -> dict[str, Any]:

@@ -157,6 +157,14 @@ async def test_all_missing_permissions_are_told_at_once_by_resource():
 
 
 @pytest.mark.looptime
+async def test_what_a_server_refuses_while_it_starts_is_asked_again():
+    server = Answers()
+    server.denied = {("create", "virtualmachineinstances")}
+    asyncio.get_running_loop().call_later(0.5, server.denied.clear)
+    assert await problems(server) == ()
+
+
+@pytest.mark.looptime
 async def test_permissions_are_asked_for_all_together():
     server = Answers()
     await problems(server, Config(watch_namespaces=tuple(f"team-{number}" for number in range(50))))
@@ -213,12 +221,12 @@ async def test_every_missing_kind_is_told():
 
 
 @pytest.mark.looptime
-async def test_missing_kinds_and_permissions_are_told_together_without_waiting():
+async def test_missing_kinds_and_permissions_are_told_together_without_waiting_for_the_kinds():
     server = Answers()
     server.denied = {("create", "events")}
     server.by_path |= {DISCOVERY: [UNSERVED], DEFINITION: [Forbidden("no", code=403)]}
     assert len(await problems(server)) == 2
-    assert now() < 1
+    assert now() < 2
 
 
 @pytest.mark.looptime

@@ -22,6 +22,16 @@ subjects:
     namespace: {{ include "vmherd.namespace" .root }}
 {{- end }}
 
+{{/* No request of the program takes these: an admission plugin asks for them when an ownerReference goes. */}}
+{{- define "vmherd.rules.disks" }}
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [delete]
+- apiGroups: [cdi.kubevirt.io]
+  resources: [datavolumes]
+  verbs: [delete]
+{{- end }}
+
 {{/* A role for people, which adds itself to roles of the cluster where it is one of the cluster's. */}}
 {{- define "vmherd.userRole" }}
 ---
