@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import yaml
-from kubernetes_asyncio import config as kube_config
-from kubernetes_asyncio.client import Configuration
-from kubernetes_asyncio.config import ConfigException
+
+from informers.loaders import import_loaders
+
+kube_config, kube_client = import_loaders()
 
 DEFAULT_KUBECONFIG = Path("~/.kube/config")
 POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -105,7 +106,7 @@ def _choose_source(kubeconfig: str, context: str) -> Callable[[], Awaitable[Load
 
 
 async def _from_kubeconfig(path: str, context: str) -> Loaded:
-    configuration = Configuration()
+    configuration = kube_client.Configuration()
     # The default is localhost: a kubeconfig that names no server must not lead there.
     configuration.host = ""
     if not any(map(os.path.isfile, path.split(os.pathsep))):
@@ -118,7 +119,7 @@ async def _from_kubeconfig(path: str, context: str) -> Loaded:
             persist_config=False,
         )
         namespace = ((loader.current_context or {}).get("context") or {}).get("namespace")
-    except (ConfigException, OSError, yaml.YAMLError) as error:
+    except (kube_config.ConfigException, OSError, yaml.YAMLError) as error:
         raise ConfigurationError(f"kubeconfig {path} cannot be used: {_one_line(error)}") from error
     except Exception as error:
         # The loader expects well-formed files, and trips over others in a dozen ways.
@@ -137,9 +138,9 @@ def _first_context(path: str) -> str | None:
 
 
 async def _from_pod() -> Loaded:
-    configuration = Configuration()
+    configuration = kube_client.Configuration()
     try:
-        kube_config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        kube_config.load_incluster_config(client_configuration=configuration)
     except Exception as error:
         raise ConfigurationError(f"the Pod's service account cannot be used: {_one_line(error)}") from error
     _check(configuration, "the Pod's service account")

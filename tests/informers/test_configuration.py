@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import trustme
 import yaml
-from kubernetes_asyncio.config import incluster_config
 
 from informers import configuration
 from informers.client import open_client
@@ -200,8 +199,8 @@ class Pod:
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.token = directory / "token"
         self.ca = directory / "ca.crt"
-        monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(self.token))
-        monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(self.ca))
+        monkeypatch.setattr(configuration.kube_config.incluster_config, "SERVICE_TOKEN_FILENAME", str(self.token))
+        monkeypatch.setattr(configuration.kube_config.incluster_config, "SERVICE_CERT_FILENAME", str(self.ca))
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
 
 
