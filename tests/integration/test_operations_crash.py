@@ -25,11 +25,14 @@ UNDER_WAY = 50
 OUTAGE_S = 20.0
 BACK_AT_WORK_S = 15.0
 ASKED_PER_S = 20
+SLOWLY = ("--kube-api-qps", "100", "--kube-api-burst", "20")
+"""Slow enough for the server to go in the middle of things, and faster than anybody may ask one that is away."""
+
 PATIENT_LEASE = ("--lease-duration", "90s", "--renew-deadline", "80s")
 
 
 def test_a_controller_killed_in_the_middle_of_a_scale_up_creates_nothing_twice(vacant: Place, tmp_path: Path) -> None:
-    with herd(vacant.plane, tmp_path, *SHORT_LEASE) as first:
+    with herd(vacant.plane, tmp_path, *SHORT_LEASE, *SLOWLY) as first:
         vacant.make_set(WANTED)
         eventually(lambda: len(vacant.vmis()) >= 40, what="the scale-up is under way")
         first.kill()
@@ -44,7 +47,7 @@ def test_a_controller_killed_in_the_middle_of_a_scale_up_creates_nothing_twice(v
 def test_a_controller_killed_in_the_middle_of_a_scale_down_deletes_nothing_too_much(
     vacant: Place, tmp_path: Path
 ) -> None:
-    with herd(vacant.plane, tmp_path, *SHORT_LEASE) as first:
+    with herd(vacant.plane, tmp_path, *SHORT_LEASE, *SLOWLY) as first:
         vacant.make_set(WANTED)
         before = vacant.wait_for(WANTED)
         vacant.change_set({"spec": {"replicas": 20}})
@@ -82,7 +85,7 @@ def test_a_controller_outlives_its_api_server_and_goes_on_where_it_was(vacant: P
 def test_twenty_seconds_without_an_api_server_cost_a_scale_down_only_a_few_seconds_more(
     vacant: Place, tmp_path: Path
 ) -> None:
-    with herd(vacant.plane, tmp_path, "--no-leader-elect") as program:
+    with herd(vacant.plane, tmp_path, "--no-leader-elect", *SLOWLY) as program:
         before = scaled_up(vacant)
         scale_down_begins(vacant, to=20)
         with unplugged(vacant.plane):
@@ -104,7 +107,7 @@ def test_twenty_seconds_without_an_api_server_cost_a_scale_down_only_a_few_secon
 def test_a_leader_without_an_api_server_leaves_and_the_one_that_starts_in_its_place_waits_and_goes_on(
     vacant: Place, tmp_path: Path
 ) -> None:
-    with herd(vacant.plane, tmp_path, *SHORT_LEASE) as leader:
+    with herd(vacant.plane, tmp_path, *SHORT_LEASE, *SLOWLY) as leader:
         before = scaled_up(vacant)
         scale_down_begins(vacant, to=20)
         with unplugged(vacant.plane):
