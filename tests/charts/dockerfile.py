@@ -130,7 +130,7 @@ class Image:
             case "ENTRYPOINT":
                 self.entrypoint = step.words
             case _:
-                raise NotImplementedError(step.instruction)
+                raise ValueError(f"{step.instruction} is nothing that these tests can carry out")
 
     def _run(self, text: str) -> None:
         environment = {name: value for name, value in self.environment.items() if name != _NO_CACHE}
