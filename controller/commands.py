@@ -18,7 +18,7 @@ from controller.config import OPTIONS
 from controller.flags import Operands, read_settings
 from controller.lease import LEASES, Lease, Observed, observe
 from controller.options import ANY_NAMESPACE, SWITCH, Option
-from controller.permissions import Requests
+from controller.requests import Requests
 from controller.version import PROGRAM, version
 from informers.client import ApiClient, ConfigurationError, load_credentials, open_client
 from informers.errors import ApiError, Forbidden

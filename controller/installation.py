@@ -12,7 +12,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
-from controller.permissions import REQUEST_TIMEOUT_S, Requests
+from controller.requests import REQUEST_TIMEOUT_S, Requests
 from controller.virt_controller import DEPLOYMENTS, KUBEVIRTS, VIRT_CONTROLLER, Deployment, KubeVirt
 from informers.errors import Forbidden, NotFound
 from informers.meta import ObjectKey, ObjectMeta

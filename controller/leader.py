@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
 from random import random  # noqa: TID251 - jitter between candidates; tests hand in their own
@@ -49,6 +49,7 @@ from controller.lease import (
     release,
 )
 from controller.planning import PatchType
+from controller.requests import Requests
 from controller.running import running
 from informers.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, TransportError
 
@@ -84,21 +85,6 @@ class ElectionImpossible(Exception):
     """Trying again will not help: no permission, no namespace, no valid name. `str()` says what to mend."""
 
 
-class LeaseClient(Protocol):
-    """What is needed of an API client. It should be the lease's own: a busy one must not delay a renewal."""
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        timeout_s: float | None = None,
-    ) -> bytes: ...
-
-
 class LeaderInstruments(Protocol):
     def leading(self, lease: str, *, master: bool) -> None:
         """Reported at the start, and whenever it changes (`leader_election_master_status`)."""
@@ -114,7 +100,7 @@ class LeaderElector:
 
     def __init__(
         self,
-        client: LeaseClient,
+        client: Requests,
         *,
         namespace: str,
         name: str,
@@ -126,7 +112,10 @@ class LeaderElector:
         retry_period_s: float = 2.0,
         chance: Callable[[], float] = random,
     ) -> None:
-        """`wall_clock` gives the times that people read in the lease; nothing depends on it."""
+        """`client` should be the lease's own: a busy one must not delay a renewal.
+
+        `wall_clock` gives the times that people read in the lease; nothing depends on it.
+        """
         if not lease_duration_s > renew_deadline_s > retry_period_s * JITTER > 0:
             raise ValueError(f"need lease_duration_s > renew_deadline_s > {JITTER} * retry_period_s > 0")
         self._client = client

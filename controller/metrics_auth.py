@@ -17,7 +17,7 @@ import msgspec
 import structlog
 from msgspec import Struct
 
-from controller.permissions import REQUEST_TIMEOUT_S, Requests
+from controller.requests import REQUEST_TIMEOUT_S, Requests
 from informers.errors import ApiError
 
 log = structlog.get_logger()

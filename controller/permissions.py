@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Protocol
 
 import msgspec
 import structlog
@@ -16,18 +15,17 @@ from msgspec import Struct
 
 from controller.config import Config
 from controller.modes import POOLS, REPLICA_SETS, Mode, shared_with_kubevirt
+from controller.requests import REQUEST_TIMEOUT_S, Requests
 from informers.errors import ApiError, Forbidden
 
 __all__ = [
     "KUBEVIRT_GROUP",
     "POOLS",
     "REPLICA_SETS",
-    "REQUEST_TIMEOUT_S",
     "VMIS",
     "VMS",
     "MissingPermission",
     "Permission",
-    "Requests",
     "check_permissions",
     "missing_permissions",
     "permissions_needed",
@@ -35,28 +33,11 @@ __all__ = [
 
 log = structlog.get_logger()
 
-REQUEST_TIMEOUT_S = 5.0
-
 KUBEVIRT_GROUP = "kubevirt.io"
 VMIS = "virtualmachineinstances"
 VMS = "virtualmachines"
 
 _READ = ("get", "list", "watch")
-
-
-class Requests(Protocol):
-    """The one thing that the checks need of a client."""
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        timeout_s: float | None = None,
-    ) -> bytes: ...
 
 
 class Permission(Struct, frozen=True, order=True):

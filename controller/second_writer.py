@@ -26,7 +26,7 @@ from controller.config import Config
 from controller.installation import Absent, Hidden, Write, find_kubevirt, get_virt_controller, latest_write
 from controller.kubevirt.resources import pool_resource, replicaset_resource
 from controller.modes import Mode, groups_of, mode_beside, shared_with_kubevirt
-from controller.permissions import Requests
+from controller.requests import Requests
 from controller.virt_controller import LOOPS, VIRT_CONTROLLER, KubeVirt, is_rolled_out, working_loops
 from informers.errors import Forbidden, NotFound
 

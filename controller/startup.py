@@ -22,15 +22,14 @@ from controller.config import Config
 from controller.modes import POOLS, REPLICA_SETS, Mode
 from controller.permissions import (
     KUBEVIRT_GROUP,
-    REQUEST_TIMEOUT_S,
     VMIS,
     VMS,
     MissingPermission,
     Permission,
-    Requests,
     missing_permissions,
     permissions_needed,
 )
+from controller.requests import REQUEST_TIMEOUT_S, Requests
 from controller.second_writer import Objection, decide_mode, find_second_writer
 from informers.errors import (
     ApiError,
