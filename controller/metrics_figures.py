@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from controller.kubevirt.markers import PARTITION, ROLLING_UPDATE
+from controller.kubevirt.markers import PARTITION, ROLLING_UPDATE, is_takeover_held
 from controller.kubevirt.pool_types import PoolSpec, UpdateStrategy
 from controller.metrics_objects import ConditionFigure, SetFigures
 from informers.meta import KubeObject, annotations_of
@@ -55,6 +55,7 @@ def figures_of(kind: str, group: str, owners: Iterable[Counted]) -> Iterable[Set
             desired=1 if spec.replicas is None else spec.replicas,
             paused=bool(spec.paused),
             rolls_out=rolls_out(owner),
+            takeover_held=is_takeover_held(meta),
             current=(status and status.replicas) or 0,
             ready=(status and status.ready_replicas) or 0,
             updated=status.updated_replicas if status else None,

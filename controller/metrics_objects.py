@@ -44,6 +44,7 @@ class SetFigures(Struct, frozen=True, gc=False):
     group: str = ""
     paused: bool = False
     rolls_out: bool = False
+    takeover_held: bool = False
     generation: int | None = None
     observed_generation: int | None = None
     created: datetime | None = None
@@ -89,6 +90,7 @@ REPLICA_GAUGES: Mapping[str, str] = {
 }
 
 ROLLS_OUT = "1 where outdated replicas are replaced unasked, 0 where somebody has to restart or replace them."
+TAKEOVER_HELD = "1 while the first update of a pool that is taken over is held; no series otherwise."
 REPLICA_FAILURE = "ReplicaFailure"
 
 
@@ -153,6 +155,10 @@ def families_of(sources: Iterable[Iterable[SetFigures]], tallies: Tallies) -> It
         yield Family(f"vmherd_replicas_{field}", "gauge", help_text, lines)
     lines = (line for kind, rows in by_kind.items() for line in _flags("vmherd_rolls_out", kind, rows))
     yield Family("vmherd_rolls_out", "gauge", ROLLS_OUT, lines)
+    held = (row for row in by_kind.get(POOL, ()) if row.figures.takeover_held)
+    yield Family(
+        "vmherd_takeover_held", "gauge", TAKEOVER_HELD, (f"vmherd_takeover_held{{{each.labels}}} 1" for each in held)
+    )
     for kind, rows in by_kind.items():
         if kind in PREFIXES:
             yield from _state(PREFIXES[kind], rows)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final, Generic, NamedTuple, Protocol
 
-from controller.planning import Action, Plan
+from controller.planning import Action, Patch, Plan
 from controller.reconcile import After, Report, Settled
 from controller.reconciler import Rules, S
 from informers.errors import TransportError
@@ -73,7 +73,7 @@ class Onlooker(Generic[S]):
             self._told[key] = would
         if not would or would == before:
             return {}
-        for action in plan.actions:
+        for action in reported_actions(plan):
             self._instruments.acted(self._rules.name, action=type(action).__name__, outcome="Would")
         return facts_of(plan, would)
 
@@ -81,16 +81,23 @@ class Onlooker(Generic[S]):
 def told_of(plan: Plan, *, status: bool) -> Would:
     """A plan in words."""
     return Would(
-        actions=tuple(map(_told, plan.actions)),
+        actions=tuple(map(_told, reported_actions(plan))),
         notices=tuple(f"{notice.reason}: {notice.message}" for notice in plan.notices),
         status=status,
         held=plan.held,
     )
 
 
+def reported_actions(plan: Plan) -> tuple[Action, ...]:
+    """The actions of a plan that change something for a user."""
+    return tuple(action for action in plan.actions if not (isinstance(action, Patch) and action.is_note))
+
+
 def facts_of(plan: Plan, would: Would) -> dict[str, object]:
     """The figures of a pass that would do something: `create_would=3`, what each would be, and what is held."""
-    facts: dict[str, object] = dict(Counter(f"{type(action).__name__}_would".lower() for action in plan.actions))
+    facts: dict[str, object] = dict(
+        Counter(f"{type(action).__name__}_would".lower() for action in reported_actions(plan))
+    )
     if would.actions:
         facts["would"] = [*would.actions[:LISTED]]
     if len(would.actions) > LISTED:

@@ -63,6 +63,8 @@ class Patch(Struct, frozen=True, kw_only=True):
 
     `after_owner` is the UID of an owner: the patch is not tried when a `Disown` from that owner failed before it in the
     same plan. It ties one VM's steps together, without one VM's failure holding back the others (P10).
+
+    `is_note` marks a patch that only notes something on the owner, for later passes. A dry run does not report it.
     """
 
     resource: AnyResource
@@ -71,6 +73,7 @@ class Patch(Struct, frozen=True, kw_only=True):
     type: PatchType
     why: str
     after_owner: str = ""
+    is_note: bool = False
 
 
 class Disown(Struct, frozen=True, kw_only=True):

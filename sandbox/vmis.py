@@ -18,7 +18,7 @@ from informers.meta import ObjectMeta
 from informers.resource import Resource
 from sandbox.step import Patch
 
-FINALIZER: Final = "foregroundDeleteVirtualMachine"
+FINALIZER: Final = "kubevirt.io/foregroundDeleteVirtualMachine"
 """KubeVirt's own. It keeps a VMI that shuts down slowly; the API server removes any other the moment it is deleted."""
 
 NODE_LABEL: Final = "kubevirt.io/nodeName"

@@ -44,6 +44,7 @@ def talkative(kind: str) -> SetFigures:
         ready=1,
         updated=1,
         paused=True,
+        takeover_held=kind == POOL,
         generation=1,
         observed_generation=1,
         created=NOW,

@@ -284,7 +284,7 @@ class World(Api):
             "name": vm["metadata"]["name"],
             "labels": dict(inner.get("metadata", {}).get("labels") or {}),
             "ownerReferences": [_reference(vm, "VirtualMachine")],
-            "finalizers": ["foregroundDeleteVirtualMachine"],
+            "finalizers": ["kubevirt.io/foregroundDeleteVirtualMachine"],
         }
         status = {"phase": "Scheduling", "conditions": [self._ready(holds=False)]}
         self.create(VMIS.plural, {"metadata": metadata, "spec": inner["spec"], "status": status})

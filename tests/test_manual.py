@@ -14,7 +14,7 @@ from controller.kubevirt import markers
 ROOT = Path(__file__).parent.parent
 MANUAL = (ROOT / "docs" / "operating.md").read_text()
 REASON = re.compile(
-    r'"((?:Successful|Failed|Invalid|Protected|ScaleIn|Rollout|Healing)[A-Z][A-Za-z]+)"|"(RolloutStalled|HealingHeld)"'
+    r'"((?:Successful|Failed|Invalid|Protected|ScaleIn|Rollout|Healing|Takeover)[A-Z][A-Za-z]+)"|"(RolloutStalled|HealingHeld)"'
 )
 
 

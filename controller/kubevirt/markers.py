@@ -29,6 +29,14 @@ REVISION_NAME: Final = "kubevirt.io/vm-pool-revision-name"
 MIN_READY: Final = "vmherd.dev/min-ready-seconds"
 PARTITION: Final = "vmherd.dev/partition"
 MAX_UNHEALTHY: Final = "vmherd.dev/max-unhealthy"
+PARTITION_REVISION: Final = "vmherd.dev/partition-revision"
+"""On a pool, written by the controller: the revision of the VMs below the partition (P14)."""
+
+TAKEOVER: Final = "vmherd.dev/takeover"
+"""On a pool in takeover mode: `proceed` allows the first update. The controller writes `done` and `held ...`."""
+
+TAKEOVER_HELD: Final = "held"
+
 HEALED: Final = "vmherd.dev/healed"
 """On a pool, written by the controller: which ordinals were healed lately, how often, and when last (P15)."""
 
@@ -40,6 +48,11 @@ _QUOTED_LENGTH = 64
 def is_marked(meta: ObjectMeta, annotation: str) -> bool:
     """Whether the annotation says exactly "true"."""
     return meta.annotations is not None and meta.annotations.get(annotation) == "true"
+
+
+def is_takeover_held(meta: ObjectMeta) -> bool:
+    """True while the pool's first update in takeover mode is held."""
+    return meta.annotations is not None and meta.annotations.get(TAKEOVER, "").startswith(TAKEOVER_HELD)
 
 
 def deletion_cost(meta: ObjectMeta) -> int | Flaw:

@@ -13,27 +13,22 @@ the template changed is replaced whole, as are the few objects whose fields mean
 takes one of several fields (the source of a volume, the kind of a disk, `running` or `runStrategy`), a choice that the
 template changed displaces any other: with two of them the VM would be refused.
 
-`null` counts as absent, as the API server holds it.
+Two spellings of one meaning are no difference (`normal_form`): neither between the templates, nor between what the VM
+has and what it should have. So no field is sent, and no null, whose absence means the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 
-Json: TypeAlias = object
-"""A JSON value; None where there is none."""
-
-Fields: TypeAlias = dict[str, Json]
+from controller.kubevirt.normal_form import VM_TEMPLATE, Fields, GoType, Json, is_same, normal_form, strategy_of
 
 POWER: Final = ("running", "runStrategy")
 """Two ways to say whether a VM is to run, of which KubeVirt takes one."""
-
-_STRATEGIES: Final[Mapping[Json, str]] = {True: "Always", False: "Halted"}
-"""What `running` means, as a `runStrategy`."""
 
 _WHOLE: Final = frozenset({"instancetype", "preference", "source"})
 """Objects whose fields mean something only together. KubeVirt notes the revision of the instance type that it found
@@ -58,9 +53,10 @@ def rebase(current: bytes, old: bytes, new: bytes) -> bytes | None:
     """
     held = _decode(current)
     before, past, wanted = _mutable(held), _mutable(_decode(old)), _mutable(_decode(new))
-    after = _merge_fields(before, past, wanted)
-    after["spec"] = _with_power(_fields(after["spec"]), *(_fields(each["spec"]) for each in (before, past, wanted)))
-    patch = _difference(before, after)
+    after = _merge_fields(VM_TEMPLATE, before, past, wanted)
+    specs = (_fields(each.get("spec")) for each in (after, before, past, wanted))
+    after["spec"] = _with_power(*specs)
+    patch = _difference(VM_TEMPLATE, before, after)
     if not patch:
         return None
     metadata = _fields(held.get("metadata"))
@@ -87,30 +83,30 @@ def _mutable(document: Fields) -> Fields:
     return {"metadata": kept, "spec": _fields(document.get("spec"))}
 
 
-def _merge(name: str, current: Json, old: Json, new: Json) -> Json:
+def _merge(name: str, type_: GoType, current: Json, old: Json, new: Json) -> Json:
     """One value of the three documents; `name` is the field that holds it."""
-    if _same(old, new):
+    if is_same(old, new, type_):
         return current
     if name in _WHOLE:
         return new
     if isinstance(current, dict) and isinstance(new, dict):
-        return _merge_fields(current, _fields(old), new)
+        return _merge_fields(type_, current, _fields(old), new)
     if isinstance(current, dict) and isinstance(old, dict) and new is None:
-        return _merge_fields(current, old, {}) or None
+        return _merge_fields(type_, current, old, {}) or None
     if name in _NAMED_LISTS:
         kind = _NAMED_LISTS[name]
         lists = [_by_name(value, kind) for value in (current, old, new)]
         named = [elements for elements in lists if elements is not None]
         if len(named) == len(lists):
-            merged = _merge_elements(kind, *named)
+            merged = _merge_elements(kind, type_.element, *named)
             return merged if merged or new is not None else None
     return new
 
 
-def _merge_fields(current: Fields, old: Fields, new: Fields) -> Fields:
+def _merge_fields(type_: GoType, current: Fields, old: Fields, new: Fields) -> Fields:
     merged = dict(current)
     for name in dict.fromkeys((*old, *new)):
-        value = _merge(name, current.get(name), old.get(name), new.get(name))
+        value = _merge(name, type_.field(name), current.get(name), old.get(name), new.get(name))
         if value is None:
             merged.pop(name, None)
         else:
@@ -118,7 +114,7 @@ def _merge_fields(current: Fields, old: Fields, new: Fields) -> Fields:
     return merged
 
 
-def _merge_elements(kind: _NamedList, current: Fields, old: Fields, new: Fields) -> list[Json]:
+def _merge_elements(kind: _NamedList, type_: GoType, current: Fields, old: Fields, new: Fields) -> list[Json]:
     """The elements of a named list, each merged for itself."""
     merged: Fields = dict(current)
     for name in dict.fromkeys((*old, *new)):
@@ -126,15 +122,16 @@ def _merge_elements(kind: _NamedList, current: Fields, old: Fields, new: Fields)
             merged.pop(name, None)
         elif name not in current and name not in old:
             merged[name] = new[name]
-        elif name in current and not _same(old.get(name), new[name]):
+        elif name in current and not is_same(old.get(name), new[name], type_):
             held, then, now = _fields(current[name]), _fields(old.get(name)), _fields(new[name])
-            merged[name] = _with_choices(kind, _merge_fields(held, then, now), then, now)
+            merged[name] = _with_choices(kind, type_, _merge_fields(type_, held, then, now), then, now)
     return [merged[name] for name in _in_order(merged, current, old, new)]
 
 
-def _with_choices(kind: _NamedList, merged: Fields, old: Fields, new: Fields) -> Fields:
+def _with_choices(kind: _NamedList, type_: GoType, merged: Fields, old: Fields, new: Fields) -> Fields:
     """The element without what a choice that the template changed displaces."""
-    if all(_same(old.get(name), new.get(name)) for name in (*old, *new) if kind.is_choice(name)):
+    choices = [name for name in (*old, *new) if kind.is_choice(name)]
+    if all(is_same(old.get(name), new.get(name), type_.field(name)) for name in choices):
         return merged
     return {name: value for name, value in merged.items() if name in new or not kind.is_choice(name)}
 
@@ -157,42 +154,28 @@ def _in_order(names: Iterable[str], current: Iterable[str], old: Fields, new: Fi
 
 
 def _with_power(merged: Fields, current: Fields, old: Fields, new: Fields) -> Fields:
-    """The VM's spec with one say in whether it runs. What somebody said stays where the template only spells the same
-    in another way, and where nobody knows what it said: no VM is started for that.
+    """The VM's spec with one setting for whether it runs. The VM keeps its setting if the template's means the same as
+    before, or if the template's old setting is unknown: no VM is started for that.
     """
-    said, was, wanted = (_strategy_of(spec) for spec in (current, old, new))
-    is_theirs = said not in (None, was) and was in (None, wanted)
-    is_changed = any(not _same(old.get(name), new.get(name)) for name in POWER)
-    source = new if is_changed and not is_theirs else current
+    said, was, wanted = (strategy_of(spec) for spec in (current, old, new))
+    is_theirs = said not in (None, was) and was is None
+    source = new if was != wanted and not is_theirs else current
     others = {name: value for name, value in merged.items() if name not in POWER}
     return others | {name: source[name] for name in POWER if name in source}
 
 
-def _strategy_of(spec: Fields) -> Json:
-    strategy, running = (spec.get(name) for name in reversed(POWER))
-    return _STRATEGIES.get(running) if strategy is None and isinstance(running, bool) else strategy
-
-
-def _difference(before: Fields, after: Fields) -> Fields:
-    """The merge patch (RFC 7386) from one to the other: null takes a field away, a list is replaced whole."""
+def _difference(type_: GoType, before: Fields, after: Fields) -> Fields:
+    """The merge patch (RFC 7386) from one to the other: null removes a field, a list is replaced whole."""
     patch: Fields = {}
     for name, value in after.items():
-        held = before.get(name)
+        held, inner_type = before.get(name), type_.field(name)
         if isinstance(held, dict) and isinstance(value, dict):
-            if inner := _difference(held, value):
+            if inner := _difference(inner_type, held, value):
                 patch[name] = inner
-        elif not _same(held, value):
+        elif not is_same(held, value, inner_type):
             patch[name] = value
-    return patch | {name: None for name in before if name not in after}
-
-
-def _same(one: Json, other: Json) -> bool:
-    """Whether two values are the same JSON. For Python, 1 and true are equal."""
-    return one == other and _canonical(one) == _canonical(other)
-
-
-def _canonical(value: Json) -> bytes:
-    return msgspec.json.encode(value, order="sorted")
+    gone = (name for name in before if name not in after)
+    return patch | {name: None for name in gone if normal_form(before[name], type_.field(name)) is not None}
 
 
 def _fields(value: Json) -> Fields:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from controller.assembly import Assembly, Parts, assemble, queue_of, wakes
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMS, pool_resource
 from controller.kubevirt.types import VirtualMachineInstance
+from controller.modes import Mode
 from controller.pool.rules import NAME, PoolRules
 from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores
 from controller.pool.wake import pools_of_pool, pools_of_revision, pools_of_vm, pools_of_vmi
@@ -22,7 +23,8 @@ def assemble_pool(parts: Parts, vmis: SharedInformer[VirtualMachineInstance]) ->
     vms.add_handler(wakes(queue, pools_of_vm))
     vmis.add_handler(wakes(queue, lambda change: pools_of_vmi(change, vms.store)))
     revisions.add_handler(wakes(queue, pools_of_revision))
-    limits = Limits(parts.config.burst, parts.config.revision_history)
+    takes_over = parts.config.mode == Mode.TAKEOVER
+    limits = Limits(parts.config.burst, parts.config.revision_history, takes_over=takes_over)
     rules = PoolRules(Stores(pools.store, vms.store, vmis.store, revisions.store), resource, limits)
     # A plan writes to the pool itself as well: its finalizer, and what was healed.
     return assemble(parts, rules, queue, owners=pools, children=[pools, vms, vmis, revisions], shared=[vmis])

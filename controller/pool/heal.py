@@ -1,6 +1,8 @@
 """Replacing VMs that do not come up (P15), with brakes: none of it may do more harm than the failure.
 
-A failing VM is deleted in the foreground, so that its disks go with it, and the same ordinal is made anew. What was
+A failing VM is deleted, and a new one of the same ordinal is created. With statePreservation Disabled its disks are
+deleted with it, in the foreground. With Offline or Online the disks are kept, and the new VM finds them by name. If the
+disk itself is what fails, a new VM would find the same disk: healing holds, and says so. What was
 healed lately is written to the pool before the delete, in the annotation `vmherd.dev/healed`: for each ordinal the UID
 that goes, how often in a row, and when. It has to outlive the VM and a crash, and the pool is the one object that does
 both. An ordinal's entry is dropped, when another is written, once nothing was wrong with it for long enough.
@@ -33,6 +35,7 @@ from controller.kubevirt.progress import invalid_annotation
 from controller.planning import HEALING, Notice, Patch, PatchType, Plan, Stage
 from controller.pool.intent import Intent
 from controller.pool.policies import Healing
+from controller.pool.preservation import holds, is_safe
 from controller.pool.rollout import count_unavailable, min_ready_of
 from controller.pool.scale import delete_of
 from controller.pool.snapshot import Snapshot
@@ -46,6 +49,12 @@ COMING_UP: Final = timedelta(minutes=5)
 
 MOST_RECORDS: Final = 1000
 """So that the annotation stays a third of what all of an object's annotations may hold together."""
+
+MOST_NOTICES: Final = 10
+"""How many VMs whose disks fail are named in Events in one pass."""
+
+DISK_STATES: Final = frozenset({"DataVolumeError", "ErrorPvcNotFound"})
+"""The `printableStatus` of a VM whose disk is what fails."""
 
 PLAUSIBLE: Final = range(10**9)
 
@@ -93,12 +102,18 @@ def plan_healing(snapshot: Snapshot, intent: Intent, members: tuple[VirtualMachi
     if recovering.until is not None:
         again_at.append(recovering.until)
     soon = (min(again_at) - snapshot.now).total_seconds() if again_at else None
+    preserve = intent.scale_in.preserve
     ripe = [each for each in patients if each.due <= snapshot.now]
+    blocked = [each for each in ripe if preserve and printable_status_of(each.vm) in DISK_STATES]
+    ripe = [each for each in ripe if each not in blocked]
+    kept_disks = tuple(map(_disk_fails, blocked[:MOST_NOTICES]))
     # One that no healing helps must not come before those that have not been tried.
     ripe.sort(key=lambda each: (each.healed, each.due, each.ordinal))
     if not ripe:
-        return Plan(requeue_after_s=soon)
+        held = "healing holds: the disks that fail are to be kept" if blocked else ""
+        return Plan(notices=kept_disks, held=held, requeue_after_s=soon)
     limit, notices = _most_unhealthy(snapshot, len(members) + recovering.absent)
+    notices = (*kept_disks, *notices)
     together = len(patients) + recovering.number
     if together > limit:
         notices = (*notices, _held(snapshot, members, together, limit))
@@ -106,7 +121,7 @@ def plan_healing(snapshot: Snapshot, intent: Intent, members: tuple[VirtualMachi
     most = min(intent.most_unavailable, MOST_RECORDS)
     slots = max(min(most - recovering.number, snapshot.limits.burst), 0)
     chosen = ripe[:slots]
-    stages = _stages(snapshot, intent.healing, chosen, records) if chosen else ()
+    stages = _stages(snapshot, chosen, records, preserve=preserve) if chosen else ()
     waiting = len(ripe) - len(chosen)
     held = f"healing: {waiting} wait for others to come up" if waiting else ""
     return Plan(stages=stages, notices=notices, held=held, requeue_after_s=soon)
@@ -243,22 +258,43 @@ def _held(snapshot: Snapshot, members: Iterable[VirtualMachine], failing: int, l
     )
 
 
+def _disk_fails(patient: Patient) -> Notice:
+    name, state = patient.vm.metadata.name, printable_status_of(patient.vm)
+    return Notice(
+        reason="HealingHeld",
+        message=(
+            f"{name} is not replaced: its disk is what fails ({state}), and statePreservation keeps its disks, so a "
+            f"new virtual machine would find the same disk; repair or delete the disk, or delete {name}"
+        ),
+        once=f"healing held {patient.vm.metadata.uid}",
+    )
+
+
 def _stages(
-    snapshot: Snapshot, healing: Healing, chosen: list[Patient], records: Mapping[int, Record]
+    snapshot: Snapshot, chosen: list[Patient], records: Mapping[int, Record], *, preserve: bool
 ) -> tuple[Stage, ...]:
-    """First the record, then the deletes: a crash between them heals the same VMs again, and counts them once."""
+    """First the record, then the deletes: a crash between them heals the same VMs again, and counts them once.
+
+    A VM whose disks are kept goes only with our finalizer, which holds it until its disks are safe (P10).
+    """
+    unsafe = [each.vm for each in chosen if preserve and not is_safe(snapshot, each.vm)]
+    chosen = [each for each in chosen if each.vm not in unsafe]
+    if not chosen:
+        return holds(unsafe)
     now = snapshot.now.astimezone(UTC).replace(microsecond=0)
     updated = dict(records)
     for each in chosen:
         before = records.get(each.ordinal)
         if before is None or before.uid != each.vm.metadata.uid:
             updated[each.ordinal] = Record(each.vm.metadata.uid, before.count + 1 if before else 1, now)
-    deletes = Stage(tuple(delete_of(each.vm, f"{HEALING}{each.why}", foreground=True) for each in chosen))
+    foreground = not preserve
+    deletes = Stage(tuple(delete_of(each.vm, f"{HEALING}{each.why}", foreground=foreground) for each in chosen))
     if updated == records:
-        return (deletes,)
+        return (*holds(unsafe), deletes)
     newest = sorted(updated, key=lambda ordinal: (updated[ordinal].at, ordinal))[-MOST_RECORDS:]
     meta = snapshot.owner.metadata
     text = msgspec.json.encode({ordinal: updated[ordinal] for ordinal in sorted(newest)}).decode()
     body = msgspec.json.encode({"metadata": {"uid": meta.uid, "annotations": {HEALED: text}}})
-    record = Patch(resource=snapshot.pools, key=meta.key, body=body, type=PatchType.MERGE, why="what is being healed")
-    return (Stage((record,)), deletes)
+    why = "what is being healed"
+    record = Patch(resource=snapshot.pools, key=meta.key, body=body, type=PatchType.MERGE, why=why, is_note=True)
+    return (*holds(unsafe), Stage((record,)), deletes)

@@ -20,8 +20,10 @@ from controller.pool.heal import plan_healing
 from controller.pool.intent import Intent, parse_intent
 from controller.pool.preservation import asks_to_preserve
 from controller.pool.revisions import plan_pruning, read_revisions
+from controller.pool.rollout import plan_partition_note
 from controller.pool.scale import plan_scale
 from controller.pool.snapshot import Snapshot
+from controller.pool.takeover import plan_first_mark, plan_takeover
 from controller.pool.update import plan_update
 
 UNSETTLED = Plan(held="the cache does not show all of our own writes yet")
@@ -57,12 +59,14 @@ def _plan_freely(snapshot: Snapshot, intent: Intent) -> Plan:
         _departures(snapshot),
         plan_releases(snapshot, claims.released),
         plan_own_finalizer(snapshot),
+        plan_first_mark(snapshot, intent.template),
+        plan_partition_note(snapshot, revisions),
         healing,
         scaling,
     ]
     if not scaling.stages and not claims.released and _count_is_right(intent, members):
         update = plan_update(snapshot, intent, revisions, members, going=going)
-        parts.append(update)
+        parts.append(plan_takeover(snapshot, revisions, update))
         if not any(part.stages for part in parts):
             parts.append(plan_pruning(snapshot, revisions))
     return join(parts)

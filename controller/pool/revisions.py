@@ -1,8 +1,9 @@
 """The specs that VMs were made from, kept as ControllerRevisions (P11).
 
-A revision is the pool's if the pool controls it, and current if its template is the pool's. So scaling makes no
-revision, and going back to an earlier template makes none either: its revision becomes the current one again. Only
-revisions that are known by their content count; a name alone proves nothing.
+A revision is the pool's if the pool controls it. The one made for the pool's present generation is current by
+definition, however it spells the template: a generation has one spec. Otherwise a revision is current if its template
+means what the pool's means. So scaling makes no revision, and going back to an earlier template makes none either: its
+revision becomes the current one again.
 """
 
 from __future__ import annotations
@@ -48,14 +49,18 @@ class Revisions(Struct, frozen=True, kw_only=True):
 
 def read_revisions(snapshot: Snapshot, template: Template) -> Revisions:
     """Which revisions there are, and which is the current template's; its name, where none is there yet."""
+    generation = snapshot.owner.metadata.generation
     templates: dict[str, Template] = {}
     matching: list[tuple[int, str]] = []
     for revision in snapshot.revisions:
-        past = template_of(revision)
-        if past is not None and revision.metadata.deletion_timestamp is None:
-            templates[revision.metadata.name] = past
+        if revision.metadata.deletion_timestamp is not None:
+            continue
+        name = revision.metadata.name
+        past = template if revision.revision == generation else template_of(revision)
+        if past is not None:
+            templates[name] = past
             if past.digest == template.digest:
-                matching.append((revision.revision, revision.metadata.name))
+                matching.append((revision.revision, name))
     current = max(matching)[1] if matching else _new_name(snapshot, template)
     return Revisions(current=current, template=template, is_kept=bool(matching), templates=templates)
 

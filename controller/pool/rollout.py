@@ -11,14 +11,15 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
+import msgspec
 from msgspec import Struct
 
 from controller.kubevirt import vmis
 from controller.kubevirt.machine_types import VirtualMachine
-from controller.kubevirt.machines import is_deleting, is_meant_to_run
-from controller.kubevirt.markers import MIN_READY, PARTITION, parse_integer, quoted
+from controller.kubevirt.machines import is_deleting, is_meant_to_run, revision_of
+from controller.kubevirt.markers import MIN_READY, PARTITION, PARTITION_REVISION, parse_integer, quoted
 from controller.kubevirt.progress import invalid_annotation
-from controller.planning import Notice
+from controller.planning import Notice, Patch, PatchType, Plan, Stage
 from controller.pool.revisions import Revisions
 from controller.pool.snapshot import Snapshot
 from controller.pool.template import Template
@@ -52,11 +53,44 @@ def min_ready_of(snapshot: Snapshot) -> Setting:
 
 
 def template_for(snapshot: Snapshot, revisions: Revisions, ordinal: int, partition: int) -> tuple[str, Template]:
-    """What the VM of this ordinal is to be made from: below the partition, what the rollout started from."""
-    started_from = (snapshot.owner.status.current_revision or "") if snapshot.owner.status is not None else ""
-    if ordinal < partition and (past := revisions.templates.get(started_from)) is not None:
-        return started_from, past
+    """The revision that the VM of this ordinal is made from: below the partition, that of the VMs there."""
+    if ordinal < partition:
+        owner = snapshot.owner
+        noted = annotations_of(owner.metadata).get(PARTITION_REVISION)
+        reported = owner.status.current_revision if owner.status is not None else None
+        name = _revision_below(snapshot, revisions, partition) or noted or reported or ""
+        past = revisions.templates.get(name)
+        if past is not None and not revisions.is_current(name):
+            return name, past
     return revisions.current, revisions.template
+
+
+def plan_partition_note(snapshot: Snapshot, revisions: Revisions) -> Plan:
+    """Note on the pool which revision the VMs below the partition are on.
+
+    The VMs themselves show it, until the last of them is deleted. Its successor is made from the noted revision.
+    """
+    meta, partition = snapshot.owner.metadata, partition_of(snapshot)
+    name = "" if partition.notices else _revision_below(snapshot, revisions, partition.number)
+    if name in ("", annotations_of(meta).get(PARTITION_REVISION)):
+        return Plan()
+    body = msgspec.json.encode({"metadata": {"uid": meta.uid, "annotations": {PARTITION_REVISION: name}}})
+    why = "the revision below the partition"
+    note = Patch(resource=snapshot.pools, key=meta.key, body=body, type=PatchType.MERGE, why=why, is_note=True)
+    return Plan(stages=(Stage((note,)),))
+
+
+def _revision_below(snapshot: Snapshot, revisions: Revisions, partition: int) -> str:
+    """The oldest revision of the VMs below the partition; "" if there are none whose template is known."""
+    if not partition:
+        return ""
+    numbers = {revision.metadata.name: revision.revision for revision in snapshot.revisions}
+    names = {
+        revision_of(vm)
+        for vm in snapshot.members
+        if (ordinal := snapshot.ordinal_of(vm)) is not None and ordinal < partition
+    }
+    return min(names & revisions.templates.keys() & numbers.keys(), key=lambda name: (numbers[name], name), default="")
 
 
 def count_unavailable(snapshot: Snapshot, members: Iterable[VirtualMachine], min_ready_s: int) -> Availability:

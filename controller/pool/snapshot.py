@@ -50,10 +50,13 @@ class Stores(NamedTuple):
 
 
 class Limits(Struct, frozen=True):
-    """From the configuration: the writes of a kind in one pass, and the revisions that are kept for undo (P4, P11)."""
+    """From the configuration: the writes of a kind in one pass, the revisions that are kept for undo (P4, P11), and
+    whether the pools are taken over from KubeVirt's own controller.
+    """
 
     burst: int = 250
     revision_history: int = 5
+    takes_over: bool = False
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):

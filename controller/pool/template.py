@@ -1,18 +1,30 @@
 """What a pool's VMs are made from: `virtualMachineTemplate` with `nameGeneration`, parsed, and told apart by digests.
 
-The same content has the same digests, however the server orders its fields. `digest` covers all of it, `machine` what
-reaches a VMI, `disks` the dataVolumeTemplates: P13 asks which of them changed.
+Templates that mean the same have the same digests, in whichever words they say it (`normal_form`). `digest` covers the
+whole template, `machine` the part that reaches a VMI, `disks` the names and specs of the dataVolumeTemplates: P13 asks
+which of them changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import blake2b
+from itertools import islice
 
 import msgspec
 from msgspec import Struct
 
 from controller.kubevirt.flaw import Flaw
+from controller.kubevirt.normal_form import (
+    DISKS,
+    UNKNOWN,
+    VM_SPEC,
+    VMI_TEMPLATE,
+    Fields,
+    differences,
+    encoded,
+    normal_form,
+)
 from controller.kubevirt.pool_types import NameGeneration, PoolSpec
 from controller.kubevirt.types import TemplateMeta
 
@@ -42,23 +54,46 @@ def parse_template(spec: PoolSpec) -> Template | Flaw:
     machine_spec = bytes(wire.spec)
     try:
         fields = msgspec.json.decode(machine_spec)
+        if not isinstance(fields, dict):
+            return Flaw("spec.virtualMachineTemplate.spec is missing: it must be a VirtualMachine spec")
+        if not isinstance(fields.get("template"), dict):
+            return Flaw("spec.virtualMachineTemplate.spec.template is missing: it must be a VMI template")
+        config_maps, secrets = _index_rules(spec)
+        return Template(
+            labels=labels,
+            annotations=annotations,
+            spec=machine_spec,
+            index_config_maps=config_maps,
+            index_secrets=secrets,
+            digest=_digest(labels, annotations, normal_form(fields, VM_SPEC), config_maps, secrets),
+            machine=_digest(normal_form(fields["template"], VMI_TEMPLATE), config_maps, secrets),
+            disks=_digest(_names_and_specs(fields)),
+        )
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        fields = None
-    if not isinstance(fields, dict):
         return Flaw("spec.virtualMachineTemplate.spec is missing: it must be a VirtualMachine spec")
-    if not isinstance(fields.get("template"), dict):
-        return Flaw("spec.virtualMachineTemplate.spec.template is missing: it must be a VMI template")
-    config_maps, secrets = _index_rules(spec)
-    return Template(
-        labels=labels,
-        annotations=annotations,
-        spec=machine_spec,
-        index_config_maps=config_maps,
-        index_secrets=secrets,
-        digest=_digest(labels, annotations, fields, config_maps, secrets),
-        machine=_digest(fields["template"], config_maps, secrets),
-        disks=_digest(fields.get("dataVolumeTemplates") or []),
+
+
+def describe_difference(old: Template, new: Template, *, most: int = 3) -> str:
+    """The first fields in which two templates differ in meaning; "" if they do not differ."""
+    before, after = (
+        {
+            "metadata": {"labels": dict(each.labels), "annotations": dict(each.annotations)},
+            "spec": normal_form(msgspec.json.decode(each.spec), VM_SPEC),
+            "indexes": [each.index_config_maps, each.index_secrets],
+        }
+        for each in (old, new)
     )
+    paths = list(islice(differences(before, after, UNKNOWN), most + 1))
+    return ", ".join(paths[:most]) + (" and more" if len(paths) > most else "")
+
+
+def _names_and_specs(vm_spec: Fields) -> list[tuple[object, object]]:
+    """What makes a disk another disk: KubeVirt makes DataVolumes from nothing else."""
+    disks = normal_form(vm_spec.get("dataVolumeTemplates"), DISKS)
+    if not isinstance(disks, list):
+        return []
+    named = [disk if isinstance(disk, dict) else {} for disk in disks]
+    return [((disk.get("metadata") or {}).get("name"), disk.get("spec")) for disk in named]
 
 
 def _index_rules(spec: PoolSpec) -> tuple[bool, bool]:
@@ -78,4 +113,4 @@ def _index_rules(spec: PoolSpec) -> tuple[bool, bool]:
 
 
 def _digest(*content: object) -> str:
-    return blake2b(msgspec.json.encode(content, order="deterministic"), digest_size=16).hexdigest()
+    return blake2b(encoded(content), digest_size=16).hexdigest()

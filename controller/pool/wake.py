@@ -26,10 +26,12 @@ from controller.kubevirt.markers import (
     MAX_UNHEALTHY,
     MIN_READY,
     PARTITION,
+    PARTITION_REVISION,
     PROGRESS_DEADLINE,
     PROTECT,
     REMOVE,
     REVISION_NAME,
+    TAKEOVER,
 )
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.types import VirtualMachineInstance
@@ -40,7 +42,7 @@ from informers.store import Added, Change, Removed, StoreView, Updated
 Wake: TypeAlias = tuple[ObjectKey, float]
 
 COUNT_DELAY_S: Final = 0.2
-STEERING: Final = (PARTITION, MIN_READY, MAX_UNHEALTHY, PROGRESS_DEADLINE, HEALED)
+STEERING: Final = (PARTITION, PARTITION_REVISION, MIN_READY, MAX_UNHEALTHY, PROGRESS_DEADLINE, HEALED, TAKEOVER)
 
 
 def pools_of_vm(change: Change[VirtualMachine]) -> Iterable[Wake]:

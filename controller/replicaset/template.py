@@ -16,6 +16,7 @@ from controller.kubevirt.flaw import Flaw
 from controller.kubevirt.legacy import modernise
 from controller.kubevirt.markers import TEMPLATE_HASH
 from controller.kubevirt.naming import SAFE_ALPHABET, name_base
+from controller.kubevirt.normal_form import VMI_SPEC, encoded, normal_form
 from controller.kubevirt.types import ReplicaSet, TemplateMeta
 from informers.meta import OwnerReference
 from informers.resource import Resource, T
@@ -26,9 +27,9 @@ HASH_LENGTH = 10
 class Template(Struct, frozen=True, kw_only=True):
     """A template that something can be made from: parsed, modernised, and named by `hash`.
 
-    The hash depends on what reaches a VMI and on nothing else. Order of fields, old or new spelling, the base of the
-    names and the set it belongs to leave it alone; so a set that was deleted with `--cascade=orphan` and made again
-    finds its VMIs up to date.
+    The hash depends on the meaning of what reaches a VMI, and on nothing else. The order of fields, the spelling of
+    values (`normal_form`), the base of the names and the set's identity do not change it. So a set that was deleted
+    with `--cascade=orphan` and created again finds its VMIs up to date.
     """
 
     base: str
@@ -87,10 +88,9 @@ def mould_of(template: Template, resource: Resource[T], namespace: str, owner: O
 
 
 def _hash_of(labels: Mapping[str, str], annotations: Mapping[str, str], spec: bytes) -> str | Flaw:
-    """A word of the safe alphabet that is the same for the same content, however the server orders its fields."""
+    """A word of the safe alphabet that is the same for all spellings of the same content."""
     try:
-        content = (labels, annotations, msgspec.json.decode(spec))
-        canonical = msgspec.json.encode(content, order="deterministic")
+        canonical = encoded((labels, annotations, normal_form(msgspec.json.decode(spec), VMI_SPEC)))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return Flaw(f"spec.template.spec cannot be read: {error}")
     digest = int.from_bytes(blake2b(canonical, digest_size=16).digest(), "big")

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from controller.kubevirt.markers import PARTITION, ROLLING_UPDATE
+from controller.kubevirt.markers import PARTITION, ROLLING_UPDATE, TAKEOVER
 from controller.kubevirt.pool_types import PoolSpec, PoolStatus, SelectionPolicy, Selectors, UpdateBlock, UpdateStrategy
 from controller.kubevirt.types import Condition, ReplicaSetStatus
 from controller.metrics import Metrics
@@ -249,3 +249,12 @@ def test_a_set_rolls_out_where_it_says_so(annotations: dict[str, str] | None, ro
     owner = type(replicaset())(metadata=ObjectMeta(name="web", namespace="shop", annotations=annotations))
     [figures] = figures_of(SET, "kubevirt.io", [owner])
     assert figures.rolls_out == rolls
+
+
+@pytest.mark.parametrize(("mark", "held"), [(None, False), ("done", False), ("proceed", False), ("held 1 abc", True)])
+def test_a_pool_whose_takeover_is_held_has_a_series(mark: str | None, held: bool):
+    annotations = {TAKEOVER: mark} if mark is not None else None
+    owner = type(pool())(metadata=ObjectMeta(name="web", namespace="shop", annotations=annotations))
+    [figures] = figures_of(POOL, "pool.kubevirt.io", [owner])
+    series = {name: value for name, value in shown(figures).items() if name.startswith("vmherd_takeover_held")}
+    assert series == ({"vmherd_takeover_held{name=web,namespace=shop}": 1} if held else {})

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from controller.kubevirt.normal_form import VM_SPEC, encoded, normal_form
 from controller.kubevirt.rebase import rebase
 from tests.memoryapi import merged
 
@@ -41,3 +42,8 @@ def rebased_spec(current: Json, old: Json, new: Json) -> Json:
 def canonical(value: object) -> bytes:
     """JSON with its fields in one order: what is equal here is equal on the wire, and true is not 1."""
     return msgspec.json.encode(value, order="sorted")
+
+
+def meaning(spec: Json) -> bytes:
+    """A VM's spec in the form that all its spellings share."""
+    return encoded(normal_form(spec, VM_SPEC))

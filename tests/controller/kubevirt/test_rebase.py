@@ -202,7 +202,7 @@ def test_p12_another_instance_type_comes_without_the_revision_of_the_one_before(
     [
         ({"runStrategy": "Halted"}, {"runStrategy": "Always"}, {"runStrategy": "Always"}, {"runStrategy": "Halted"}),
         ({"runStrategy": "Halted"}, {"runStrategy": "Always"}, {"runStrategy": "Manual"}, {"runStrategy": "Manual"}),
-        ({"running": True}, {"running": True}, {"runStrategy": "Always"}, {"runStrategy": "Always"}),
+        ({"running": True}, {"running": True}, {"runStrategy": "Always"}, {"running": True}),
         ({"running": False}, {"running": True}, {"runStrategy": "Always"}, {"running": False}),
         ({"runStrategy": "Halted"}, {"running": True}, {"runStrategy": "Always"}, {"runStrategy": "Halted"}),
         ({"runStrategy": "Always"}, {"running": True}, {"runStrategy": "Always"}, {"runStrategy": "Always"}),
@@ -211,7 +211,7 @@ def test_p12_another_instance_type_comes_without_the_revision_of_the_one_before(
         ({"running": True}, {"running": True}, {}, {}),
         ({}, {}, {"runStrategy": "Once"}, {"runStrategy": "Once"}),
         ({"runStrategy": "Halted"}, {}, {"runStrategy": "Always"}, {"runStrategy": "Halted"}),
-        ({}, {"running": True}, {"runStrategy": "Always"}, {"runStrategy": "Always"}),
+        ({}, {"running": True}, {"runStrategy": "Always"}, {}),
     ],
 )
 def test_p12_a_vm_that_somebody_stopped_stays_so_unless_the_template_asks_for_something_else(

@@ -238,15 +238,16 @@ def test_the_annotation_stays_small_enough_for_the_server_to_take_it():
     assert len(json.dumps(written)) < 128 * 1024
 
 
-def test_p15_a_failing_vm_comes_back_under_its_name_with_new_disks():
-    world = World(pool(replicas=3, autohealing=SOON, spec=vm_spec(disks=["data"]), scaleInStrategy=KEEPING))
+@pytest.mark.parametrize(("strategy", "new_disks"), [(None, {"data-1"}), (KEEPING, set())])
+def test_p15_a_failing_vm_comes_back_under_its_name_and_keeps_what_was_to_be_preserved(strategy, new_disks):
+    world = World(pool(replicas=3, autohealing=SOON, spec=vm_spec(disks=["data"]), scaleInStrategy=strategy))
     world.come_to_rest()
     before, disks = uids(world.vms), uids(world.claims)
     break_one(world, "web-1")
     world.come_to_rest()
     after = uids(world.vms)
     assert {name for name in before if before[name] != after[name]} == {"web-1"}
-    assert {name for name in disks if disks[name] != uids(world.claims)[name]} == {"data-1"}
+    assert {name for name in disks if disks[name] != uids(world.claims)[name]} == new_disks
     assert all(vm["status"]["printableStatus"] == "Running" for vm in world.vms.values())
 
 

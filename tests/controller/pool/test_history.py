@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 from msgspec import Raw
 from msgspec.structs import replace
@@ -110,10 +111,27 @@ def test_p11_a_name_fits_the_label_that_its_vms_carry(length):
 
 def test_p11_what_cannot_be_read_proves_nothing():
     owner = pool(replicas=1, generation=1)
-    broken = replace(revision(owner, "web-1", number=1), data=Raw(b'{"virtualMachineTemplate": 7}'))
+    broken = replace(revision(owner, "web-0", number=0), data=Raw(b'{"virtualMachineTemplate": 7}'))
     seen = snapshot(owner, vms(owner, 0), revisions=[broken])
     assert revisions_of(seen).templates == {}
     assert not revisions_of(seen).is_kept
+
+
+@pytest.mark.parametrize(
+    "data", [b'{"virtualMachineTemplate": 7}', msgspec.json.encode(pool(spec=vm_spec(image="v2")).spec)]
+)
+def test_p12_the_revision_of_the_present_generation_is_current_whatever_it_looks_like(data):
+    owner = pool(replicas=1, generation=4)
+    written = replace(revision(owner, "web-4", number=4), data=Raw(data))
+    seen = snapshot(owner, vms(owner, 0, revision="web-4"), revisions=[written])
+    assert revisions_of(seen).current == "web-4"
+    assert plan(seen).actions == ()
+
+
+def test_p12_the_revision_of_the_present_generation_is_not_current_if_another_controls_it():
+    owner = pool(replicas=1, generation=4)
+    foreign = revision(pool(generation=4, spec=vm_spec(image="v2")), "web-4", number=4, owned=False)
+    assert revisions_of(snapshot(owner, vms(owner, 0), revisions=[foreign])).current != "web-4"
 
 
 def test_p11_a_revision_that_is_being_deleted_is_not_counted_on():

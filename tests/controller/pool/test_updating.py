@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from controller.kubevirt.markers import PARTITION, REVISION_NAME
+from controller.kubevirt.markers import PARTITION, PARTITION_REVISION, REVISION_NAME
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.planning import Create, Delete, Patch, Plan, Rebase
 from controller.pool.plan import plan
@@ -256,3 +256,26 @@ def test_p14_what_is_created_below_the_partition_is_of_the_revision_that_the_rol
     }
     images = [body["spec"]["template"]["spec"]["volumes"][0]["containerDisk"]["image"] for body in made.values()]
     assert images == ["v1", "v1", "v2"]
+
+
+def test_p14_below_the_partition_a_vm_comes_back_on_the_revision_of_the_vms_there():
+    """KubeVirt's definition of pools has no `currentRevision`: the VMs show the revision, or the note on the pool."""
+    owner = updated_pool(replicas=4, annotations={PARTITION: "2"})
+    machines = (*vms(owner, 1), *current_vms(owner, 2, 3))
+    todo = plan(seen(owner, machines))
+    [made] = [each for each in todo.actions if isinstance(each, Create)]
+    assert json.loads(made.body)["metadata"]["labels"][REVISION_NAME] == "web-1"
+
+
+def test_p14_the_last_vm_below_the_partition_comes_back_on_the_revision_that_is_noted():
+    owner = updated_pool(replicas=3, annotations={PARTITION: "1"})
+    [note] = [each for each in plan(seen(owner, (*vms(owner, 0), *current_vms(owner, 1, 2)))).actions]
+    assert isinstance(note, Patch)
+    noted = json.loads(note.body)["metadata"]["annotations"]
+    assert noted == {PARTITION_REVISION: "web-1"}
+
+    owner = updated_pool(replicas=3, annotations={PARTITION: "1", **noted})
+    todo = plan(seen(owner, current_vms(owner, 1, 2)))
+    [made] = [each for each in todo.actions if isinstance(each, Create)]
+    assert json.loads(made.body)["metadata"]["labels"][REVISION_NAME] == "web-1"
+    assert plan(seen(owner, (*vms(owner, 0), *current_vms(owner, 1, 2)))).actions == ()

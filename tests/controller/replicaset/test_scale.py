@@ -136,6 +136,9 @@ HASHES = {
         b'{"domain":{"devices":{"disks":[{"disk":{},"name":"v"}]}}}',
         True,
     ),
+    "what Go adds": (b'{"domain":{}}', b'{"domain":{"devices":{},"resources":{}},"volumes":[],"hostname":""}', True),
+    "units": (b'{"domain":{"memory":{"guest":"1024Mi"}}}', b'{"domain":{"memory":{"guest":"1Gi"}}}', True),
+    "an object that means something": (b'{"domain":{}}', b'{"domain":{"devices":{"rng":{}}}}', False),
     "another value": (b'{"domain":{"a":1}}', b'{"domain":{"a":2}}', False),
 }
 

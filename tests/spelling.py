@@ -1,0 +1,154 @@
+"""Templates as KubeVirt's types allow them, the ways to spell one of them, and changes of its meaning.
+
+All of it is drawn from `tests/recordings/api-types.json`, which lists what Go's types make of what is empty. It is read
+here independently of the table that the controller works with.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from hypothesis import strategies as st
+
+Json: TypeAlias = dict[str, Any]
+
+RECORDINGS = Path(__file__).parent / "recordings"
+API_TYPES: dict[str, dict[str, list[str]]] = json.loads((RECORDINGS / "api-types.json").read_text())
+POOL_PATHS = API_TYPES["VirtualMachinePoolSpec"]
+_PREFIX = "virtualMachineTemplate."
+
+SAME_QUANTITIES = (
+    ("1Gi", "1024Mi", "1048576Ki", "1073741824", 1073741824, "1.0Gi"),
+    ("1", "1000m", "1e0", 1, "1000000u"),
+    ("1500M", "1.5G", "1500000k", "15E8"),
+    ("0.5", "500m", "5e-1"),
+)
+NAMED_LISTS = {"disks", "interfaces", "filesystems", "gpus", "hostDevices", "networks", "volumes"}
+
+
+class Node:
+    """What the recording says of one path, and of the paths below it."""
+
+    def __init__(self) -> None:
+        self.kinds: set[str] = set()
+        self.children: dict[str, Node] = {}
+
+
+def tree_of(paths: dict[str, list[str]]) -> Node:
+    """The recorded paths below `virtualMachineTemplate`, as a tree."""
+    root = Node()
+    for kind, listed in paths.items():
+        for path in listed:
+            if path.startswith(_PREFIX):
+                node = root
+                for part in re.findall(r"[^.\[\]{}]+|\[\]|\{\}", path.removeprefix(_PREFIX)):
+                    node = node.children.setdefault(part, Node())
+                node.kinds.add(kind)
+    return root
+
+
+ROOT = tree_of(POOL_PATHS)
+ROOT.children["spec"].children["dataVolumeTemplates"].children["[]"].children.pop("status", None)
+VM_SPEC = ROOT.children["spec"]
+
+
+@st.composite
+def values(draw: st.DrawFn, node: Node = VM_SPEC, name: str = "", depth: int = 0) -> Any:
+    """A value for a field, in which nothing is empty that Go would leave out."""
+    if "quantities" in node.kinds:
+        return draw(st.sampled_from(SAME_QUANTITIES))[0]
+    if "[]" in node.children:
+        count = draw(st.integers(1, 2))
+        items = [draw(values(node.children["[]"], "", depth + 1)) for _ in range(count)]
+        return [{**item, **_identity(name, index)} if isinstance(item, dict) else item for index, item in _each(items)]
+    if "{}" in node.children:
+        return {"memory": draw(values(node.children["{}"], "", depth + 1))}
+    if "emptyListOrMapMeansAbsent" in node.kinds:
+        return draw(st.sampled_from([{"key": "value"}, ["value"]]))
+    if node.children:
+        names = sorted(node.children)
+        chosen = draw(st.lists(st.sampled_from(names), max_size=3 if depth else 2, unique=True))
+        return {each: draw(values(node.children[each], each, depth + 1)) for each in chosen}
+    if "presenceMatters" in node.kinds or "emptyMeansAbsent" in node.kinds:
+        return {}
+    return draw(st.sampled_from(["x", 7, True]))
+
+
+def _each(items: list[Any]) -> list[tuple[int, Any]]:
+    return list(enumerate(items))
+
+
+def _identity(list_name: str, index: int) -> Json:
+    if list_name == "dataVolumeTemplates":
+        return {"metadata": {"name": f"disk{index}"}}
+    return {"name": f"item{index}"} if list_name in NAMED_LISTS else {}
+
+
+@st.composite
+def vm_specs(draw: st.DrawFn) -> Json:
+    """A VM spec with a machine in it, and whatever else the types allow."""
+    spec = draw(values())
+    spec.pop("running", None)
+    inner = {**draw(values(VM_SPEC.children["template"].children["spec"], "", 1))}
+    inner["domain"] = {**inner.get("domain", {}), "machine": {"type": "q35"}}
+    spec["template"] = {"metadata": {"labels": {"app": "web"}}, "spec": inner}
+    spec["runStrategy"] = draw(st.sampled_from(["Always", "Halted", "Manual"]))
+    return spec
+
+
+@st.composite
+def respelled(draw: st.DrawFn, value: Any, node: Node = VM_SPEC) -> Any:
+    """The same value in other words: nulls, empties, zeros, quantities, the order of fields."""
+    if "quantities" in node.kinds:
+        same = next((each for each in SAME_QUANTITIES if value in each), (value,))
+        return draw(st.sampled_from(same))
+    if isinstance(value, list):
+        inner = node.children.get("[]", Node())
+        return [draw(respelled(item, inner)) for item in value]
+    if not isinstance(value, dict):
+        return value
+    fields = {
+        name: draw(respelled(inner, node.children.get(name) or node.children.get("{}") or Node()))
+        for name, inner in value.items()
+    }
+    if node is VM_SPEC and fields.get("runStrategy") in ("Always", "Halted") and draw(st.booleans()):
+        fields["running"] = fields.pop("runStrategy") == "Always"
+    if "emptyListOrMapMeansAbsent" in node.kinds:
+        return fields  # the keys of a map are its user's
+    for name in draw(st.lists(st.sampled_from([*sorted(node.children), "unheardOf"]), max_size=4, unique=True)):
+        if name not in fields and name not in ("[]", "{}", "running"):
+            fields[name] = draw(st.sampled_from(_as_good_as_absent(node.children.get(name, Node()))))
+    order = draw(st.permutations(sorted(fields)))
+    return {name: fields[name] for name in order}
+
+
+def _as_good_as_absent(node: Node) -> list[Any]:
+    empty: list[Any] = [None]
+    if "emptyMeansAbsent" in node.kinds:
+        empty += [{}, {"unheardOf": None}]
+    if "emptyListOrMapMeansAbsent" in node.kinds:
+        empty += [{}] if "{}" in node.children else [[]]
+    if "zeroMeansAbsent" in node.kinds:
+        empty += ["", 0, False]
+    return empty
+
+
+def paths_where_presence_matters() -> list[tuple[str, ...]]:
+    """The fields below `spec` whose empty object has a meaning, without those inside lists and maps."""
+    listed = (
+        path.removeprefix(_PREFIX) for path in POOL_PATHS["presenceMatters"] if path.startswith(f"{_PREFIX}spec.")
+    )
+    plain = (tuple(path.split("."))[1:] for path in listed if "[" not in path and "{" not in path)
+    return sorted(path for path in plain if path != ("template",))
+
+
+def with_presence(spec: Json, path: tuple[str, ...]) -> Json:
+    """The spec with an empty object at the path, if nothing is there yet."""
+    first, *rest = path
+    held = spec.get(first)
+    if not rest:
+        return spec if held is not None else {**spec, first: {}}
+    return {**spec, first: with_presence(held if isinstance(held, dict) else {}, tuple(rest))}
