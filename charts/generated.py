@@ -1,7 +1,7 @@
 """Every file that is made from others, and what it has to contain.
 
     charts/vmherd/files/crds/            from manifests/crds/, byte for byte
-    charts/vmherd/templates/_rules.tpl   from controller/permissions.py
+    charts/vmherd/templates/_rules.tpl   from controller/preflight/permissions.py
     charts/vmherd/values.schema.json     from charts/vmherd/values.yaml
     charts/vmherd/README.md              from charts/vmherd/values.yaml and charts/README.md.in
     manifests/controller/                from the chart, as Helm renders it

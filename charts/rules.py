@@ -1,7 +1,7 @@
 """The rules of the chart's roles, as named templates.
 
-What the controller may do comes from `controller.permissions`, and so is exactly what its startup check asks for. What
-people may do with the two kinds is said here.
+What the controller may do comes from `controller.preflight.permissions`, and so is exactly what its startup check
+asks for. What people may do with the two kinds is said here.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct, structs
 
-from controller.config import Config
-from controller.modes import KUBEVIRT_GROUPS, POOLS, REPLICA_SETS, Mode
-from controller.permissions import Permission, permissions_needed
+from controller.config.modes import KUBEVIRT_GROUPS, POOLS, REPLICA_SETS, Mode
+from controller.config.settings import Config
+from controller.preflight.permissions import Permission, permissions_needed
 
 HEADER = (
-    "{{/* Made by `python -m charts` from controller/permissions.py and charts/rules.py: change these, not this. */}}\n"
+    "{{/* Made by `python -m charts` from controller/preflight/permissions.py and charts/rules.py: "
+    "change these, not this. */}}\n"
 )
 
 _WATCHED, _OWN, _KUBEVIRT, _CLUSTER = "watched", "own", "kubevirt", ""

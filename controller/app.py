@@ -21,25 +21,26 @@ from typing import Any, NamedTuple
 import structlog
 from prometheus_client import CollectorRegistry
 
-from controller import logs, startup
-from controller.assembly import Assembly, Parts
-from controller.certificates import Certificate, FileCertificate, OwnCertificate
-from controller.config import Config
-from controller.events import EventRecorder
-from controller.health import live_checks, ready_checks
+from controller import logs
+from controller.config.settings import Config
+from controller.events.recorder import EventRecorder
 from controller.kubevirt.resources import VMIS
-from controller.leader import ElectionImpossible, LeaderElector, LeaseLost, new_identity
-from controller.looplag import LoopMonitor
-from controller.metrics import Metrics
-from controller.metrics_auth import Reviewer
-from controller.observe import forbid_writes
-from controller.pool.assembly import assemble_pool
-from controller.replicaset.assembly import assemble_replicaset
+from controller.leaderelection.elector import ElectionImpossible, LeaderElector, LeaseLost, new_identity
+from controller.metrics.registry import Metrics
+from controller.pool.wiring import assemble_pool
+from controller.preflight import checks
+from controller.preflight.checks import StartupError
 from controller.replicaset.snapshot import VMI_INDEXES
+from controller.replicaset.wiring import assemble_replicaset
 from controller.running import ServiceEnded, leaf_errors, running
-from controller.runtime import Controller
-from controller.server import BindError, HttpServer, Secure, describe_queues, describe_tasks
-from controller.startup import StartupError
+from controller.runtime.controller import Controller
+from controller.runtime.dry_run import forbid_writes
+from controller.runtime.wiring import Assembly, Parts
+from controller.server.authorization import Reviewer
+from controller.server.certificates import Certificate, FileCertificate, OwnCertificate
+from controller.server.health import live_checks, ready_checks
+from controller.server.http import BindError, HttpServer, Secure, describe_queues, describe_tasks
+from controller.server.loop_lag import LoopMonitor
 from controller.version import PROGRAM, revision, version
 from informers.client import ApiClient, open_client
 from informers.configuration import ConfigurationError, load_credentials
@@ -93,7 +94,7 @@ async def _run(asked: Config, stop: asyncio.Event) -> None:
         await program.server.open()
         log.info("mode", asked=asked.mode, mode=config.mode, groups=list(config.groups), observe=config.observe)
         try:
-            if not await _done_before(stop, startup.check(lease_client, config, now=utc_now)):
+            if not await _done_before(stop, checks.check(lease_client, config, now=utc_now)):
                 return
             async with running(program.parts.recorder.run(), program.monitor.run()):
                 await _follow_and_work(program, elector, stop)
@@ -106,7 +107,7 @@ async def _settled(client: ApiClient, config: Config, stop: asyncio.Event) -> Co
     settled: list[Config] = []
 
     async def settle() -> None:
-        settled.append(await startup.settle_mode(client, config))
+        settled.append(await checks.settle_mode(client, config))
 
     return settled[0] if await _done_before(stop, settle()) else None
 

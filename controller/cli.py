@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from controller.config import OPTIONS, Config, parse
-from controller.flags import UsageError, did_you_mean, shown, unknown_variables
+from controller.config.flags import UsageError, did_you_mean, shown, unknown_variables
+from controller.config.settings import OPTIONS, Config, parse
 from controller.version import version
 
 OK, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
@@ -127,10 +127,10 @@ def _expose(arguments: Sequence[str]) -> int:
 
 
 def _once(command: str, arguments: Sequence[str]) -> int:
-    """Run `controller.<command>.main`, which does one thing and ends."""
-    from controller.commands import CommandFailed  # noqa: PLC0415  as slow to import as the commands themselves
+    """Run `controller.commands.<command>.main`, which does one thing and ends."""
+    from controller.commands.command import CommandFailed  # noqa: PLC0415  as slow to import as the commands themselves
 
-    module = importlib.import_module(f"controller.{command}")
+    module = importlib.import_module(f"controller.commands.{command}")
     try:
         module.main(arguments, os.environ)
     except CommandFailed as error:

@@ -18,7 +18,10 @@ from informers.client import ApiClient
 from informers.errors import ApiError, Gone, TransportError
 from informers.instruments import InformerInstruments
 from informers.meta import KubeObject, ObjectKey, ObjectMeta
-from informers.reflector import (
+from informers.resource import Resource, decode_raw_page
+from informers.store import Change, Replacement, Store
+from informers.watch import UNDECODABLE, Undecodable, WatchError, WatchParser, identify
+from informers.watch_state import (
     Advance,
     Apply,
     Collect,
@@ -43,9 +46,6 @@ from informers.reflector import (
     Watching,
     advance,
 )
-from informers.resource import Resource, decode_raw_page
-from informers.store import Change, Replacement, Store
-from informers.watch import UNDECODABLE, Undecodable, WatchError, WatchParser, identify
 
 log = structlog.get_logger()
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from controller.flags import UsageError
+from controller.config.flags import UsageError
 from sandbox.binaries import BinariesUnavailable, find_binaries
 from sandbox.controlplane import ControlPlaneError
 from sandbox.crds import CrdError

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from controller.events import EventRecorder, ObjectRef
-from controller.planning import AnyResource, Notice
+from controller.events.recorder import EventRecorder, ObjectRef
 from controller.running import running
+from controller.runtime.plan import AnyResource, Notice
 from informers.errors import AlreadyExists, NotFound, TransportError
 from informers.meta import ObjectKey
 

@@ -10,9 +10,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.types import Condition
-from controller.metrics import Metrics, SetFigures
-from controller.metrics_objects import POOL, PREFIXES
-from controller.planning import HEALING, Delete, Done
+from controller.metrics.objects import POOL, PREFIXES
+from controller.metrics.registry import Metrics, SetFigures
+from controller.runtime.plan import HEALING, Delete, Done
 from informers.meta import ObjectKey
 from tests.builders import NOW
 

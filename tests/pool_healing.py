@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-from controller.kubevirt.machine_types import VirtualMachine
-from controller.kubevirt.markers import HEALED
+from controller.kubevirt.annotations import HEALED
 from controller.kubevirt.pool_types import Pool
-from controller.planning import Delete, Patch, Plan
+from controller.kubevirt.vm_types import VirtualMachine
 from controller.pool.heal import plan_healing
+from controller.runtime.plan import Delete, Patch, Plan
 from tests.builders import seconds_ago
 from tests.pool_api import Json
 from tests.pool_builders import intent_of, pool, snapshot

@@ -7,7 +7,8 @@ import msgspec
 from controller.kubevirt.pool_types import PoolStatus
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, VMIS, VMS
 from controller.kubevirt.types import Condition
-from controller.planning import (
+from controller.pool.status import next_status
+from controller.runtime.plan import (
     Create,
     Delete,
     Disown,
@@ -15,7 +16,6 @@ from controller.planning import (
     PatchType,
     Rebase,
 )
-from controller.pool.status import next_status
 from informers.errors import Forbidden, ServerError, TransportError
 from informers.meta import ObjectKey
 from tests.builders import seconds_ago

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from hypothesis import strategies as st
 
-from controller.kubevirt.markers import DELETION_COST, MAX_UNHEALTHY, MIN_READY, PARTITION, PROTECT, REMOVE
+from controller.kubevirt.annotations import DELETION_COST, MAX_UNHEALTHY, MIN_READY, PARTITION, PROTECT, REMOVE
 from controller.kubevirt.pool_types import Pool
 from tests.pool_api import Json
 from tests.pool_builders import ANOTHER_CONTROLLER, LABELS, OTHER_FINALIZER, POOLS, pool, vm_spec

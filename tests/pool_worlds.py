@@ -13,10 +13,13 @@ from typing import Any
 import msgspec
 
 from controller.kubevirt.pool_types import Pool
-from controller.kubevirt.rebase import rebase
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, PVCS, VMIS, VMS
 from controller.kubevirt.status_patch import status_patch
-from controller.planning import (
+from controller.kubevirt.three_way_merge import rebase
+from controller.pool.plan import plan
+from controller.pool.snapshot import Limits, Snapshot, take_snapshot
+from controller.pool.status import next_status, outcome_notices
+from controller.runtime.plan import (
     Action,
     AlreadyThere,
     Confirm,
@@ -34,9 +37,6 @@ from controller.planning import (
     Stage,
     Vanished,
 )
-from controller.pool.plan import plan
-from controller.pool.snapshot import Limits, Snapshot, take_snapshot
-from controller.pool.status import next_status, outcome_notices
 from informers.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from tests import pool_builders
 from tests.pool_api import NAMESPACE, Api, Json, finalizers, later, references_to

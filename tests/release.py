@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from controller.config import Config, parse
-from controller.permissions import Permission, permissions_needed
+from controller.config.settings import Config, parse
+from controller.preflight.permissions import Permission, permissions_needed
 from sandbox.admin import Admin, Refused
 from sandbox.audit import AuditRecord
 from sandbox.controlplane import ControlPlane

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from hypothesis import strategies as st
 
-from controller.kubevirt.markers import DELETION_COST, PROTECT, REMOVE, ROLLING_UPDATE, TEMPLATE_HASH
+from controller.kubevirt.annotations import DELETION_COST, PROTECT, REMOVE, ROLLING_UPDATE, TEMPLATE_HASH
 from controller.kubevirt.types import ReplicaSet, VirtualMachineInstance
 from controller.replicaset.intent import Intent, parse_intent
 from informers.meta import OwnerReference

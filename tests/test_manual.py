@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from controller.config import OPTIONS, Config
-from controller.expose import GROUPS
-from controller.kubevirt import markers
+from controller.commands.expose import GROUPS
+from controller.config.settings import OPTIONS, Config
+from controller.kubevirt import annotations as markers
 
 ROOT = Path(__file__).parent.parent
 MANUAL = (ROOT / "docs" / "operating.md").read_text()

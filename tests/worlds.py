@@ -15,7 +15,10 @@ from controller.kubevirt.resources import VMIS
 from controller.kubevirt.status_patch import status_patch
 from controller.kubevirt.types import Condition, ReplicaSet, ReplicaSetStatus, VirtualMachineInstance, VMIStatus
 from controller.kubevirt.vmis import is_active
-from controller.planning import (
+from controller.replicaset.plan import plan
+from controller.replicaset.snapshot import Snapshot
+from controller.replicaset.status import next_status
+from controller.runtime.plan import (
     Action,
     AlreadyThere,
     Confirm,
@@ -29,9 +32,6 @@ from controller.planning import (
     Skipped,
     Vanished,
 )
-from controller.replicaset.plan import plan
-from controller.replicaset.snapshot import Snapshot
-from controller.replicaset.status import next_status
 from informers.errors import AlreadyExists, ApiError, Conflict
 from informers.meta import ObjectMeta, controller_of
 from tests.builders import NOW, snapshot

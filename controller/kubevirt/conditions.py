@@ -13,7 +13,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from controller.kubevirt.types import Condition
-from controller.planning import AlreadyThere, Done, Outcome, Vanished
+from controller.runtime.plan import AlreadyThere, Done, Outcome, Vanished
 
 REPLICA_FAILURE: Final = "ReplicaFailure"
 REPLICA_PAUSED: Final = "ReplicaPaused"

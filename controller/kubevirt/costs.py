@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from controller.kubevirt.flaw import Flaw
-from controller.kubevirt.markers import DELETION_COST, deletion_cost
+from controller.apimachinery.field_error import Flaw
+from controller.kubevirt.annotations import DELETION_COST, deletion_cost
 from controller.kubevirt.progress import INVALID_ANNOTATION
-from controller.planning import Notice
+from controller.runtime.plan import Notice
 from informers.meta import KubeObject, ObjectMeta, annotations_of
 
 

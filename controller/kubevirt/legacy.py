@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from msgspec import Raw
 
-from controller.kubevirt.documents import NULL, Fields, change_at, change_each
+from controller.apimachinery.raw_json import NULL, Fields, change_at, change_each
 
 _EMPTY = Raw(b"{}")
 _SIGNS = (b'"volumeName"', b'"registryDisk"', b'"disk"')

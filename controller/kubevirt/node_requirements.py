@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from controller.kubevirt.flaw import Flaw
-from controller.kubevirt.markers import quoted
+from controller.apimachinery.field_error import Flaw
+from controller.kubevirt.annotations import quoted
 from controller.kubevirt.types import NodeRequirement
 
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 from msgspec.structs import replace
 
-from controller.kubevirt.markers import PROGRESS_DEADLINE, parse_integer, quoted
-from controller.planning import Notice, Plan
+from controller.kubevirt.annotations import PROGRESS_DEADLINE, parse_integer, quoted
+from controller.runtime.plan import Notice, Plan
 from informers.meta import ObjectMeta, annotations_of
 
 PROGRESS_DEADLINE_S = 600

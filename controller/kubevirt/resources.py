@@ -10,9 +10,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from controller.kubevirt.machine_types import POOL_KIND, ControllerRevision, VirtualMachine
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.types import ReplicaSet, VirtualMachineInstance
+from controller.kubevirt.vm_types import POOL_KIND, ControllerRevision, VirtualMachine
 from informers.meta import ObjectMeta
 from informers.resource import Resource
 

@@ -12,8 +12,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from controller.kubevirt.flaw import Flaw
-from controller.kubevirt.markers import quoted
+from controller.apimachinery.field_error import Flaw
+from controller.kubevirt.annotations import quoted
 from controller.kubevirt.types import LabelRequirement, LabelSelector
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)

@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 from msgspec import Struct, structs
 
-from controller.kubevirt.flaw import Flaw
-from controller.kubevirt.markers import REVISION_NAME, TEMPLATE_HASH
+from controller.apimachinery.field_error import Flaw
+from controller.kubevirt.annotations import REVISION_NAME, TEMPLATE_HASH
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.types import LabelSelector, ReplicaSet, VMITemplate
 from informers.meta import OwnerReference

@@ -1,1 +1,1 @@
-"""Pools: `take_snapshot`, `plan`, `next_status` and `wake` are pure; `reconciler` is the shell around them."""
+"""Pools: `take_snapshot`, `plan`, `next_status` and `triggers` are pure; `rules` binds them to the caches."""

@@ -15,15 +15,15 @@ from typing import Final
 
 import msgspec
 
-from controller.kubevirt.finalizers import addition_patch, removal_patch
-from controller.kubevirt.machine_types import VirtualMachine
-from controller.kubevirt.machines import is_deleting, is_held
-from controller.kubevirt.markers import POOL_FINALIZER
+from controller.apimachinery.finalizers import addition_patch, removal_patch
+from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.resources import VMS
-from controller.planning import Delete, Patch, PatchType, Plan, Stage
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vms import is_deleting, is_held
 from controller.pool.claims import by_name, let_go, let_strays_go
-from controller.pool.preservation import asks_to_preserve, holds, is_safe
+from controller.pool.disks import asks_to_preserve, holds, is_safe
 from controller.pool.snapshot import Snapshot
+from controller.runtime.plan import Delete, Patch, PatchType, Plan, Stage
 
 ORPHAN: Final = "orphan"
 """The garbage collector's finalizer on an owner whose dependents are to stay."""

@@ -17,11 +17,13 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from controller.apimachinery.int_or_percent import Amount, parse_amount
 from controller.kubevirt import vmis
-from controller.kubevirt.amounts import Amount, parse_amount
+from controller.kubevirt.annotations import HEALED, MAX_UNHEALTHY, quoted
 from controller.kubevirt.conditions import moment
-from controller.kubevirt.machine_types import VirtualMachine
-from controller.kubevirt.machines import (
+from controller.kubevirt.progress import invalid_annotation
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vms import (
     BROKEN_STATES,
     is_deleting,
     is_meant_to_run,
@@ -30,15 +32,13 @@ from controller.kubevirt.machines import (
     start_failures_of,
     unready_since,
 )
-from controller.kubevirt.markers import HEALED, MAX_UNHEALTHY, quoted
-from controller.kubevirt.progress import invalid_annotation
-from controller.planning import HEALING, Notice, Patch, PatchType, Plan, Stage
+from controller.pool.disks import holds, is_safe
 from controller.pool.intent import Intent
 from controller.pool.policies import Healing
-from controller.pool.preservation import holds, is_safe
 from controller.pool.rollout import count_unavailable, min_ready_of
 from controller.pool.scale import delete_of
 from controller.pool.snapshot import Snapshot
+from controller.runtime.plan import HEALING, Notice, Patch, PatchType, Plan, Stage
 from informers.meta import annotations_of
 
 FIRST_PAUSE: Final = timedelta(seconds=10)

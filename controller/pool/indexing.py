@@ -13,8 +13,17 @@ from typing import Final, TypeAlias
 import msgspec
 from msgspec import Raw
 
-from controller.kubevirt.documents import NULL, Fields, change_at, change_each, fields_of, items_of, text_of, value_at
-from controller.kubevirt.markers import POOL_FINALIZER, REVISION_NAME
+from controller.apimachinery.raw_json import (
+    NULL,
+    Fields,
+    change_at,
+    change_each,
+    fields_of,
+    items_of,
+    text_of,
+    value_at,
+)
+from controller.kubevirt.annotations import POOL_FINALIZER, REVISION_NAME
 from controller.pool.naming import name_of
 from controller.pool.template import Template
 from informers.meta import ObjectMeta, OwnerReference

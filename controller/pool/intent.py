@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from controller.kubevirt.amounts import Amount, parse_amount
-from controller.kubevirt.flaw import Flaw
-from controller.kubevirt.markers import quoted
+from controller.apimachinery.field_error import Flaw
+from controller.apimachinery.int_or_percent import Amount, parse_amount
+from controller.kubevirt.annotations import quoted
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.selectors import Selector, parse_selector
 from controller.kubevirt.types import LabelSelector

@@ -10,21 +10,21 @@ While the caches do not show all that was written, nothing happens at all.
 
 from __future__ import annotations
 
-from controller.kubevirt.flaw import INVALID_SPEC, Flaw
-from controller.kubevirt.machine_types import VirtualMachine
-from controller.kubevirt.machines import is_deleting
-from controller.planning import Delete, Notice, Plan, join
+from controller.apimachinery.field_error import INVALID_SPEC, Flaw
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vms import is_deleting
 from controller.pool.claims import choose_claims, plan_departures, plan_releases
+from controller.pool.disks import asks_to_preserve
 from controller.pool.finalizer import plan_deletion, plan_own_finalizer
 from controller.pool.heal import plan_healing
 from controller.pool.intent import Intent, parse_intent
-from controller.pool.preservation import asks_to_preserve
 from controller.pool.revisions import plan_pruning, read_revisions
 from controller.pool.rollout import plan_partition_note
 from controller.pool.scale import plan_scale
 from controller.pool.snapshot import Snapshot
 from controller.pool.takeover import plan_first_mark, plan_takeover
 from controller.pool.update import plan_update
+from controller.runtime.plan import Delete, Notice, Plan, join
 
 UNSETTLED = Plan(held="the cache does not show all of our own writes yet")
 

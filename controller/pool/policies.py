@@ -9,9 +9,9 @@ from typing import Final, TypeVar
 
 from msgspec import Struct
 
-from controller.kubevirt.durations import parse_duration
-from controller.kubevirt.flaw import Flaw
-from controller.kubevirt.markers import quoted
+from controller.apimachinery.durations import parse_duration
+from controller.apimachinery.field_error import Flaw
+from controller.kubevirt.annotations import quoted
 from controller.kubevirt.node_requirements import NodeMatcher, parse_node_matcher
 from controller.kubevirt.pool_types import (
     Autohealing,

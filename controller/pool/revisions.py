@@ -14,17 +14,17 @@ from typing import Final
 import msgspec
 from msgspec import Raw, Struct
 
-from controller.kubevirt.flaw import Flaw
-from controller.kubevirt.machine_types import ControllerRevision, VirtualMachine
-from controller.kubevirt.machines import revision_of
-from controller.kubevirt.markers import REVISION_NAME
+from controller.apimachinery.field_error import Flaw
+from controller.apimachinery.server_json import encode_as_server
+from controller.kubevirt.annotations import REVISION_NAME
 from controller.kubevirt.owners import controller_reference
 from controller.kubevirt.pool_types import PoolSpec
 from controller.kubevirt.resources import CONTROLLER_REVISIONS
-from controller.kubevirt.server_json import encode_as_server
-from controller.planning import Create, Delete, Plan, Stage
+from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
+from controller.kubevirt.vms import revision_of
 from controller.pool.snapshot import Snapshot
 from controller.pool.template import Template, parse_template
+from controller.runtime.plan import Create, Delete, Plan, Stage
 from informers.meta import ObjectKey, labels_of
 
 LABEL_LENGTH: Final = 63

@@ -15,14 +15,14 @@ import msgspec
 from msgspec import Struct
 
 from controller.kubevirt import vmis
-from controller.kubevirt.machine_types import VirtualMachine
-from controller.kubevirt.machines import is_deleting, is_meant_to_run, revision_of
-from controller.kubevirt.markers import MIN_READY, PARTITION, PARTITION_REVISION, parse_integer, quoted
+from controller.kubevirt.annotations import MIN_READY, PARTITION, PARTITION_REVISION, parse_integer, quoted
 from controller.kubevirt.progress import invalid_annotation
-from controller.planning import Notice, Patch, PatchType, Plan, Stage
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vms import is_deleting, is_meant_to_run, revision_of
 from controller.pool.revisions import Revisions
 from controller.pool.snapshot import Snapshot
 from controller.pool.template import Template
+from controller.runtime.plan import Notice, Patch, PatchType, Plan, Stage
 from informers.meta import annotations_of
 
 EVERYTHING: Final = 2**31

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.status_patch import status_patch
-from controller.planning import Notice, Outcome, Plan
 from controller.pool.claims import plan_left_behind
 from controller.pool.plan import plan
 from controller.pool.snapshot import Limits, Snapshot, Stores, recounted, strays_of, take_snapshot
 from controller.pool.status import next_status, outcome_notices, transition_notices
-from controller.reconciler import StatusUpdate
+from controller.runtime.plan import Notice, Outcome, Plan
+from controller.runtime.reconciler import StatusUpdate
 from informers.meta import ObjectKey, ObjectMeta
 from informers.resource import Resource
 from informers.store import StoreView

@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Collection
 from itertools import islice
 
-from controller.kubevirt.machine_types import VirtualMachine
-from controller.kubevirt.machines import is_deleting
-from controller.kubevirt.markers import PROTECT
+from controller.kubevirt.annotations import PROTECT
 from controller.kubevirt.owners import controller_reference
 from controller.kubevirt.resources import DATA_VOLUMES, VMS
-from controller.planning import Create, Delete, Notice, Plan, Stage
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vms import is_deleting
+from controller.pool.disks import holds, is_safe
 from controller.pool.indexing import encode_vm, own_disks
 from controller.pool.intent import Intent
 from controller.pool.naming import free_ordinals, name_of
 from controller.pool.policies import Strategy
-from controller.pool.preservation import holds, is_safe
 from controller.pool.revisions import Revisions, plan_revision
 from controller.pool.rollout import partition_of, template_for
 from controller.pool.select import Candidates, choose_for_removal
 from controller.pool.snapshot import Snapshot
+from controller.runtime.plan import Create, Delete, Notice, Plan, Stage
 from informers.meta import ObjectKey
 
 

@@ -12,14 +12,14 @@ from typing import Any, assert_never
 
 from msgspec import Struct
 
+from controller.apimachinery.field_error import Flaw
+from controller.kubevirt.annotations import PROTECT, REMOVE, deletion_cost, is_marked
 from controller.kubevirt.costs import malformed_costs
-from controller.kubevirt.flaw import Flaw
-from controller.kubevirt.machine_types import VirtualMachine
-from controller.kubevirt.machines import is_ready, node_selector_of, template_labels_of
-from controller.kubevirt.markers import PROTECT, REMOVE, deletion_cost, is_marked
-from controller.planning import Notice
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vms import is_ready, node_selector_of, template_labels_of
 from controller.pool.policies import Selection, Sort
 from controller.pool.snapshot import Snapshot
+from controller.runtime.plan import Notice
 
 SortKey = Callable[[VirtualMachine], tuple[Any, ...]]
 

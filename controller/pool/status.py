@@ -18,12 +18,18 @@ from controller.kubevirt.conditions import (
     merge_conditions,
     without_failures,
 )
-from controller.kubevirt.machine_types import VirtualMachine
-from controller.kubevirt.machines import is_deleting, is_meant_to_run, is_ready, printable_status_of
 from controller.kubevirt.pool_types import PoolStatus
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.kubevirt.types import Condition
-from controller.planning import (
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vms import is_deleting, is_meant_to_run, is_ready, printable_status_of
+from controller.pool.heal import count_recovering, read_records
+from controller.pool.intent import Intent, parse_intent
+from controller.pool.policies import Strategy
+from controller.pool.revisions import Revisions, oldest_in_use, read_revisions
+from controller.pool.snapshot import Snapshot
+from controller.pool.update import is_updated
+from controller.runtime.plan import (
     Action,
     AlreadyThere,
     Create,
@@ -37,12 +43,6 @@ from controller.planning import (
     Refused,
     Unknown,
 )
-from controller.pool.heal import count_recovering, read_records
-from controller.pool.intent import Intent, parse_intent
-from controller.pool.policies import Strategy
-from controller.pool.revisions import Revisions, oldest_in_use, read_revisions
-from controller.pool.snapshot import Snapshot
-from controller.pool.update import is_updated
 from informers.errors import StatusError
 
 STARTING: Final = frozenset({"", "Starting", "Provisioning", "WaitingForVolumeBinding", "Stopping", "Stopped"})

@@ -16,13 +16,13 @@ from typing import Final
 
 import msgspec
 
-from controller.kubevirt.machines import revision_of
-from controller.kubevirt.markers import TAKEOVER, TAKEOVER_HELD
-from controller.planning import Delete, Notice, Patch, PatchType, Plan, Rebase, Stage
+from controller.kubevirt.annotations import TAKEOVER, TAKEOVER_HELD
+from controller.kubevirt.vms import revision_of
 from controller.pool.revisions import Revisions
 from controller.pool.snapshot import Snapshot
 from controller.pool.template import Template, describe_difference
 from controller.pool.update import vmi_revision_of
+from controller.runtime.plan import Delete, Notice, Patch, PatchType, Plan, Rebase, Stage
 from informers.meta import annotations_of
 
 PROCEED: Final = "proceed"

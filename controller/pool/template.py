@@ -14,7 +14,7 @@ from itertools import islice
 import msgspec
 from msgspec import Struct
 
-from controller.kubevirt.flaw import Flaw
+from controller.apimachinery.field_error import Flaw
 from controller.kubevirt.normal_form import (
     DISKS,
     UNKNOWN,

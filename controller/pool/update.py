@@ -10,9 +10,13 @@ import msgspec
 from msgspec import Struct
 
 from controller.kubevirt import vmis
+from controller.kubevirt.annotations import REVISION_NAME
 from controller.kubevirt.conditions import moment
-from controller.kubevirt.machine_types import VirtualMachine
-from controller.kubevirt.machines import (
+from controller.kubevirt.progress import parse_deadline, watch_progress
+from controller.kubevirt.resources import VMIS, VMS
+from controller.kubevirt.types import VirtualMachineInstance
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vms import (
     comes_back,
     is_deleting,
     is_meant_to_run,
@@ -20,11 +24,6 @@ from controller.kubevirt.machines import (
     template_labels_of,
     unready_since,
 )
-from controller.kubevirt.markers import REVISION_NAME
-from controller.kubevirt.progress import parse_deadline, watch_progress
-from controller.kubevirt.resources import VMIS, VMS
-from controller.kubevirt.types import VirtualMachineInstance
-from controller.planning import Delete, Patch, PatchType, Plan, Rebase, Stage
 from controller.pool.indexing import encode_shape
 from controller.pool.intent import Intent
 from controller.pool.policies import Strategy
@@ -33,6 +32,7 @@ from controller.pool.rollout import count_unavailable, min_ready_of, partition_o
 from controller.pool.scale import delete_of
 from controller.pool.select import allows, in_order
 from controller.pool.snapshot import Snapshot
+from controller.runtime.plan import Delete, Patch, PatchType, Plan, Rebase, Stage
 from informers.meta import labels_of
 
 

@@ -1,1 +1,1 @@
-"""Replica sets: `take_snapshot`, `plan`, `next_status` and `wake` are pure; `reconciler` is the shell around them."""
+"""Replica sets: `take_snapshot`, `plan`, `next_status` and `triggers` are pure; `rules` binds them to the caches."""

@@ -7,8 +7,8 @@ from msgspec import Struct
 from controller.kubevirt.owners import adoption_patch, controller_reference, release_patch
 from controller.kubevirt.selectors import Selector
 from controller.kubevirt.types import VirtualMachineInstance
-from controller.planning import Confirm, Patch, PatchType, Plan, Stage
 from controller.replicaset.snapshot import Snapshot
+from controller.runtime.plan import Confirm, Patch, PatchType, Plan, Stage
 from informers.meta import ObjectMeta, labels_of
 
 

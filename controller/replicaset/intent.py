@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from controller.kubevirt.flaw import Flaw
+from controller.apimachinery.field_error import Flaw
 from controller.kubevirt.selectors import Selector, parse_selector
 from controller.kubevirt.types import LabelSelector, ReplicaSet
 from controller.replicaset.template import Template, parse_template

@@ -8,13 +8,13 @@ paused or unsettled, `held` says so and nothing else happens.
 
 from __future__ import annotations
 
-from controller.kubevirt.flaw import INVALID_SPEC, Flaw
-from controller.planning import Delete, Notice, Plan, join
+from controller.apimachinery.field_error import INVALID_SPEC, Flaw
 from controller.replicaset.claims import choose_claims, plan_claims
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.rollout import plan_rollout
 from controller.replicaset.scale import plan_cleanup, plan_scale, take_census
 from controller.replicaset.snapshot import Snapshot
+from controller.runtime.plan import Delete, Notice, Plan, join
 
 
 def plan(snapshot: Snapshot) -> Plan:

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from operator import itemgetter
 from typing import TypeAlias
 
-from controller.kubevirt.flaw import Flaw
-from controller.kubevirt.markers import PROTECT, REMOVE, deletion_cost, is_marked
+from controller.apimachinery.field_error import Flaw
+from controller.kubevirt.annotations import PROTECT, REMOVE, deletion_cost, is_marked
 from controller.kubevirt.types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_migrating, is_ready, is_running, node_of, ready_since
 

@@ -12,18 +12,18 @@ from datetime import timedelta
 
 from msgspec import Struct
 
-from controller.kubevirt.amounts import parse_amount
+from controller.apimachinery.field_error import Flaw
+from controller.apimachinery.int_or_percent import parse_amount
+from controller.kubevirt.annotations import ROLLING_UPDATE, TEMPLATE_HASH, quoted
 from controller.kubevirt.costs import malformed_costs
-from controller.kubevirt.flaw import Flaw
-from controller.kubevirt.markers import ROLLING_UPDATE, TEMPLATE_HASH, quoted
 from controller.kubevirt.progress import invalid_annotation, parse_deadline, watch_progress
 from controller.kubevirt.types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_ready, unready_since
-from controller.planning import Notice, Plan, Stage
 from controller.replicaset.intent import Intent
 from controller.replicaset.ranking import rank_for_removal
 from controller.replicaset.scale import delete_of
 from controller.replicaset.snapshot import Snapshot
+from controller.runtime.plan import Notice, Plan, Stage
 from informers.meta import annotations_of, labels_of
 
 _MAX_UNAVAILABLE = re.compile(r"\s*maxUnavailable\s*=\s*(?P<amount>[0-9]{1,9}%?)\s*", re.ASCII)

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from controller.kubevirt.status_patch import status_patch
 from controller.kubevirt.types import ReplicaSet, VirtualMachineInstance
-from controller.planning import Notice, Outcome, Plan
-from controller.reconciler import StatusUpdate
 from controller.replicaset.plan import plan
 from controller.replicaset.snapshot import Snapshot, recounted, take_snapshot
 from controller.replicaset.status import next_status, outcome_notices, transition_notices
+from controller.runtime.plan import Notice, Outcome, Plan
+from controller.runtime.reconciler import StatusUpdate
 from informers.meta import ObjectKey
 from informers.resource import Resource
 from informers.store import StoreView

@@ -7,17 +7,17 @@ from itertools import islice
 
 from msgspec import Struct
 
+from controller.apimachinery.names import free_suffixes
+from controller.kubevirt.annotations import PROTECT, is_marked
 from controller.kubevirt.costs import malformed_costs
-from controller.kubevirt.markers import PROTECT, is_marked
-from controller.kubevirt.naming import free_suffixes
 from controller.kubevirt.owners import controller_reference
 from controller.kubevirt.types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_final, is_spent, phase_of
-from controller.planning import Create, Delete, Notice, Plan, Stage
 from controller.replicaset.intent import Intent
 from controller.replicaset.ranking import rank_for_removal
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import mould_of
+from controller.runtime.plan import Create, Delete, Notice, Plan, Stage
 from informers.meta import ObjectKey
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from controller.kubevirt.indexes import NAMESPACE, OWNER_UID, NamesInUse, by_namespace, by_owner_uid
+from controller.apimachinery.indexes import NAMESPACE, OWNER_UID, NamesInUse, by_namespace, by_owner_uid
 from controller.kubevirt.owners import as_planned
 from controller.kubevirt.types import ReplicaSet, VirtualMachineInstance
 from informers.meta import ObjectKey, controller_of

@@ -19,10 +19,10 @@ from controller.kubevirt.conditions import (
 )
 from controller.kubevirt.types import Condition, ReplicaSetStatus
 from controller.kubevirt.vmis import is_active, is_ready
-from controller.planning import AlreadyThere, Create, Delete, Done, Notice, Outcome, Refused, Unknown
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.rollout import is_updated
 from controller.replicaset.snapshot import Snapshot
+from controller.runtime.plan import AlreadyThere, Create, Delete, Done, Notice, Outcome, Refused, Unknown
 from informers.errors import StatusError
 
 

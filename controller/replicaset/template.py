@@ -12,10 +12,10 @@ from hashlib import blake2b
 import msgspec
 from msgspec import Struct
 
-from controller.kubevirt.flaw import Flaw
+from controller.apimachinery.field_error import Flaw
+from controller.apimachinery.names import SAFE_ALPHABET, name_base
+from controller.kubevirt.annotations import TEMPLATE_HASH
 from controller.kubevirt.legacy import modernise
-from controller.kubevirt.markers import TEMPLATE_HASH
-from controller.kubevirt.naming import SAFE_ALPHABET, name_base
 from controller.kubevirt.normal_form import VMI_SPEC, encoded, normal_form
 from controller.kubevirt.types import ReplicaSet, TemplateMeta
 from informers.meta import OwnerReference

@@ -15,8 +15,8 @@ from charts import rules, schema
 from charts.generated import CHART, ROOT, base_files, chart_files
 from charts.helm import find_helm
 from charts.values import Uncommented, Value, read_values
-from controller.config import parse
-from controller.permissions import permissions_needed
+from controller.config.settings import parse
+from controller.preflight.permissions import permissions_needed
 from tests.cluster import Kubectl
 from tests.helm import Helm, container, of_kind, only
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from controller.config import Config, parse
-from controller.permissions import missing_permissions, permissions_needed
+from controller.config.settings import Config, parse
+from controller.preflight.permissions import missing_permissions, permissions_needed
 from informers.client import open_client
 from informers.configuration import load_credentials
 from tests.charts.releases import Site, wait_until

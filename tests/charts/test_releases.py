@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from charts.generated import CHART, ROOT
-from controller.virt_controller import resting_patch
+from controller.preflight.virt_controller import resting_patch
 from sandbox.controlplane import ControlPlane
 from tests.charts.releases import NO_WAIT, Site, kubevirt_definition
 from tests.cluster import Kubectl

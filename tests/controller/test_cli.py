@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from controller.cli import COMMANDS, main
-from controller.config import Config
-from controller.permissions import permissions_needed
+from controller.config.settings import Config
+from controller.preflight.permissions import permissions_needed
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -160,7 +160,7 @@ def test_a_missing_kind_is_one_line_that_says_what_installs_it_and_exit_code_1(c
 def test_help_does_not_load_what_only_run_needs():
     done = vmherd("run", "--help", code="import atexit; atexit.register(lambda: print(*sys.modules, file=sys.stderr))")
     loaded = set(done.stderr.split())
-    assert {"controller.config", "argparse"} <= loaded
+    assert {"controller.config.settings", "argparse"} <= loaded
     assert not loaded & {"kubernetes_asyncio", "aiohttp", "controller.app", "sandbox", "rich", "yaml"}
 
 

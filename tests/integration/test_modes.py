@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.permissions import check_permissions, permissions_needed
+from controller.preflight.permissions import check_permissions, permissions_needed
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl, running_plane

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from controller.config import Config
-from controller.permissions import permissions_needed
+from controller.config.settings import Config
+from controller.preflight.permissions import permissions_needed
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
 from tests.integration.herd import LABELS, Place, eventually, herd, owned_by

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from controller.metrics_auth import ALLOWED_AT_MOST_S, ALLOWED_FOR_S, DENIED_FOR_S
+from controller.server.authorization import ALLOWED_AT_MOST_S, ALLOWED_FOR_S, DENIED_FOR_S
 from tests.metrics_page import exported
 
 ROOT = Path(__file__).resolve().parents[2]

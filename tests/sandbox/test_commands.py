@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from controller.flags import UsageError
+from controller.config.flags import UsageError
 from sandbox import commands
 from sandbox.binaries import PROGRAMS
 from sandbox.home import Home, State

@@ -1,4 +1,4 @@
-{{/* Made by `python -m charts` from controller/permissions.py and charts/rules.py: change these, not this. */}}
+{{/* Made by `python -m charts` from controller/preflight/permissions.py and charts/rules.py: change these, not this. */}}
 
 {{- define "vmherd.rules.work" }}
 - apiGroups: [{{ include "vmherd.replicasetGroup" . }}]

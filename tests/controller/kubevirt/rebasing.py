@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from controller.kubevirt.normal_form import VM_SPEC, encoded, normal_form
-from controller.kubevirt.rebase import rebase
+from controller.kubevirt.three_way_merge import rebase
 from tests.memoryapi import merged
 
 Json: TypeAlias = dict[str, Any]

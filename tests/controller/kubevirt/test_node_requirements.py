@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from controller.kubevirt.flaw import Flaw
+from controller.apimachinery.field_error import Flaw
 from controller.kubevirt.node_requirements import NodeMatcher, parse_node_matcher
 from controller.kubevirt.types import NodeRequirement
 

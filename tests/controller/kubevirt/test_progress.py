@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from controller.kubevirt.markers import PROGRESS_DEADLINE
+from controller.kubevirt.annotations import PROGRESS_DEADLINE
 from controller.kubevirt.progress import PROGRESS_DEADLINE_S, parse_deadline, watch_progress
-from controller.planning import Notice, Plan
+from controller.runtime.plan import Notice, Plan
 from informers.meta import ObjectMeta
 from tests.builders import NOW, seconds_ago
 

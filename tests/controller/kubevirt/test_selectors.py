@@ -1,6 +1,6 @@
 import pytest
 
-from controller.kubevirt.flaw import Flaw
+from controller.apimachinery.field_error import Flaw
 from controller.kubevirt.selectors import Selector, parse_selector
 from controller.kubevirt.types import LabelRequirement, LabelSelector
 

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from controller.kubevirt.markers import POOL_FINALIZER
+from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
-from controller.planning import Disown, Patch, PatchType
 from controller.pool.plan import plan
+from controller.runtime.plan import Disown, Patch, PatchType
 from tests.pool_api import finalizers
 from tests.pool_builders import (
     ANOTHER_CONTROLLER,

@@ -5,10 +5,10 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from controller.kubevirt.markers import POOL_FINALIZER
+from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.resources import VMS
-from controller.planning import Create, Delete, Disown, PatchType
 from controller.pool.plan import plan
+from controller.runtime.plan import Create, Delete, Disown, PatchType
 from tests.pool_api import finalizers
 from tests.pool_builders import OTHER_FINALIZER, POOLS, pool, snapshot, vm, vm_spec, vms
 from tests.pool_worlds import World

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controller.kubevirt.machines import BROKEN_STATES
-from controller.kubevirt.markers import HEALED, MAX_UNHEALTHY
+from controller.kubevirt.annotations import HEALED, MAX_UNHEALTHY
 from controller.kubevirt.resources import VMS
-from controller.planning import Delete, Patch, PatchType, Plan
+from controller.kubevirt.vms import BROKEN_STATES
 from controller.pool.plan import plan
+from controller.runtime.plan import Delete, Patch, PatchType, Plan
 from tests.builders import NOW
 from tests.pool_builders import POOLS, pool, snapshot, vm_spec, vmi, vms
 from tests.pool_healing import (

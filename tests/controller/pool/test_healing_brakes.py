@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.kubevirt.markers import MAX_UNHEALTHY, MIN_READY, REVISION_NAME
+from controller.kubevirt.annotations import MAX_UNHEALTHY, MIN_READY, REVISION_NAME
 from controller.kubevirt.resources import VMS
-from controller.planning import Delete, Plan
 from controller.pool.plan import plan
+from controller.runtime.plan import Delete, Plan
 from tests.pool_builders import LABELS, pool, revision, snapshot, vm_spec, vmi, vms
 from tests.pool_healing import (
     FAILING,

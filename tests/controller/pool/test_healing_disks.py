@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from controller.kubevirt.markers import POOL_FINALIZER
-from controller.planning import Delete, Patch
+from controller.kubevirt.annotations import POOL_FINALIZER
+from controller.runtime.plan import Delete, Patch
 from tests.pool_builders import vm_spec, vms
 from tests.pool_healing import FAILING, heal, healed, healing_pool, reasons
 

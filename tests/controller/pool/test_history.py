@@ -9,11 +9,11 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from controller.kubevirt.markers import REVISION_NAME
+from controller.kubevirt.annotations import REVISION_NAME
 from controller.kubevirt.resources import CONTROLLER_REVISIONS
-from controller.planning import Create, Delete, Plan
 from controller.pool.plan import plan
 from controller.pool.revisions import oldest_in_use
+from controller.runtime.plan import Create, Delete, Plan
 from tests.pool_builders import LABELS, pool, revision, revisions_of, snapshot, vm_spec, vmi, vms
 from tests.pool_worlds import World
 

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from controller.kubevirt.amounts import Amount
-from controller.kubevirt.flaw import Flaw
+from controller.apimachinery.field_error import Flaw
+from controller.apimachinery.int_or_percent import Amount
 from controller.pool.intent import parse_intent
 from controller.pool.policies import Healing, ScaleIn, Selection, Sort, Strategy, Update
 from tests.pool_builders import LABELS, intent_of, pool, vm_spec

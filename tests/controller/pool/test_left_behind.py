@@ -3,9 +3,9 @@
 import pytest
 
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
-from controller.planning import Disown, Patch, Plan
 from controller.pool.rules import PoolRules
 from controller.pool.snapshot import Limits
+from controller.runtime.plan import Disown, Patch, Plan
 from informers.meta import ObjectKey
 from tests.pool_builders import ANOTHER_CONTROLLER, OTHER_FINALIZER, POOLS, pool, stores, vm, vm_spec
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from controller.kubevirt.markers import POOL_FINALIZER, REMOVE
+from controller.kubevirt.annotations import POOL_FINALIZER, REMOVE
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
-from controller.planning import Create, Delete, Rebase
 from controller.pool.plan import plan
+from controller.runtime.plan import Create, Delete, Rebase
 from tests.pool_builders import LABELS, OTHER_FINALIZER, POOLS, pool, revision, snapshot, vm, vm_spec, vmi, vms
 from tests.pool_worlds import BROKEN, World
 

@@ -7,9 +7,9 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from controller.kubevirt.machines import BROKEN_STATES
-from controller.kubevirt.markers import HEALED
-from controller.planning import (
+from controller.kubevirt.annotations import HEALED
+from controller.kubevirt.vms import BROKEN_STATES
+from controller.runtime.plan import (
     AlreadyThere,
     Done,
     Postponed,

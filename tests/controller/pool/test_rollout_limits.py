@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controller.kubevirt.markers import MIN_READY, PARTITION, PROGRESS_DEADLINE, REVISION_NAME
+from controller.kubevirt.annotations import MIN_READY, PARTITION, PROGRESS_DEADLINE, REVISION_NAME
 from controller.kubevirt.resources import VMIS, VMS
-from controller.planning import Delete
 from controller.pool.plan import plan
 from controller.pool.rollout import count_unavailable
+from controller.runtime.plan import Delete
 from tests.builders import NOW, seconds_ago
 from tests.pool_builders import LABELS, pool, revision, snapshot, vm_spec, vmi, vms
 from tests.pool_worlds import BROKEN, World

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from controller.kubevirt.markers import DELETION_COST, POOL_FINALIZER, PROTECT, REVISION_NAME
+from controller.kubevirt.annotations import DELETION_COST, POOL_FINALIZER, PROTECT, REVISION_NAME
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, VMS
-from controller.planning import Create, Delete, Patch
 from controller.pool.plan import plan
+from controller.runtime.plan import Create, Delete, Patch
 from tests.pool_builders import LABELS, pool, snapshot, vm, vm_spec, vms
 from tests.pool_worlds import World
 

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from controller.kubevirt.markers import DELETION_COST, PROTECT, REMOVE
+from controller.kubevirt.annotations import DELETION_COST, PROTECT, REMOVE
 from controller.pool.policies import Selection, Sort
 from controller.pool.select import allows, choose_for_removal, in_order
 from tests.pool_builders import intent_of, pool, snapshot, vm, vm_spec, vms

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec.structs import replace
 
-from controller.kubevirt.machine_types import ControllerRevision
-from controller.kubevirt.rebase import rebase
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMS
-from controller.planning import Create, Delete, Rebase
+from controller.kubevirt.three_way_merge import rebase
+from controller.kubevirt.vm_types import ControllerRevision
 from controller.pool.plan import plan
 from controller.pool.status import next_status
 from controller.pool.template import Template, describe_difference, parse_template
+from controller.runtime.plan import Create, Delete, Rebase
 from tests.pool_builders import POOLS, pool, revision, snapshot, vm_spec, vmi, vms
 from tests.spelling import RECORDINGS, paths_where_presence_matters, respelled, vm_specs, with_presence
 

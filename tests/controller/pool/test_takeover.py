@@ -7,12 +7,12 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from controller.kubevirt.markers import POOL_FINALIZER, TAKEOVER
+from controller.kubevirt.annotations import POOL_FINALIZER, TAKEOVER
 from controller.kubevirt.resources import VMIS, VMS
-from controller.observe import reported_actions
-from controller.planning import Create, Delete, Patch, Rebase
 from controller.pool.plan import plan
 from controller.pool.snapshot import Limits
+from controller.runtime.dry_run import reported_actions
+from controller.runtime.plan import Create, Delete, Patch, Rebase
 from tests.pool_builders import LABELS, pool, revision, snapshot, vm_spec, vmi, vms
 from tests.pool_healing import FAILING
 

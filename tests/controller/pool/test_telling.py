@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controller.kubevirt.markers import PROTECT
+from controller.kubevirt.annotations import PROTECT
 from controller.kubevirt.pool_types import PoolStatus
 from controller.kubevirt.status_patch import status_patch
-from controller.planning import (
+from controller.pool.status import outcome_notices, transition_notices
+from controller.runtime.plan import (
     AlreadyThere,
     Done,
     Postponed,
@@ -22,7 +23,6 @@ from controller.planning import (
     Unknown,
     Vanished,
 )
-from controller.pool.status import outcome_notices, transition_notices
 from informers.errors import Conflict
 from tests.pool_builders import pool, vms
 from tests.pool_outcomes import (

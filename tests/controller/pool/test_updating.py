@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from controller.kubevirt.markers import PARTITION, PARTITION_REVISION, REVISION_NAME
+from controller.kubevirt.annotations import PARTITION, PARTITION_REVISION, REVISION_NAME
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
-from controller.planning import Create, Delete, Patch, Plan, Rebase
 from controller.pool.plan import plan
+from controller.runtime.plan import Create, Delete, Patch, Plan, Rebase
 from tests.pool_builders import LABELS, pool, revision, snapshot, vm, vm_spec, vmi, vms
 from tests.pool_worlds import World
 

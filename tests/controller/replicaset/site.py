@@ -7,17 +7,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from controller.executor import Executor
-from controller.expectations import Expectations
 from controller.kubevirt.resources import VMIS
 from controller.kubevirt.types import ReplicaSet, VirtualMachineInstance
 from controller.kubevirt.vmis import is_active
-from controller.planning import AnyResource, Notice
-from controller.reconcile import Report
-from controller.reconciler import RulesReconciler
 from controller.replicaset.rules import ReplicaSetRules
 from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES
-from controller.status import StatusWriter
+from controller.runtime.executor import Executor
+from controller.runtime.expectations import Expectations
+from controller.runtime.plan import AnyResource, Notice
+from controller.runtime.reconciler import RulesReconciler
+from controller.runtime.result import Report
+from controller.runtime.status_writer import StatusWriter
 from informers.meta import ObjectKey, controller_of
 from informers.store import Change, StoreView
 from tests.builders import NOW, REPLICASETS

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from controller.kubevirt.markers import PROTECT
+from controller.kubevirt.annotations import PROTECT
 from controller.kubevirt.types import LabelRequirement, TemplateMeta, VMITemplate
-from controller.planning import Confirm, Create, Delete, Patch
 from controller.replicaset.plan import plan
+from controller.runtime.plan import Confirm, Create, Delete, Patch
 from informers.meta import OwnerReference
 from tests.builders import replicaset, snapshot, vmi
 

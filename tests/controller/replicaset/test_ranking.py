@@ -4,7 +4,7 @@ from itertools import permutations
 
 import pytest
 
-from controller.kubevirt.markers import DELETION_COST, PROTECT, REMOVE
+from controller.kubevirt.annotations import DELETION_COST, PROTECT, REMOVE
 from controller.replicaset.ranking import rank_for_removal
 from tests.builders import vmi
 

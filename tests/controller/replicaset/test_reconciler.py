@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from controller.kubevirt.resources import VMIS
-from controller.reconcile import LOOK_AGAIN_S, After, Retry, Settled
+from controller.runtime.result import LOOK_AGAIN_S, After, Retry, Settled
 from informers.errors import TransportError
 from tests.builders import REPLICASETS
 from tests.controller.replicaset.site import KEY, Site, replicaset_document, vmi_document

@@ -11,8 +11,8 @@ import looptime
 from hypothesis import given, settings
 
 from controller.kubevirt.resources import VMIS
-from controller.replicaset.wake import replicasets_of_replicaset, replicasets_of_vmi
-from controller.runtime import Controller
+from controller.replicaset.triggers import replicasets_of_replicaset, replicasets_of_vmi
+from controller.runtime.controller import Controller
 from informers.errors import TransportError
 from informers.meta import ObjectKey
 from informers.workqueue import WorkQueue

@@ -2,9 +2,9 @@
 
 import pytest
 
-from controller.kubevirt.markers import PROGRESS_DEADLINE, PROTECT, ROLLING_UPDATE, TEMPLATE_HASH
-from controller.planning import Create, Delete
+from controller.kubevirt.annotations import PROGRESS_DEADLINE, PROTECT, ROLLING_UPDATE, TEMPLATE_HASH
 from controller.replicaset.plan import plan
+from controller.runtime.plan import Create, Delete
 from tests.builders import LABELS, replicaset, snapshot, vmi
 from tests.strategies import template_hash_of
 from tests.worlds import World

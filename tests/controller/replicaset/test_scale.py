@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
+from controller.apimachinery.names import SAFE_ALPHABET
+from controller.kubevirt.annotations import DELETION_COST, PROTECT, TEMPLATE_HASH
 from controller.kubevirt.legacy import modernise
-from controller.kubevirt.markers import DELETION_COST, PROTECT, TEMPLATE_HASH
-from controller.kubevirt.naming import SAFE_ALPHABET
-from controller.planning import Create, Delete
 from controller.replicaset.plan import plan
+from controller.runtime.plan import Create, Delete
 from tests.builders import LABELS, replicaset, snapshot, vmi
 
 

@@ -4,11 +4,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller.kubevirt.markers import TEMPLATE_HASH
+from controller.kubevirt.annotations import TEMPLATE_HASH
 from controller.kubevirt.resources import VMIS
 from controller.kubevirt.status_patch import status_patch
 from controller.kubevirt.types import Condition, ReplicaSetStatus
-from controller.planning import (
+from controller.replicaset.status import next_status, outcome_notices, transition_notices
+from controller.runtime.plan import (
     AlreadyThere,
     Confirm,
     Create,
@@ -21,7 +22,6 @@ from controller.planning import (
     Unknown,
     Vanished,
 )
-from controller.replicaset.status import next_status, outcome_notices, transition_notices
 from informers.errors import Conflict, Forbidden, ServerError, TransportError
 from informers.meta import ObjectKey
 from tests.builders import LABELS, NOW, REPLICASETS, replicaset, seconds_ago, snapshot, vmi

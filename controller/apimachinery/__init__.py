@@ -1,0 +1,1 @@
+"""Plain Kubernetes: names, durations, finalizers, raw JSON, errors in fields. Nothing of KubeVirt."""

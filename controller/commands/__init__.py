@@ -1,0 +1,1 @@
+"""The commands that do one thing and end: `takeover`, `cleanup`, `expose`."""

@@ -1,0 +1,1 @@
+"""The settings of the program: modes, command line flags and environment variables."""

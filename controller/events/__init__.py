@@ -1,0 +1,1 @@
+"""Events in the API: recorded, counted and sent."""

@@ -1,0 +1,1 @@
+"""Leader election: one process works, the others stand by."""

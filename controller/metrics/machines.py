@@ -1,0 +1,110 @@
+"""What became of the VMs that were to be created, deleted or updated: for each kind, and for each object.
+
+Both are counted from outcomes. A write whose answer was lost is `unknown`, and stays that when it turns out later what
+became of it. What was not tried, or was gone already, is nobody's work, and not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter
+
+from controller.metrics.objects import POOL, MachineTally, Tallies
+from controller.runtime.plan import (
+    HEALING,
+    AlreadyThere,
+    Create,
+    Delete,
+    Done,
+    Outcome,
+    Rebase,
+    Refused,
+    Unknown,
+)
+from informers.meta import ObjectKey
+
+VM: Final = "VirtualMachine"
+VMI: Final = "VirtualMachineInstance"
+RESULTS: Final = ("success", "error", "unknown")
+
+_VERBS: Final[Mapping[type, str]] = {Create: "created", Delete: "deleted", Rebase: "updated"}
+
+POSSIBLE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    "replicaset": {"created": (VMI,), "deleted": (VMI,)},
+    "pool": {"created": (VM,), "deleted": (VM, VMI), "updated": (VM,)},
+}
+"""What each controller does to which kinds: shown from its start, as zero."""
+
+MEANINGS: Final[Mapping[str, str]] = {
+    "created": "VMs and VMIs that were to be created, by what became of it.",
+    "deleted": "VMs and VMIs that were to be deleted, by what became of it.",
+    "updated": "VMs that were to be brought to another template, by what became of it.",
+}
+
+
+class MachineCounts:
+    """The counters of all kinds, and the tallies of single pools. On the event loop only."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        labels = ("controller", "kind", "result")
+        self._counters = {
+            verb: Counter(f"vmherd_vms_{verb}_total", meaning, labels, registry=registry)
+            for verb, meaning in MEANINGS.items()
+        }
+        self._healings = Counter(
+            "vmherd_healings_total", "VMs that were deleted because they failed.", ("controller",), registry=registry
+        )
+        self._tallies: dict[tuple[str, str], MachineTally] = {}
+
+    def start(self, controller: str) -> None:
+        """Show what this controller may do, from zero on."""
+        for verb, kinds in POSSIBLE.get(controller, {}).items():
+            for kind in kinds:
+                for result in RESULTS:
+                    self._counters[verb].labels(controller, kind, result)
+        if VM in POSSIBLE.get(controller, {}).get("deleted", ()):
+            self._healings.labels(controller)
+
+    def count(self, controller: str, owner_kind: str, owner: ObjectKey, outcomes: Iterable[Outcome]) -> None:
+        """The writes that a pass over this owner sent have these outcomes."""
+        started = stopped = healed = 0
+        for outcome in outcomes:
+            action, result = outcome.action, _result_of(outcome)
+            verb, kind = _VERBS.get(type(action)), action.resource.kind
+            if verb is None or not result or kind not in (VM, VMI):
+                continue
+            self._counters[verb].labels(controller, kind, result).inc()
+            if kind == VM and result == "success":
+                started += verb == "created"
+                stopped += verb == "deleted"
+                healed += isinstance(action, Delete) and action.why.startswith(HEALING)
+        if healed:
+            self._healings.labels(controller).inc(healed)
+        if owner_kind == POOL and started + stopped:
+            before = self._tallies.get(owner, MachineTally())
+            self._tallies[owner] = MachineTally(
+                before.started + started, before.stopped + stopped, before.healed + healed
+            )
+
+    def forget(self, owner_kind: str, owner: ObjectKey) -> None:
+        """The owner is gone, and what was counted for it with it."""
+        if owner_kind == POOL:
+            self._tallies.pop(owner, None)
+
+    def tallies(self) -> Tallies:
+        """Those of the moment, for another thread."""
+        return dict(self._tallies)
+
+
+def _result_of(outcome: Outcome) -> str:
+    match outcome:
+        case Done() | AlreadyThere():
+            return "success"
+        case Refused():
+            return "error"
+        case Unknown():
+            return "unknown"
+        case _:
+            return ""

@@ -1,0 +1,30 @@
+"""Puts the pool's controller together."""
+
+from __future__ import annotations
+
+from controller.config.modes import Mode
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMS, pool_resource
+from controller.kubevirt.types import VirtualMachineInstance
+from controller.pool.rules import NAME, PoolRules
+from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores
+from controller.pool.triggers import pools_of_pool, pools_of_revision, pools_of_vm, pools_of_vmi
+from controller.runtime.wiring import Assembly, Parts, assemble, queue_of, wakes
+from informers.informer import SharedInformer
+
+
+def assemble_pool(parts: Parts, vmis: SharedInformer[VirtualMachineInstance]) -> Assembly:
+    """The controller of VirtualMachinePools. `vmis` is shared between kinds."""
+    resource = pool_resource(parts.config.pool_group)
+    pools = parts.informer(resource, indexes={})
+    vms = parts.informer(VMS, indexes=VM_INDEXES)
+    revisions = parts.informer(CONTROLLER_REVISIONS, indexes=REVISION_INDEXES)
+    queue = queue_of(parts, NAME)
+    pools.add_handler(wakes(queue, pools_of_pool))
+    vms.add_handler(wakes(queue, pools_of_vm))
+    vmis.add_handler(wakes(queue, lambda change: pools_of_vmi(change, vms.store)))
+    revisions.add_handler(wakes(queue, pools_of_revision))
+    takes_over = parts.config.mode == Mode.TAKEOVER
+    limits = Limits(parts.config.burst, parts.config.revision_history, takes_over=takes_over)
+    rules = PoolRules(Stores(pools.store, vms.store, vmis.store, revisions.store), resource, limits)
+    # A plan writes to the pool itself as well: its finalizer, and what was healed.
+    return assemble(parts, rules, queue, owners=pools, children=[pools, vms, vmis, revisions], shared=[vmis])

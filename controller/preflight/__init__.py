@@ -1,0 +1,1 @@
+"""Checks before the start: permissions, a second writer, and what KubeVirt is installed."""

@@ -1,0 +1,118 @@
+"""What can be seen of a KubeVirt in the cluster, each look a request or two, and each answer a value.
+
+Whether its kinds are served is public; its objects take permission, and where that is missing, the answer says so.
+Everything else that goes wrong is raised as ApiError or msgspec.DecodeError.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from controller.preflight.virt_controller import DEPLOYMENTS, KUBEVIRTS, VIRT_CONTROLLER, Deployment, KubeVirt
+from controller.runtime.requests import REQUEST_TIMEOUT_S, Requests
+from informers.errors import Forbidden, NotFound
+from informers.meta import ObjectKey, ObjectMeta
+from informers.resource import ListMeta
+
+PAGE = "500"
+
+
+class Absent(Struct, frozen=True):
+    """No KubeVirt: its kind is not served, or there is no object of it."""
+
+
+class Hidden(Struct, frozen=True):
+    """Its kind is served. Whether there is an object of it, we may not see."""
+
+    why: str
+
+
+class Found(Struct, frozen=True):
+    kubevirts: tuple[KubeVirt, ...]
+
+
+Seen: TypeAlias = Absent | Hidden | Found
+
+
+class Write(Struct, frozen=True):
+    """Somebody's last write of a status."""
+
+    key: ObjectKey
+    at: datetime
+
+
+class _Served(Struct, frozen=True):
+    name: str = ""
+
+
+class _Discovery(Struct, frozen=True):
+    resources: tuple[_Served, ...] | None = None
+
+
+class _Fields(Struct, frozen=True):
+    manager: str = ""
+    subresource: str = ""
+    time: datetime | None = None
+
+
+class _Managed(Struct, frozen=True, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    managed_fields: tuple[_Fields, ...] | None = None
+
+
+class _Written(Struct, frozen=True):
+    metadata: _Managed = _Managed()
+
+
+class _Writes(Struct, frozen=True):
+    metadata: ListMeta = ListMeta()
+    items: tuple[_Written, ...] | None = None
+
+
+_decode_discovery = msgspec.json.Decoder(_Discovery).decode
+_decode_writes = msgspec.json.Decoder(_Writes).decode
+
+
+async def find_kubevirt(client: Requests, namespace: str = "") -> Seen:
+    """Look for an installation of KubeVirt in this namespace, or anywhere."""
+    try:
+        answer = await client.request("GET", KUBEVIRTS.group_path, timeout_s=REQUEST_TIMEOUT_S)
+        if not any(resource.name == KUBEVIRTS.plural for resource in _decode_discovery(answer).resources or ()):
+            return Absent()
+        page = KUBEVIRTS.decode_page(
+            await client.request("GET", KUBEVIRTS.path(namespace), timeout_s=REQUEST_TIMEOUT_S)
+        )
+    except NotFound:
+        return Absent()
+    except Forbidden as error:
+        return Hidden(str(error))
+    return Found(page.items) if page.items else Absent()
+
+
+async def get_virt_controller(client: Requests, kubevirt: ObjectMeta) -> Deployment:
+    """The Deployment that this KubeVirt has made. Raises NotFound, Forbidden."""
+    path = DEPLOYMENTS.path(kubevirt.namespace, VIRT_CONTROLLER)
+    return DEPLOYMENTS.decode(await client.request("GET", path, timeout_s=REQUEST_TIMEOUT_S))
+
+
+async def latest_write(client: Requests, path: str, *, manager: str) -> Write | None:
+    """The last time that this manager wrote a status in a collection; None where it never did."""
+    latest: Write | None = None
+    params = {"limit": PAGE}
+    while True:
+        page = _decode_writes(await client.request("GET", path, params=params))
+        for item in page.items or ():
+            key = ObjectKey(item.metadata.namespace, item.metadata.name)
+            for fields in item.metadata.managed_fields or ():
+                if fields.manager != manager or fields.subresource != "status" or fields.time is None:
+                    continue
+                if latest is None or fields.time > latest.at:
+                    latest = Write(key, fields.time)
+        if not page.metadata.continue_:
+            return latest
+        params = {"limit": PAGE, "continue": page.metadata.continue_}

@@ -1,0 +1,1 @@
+"""What runs the rules of both kinds: plans, executor, expectations, reconciler, workers."""

@@ -1,0 +1,111 @@
+"""Workers: keys out of the queue, one reconcile each, and the decision when to look again.
+
+A key is never worked on twice at once (the queue's promise). An exception in a reconcile is that key's failure: it is
+logged with the key, counted, and retried with backoff; the process goes on. What the server fails at is retried too,
+but wears out no key's patience: see `Outage`. Each pass leaves one log line, at info when it did something or failed,
+at debug when there was nothing to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol, assert_never
+
+import structlog
+from structlog.contextvars import bound_contextvars
+
+from controller.runtime.outage import Outage
+from controller.runtime.result import After, Reconciler, Report, Retry, Settled, retry_after
+from informers.errors import ApiError
+from informers.meta import ObjectKey
+from informers.workqueue import WorkQueue
+
+log = structlog.get_logger()
+
+
+class ReconcileInstruments(Protocol):
+    def workers(self, controller: str, *, most: int) -> None: ...
+
+    def worker_busy(self, controller: str, *, change: int) -> None: ...
+
+    def reconciled(self, controller: str, *, result: str, seconds: float) -> None: ...
+
+    def panicked(self, controller: str) -> None: ...
+
+
+class Controller:
+    """The workers of one kind."""
+
+    def __init__(
+        self,
+        name: str,
+        queue: WorkQueue[ObjectKey],
+        reconciler: Reconciler,
+        *,
+        workers: int,
+        instruments: ReconcileInstruments,
+    ) -> None:
+        self.name = name
+        self.queue = queue
+        self._reconciler = reconciler
+        self._outage = Outage(queue)
+        self._workers = workers
+        self._instruments = instruments
+        self._passes = 0
+        instruments.workers(name, most=workers)
+
+    async def run(self) -> None:
+        """Work until the queue is shut down, then return when the last key in hand is done."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(self._workers):
+                group.create_task(self._work(), name=f"{self.name}-worker-{number}")
+
+    async def _work(self) -> None:
+        async for key in self.queue:
+            try:
+                await self._attempt(key)
+            finally:
+                self.queue.done(key)
+
+    async def _attempt(self, key: ObjectKey) -> None:
+        self._passes += 1
+        self._instruments.worker_busy(self.name, change=+1)
+        started = asyncio.get_running_loop().time()
+        with bound_contextvars(
+            controller=self.name, namespace=key.namespace, name=key.name, reconcile_id=f"{self._passes:x}"
+        ):
+            try:
+                report = await self._reconciler.reconcile(key)
+            except ApiError as error:
+                report = Report(retry_after(error), {"failure": str(error)})
+            except Exception as error:
+                log.exception("reconcile failed")
+                self._instruments.panicked(self.name)
+                report = Report(Retry(repr(error)), {})
+            finally:
+                self._instruments.worker_busy(self.name, change=-1)
+            seconds = asyncio.get_running_loop().time() - started
+            self._requeue(key, report, seconds)
+
+    def _requeue(self, key: ObjectKey, report: Report, seconds: float) -> None:
+        if not isinstance(report.result, Retry) or not report.result.outage:
+            self._outage.got_through(key)
+        match report.result:
+            case Settled():
+                result, again = "success", None
+                self.queue.forget(key)
+            case After(seconds=delay):
+                result, again = "requeue_after", delay
+                self.queue.forget(key)
+                self.queue.add_after(key, delay)
+            case Retry(not_before_s=floor, outage=True):
+                result = "error"
+                again = self._outage.wait(key, at_least_s=floor)
+            case Retry(not_before_s=floor):
+                result = "error"
+                again = self.queue.add_rate_limited(key, at_least_s=floor)
+            case _:
+                assert_never(report.result)
+        self._instruments.reconciled(self.name, result=result, seconds=seconds)
+        tell = log.info if report.facts or result == "error" else log.debug
+        tell("reconciled", **{**report.facts, "result": result, "seconds": round(seconds, 4), "again_s": again})

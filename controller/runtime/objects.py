@@ -1,0 +1,49 @@
+"""The API as writers of objects see it: four requests, and what an answer says about the object it is about.
+
+The API client is the one implementation that talks to a server.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct
+
+from controller.runtime.plan import AnyResource
+from informers.errors import TransportError
+from informers.meta import ObjectKey, ObjectMeta
+
+
+class ObjectClient(Protocol):
+    """Each returns the answer's bytes, and raises ApiError."""
+
+    async def get(self, resource: AnyResource, key: ObjectKey) -> bytes: ...
+
+    async def create(self, resource: AnyResource, namespace: str, body: bytes) -> bytes: ...
+
+    async def patch(
+        self, resource: AnyResource, key: ObjectKey, body: bytes, *, content_type: str, subresource: str = ""
+    ) -> bytes: ...
+
+    async def delete(
+        self, resource: AnyResource, key: ObjectKey, *, uid: str, propagation: str, version: str = ""
+    ) -> bytes: ...
+
+
+class _Object(Struct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+_decode = msgspec.json.Decoder(_Object).decode
+
+
+def read_meta(answer: bytes) -> ObjectMeta:
+    """The metadata of the object in an answer.
+
+    Raises TransportError for what is no object: something in between answered, and nobody knows what the server did.
+    """
+    try:
+        return _decode(answer).metadata
+    except msgspec.DecodeError as error:
+        raise TransportError(f"the answer cannot be read: {error}", sent=True) from error

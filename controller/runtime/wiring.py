@@ -1,0 +1,141 @@
+"""What the kinds are put together from, and how: queue, wake-ups, expectations, reconciler and workers of one kind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from controller.config.modes import KUBEVIRT_GROUPS, Mode
+from controller.config.settings import Config
+from controller.events.recorder import EventRecorder
+from controller.metrics.figures import figures_of
+from controller.metrics.page import SetFigures
+from controller.metrics.registry import Metrics
+from controller.runtime.controller import Controller
+from controller.runtime.dry_run import Onlooker
+from controller.runtime.executor import Executor
+from controller.runtime.expectations import Expectations
+from controller.runtime.known_status import KnownStatus
+from controller.runtime.reconciler import Rules, RulesReconciler, S
+from controller.runtime.result import Reconciler
+from controller.runtime.status_writer import StatusWriter
+from informers.client import ApiClient
+from informers.informer import SharedInformer
+from informers.meta import KubeObject, ObjectKey
+from informers.resource import Resource
+from informers.store import Change, Indexes, Removed
+from informers.workqueue import WorkQueue
+
+T = TypeVar("T", bound=KubeObject)
+Concerned = Callable[[Change[T]], Iterable[tuple[ObjectKey, float]]]
+"""Whom a change concerns, and after how many seconds they are to be looked at."""
+
+
+class Parts(NamedTuple):
+    """What all kinds share. `now` is the wall clock."""
+
+    config: Config
+    client: ApiClient
+    metrics: Metrics
+    recorder: EventRecorder
+    now: Callable[[], datetime]
+
+    def informer(self, resource: Resource[T], *, indexes: Indexes[T]) -> SharedInformer[T]:
+        """An informer of this resource in the namespaces that are watched."""
+        return SharedInformer(
+            resource,
+            self.client,
+            namespaces=self.config.namespaces,
+            indexes=indexes,
+            resync_period_s=self.config.resync_period_s,
+            instruments=self.metrics,
+        )
+
+
+class Assembly(NamedTuple):
+    """One kind, ready to run. `figures` gives the replicas of each of its objects, for the metrics page."""
+
+    controller: Controller
+    informers: tuple[SharedInformer[Any], ...]
+    figures: Callable[[], Iterable[SetFigures]]
+
+
+def queue_of(parts: Parts, name: str) -> WorkQueue[ObjectKey]:
+    """The queue of a kind's keys."""
+    return WorkQueue(name, instruments=parts.metrics)
+
+
+def wakes(queue: WorkQueue[ObjectKey], concerned: Concerned[T]) -> Callable[[Change[T]], None]:
+    """A handler that queues whoever a change concerns."""
+
+    def handle(change: Change[T]) -> None:
+        for key, delay_s in concerned(change):
+            queue.add_after(key, delay_s)
+
+    return handle
+
+
+def assemble(
+    parts: Parts,
+    rules: Rules[S],
+    queue: WorkQueue[ObjectKey],
+    *,
+    owners: SharedInformer[Any],
+    children: Iterable[SharedInformer[Any]],
+    shared: Iterable[SharedInformer[Any]] = (),
+) -> Assembly:
+    """The workers of a kind. `children` show what plans write; `shared` are those of them that others run."""
+    children = tuple(children)
+    if parts.config.mode == Mode.TAKEOVER and rules.resource.group in KUBEVIRT_GROUPS:
+        rules = KnownStatus(rules)
+    reconciler: Reconciler
+    if parts.config.observe:
+        reconciler = Onlooker(rules, now=parts.now, instruments=parts.metrics)
+    else:
+        reconciler = _writer(parts, rules, owners, children)
+    controller = Controller(rules.name, queue, reconciler, workers=parts.config.workers, instruments=parts.metrics)
+    own = tuple(informer for informer in dict.fromkeys((owners, *children)) if informer not in tuple(shared))
+    resource = rules.resource
+    owners.add_handler(_forgetting(parts, resource.kind))
+    return Assembly(controller, own, lambda: figures_of(resource.kind, resource.group, owners.store.values()))
+
+
+def _forgetting(parts: Parts, kind: str) -> Callable[[Change[Any]], None]:
+    """A handler that has the metrics forget the owners that are gone."""
+
+    def handle(change: Change[Any]) -> None:
+        if isinstance(change, Removed):
+            parts.metrics.owner_gone(kind, change.last_known.metadata.key)
+
+    return handle
+
+
+def _writer(
+    parts: Parts, rules: Rules[S], owners: SharedInformer[Any], children: Iterable[SharedInformer[Any]]
+) -> RulesReconciler[S]:
+    written = _expectations(parts, rules.name, children)
+    parts.metrics.show_unsettled(rules.name, written.oldest_s)
+    return RulesReconciler(
+        rules,
+        executor=Executor(
+            parts.client,
+            written,
+            controller=rules.name,
+            instruments=parts.metrics,
+            told=partial(parts.metrics.carried_out, rules.name, rules.resource.kind),
+        ),
+        expectations=written,
+        status_writer=StatusWriter(parts.client, rules.resource, _expectations(parts, rules.name, [owners])),
+        recorder=parts.recorder,
+        now=parts.now,
+        instruments=parts.metrics,
+    )
+
+
+def _expectations(parts: Parts, name: str, informers: Iterable[SharedInformer[Any]]) -> Expectations:
+    stores = {informer.resource: informer.store for informer in informers}
+    clock = asyncio.get_running_loop().time
+    return Expectations(stores, now=clock, gave_up=lambda: parts.metrics.gave_up(name))

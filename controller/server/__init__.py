@@ -1,0 +1,1 @@
+"""The HTTP server for probes and metrics: health, certificates, authorization."""

@@ -1,0 +1,50 @@
+from itertools import islice
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.apimachinery.names import SAFE_ALPHABET, free_suffixes, name_base, suffixes
+
+
+def first(seed: str, number: int) -> list[str]:
+    return list(islice(suffixes(seed), number))
+
+
+@given(st.text(), st.integers(1, 2000))
+def test_r5_suffixes_are_five_letters_of_the_safe_alphabet_and_depend_on_the_seed_alone(seed, number):
+    words = first(seed, number)
+    assert words == first(seed, number)
+    assert all(len(word) == 5 and set(word) <= set(SAFE_ALPHABET) for word in words)
+
+
+def test_a_slot_keeps_its_suffix_however_many_are_read():
+    assert first("uid", 10) == first("uid", 5000)[:10]
+
+
+def test_owners_meet_different_suffixes():
+    assert not set(first("uid-1", 100)) & set(first("uid-2", 100))
+
+
+def test_every_letter_is_equally_likely():
+    text = "".join(first("uid", 20_000))
+    shares = [text.count(letter) * len(SAFE_ALPHABET) / len(text) for letter in SAFE_ALPHABET]
+    assert 0.93 < min(shares) <= max(shares) < 1.07
+
+
+@given(st.sets(st.integers(0, 60)))
+def test_r5_taken_names_are_skipped_and_the_lowest_slots_come_first(taken_slots):
+    words = first("uid", 80)
+    taken = {f"test{words[slot]}" for slot in taken_slots}
+    expected = [word for slot, word in enumerate(words) if slot not in taken_slots]
+    assert list(islice(free_suffixes("test", "uid", taken=taken), 20)) == expected[:20]
+
+
+def test_r5_no_name_comes_twice():
+    names = list(islice(free_suffixes("test", "uid", taken=()), 20_000))
+    assert len(set(names)) == 20_000
+
+
+def test_r5_a_base_is_the_first_that_says_anything_cut_to_58():
+    assert name_base("test", "other", "set") == "test"
+    assert name_base(None, "", "set") == "set"
+    assert name_base("x" * 80) == "x" * 58

@@ -1,0 +1,292 @@
+"""A Service for a set's or pool's VMs: whom it selects, at which ports, and what is said of wishes that cannot be."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.apimachinery.field_error import Flaw
+from controller.cli import main
+from controller.commands.expose import TYPES, Settings, Subject, read_subject, wish_of
+from controller.config.options import Unfit
+from controller.kubevirt.owners import controller_reference
+from controller.kubevirt.pool_types import Pool
+from controller.kubevirt.services import NOT_COMMON, ServicePort, ServiceWish, choose_selector, make_service
+from controller.kubevirt.types import LabelRequirement, LabelSelector, ReplicaSet
+from tests import builders, pool_builders
+
+SSH = ServicePort(27017, target_port=22)
+WISH = ServiceWish(name="vmiservice", namespace="default", ports=(SSH,))
+LABELS = st.dictionaries(st.sampled_from(["app", "tier", "zone", "kubevirt.io", "vmi.kubevirt.io/id"]), st.text("ab"))
+EXPRESSION = LabelRequirement(key="tier", operator="Exists")
+
+
+def service(owner: ReplicaSet | Pool, wish: ServiceWish = WISH) -> dict[str, Any]:
+    """As it goes over the wire."""
+    if isinstance(owner, Pool):
+        reference = controller_reference(pool_builders.POOLS, owner.metadata)
+    else:
+        reference = controller_reference(builders.REPLICASETS, owner.metadata)
+    made = make_service(owner, reference, wish)
+    assert not isinstance(made, Flaw), made.message
+    return dict(json.loads(msgspec.json.encode(made)))
+
+
+def flaw(owner: ReplicaSet | Pool, wish: ServiceWish = WISH) -> str:
+    made = make_service(owner, controller_reference(builders.REPLICASETS, owner.metadata), wish)
+    assert isinstance(made, Flaw)
+    return made.message
+
+
+def listening(*ports: dict[str, Any], network: str = "default", networks: Any = None) -> bytes:
+    """A VMI spec with an interface of this name and its ports."""
+    interface = {"name": network, "masquerade": {}, "ports": list(ports)}
+    networks = [{"name": "default", "pod": {}}] if networks is None else networks
+    spec = {"domain": {"devices": {"interfaces": [{"name": "other"}, interface]}}, "networks": networks}
+    return json.dumps(spec).encode()
+
+
+def test_the_guides_service_is_what_comes_of_the_guides_command():
+    owner = builders.replicaset("vmi-ephemeral", match_labels={"special": "a"}, template_labels={"special": "a"})
+    assert service(owner) == {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": "vmiservice",
+            "namespace": "default",
+            "ownerReferences": [
+                {
+                    "apiVersion": "kubevirt.io/v1",
+                    "kind": "VirtualMachineInstanceReplicaSet",
+                    "name": "vmi-ephemeral",
+                    "uid": "uid-of-the-set",
+                    "controller": True,
+                    "blockOwnerDeletion": False,
+                }
+            ],
+        },
+        "spec": {"selector": {"special": "a"}, "ports": [{"port": 27017, "targetPort": 22}]},
+    }
+
+
+def test_a_pools_service_selects_by_the_labels_of_vmis_and_not_of_vms():
+    owner = pool_builders.pool(labels={"app": "web", "of": "vm"}, spec=pool_builders.vm_spec(labels={"of": "vmi"}))
+    made = service(owner)
+    assert made["spec"]["selector"] == {"of": "vmi"}
+    [reference] = made["metadata"]["ownerReferences"]
+    assert (reference["kind"], reference["apiVersion"]) == ("VirtualMachinePool", "pool.kubevirt.io/v1beta1")
+
+
+@pytest.mark.parametrize(
+    ("selector", "labels", "chosen"),
+    [
+        (LabelSelector({"app": "a"}), {"app": "a", "version": "1"}, {"app": "a"}),
+        (LabelSelector({"app": "a", "tier": "b"}), {"app": "a", "version": "1"}, {"app": "a", "version": "1"}),
+        (LabelSelector({"app": "b"}), {"app": "a"}, {"app": "a"}),
+        (LabelSelector({"app": "a"}, (EXPRESSION,)), {"app": "a", "tier": "b"}, {"app": "a", "tier": "b"}),
+        (LabelSelector({}), {"app": "a"}, {"app": "a"}),
+        (None, {"app": "a"}, {"app": "a"}),
+        (None, {"app": "a", "kubevirt.io/vm-pool-revision-name": "web-1"}, {"app": "a"}),
+        (LabelSelector({"vmi.kubevirt.io/id": "a"}), {"vmi.kubevirt.io/id": "a"}, {}),
+    ],
+)
+def test_the_labels_that_the_selector_names_are_chosen_where_all_vmis_have_them(selector, labels, chosen):
+    assert choose_selector(selector, labels) == chosen
+
+
+@given(named=LABELS, labels=LABELS, expressions=st.sampled_from([None, (EXPRESSION,)]))
+def test_whatever_is_chosen_is_on_every_vmi_and_it_is_nothing_only_where_there_is_nothing(named, labels, expressions):
+    chosen = choose_selector(LabelSelector(named, expressions), labels)
+    assert chosen.items() <= labels.items()
+    assert not chosen.keys() & NOT_COMMON
+    assert bool(chosen) == bool(labels.keys() - NOT_COMMON)
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        builders.replicaset(template_labels=None),
+        builders.replicaset(template=None),
+        builders.replicaset(template_labels={"kubevirt.io": "mine"}),
+        pool_builders.pool(spec=pool_builders.vm_spec(labels={})),
+        pool_builders.pool(spec={}),
+        pool_builders.pool(virtualMachineTemplate=None),
+    ],
+)
+def test_without_labels_there_is_nothing_to_select_by(owner):
+    assert flaw(owner) == "its template gives VMIs no labels that a Service could select by"
+
+
+def test_without_a_port_those_of_the_interface_on_the_pod_network_are_served():
+    spec = listening({"port": 22}, {"name": "dns", "port": 53, "protocol": "UDP"})
+    ports = [{"name": "port-1", "port": 22}, {"name": "port-2", "port": 53, "protocol": "UDP"}]
+    wish = msgspec.structs.replace(WISH, ports=())
+    assert service(builders.replicaset(spec=spec), wish)["spec"]["ports"] == ports
+    inner = {"metadata": {"labels": {"app": "web"}}, "spec": json.loads(spec)}
+    assert service(pool_builders.pool(spec={"template": inner}), wish)["spec"]["ports"] == ports
+    assert service(builders.replicaset(spec=spec))["spec"]["ports"] == [{"port": 27017, "targetPort": 22}]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        b'{"domain":{"devices":{}}}',
+        b'{"domain":null,"networks":null}',
+        listening(),
+        listening({"port": 22}, networks=[]),
+        listening({"port": 22}, networks=[{"name": "default", "multus": {"networkName": "lan"}}]),
+        listening({"port": 22}, network="second"),
+    ],
+)
+def test_without_a_port_anywhere_the_flag_is_named(spec):
+    wish = msgspec.structs.replace(WISH, ports=())
+    said = flaw(builders.replicaset(spec=spec), wish)
+    assert said == "its template names no ports of the Pod network: say which with --port"
+
+
+def test_a_template_of_another_shape_is_told_and_stands_in_nobodys_way_who_names_a_port():
+    owner = builders.replicaset(spec=b'{"domain":[]}')
+    assert flaw(owner, msgspec.structs.replace(WISH, ports=())).startswith("its template cannot be read: Expected")
+    assert service(owner)["spec"]["ports"] == [{"port": 27017, "targetPort": 22}]
+    assert flaw(pool_builders.pool(spec={"template": []})).startswith("its template cannot be read: Expected")
+
+
+def test_all_that_is_wished_is_in_the_manifest():
+    wish = wish_of(
+        Settings(
+            name="s",
+            port=80,
+            target_port="web",
+            protocol="UDP",
+            port_name="http",
+            type="NodePort",
+            cluster_ip="None",
+            external_ip="192.0.2.1",
+            ip_family="IPv6,IPv4",
+        ),
+        "there",
+    )
+    made = service(builders.replicaset(), wish)
+    assert (made["metadata"]["name"], made["metadata"]["namespace"]) == ("s", "there")
+    assert made["spec"] == {
+        "type": "NodePort",
+        "selector": dict(builders.LABELS),
+        "ports": [{"port": 80, "name": "http", "protocol": "UDP", "targetPort": "web"}],
+        "clusterIP": "None",
+        "externalIPs": ["192.0.2.1"],
+        "ipFamilies": ["IPv6", "IPv4"],
+        "ipFamilyPolicy": "PreferDualStack",
+    }
+
+
+def test_two_families_prefer_both_unless_somebody_says_otherwise():
+    assert wish_of(Settings(ip_family="IPv4"), "").ip_family_policy == ""
+    wish = wish_of(Settings(ip_family="IPv4,IPv6", ip_family_policy="RequireDualStack"), "")
+    assert wish.ip_family_policy == "RequireDualStack"
+
+
+SET = Subject(False, "kubevirt.io", "web")
+POOL = Subject(True, "pool.kubevirt.io", "web")
+
+
+@pytest.mark.parametrize(
+    ("words", "subject"),
+    [
+        (("vmirs", "web"), SET),
+        (("vmirs/web",), SET),
+        (("VMIRSS", "web"), SET),
+        (("VirtualMachineInstanceReplicaSet", "web"), SET),
+        (("virtualmachineinstancereplicasets", "web"), SET),
+        (("vmpool", "web"), POOL),
+        (("vmpools/web",), POOL),
+        (("virtualmachinepool", "web"), POOL),
+        (("virtualmachinepools", "web"), POOL),
+        (("hvmirs", "web"), Subject(False, "vmherd.dev", "web")),
+        (("hvmpool", "web"), Subject(True, "pool.vmherd.dev", "web")),
+        (("virtualmachinepools.pool.example.org", "web"), Subject(True, "pool.example.org", "web")),
+    ],
+)
+def test_a_kind_goes_by_the_names_that_kubectl_knows(words, subject):
+    assert read_subject(words) == subject
+
+
+@given(st.lists(st.text(max_size=5) | st.sampled_from(["vmirs", "vmpool/", "vmpool/a", "/", "a/b/c"]), max_size=3))
+def test_words_name_a_subject_or_are_unfit(words):
+    with contextlib.suppress(Unfit):
+        subject = read_subject(words)
+        assert subject.name == words[-1].rpartition("/")[2]
+        assert words[0].partition("/")[0].lower().partition(".")[0] in TYPES
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["expose", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    return err.removeprefix("vmherd: ").rstrip()
+
+
+KNOWN = "vmirs or vmpool, or hvmirs or hvmpool for those of vmherd.dev"
+FORM = "expected TYPE NAME, such as vmirs testreplicaset or vmpool web"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ((), FORM),
+        (("vmirs",), f"vmirs: {FORM}"),
+        (("vmirs", "web", "db"), f"vmirs web db: {FORM}"),
+        (("vmirs", "We b"), f"vmirs 'We b': {FORM}"),
+        (("vm", "web", "--name", "s"), f"vm web: expected {KNOWN}"),
+        (("vmirs", "web"), "expected --name as well, the name of the Service"),
+        (("vmirs", "--nam", "s", "web"), "--nam: no such flag; did you mean --name?"),
+        (("vmirs", "web", "--name", "S"), "--name S: expected the name of a Service: small letters, digits and dashes"),
+        (("vmirs", "web", "--name=s", "--port=0"), "--port 0: expected a whole number from 1 to 65535"),
+        (("vmirs", "web", "--name=s", "--port=65536"), "--port 65536: expected a whole number from 1 to 65535"),
+        (
+            ("vmirs", "web", "--name=s", "--port=1", "--target-port=0"),
+            "--target-port 0: expected a port from 1 to 65535, or the name of one",
+        ),
+        (
+            ("vmirs", "web", "--name=s", "--port=1", "--target-port=SSH"),
+            "--target-port SSH: expected the name of a port: up to 15 small letters, digits and dashes, such as ssh",
+        ),
+        (
+            ("vmirs", "web", "--name=s", "--target-port=22"),
+            "--target-port 22: expected --port as well, because it is about that port",
+        ),
+        (
+            ("vmirs", "web", "--name=s", "--protocol", "udp"),
+            "--protocol UDP: expected --port as well, because it is about that port",
+        ),
+        (("vmirs", "web", "--name=s", "--protocol=SCTP"), "--protocol SCTP: expected one of TCP, UDP"),
+        (
+            ("vmirs", "web", "--name=s", "--type=ExternalName"),
+            "--type ExternalName: expected one of ClusterIP, NodePort, LoadBalancer",
+        ),
+        (("vmirs", "web", "--name=s", "--cluster-ip=x"), "--cluster-ip x: expected an IP address, such as 192.0.2.1"),
+        (("vmirs", "web", "-n", "A"), "--namespace A: expected the name of a namespace, such as vmherd-system"),
+    ],
+)
+def test_a_wrong_call_is_one_line_and_exit_code_2(arguments, line, capsys):
+    assert said(capsys, *arguments) == line
+
+
+def test_what_a_cluster_sets_for_a_service_named_vmherd_is_no_port(capsys, monkeypatch):
+    monkeypatch.setenv("VMHERD_PORT", "tcp://10.0.0.1:8080")
+    assert main(["expose", "vmirs", "web", "--name=s", "--kubeconfig=/nowhere"]) == 1
+    assert capsys.readouterr().err.startswith("vmherd: no kubeconfig at /nowhere")
+
+
+def test_help_says_what_can_be_exposed(capsys):
+    assert main(["expose", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("usage: vmherd expose TYPE NAME [flags]\n\nTYPE is vmirs or vmpool")
+    assert "VMHERD_PORT" not in out
+    assert re.search(r"-n( NAME)?, --namespace NAME", out), "Python 3.13 names the value once"

@@ -1,0 +1,57 @@
+"""What is said of settings for secure metrics that cannot be right, and what they need to be allowed."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.config.flags import UsageError
+from controller.config.settings import Config, parse
+from controller.preflight.permissions import Permission, permissions_needed
+
+REVIEWS = {
+    Permission("authentication.k8s.io", "tokenreviews", "create"),
+    Permission("authorization.k8s.io", "subjectaccessreviews", "create"),
+}
+
+
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        (
+            ["--metrics-cert-file=a", "--metrics-key-file=b"],
+            "--metrics-cert-file a: expected --metrics-secure as well, because only HTTPS needs a certificate",
+        ),
+        (
+            ["--metrics-secure", "--metrics-cert-file=a"],
+            "--metrics-cert-file a: expected --metrics-key-file as well, because a certificate and its key go together",
+        ),
+        (
+            ["--metrics-secure", "--metrics-key-file=b"],
+            "--metrics-key-file b: expected --metrics-cert-file as well, because a certificate and its key go together",
+        ),
+    ],
+)
+def test_half_of_what_https_needs_is_told_in_one_line(argv: list[str], line: str):
+    with pytest.raises(UsageError) as caught:
+        parse(argv, {})
+    assert str(caught.value) == line
+
+
+def test_without_files_a_certificate_is_made():
+    config = parse(["--metrics-secure"], {})
+    assert (config.metrics_secure, config.metrics_cert_file, config.metrics_key_file) == (True, "", "")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        Config(),
+        Config(observe=True),
+        Config(leader_elect=False),
+        Config(watch_namespaces=("blue",)),
+    ],
+)
+def test_secure_metrics_need_to_ask_who_somebody_is_and_what_he_may_and_plain_ones_do_not(config: Config):
+    secure = Config(**{name: getattr(config, name) for name in config.__struct_fields__} | {"metrics_secure": True})
+    assert set(permissions_needed(secure)) - set(permissions_needed(config)) == REVIEWS
+    assert not set(permissions_needed(config)) & REVIEWS

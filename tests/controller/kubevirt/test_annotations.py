@@ -1,0 +1,31 @@
+import pytest
+
+from controller.apimachinery.field_error import Flaw
+from controller.kubevirt.annotations import DELETION_COST, PROTECT, deletion_cost, is_marked, parse_integer
+from tests.builders import vmi
+
+
+@pytest.mark.parametrize(("value", "marked"), [("true", True), ("True", False), ("yes", False), ("", False)])
+def test_a_mark_is_the_word_true(value, marked):
+    assert is_marked(vmi(annotations={PROTECT: value}).metadata, PROTECT) is marked
+
+
+def test_without_annotations_nothing_is_marked():
+    assert not is_marked(vmi(annotations=None).metadata, PROTECT)
+
+
+@pytest.mark.parametrize(("text", "cost"), [("0", 0), ("-12", -12), ("2147483647", 2147483647)])
+def test_a_deletion_cost_is_an_integer(text, cost):
+    assert deletion_cost(vmi(annotations={DELETION_COST: text}).metadata) == cost
+
+
+@pytest.mark.parametrize("text", ["", "1.5", "+1", "007", "1_000", "٣", "2147483648", "9" * 5000, "cheap\n"])
+def test_anything_else_is_a_flaw(text):
+    assert parse_integer(text) is None
+    assert isinstance(deletion_cost(vmi(annotations={DELETION_COST: text}).metadata), Flaw)
+
+
+def test_a_flaw_quotes_no_more_than_a_line():
+    flaw = deletion_cost(vmi(annotations={DELETION_COST: "x" * 5000}).metadata)
+    assert isinstance(flaw, Flaw)
+    assert len(flaw.message) < 200

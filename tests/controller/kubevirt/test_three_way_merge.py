@@ -1,0 +1,258 @@
+"""From one template to the next (P12): what a VM has of its own survives, what the templates differ in arrives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller.kubevirt.three_way_merge import rebase
+from tests.controller.kubevirt.rebasing import Json, canonical, patch_of, rebased, rebased_spec, shape, vm
+
+
+def machine(**fields: object) -> Json:
+    return {"template": {"spec": fields}}
+
+
+def devices(**lists: object) -> Json:
+    return machine(domain={"devices": lists})
+
+
+def test_p12_the_patch_is_tied_to_what_was_read():
+    patch = patch_of(vm({"a": 1}), shape({"a": 1}), shape({"a": 2}))
+    assert patch == {"metadata": {"uid": "uid-of-the-vm", "resourceVersion": "42"}, "spec": {"a": 2}}
+
+
+def test_p12_the_patch_is_the_difference_only():
+    old, new = ({**machine(domain={"cpu": {"cores": cores}}), "kept": {"x": [1]}} for cores in (1, 2))
+    patch = patch_of(vm(old), shape(old, labels={"a": "1"}), shape(new, labels={"a": "1"}))
+    assert patch is not None
+    assert patch["spec"] == {"template": {"spec": {"domain": {"cpu": {"cores": 2}}}}}
+    assert patch["metadata"].keys() == {"uid", "resourceVersion"}
+
+
+def test_p12_a_label_that_the_template_drops_goes_and_others_stay():
+    after = rebased(vm({}, labels={"a": "1", "theirs": "2"}), shape({}, labels={"a": "1"}), shape({}, labels={}))
+    assert after["metadata"]["labels"] == {"theirs": "2"}
+
+
+def test_p12_labels_are_given_to_a_vm_that_has_none():
+    after = rebased(vm({}), shape({}), shape({}, labels={"a": "1"}, annotations={"b": "2"}))
+    assert (after["metadata"]["labels"], after["metadata"]["annotations"]) == ({"a": "1"}, {"b": "2"})
+
+
+def test_p12_defaults_that_kubevirt_filled_in_stay():
+    filled = {"cpu": {"cores": 1}, "firmware": {"uuid": "u"}, "machine": {"type": "q35"}}
+    current = machine(architecture="amd64", domain=filled)
+    after = rebased_spec(
+        current,
+        machine(domain={"cpu": {"cores": 1}}),
+        machine(domain={"cpu": {"cores": 2}, "memory": {"guest": "1Gi"}}),
+    )
+    assert after == machine(architecture="amd64", domain={**filled, "cpu": {"cores": 2}, "memory": {"guest": "1Gi"}})
+
+
+def test_p12_a_firmware_that_the_template_drops_keeps_the_identity():
+    current = machine(domain={"firmware": {"bootloader": {"efi": {}}, "uuid": "u", "serial": "s"}})
+    old = machine(domain={"firmware": {"bootloader": {"efi": {}}}})
+    assert rebased_spec(current, old, machine(domain={})) == machine(domain={"firmware": {"uuid": "u", "serial": "s"}})
+
+
+def test_p12_a_mac_address_stays_where_the_interface_changes():
+    mac = {"macAddress": "02:00:00:00:00:01"}
+    after = rebased_spec(
+        devices(interfaces=[{"name": "default", "masquerade": {}, **mac}]),
+        devices(interfaces=[{"name": "default", "masquerade": {}}]),
+        devices(interfaces=[{"name": "default", "masquerade": {}, "model": "e1000"}]),
+    )
+    assert after == devices(interfaces=[{"name": "default", "masquerade": {}, **mac, "model": "e1000"}])
+
+
+def test_p12_a_restored_volume_stays_while_other_things_change():
+    restored = {"name": "root", "dataVolume": {"name": "restore-71-root"}}
+    old, new = (
+        machine(
+            volumes=[
+                {"name": "root", "dataVolume": {"name": "root-0"}},
+                {"name": "tools", "containerDisk": {"image": i}},
+            ]
+        )
+        for i in ("v1", "v2")
+    )
+    after = rebased_spec(machine(volumes=[restored, old["template"]["spec"]["volumes"][1]]), old, new)
+    assert after["template"]["spec"]["volumes"] == [restored, {"name": "tools", "containerDisk": {"image": "v2"}}]
+
+
+def test_p12_a_volume_whose_source_the_template_changed_has_that_source_alone():
+    after = rebased_spec(
+        machine(volumes=[{"name": "root", "persistentVolumeClaim": {"claimName": "restored"}}]),
+        machine(volumes=[{"name": "root", "dataVolume": {"name": "root-0"}}]),
+        machine(volumes=[{"name": "root", "dataVolume": {"name": "system-0"}}]),
+    )
+    assert after == machine(volumes=[{"name": "root", "dataVolume": {"name": "system-0"}}])
+
+
+def test_p12_a_disk_that_becomes_a_cdrom_is_no_disk_any_more():
+    after = rebased_spec(
+        devices(disks=[{"name": "x", "disk": {"bus": "virtio", "readonly": True}, "cache": "none"}]),
+        devices(disks=[{"name": "x", "disk": {"bus": "virtio"}}]),
+        devices(disks=[{"name": "x", "cdrom": {"bus": "sata"}}]),
+    )
+    assert after == devices(disks=[{"name": "x", "cache": "none", "cdrom": {"bus": "sata"}}])
+
+
+def test_p12_an_interface_that_is_bound_in_another_way_is_bound_in_that_way_alone():
+    after = rebased_spec(
+        devices(interfaces=[{"name": "x", "sriov": {}, "macAddress": "02:00:00:00:00:01"}]),
+        devices(interfaces=[{"name": "x", "masquerade": {}}]),
+        devices(interfaces=[{"name": "x", "bridge": {}}]),
+    )
+    assert after == devices(interfaces=[{"name": "x", "macAddress": "02:00:00:00:00:01", "bridge": {}}])
+
+
+@pytest.mark.parametrize("field", ["disks", "interfaces", "filesystems", "gpus", "hostDevices"])
+def test_p12_devices_that_somebody_added_stay_beside_those_of_the_template(field: str):
+    old, new = (devices(**{field: [{"name": "x", "tag": tag}]}) for tag in ("1", "2"))
+    current = devices(**{field: [{"name": "own"}, {"name": "x", "tag": "1"}]})
+    assert rebased_spec(current, old, new) == devices(**{field: [{"name": "own"}, {"name": "x", "tag": "2"}]})
+
+
+def test_p12_a_disk_that_the_template_drops_goes_whole():
+    after = rebased_spec(
+        devices(disks=[{"name": "x", "disk": {}, "cache": "none"}, {"name": "hot", "disk": {}}]),
+        devices(disks=[{"name": "x", "disk": {}}]),
+        devices(),
+    )
+    assert after == devices(disks=[{"name": "hot", "disk": {}}])
+
+
+def test_p12_a_list_that_the_template_drops_goes_when_nothing_else_is_in_it():
+    assert rebased_spec(devices(disks=[{"name": "x"}]), devices(disks=[{"name": "x"}]), devices()) == devices()
+
+
+def test_p12_an_element_that_somebody_took_away_stays_away():
+    """A disk that came back without its volume would be refused, and an empty disk in its place would be worse."""
+    old, new = (devices(disks=[{"name": "x", "serial": "1"}, {"name": "y", "serial": n}]) for n in ("1", "2"))
+    assert rebased_spec(devices(disks=[]), old, new) == devices(disks=[])
+
+
+@pytest.mark.parametrize(
+    ("current", "old", "new", "after"),
+    [
+        ("a b", "a b", "a x b", "a x b"),
+        ("a b", "a b", "x a b", "x a b"),
+        ("a b", "a b", "b a", "b a"),
+        ("a hot b", "a b", "a x b", "a x hot b"),
+        ("hot a b", "a b", "b a", "hot b a"),
+        ("a hot b", "a b", "b a", "b a hot"),
+        ("b a", "a b", "a b c", "b c a"),
+        ("a hot b c", "a b c", "c", "hot c"),
+        ("hot", "", "x y", "x y hot"),
+    ],
+)
+def test_p12_elements_come_in_the_vms_order_unless_the_template_changed_it(
+    current: str, old: str, new: str, after: str
+):
+    lists = [devices(disks=[{"name": name} for name in text.split()]) for text in (current, old, new, after)]
+    assert rebased_spec(*lists[:3]) == lists[3]
+
+
+def test_p12_data_volume_templates_are_told_apart_by_their_metadata():
+    def templates(**sizes: str) -> Json:
+        return {"dataVolumeTemplates": [{"metadata": {"name": n}, "spec": {"size": s}} for n, s in sizes.items()]}
+
+    after = rebased_spec(templates(root="1", own="7", data="1"), templates(root="1", data="1"), templates(root="2"))
+    assert after == templates(root="2", own="7")
+
+
+def test_p12_the_source_of_a_data_volume_is_replaced_whole():
+    def template(**source: object) -> Json:
+        return {"dataVolumeTemplates": [{"metadata": {"name": "root"}, "spec": {"source": source}}]}
+
+    after = rebased_spec(
+        template(http={"url": "a", "secretRef": "theirs"}), template(http={"url": "a"}), template(blank={})
+    )
+    assert after == template(blank={})
+
+
+@pytest.mark.parametrize("elements", [[{"serial": "1"}], [{"name": "x"}, {"name": "x"}], ["x"], "x"])
+def test_p12_a_list_whose_elements_have_no_names_is_replaced_whole(elements: Any):
+    new = devices(disks=[{"name": "y"}])
+    assert rebased_spec(devices(disks=elements), devices(disks=[{"name": "x"}]), new) == new
+    assert rebased_spec(devices(disks=[{"name": "x"}]), devices(disks=elements), new) == new
+    assert rebased_spec(devices(disks=[{"name": "x"}]), new, devices(disks=elements)) == devices(disks=elements)
+
+
+def test_p12_another_list_is_replaced_whole_once_the_template_changed_it():
+    own, old, new = (machine(tolerations=[{"key": key}]) for key in ["own", "old", "new"])
+    assert rebased_spec(own, old, new) == new
+
+
+@pytest.mark.parametrize("field", ["instancetype", "preference"])
+def test_p12_another_instance_type_comes_without_the_revision_of_the_one_before(field: str):
+    current = {field: {"name": "small", "revisionName": "vm-0-small-1"}}
+    assert rebased_spec(current, {field: {"name": "small"}}, {field: {"name": "large"}}) == {field: {"name": "large"}}
+    same = {field: {"name": "small"}}
+    assert rebased_spec(current, {**same, "x": 1}, {**same, "x": 2}) == {**current, "x": 2}
+
+
+@pytest.mark.parametrize(
+    ("current", "old", "new", "after"),
+    [
+        ({"runStrategy": "Halted"}, {"runStrategy": "Always"}, {"runStrategy": "Always"}, {"runStrategy": "Halted"}),
+        ({"runStrategy": "Halted"}, {"runStrategy": "Always"}, {"runStrategy": "Manual"}, {"runStrategy": "Manual"}),
+        ({"running": True}, {"running": True}, {"runStrategy": "Always"}, {"running": True}),
+        ({"running": False}, {"running": True}, {"runStrategy": "Always"}, {"running": False}),
+        ({"runStrategy": "Halted"}, {"running": True}, {"runStrategy": "Always"}, {"runStrategy": "Halted"}),
+        ({"runStrategy": "Always"}, {"running": True}, {"runStrategy": "Always"}, {"runStrategy": "Always"}),
+        ({"runStrategy": "Manual"}, {"running": True}, {"running": False}, {"running": False}),
+        ({"running": False}, {"running": True}, {"runStrategy": "Manual"}, {"runStrategy": "Manual"}),
+        ({"running": True}, {"running": True}, {}, {}),
+        ({}, {}, {"runStrategy": "Once"}, {"runStrategy": "Once"}),
+        ({"runStrategy": "Halted"}, {}, {"runStrategy": "Always"}, {"runStrategy": "Halted"}),
+        ({}, {"running": True}, {"runStrategy": "Always"}, {}),
+    ],
+)
+def test_p12_a_vm_that_somebody_stopped_stays_so_unless_the_template_asks_for_something_else(
+    current: Json, old: Json, new: Json, after: Json
+):
+    assert rebased_spec({**current, "x": 1}, {**old, "x": 1}, {**new, "x": 2}) == {**after, "x": 2}
+
+
+def test_p12_without_an_old_template_all_that_the_new_one_says_is_new():
+    current = {**devices(disks=[{"name": "x", "serial": "1"}, {"name": "hot"}]), "own": 1}
+    after = rebased(vm(current), {}, shape(devices(disks=[{"name": "x", "serial": "2"}])))
+    assert after["spec"] == {**devices(disks=[{"name": "x", "serial": "2"}, {"name": "hot"}]), "own": 1}
+
+
+@pytest.mark.parametrize("number", ["123456789012345678901234567890", "-99999999999999999999", "1.0", "0.1", "1e-7"])
+def test_p12_numbers_are_not_harmed(number: str):
+    def disks(serial: str) -> bytes:
+        return b'{"metadata":{},"spec":{"disks":[{"name":"x","n":%s},{"name":"y","s":"%s"}]}}' % (
+            number.encode(),
+            serial.encode(),
+        )
+
+    patch = rebase(disks("own"), disks("old"), disks("new"))
+    assert patch is not None
+    assert b'"n":%s}' % number.encode() in patch.replace(b"1e-07", b"1e-7")
+
+
+@pytest.mark.parametrize(("old", "new"), [(True, 1), (0, False), ([1], [True])])
+def test_p12_a_number_is_no_truth_value(old: object, new: object):
+    assert canonical(rebased_spec({"x": old}, {"x": old}, {"x": new})) == canonical({"x": new})
+
+
+def test_p12_null_is_absent_in_each_of_the_documents():
+    assert patch_of(vm({"x": None, "y": 1}), shape({"y": None}), shape({"x": None})) is None
+    assert rebased_spec({"x": 1}, {"x": 1}, {"x": None}) == {}
+    assert rebased_spec({"x": None}, {"x": None}, {"x": {"y": None, "z": [None, {"q": None}]}}) == {
+        "x": {"z": [None, {}]}
+    }
+
+
+@pytest.mark.parametrize("document", [b"", b"[]", b"null", b"{", b'{"n":1e999}'])
+def test_what_is_no_object_is_an_error(document: bytes):
+    with pytest.raises(msgspec.DecodeError):
+        rebase(document, b"{}", b"{}")

@@ -1,0 +1,227 @@
+"""What is asked of one VM, and how little of it is kept."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import tracemalloc
+from datetime import timedelta
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller.kubevirt import pool_types, vm_types, vms
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMS
+from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
+from tests.builders import NOW
+
+SINCE = "2026-08-01T11:30:00Z"
+
+
+def vm(spec: Any = None, status: Any = None, **metadata: object) -> VirtualMachine:
+    document = {"metadata": {"name": "vm-0", "namespace": "default", **metadata}, "spec": spec, "status": status}
+    return VMS.decode(msgspec.json.encode(document))
+
+
+def ready(status: str, since: str | None = SINCE) -> dict[str, object]:
+    condition = {"type": "Ready", "status": status, "lastTransitionTime": since}
+    return {"conditions": [{"type": "Paused", "status": "True"}, condition]}
+
+
+@pytest.mark.parametrize("spec", [None, {}, {"template": None}, {"template": {"metadata": None, "spec": None}}])
+@pytest.mark.parametrize("status", [None, {}, {"conditions": None, "startFailure": None}])
+def test_of_a_vm_that_says_nothing_everything_can_be_asked(spec: Any, status: Any):
+    empty = vm(spec, status)
+    assert not vms.is_deleting(empty)
+    assert not vms.is_held(empty)
+    assert not vms.is_ready(empty)
+    assert not vms.is_meant_to_run(empty)
+    assert vms.unready_since(empty) is None
+    assert vms.printable_status_of(empty) == ""
+    assert vms.start_failures_of(empty) == 0
+    assert vms.revision_of(empty) == ""
+    assert vms.template_labels_of(empty) == {}
+    assert vms.node_selector_of(empty) == {}
+    assert vms.disk_names_of(empty) == ()
+
+
+@pytest.mark.parametrize(
+    ("finalizers", "deleting", "held", "with_disks"),
+    [
+        (["pool.kubevirt.io/finalizer"], True, True, False),
+        (["foregroundDeletion", "pool.kubevirt.io/finalizer"], True, True, True),
+        (["foregroundDeletion"], False, False, False),
+        (["kubevirt.io/virtualMachineControllerFinalize"], True, False, False),
+    ],
+)
+def test_p6_finalizers_tell_what_holds_a_vm(finalizers: list[str], deleting: bool, held: bool, with_disks: bool):
+    one = vm(finalizers=finalizers, deletionTimestamp=SINCE if deleting else None)
+    assert vms.is_deleting(one) is deleting
+    assert vms.is_held(one) is held
+    assert vms.is_deleting_with_disks(one) is with_disks
+
+
+@pytest.mark.parametrize(("status", "is_ready"), [("True", True), ("False", False), ("Unknown", False), ("", False)])
+def test_p7_a_vm_is_ready_when_its_condition_says_so(status: str, is_ready: bool):
+    assert vms.is_ready(vm(status=ready(status))) is is_ready
+
+
+def test_p15_a_vm_is_unready_since_its_condition_changed():
+    assert vms.unready_since(vm(status=ready("False"))) == NOW - timedelta(minutes=30)
+
+
+@pytest.mark.parametrize("status", ["True", "Unknown"])
+def test_p15_a_vm_of_which_nobody_says_that_it_is_not_ready_is_not_counted_as_such(status: str):
+    assert vms.unready_since(vm(status=ready(status))) is None
+
+
+def test_p15_without_a_time_it_is_unready_since_it_was_made():
+    one = vm(status=ready("False", None), creationTimestamp="2026-08-01T11:00:00Z")
+    assert vms.unready_since(one) == NOW - timedelta(hours=1)
+
+
+def test_p15_a_time_without_a_zone_is_utc():
+    assert vms.unready_since(vm(status=ready("False", SINCE.rstrip("Z")))) == NOW - timedelta(minutes=30)
+
+
+@pytest.mark.parametrize(
+    ("spec", "state", "meant"),
+    [
+        ({"running": True}, "", True),
+        ({"running": False}, "", False),
+        ({"runStrategy": "Always"}, "Stopped", True),
+        ({"runStrategy": "Halted"}, "Running", False),
+        ({"runStrategy": "Manual"}, "Running", True),
+        ({"runStrategy": "Manual"}, "Starting", True),
+        ({"runStrategy": "Manual"}, "Stopped", False),
+        ({"runStrategy": "Manual"}, "Stopping", False),
+        ({"runStrategy": "Once"}, "Stopped", False),
+        ({"runStrategy": "Once"}, "", True),
+        ({"runStrategy": "RerunOnFailure"}, "Stopped", False),
+        ({"runStrategy": "RerunOnFailure"}, "CrashLoopBackOff", True),
+        ({"runStrategy": "WaitAsReceiver"}, "Stopped", True),
+    ],
+)
+def test_p14_who_is_meant_to_run_follows_from_the_run_strategy(spec: Any, state: str, meant: bool):
+    assert vms.is_meant_to_run(vm(spec, {"printableStatus": state})) is meant
+
+
+def test_p15_failed_starts_are_counted():
+    assert vms.start_failures_of(vm(status={"startFailure": {"consecutiveFailCount": 3}})) == 3
+
+
+def test_p10_disks_are_what_the_templates_and_volumes_name_each_once():
+    spec = {
+        "dataVolumeTemplates": [{"metadata": {"name": "root-0"}}, {"metadata": None}, {"spec": {}}, {"metadata": {}}],
+        "template": {
+            "spec": {
+                "volumes": [
+                    {"name": "root", "dataVolume": {"name": "root-0"}},
+                    {"name": "hot", "dataVolume": {"name": "hot", "hotpluggable": True}},
+                    {"name": "data", "persistentVolumeClaim": {"claimName": "data-0"}},
+                    {"name": "image", "containerDisk": {"image": "x"}},
+                    {"name": "broken", "dataVolume": None, "persistentVolumeClaim": {"claimName": None}},
+                ]
+            }
+        },
+    }
+    assert vms.disk_names_of(vm(spec)) == ("root-0", "hot", "data-0")
+
+
+def test_p8_selectors_are_asked_of_the_template():
+    spec = {"template": {"metadata": {"labels": {"a": "1"}}, "spec": {"nodeSelector": {"zone": "b"}}}}
+    one = vm(spec, labels={"a": "2", "kubevirt.io/vm-pool-revision-name": "web-3"})
+    assert vms.template_labels_of(one) == {"a": "1"}
+    assert vms.node_selector_of(one) == {"zone": "b"}
+    assert vms.revision_of(one) == "web-3"
+
+
+# Leanness
+
+
+def whole_vm(number: int) -> bytes:
+    """A VM as it is on the wire: mostly what nobody asks for."""
+    labels = {"app": "web", "kubevirt.io/vm-pool-revision-name": "web-1"}
+    long = "cannot migrate VMI: PVC root is not shared, live migration requires that all PVCs must be shared " * 3
+    names = ("LiveMigratable", "StorageLiveMigratable", "AgentConnected", "Ready")
+    conditions = [
+        {"type": name, "status": "True", "lastTransitionTime": SINCE, "reason": f"{name}{number}", "message": long}
+        for name in names
+    ]
+    disks = [{"name": f"disk-{index}", "disk": {"bus": "virtio"}} for index in range(3)]
+    volumes = [{"name": disk["name"], "dataVolume": {"name": f"{disk['name']}-{number}"}} for disk in disks]
+    inner = {"domain": {"devices": {"disks": disks}, "cpu": {"cores": 2}}, "volumes": volumes, "unknown": "x" * 1500}
+    document = {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {
+            "name": f"web-{number}",
+            "namespace": "default",
+            "uid": f"5d307ca9-b3ef-428c-8861-{number:012}",
+            "resourceVersion": str(10**6 + number),
+            "creationTimestamp": SINCE,
+            "labels": labels,
+            "finalizers": ["pool.kubevirt.io/finalizer"],
+            "ownerReferences": [{"apiVersion": "p/v1", "kind": "P", "name": "web", "uid": "u", "controller": True}],
+            "managedFields": [{"fieldsV1": {f"f:{index}": {} for index in range(100)}}],
+        },
+        "spec": {"runStrategy": "Always", "template": {"metadata": {"labels": labels}, "spec": inner}},
+        "status": {"ready": True, "printableStatus": "Running", "conditions": conditions},
+    }
+    return msgspec.json.encode(document)
+
+
+def test_a_vm_in_the_cache_costs_less_than_four_kilobytes_and_the_collector_nothing():
+    wire = [whole_vm(number) for number in range(200)]
+    assert len(wire[0]) > 5000
+    VMS.decode(wire[0])
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    kept = [VMS.decode(each) for each in wire]
+    each_costs = (tracemalloc.get_traced_memory()[0] - before) / len(kept)
+    tracemalloc.stop()
+    assert each_costs < 4000
+    assert not any(map(gc.is_tracked, kept))
+
+
+@pytest.mark.parametrize("module", [vm_types, pool_types])
+def test_nothing_of_what_is_decoded_is_made_for_the_collector(module: ModuleType):
+    values = [each for each in vars(module).values() if isinstance(each, type)]
+    structs = [each for each in values if issubclass(each, msgspec.Struct) and each is not msgspec.Struct]
+    assert len(structs) > 5
+    assert [each for each in structs if each.__struct_config__.gc] == []
+
+
+def test_of_a_vms_conditions_only_its_readiness_is_kept():
+    one = VMS.decode(whole_vm(1))
+    assert one.status is not None
+    assert [condition.type for condition in one.status.conditions or ()] == ["Ready"]
+    assert vms.is_ready(one)
+
+
+def revision(owner_kind: str) -> bytes:
+    owner = {"apiVersion": "x/v1", "kind": owner_kind, "name": "web", "uid": "u", "controller": True}
+    metadata = {"name": "web-1", "ownerReferences": [owner]}
+    return msgspec.json.encode({"metadata": metadata, "revision": 7, "data": {"replicas": 3}})
+
+
+def test_p11_a_pools_revision_keeps_its_spec_and_lets_go_of_the_message_it_came_in():
+    page = b'{"items":[' + revision("VirtualMachinePool") + b"]}"
+    before = sys.getrefcount(page)
+    [kept] = CONTROLLER_REVISIONS.decode_page(page).items or ()
+    assert sys.getrefcount(page) == before
+    assert bytes(kept.data) == b'{"replicas":3}'
+    assert kept.revision == 7
+
+
+@pytest.mark.parametrize("owner_kind", ["DaemonSet", "StatefulSet", "VirtualMachine"])
+def test_p11_of_other_controllers_revisions_no_data_is_kept(owner_kind: str):
+    kept = CONTROLLER_REVISIONS.decode(revision(owner_kind))
+    assert bytes(kept.data) == b""
+
+
+def test_p11_a_revision_without_an_owner_has_no_data():
+    assert bytes(CONTROLLER_REVISIONS.decode(b'{"metadata":{},"data":{"a":1}}').data) == b""
+    assert bytes(ControllerRevision().data) == b""

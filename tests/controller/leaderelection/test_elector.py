@@ -1,0 +1,354 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from controller.leaderelection.elector import ElectionImpossible, new_identity
+from controller.running import leaf_errors
+from informers.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
+from tests.controller.leaderelection.electorate import LEASE, LEASES, LeaseServer, Process, now, settle
+
+pytestmark = pytest.mark.looptime
+
+
+# The server that these tests lean on
+
+
+def test_the_server_refuses_a_change_of_another_version_or_another_object():
+    server = LeaseServer()
+    made = json.loads(server.handle("POST", LEASES, b'{"metadata": {"name": "vmherd"}, "spec": {"a": 1, "b": 2}}'))
+    assert json.loads(server.handle("GET", LEASE, None)) == made
+    patch = {"metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}, "spec": {"a": None, "c": 3}}
+    changed = json.loads(server.handle("PATCH", LEASE, json.dumps(patch).encode()))
+    assert changed["spec"] == {"b": 2, "c": 3}
+    assert changed["metadata"]["uid"] == made["metadata"]["uid"]
+    assert changed["metadata"]["resourceVersion"] != made["metadata"]["resourceVersion"]
+    with pytest.raises(Conflict):
+        server.handle("PATCH", LEASE, json.dumps(patch).encode())
+    with pytest.raises(Conflict):
+        server.handle("PATCH", LEASE, b'{"metadata": {"uid": "another"}}')
+
+
+def test_the_server_knows_what_exists_and_what_does_not():
+    server = LeaseServer()
+    with pytest.raises(NotFound):
+        server.handle("GET", LEASE, None)
+    with pytest.raises(NotFound):
+        server.handle("PATCH", LEASE, b"{}")
+    server.handle("POST", LEASES, b'{"metadata": {"name": "vmherd"}}')
+    with pytest.raises(AlreadyExists):
+        server.handle("POST", LEASES, b'{"metadata": {"name": "vmherd"}}')
+
+
+def test_the_server_keeps_the_version_of_what_a_patch_does_not_change():
+    server = LeaseServer()
+    made = json.loads(server.handle("POST", LEASES, b'{"metadata": {"name": "vmherd"}, "spec": {"a": 1}}'))
+    assert json.loads(server.handle("PATCH", LEASE, b'{"spec": {"a": 1}}')) == made
+
+
+# Becoming leader
+
+
+async def test_the_first_candidate_makes_the_lease_and_leads_at_once():
+    server = LeaseServer()
+    process = Process(server, "a")
+    task = process.start()
+    await asyncio.sleep(0.1)
+    assert process.elector.is_leader
+    assert server.record == {
+        "holderIdentity": "a",
+        "leaseDurationSeconds": 15,
+        "acquireTime": "2026-11-21T00:00:00.010000Z",
+        "renewTime": "2026-11-21T00:00:00.010000Z",
+        "leaseTransitions": 0,
+    }
+    await settle(task)
+
+
+async def test_of_candidates_that_start_together_exactly_one_leads():
+    server = LeaseServer()
+    processes = [Process(server, name) for name in "abc"]
+    with capture_logs() as logs:
+        tasks = [process.start() for process in processes]
+        for _ in range(300):
+            await asyncio.sleep(0.1)
+            if now() > 1:
+                assert sum(process.elector.is_leader for process in processes) == 1
+    assert {line["log_level"] for line in logs} == {"info"}, "losing the race is no trouble"
+    await settle(*tasks)
+
+
+async def test_a_leader_stays_leader_and_renews_every_retry_period():
+    server = LeaseServer()
+    leader, standby = Process(server, "a"), Process(server, "b")
+    task = leader.start()
+    await asyncio.sleep(1)
+    other = standby.start()
+    await asyncio.sleep(1000)
+    assert leader.elector.is_leader
+    assert leader.led_to == -1
+    assert server.record["leaseTransitions"] == 0
+    assert server.record["acquireTime"].startswith("2026-11-21T00:00:00.01")
+    renewals = [at for at, method in leader.line.log if method == "PATCH"]
+    gaps = [later - earlier for earlier, later in pairwise(renewals)]
+    assert min(gaps) >= 2.0
+    assert max(gaps) <= 2.5
+    assert {method for _, method in standby.line.log} == {"GET"}
+    await settle(task, other)
+
+
+async def test_a_standby_knows_who_leads():
+    server = LeaseServer()
+    leader, standby = Process(server, "a"), Process(server, "b")
+    task = leader.start()
+    await asyncio.sleep(1)
+    assert standby.elector.holder == ""
+    other = standby.start()
+    await asyncio.sleep(1)
+    assert standby.elector.holder == "a"
+    await settle(task, other)
+
+
+async def test_a_server_that_cannot_be_reached_is_waited_for():
+    server = LeaseServer()
+    process = Process(server, "a")
+    process.line.trouble = "refused"
+    task = process.start()
+    await asyncio.sleep(60)
+    assert 30 <= len(process.line.log) <= 60
+    process.line.trouble = ""
+    await asyncio.sleep(2)
+    assert process.elector.is_leader
+    await settle(task)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (Forbidden("leases is forbidden: User nobody", code=403), "create, get and patch"),
+        (Invalid("metadata.name: Invalid value", code=422), "metadata.name: Invalid value"),
+    ],
+)
+async def test_what_trying_again_cannot_mend_is_told_and_ends_the_wait(error, told):
+    process = Process(LeaseServer(), "a")
+    process.line.error = error
+    with pytest.raises(ElectionImpossible, match=told):
+        await process.run()
+
+
+async def test_a_server_that_refuses_everybody_while_it_starts_is_asked_again():
+    process = Process(LeaseServer(), "a")
+    process.line.error = Forbidden("leases is forbidden: User nobody", code=403)
+    task = asyncio.create_task(process.run())
+    await asyncio.sleep(1)
+    assert not task.done()
+    process.line.error = None
+    await asyncio.sleep(2)
+    assert process.elector.is_leader
+    await settle(task)
+
+
+async def test_a_namespace_that_does_not_exist_is_told_and_ends_the_wait():
+    class NoNamespace(LeaseServer):
+        def _post(self, path: str, lease: dict[str, Any]) -> dict[str, Any]:
+            raise NotFound('namespaces "here" not found', code=404)
+
+    with pytest.raises(ElectionImpossible, match='namespaces "here" not found'):
+        await Process(NoNamespace(), "a").run()
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        {"lease_duration_s": 10.0, "renew_deadline_s": 10.0},
+        {"renew_deadline_s": 2.4, "retry_period_s": 2.0},
+        {"retry_period_s": 0.0},
+    ],
+    ids=["no time to unwind", "no time for a second try", "no pause"],
+)
+async def test_times_that_cannot_be_safe_are_refused(times):
+    with pytest.raises(ValueError, match="lease_duration_s > renew_deadline_s"):
+        Process(LeaseServer(), "a", **times)
+
+
+def test_two_processes_on_one_machine_have_different_names():
+    assert new_identity() != new_identity()
+
+
+# Being told to stop
+
+
+async def test_a_candidate_told_to_stop_before_it_starts_asks_nothing_and_leads_nothing():
+    process = Process(LeaseServer(), "a")
+    process.stop.set()
+    assert await process.run() is False
+    assert process.line.log == []
+
+
+async def test_a_standby_told_to_stop_leaves_at_once_without_having_led():
+    server = LeaseServer()
+    leader, standby = Process(server, "a"), Process(server, "b")
+    task = leader.start()
+    await asyncio.sleep(1)
+    other = standby.start()
+    await asyncio.sleep(10)
+    standby.stop.set()
+    begin = now()
+    assert await other is False
+    assert now() == begin
+    await settle(task)
+
+
+async def test_a_candidate_told_to_stop_while_its_request_hangs_leaves_within_half_the_renew_deadline():
+    process = Process(LeaseServer(), "a")
+    process.line.trouble = "hangs"
+    task = process.start()
+    await asyncio.sleep(1)
+    process.stop.set()
+    assert await task is False
+    assert now() <= 5
+
+
+async def test_a_candidate_told_to_stop_in_the_moment_of_its_election_gives_the_lease_back():
+    server = LeaseServer()
+    process = Process(server, "a")
+    task = process.start()
+    await asyncio.sleep(0.025)
+    assert server.record["holderIdentity"] == "a"
+    process.stop.set()
+    assert await task is False
+    assert process.led_from == -1
+    assert not process.elector.is_leader
+    assert server.record["holderIdentity"] == ""
+
+
+# Handing over
+
+
+@pytest.mark.parametrize("luck", [0.0, 0.999])
+async def test_a_leader_that_ends_well_releases_and_a_standby_leads_within_two_seconds(luck):
+    server = LeaseServer()
+    leader, standby = Process(server, "a"), Process(server, "b", chance=lambda: luck)
+    first = leader.start()
+    await asyncio.sleep(1)
+    second = standby.start()
+    await asyncio.sleep(30)
+    leader.stop.set()
+    assert await first is True
+    assert (server.record["holderIdentity"], server.record["leaseDurationSeconds"]) == ("", 1)
+    await asyncio.sleep(2)
+    assert standby.elector.is_leader
+    assert standby.led_from - leader.led_to < 2
+    assert server.record["holderIdentity"] == "b"
+    assert server.record["leaseTransitions"] == 1
+    await settle(second)
+
+
+@pytest.mark.parametrize("end", ["cancelled", "failed"])
+async def test_a_leader_that_ends_badly_lets_the_lease_run_out(end):
+    server = LeaseServer()
+    leader, standby = Process(server, "a"), Process(server, "b")
+
+    async def fail() -> None:
+        async with leader.elector.elected(leader.stop):
+            await leader.stop.wait()
+            raise KeyError("broken")
+
+    first = leader.start() if end == "cancelled" else asyncio.create_task(fail())
+    await asyncio.sleep(1)
+    second = standby.start()
+    await asyncio.sleep(30)
+    (last_renewal, _) = leader.line.log[-1]
+    leader.stop.set() if end == "failed" else first.cancel()
+    (outcome,) = await asyncio.gather(first, return_exceptions=True)
+    if end == "failed":
+        assert [type(leaf) for leaf in leaf_errors(outcome)] == [KeyError]
+    else:
+        assert isinstance(outcome, asyncio.CancelledError)
+    assert server.record["holderIdentity"] == "a"
+    assert not leader.elector.is_leader
+    await asyncio.sleep(20)
+    assert 15 < standby.led_from - last_renewal < 15 + 2
+    await settle(second)
+
+
+@pytest.mark.parametrize("dies_after_s", [30, 30.4, 30.8, 31.2, 31.6])
+async def test_a_standby_takes_over_as_soon_as_the_lease_has_run_out_as_far_as_it_saw(dies_after_s):
+    server = LeaseServer()
+    leader, standby = Process(server, "a"), Process(server, "b", chance=lambda: 0.999)
+    first = leader.start()
+    await asyncio.sleep(1)
+    second = standby.start()
+    await asyncio.sleep(dies_after_s)
+    await settle(first)
+    (died_at, _) = leader.line.log[-1]
+    await asyncio.sleep(20)
+    saw_at = next(at for at, _ in standby.line.log if at > died_at)
+    assert standby.led_from - saw_at == pytest.approx(15, abs=0.1)
+    await settle(second)
+
+
+async def test_a_renewal_under_way_when_the_work_ends_does_not_keep_the_lease_from_being_released():
+    server = LeaseServer()
+    leader = Process(server, "a")
+    task = leader.start()
+    await asyncio.sleep(1)
+    leader.line.latency_s = 0.5
+    while leader.line.log[-1][1] != "PATCH":
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(0.6)  # the server has renewed it, and the answer is on its way
+    leader.stop.set()
+    assert await task is True
+    assert server.record["holderIdentity"] == ""
+
+
+@pytest.mark.parametrize("trouble", ["refused", "hangs"])
+async def test_a_release_that_fails_is_given_up_after_half_the_renew_deadline(trouble):
+    server = LeaseServer()
+    leader = Process(server, "a")
+    task = leader.start()
+    await asyncio.sleep(1)
+    leader.line.trouble = trouble
+    leader.stop.set()
+    assert await task is True
+    assert now() <= 1 + 5
+    assert server.record["holderIdentity"] == "a"
+
+
+async def test_a_lease_that_somebody_else_took_meanwhile_is_not_released():
+    server = LeaseServer()
+    leader = Process(server, "a")
+    task = leader.start()
+    await asyncio.sleep(1)
+    server.edit(spec={"holderIdentity": "b"})
+    leader.stop.set()
+    assert await task is True
+    assert server.record["holderIdentity"] == "b"
+
+
+# Sums of such times miss the end of the lease by a last digit, which the loop's clock cannot sleep through.
+@pytest.mark.parametrize("joined_at_s", [0.4918, 2.903, 2.9167])
+async def test_a_standby_does_not_spin_through_the_last_moment_of_a_lease_that_it_cannot_reach(joined_at_s):
+    pauses = 0
+
+    def chance() -> float:
+        nonlocal pauses
+        pauses += 1
+        assert pauses < 50, "spinning"
+        return 0.5
+
+    server = LeaseServer()
+    leader, standby = Process(server, "a"), Process(server, "b", chance=chance)
+    first = leader.start()
+    await asyncio.sleep(joined_at_s)
+    second = standby.start()
+    await asyncio.sleep(1)
+    await settle(first)
+    standby.line.trouble = "refused"
+    await asyncio.sleep(20)
+    assert [type(end) for end in await settle(second)] == [asyncio.CancelledError]

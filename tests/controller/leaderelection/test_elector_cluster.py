@@ -1,0 +1,312 @@
+"""Leader election against the real API server, in real time."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import textwrap
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controller.leaderelection.elector import ElectionImpossible, LeaderElector, LeaseLost, NotLeader, new_identity
+from informers.client import load_credentials, open_client
+from tests.cluster import Kubectl
+
+pytestmark = pytest.mark.cluster
+
+SHORT = {"lease_duration_s": 3.0, "renew_deadline_s": 2.0, "retry_period_s": 0.4}
+
+
+class Unseen:
+    def leading(self, lease: str, *, master: bool) -> None: ...
+
+
+class Candidate:
+    """A process as far as the lease is concerned: a client, an elector, and work that waits to be told to stop."""
+
+    def __init__(self, client: Any, namespace: str, name: str, **times: float) -> None:
+        self.elector = LeaderElector(
+            client,
+            namespace=namespace,
+            name="vmherd",
+            identity=name,
+            wall_clock=lambda: datetime.now(UTC),
+            instruments=Unseen(),
+            **times,
+        )
+        self.stop = asyncio.Event()
+        self.led_from = self.led_to = 0.0
+        self.task = asyncio.current_task()
+
+    @property
+    def leads(self) -> bool:
+        return self.led_from > 0 and self.elector.is_leader
+
+    async def run(self) -> bool:
+        async with self.elector.elected(self.stop) as leading:
+            if leading:
+                self.led_from = time.monotonic()
+                try:
+                    await self.stop.wait()
+                finally:
+                    self.led_to = time.monotonic()
+        return leading
+
+
+Join = Callable[..., Awaitable[Candidate]]
+
+
+@asynccontextmanager
+async def election(kubeconfig: Path, namespace: str) -> AsyncIterator[Join]:
+    """Let candidates join, each with its own client and task; end them all."""
+    tasks: list[asyncio.Task[None]] = []
+
+    async def live(name: str, times: dict[str, float], candidates: asyncio.Queue[Candidate]) -> None:
+        credentials = await load_credentials(str(kubeconfig))
+        async with open_client(credentials, user_agent="vmherd-tests", max_inflight=None) as client:
+            candidate = Candidate(client, namespace, name, **times)
+            candidates.put_nowait(candidate)
+            await candidate.run()
+
+    async def join(name: str, **times: float) -> Candidate:
+        candidates: asyncio.Queue[Candidate] = asyncio.Queue()
+        tasks.append(asyncio.create_task(live(name, times, candidates), name=name))
+        return await candidates.get()
+
+    try:
+        yield join
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def until(true: Callable[[], bool], *, within_s: float) -> None:
+    async with asyncio.timeout(within_s):
+        while not true():
+            await asyncio.sleep(0.01)
+
+
+async def record(kubectl: Kubectl) -> dict[str, Any]:
+    spec: dict[str, Any] = (await asyncio.to_thread(kubectl.json, "get", "lease", "vmherd"))["spec"]
+    return spec
+
+
+async def test_the_lease_reads_like_that_of_any_controller(control_plane, namespace, kubectl):
+    identity = new_identity()
+    async with election(control_plane.kubeconfig, namespace) as join:
+        leader = await join(identity)
+        await until(lambda: leader.leads, within_s=5)
+        spec = await record(kubectl)
+        assert spec["holderIdentity"] == identity
+        assert spec["leaseDurationSeconds"] == 15
+        assert spec["leaseTransitions"] == 0
+        renewed = datetime.fromisoformat(spec["renewTime"])
+        assert abs((datetime.now(UTC) - renewed).total_seconds()) < 10
+        assert datetime.fromisoformat(spec["acquireTime"]) <= renewed
+        assert identity in (await asyncio.to_thread(kubectl, "get", "lease")).stdout
+
+
+async def test_with_default_times_a_standby_leads_within_two_seconds_of_a_release(control_plane, namespace, kubectl):
+    async with election(control_plane.kubeconfig, namespace) as join:
+        leader = await join("a")
+        await until(lambda: leader.leads, within_s=5)
+        standby = await join("b")
+        await until(lambda: standby.elector.holder == "a", within_s=5)
+        leader.stop.set()
+        await until(lambda: standby.leads, within_s=5)
+        assert 0 < standby.led_from - leader.led_to < 2
+        spec = await record(kubectl)
+        assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("b", 1)
+
+
+async def test_a_released_lease_names_nobody(control_plane, namespace, kubectl):
+    async with election(control_plane.kubeconfig, namespace) as join:
+        leader = await join("a")
+        await until(lambda: leader.leads, within_s=5)
+        leader.stop.set()
+        await asyncio.wait([leader.task])
+        spec = await record(kubectl)
+        assert (spec.get("holderIdentity", ""), spec["leaseDurationSeconds"]) == ("", 1)
+
+
+async def test_after_a_leader_died_a_standby_leads_when_the_lease_has_run_out(control_plane, namespace):
+    async with election(control_plane.kubeconfig, namespace) as join:
+        leader = await join("a", **SHORT)
+        await until(lambda: leader.leads, within_s=5)
+        standby = await join("b", **SHORT)
+        await until(lambda: standby.elector.holder == "a", within_s=5)
+        leader.task.cancel()
+        await asyncio.wait([leader.task])
+        await until(lambda: standby.leads, within_s=10)
+        # The last renewal was up to 1.2 retry periods before the end.
+        assert 3 - 0.5 < standby.led_from - leader.led_to < 3 + 0.5
+
+
+async def test_the_gate_is_closed_in_the_first_moment_after_a_stall(control_plane, namespace):
+    async with election(control_plane.kubeconfig, namespace) as join:
+        leader = await join("a", **SHORT)
+        await until(lambda: leader.leads, within_s=5)
+        leader.elector.check()
+        time.sleep(2.1)  # the whole process stands still, as under SIGSTOP
+        with pytest.raises(NotLeader):
+            leader.elector.check()
+        await asyncio.wait([leader.task])
+        with pytest.raises(LeaseLost):
+            leader.task.result()
+
+
+async def test_a_lease_deleted_by_hand_is_put_back_and_changes_no_leader(control_plane, namespace, kubectl):
+    async with election(control_plane.kubeconfig, namespace) as join:
+        leader = await join("a", **SHORT)
+        await until(lambda: leader.leads, within_s=5)
+        standby = await join("b", **SHORT)
+        await until(lambda: standby.elector.holder == "a", within_s=5)
+        await asyncio.to_thread(kubectl, "delete", "lease", "vmherd")
+        await asyncio.sleep(1.5)
+        assert (await record(kubectl))["holderIdentity"] == "a"
+        assert leader.elector.is_leader
+        assert standby.led_from == 0
+
+
+async def test_a_note_put_on_the_lease_by_hand_stays_and_changes_no_leader(control_plane, namespace, kubectl):
+    async with election(control_plane.kubeconfig, namespace) as join:
+        leader = await join("a", **SHORT)
+        await until(lambda: leader.leads, within_s=5)
+        await asyncio.to_thread(kubectl, "annotate", "lease", "vmherd", "note=hello")
+        await asyncio.sleep(3)
+        lease = await asyncio.to_thread(kubectl.json, "get", "lease", "vmherd")
+        assert lease["metadata"]["annotations"] == {"note": "hello"}
+        assert leader.elector.is_leader
+
+
+async def test_of_four_candidates_of_which_leaders_keep_dying_never_two_pass_the_gate(control_plane, namespace):
+    async with election(control_plane.kubeconfig, namespace) as join:
+        candidates = [await join(f"p{number}", **SHORT) for number in range(4)]
+
+        async def watch() -> None:
+            while True:
+                assert sum(candidate.elector.is_leader for candidate in candidates) <= 1
+                await asyncio.sleep(0.005)
+
+        watching = asyncio.create_task(watch())
+        for death in ("release", "cancel", "release"):
+            await until(lambda: any(candidate.leads for candidate in candidates), within_s=10)
+            (leader,) = [candidate for candidate in candidates if candidate.leads]
+            leader.stop.set() if death == "release" else leader.task.cancel()
+            await asyncio.wait([leader.task])
+        await until(lambda: any(candidate.leads for candidate in candidates), within_s=10)
+        assert not watching.done()
+        watching.cancel()
+        await asyncio.wait([watching])
+        assert all(candidate.led_from for candidate in candidates)
+
+
+STOPPABLE = """
+import asyncio, sys, time
+from datetime import UTC, datetime
+from controller.leaderelection.elector import LeaderElector, LeaseLost
+from informers.client import load_credentials, open_client
+
+class Unseen:
+    def leading(self, lease, *, master): ...
+
+async def main(kubeconfig, namespace):
+    credentials = await load_credentials(kubeconfig)
+    async with open_client(credentials, user_agent="vmherd-tests", max_inflight=None) as client:
+        elector = LeaderElector(
+            client, namespace=namespace, name="vmherd", identity="stopped", wall_clock=lambda: datetime.now(UTC),
+            instruments=Unseen(), lease_duration_s=3.0, renew_deadline_s=2.0, retry_period_s=0.4,
+        )
+        async with elector.elected(asyncio.Event()):
+            while True:
+                elector.check()
+                print("write", time.monotonic(), file=sys.stderr, flush=True)
+                await asyncio.sleep(0.001)
+
+try:
+    asyncio.run(main(*sys.argv[1:]))
+except* Exception as group:
+    print(*{type(leaf).__name__ for leaf in group.exceptions}, file=sys.stderr, flush=True)
+    sys.exit(3)
+"""
+
+
+async def test_a_leader_that_is_stopped_past_its_lease_and_continued_writes_nothing_more(control_plane, namespace):
+    arguments = ["-c", textwrap.dedent(STOPPABLE), str(control_plane.kubeconfig), namespace]
+    process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stderr=asyncio.subprocess.PIPE)
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(30):
+            while not (await process.stderr.readline()).startswith(b"write"):
+                pass
+        async with election(control_plane.kubeconfig, namespace) as join:
+            successor = await join("successor", **SHORT)
+            await until(lambda: successor.elector.holder == "stopped", within_s=5)
+            process.send_signal(signal.SIGSTOP)
+            await until(lambda: successor.leads, within_s=10)
+            process.send_signal(signal.SIGCONT)
+            output = (await asyncio.wait_for(process.stderr.read(), 10)).decode()
+            assert await process.wait() == 3
+            assert successor.elector.is_leader
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    # CLOCK_MONOTONIC is the same clock in all processes of a machine.
+    writes = [float(line.split()[1]) for line in output.splitlines() if line.startswith("write")]
+    assert writes
+    assert max(writes) < successor.led_from
+
+
+def kubeconfig_of(kubectl: Kubectl, account: str, directory: Path) -> Path:
+    """A kubeconfig that knows a service account's token and nothing else."""
+    config = yaml.safe_load(kubectl.kubeconfig.read_text())
+    token = kubectl("create", "token", account).stdout.strip()
+    config["users"] = [{"name": config["users"][0]["name"], "user": {"token": token}}]
+    path = directory / f"{account}.kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+async def test_an_account_without_permission_is_told_which_verbs_it_needs(control_plane, namespace, kubectl, tmp_path):
+    kubectl("create", "serviceaccount", "nobody")
+    async with election(kubeconfig_of(kubectl, "nobody", tmp_path), namespace) as join:
+        candidate = await join("a")
+        await asyncio.wait([candidate.task], timeout=5)
+        with pytest.raises(ElectionImpossible, match=r"cannot get resource .*leases.* create, get and patch"):
+            candidate.task.result()
+
+
+async def test_create_get_and_patch_are_all_the_permissions_that_an_election_needs(
+    control_plane, namespace, kubectl, tmp_path
+):
+    kubectl("create", "serviceaccount", "candidate")
+    kubectl("create", "role", "create", "--verb=create", "--resource=leases")
+    kubectl("create", "role", "lead", "--verb=get,patch", "--resource=leases", "--resource-name=vmherd")
+    for role in ("create", "lead"):
+        kubectl("create", "rolebinding", role, f"--role={role}", f"--serviceaccount={namespace}:candidate")
+    async with election(kubeconfig_of(kubectl, "candidate", tmp_path), namespace) as join:
+        leader = await join("a", **SHORT)
+        await until(lambda: leader.leads, within_s=5)
+        await asyncio.sleep(2.5)
+        assert leader.elector.is_leader
+        leader.stop.set()
+        await asyncio.wait([leader.task])
+        assert (await record(kubectl)).get("holderIdentity", "") == ""
+
+
+async def test_a_namespace_that_does_not_exist_is_told(control_plane):
+    async with election(control_plane.kubeconfig, "no-such-place") as join:
+        candidate = await join("a")
+        await asyncio.wait([candidate.task], timeout=5)
+        with pytest.raises(ElectionImpossible, match='namespaces "no-such-place" not found'):
+            candidate.task.result()

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.leaderelection.lease import (
+    Create,
+    Lease,
+    LeaseSpec,
+    Observed,
+    Renew,
+    Take,
+    Wait,
+    change_body,
+    claim,
+    creation_body,
+    decide,
+    micro_time,
+    observe,
+    release,
+)
+from informers.meta import ObjectMeta
+
+NOON = datetime(2026, 11, 21, 12, 0, 0, 250, tzinfo=UTC)
+
+
+def lease(holder: str = "other", *, version: int = 1, duration_s: int | None = 15, **spec: object) -> Lease:
+    return Lease(
+        metadata=ObjectMeta(name="vmherd", namespace="here", uid="u1", resource_version=str(version)),
+        spec=LeaseSpec(holder_identity=holder, lease_duration_seconds=duration_s, **spec),
+    )
+
+
+def seen(*history: tuple[float, Lease | None]) -> Observed:
+    """What a process knows that read these records at these times."""
+    observed = None
+    for now, record in history:
+        observed = observe(observed, record, now=now, usual_duration_s=20.0)
+    assert observed is not None
+    return observed
+
+
+def decision(observed: Observed, now: float) -> object:
+    return decide(observed, identity="me", now=now)
+
+
+OLD, NEW = lease(version=1), lease(version=2)
+MINE, FREE = lease("me"), lease("")
+
+ROWS = {
+    "nothing was ever there": (seen((0, None)), 0, Create()),
+    "it was released": (seen((0, FREE)), 0, Take(FREE)),
+    "a record without a spec is free": (seen((0, Lease())), 0, Take(Lease())),
+    "somebody has it": (seen((100, OLD)), 100, Wait(115)),
+    "somebody has it, just": (seen((100, OLD)), 114.9, Wait(115)),
+    "its holder was silent for its duration": (seen((100, OLD)), 115, Take(OLD)),
+    "reading the same record again is no sign of life": (seen((100, OLD), (114, OLD)), 115, Take(OLD)),
+    "a change is a sign of life": (seen((100, OLD), (114, NEW)), 115, Wait(129)),
+    "a record without duration counts as ours": (seen((0, lease(duration_s=None))), 5, Wait(20)),
+    "the holder's own duration counts": (seen((0, lease(duration_s=60))), 30, Wait(60)),
+    "it is ours": (seen((0, MINE)), 1, Renew(MINE)),
+    "it is ours though long silent, and nobody took it": (seen((0, MINE)), 1000, Renew(MINE)),
+    "ours was deleted": (seen((0, MINE), (1, None)), 1, Create()),
+    "another's was deleted: that one may still work": (seen((100, OLD), (105, None)), 105, Wait(115)),
+    "another's was deleted, and not put back in time": (seen((100, OLD), (105, None), (114, None)), 115, Create()),
+    "a free one was deleted": (seen((100, FREE), (105, None)), 105, Create()),
+    "it was deleted and made again by somebody": (seen((100, OLD), (105, None), (106, NEW)), 107, Wait(121)),
+}
+
+
+@pytest.mark.parametrize(("observed", "now", "expected"), ROWS.values(), ids=ROWS)
+def test_what_a_candidate_does_next(observed, now, expected):
+    assert decision(observed, now) == expected
+
+
+@pytest.mark.parametrize("when", ["1970-01-01T00:00:00.000000Z", "2970-01-01T00:00:00.000000Z", "nonsense"])
+def test_timestamps_in_the_record_decide_nothing(when):
+    record = lease(renew_time=when, acquire_time=when)
+    assert decision(seen((100, record)), 114.9) == Wait(115)
+    assert decision(seen((100, record)), 115) == Take(record)
+
+
+@given(
+    reads=st.lists(
+        st.tuples(
+            st.floats(0, 20),
+            st.one_of(st.none(), st.builds(lease, st.sampled_from(["other", "third", ""]), version=st.integers(1, 3))),
+        ),
+        min_size=1,
+    ),
+    after=st.floats(0, 40),
+)
+def test_a_held_lease_is_left_alone_for_its_duration_after_its_last_change_and_never_for_longer(reads, after):
+    observed, now, last_change, before = None, 0.0, 0.0, None
+    for gap, record in reads:
+        now += gap
+        observed = observe(observed, record, now=now, usual_duration_s=15.0)
+        if record is not None:
+            version = record.metadata.resource_version
+            last_change, before = (last_change if version == before else now), version
+        else:
+            before = None
+    assert observed is not None
+    if observed.holder and observed.lease and now + after < last_change + 15:
+        assert isinstance(decision(observed, now + after), Wait)
+    if after >= 15:
+        assert not isinstance(decision(observed, now + after), Wait)
+
+
+def test_a_first_claim_starts_the_record():
+    assert claim(Create(), identity="me", duration_s=15.0, now=NOON) == LeaseSpec(
+        holder_identity="me",
+        lease_duration_seconds=15,
+        acquire_time="2026-11-21T12:00:00.000250Z",
+        renew_time="2026-11-21T12:00:00.000250Z",
+        lease_transitions=0,
+    )
+
+
+def test_a_renewal_changes_only_the_time_of_renewal():
+    record = claim(Create(), identity="me", duration_s=15.0, now=NOON)
+    mine = Lease(metadata=ObjectMeta(name="vmherd"), spec=record)
+    renewed = claim(Renew(mine), identity="me", duration_s=15.0, now=NOON + timedelta(seconds=2))
+    assert renewed.renew_time == "2026-11-21T12:00:02.000250Z"
+    assert renewed.acquire_time == record.acquire_time
+    assert renewed.lease_transitions == 0
+
+
+def test_taking_over_counts_a_transition():
+    taken = claim(Take(lease("other", lease_transitions=6)), identity="me", duration_s=15.0, now=NOON)
+    assert (taken.holder_identity, taken.lease_transitions) == ("me", 7)
+    assert taken.acquire_time == taken.renew_time
+
+
+def test_a_broken_number_of_seconds_is_rounded_up_so_that_standbys_wait_longer_and_not_shorter():
+    assert claim(Create(), identity="me", duration_s=2.5, now=NOON).lease_duration_seconds == 3
+
+
+def test_a_released_lease_names_nobody_and_lasts_a_second():
+    assert release(now=NOON).holder_identity == ""
+    assert release(now=NOON).lease_duration_seconds == 1
+    assert release(now=NOON).lease_transitions is None
+
+
+def test_a_change_names_the_version_that_it_was_decided_on_and_nothing_that_it_does_not_set():
+    assert json.loads(change_body(lease(version=7), LeaseSpec(holder_identity=""))) == {
+        "metadata": {"uid": "u1", "resourceVersion": "7"},
+        "spec": {"holderIdentity": ""},
+    }
+
+
+def test_a_creation_is_a_whole_lease():
+    assert json.loads(creation_body("here", "vmherd", LeaseSpec(holder_identity="me"))) == {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"namespace": "here", "name": "vmherd"},
+        "spec": {"holderIdentity": "me"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("moment", "expected"),
+    [
+        (datetime(2026, 1, 2, 3, 4, 5, 0, tzinfo=UTC), "2026-01-02T03:04:05.000000Z"),
+        (datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=timezone(timedelta(hours=2))), "2026-01-02T01:04:05.000006Z"),
+    ],
+)
+def test_micro_times_are_utc_with_six_digits(moment, expected):
+    assert micro_time(moment) == expected

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
+from controller.metrics.machines import MachineCounts
+from controller.metrics.objects import POOL, MachineTally
+from controller.runtime.plan import (
+    HEALING,
+    AlreadyThere,
+    Create,
+    Delete,
+    Done,
+    Outcome,
+    Patch,
+    PatchType,
+    Rebase,
+    Refused,
+    Skipped,
+    Unknown,
+    Vanished,
+)
+from informers.errors import Forbidden, TransportError
+from informers.meta import ObjectKey
+
+KEY = ObjectKey("shop", "web")
+SET = "VirtualMachineInstanceReplicaSet"
+NO = Forbidden("no", code=403)
+LOST = TransportError("lost", sent=True)
+
+
+def create(resource: Any = VMS) -> Create:
+    return Create(resource=resource, key=KEY, body=b"", owner_uid="u", why="missing")
+
+
+def delete(resource: Any = VMS, why: str = "surplus") -> Delete:
+    return Delete(resource=resource, key=KEY, uid="u", why=why)
+
+
+def rebase() -> Rebase:
+    return Rebase(resource=VMS, key=KEY, uid="u", old=b"", new=b"", why="outdated")
+
+
+class World:
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.counts = MachineCounts(self.registry)
+
+    def count(self, *outcomes: Outcome, controller: str = "pool", kind: str = POOL) -> None:
+        self.counts.count(controller, kind, KEY, outcomes)
+
+    def value(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(name, {"controller": "pool", **labels})
+
+    @property
+    def all(self) -> float:
+        samples = (sample for family in self.registry.collect() for sample in family.samples)
+        return sum(sample.value for sample in samples if sample.name.endswith("_total"))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "verb", "kind", "result"),
+    [
+        (Done(create()), "created", "VirtualMachine", "success"),
+        (AlreadyThere(create()), "created", "VirtualMachine", "success"),
+        (Refused(create(), NO), "created", "VirtualMachine", "error"),
+        (Unknown(create(), LOST), "created", "VirtualMachine", "unknown"),
+        (Done(create(VMIS)), "created", "VirtualMachineInstance", "success"),
+        (Done(delete()), "deleted", "VirtualMachine", "success"),
+        (Refused(delete(VMIS), NO), "deleted", "VirtualMachineInstance", "error"),
+        (Done(rebase()), "updated", "VirtualMachine", "success"),
+        (Refused(rebase(), NO), "updated", "VirtualMachine", "error"),
+    ],
+)
+def test_a_write_is_counted_by_what_became_of_it(outcome: Outcome, verb: str, kind: str, result: str):
+    world = World()
+    world.count(outcome)
+    assert world.value(f"vmherd_vms_{verb}_total", kind=kind, result=result) == 1
+    assert world.all == 1
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Skipped(create()),
+        Vanished(delete()),
+        Done(create(CONTROLLER_REVISIONS)),
+        Done(Patch(resource=VMS, key=KEY, body=b"", type=PatchType.MERGE, why="adopt")),
+    ],
+)
+def test_what_made_or_took_no_vm_is_not_counted(outcome: Outcome):
+    world = World()
+    world.count(outcome)
+    assert world.all == 0
+    assert world.counts.tallies() == {}
+
+
+def test_a_vm_that_is_deleted_because_it_fails_is_a_healing():
+    world = World()
+    world.count(Done(delete(why=f"{HEALING}CrashLoopBackOff")), Refused(delete(why=f"{HEALING}it failed"), NO))
+    assert world.value("vmherd_healings_total") == 1
+    assert world.value("vmherd_vms_deleted_total", kind="VirtualMachine", result="success") == 1
+    assert world.counts.tallies() == {KEY: MachineTally(started=0, stopped=1, healed=1)}
+
+
+def test_a_pool_has_a_tally_of_what_succeeded_with_its_vms():
+    world = World()
+    world.count(Done(create()), Done(create()), Refused(create(), NO), Done(delete()), Done(delete(VMIS)))
+    world.count(Done(create()))
+    assert world.counts.tallies() == {KEY: MachineTally(started=3, stopped=1)}
+
+
+def test_a_tally_goes_with_its_pool():
+    world = World()
+    world.count(Done(create()))
+    before = world.counts.tallies()
+    world.counts.forget(SET, KEY)
+    assert KEY in world.counts.tallies(), "a set of the same name is another object"
+    world.counts.forget(POOL, KEY)
+    world.counts.forget(POOL, KEY)
+    assert world.counts.tallies() == {}
+    assert KEY in before, "and a page that was taken before still has it"
+
+
+def test_a_set_has_no_tally():
+    world = World()
+    world.count(Done(create(VMIS)), controller="replicaset", kind=SET)
+    assert world.counts.tallies() == {}
+
+
+def test_what_a_controller_may_do_is_zero_from_its_start():
+    world = World()
+    world.counts.start("pool")
+    world.counts.start("replicaset")
+    assert world.value("vmherd_vms_created_total", kind="VirtualMachine", result="error") == 0
+    assert world.value("vmherd_vms_deleted_total", kind="VirtualMachineInstance", result="success") == 0
+    assert world.value("vmherd_healings_total") == 0
+    assert (
+        world.value("vmherd_vms_created_total", controller="replicaset", kind="VirtualMachineInstance", result="error")
+        == 0
+    )
+    assert world.value("vmherd_healings_total", controller="replicaset") is None

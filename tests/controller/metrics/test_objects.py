@@ -1,0 +1,260 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from controller.kubevirt.annotations import PARTITION, ROLLING_UPDATE, TAKEOVER
+from controller.kubevirt.pool_types import PoolSpec, PoolStatus, SelectionPolicy, Selectors, UpdateBlock, UpdateStrategy
+from controller.kubevirt.types import Condition, ReplicaSetStatus
+from controller.metrics.figures import figures_of
+from controller.metrics.objects import POOL, MachineTally, SetFigures, families_of, render
+from controller.metrics.registry import Metrics
+from informers.meta import ObjectMeta
+from tests.builders import NOW, replicaset
+from tests.pool_builders import pool
+
+SET = "VirtualMachineInstanceReplicaSet"
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+
+
+def make(kind: str = POOL, **fields: Any) -> SetFigures:
+    usual = {"namespace": "shop", "name": "web", "desired": 5, "current": 4, "ready": 3, "updated": 2}
+    return SetFigures(**{"kind": kind, **usual, **fields})
+
+
+def shown(*figures: SetFigures, **tallies: MachineTally) -> dict[str, float]:
+    """Every sample, by `name{label="value",...}`. Tallies are of pools in the namespace `shop`."""
+    counts = {("shop", name): tally for name, tally in tallies.items()}
+    text = render(families_of([figures], counts), openmetrics=False)
+    return {
+        f"{sample.name}{{{','.join(f'{key}={value}' for key, value in sorted(sample.labels.items()))}}}": sample.value
+        for family in parse_text(text)
+        for sample in family.samples
+    }
+
+
+@pytest.mark.parametrize(("kind", "prefix"), [(POOL, "kubevirt_vmpool"), (SET, "kubevirt_vmirs")])
+def test_an_object_is_shown_under_the_names_of_its_kind(kind: str, prefix: str):
+    page = shown(
+        make(
+            kind,
+            uid="u1",
+            group="example.org",
+            paused=True,
+            generation=7,
+            observed_generation=6,
+            created=datetime(2026, 1, 1, tzinfo=UTC),
+            printable_status="Updating",
+            conditions=(Condition(type="ReplicaFailure", status="True", reason="FailedScaleOut"),),
+        )
+    )
+    of_kind = {name: value for name, value in page.items() if name.startswith("kubevirt_") and "_total{" not in name}
+    place = "name=web,namespace=shop"
+    assert of_kind == {
+        f"{prefix}_desired_replicas{{{place}}}": 5,
+        f"{prefix}_replicas{{{place}}}": 4,
+        f"{prefix}_ready_replicas{{{place}}}": 3,
+        f"{prefix}_updated_replicas{{{place}}}": 2,
+        f"{prefix}_paused{{{place}}}": 1,
+        f"{prefix}_replica_failure{{{place}}}": 1,
+        f"{prefix}_metadata_generation{{{place}}}": 7,
+        f"{prefix}_status_observed_generation{{{place}}}": 6,
+        f"{prefix}_create_date_timestamp_seconds{{{place}}}": 1767225600,
+        f"{prefix}_info{{group=example.org,{place},uid=u1}}": 1,
+        f"{prefix}_status_condition{{condition=ReplicaFailure,{place},reason=FailedScaleOut,status=true}}": 1,
+        f"{prefix}_printable_status{{{place},status=Updating}}": 1,
+    }
+
+
+def test_both_kinds_share_the_gauges_of_replicas():
+    page = shown(make(), make(SET, ready=1))
+    assert page[f"vmherd_replicas_ready{{kind={POOL},name=web,namespace=shop}}"] == 3
+    assert page[f"vmherd_replicas_ready{{kind={SET},name=web,namespace=shop}}"] == 1
+
+
+def test_what_an_object_does_not_tell_has_no_line():
+    page = shown(make(updated=None))
+    told = {name.partition("{")[0] for name in page}
+    assert "vmherd_replicas_ready" in told
+    assert told.isdisjoint(
+        {
+            "vmherd_replicas_updated",
+            "kubevirt_vmpool_updated_replicas",
+            "kubevirt_vmpool_metadata_generation",
+            "kubevirt_vmpool_status_observed_generation",
+            "kubevirt_vmpool_create_date_timestamp_seconds",
+            "kubevirt_vmpool_status_condition",
+            "kubevirt_vmpool_printable_status",
+        }
+    )
+
+
+@pytest.mark.parametrize(("status", "fails"), [("True", 1), ("False", 0), ("Unknown", 0)])
+def test_a_failure_counts_while_its_condition_is_true(status: str, fails: int):
+    page = shown(make(conditions=(Condition(type="ReplicaFailure", status=status),)))
+    assert page["kubevirt_vmpool_replica_failure{name=web,namespace=shop}"] == fails
+
+
+def test_a_condition_that_a_status_has_twice_is_shown_once():
+    twice = (Condition(type="Odd", status="True"), Condition(type="Odd", status="False"))
+    lines = [name for name in shown(make(conditions=twice)) if "status_condition" in name]
+    assert lines == ["kubevirt_vmpool_status_condition{condition=Odd,name=web,namespace=shop,reason=,status=false}"]
+
+
+def test_a_pools_vms_are_counted_from_zero_on_and_a_sets_are_not():
+    page = shown(make(), make(name="idle"), make(SET, name="set"), web=MachineTally(started=9, stopped=4, healed=1))
+    counted = {name: value for name, value in page.items() if "_total{" in name}
+    assert counted == {
+        "kubevirt_vmpool_vms_started_total{namespace=shop,pool_name=web}": 9,
+        "kubevirt_vmpool_vms_stopped_total{namespace=shop,pool_name=web}": 4,
+        "kubevirt_vmpool_auto_healing_operations_total{namespace=shop,pool_name=web}": 1,
+        "kubevirt_vmpool_vms_started_total{namespace=shop,pool_name=idle}": 0,
+        "kubevirt_vmpool_vms_stopped_total{namespace=shop,pool_name=idle}": 0,
+        "kubevirt_vmpool_auto_healing_operations_total{namespace=shop,pool_name=idle}": 0,
+    }
+
+
+def test_what_was_counted_for_a_pool_that_is_gone_is_not_shown():
+    assert shown(web=MachineTally(started=9)) == {}
+
+
+@pytest.mark.parametrize("text", ['say "no"', "a\\b", "two\nlines", "a{b}=c,d", "größer", "\\n"])
+def test_whatever_stands_in_a_status_leaves_the_page_whole(text: str):
+    figures = make(printable_status=text, conditions=(Condition(type=text, status="True", reason=text),))
+    families = parse_text(render(families_of([[figures]], {}), openmetrics=False))
+    labels = {sample.name: sample.labels for family in families for sample in family.samples}
+    assert labels["kubevirt_vmpool_printable_status"]["status"] == text
+    assert labels["kubevirt_vmpool_status_condition"]["reason"] == text
+
+
+def page_of(figures: Iterable[SetFigures], accept: str) -> tuple[str, str]:
+    metrics = Metrics(CollectorRegistry())
+    metrics.show_replicas(lambda: tuple(figures))
+    body, content_type = metrics.page().render(accept)
+    return body.decode(), content_type
+
+
+def test_the_page_is_whole_in_openmetrics_too():
+    body, content_type = page_of([make(printable_status="Running")], OPENMETRICS)
+    assert content_type.startswith("application/openmetrics-text")
+    families = {family.name: family for family in parse_openmetrics(body)}
+    assert families["kubevirt_vmpool_vms_started"].type == "counter"
+    assert families["vmherd_replicas_ready"].samples[0].value == 3
+    assert body.endswith("# EOF\n")
+
+
+@pytest.mark.parametrize("scheme", ["allow-utf-8", "underscores", "dots", "values"])
+@pytest.mark.parametrize("accept", [OPENMETRICS, "text/plain; version=1.0.0"])
+def test_names_are_the_same_however_a_scraper_wants_them_escaped(accept: str, scheme: str):
+    body, _ = page_of([make()], f"{accept}; escaping={scheme}")
+    assert "\nvmherd_replicas_ready{" in body
+    assert "\nvmherd_event_loop_lag_max_seconds " in body
+
+
+def test_the_page_shows_objects_unless_another_process_leads():
+    metrics = Metrics(CollectorRegistry())
+    metrics.show_replicas(lambda: (make(),))
+
+    def is_shown() -> bool:
+        return b"vmherd_replicas_ready{" in metrics.page().render()[0]
+
+    assert is_shown(), "no lease is wanted"
+    metrics.leading("vmherd", master=False)
+    assert not is_shown()
+    metrics.leading("vmherd", master=True)
+    assert is_shown()
+
+
+def test_the_figures_of_a_pool_are_those_of_its_spec_and_status():
+    conditions = (Condition(type="ReplicaPaused", status="True"),)
+    status = PoolStatus(
+        replicas=4,
+        ready_replicas=3,
+        updated_replicas=2,
+        observed_generation=6,
+        printable_status="Paused",
+        conditions=conditions,
+    )
+    meta = ObjectMeta(name="web", namespace="shop", uid="u1", generation=7, creation_timestamp=NOW)
+    owner = type(pool())(metadata=meta, spec=PoolSpec(replicas=5, paused=True), status=status)
+    [figures] = figures_of(POOL, "example.org", [owner])
+    assert figures == make(
+        uid="u1",
+        group="example.org",
+        paused=True,
+        rolls_out=True,
+        generation=7,
+        observed_generation=6,
+        created=NOW,
+        printable_status="Paused",
+        conditions=conditions,
+    )
+
+
+def test_the_figures_of_a_set_whose_status_nobody_wrote_yet():
+    [figures] = figures_of(SET, "kubevirt.io", [replicaset()])
+    assert (figures.current, figures.ready, figures.updated, figures.observed_generation) == (0, 0, None, None)
+
+
+def test_a_status_from_somebody_who_knows_of_no_updates_says_nothing_about_them():
+    owner = type(replicaset())(metadata=ObjectMeta(name="a"), status=ReplicaSetStatus(replicas=3))
+    [figures] = figures_of(SET, "kubevirt.io", [owner])
+    assert (figures.desired, figures.current, figures.updated) == (1, 3, None)
+
+
+def test_ten_thousand_objects_are_told_in_less_time_than_a_scrape_lasts():
+    condition = (Condition(type="ReplicaFailure", status="True", reason="FailedScaleOut"),)
+    figures = [
+        make(name=f"web-{n}", generation=1, printable_status="Running", conditions=condition) for n in range(10_000)
+    ]
+    start = time.process_time()
+    text = render(families_of([figures], {}), openmetrics=False)
+    took_s = time.process_time() - start
+    assert text.count("\n") > 150_000
+    assert took_s < 3  # some times what it takes, for machines that are busy or slow
+
+
+@pytest.mark.parametrize(
+    ("strategy", "annotations", "rolls"),
+    [
+        (None, {}, True),
+        (UpdateStrategy(), {}, True),
+        (UpdateStrategy(proactive=UpdateBlock()), {}, True),
+        (UpdateStrategy(opportunistic=UpdateBlock()), {}, False),
+        (UpdateStrategy(unmanaged=UpdateBlock()), {}, False),
+        (UpdateStrategy(proactive=UpdateBlock(SelectionPolicy(sort_policy="Newest"))), {}, True),
+        (UpdateStrategy(proactive=UpdateBlock(SelectionPolicy(selectors=Selectors()))), {}, False),
+        (None, {PARTITION: "2"}, False),
+    ],
+)
+def test_a_pool_rolls_out_unless_it_leaves_vms_as_they_are(
+    strategy: UpdateStrategy | None, annotations: dict[str, str], rolls: bool
+):
+    meta = ObjectMeta(name="web", namespace="shop", annotations=annotations)
+    owner = type(pool())(metadata=meta, spec=PoolSpec(update_strategy=strategy))
+    [figures] = figures_of(POOL, "pool.kubevirt.io", [owner])
+    assert figures.rolls_out == rolls
+    assert shown(figures)[f"vmherd_rolls_out{{kind={POOL},name=web,namespace=shop}}"] == rolls
+
+
+@pytest.mark.parametrize(("annotations", "rolls"), [(None, False), ({ROLLING_UPDATE: "maxUnavailable=1"}, True)])
+def test_a_set_rolls_out_where_it_says_so(annotations: dict[str, str] | None, rolls: bool):
+    owner = type(replicaset())(metadata=ObjectMeta(name="web", namespace="shop", annotations=annotations))
+    [figures] = figures_of(SET, "kubevirt.io", [owner])
+    assert figures.rolls_out == rolls
+
+
+@pytest.mark.parametrize(("mark", "held"), [(None, False), ("done", False), ("proceed", False), ("held 1 abc", True)])
+def test_a_pool_whose_takeover_is_held_has_a_series(mark: str | None, held: bool):
+    annotations = {TAKEOVER: mark} if mark is not None else None
+    owner = type(pool())(metadata=ObjectMeta(name="web", namespace="shop", annotations=annotations))
+    [figures] = figures_of(POOL, "pool.kubevirt.io", [owner])
+    series = {name: value for name, value in shown(figures).items() if name.startswith("vmherd_takeover_held")}
+    assert series == ({"vmherd_takeover_held{name=web,namespace=shop}": 1} if held else {})

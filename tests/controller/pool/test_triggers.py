@@ -1,0 +1,376 @@
+"""P19: which change wakes which pool, and how soon. Whatever alters a decision wakes somebody."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+from msgspec import Raw
+from msgspec.structs import replace
+
+from controller.kubevirt.annotations import (
+    DELETION_COST,
+    HEALED,
+    MAX_UNHEALTHY,
+    MIN_READY,
+    PARTITION,
+    PARTITION_REVISION,
+    POOL_FINALIZER,
+    PROGRESS_DEADLINE,
+    PROTECT,
+    REMOVE,
+    REVISION_NAME,
+)
+from controller.kubevirt.owners import controller_reference
+from controller.kubevirt.resources import VMS
+from controller.kubevirt.types import Condition
+from controller.pool.plan import plan
+from controller.pool.status import next_status
+from controller.pool.triggers import COUNT_DELAY_S, pools_of_pool, pools_of_revision, pools_of_vm, pools_of_vmi
+from informers.store import Added, Removed, Store, Updated
+from tests.builders import seconds_ago
+from tests.pool_builders import ANOTHER_CONTROLLER, LABELS, POOLS, pool, revision, snapshot, vm, vm_spec, vmi
+
+OWNER = pool()
+RIVAL = pool("rival", uid="uid-of-the-rival")
+NOW_S, SOON, NEVER = {"web": 0.0}, {"web": COUNT_DELAY_S}, {}
+FAILURE = {"type": "ReplicaFailure", "status": "True", "message": "3 of 3"}
+
+
+def woken_by(change) -> dict[str, float]:
+    return named(pools_of_vm(change))
+
+
+def named(wakes) -> dict[str, float]:
+    wakes = list(wakes)
+    assert len({key for key, _ in wakes}) == len(wakes)
+    assert all(key.namespace == "default" for key, _ in wakes)
+    return {key.name: delay for key, delay in wakes}
+
+
+def member(**changes):
+    return vm(**{"owner": OWNER, **changes})
+
+
+def stray(**changes):
+    """A VM that was the pool's, and that our finalizer still holds."""
+    return vm(**changes)
+
+
+VM_CHANGES = {
+    "a member appears": (Added(member()), NOW_S),
+    "a member vanishes": (Removed(member()), NOW_S),
+    "one that left, but is held, appears": (Added(stray()), NOW_S),
+    "one that left, but is held, is deleted": (Updated(stray(), stray(deleting=True)), NOW_S),
+    "one of another pool that has our name appears": (Added(vm(owner=RIVAL)), {"rival": 0.0, "web": 0.0}),
+    "a stranger's vm appears": (Added(vm(owners=(ANOTHER_CONTROLLER,), finalizers=())), NEVER),
+    "a vm of nobody appears": (Added(vm(finalizers=())), NEVER),
+    "one that is held, but has no name of ours, appears": (Added(vm("web-01")), NEVER),
+    "it is deleted": (Updated(member(), member(deleting=True)), NOW_S),
+    "it is to take its disks with it": (Updated(member(deleting=True), member(foreground=True)), NOW_S),
+    "it was made anew between two lists": (Updated(member(), member(uid="another")), NOW_S),
+    "it was detached": (Updated(member(), stray()), NOW_S),
+    "it was detached and let go": (Updated(member(), vm(finalizers=())), NOW_S),
+    "it changed hands": (Updated(member(), vm(owner=RIVAL)), {"web": 0.0, "rival": 0.0}),
+    "its finalizer is gone": (Updated(member(), member(finalizers=())), NOW_S),
+    "its labels change": (Updated(member(), member(labels={"app": "debug"})), NOW_S),
+    "its revision changes": (Updated(member(), member(revision="web-2")), NOW_S),
+    "it is marked for removal": (Updated(member(), member(annotations={REMOVE: "true"})), NOW_S),
+    "it is protected no longer": (Updated(member(annotations={PROTECT: "true"}), member()), NOW_S),
+    "its cost changes": (Updated(member(), member(annotations={DELETION_COST: "5"})), NOW_S),
+    "its user stops it": (Updated(member(), member(spec=vm_spec(run_strategy="Halted"))), NOW_S),
+    "its nodes change": (Updated(member(), member(spec=vm_spec(node_selector={"a": "b"}))), NOW_S),
+    "it fails to start once more": (Updated(member(failures=1), member(failures=2)), NOW_S),
+    "it says that it cannot start": (Updated(member(), member(printable="ErrorUnschedulable")), NOW_S),
+    "it becomes ready": (Updated(member(ready=False), member()), SOON),
+    "it becomes unready": (Updated(member(), member(ready=False)), SOON),
+    "its readiness is known to be false": (Updated(member(ready=None), member(ready=False)), SOON),
+    "it is unready since another moment": (
+        Updated(member(ready=False, ready_for_s=5), member(ready=False, ready_for_s=9)),
+        SOON,
+    ),
+    "it is ready since another moment": (Updated(member(ready_for_s=5), member(ready_for_s=9)), NEVER),
+    "another annotation changes": (Updated(member(), member(annotations={"note": "hi"})), NEVER),
+    "its version alone changes": (Updated(member(), member(version="2")), NEVER),
+    "a vm of nobody is deleted": (Updated(vm(finalizers=()), vm(finalizers=(), deleting=True)), NEVER),
+}
+
+
+@pytest.mark.parametrize(("change", "expected"), VM_CHANGES.values(), ids=VM_CHANGES)
+def test_p19_whom_a_vm_wakes(change, expected):
+    assert woken_by(change) == expected
+
+
+def test_a_readiness_that_nobody_knows_any_more_wakes_since_healing_counts_from_what_is_known():
+    unready = member(ready=False)
+    [condition] = unready.status.conditions
+    unknown = replace(unready, status=replace(unready.status, conditions=(replace(condition, status="Unknown"),)))
+    assert woken_by(Updated(unready, unknown)) == SOON
+
+
+VM = member()
+
+VMI_CHANGES = {
+    "it appears": (Added(vmi(VM)), NOW_S),
+    "it vanishes": (Removed(vmi(VM)), NOW_S),
+    "it becomes ready": (Updated(vmi(VM, ready=False), vmi(VM)), SOON),
+    "it becomes unready": (Updated(vmi(VM), vmi(VM, ready=False)), SOON),
+    "it is ready since another moment": (Updated(vmi(VM, ready_for_s=5), vmi(VM, ready_for_s=9)), SOON),
+    "it is being deleted": (Updated(vmi(VM), vmi(VM, deleting=True)), SOON),
+    "it finishes": (Updated(vmi(VM), vmi(VM, phase="Succeeded")), SOON),
+    "it is lost": (Updated(vmi(VM), vmi(VM, phase="Unknown")), SOON),
+    "its revision changes": (Updated(vmi(VM, revision="web-0"), vmi(VM)), SOON),
+    "it was started anew between two lists": (Updated(vmi(VM), vmi(VM, uid="another")), SOON),
+    "it changes hands": (Updated(vmi(VM, owners=()), vmi(VM)), SOON),
+    "it starts": (Updated(vmi(VM, phase="Scheduled"), vmi(VM)), NEVER),
+    "it gets a node": (Updated(vmi(VM, node=None), vmi(VM)), NEVER),
+    "it is migrated": (Updated(vmi(VM), vmi(VM, migrating=True)), NEVER),
+    "an annotation changes": (Updated(vmi(VM), vmi(VM, annotations={"note": "hi"})), NEVER),
+    "its version alone changes": (Updated(vmi(VM), vmi(VM, version="2")), NEVER),
+}
+
+
+@pytest.mark.parametrize(("change", "expected"), VMI_CHANGES.values(), ids=VMI_CHANGES)
+def test_p19_whom_a_vmi_wakes(change, expected):
+    machines = Store()
+    machines.apply(VM)
+    assert named(pools_of_vmi(change, machines)) == expected
+
+
+@pytest.mark.parametrize("machine", [None, vm(finalizers=())], ids=["no vm", "a vm of nobody"])
+def test_p19_the_vmi_of_no_pools_vm_wakes_nobody(machine):
+    machines = Store()
+    if machine is not None:
+        machines.apply(machine)
+    assert named(pools_of_vmi(Added(vmi(VM)), machines)) == NEVER
+
+
+def test_p19_a_vmi_that_is_seen_before_its_vm_is_looked_at_when_the_vm_is_seen():
+    machines = Store()
+    assert named(pools_of_vmi(Added(vmi(VM)), machines)) == NEVER
+    [change] = machines.apply(VM)
+    assert woken_by(change) == NOW_S
+
+
+KEPT = revision(OWNER)
+FOREIGN = revision(OWNER, owned=False)
+
+REVISION_CHANGES = {
+    "it appears": (Added(KEPT), NOW_S),
+    "it vanishes": (Removed(KEPT), NOW_S),
+    "it is being deleted": (Updated(KEPT, revision(OWNER, deleting=True)), NOW_S),
+    "somebody takes it away": (Updated(KEPT, FOREIGN), NOW_S),
+    "somebody gives it": (Updated(FOREIGN, KEPT), NOW_S),
+    "it was made anew between two lists": (
+        Updated(KEPT, replace(KEPT, metadata=replace(KEPT.metadata, uid="another"))),
+        NOW_S,
+    ),
+    "it keeps something else": (Updated(KEPT, replace(KEPT, data=Raw(b"{}"))), NOW_S),
+    "it gets another number": (Updated(KEPT, replace(KEPT, revision=9)), NOW_S),
+    "its version alone changes": (
+        Updated(KEPT, replace(KEPT, metadata=replace(KEPT.metadata, resource_version="2"))),
+        NEVER,
+    ),
+    "another's appears": (Added(FOREIGN), NEVER),
+}
+
+
+@pytest.mark.parametrize(("change", "expected"), REVISION_CHANGES.values(), ids=REVISION_CHANGES)
+def test_p19_whom_a_revision_wakes(change, expected):
+    assert named(pools_of_revision(change)) == expected
+
+
+def marked(mark):
+    return Updated(OWNER, pool(annotations={mark: "1"}))
+
+
+POOL_CHANGES = {
+    "it appears": (Added(OWNER), NOW_S),
+    "it vanishes": (Removed(OWNER), NOW_S),
+    "its spec changes": (Updated(OWNER, pool(replicas=9)), NOW_S),
+    "its template changes": (Updated(OWNER, pool(spec=vm_spec(image="v2"))), NOW_S),
+    "it is paused": (Updated(OWNER, pool(paused=True)), NOW_S),
+    "its generation changes": (Updated(OWNER, pool(generation=2)), NOW_S),
+    "its deletion begins": (Updated(OWNER, pool(deleting=True)), NOW_S),
+    "it loses our finalizer": (Updated(OWNER, pool(finalizers=())), NOW_S),
+    "it was made anew between two lists": (Updated(OWNER, pool(uid="another")), NOW_S),
+    **{f"{mark} changes": (marked(mark), NOW_S) for mark in (PARTITION, MIN_READY, MAX_UNHEALTHY, PROGRESS_DEADLINE)},
+    "what was healed is dropped": (Updated(pool(annotations={HEALED: "{}"}), OWNER), NOW_S),
+    "another annotation changes": (Updated(OWNER, pool(annotations={"note": "hi"})), NEVER),
+    "its version alone changes": (Updated(OWNER, pool(version="2")), NEVER),
+    "its counts are written": (Updated(OWNER, pool(status={"replicas": 3})), SOON),
+    "its status is wiped": (Updated(pool(status={"replicas": 3, "conditions": [FAILURE]}), OWNER), SOON),
+    "another condition is wiped": (
+        Updated(pool(status={"conditions": [{"type": "ReplicaPaused"}]}), pool(status={})),
+        SOON,
+    ),
+    "its failure has another message": (
+        Updated(pool(status={"conditions": [FAILURE]}), pool(status={"conditions": [{**FAILURE, "message": "4"}]})),
+        NEVER,
+    ),
+    "its failure appears": (Updated(pool(status={}), pool(status={"conditions": [FAILURE]})), NEVER),
+}
+
+
+@pytest.mark.parametrize(("change", "expected"), POOL_CHANGES.values(), ids=POOL_CHANGES)
+def test_p19_when_a_pool_wakes_itself(change, expected):
+    assert named(pools_of_pool(change)) == expected
+
+
+STATUS_FIELDS = {
+    "replicas": 1,
+    "readyReplicas": 1,
+    "updatedReplicas": 1,
+    "observedGeneration": 1,
+    "labelSelector": "a=b",
+    "currentRevision": "web-0",
+    "updateRevision": "web-0",
+    "printableStatus": "Running",
+}
+
+
+@pytest.mark.parametrize(("field", "value"), STATUS_FIELDS.items(), ids=STATUS_FIELDS)
+def test_p19_a_status_that_somebody_overwrote_wakes_the_pool(field, value):
+    assert named(pools_of_pool(Updated(pool(status={}), pool(status={field: value})))) == SOON
+
+
+SPECS = [
+    vm_spec(),
+    vm_spec(image="v2"),
+    vm_spec(run_strategy="Halted"),
+    vm_spec(run_strategy="Manual"),
+    vm_spec(disks=["data"]),
+    vm_spec(labels={**LABELS, REVISION_NAME: "web-1"}),
+    vm_spec(labels={"tier": "spare"}),
+    vm_spec(node_selector={"zone": "a"}),
+]
+VM_FIELDS = {
+    "owners": st.sampled_from([(), (ANOTHER_CONTROLLER,), (controller_reference(POOLS, OWNER.metadata),)]),
+    "uid": st.sampled_from(["uid-web-1", "another"]),
+    "labels": st.sampled_from([LABELS, {}, {**LABELS, "more": "1"}]),
+    "annotations": st.sampled_from([{}, {"note": "hi"}, {REMOVE: "true"}, {PROTECT: "true"}, {DELETION_COST: "-5"}]),
+    "finalizers": st.sampled_from([(POOL_FINALIZER,), (), ("x", POOL_FINALIZER)]),
+    "deleting": st.booleans(),
+    "foreground": st.booleans(),
+    "revision": st.sampled_from(["web-1", "web-0", None]),
+    "spec": st.sampled_from(SPECS),
+    "ready": st.sampled_from([True, False, None]),
+    "ready_for_s": st.sampled_from([0, 1, 299, 400]),
+    "printable": st.sampled_from(["Running", "Starting", "Stopped", "CrashLoopBackOff", "Migrating", None]),
+    "failures": st.sampled_from([None, 1, 3]),
+}
+VMI_FIELDS = {
+    "revision": st.sampled_from(["web-1", "web-0", None]),
+    "owners": st.sampled_from([(), (ANOTHER_CONTROLLER,), (controller_reference(VMS, VM.metadata),)]),
+    "uid": st.sampled_from(["uid-web-0", "another"]),
+    "annotations": st.sampled_from([{}, {"note": "hi"}]),
+    "deleting": st.booleans(),
+    "phase": st.sampled_from(["Pending", "Running", "Succeeded", "Unknown", None]),
+    "node": st.sampled_from(["node-1", None]),
+    "ready": st.sampled_from([True, False, None]),
+    "reason": st.sampled_from([None, "PodTerminating"]),
+    "ready_for_s": st.sampled_from([1, 20, 400]),
+    "migrating": st.booleans(),
+}
+STATUSES = [None, {}, {"currentRevision": "web-0"}, {"conditions": [FAILURE]}, {"replicas": 2}]
+POOL_FIELDS = {
+    "generation": st.sampled_from([1, 2]),
+    "annotations": st.sampled_from(
+        [
+            {},
+            {"note": "hi"},
+            {PARTITION: "1"},
+            {PARTITION: "1", PARTITION_REVISION: "web-0"},
+            {MIN_READY: "60"},
+            {MAX_UNHEALTHY: "1"},
+            {PROGRESS_DEADLINE: "9"},
+            {HEALED: '{"0": ["a", 3, "2026-08-01T11:59:00Z"]}'},
+        ]
+    ),
+    "finalizers": st.sampled_from([(POOL_FINALIZER,), ()]),
+    "deleting": st.booleans(),
+    "status": st.sampled_from(STATUSES),
+    "replicas": st.sampled_from([1, 3, 4]),
+    "paused": st.sampled_from([None, True]),
+    "maxUnavailable": st.sampled_from([1, "100%"]),
+    "spec": st.sampled_from([vm_spec(), vm_spec(image="v2")]),
+    "selector": st.sampled_from([{"matchLabels": LABELS}, {}]),
+    "autohealing": st.sampled_from([None, {}, {"startUpFailureThreshold": 1}]),
+    "scaleInStrategy": st.sampled_from([None, {"unmanaged": {}}, {"proactive": {"statePreservation": "Offline"}}]),
+    "updateStrategy": st.sampled_from([None, {"unmanaged": {}}, {"opportunistic": {}}]),
+}
+
+
+@st.composite
+def changed(draw, fields):
+    """All of the fields, and the same with one or two of them changed."""
+    before = draw(st.fixed_dictionaries(fields))
+    others = draw(st.sets(st.sampled_from(sorted(fields)), min_size=1, max_size=2))
+    return before, before | {name: draw(fields[name]) for name in sorted(others)}
+
+
+def kept_revisions():
+    return [revision(pool(spec=vm_spec(image="v0")), "web-0", number=0), revision(OWNER, "web-1", number=1)]
+
+
+def decided(owner, machines, vmis):
+    """What a pass would do, and what it would report. A message of a failure may differ after each."""
+    seen = snapshot(owner, machines, vmis=vmis, revisions=kept_revisions())
+    status = next_status(seen, ())
+    others = [each for each in status.conditions or () if each.type != "ReplicaFailure"]
+    return plan(seen), replace(status, conditions=tuple(others))
+
+
+def decided_but_for_a_failure(owner, machines, vmis):
+    """The same without the one word for the pool, which tells of a failure too."""
+    todo, status = decided(owner, machines, vmis)
+    return todo, replace(status, printable_status=None)
+
+
+def assert_nothing_altered(wakes, before, after):
+    event("woke somebody" if wakes else "woke nobody")
+    if not wakes:
+        assert before() == after()
+
+
+@given(changed(POOL_FIELDS).map(lambda pair: pool(**pair[0])), changed(VM_FIELDS))
+def test_p19_a_change_of_a_vm_that_wakes_nobody_alters_no_decision(owner, pair):
+    before, after = (vm("web-1", **fields) for fields in pair)
+    others = [vm("web-0", owner=owner), vm("web-2", owner=owner, ready=False, failures=3)]
+    runs = [vmi(others[0]), vmi(before, revision="web-0"), vmi(after, revision="web-0")]
+
+    def decide(machine, run):
+        return lambda: decided(owner, [*others, machine], [runs[0], run])
+
+    wakes = woken_by(Updated(before, after))
+    assert_nothing_altered(wakes, decide(before, runs[1]), decide(after, runs[2]))
+
+
+@given(changed(POOL_FIELDS).map(lambda pair: pool(**pair[0])), changed(VMI_FIELDS))
+def test_p19_a_change_of_a_vmi_that_wakes_nobody_alters_no_decision(owner, pair):
+    before, after = (vmi(VM, **fields) for fields in pair)
+    others = [vm("web-1", owner=owner), vm("web-2", owner=owner, ready=False, failures=3)]
+    machines = Store()
+    machines.apply(VM)
+
+    def decide(run):
+        return lambda: decided(owner, [VM, *others], [run, vmi(others[0], revision="web-0")])
+
+    assert_nothing_altered(named(pools_of_vmi(Updated(before, after), machines)), decide(before), decide(after))
+
+
+@given(changed(POOL_FIELDS))
+def test_p19_a_change_of_a_pool_that_wakes_nobody_alters_no_decision(pair):
+    before, after = (pool(**fields) for fields in pair)
+    machines = [vm("web-0", owner=OWNER, revision="web-0"), vm("web-2", owner=OWNER, ready=False, failures=3)]
+
+    def decide(owner):
+        return lambda: decided_but_for_a_failure(owner, machines, [vmi(machines[0])])
+
+    assert_nothing_altered(named(pools_of_pool(Updated(before, after))), decide(before), decide(after))
+
+
+def test_p19_a_failure_alone_never_cuts_its_own_backoff_short():
+    failing = replace(OWNER.status or pool(status={}).status, conditions=(Condition(**FAILURE, reason="A"),))
+    again = replace(failing, conditions=(replace(failing.conditions[0], last_transition_time=seconds_ago(1)),))
+    assert list(pools_of_pool(Updated(replace(OWNER, status=failing), replace(OWNER, status=again)))) == []

@@ -1,0 +1,115 @@
+"""What stands in the way of a start, as the real API server answers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from controller.config.settings import Config, parse
+from controller.preflight.checks import StartupError, check
+from controller.preflight.permissions import Permission, permissions_needed
+from informers.client import ApiClient, open_client
+from informers.configuration import load_credentials
+from sandbox.controlplane import ControlPlane
+from tests import rbac
+from tests.cluster import Kubectl
+
+SETS = "virtualmachineinstancereplicasets"
+POOLS = "virtualmachinepools"
+
+
+def wall_clock() -> datetime:
+    return datetime.now(UTC)
+
+
+@asynccontextmanager
+async def connected(kubeconfig: Path) -> AsyncIterator[ApiClient]:
+    async with open_client(await load_credentials(str(kubeconfig)), user_agent="vmherd-tests") as client:
+        yield client
+
+
+@pytest.fixture
+def herder(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> tuple[str, Path]:
+    """A user who is allowed nothing yet, and his kubeconfig."""
+    name = f"herder-{namespace}"
+    return name, control_plane.write_kubeconfig(tmp_path / "kubeconfig", name)
+
+
+def settings(namespace: str, *argv: str) -> Config:
+    return parse(["--leader-election-namespace", namespace, *argv], {})
+
+
+Allow = Callable[[Config, Callable[[Permission], bool]], None]
+
+
+@pytest.fixture
+def allow(kubectl: Kubectl, namespace: str, herder: tuple[str, Path]) -> AsyncIterator[Allow]:
+    """Give the user what a configuration needs, as far as it is among `wanted`."""
+    name, _ = herder
+
+    def given(config: Config, wanted: Callable[[Permission], bool]) -> None:
+        kubectl.apply(*rbac.roles(filter(wanted, permissions_needed(config)), name=name, subject=rbac.user(name)))
+
+    yield given
+    kubectl("delete", "clusterrole,clusterrolebinding", name, "--ignore-not-found")
+
+
+@pytest.mark.cluster
+async def test_an_admin_can_start(control_plane, namespace):
+    async with connected(control_plane.kubeconfig) as client:
+        await check(client, settings(namespace), now=wall_clock)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("scope", ["everywhere", "one namespace"])
+async def test_the_listed_permissions_are_enough_to_start(scope, allow, herder, namespace):
+    config = settings(namespace, *(["--watch-namespaces", namespace] if scope == "one namespace" else []))
+    allow(config, lambda _: True)
+    async with connected(herder[1]) as client:
+        await check(client, config, now=wall_clock)
+
+
+@pytest.mark.cluster
+async def test_missing_permissions_are_told_with_the_name_of_who_needs_them(allow, herder, namespace):
+    config = settings(namespace)
+    allow(config, lambda permission: permission.verb != "delete" and permission.subresource != "status")
+    async with connected(herder[1]) as client:
+        with pytest.raises(StartupError) as caught:
+            await check(client, config, now=wall_clock)
+    mend = f"a role has to give it to {herder[0]}"
+    assert str(caught.value).splitlines() == [
+        f"missing permission: patch {SETS}.kubevirt.io/status in all namespaces; {mend}",
+        f"missing permission: patch {POOLS}.pool.kubevirt.io/status in all namespaces; {mend}",
+        f"missing permission: delete virtualmachineinstances.kubevirt.io in all namespaces; {mend}",
+        f"missing permission: delete virtualmachines.kubevirt.io in all namespaces; {mend}",
+        f"missing permission: delete controllerrevisions.apps in all namespaces; {mend}",
+    ]
+
+
+@pytest.mark.cluster
+async def test_a_user_who_may_do_nothing_is_told_everything_in_one_go(herder, namespace):
+    async with connected(herder[1]) as client:
+        with pytest.raises(StartupError) as caught:
+            await check(client, settings(namespace), now=wall_clock)
+    needed = permissions_needed(settings(namespace))
+    assert len(caught.value.problems) == len({permission.subject for permission in needed})
+
+
+@pytest.mark.cluster
+async def test_a_wrong_token_is_one_line(control_plane, namespace, tmp_path):
+    kubeconfig = control_plane.write_kubeconfig(tmp_path / "kubeconfig", "nobody", token="wrong")
+    async with connected(kubeconfig) as client:
+        with pytest.raises(StartupError, match="does not accept our credentials") as caught:
+            await check(client, settings(namespace), now=wall_clock)
+    assert len(caught.value.problems) == 1
+
+
+@pytest.mark.cluster
+async def test_a_group_that_nobody_installed_is_told_by_the_real_server(control_plane, namespace):
+    async with connected(control_plane.kubeconfig) as client:
+        with pytest.raises(StartupError, match=rf"the cluster has no {SETS}\.nobody\.dev in version v1"):
+            await check(client, settings(namespace, "--replicaset-group", "nobody.dev"), now=wall_clock)

@@ -1,0 +1,153 @@
+"""An executor with its API and its cache, the actions that it is given, and the answers that it gets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+
+import msgspec
+
+from controller.kubevirt.resources import VMIS
+from controller.runtime.executor import Executor
+from controller.runtime.expectations import Expectations
+from controller.runtime.plan import (
+    Action,
+    Confirm,
+    Create,
+    Delete,
+    Outcome,
+    Patch,
+    PatchType,
+    Plan,
+    Stage,
+)
+from informers.errors import ApiError, TransportError
+from informers.meta import ObjectKey
+from tests.memoryapi import Fault, Garbled, LaggingCache, Lost, MemoryApi, Request, refusal
+
+OWNER = ObjectKey("default", "web")
+OWNER_UID = "uid-of-the-set"
+
+UNREACHABLE = TransportError("cannot connect: Connection refused", sent=False)
+QUOTA_FULL = refusal(403, "Forbidden", "exceeded quota: few")
+INVALID = refusal(422, "Invalid", "spec.domain: Required value")
+BUSY = refusal(429, "TooManyRequests", "too many requests", retry_after_s=7)
+MODIFIED = refusal(409, "Conflict", "the object has been modified; please apply your changes to the latest version")
+GONE = refusal(404, "NotFound", "not found")
+# What a delete is answered, before it gets to storage and in it.
+ANOTHER = refusal(
+    409,
+    "Conflict",
+    'Operation cannot be fulfilled on VirtualMachineInstance.kubevirt.io "vm": the UID in the precondition (a) does not'
+    " match the UID in record (b). The object might have been deleted and then recreated",
+)
+ANOTHER_IN_STORAGE = refusal(
+    409,
+    "Conflict",
+    'Operation cannot be fulfilled on virtualmachineinstances.kubevirt.io "vm": StorageError: invalid object, Code: 4, '
+    "Key: /kubevirt.io/vm, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: a, UID in "
+    "object meta: ",
+)
+IN_DOUBT = [Lost.BEFORE, Lost.AFTER, Garbled(), *(refusal(code, "", "no luck") for code in (500, 502, 503, 504))]
+
+
+def key(name: str) -> ObjectKey:
+    return ObjectKey("default", name)
+
+
+def document(name: str, *, owner_uid: str = OWNER_UID, **metadata: object) -> dict[str, object]:
+    owner = {"apiVersion": "kubevirt.io/v1", "kind": "Set", "name": "web", "uid": owner_uid, "controller": True}
+    meta = {"name": name, "namespace": "default", "ownerReferences": [owner], **metadata}
+    return {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": meta}
+
+
+def create(name: str = "vm") -> Create:
+    body = msgspec.json.encode(document(name))
+    return Create(resource=VMIS, key=key(name), body=body, owner_uid=OWNER_UID, why="missing")
+
+
+def creates(number: int) -> tuple[Create, ...]:
+    return tuple(create(f"vm-{index:03}") for index in range(number))
+
+
+def delete(name: str = "vm", uid: str = "a") -> Delete:
+    return Delete(resource=VMIS, key=key(name), uid=uid, why="surplus")
+
+
+def patch(name: str = "vm", **metadata: object) -> Patch:
+    body = msgspec.json.encode({"metadata": metadata})
+    return Patch(resource=VMIS, key=key(name), body=body, type=PatchType.MERGE, why="test")
+
+
+def confirm(uid: str, name: str = "vm") -> Confirm:
+    return Confirm(resource=VMIS, key=key(name), uid=uid, why="before adopting 1")
+
+
+def kinds(outcomes: Iterable[Outcome]) -> list[str]:
+    return [type(outcome).__name__ for outcome in outcomes]
+
+
+class Tally(Counter[tuple[str, str]]):
+    def acted(self, controller: str, *, action: str, outcome: str) -> None:
+        assert controller == "test"
+        self[action, outcome] += 1
+
+
+class World:
+    """An executor, the API that it writes to, and a cache that hears of nothing by itself."""
+
+    def __init__(self) -> None:
+        self.api = MemoryApi()
+        self.cache = LaggingCache(self.api, VMIS)
+        clock = asyncio.get_running_loop().time
+        self.expectations = Expectations({VMIS: self.cache.store}, now=clock, gave_up=lambda: None)
+        self.tally = Tally()
+        self.executor = Executor(self.api, self.expectations, controller="test", instruments=self.tally)
+
+    async def carry_out(self, *stages: Iterable[Action] | Stage) -> tuple[Outcome, ...]:
+        plan = Plan(stages=tuple(stage if isinstance(stage, Stage) else Stage(tuple(stage)) for stage in stages))
+        outcomes = await self.executor.carry_out(OWNER, OWNER_UID, plan)
+        assert [outcome.action for outcome in outcomes] == list(plan.actions), "one outcome for each, in their order"
+        return outcomes
+
+    async def outcome_of(self, action: Action) -> Outcome:
+        [outcome] = await self.carry_out([action])
+        return outcome
+
+    async def settle(self) -> ApiError | None:
+        return await self.executor.settle(OWNER, OWNER_UID)
+
+    @property
+    def doubts(self) -> tuple[Action, ...]:
+        return self.expectations.doubts(OWNER, OWNER_UID)
+
+    @property
+    def settled(self) -> bool:
+        return self.expectations.settled(OWNER, OWNER_UID)
+
+    def fail(self, fault: Fault, *, verb: str = "", name: str = "") -> None:
+        """Have all requests of this verb for this object fail; all there are, without them."""
+
+        def disturb(request: Request) -> Fault | None:
+            meant = verb in ("", request.verb) and name in ("", request.key.name)
+            return fault if meant else None
+
+        self.api.disturb = disturb
+
+    def heal(self) -> None:
+        self.api.disturb = lambda request: None
+
+    def add(self, name: str = "vm", **kwargs: object) -> str:
+        """Have a VMI that the cache knows of. Return its UID."""
+        made = self.api.put(VMIS, document(name, **kwargs))
+        self.cache.catch_up()
+        return made["metadata"]["uid"]
+
+    @property
+    def names(self) -> list[str]:
+        return [vmi.metadata.name for vmi in self.api.objects(VMIS)]
+
+    @property
+    def sent(self) -> list[str]:
+        return [f"{request.verb} {request.key.name}" for request in self.api.requests]

@@ -1,0 +1,66 @@
+"""Workers at work on a reconciler that does what the test says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from controller.runtime.controller import Controller
+from controller.runtime.result import Report
+from informers.meta import ObjectKey
+from informers.workqueue import WorkQueue
+
+A, B = ObjectKey("ns", "a"), ObjectKey("ns", "b")
+
+
+class Tally:
+    """What the controller reports."""
+
+    def __init__(self) -> None:
+        self.results: Counter[str] = Counter()
+        self.busy = 0
+        self.panics = 0
+
+    def workers(self, controller: str, *, most: int) -> None: ...
+
+    def worker_busy(self, controller: str, *, change: int) -> None:
+        self.busy += change
+
+    def reconciled(self, controller: str, *, result: str, seconds: float) -> None:
+        self.results[result] += 1
+
+    def panicked(self, controller: str) -> None:
+        self.panics += 1
+
+
+class Script:
+    """A reconciler that does what the test says, and remembers when it was asked."""
+
+    def __init__(self, act: Callable[[ObjectKey, int], Awaitable[Report]]) -> None:
+        self._act = act
+        self.calls: dict[ObjectKey, list[float]] = {}
+        self.at_once: Counter[ObjectKey] = Counter()
+
+    async def reconcile(self, key: ObjectKey) -> Report:
+        calls = self.calls.setdefault(key, [])
+        calls.append(asyncio.get_running_loop().time())
+        self.at_once[key] += 1
+        assert self.at_once[key] == 1
+        try:
+            return await self._act(key, len(calls))
+        finally:
+            self.at_once[key] -= 1
+
+
+@asynccontextmanager
+async def working(script: Script, *, workers: int = 2) -> AsyncIterator[tuple[WorkQueue[ObjectKey], Tally]]:
+    """Run a controller while the block runs, then let it finish what is in hand."""
+    tally = Tally()
+    queue: WorkQueue[ObjectKey] = WorkQueue("test")
+    controller = Controller("test", queue, script, workers=workers, instruments=tally)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(controller.run())
+        yield queue, tally
+        queue.shut_down()

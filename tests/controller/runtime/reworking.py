@@ -1,0 +1,78 @@
+"""Disks and their owners, VMs and their templates, and somebody else who writes to them at the wrong moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from controller.kubevirt.resources import DATA_VOLUMES, VMIS
+from controller.runtime.plan import Disown, Rebase
+from tests.controller.runtime.execution import World, document, key
+from tests.memoryapi import Request
+
+VM_UID = "uid-of-the-vm"
+FINALIZER = "pool.kubevirt.io/finalizer"
+
+
+def reference(uid: str, **fields: object) -> dict[str, object]:
+    return {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": f"name-of-{uid}", "uid": uid, **fields}
+
+
+OWN = reference(VM_UID, controller=True, blockOwnerDeletion=True)
+OTHERS = [
+    reference("first", controller=False, blockOwnerDeletion=False),
+    reference("second"),
+    reference("third", blockOwnerDeletion=True),
+]
+
+
+def put_disk(world: World, *owners: dict[str, object], name: str = "disk", resource: Any = DATA_VOLUMES) -> str:
+    """Have a DataVolume or a claim with these owners. Return its UID."""
+    made = world.api.put(resource, {"metadata": {"name": name, "namespace": "default", "ownerReferences": owners}})
+    return made["metadata"]["uid"]
+
+
+def owners_of(world: World, name: str = "disk", resource: Any = DATA_VOLUMES) -> list[dict[str, object]]:
+    disk = world.api.find(resource, key(name))
+    assert disk is not None
+    return [msgspec.to_builtins(owner) for owner in disk.metadata.owner_references or ()]
+
+
+def disown(name: str = "disk", owner_uid: str = VM_UID, resource: Any = DATA_VOLUMES) -> Disown:
+    return Disown(resource=resource, key=key(name), owner_uid=owner_uid, why="its state is kept")
+
+
+def rebase(uid: str, name: str = "vm", *, old: object = 1, new: object = 2) -> Rebase:
+    """From a template that says `old` to one that says `new`."""
+    shapes = (msgspec.json.encode({"metadata": {}, "spec": {"template": says}}) for says in (old, new))
+    return Rebase(resource=VMIS, key=key(name), uid=uid, **dict(zip(("old", "new"), shapes, strict=True)), why="newer")
+
+
+def put_vm(world: World, name: str = "vm", *, says: object = 1, **metadata: object) -> str:
+    uid = world.api.put(VMIS, {**document(name, **metadata), "spec": {"template": says, "own": "x"}})["metadata"]["uid"]
+    world.cache.catch_up()
+    return uid
+
+
+def spec_of(world: World, name: str = "vm") -> dict[str, object]:
+    return world.api.document(VMIS, key(name))["spec"]
+
+
+def when(verb: str, act: Callable[[], object], *, times: int = 1) -> Callable[[Request], None]:
+    """Have somebody else do something in the moment when such a request is on its way."""
+    left = times
+
+    def disturb(request: Request) -> None:
+        nonlocal left
+        if request.verb == verb and left:
+            left -= 1
+            act()
+
+    return disturb
+
+
+def meddle(world: World, resource: Any, name: str) -> Callable[[], object]:
+    """Somebody else writes to the object, each time something different."""
+    return lambda: world.api.change(resource, key(name), {"metadata": {"labels": {"n": str(world.api.version)}}})

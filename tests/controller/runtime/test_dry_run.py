@@ -1,0 +1,147 @@
+"""Looking on: what a pass would do is told once, counted once, and never done."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import count
+from typing import Any
+
+import pytest
+from msgspec import convert
+from msgspec.structs import replace
+
+from controller.kubevirt.resources import VMIS
+from controller.kubevirt.types import ReplicaSet, ReplicaSetStatus
+from controller.replicaset.rules import ReplicaSetRules
+from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES
+from controller.replicaset.status import next_status
+from controller.runtime.dry_run import LISTED, LOOK_AGAIN_S, Onlooker, forbid_writes
+from controller.runtime.plan import Plan
+from controller.runtime.result import After, Report, Settled
+from informers.errors import TransportError
+from informers.meta import ObjectKey
+from informers.store import Store
+from tests.builders import NOW, REPLICASETS, reference_to, replicaset, snapshot, vmi
+
+
+class Lookout:
+    """An onlooker, with the caches that it looks at."""
+
+    def __init__(self) -> None:
+        self.sets: Store[ReplicaSet] = Store(indexes=REPLICASET_INDEXES)
+        self.vmis: Store[Any] = Store(indexes=VMI_INDEXES)
+        self.versions = count(2)
+        self.counted: Counter[tuple[str, str, str]] = Counter()
+        rules = ReplicaSetRules(self.sets, self.vmis, REPLICASETS, VMIS, burst=250)
+        self.onlooker = Onlooker(rules, now=lambda: NOW, instruments=self)
+
+    def acted(self, controller: str, *, action: str, outcome: str) -> None:
+        self.counted[controller, action, outcome] += 1
+
+    def show(self, owner: ReplicaSet | None, *vmis: Any) -> None:
+        version = str(next(self.versions))
+        owners = [] if owner is None else [owner]
+        self.sets.replace([renewed(each, version) for each in owners], version)
+        self.vmis.replace([renewed(each, version) for each in vmis], version)
+
+    async def look(self) -> Report:
+        return await self.onlooker.reconcile(ObjectKey("default", "testreplicaset"))
+
+
+def renewed(seen: Any, version: str) -> Any:
+    return replace(seen, metadata=replace(seen.metadata, resource_version=version))
+
+
+@pytest.fixture
+def lookout() -> Lookout:
+    return Lookout()
+
+
+async def test_what_would_be_done_is_told_and_counted(lookout):
+    lookout.show(replicaset(replicas=2))
+    report = await lookout.look()
+    assert report.facts["create_would"] == 2
+    assert report.facts["would_write_status"] is True
+    assert all(line.startswith("create virtualmachineinstances default/test") for line in report.facts["would"])
+    assert lookout.counted == {("replicaset", "Create", "Would"): 2}
+
+
+async def test_the_same_plan_is_told_and_counted_once(lookout):
+    lookout.show(replicaset(replicas=2))
+    first = await lookout.look()
+    assert first.facts
+    assert [(await lookout.look()).facts for _ in range(3)] == [{}, {}, {}]
+    assert lookout.counted.total() == 2
+
+
+async def test_another_plan_is_told_again(lookout):
+    lookout.show(replicaset(replicas=2))
+    await lookout.look()
+    lookout.show(replicaset(replicas=3))
+    assert (await lookout.look()).facts["create_would"] == 3
+
+
+async def test_a_plan_that_comes_back_is_told_again(lookout):
+    owner = replicaset(replicas=1)
+    lookout.show(owner)
+    await lookout.look()
+    child = vmi("testreplicaset-a", owners=(reference_to(owner),))
+    quiet = replace(owner, status=next_status(snapshot(owner, [child]), ()))
+    lookout.show(quiet, child)
+    assert await lookout.look() == Report(Settled(), {})
+    lookout.show(owner)
+    assert (await lookout.look()).facts["create_would"] == 1
+
+
+async def test_a_plan_that_is_not_carried_out_does_not_spin(lookout):
+    lookout.show(replicaset(replicas=2))
+    assert [(await lookout.look()).result for _ in range(2)] == [Settled(), Settled()]
+
+
+@pytest.mark.parametrize(
+    ("wish_s", "pause"),
+    [
+        (None, Settled()),
+        (0.5, After(LOOK_AGAIN_S)),
+        (LOOK_AGAIN_S * 2, After(LOOK_AGAIN_S * 2)),
+    ],
+)
+async def test_what_waits_for_time_is_looked_at_again_at_a_slow_pace(lookout, wish_s, pause):
+    class Waiting(ReplicaSetRules):
+        def plan(self, snapshot: Any) -> Plan:
+            return Plan(requeue_after_s=wish_s)
+
+    lookout.show(replicaset())
+    rules = Waiting(lookout.sets, lookout.vmis, REPLICASETS, VMIS, burst=250)
+    onlooker = Onlooker(rules, now=lambda: NOW, instruments=lookout)
+    assert (await onlooker.reconcile(ObjectKey("default", "testreplicaset"))).result == pause
+
+
+async def test_a_long_plan_is_shown_in_part_and_counted_whole(lookout):
+    lookout.show(replicaset(replicas=LISTED + 5))
+    facts = (await lookout.look()).facts
+    assert (len(facts["would"]), facts["and_more"], facts["create_would"]) == (LISTED, 5, LISTED + 5)
+
+
+async def test_what_would_be_told_in_events_is_in_the_log_instead(lookout):
+    lookout.show(replicaset(match_labels={"app": "other"}))
+    facts = (await lookout.look()).facts
+    assert any("InvalidSpec" in line for line in facts["would_tell"])
+    assert "invalid" in str(facts["held"])
+
+
+async def test_a_set_that_is_gone_is_nothing_to_speak_of(lookout):
+    lookout.show(None)
+    assert await lookout.look() == Report(Settled(), {})
+
+
+async def test_a_status_alone_is_told_without_an_action(lookout):
+    owner = replicaset(replicas=0, status=convert({"replicas": 4}, ReplicaSetStatus))
+    lookout.show(owner)
+    assert (await lookout.look()).facts == {"would_write_status": True}
+
+
+def test_the_gate_lets_no_write_through():
+    with pytest.raises(TransportError) as caught:
+        forbid_writes()
+    assert caught.value.sent is False

@@ -1,0 +1,226 @@
+"""Disks outlive their VM: an owner is taken off, and the VM goes when that is done (P10)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller.apimachinery.finalizers import removal_patch
+from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMIS
+from controller.runtime.executor import REWORKS
+from controller.runtime.plan import Done, Patch, PatchType, Stage, Vanished
+from informers.meta import OwnerReference
+from tests.controller.runtime.execution import (
+    BUSY,
+    IN_DOUBT,
+    INVALID,
+    MODIFIED,
+    UNREACHABLE,
+    World,
+    key,
+    kinds,
+)
+from tests.controller.runtime.reworking import (
+    FINALIZER,
+    OTHERS,
+    OWN,
+    disown,
+    meddle,
+    owners_of,
+    put_disk,
+    reference,
+    when,
+)
+from tests.memoryapi import Fault, Request
+
+pytestmark = pytest.mark.looptime
+
+
+@pytest.mark.parametrize("place", range(len(OTHERS) + 1))
+async def test_p10_one_reference_is_taken_off_and_the_others_stay_as_they_were(place: int):
+    world = World()
+    put_disk(world, *OTHERS[:place], OWN, *OTHERS[place:])
+    outcome = await world.outcome_of(disown())
+    assert outcome == Done(disown(), str(world.api.version))
+    assert owners_of(world) == OTHERS
+
+
+async def test_p10_a_disk_without_any_owner_left_has_an_empty_list():
+    world = World()
+    put_disk(world, OWN)
+    await world.outcome_of(disown())
+    assert owners_of(world) == []
+
+
+@pytest.mark.parametrize("owners", [[], OTHERS])
+async def test_p10_a_disk_that_is_not_the_owners_is_left_alone(owners: list[dict[str, object]]):
+    world = World()
+    put_disk(world, *owners)
+    assert await world.outcome_of(disown()) == Done(disown())
+    assert world.sent == ["get disk"]
+
+
+async def test_p10_a_disk_that_is_not_there_has_vanished():
+    """Nor is it on a cluster without DataVolumes: the server knows no such path."""
+    assert await World().outcome_of(disown()) == Vanished(disown())
+
+
+async def test_p10_a_disk_that_goes_while_it_is_disowned_has_vanished():
+    world = World()
+    put_disk(world, OWN)
+    world.api.disturb = when("patch", lambda: world.api.remove(DATA_VOLUMES, key("disk")))
+    assert await world.outcome_of(disown()) == Vanished(disown())
+
+
+@pytest.mark.parametrize("times", range(1, REWORKS))
+async def test_p10_who_is_faster_is_read_again(times: int):
+    world = World()
+    put_disk(world, OWN, *OTHERS)
+    world.api.disturb = when("patch", meddle(world, DATA_VOLUMES, "disk"), times=times)
+    assert kinds([await world.outcome_of(disown())]) == ["Done"]
+    assert owners_of(world) == OTHERS
+    assert world.sent == ["get disk", "patch disk"] * (times + 1)
+
+
+async def test_p10_an_owner_that_somebody_adds_meanwhile_stays():
+    world = World()
+    put_disk(world, OWN)
+    change = {"metadata": {"ownerReferences": [*OTHERS, OWN]}}
+    world.api.disturb = when("patch", lambda: world.api.change(DATA_VOLUMES, key("disk"), change))
+    assert kinds([await world.outcome_of(disown())]) == ["Done"]
+    assert owners_of(world) == OTHERS
+
+
+async def test_p10_another_disk_of_the_name_keeps_its_owners():
+    world = World()
+    put_disk(world, OWN)
+
+    def replace() -> None:
+        world.api.remove(DATA_VOLUMES, key("disk"))
+        put_disk(world, *OTHERS)
+
+    world.api.disturb = when("patch", replace)
+    assert await world.outcome_of(disown()) == Done(disown())
+    assert owners_of(world) == OTHERS
+
+
+@pytest.mark.parametrize("fault", IN_DOUBT)
+async def test_p10_a_disown_whose_answer_is_lost_is_unknown_and_simply_done_again(fault: Fault):
+    world = World()
+    put_disk(world, OWN)
+    world.fail(fault, verb="patch")
+    assert kinds([await world.outcome_of(disown())]) == ["Unknown"]
+    assert world.doubts == ()
+    assert world.settled, "it does no harm twice, and no cache would tell"
+    world.heal()
+    assert kinds([await world.outcome_of(disown())]) == ["Done"]
+    assert owners_of(world) == []
+
+
+# What comes after it
+
+
+def removal(world: World, name: str, *, owner_uid: str) -> Patch:
+    """Take our finalizer off a VM, after its disks."""
+    vm = world.api.find(VMIS, key(name))
+    assert vm is not None
+    body = removal_patch(vm.metadata, FINALIZER)
+    return Patch(resource=VMIS, key=key(name), body=body, type=PatchType.JSON, why="it leaves", after_owner=owner_uid)
+
+
+def leaving(world: World, *names: str) -> tuple[Stage, Stage]:
+    """VMs that are being deleted, each with a DataVolume and its claim; and what a plan does with them."""
+    disowns, removals = [], []
+    for name in names:
+        uid = world.add(name, finalizers=["example.org/theirs", FINALIZER])
+        world.api.remove(VMIS, key(name))
+        for resource in (DATA_VOLUMES, PVCS):
+            put_disk(world, reference(uid, controller=True), name=f"disk-{name}", resource=resource)
+            disowns.append(disown(f"disk-{name}", uid, resource))
+        removals.append(removal(world, name, owner_uid=uid))
+    return Stage(tuple(disowns), essential=False), Stage(tuple(removals), essential=False)
+
+
+def held(world: World) -> list[str]:
+    return [vmi.metadata.name for vmi in world.api.objects(VMIS) if FINALIZER in vmi.metadata.finalizers]
+
+
+async def test_p10_a_vm_is_let_go_once_its_disks_are_safe():
+    world = World()
+    outcomes = await world.carry_out(*leaving(world, "a", "b"))
+    assert kinds(outcomes) == ["Done"] * 6
+    assert held(world) == []
+    assert {request.verb for request in world.api.requests[-2:]} == {"patch"}
+    for resource in (DATA_VOLUMES, PVCS):
+        assert [owners_of(world, f"disk-{name}", resource) for name in "ab"] == [[], []]
+    assert [list(vmi.metadata.finalizers) for vmi in world.api.objects(VMIS)] == [["example.org/theirs"]] * 2
+
+
+@pytest.mark.parametrize("fault", [INVALID, BUSY, MODIFIED, *IN_DOUBT])
+@pytest.mark.parametrize("resource", [DATA_VOLUMES, PVCS])
+async def test_p10_a_vm_whose_disk_resists_is_held_and_the_others_go(fault: Fault, resource: Any):
+    world = World()
+    stages = leaving(world, "a", "b", "c")
+
+    def disturb(request: Request) -> Fault | None:
+        is_meant = request.resource is resource and request.key.name == "disk-b"
+        return fault if is_meant and request.verb == "patch" else None
+
+    world.api.disturb = disturb
+    outcomes = await world.carry_out(*stages)
+    assert kinds(outcomes)[-3:] == ["Done", "Skipped", "Done"]
+    assert held(world) == ["b"]
+
+
+async def test_p10_a_disk_that_was_not_tried_holds_its_vm_as_well():
+    world = World()
+    stages = leaving(world, "a", "b")
+    world.fail(INVALID, name="first")
+    first = Stage((disown("first"),))
+    world.api.put(DATA_VOLUMES, {"metadata": {"name": "first", "namespace": "default", "ownerReferences": [OWN]}})
+    outcomes = await world.carry_out(first, *stages)
+    assert kinds(outcomes) == ["Refused"] + ["Skipped"] * 6
+    assert held(world) == ["a", "b"]
+
+
+async def test_p10_a_server_that_cannot_be_reached_lets_nobody_go_whose_disks_were_not_seen_to():
+    world = World()
+    stages = leaving(world, *(f"vm-{number:02}" for number in range(40)))
+    world.fail(UNREACHABLE, verb="get")
+    outcomes = await world.carry_out(*stages)
+    assert set(kinds(outcomes)[-40:]) == {"Skipped"}
+    assert len(held(world)) == 40
+
+
+async def test_p10_disks_that_are_gone_hold_nobody():
+    world = World()
+    stages = leaving(world, "a")
+    for resource in (DATA_VOLUMES, PVCS):
+        world.api.remove(resource, key("disk-a"))
+    assert kinds(await world.carry_out(*stages)) == ["Vanished", "Vanished", "Done"]
+    assert held(world) == []
+
+
+async def test_p10_whose_disk_resists_holds_no_patch_that_does_not_ask():
+    world = World()
+    uid = world.add("a", finalizers=[FINALIZER])
+    put_disk(world, reference(uid))
+    world.fail(INVALID, name="disk")
+    stages = (Stage((disown(owner_uid=uid),), essential=False), Stage((removal(world, "a", owner_uid=""),)))
+    assert kinds(await world.carry_out(*stages)) == ["Refused", "Done"]
+
+
+async def test_p6_a_finalizer_is_not_taken_off_by_its_place_alone():
+    world = World()
+    world.add("a", finalizers=["example.org/one", FINALIZER, "example.org/two"])
+    patch = removal(world, "a", owner_uid="")
+    world.api.change(VMIS, key("a"), {"metadata": {"finalizers": [FINALIZER, "example.org/two"]}})
+    assert kinds([await world.outcome_of(patch)]) == ["Refused"]
+    assert world.api.objects(VMIS)[0].metadata.finalizers == (FINALIZER, "example.org/two")
+
+
+def test_the_reference_of_a_disk_is_whole():
+    """What is written back for the others is all that the API knows of a reference."""
+    assert set(OWN) == set(msgspec.to_builtins(msgspec.convert(OWN, OwnerReference)))

@@ -1,0 +1,178 @@
+"""When the server fails, and not what is asked of it: how often it is asked, and how soon all goes on afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from controller.runtime.outage import LONGEST_S, TRIES_AT_ONCE, TRIES_PER_S
+from controller.runtime.result import Report, Retry, Settled
+from informers.errors import ServerError, TooManyRequests, TransportError
+from informers.meta import ObjectKey
+from tests.controller.runtime.passes import A, B, Script, working
+
+pytestmark = pytest.mark.looptime
+
+MANY = [ObjectKey("ns", f"set-{number}") for number in range(1000)]
+REFUSED = TransportError("connection refused", sent=False)
+CRASHED = ServerError("etcd is gone", code=500)
+WELL = Report(Settled())
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def gone_until(back_at: float, *, error: Exception = REFUSED) -> Script:
+    """A server that does nothing for anybody before this time, and everything afterwards."""
+
+    async def act(key: ObjectKey, call: int) -> Report:
+        if now() < back_at:
+            raise error
+        return WELL
+
+    return Script(act)
+
+
+def tried_since(at: float, script: Script) -> set[ObjectKey]:
+    return {key for key, calls in script.calls.items() if calls[-1] >= at}
+
+
+@pytest.mark.parametrize("error", [REFUSED, CRASHED], ids=repr)
+@pytest.mark.parametrize("outage_s", [1, 20, 3600])
+async def test_a_key_goes_on_within_seconds_of_the_servers_return_however_long_that_took(
+    outage_s: float, error: Exception
+):
+    script = gone_until(outage_s, error=error)
+    async with working(script) as (queue, _):
+        queue.add(A)
+        await asyncio.sleep(outage_s + 100)
+    *_, last = script.calls[A]
+    assert outage_s <= last <= outage_s + LONGEST_S
+    assert len(script.calls[A]) <= 12 + outage_s / LONGEST_S
+
+
+async def test_a_server_that_is_gone_is_asked_no_more_often_for_a_thousand_keys_than_for_ten():
+    script = gone_until(60)
+    async with working(script, workers=10) as (queue, _):
+        for key in MANY:
+            queue.add(key)
+        await asyncio.sleep(59.9)
+        tries = sum(map(len, script.calls.values()))
+        assert tries <= len(MANY) + TRIES_AT_ONCE + 60 * TRIES_PER_S
+
+
+async def test_the_first_key_that_gets_through_takes_all_others_along():
+    script = gone_until(60)
+    async with working(script, workers=10) as (queue, _):
+        for key in MANY:
+            queue.add(key)
+        await asyncio.sleep(60 + LONGEST_S)
+        assert tried_since(60, script) == set(MANY)
+
+
+async def test_a_key_that_fails_by_itself_shows_others_that_the_server_answers():
+    async def act(key: ObjectKey, call: int) -> Report:
+        if now() < 60:
+            raise REFUSED
+        return Report(Retry("exceeded quota"))
+
+    script = Script(act)
+    async with working(script, workers=10) as (queue, _):
+        for key in MANY:
+            queue.add(key)
+        await asyncio.sleep(60 + LONGEST_S)
+        assert tried_since(60, script) == set(MANY)
+
+
+async def test_an_outage_is_over_for_good_the_next_one_starts_with_short_delays():
+    async def act(key: ObjectKey, call: int) -> Report:
+        if now() < 60 or 70 <= now() < 70.004:
+            raise REFUSED
+        return WELL
+
+    script = Script(act)
+    async with working(script, workers=10) as (queue, _):
+        for key in MANY:
+            queue.add(key)
+        await asyncio.sleep(70)
+        queue.add(A)
+        await asyncio.sleep(1)
+    assert script.calls[A] == pytest.approx([70, 70.005])
+
+
+async def test_a_key_s_own_failure_after_an_outage_is_its_first():
+    async def act(key: ObjectKey, call: int) -> Report:
+        if now() < 600:
+            raise REFUSED
+        return Report(Retry("exceeded quota"))
+
+    script = Script(act)
+    async with working(script) as (queue, _):
+        queue.add(A)
+        await asyncio.sleep(610)
+    first, second, third = [at for at in script.calls[A] if at >= 600][:3]
+    assert [second - first, third - second] == pytest.approx([0.005, 0.010])
+
+
+async def test_a_failure_of_the_servers_between_a_key_s_own_does_not_shorten_their_backoff():
+    async def act(key: ObjectKey, call: int) -> Report:
+        if call == 5:
+            raise REFUSED
+        return Report(Retry("exceeded quota"))
+
+    script = Script(act)
+    async with working(script) as (queue, _):
+        queue.add(A)
+        await asyncio.sleep(0.2)
+    fifth, sixth, seventh = script.calls[A][4:7]
+    assert [sixth - fifth, seventh - sixth] == pytest.approx([0.005, 0.080])
+
+
+async def test_a_pause_that_the_server_asks_for_is_kept_whoever_else_gets_through():
+    async def act(key: ObjectKey, call: int) -> Report:
+        if now() >= 10:
+            return WELL
+        if key == A:
+            raise TooManyRequests("later", code=429, retry_after_s=60.0)
+        raise REFUSED
+
+    script = Script(act)
+    async with working(script) as (queue, _):
+        queue.add(A)
+        queue.add(B)
+        await asyncio.sleep(100)
+    assert script.calls[A] == pytest.approx([0, 60])
+    assert 10 <= script.calls[B][-1] <= 10 + LONGEST_S
+
+
+async def test_a_key_that_had_to_pause_and_got_through_starts_over():
+    async def act(key: ObjectKey, call: int) -> Report:
+        if call == 6:
+            return WELL
+        raise TooManyRequests("later", code=429, retry_after_s=0.001)
+
+    script = Script(act)
+    async with working(script) as (queue, _):
+        queue.add(A)
+        await asyncio.sleep(1)
+        queue.add(A)
+        await asyncio.sleep(0.01)
+    assert script.calls[A][6:] == pytest.approx([1, 1.005])
+
+
+async def test_the_server_s_failure_with_one_key_alone_is_not_asked_for_more_often_when_others_are_well():
+    async def act(key: ObjectKey, call: int) -> Report:
+        if key == A:
+            raise CRASHED
+        return WELL
+
+    script = Script(act)
+    async with working(script) as (queue, _):
+        queue.add(A)
+        for _ in range(600):
+            queue.add(B)
+            await asyncio.sleep(0.1)
+    assert len(script.calls[B]) == 600
+    assert len(script.calls[A]) <= 12 + 60 / LONGEST_S

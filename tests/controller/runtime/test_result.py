@@ -1,0 +1,124 @@
+"""What a pass asks for afterwards, from its plan and its outcomes."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.kubevirt.types import VirtualMachineInstance
+from controller.runtime.plan import Create, Delete, Done, Plan, Refused, Skipped, Unknown, Vanished
+from controller.runtime.result import LOOK_AGAIN_S, After, Retry, Settled, facts_of, result_of, retry_after
+from informers.errors import (
+    ApiError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    ServerError,
+    ServerTimeout,
+    StatusError,
+    TooManyRequests,
+    TransportError,
+    Unauthorized,
+)
+from informers.meta import ObjectKey
+from informers.resource import Resource
+
+VMIS = Resource(
+    VirtualMachineInstance,
+    group="kubevirt.io",
+    version="v1",
+    plural="virtualmachineinstances",
+    kind="VirtualMachineInstance",
+)
+CREATE = Create(resource=VMIS, key=ObjectKey("ns", "a"), body=b"{}", owner_uid="u", why="one is missing")
+DELETE = Delete(resource=VMIS, key=ObjectKey("ns", "b"), uid="b-uid", why="surplus")
+
+QUOTA = Forbidden("exceeded quota", code=403, reason="Forbidden")
+TERMINATING = Forbidden("is being terminated", code=403, reason="Forbidden", causes=("NamespaceTerminating",))
+BUSY = TooManyRequests("too many requests", code=429, retry_after_s=7.0)
+LOST = TransportError("connection reset", sent=True)
+
+
+def test_a_pass_with_nothing_to_do_waits_for_the_next_change() -> None:
+    assert result_of(Plan(), (), settled=True) == Settled()
+
+
+def test_a_pass_that_waits_for_the_cache_looks_again_by_itself() -> None:
+    assert result_of(Plan(held="the cache is behind"), (), settled=False) == After(LOOK_AGAIN_S)
+
+
+def test_a_pass_that_wrote_looks_again_by_itself() -> None:
+    assert result_of(Plan(), (Done(CREATE), Vanished(DELETE)), settled=True) == After(LOOK_AGAIN_S)
+
+
+def test_a_plan_that_waits_for_a_moment_is_woken_then() -> None:
+    assert result_of(Plan(requeue_after_s=600.0), (), settled=True) == After(600.0)
+
+
+def test_a_failed_write_is_retried_with_backoff() -> None:
+    assert result_of(Plan(), (Refused(CREATE, QUOTA), Skipped(CREATE)), settled=True) == Retry("exceeded quota")
+
+
+def test_a_write_that_failed_because_the_server_did_is_retried_when_that_is_over() -> None:
+    outcomes = (Unknown(CREATE, LOST), Skipped(CREATE))
+    assert result_of(Plan(), outcomes, settled=True) == Retry("connection reset", outage=True)
+
+
+def test_one_failure_of_the_servers_among_others_is_enough_for_an_outage() -> None:
+    outcomes = (Refused(CREATE, QUOTA), Unknown(DELETE, LOST))
+    assert result_of(Plan(), outcomes, settled=True) == Retry("exceeded quota", outage=True)
+
+
+@pytest.mark.parametrize(
+    ("error", "outage"),
+    [
+        (LOST, True),
+        (TransportError("connection refused", sent=False), True),
+        (ServerError("etcd is gone", code=500), True),
+        (ServerTimeout("too slow", code=504), True),
+        (BUSY, True),
+        (QUOTA, False),
+        (Conflict("changed", code=409), False),
+        (Invalid("no domain", code=422), False),
+        (NotFound("no namespace", code=404), False),
+        (Unauthorized("who?", code=401), False),
+        (StatusError("bad request", code=400), False),
+    ],
+    ids=repr,
+)
+def test_an_outage_is_what_says_nothing_about_the_request(error: ApiError, outage: bool) -> None:
+    result = retry_after(error)
+    assert (result.why, result.outage) == (str(error), outage)
+
+
+def test_a_retry_respects_what_the_server_asked_for() -> None:
+    outcomes = (Refused(CREATE, QUOTA), Refused(CREATE, BUSY))
+    assert result_of(Plan(), outcomes, settled=True) == Retry("exceeded quota", not_before_s=7.0, outage=True)
+
+
+def test_nothing_is_retried_in_a_namespace_that_goes_away() -> None:
+    assert result_of(Plan(), (Refused(CREATE, TERMINATING),), settled=True) == Settled()
+
+
+def test_facts_count_outcomes_and_name_the_first_failure() -> None:
+    outcomes = (Done(CREATE), Done(CREATE), Refused(CREATE, QUOTA), Skipped(CREATE))
+    assert facts_of(Plan(), outcomes) == {
+        "create_done": 2,
+        "create_refused": 1,
+        "create_skipped": 1,
+        "failure": "exceeded quota",
+    }
+
+
+def test_a_pass_that_did_nothing_has_no_facts() -> None:
+    assert facts_of(Plan(held="paused"), ()) == {}
+
+
+def test_what_fails_beside_the_plan_is_retried_too_and_told_after_its_failures() -> None:
+    busy = Retry("too many requests", not_before_s=7.0, outage=True)
+    assert result_of(Plan(), (Done(CREATE),), settled=True, trouble=BUSY) == busy
+    lost = Retry("connection reset", outage=True)
+    assert result_of(Plan(), (Refused(CREATE, TERMINATING),), settled=True, trouble=LOST) == lost
+    both = result_of(Plan(), (Refused(CREATE, QUOTA),), settled=True, trouble=BUSY)
+    assert both == Retry("exceeded quota", not_before_s=7.0, outage=True)
+    assert facts_of(Plan(), (Done(CREATE),), trouble=BUSY) == {"create_done": 1, "failure": "too many requests"}

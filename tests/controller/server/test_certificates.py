@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from structlog.testing import capture_logs
+
+from controller.server.certificates import (
+    RENEWED_AFTER,
+    VALID_FOR,
+    CertificateError,
+    FileCertificate,
+    OwnCertificate,
+    ServerTls,
+)
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+class Files:
+    """A certificate and its key on disk, as a mounted Secret has them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.authority = trustme.CA()
+        self.certificate, self.key = directory / "tls.crt", directory / "tls.key"
+        self.issue("first.example")
+
+    def issue(self, host: str) -> trustme.LeafCert:
+        made = self.authority.issue_cert(host)
+        self.write(made)
+        return made
+
+    def write(self, made: trustme.LeafCert) -> None:
+        self.certificate.write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
+        self.key.write_bytes(made.private_key_pem.bytes())
+
+    @property
+    def source(self) -> FileCertificate:
+        return FileCertificate(str(self.certificate), str(self.key))
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path)
+
+
+def shown_by(tls: ServerTls, host: str | None = "any.example") -> x509.Certificate:
+    """The certificate that somebody gets who connects now."""
+    ours, theirs = socket.socketpair()
+
+    def serve() -> None:
+        with tls.context.wrap_socket(ours, server_side=True) as connection:
+            connection.recv(1)
+
+    server = threading.Thread(target=serve)
+    server.start()
+    client = ssl.create_default_context()
+    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    with client.wrap_socket(theirs, server_hostname=host) as connection:
+        connection.settimeout(10)
+        connection.sendall(b"x")
+        found = connection.getpeercert(binary_form=True)
+    server.join(10)
+    assert found is not None
+    return x509.load_der_x509_certificate(found)
+
+
+def names_of(certificate: x509.Certificate) -> list[str]:
+    found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return [str(name.value) for name in found]
+
+
+def test_the_certificate_of_the_files_is_served(files: Files):
+    assert names_of(shown_by(ServerTls(files.source))) == ["first.example"]
+
+
+def test_who_connects_after_a_change_gets_the_new_certificate(files: Files):
+    tls = ServerTls(files.source)
+    assert names_of(shown_by(tls)) == ["first.example"]
+    files.issue("second.example")
+    assert names_of(shown_by(tls)) == ["second.example"]
+    assert names_of(shown_by(tls, host=None)) == ["second.example"], "whether they name a host or not"
+
+
+def test_a_change_through_a_link_is_noticed(tmp_path: Path):
+    """As the kubelet does it: the files stay the same links, and what they lead to is swapped."""
+    for version in ("one", "two"):
+        (tmp_path / version).mkdir()
+    Files(tmp_path / "one").issue("one.example")
+    Files(tmp_path / "two").issue("two.example")
+    (tmp_path / "data").symlink_to("one")
+    tls = ServerTls(FileCertificate(str(tmp_path / "data/tls.crt"), str(tmp_path / "data/tls.key")))
+    assert names_of(shown_by(tls)) == ["one.example"]
+    (tmp_path / "next").symlink_to("two")
+    (tmp_path / "next").replace(tmp_path / "data")
+    assert names_of(shown_by(tls)) == ["two.example"]
+
+
+def test_half_of_a_change_is_not_served_and_the_whole_of_it_is(files: Files):
+    tls = ServerTls(files.source)
+    new = files.authority.issue_cert("second.example")
+    files.certificate.write_bytes(new.cert_chain_pems[0].bytes())
+    with capture_logs() as lines:
+        assert names_of(shown_by(tls)) == ["first.example"]
+        assert names_of(shown_by(tls)) == ["first.example"]
+    assert [line["event"] for line in lines] == ["the changed certificate is not used, the one before stays"]
+    assert "key values mismatch" in lines[0]["why"]
+    files.write(new)
+    assert names_of(shown_by(tls)) == ["second.example"]
+
+
+def test_files_that_vanish_leave_the_certificate_in_use(files: Files):
+    tls = ServerTls(files.source)
+    files.key.unlink()
+    assert names_of(shown_by(tls)) == ["first.example"]
+
+
+def test_what_did_not_change_is_not_loaded_again(files: Files):
+    loads = 0
+
+    class Counting(FileCertificate):
+        def load_into(self, context: ssl.SSLContext) -> None:
+            nonlocal loads
+            loads += 1
+            super().load_into(context)
+
+    tls = ServerTls(Counting(str(files.certificate), str(files.key)))
+    for _ in range(3):
+        shown_by(tls)
+    assert loads == 1
+
+
+def test_a_missing_file_is_named(files: Files):
+    files.key.unlink()
+    with pytest.raises(CertificateError, match=rf"^cannot read {files.key}: no such file or directory$"):
+        ServerTls(files.source)
+
+
+def test_a_key_of_another_certificate_is_refused(files: Files):
+    files.key.write_bytes(files.authority.issue_cert("other.example").private_key_pem.bytes())
+    with pytest.raises(CertificateError, match=r"tls\.crt and .*tls\.key are no certificate and its key: key values"):
+        ServerTls(files.source)
+
+
+def test_what_is_no_pem_is_refused(files: Files):
+    files.certificate.write_text("hello")
+    with pytest.raises(CertificateError, match="are no certificate and its key"):
+        ServerTls(files.source)
+
+
+def test_a_key_with_a_password_is_refused_without_a_question(files: Files):
+    key = serialization.load_pem_private_key(files.key.read_bytes(), None)
+    files.key.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"secret"),
+        )
+    )
+    names = f"{str(files.certificate)!r}, {str(files.key)!r}"
+    serve = f"from controller.server.certificates import *; ServerTls(FileCertificate({names}))"
+    ours, theirs = os.openpty()
+    done = subprocess.run(
+        [sys.executable, "-c", f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY); {serve}"],
+        stdin=theirs,
+        capture_output=True,
+        text=True,
+        start_new_session=True,
+        timeout=30,
+        check=False,
+    )
+    os.close(ours)
+    os.close(theirs)
+    assert "CertificateError" in done.stderr
+
+
+def test_without_files_a_certificate_is_made_for_this_host():
+    certificate = shown_by(ServerTls(OwnCertificate(Clock())))
+    assert {socket.gethostname(), "localhost", "127.0.0.1", "::1"} == set(names_of(certificate))
+    assert certificate.not_valid_before_utc < START
+    assert certificate.not_valid_after_utc == START + VALID_FOR
+
+
+def test_a_made_certificate_is_one_while_it_lasts_and_renewed_before_it_expires():
+    clock = Clock()
+    tls = ServerTls(OwnCertificate(clock))
+    first = shown_by(tls)
+    clock.now += RENEWED_AFTER - timedelta(seconds=1)
+    assert shown_by(tls).serial_number == first.serial_number
+    clock.now += timedelta(seconds=1)
+    second = shown_by(tls)
+    assert second.not_valid_after_utc == clock.now + VALID_FOR
+    assert shown_by(tls).serial_number == second.serial_number
+
+
+def test_a_made_key_is_nowhere_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "there-is-no-such-directory"))
+    assert hasattr(os, "memfd_create")
+    shown_by(ServerTls(OwnCertificate(Clock())))
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_new_certificate_is_served_in_each_version_of_tls(files: Files, version: ssl.TLSVersion):
+    tls = ServerTls(files.source)
+    tls.context.maximum_version = version
+    files.issue("second.example")
+    assert names_of(shown_by(tls)) == ["second.example"]

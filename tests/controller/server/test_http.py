@@ -1,0 +1,319 @@
+from __future__ import annotations
+
+import asyncio
+import gzip
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from controller.config.options import Address
+from controller.metrics.registry import Metrics, SetFigures
+from controller.running import running
+from controller.server.http import BindError, Check, HttpServer, describe_queues, describe_tasks, verdict
+
+ANY_PORT = Address("127.0.0.1", 0)
+
+
+def well() -> str | None:
+    return None
+
+
+def ill(reason: str) -> Check:
+    return lambda: reason
+
+
+def raising() -> str | None:
+    raise RuntimeError("no idea")
+
+
+class World:
+    def __init__(self, server: HttpServer, session: aiohttp.ClientSession) -> None:
+        self.server = server
+        self._session = session
+
+    async def get(self, path: str, **headers: str) -> tuple[int, str]:
+        answer = await self.answer(path, **headers)
+        return answer.status, (await answer.read()).decode()
+
+    async def answer(self, path: str, *, method: str = "GET", **headers: str) -> aiohttp.ClientResponse:
+        address = self.server.metrics_address if path.startswith("/metrics") else self.server.health_address
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        answer = await self._session.request(method, f"http://{address}{path}", headers=sent)
+        await answer.read()
+        return answer
+
+
+def make_server(**kwargs: Any) -> HttpServer:
+    metrics = kwargs.pop("of", None) or Metrics(CollectorRegistry())
+    settings = {"health": ANY_PORT, "metrics": ANY_PORT, "live": {}, "ready": {}, "page": metrics.page}
+    return HttpServer(**{**settings, **kwargs})
+
+
+@asynccontextmanager
+async def serving(**kwargs: Any) -> AsyncIterator[World]:
+    server = make_server(**kwargs)
+    await server.open()
+    async with (
+        running(server.run()),
+        aiohttp.ClientSession(auto_decompress=False, headers={"Accept-Encoding": "identity"}) as session,
+    ):
+        yield World(server, session)
+
+
+@pytest.mark.parametrize("endpoint", ["/healthz", "/livez", "/readyz"])
+async def test_a_healthy_process_says_ok(endpoint: str):
+    async with serving(live={"loop": well}, ready={"caches": well}) as world:
+        assert await world.get(endpoint) == (200, "ok")
+
+
+async def test_a_failing_check_is_a_500_that_names_it_and_its_reason():
+    ready = {"caches": ill("virtualmachineinstances.kubevirt.io: the first list is not in"), "lease": well}
+    async with serving(ready=ready) as world:
+        assert await world.get("/readyz") == (
+            500,
+            "[+]ping ok\n"
+            "[-]caches failed: virtualmachineinstances.kubevirt.io: the first list is not in\n"
+            "[+]lease ok\n"
+            "readyz check failed\n",
+        )
+
+
+async def test_a_process_that_is_not_ready_is_alive():
+    async with serving(ready={"caches": ill("not yet")}) as world:
+        assert (await world.get("/healthz"))[0] == 200
+
+
+async def test_a_check_is_made_for_each_probe():
+    answers = iter([None, "stuck", None])
+    async with serving(live={"loop": lambda: next(answers)}) as world:
+        assert [(await world.get("/livez"))[0] for _ in range(3)] == [200, 500, 200]
+
+
+async def test_checks_may_be_added_while_the_server_runs():
+    ready: dict[str, Check] = {}
+    async with serving(ready=ready) as world:
+        assert (await world.get("/readyz"))[0] == 200
+        ready["caches"] = ill("not yet")
+        assert (await world.get("/readyz"))[0] == 500
+
+
+async def test_verbose_lists_every_check():
+    async with serving(live={"loop": well}) as world:
+        assert await world.get("/healthz?verbose") == (200, "[+]ping ok\n[+]loop ok\nhealthz check passed\n")
+
+
+async def test_an_excluded_check_is_not_made():
+    async with serving(ready={"caches": raising, "lease": ill("lost")}) as world:
+        assert await world.get("/readyz?exclude=caches&exclude=lease&verbose") == (
+            200,
+            "[+]ping ok\n[+]caches excluded: ok\n[+]lease excluded: ok\nreadyz check passed\n",
+        )
+
+
+async def test_one_check_can_be_asked_for_alone():
+    async with serving(ready={"caches": well, "lease": ill("lost")}) as world:
+        assert await world.get("/readyz/caches") == (200, "ok")
+        assert await world.get("/readyz/ping") == (200, "ok")
+        assert await world.get("/readyz/lease") == (500, "[-]lease failed: lost\nreadyz check failed\n")
+        assert (await world.get("/readyz/nonsense"))[0] == 404
+
+
+async def test_a_probe_may_be_a_head_request():
+    async with serving(live={"loop": well}) as world:
+        assert (await world.answer("/healthz", method="HEAD")).status == 200
+
+
+async def test_answers_of_probes_are_plain_text_that_nobody_keeps():
+    async with serving() as world:
+        headers = (await world.answer("/healthz")).headers
+    assert headers["Content-Type"] == "text/plain; charset=utf-8"
+    assert headers["Cache-Control"] == "no-store"
+
+
+def test_a_check_that_raises_has_failed():
+    assert verdict("livez", {"loop": raising}) == (
+        False,
+        "[-]loop failed: the check itself failed: RuntimeError('no idea')\nlivez check failed\n",
+    )
+
+
+def test_excluding_what_does_not_exist_is_said_and_changes_nothing():
+    _, text = verdict("readyz", {"caches": well}, excluded=["cashes"], verbose=True)
+    assert text == (
+        '[+]caches ok\nwarn: some health checks cannot be excluded: no matches for "cashes"\nreadyz check passed\n'
+    )
+
+
+async def test_the_metrics_page_is_prometheus_text():
+    async with serving() as world:
+        answer = await world.answer("/metrics")
+        body = (await answer.read()).decode()
+    assert answer.headers["Content-Type"].startswith("text/plain; version=")
+    assert "vmherd_build_info" in {family.name for family in parse_text(body)}
+
+
+async def test_a_scraper_that_asks_for_openmetrics_gets_it():
+    async with serving() as world:
+        answer = await world.answer("/metrics", Accept="application/openmetrics-text; version=1.0.0, text/plain;q=0.5")
+        body = (await answer.read()).decode()
+    assert answer.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
+    assert "vmherd_build_info" in {family.name for family in parse_openmetrics(body)}
+
+
+@pytest.mark.parametrize(
+    ("accepted", "zipped"),
+    [
+        ("gzip", True),
+        ("deflate, gzip;q=0.5", True),
+        ("*", True),
+        ("identity", False),
+        ("gzip;q=0", False),
+        ("gzip; q=0.0, br", False),
+        ("", False),
+    ],
+)
+async def test_the_page_is_zipped_for_whoever_takes_that(accepted: str, zipped: bool):
+    async with serving() as world:
+        answer = await world.answer("/metrics", Accept_Encoding=accepted)
+        body = await answer.read()
+    assert ("Content-Encoding" in answer.headers) == zipped
+    page = gzip.decompress(body) if zipped else body
+    assert b"vmherd_build_info" in page
+
+
+async def test_a_page_that_takes_long_holds_up_no_probe():
+    taken, answered = asyncio.Event(), threading.Event()
+
+    def slowly() -> Iterator[SetFigures]:
+        answered.wait(timeout=10)
+        yield SetFigures(kind="Pool", namespace="n", name="web", desired=1, current=1, ready=1, updated=1)
+
+    def source() -> Iterator[SetFigures]:
+        taken.set()
+        return slowly()
+
+    metrics = Metrics(CollectorRegistry())
+    metrics.show_replicas(source)
+    async with serving(of=metrics) as world, asyncio.TaskGroup() as group:
+        page = group.create_task(world.get("/metrics"))
+        await taken.wait()
+        assert await world.get("/healthz") == (200, "ok")
+        assert not page.done()
+        answered.set()
+    _, body = page.result()
+    assert 'vmherd_replicas_ready{kind="Pool",name="web",namespace="n"} 1\n' in body
+
+
+async def test_metrics_and_probes_are_served_where_they_belong_and_nowhere_else():
+    async with serving() as world, aiohttp.ClientSession() as session:
+        health, metrics = world.server.health_address, world.server.metrics_address
+        assert health != metrics
+        for url in (f"http://{health}/metrics", f"http://{metrics}/healthz", f"http://{health}/debug/tasks"):
+            async with session.get(url) as answer:
+                assert answer.status == 404
+
+
+async def test_what_has_no_address_is_not_served():
+    async with serving(metrics=None) as world:
+        assert world.server.metrics_address is None
+        assert (await world.get("/healthz"))[0] == 200
+    async with serving(health=None, metrics=None) as world:
+        assert (world.server.health_address, world.server.metrics_address) == (None, None)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+async def test_no_host_means_every_interface():
+    async with serving(health=Address("", free_port())) as world, aiohttp.ClientSession() as session:
+        assert world.server.health_address is not None
+        async with session.get(f"http://127.0.0.1:{world.server.health_address.port}/healthz") as answer:
+            assert answer.status == 200
+
+
+@pytest.fixture
+def taken() -> Any:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        yield Address("127.0.0.1", holder.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("part", "flag"), [("health", "--health-probe-bind-address"), ("metrics", "--metrics-bind-address")]
+)
+async def test_a_port_that_is_taken_is_one_clear_line_before_anything_runs(part: str, flag: str, taken: Address):
+    server = make_server(**{part: taken})
+    with pytest.raises(BindError) as caught:
+        await server.open()
+    assert str(caught.value) == (
+        f"cannot listen on {taken}: address already in use; {flag} sets another address, or 0 for none"
+    )
+    assert (server.health_address, server.metrics_address) == (None, None)
+
+
+async def test_a_host_that_does_not_exist_is_a_clear_line_too():
+    server = make_server(health=Address("no-such-host.invalid", 8081))
+    with pytest.raises(BindError, match=r"^cannot listen on no-such-host\.invalid:8081: \w.*; --health"):
+        await server.open()
+
+
+async def test_a_server_that_is_closed_answers_no_more_and_frees_its_port():
+    port = free_port()
+    async with serving(health=Address("127.0.0.1", port)):
+        pass
+    with socket.socket() as again:
+        again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        again.bind(("127.0.0.1", port))
+
+
+async def test_opening_twice_is_opening_once():
+    server = make_server()
+    await server.open()
+    first = server.health_address
+    await server.open()
+    assert server.health_address == first
+    await server.close()
+    await server.close()
+
+
+async def test_debug_pages_exist_only_where_they_are_asked_for():
+    debug: dict[str, Callable[[], str]] = {"tasks": describe_tasks, "queues": lambda: "none\n"}
+    async with serving(debug=debug) as world:
+        assert await world.get("/debug/queues") == (200, "none\n")
+        status, tasks = await world.get("/debug/tasks")
+    assert status == 200
+    assert "HttpServer.run (http.py:" in tasks
+    async with serving() as world:
+        assert (await world.get("/debug/tasks"))[0] == 404
+
+
+class Queue:
+    name = "replicaset"
+
+    def __len__(self) -> int:
+        return 3
+
+    def oldest_waiting_s(self, now: float) -> float:
+        return now - 90
+
+    def longest_s(self, now: float) -> float:
+        return now - 95
+
+
+def test_a_queue_is_described_by_what_waits_and_what_is_in_hand():
+    assert describe_queues([Queue()], now=100) == (
+        "replicaset: 3 waiting, the oldest for 10.0s; longest in hand for 5.0s\n"
+    )

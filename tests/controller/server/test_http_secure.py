@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+import pytest
+from prometheus_client import CollectorRegistry
+
+from controller.config.options import Address
+from controller.metrics.page import Page
+from controller.metrics.registry import Metrics
+from controller.running import running
+from controller.server.authorization import Denial
+from controller.server.certificates import FileCertificate, OwnCertificate
+from controller.server.http import BindError, HttpServer, Secure
+
+ANY_PORT = Address("127.0.0.1", 0)
+
+
+def make_server(**settings: Any) -> HttpServer:
+    usual = {"health": ANY_PORT, "metrics": ANY_PORT, "live": {}, "ready": {}}
+    settings.setdefault("page", Metrics(CollectorRegistry()).page)
+    return HttpServer(**{**usual, **settings})
+
+
+@asynccontextmanager
+async def serving_securely(
+    check: Callable[[str], Awaitable[Denial | None]], **settings: Any
+) -> AsyncIterator[HttpServer]:
+    server = make_server(secure=Secure(OwnCertificate(lambda: datetime.now(UTC)), check), **settings)
+    async with running(server.run()):
+        await server.open()
+        yield server
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+
+
+async def ask(server: HttpServer, *, scheme: str = "https", method: str = "GET", **headers: str) -> Answer:
+    async with aiohttp.ClientSession() as session:
+        url = f"{scheme}://{server.metrics_address}/metrics"
+        async with session.request(method, url, headers=headers, ssl=False) as answer:
+            return Answer(answer.status, await answer.read(), answer.headers)
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+async def for_everybody(_: str) -> Denial | None:
+    return None
+
+
+async def for_jane(authorization: str) -> Denial | None:
+    return None if authorization == "Bearer jane" else Denial(401 if not authorization else 403, "only Jane may")
+
+
+async def test_metrics_can_be_served_over_https():
+    async with serving_securely(for_everybody) as server:
+        answer = await ask(server)
+        assert answer.status == 200
+        assert b"vmherd_build_info" in answer.body
+        with pytest.raises(aiohttp.ClientError):
+            await ask(server, scheme="http")
+
+
+async def test_who_may_not_read_metrics_gets_one_line_and_no_metrics():
+    async with serving_securely(for_jane) as server:
+        nobody, bob, jane = [await ask(server, **sent) for sent in ({}, bearer("bob"), bearer("jane"))]
+    assert [answer.status for answer in (nobody, bob, jane)] == [401, 403, 200]
+    assert nobody.body == bob.body == b"only Jane may\n"
+    assert nobody.headers["WWW-Authenticate"] == "Bearer"
+    assert "WWW-Authenticate" not in bob.headers
+
+
+async def test_a_head_request_needs_the_same_right():
+    async with serving_securely(for_jane) as server:
+        assert (await ask(server, method="HEAD")).status == 401
+        assert (await ask(server, method="HEAD", **bearer("jane"))).status == 200
+
+
+async def test_the_page_is_not_even_made_for_who_may_not_read_it():
+    pages = 0
+    metrics = Metrics(CollectorRegistry())
+
+    def page() -> Page:
+        nonlocal pages
+        pages += 1
+        return metrics.page()
+
+    async with serving_securely(for_jane, page=page) as server:
+        await ask(server)
+        assert pages == 0
+        await ask(server, **bearer("jane"))
+        assert pages == 1
+
+
+async def test_probes_need_neither_a_token_nor_https():
+    async with (
+        serving_securely(for_jane) as server,
+        aiohttp.ClientSession() as session,
+        session.get(f"http://{server.health_address}/healthz") as answer,
+    ):
+        assert (answer.status, await answer.text()) == (200, "ok")
+
+
+async def test_a_certificate_that_is_not_there_is_one_clear_line_before_anything_runs(tmp_path: Path):
+    nowhere = FileCertificate(str(tmp_path / "tls.crt"), str(tmp_path / "tls.key"))
+    server = make_server(secure=Secure(nowhere, for_everybody))
+    with pytest.raises(BindError) as caught:
+        await server.open()
+    assert str(caught.value) == (
+        f"cannot serve HTTPS on {ANY_PORT}: cannot read {tmp_path}/tls.crt: no such file or directory; "
+        "--metrics-cert-file and --metrics-key-file name a certificate and its key"
+    )
+    assert (server.health_address, server.metrics_address) == (None, None)

@@ -1,0 +1,359 @@
+"""The machine against a model of a server: whatever goes wrong in between, the cache ends up with the server's truth.
+
+The model keeps a history of versions. It answers lists and watches as an API server may, which includes lists by pages
+and as a stream, replayed events, an old history that is thrown away, a stale server behind a load balancer, and objects
+that do not decode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, TypeAlias
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from informers.errors import (
+    ApiError,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    ServerTimeout,
+    TooManyRequests,
+    TransportError,
+)
+from informers.meta import ObjectKey
+from informers.store import Added, Change, Removed, Replacement, Store, Updated
+from informers.watch import Applied, Bookmark, Deleted, Undecodable, WatchError
+from informers.watch_state import (
+    Advance,
+    Apply,
+    Collect,
+    Commit,
+    Discard,
+    Drop,
+    Effect,
+    Ended,
+    Failed,
+    GiveUpStreaming,
+    Input,
+    Keep,
+    Listing,
+    PageRead,
+    Remove,
+    Silent,
+    Skip,
+    State,
+    Streaming,
+    Uncollect,
+    Waiting,
+    Watching,
+    advance,
+)
+from tests.informers.subjects import ConfigMap, config_map, key
+
+PAGE = 2
+Write: TypeAlias = tuple[str, bool, bool]
+"""Name, whether it is deleted, whether it can be read."""
+
+WRITES = st.lists(
+    st.tuples(st.sampled_from("abcd"), st.booleans(), st.sampled_from([True, True, True, False])), max_size=6
+)
+
+PATIENCE = 300
+
+FAILURES = (
+    TransportError("refused", sent=False),
+    TransportError("cut", sent=True),
+    Forbidden("no", code=403),
+    NotFound("not served", code=404),
+    TooManyRequests("busy", code=429, retry_after_s=1),
+    ServerTimeout("too large", code=504, causes=("ResourceVersionTooLarge",)),
+    Gone("expired", code=410),
+    Invalid("sendInitialEvents is forbidden", code=422),
+)
+
+
+class Entry(NamedTuple):
+    """One write: what the object became, or what it last was where it was deleted."""
+
+    version: int
+    obj: ConfigMap
+    deleted: bool
+    readable: bool
+
+    def as_event(self) -> Applied[ConfigMap] | Deleted[ConfigMap] | Undecodable:
+        if not self.readable:
+            return Undecodable("odd", self.obj.metadata, deleted=self.deleted)
+        return Deleted(self.obj) if self.deleted else Applied(self.obj)
+
+
+class Server:
+    def __init__(self) -> None:
+        self.history: list[Entry] = []
+        self.version = 10
+        self.compacted = 0
+        self._births = 0
+
+    def at(self, version: int) -> dict[str, Entry]:
+        """Everything that existed at a version."""
+        found: dict[str, Entry] = {}
+        for entry in self.history:
+            if entry.version > version:
+                break
+            found.pop(entry.obj.metadata.name, None)
+            if not entry.deleted:
+                found[entry.obj.metadata.name] = entry
+        return found
+
+    def write(self, name: str, *, delete: bool, readable: bool) -> None:
+        held = self.at(self.version).get(name)
+        if delete and held is None:
+            return
+        self.version += 1
+        if held is None:
+            self._births += 1
+        uid = held.obj.metadata.uid if held else f"{name}-{self._births}"
+        self.history.append(Entry(self.version, config_map(name, self.version, uid=uid), delete, readable))
+
+    def since(self, version: int) -> list[Entry]:
+        return [entry for entry in self.history if entry.version > version]
+
+
+class ReflectorAgainstAServer(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.server = Server()
+        self.store: Store[ConfigMap] = Store()
+        self.state: State = Streaming()
+        self.relist: Listing | Streaming = Streaming()
+        self.incoming: Replacement[ConfigMap] | None = None
+        self.pages: dict[str, PageRead[ConfigMap]] = {}
+        self.stream: Iterator[Input[ConfigMap]] | None = None
+        self.told: dict[ObjectKey, ConfigMap] = {}
+        self.newest: dict[ObjectKey, int] = {}
+        self.met: set[str] = set()
+        self.reached = 0
+
+    # The world
+
+    @rule(writes=WRITES)
+    def write(self, writes: list[Write]) -> None:
+        for name, delete, readable in writes:
+            self.server.write(name, delete=delete, readable=readable)
+
+    @rule()
+    def forget_history(self) -> None:
+        self.server.compacted = self.server.version
+
+    # What the machine meets
+
+    @rule(count=st.integers(1, 6))
+    def go_on(self, count: int) -> None:
+        for _ in range(count):
+            self.step(self.answer(self.server.version))
+
+    @precondition(lambda self: not isinstance(self.state, Waiting))
+    @rule(error=st.sampled_from(FAILURES), in_stream=st.booleans())
+    def fail(self, error: ApiError, in_stream: bool) -> None:
+        inside = in_stream and not isinstance(self.state, Listing) and not isinstance(error, TransportError)
+        self.step(WatchError(error) if inside else Failed(error))
+
+    @precondition(lambda self: isinstance(self.state, Streaming | Watching))
+    @rule(how=st.sampled_from([Ended(0.1), Ended(300), Silent()]))
+    def end(self, how: Ended | Silent) -> None:
+        self.step(how)
+
+    @precondition(lambda self: isinstance(self.state, Watching) and self.server.history)
+    @rule(back=st.integers(1, 8), count=st.integers(1, 8))
+    def replay(self, back: int, count: int) -> None:
+        """A server that is behind sends what was seen long ago."""
+        seen = [entry for entry in self.server.history if entry.version <= self.reached]
+        for entry in seen[-back:][:count]:
+            self.step(entry.as_event())
+            self.step(Bookmark(str(entry.version)))
+
+    @precondition(lambda self: isinstance(self.state, Watching))
+    @rule(
+        by_pages=st.booleans(),
+        lag=st.integers(0, 6),
+        answers=st.integers(0, 5),
+        error=st.sampled_from(FAILURES),
+        before=WRITES,
+        behind=WRITES,
+    )
+    def list_anew(
+        self, by_pages: bool, lag: int, answers: int, error: ApiError, before: list[Write], behind: list[Write]
+    ) -> None:
+        """The history is gone, a list begins, maybe on a server that is behind, and maybe it is not completed."""
+        self.relist = Listing() if by_pages else Streaming()
+        self.step(WatchError(Gone("too old", code=410)))
+        self.step(None)
+        self.write(before)
+        for _ in range(answers):
+            if isinstance(self.state, Listing | Streaming):
+                self.step(self.answer(max(1, self.server.version - lag)))
+        if isinstance(self.state, Listing | Streaming):
+            self.step(Failed(error))
+            self.write(behind)
+
+    # The server's side of it
+
+    def answer(self, version: int) -> Input[ConfigMap] | None:
+        match self.state:
+            case Waiting():
+                return None
+            case Listing(token=token):
+                if not token:
+                    self.pages = dict(self.paged(version))
+                return self.pages[token]
+            case Streaming():
+                if self.stream is None:
+                    self.stream = iter(self.streamed(version))
+                return next(self.stream)
+            case Watching(version=since):
+                if int(since) < self.server.compacted:
+                    return WatchError(Gone("too old", code=410))
+                entries = self.server.since(int(since))
+                return entries[0].as_event() if entries else Bookmark(str(max(version, int(since))))
+
+    def paged(self, version: int) -> Iterator[tuple[str, PageRead[ConfigMap]]]:
+        entries = list(self.server.at(version).values())
+        starts = list(range(0, len(entries), PAGE)) or [0]
+        for start in starts:
+            part = entries[start : start + PAGE]
+            yield (
+                str(start) if start else "",
+                PageRead(
+                    tuple(entry.obj for entry in part if entry.readable),
+                    str(version),
+                    str(start + PAGE) if start != starts[-1] else "",
+                    tuple(Undecodable("odd", entry.obj.metadata) for entry in part if not entry.readable),
+                ),
+            )
+
+    def streamed(self, version: int) -> Iterable[Input[ConfigMap]]:
+        """What there was, then what happened meanwhile, then the end."""
+        begin = version - 2
+        for entry in self.server.at(begin).values():
+            yield entry.as_event()
+        for entry in self.server.since(begin):
+            if entry.version <= version:
+                yield entry.as_event()
+        yield Bookmark(str(version), initial_end=True)
+
+    # What the loop around the machine would do
+
+    def step(self, event: Input[ConfigMap] | None) -> None:
+        before = self.state
+        if event is None:
+            assert isinstance(before, Waiting)
+            self.state = before.then
+        else:
+            held = self.store.version()
+            self.state, effects = advance(before, event, relist=self.relist, held=held)
+            for effect in effects:
+                self.perform(effect)
+        if not isinstance(self.state, Streaming):
+            self.stream = None
+
+    def perform(self, effect: Effect[ConfigMap]) -> None:
+        incoming = self.incoming or self.store.begin_replace()
+        match effect:
+            case Collect(objects=objects):
+                for obj in objects:
+                    incoming.put(obj)
+                self.incoming = incoming
+            case Uncollect(meta=meta):
+                incoming.drop(meta.key)
+                self.incoming = incoming
+            case Keep(meta=meta):
+                incoming.keep(meta)
+                self.incoming = incoming
+            case Commit(version=version):
+                self.store.commit(incoming, version)
+                self.incoming = None
+                for changes in incoming.changes(at_once=3):
+                    self.hear(changes)
+            case Discard():
+                self.incoming = None
+            case Apply(object=obj):
+                self.hear(self.store.apply(obj))
+            case Remove(object=obj):
+                self.hear(self.store.remove(obj))
+            case Drop(meta=meta):
+                self.hear(self.store.drop(meta))
+            case Advance(version=version):
+                self.store.advance(version)
+            case GiveUpStreaming():
+                self.relist = Listing()
+            case Skip():
+                pass
+
+    def hear(self, changes: Iterable[Change[ConfigMap]]) -> None:
+        for change in changes:
+            match change:
+                case Added(new=new):
+                    assert new.metadata.key not in self.told
+                    assert _version(new) > self.newest.get(new.metadata.key, 0)
+                    self.told[new.metadata.key] = new
+                    self.met.add(new.metadata.uid)
+                case Updated(old=old, new=new):
+                    assert self.told[new.metadata.key] is old
+                    self.told[new.metadata.key] = new
+                case Removed(last_known=last):
+                    assert self.told.pop(last.metadata.key).metadata.uid == last.metadata.uid
+                    self.newest[last.metadata.key] = _version(last)
+
+    # What must hold
+
+    @invariant()
+    def handlers_know_what_readers_see(self) -> None:
+        assert {obj.metadata.key: obj for obj in self.store.values()} == self.told
+
+    @invariant()
+    def nothing_goes_back_in_time(self) -> None:
+        version = int(self.store.version() or 0)
+        assert version >= self.reached
+        self.reached = version
+        for obj in self.store.values():
+            assert _version(obj) >= self.newest.get(obj.metadata.key, 0)
+            self.newest[obj.metadata.key] = _version(obj)
+
+    @invariant()
+    def a_watch_shows_the_truth_of_its_version(self) -> None:
+        if isinstance(self.state, Watching):
+            self.compare_with(self.server.at(int(self.state.version)))
+
+    def compare_with(self, truth: dict[str, Entry]) -> None:
+        held = {obj.metadata.key: obj for obj in self.store.values()}
+        for name, entry in truth.items():
+            shown = held.pop(key(name), None)
+            if entry.readable:
+                assert shown == entry.obj
+            else:
+                # The last state that could be read, if there ever was one.
+                assert (entry.obj.metadata.uid in self.met) == (shown is not None)
+                assert shown is None or shown.metadata.uid == entry.obj.metadata.uid
+        assert held == {}
+
+    def teardown(self) -> None:
+        """Once nothing goes wrong any more, everything comes right."""
+        for _ in range(PATIENCE):
+            if isinstance(self.state, Watching) and int(self.state.version) == self.server.version:
+                break
+            self.step(self.answer(self.server.version))
+        else:
+            raise AssertionError(f"never caught up: {self.state}")
+        self.compare_with(self.server.at(self.server.version))
+        self.handlers_know_what_readers_see()
+
+
+def _version(obj: ConfigMap) -> int:
+    return int(obj.metadata.resource_version)
+
+
+TestReflectorAgainstAServer = ReflectorAgainstAServer.TestCase
+TestReflectorAgainstAServer.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
