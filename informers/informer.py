@@ -22,9 +22,9 @@ from typing import Generic, TypeVar
 import structlog
 
 from informers.client import ApiClient
-from informers.follower import Follower
 from informers.instruments import NO_INSTRUMENTS, InformerInstruments
 from informers.meta import KubeObject
+from informers.reflector import Follower
 from informers.resource import Resource
 from informers.store import ALL_NAMESPACES, Change, Indexes, Store, StoreView, Updated
 
