@@ -27,7 +27,7 @@ from typing import Final, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from controller.kubevirt.quantities import parse_quantity
+from controller.apimachinery.quantities import parse_quantity
 
 Json: TypeAlias = object
 """A JSON value; None where there is none."""

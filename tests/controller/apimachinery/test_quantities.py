@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.kubevirt.quantities import LARGEST, parse_quantity
+from controller.apimachinery.quantities import LARGEST, parse_quantity
 
 
 @pytest.mark.parametrize(
