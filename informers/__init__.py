@@ -1,0 +1,128 @@
+"""Client, cache and work queue for Kubernetes controllers on asyncio. docs/informers.md is the manual.
+
+The names in `__all__` are the public interface. `import informers` loads neither aiohttp nor kubernetes_asyncio: the
+names that need them are imported at their first use.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from informers.backoff import Backoff
+from informers.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    ServerError,
+    ServerTimeout,
+    StatusError,
+    TooManyRequests,
+    TransportError,
+    Unauthorized,
+)
+from informers.instruments import (
+    NO_INSTRUMENTS,
+    ClientInstruments,
+    InformerInstruments,
+    NoInstruments,
+    QueueInstruments,
+)
+from informers.meta import (
+    KubeObject,
+    ObjectKey,
+    ObjectMeta,
+    OwnerReference,
+    annotations_of,
+    controller_of,
+    labels_of,
+    version_number,
+)
+from informers.ratelimit import ItemBackoff, MaxOf, RateLimiter, TokenBucket, default_rate_limiter
+from informers.resource import Resource
+from informers.store import ALL_NAMESPACES, Added, Change, Indexes, Removed, Store, StoreView, Updated
+from informers.workqueue import QueueShutDown, WorkQueue
+
+if TYPE_CHECKING:
+    from informers.client import JSON_PATCH, MERGE_PATCH, ApiClient, open_client
+    from informers.configuration import ConfigurationError, Credentials, load_credentials
+    from informers.informer import SharedInformer
+
+__all__ = [
+    "ALL_NAMESPACES",
+    "JSON_PATCH",
+    "MERGE_PATCH",
+    "NO_INSTRUMENTS",
+    "Added",
+    "AlreadyExists",
+    "ApiClient",
+    "ApiError",
+    "Backoff",
+    "Change",
+    "ClientInstruments",
+    "ConfigurationError",
+    "Conflict",
+    "Credentials",
+    "Forbidden",
+    "Gone",
+    "Indexes",
+    "InformerInstruments",
+    "Invalid",
+    "ItemBackoff",
+    "KubeObject",
+    "MaxOf",
+    "NoInstruments",
+    "NotFound",
+    "ObjectKey",
+    "ObjectMeta",
+    "OwnerReference",
+    "QueueInstruments",
+    "QueueShutDown",
+    "RateLimiter",
+    "Removed",
+    "Resource",
+    "ServerError",
+    "ServerTimeout",
+    "SharedInformer",
+    "StatusError",
+    "Store",
+    "StoreView",
+    "TokenBucket",
+    "TooManyRequests",
+    "TransportError",
+    "Unauthorized",
+    "Updated",
+    "WorkQueue",
+    "annotations_of",
+    "controller_of",
+    "default_rate_limiter",
+    "labels_of",
+    "load_credentials",
+    "open_client",
+    "version_number",
+]
+
+_HEAVY: Final = {
+    "ApiClient": "client",
+    "JSON_PATCH": "client",
+    "MERGE_PATCH": "client",
+    "open_client": "client",
+    "ConfigurationError": "configuration",
+    "Credentials": "configuration",
+    "load_credentials": "configuration",
+    "SharedInformer": "informer",
+}
+"""Names that need aiohttp, and the module that has them. The import takes about a third of a second."""
+
+
+def __getattr__(name: str) -> object:
+    """Import a heavy name at its first use."""
+    if name not in _HEAVY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HEAVY[name]}"), name)
+    globals()[name] = value
+    return value

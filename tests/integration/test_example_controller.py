@@ -1,0 +1,85 @@
+"""The example of docs/informers.md: a controller of one page, as a process of its own on the real control plane."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.controlplane import ControlPlane
+from tests.cluster import Kubectl
+from tests.integration.herd import eventually
+
+pytestmark = pytest.mark.cluster
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+EXAMPLES = ROOT / "docs" / "examples"
+
+
+def greeting(name: str, text: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "example.vmherd.dev/v1",
+        "kind": "Greeting",
+        "metadata": {"name": name},
+        "spec": {"text": text},
+    }
+
+
+def texts(kubectl: Kubectl) -> dict[str, str]:
+    """The text in each ConfigMap that has one."""
+    items = kubectl.json("get", "configmaps")["items"]
+    return {item["metadata"]["name"]: item["data"]["text"] for item in items if "text" in item.get("data", {})}
+
+
+def foreign_config_map(name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name},
+        "data": {"text": "somebody else's"},
+    }
+
+
+@contextmanager
+def greeter(plane: ControlPlane, output: Path) -> Iterator[None]:
+    with output.open("ab") as file:
+        command = [sys.executable, str(EXAMPLES / "greeter.py"), str(plane.kubeconfig)]
+        process = subprocess.Popen(command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, stdout=file, stderr=file)
+        try:
+            yield
+            assert process.poll() is None, output.read_text()
+        finally:
+            process.terminate()
+            process.wait(10)
+
+
+def test_the_example_keeps_a_config_map_for_each_greeting(
+    control_plane: ControlPlane, kubectl: Kubectl, tmp_path: Path
+) -> None:
+    kubectl.apply(foreign_config_map("taken"))
+    with greeter(control_plane, tmp_path / "greeter.log"):
+        # The example is there before its kind is, and waits for it.
+        kubectl("apply", "-f", str(EXAMPLES / "greetings-crd.yaml"))
+        kubectl("wait", "--for=condition=Established", "crd/greetings.example.vmherd.dev", "--timeout=30s")
+        kubectl.apply(greeting("first", "hello"), greeting("second", "good day"), greeting("taken", "ignored"))
+        eventually(lambda: texts(kubectl) == {"first": "hello", "second": "good day", "taken": "somebody else's"})
+
+        kubectl.apply(greeting("first", "hello again"))
+        eventually(lambda: texts(kubectl)["first"] == "hello again")
+        kubectl("patch", "configmap", "second", "--type=merge", "--patch", '{"data":{"text":"overwritten"}}')
+        eventually(lambda: texts(kubectl)["second"] == "good day")
+        kubectl("delete", "configmap", "first")
+        eventually(lambda: texts(kubectl).get("first") == "hello again")
+        [owner] = kubectl.json("get", "configmap", "first")["metadata"]["ownerReferences"]
+        assert owner["uid"] == kubectl.json("get", "greeting", "first")["metadata"]["uid"]
+
+        # The garbage collector learns of a new kind within half a minute, which is not what this test is about.
+        kubectl("delete", "greeting,configmap", "first")
+        kubectl.apply(greeting("third", "good night"))
+        eventually(lambda: "third" in texts(kubectl))
+        assert texts(kubectl) == {"second": "good day", "taken": "somebody else's", "third": "good night"}

@@ -1,0 +1,51 @@
+"""The pages for developers: their links lead somewhere, the tests that they cite exist, and the index is complete."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.test_rules import existing_tests
+
+ROOT = Path(__file__).resolve().parent.parent
+DECISIONS = ROOT / "docs" / "decisions"
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+LONGEST_DECISION = 40
+
+LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+SECTIONS = ("## Context", "## Decision", "## Consequences")
+
+
+def broken_links(page: Path) -> list[str]:
+    return [target for target in LINK.findall(page.read_text()) if not (page.parent / target).exists()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_to_a_file(page: Path) -> None:
+    assert broken_links(page) == []
+
+
+def test_a_broken_link_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("[here](page.md) [there](missing.md#part) [a site](https://example.com/x)")
+    assert broken_links(page) == ["missing.md"]
+
+
+def test_every_cited_test_exists() -> None:
+    cited = {name for page in PAGES for name in re.findall(r"`(test_\w+)`", page.read_text())}
+    assert len(cited) > 50
+    assert cited - existing_tests() == set()
+
+
+def test_every_decision_is_short_complete_and_in_the_index() -> None:
+    pages = sorted(DECISIONS.glob("[0-9]*.md"))
+    index = (DECISIONS / "README.md").read_text()
+    assert [page.name for page in pages] == LINK.findall(index)
+    for number, page in enumerate(pages, 1):
+        text = page.read_text()
+        title = text.splitlines()[0].removeprefix(f"# {number}. ")
+        assert f"| [{number}]({page.name}) | {title} |" in index
+        assert [line for line in text.splitlines() if line.startswith("## ")] == list(SECTIONS), page.name
+        assert len(text.splitlines()) <= LONGEST_DECISION, page.name
