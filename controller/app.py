@@ -107,7 +107,7 @@ async def _settled(client: ApiClient, config: Config, stop: asyncio.Event) -> Co
     settled: list[Config] = []
 
     async def settle() -> None:
-        settled.append(await checks.settle_mode(client, config))
+        settled.append(await checks.resolve_mode(client, config))
 
     return settled[0] if await _done_before(stop, settle()) else None
 

@@ -24,7 +24,7 @@ import structlog
 from informers.client import ApiClient
 from informers.instruments import NO_INSTRUMENTS, InformerInstruments
 from informers.meta import KubeObject
-from informers.reflector import Follower
+from informers.reflector import Reflector
 from informers.resource import Resource
 from informers.store import ALL_NAMESPACES, Change, Indexes, Store, StoreView, Updated
 
@@ -72,7 +72,7 @@ class SharedInformer(Generic[T]):
         self._store: Store[T] = Store(indexes=indexes, scopes=scopes)
         selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
         self._followers = [
-            Follower(
+            Reflector(
                 resource,
                 client,
                 self._store,

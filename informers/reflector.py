@@ -68,7 +68,7 @@ NAMED_AT_MOST = 1000
 FOLLOWING = (Streaming, Watching)
 
 
-class Follower(Generic[T]):
+class Reflector(Generic[T]):
     """See the module's contract. `hand_on` tells the handlers, `completed` is called after each complete list."""
 
     def __init__(

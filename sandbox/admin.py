@@ -19,7 +19,7 @@ class Unanswered(Exception):
     """No answer, or one that breaks off."""
 
 
-class Refused(Exception):
+class Rejected(Exception):
     """The server answered with an error. `str()` is its message."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -44,7 +44,7 @@ class Admin:
     def send(
         self, method: str, path: str, body: bytes | None = None, content_type: str = "", *, timeout_s: float = TIMEOUT_S
     ) -> bytes:
-        """One request, and the body of its answer. Raises Unanswered or Refused."""
+        """One request, and the body of its answer. Raises Unanswered or Rejected."""
         request = urllib.request.Request(self._url + path, data=body, method=method)
         if content_type:
             request.add_header("Content-Type", content_type)
@@ -53,7 +53,7 @@ class Admin:
                 content: bytes = answer.read()
                 return content
         except urllib.error.HTTPError as error:
-            raise Refused(error.code, _message_of(error)) from error
+            raise Rejected(error.code, _message_of(error)) from error
         except (OSError, HTTPException) as error:
             raise Unanswered(str(error)) from error
 

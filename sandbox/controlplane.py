@@ -19,7 +19,7 @@ from pathlib import Path
 import yaml
 
 from sandbox import audit, crds, flags
-from sandbox.admin import Admin, Refused, Unanswered
+from sandbox.admin import Admin, Rejected, Unanswered
 from sandbox.audit import AuditRecord
 from sandbox.binaries import Binaries
 from sandbox.pki import ADMIN_GROUP, Identity, Pki
@@ -186,7 +186,7 @@ class ControlPlane:
                 raise ControlPlaneError(trouble)
             try:
                 admin.send("GET", path, timeout_s=5)
-            except (Unanswered, Refused):
+            except (Unanswered, Rejected):
                 time.sleep(0.05)
             else:
                 return

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from sandbox.admin import Admin, Refused, Unanswered
+from sandbox.admin import Admin, Rejected, Unanswered
 
 PROJECT = Path(__file__).parent.parent
 CRD_DIRECTORIES = (PROJECT / "manifests" / "crds", Path(__file__).parent / "crds")
@@ -63,7 +63,7 @@ def _apply(admin: Admin, definition: dict[str, Any]) -> None:
     path = f"{PATH}/{_name(definition)}?fieldManager=vmherd-sandbox&force=true"
     try:
         admin.send("PATCH", path, json.dumps(definition).encode(), "application/apply-patch+yaml")
-    except Refused as error:
+    except Rejected as error:
         raise CrdError(f"{_name(definition)}: {error}") from error
 
 
@@ -89,7 +89,7 @@ def _announced(admin: Admin, group_versions: Iterable[str]) -> set[_Served]:
     for group_version in group_versions:
         try:
             resources = admin.get(f"/apis/{group_version}")["resources"]
-        except Refused:
+        except Rejected:
             continue
         announced.update(_Served(group_version, resource["name"]) for resource in resources)
     return announced

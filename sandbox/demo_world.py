@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from sandbox.admin import Admin, Refused, Unanswered
+from sandbox.admin import Admin, Rejected, Unanswered
 from sandbox.binaries import find_binaries
 from sandbox.controlplane import ControlPlane
 from sandbox.demo_view import View
@@ -57,7 +57,7 @@ class World:
         self._check()
         try:
             sets, pools, vms, vmis, events = (self._items(path) for path in (SETS, POOLS, VMS, VMIS, EVENTS))
-        except (Refused, Unanswered) as error:
+        except (Rejected, Unanswered) as error:
             return View(trouble=str(error))
         return View(sets=sets, pools=pools, vms=vms, vmis=vmis, events=events)
 
@@ -65,7 +65,7 @@ class World:
         """The objects that carry a label, and the version that `changes_since` goes on from. Raises DemoFailed."""
         try:
             answer = self._admin.get(f"{path}?labelSelector={selector}")
-        except (Refused, Unanswered) as error:
+        except (Rejected, Unanswered) as error:
             raise DemoFailed(str(error)) from error
         return tuple(answer["items"]), str(answer["metadata"]["resourceVersion"])
 
@@ -78,7 +78,7 @@ class World:
         query = f"labelSelector={selector}&watch=1&timeoutSeconds=1&resourceVersion={version}"
         try:
             lines = self._admin.send("GET", f"{path}?{query}").splitlines()
-        except (Refused, Unanswered) as error:
+        except (Rejected, Unanswered) as error:
             raise DemoFailed(str(error)) from error
         events = tuple(json.loads(line) for line in lines)
         for event in events:

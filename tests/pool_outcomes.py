@@ -11,10 +11,10 @@ from controller.pool.status import next_status
 from controller.runtime.plan import (
     Create,
     Delete,
-    Disown,
     Patch,
     PatchType,
-    Rebase,
+    RemoveOwnerReference,
+    ThreeWayMerge,
 )
 from informers.errors import Forbidden, ServerError, TransportError
 from informers.meta import ObjectKey
@@ -24,12 +24,12 @@ from tests.pool_builders import POOLS, pool, snapshot
 KEY = ObjectKey("default", "vm-pool-cirros-0")
 CREATE = Create(resource=VMS, key=KEY, body=b"{}", owner_uid="uid-of-the-pool", why="2 of 3 are there")
 DELETE = Delete(resource=VMS, key=KEY, uid="uid", why="surplus: 4 are there, 3 wanted")
-REBASE = Rebase(resource=VMS, key=KEY, uid="uid", old=b"{}", new=b"{}", why="made from web-1, not from web-2")
+REBASE = ThreeWayMerge(resource=VMS, key=KEY, uid="uid", old=b"{}", new=b"{}", why="made from web-1, not from web-2")
 RESTART = Delete(resource=VMIS, key=KEY, uid="uid", why="it runs an older template than web-2")
 RELABEL = Patch(resource=VMIS, key=KEY, body=b"{}", type=PatchType.MERGE, why="")
 LET_GO = Patch(resource=VMS, key=KEY, body=b"{}", type=PatchType.JSON, why="")
 RECORD = Patch(resource=POOLS, key=KEY, body=b"{}", type=PatchType.MERGE, why="")
-DISOWN = Disown(resource=DATA_VOLUMES, key=KEY, owner_uid="uid", why="")
+DISOWN = RemoveOwnerReference(resource=DATA_VOLUMES, key=KEY, owner_uid="uid", why="")
 KEEP = Create(resource=CONTROLLER_REVISIONS, key=KEY, body=b"{}", owner_uid="uid-of-the-pool", why="")
 PRUNE = Delete(resource=CONTROLLER_REVISIONS, key=KEY, uid="uid", why="")
 QUOTA = Forbidden("exceeded quota: 3 of 3", code=403)

@@ -15,7 +15,7 @@ import msgspec
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, PVCS, VMIS, VMS
 from controller.kubevirt.status_patch import status_patch
-from controller.kubevirt.three_way_merge import rebase
+from controller.kubevirt.three_way_merge import three_way_merge
 from controller.pool.plan import plan
 from controller.pool.snapshot import Limits, Snapshot, take_snapshot
 from controller.pool.status import next_status, outcome_notices
@@ -25,17 +25,17 @@ from controller.runtime.plan import (
     Confirm,
     Create,
     Delete,
-    Disown,
     Done,
+    Missing,
     Outcome,
     Patch,
     PatchType,
     Plan,
-    Rebase,
-    Refused,
+    Rejected,
+    RemoveOwnerReference,
     Skipped,
     Stage,
-    Vanished,
+    ThreeWayMerge,
 )
 from informers.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from tests import pool_builders
@@ -148,7 +148,11 @@ class World(Api):
         outcomes: list[Outcome] = []
         going = True
         for stage in stages:
-            blocked = {each.action.owner_uid for each in outcomes if isinstance(each.action, Disown) and failed(each)}
+            blocked = {
+                each.action.owner_uid
+                for each in outcomes
+                if isinstance(each.action, RemoveOwnerReference) and failed(each)
+            }
             results: list[Outcome] = []
             for action in stage.actions:
                 stopped = writes is not None and len(outcomes) + len(results) >= writes
@@ -161,16 +165,16 @@ class World(Api):
     def perform(self, action: Action) -> Outcome:
         self.log.append(action)
         if self.refuses(action):
-            return Refused(action, Forbidden("no", code=403))
+            return Rejected(action, Forbidden("no", code=403))
         try:
             return self._perform(action)
         except NotFound as error:
             assert not isinstance(action, Create)
-            return Refused(action, error) if isinstance(action, Confirm) else Vanished(action)
+            return Rejected(action, error) if isinstance(action, Confirm) else Missing(action)
         except Conflict as error:
-            return Vanished(action) if isinstance(action, Delete) else Refused(action, error)
+            return Missing(action) if isinstance(action, Delete) else Rejected(action, error)
         except ApiError as error:
-            return Refused(action, error)
+            return Rejected(action, error)
 
     def _perform(self, action: Action) -> Outcome:
         plural, name = action.resource.plural, action.key.name
@@ -182,21 +186,21 @@ class World(Api):
                 self.delete(plural, name, uid=action.uid, policy="Foreground" if action.foreground else "Background")
             case Patch():
                 self.patch(plural, name, action.body, kind="json" if action.type is PatchType.JSON else "merge")
-            case Disown():
+            case RemoveOwnerReference():
                 held = self.get(plural, name)
                 kept = [
                     each for each in held["metadata"].get("ownerReferences") or [] if each["uid"] != action.owner_uid
                 ]
                 self.patch(plural, name, msgspec.json.encode({"metadata": {"ownerReferences": kept}}))
-            case Rebase():
+            case ThreeWayMerge():
                 held = self.get(plural, name)
                 if held["metadata"]["uid"] != action.uid or "deletionTimestamp" in held["metadata"]:
-                    return Vanished(action)
-                if body := rebase(msgspec.json.encode(held), action.old, action.new):
+                    return Missing(action)
+                if body := three_way_merge(msgspec.json.encode(held), action.old, action.new):
                     self.patch(plural, name, body)
             case Confirm():
                 if self.get(plural, name)["metadata"]["uid"] != action.uid:
-                    return Refused(action, Conflict("another", code=409))
+                    return Rejected(action, Conflict("another", code=409))
         return Done(action)
 
     def _create(self, action: Create) -> Outcome:
@@ -205,7 +209,7 @@ class World(Api):
         except AlreadyExists as error:
             held = self.get(action.resource.plural, action.key.name)
             ours = [each for each in references_to(held, {"uid": action.owner_uid}) if each.get("controller")]
-            return AlreadyThere(action) if ours else Refused(action, error)
+            return AlreadyThere(action) if ours else Rejected(action, error)
         return Done(action)
 
     def change(self, **fields: Any) -> None:
@@ -307,7 +311,7 @@ class World(Api):
 
 
 def failed(outcome: Outcome) -> bool:
-    return isinstance(outcome, Refused | Skipped)
+    return isinstance(outcome, Rejected | Skipped)
 
 
 def without_nulls(document: Any) -> Any:

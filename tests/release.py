@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from controller.config.settings import Config, parse
 from controller.preflight.permissions import Permission, permissions_needed
-from sandbox.admin import Admin, Refused
+from sandbox.admin import Admin, Rejected
 from sandbox.audit import AuditRecord
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
@@ -103,7 +103,7 @@ def _installed(plane: ControlPlane) -> tuple[tuple[str, ...], dict[str, str], st
     admin = Admin(plane.kubeconfig)
     try:
         deployment = admin.get(DEPLOYMENT)
-    except Refused as refused:
+    except Rejected as refused:
         if refused.status != 404:
             raise
         applied = Kubectl(plane.kubeconfig).json("apply", "--kustomize", str(BASE))["items"]
@@ -122,7 +122,7 @@ def _account_for(plane: ControlPlane, permissions: Iterable[Permission]) -> str:
     admin = Admin(plane.kubeconfig)
     try:
         admin.get(f"{ACCOUNTS}/{name}")
-    except Refused as refused:
+    except Rejected as refused:
         if refused.status != 404:
             raise
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": NAMESPACE}}

@@ -25,12 +25,12 @@ from controller.runtime.plan import (
     Create,
     Delete,
     Done,
+    Missing,
     Outcome,
     Patch,
     Plan,
-    Refused,
+    Rejected,
     Skipped,
-    Vanished,
 )
 from informers.errors import AlreadyExists, ApiError, Conflict
 from informers.meta import ObjectMeta, controller_of
@@ -80,7 +80,7 @@ class World:
                 stopped = writes is not None and len(outcomes) + len(results) >= writes
                 results.append(self.perform(action) if going and not stopped else Skipped(action))
             outcomes += results
-            going = going and (not stage.essential or not any(isinstance(r, Refused | Skipped) for r in results))
+            going = going and (not stage.essential or not any(isinstance(r, Rejected | Skipped) for r in results))
         return tuple(outcomes)
 
     def perform(self, action: Action) -> Outcome:
@@ -88,12 +88,12 @@ class World:
         held = self.vmis.get(action.key.name)
         match action:
             case Confirm():
-                return Done(action) if self.owner.metadata.uid == action.uid else Refused(action, _conflict())
+                return Done(action) if self.owner.metadata.uid == action.uid else Rejected(action, _conflict())
             case Create():
                 return self._create(action, held)
             case Delete():
                 if held is None or held.metadata.uid != action.uid:
-                    return Vanished(action)
+                    return Missing(action)
                 self._change(held, deletion_timestamp=NOW)
                 return Done(action)
             case Patch():
@@ -104,7 +104,7 @@ class World:
             by = controller_of(held.metadata)
             if by is not None and by.uid == action.owner_uid:
                 return AlreadyThere(action)
-            return Refused(action, AlreadyExists("already exists", code=409))
+            return Rejected(action, AlreadyExists("already exists", code=409))
         made = VMIS.decode(action.body)
         assert made.metadata.key == action.key
         self.vmis[action.key.name] = made
@@ -113,10 +113,10 @@ class World:
 
     def _patch(self, action: Patch, held: VirtualMachineInstance | None) -> Outcome:
         if held is None:
-            return Vanished(action)
+            return Missing(action)
         patch = msgspec.json.decode(action.body, type=VirtualMachineInstance).metadata
         if (patch.uid, patch.resource_version) != (held.metadata.uid, held.metadata.resource_version):
-            return Refused(action, _conflict())
+            return Rejected(action, _conflict())
         self._change(held, owner_references=patch.owner_references)
         return Done(action)
 

@@ -10,7 +10,7 @@ INVALID_SPEC: Final = "InvalidSpec"
 """The reason of the Event that tells an owner's flaw (R1, P1)."""
 
 
-class Flaw(Struct, frozen=True):
+class FieldError(Struct, frozen=True):
     """One sentence for the user: which field, what it says, what would be right. It ends without a period."""
 
     message: str

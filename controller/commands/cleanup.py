@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
-from controller.apimachinery.field_error import Flaw
+from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.finalizers import removal_patch
 from controller.commands.command import (
     DRY_RUN,
@@ -41,7 +41,7 @@ from controller.pool.policies import parse_scale_in
 from controller.preflight.second_writer import decide_mode
 from controller.runtime.executor import Executor, failed
 from controller.runtime.expectations import Expectations
-from controller.runtime.plan import Action, Outcome, Patch, PatchType, Plan, Refused, Stage, Unknown
+from controller.runtime.plan import Action, Outcome, Patch, PatchType, Plan, Rejected, Stage, Unknown
 from informers.client import ApiClient
 from informers.errors import NotFound
 from informers.meta import KubeObject, ObjectKey, ObjectMeta, controller_of
@@ -162,7 +162,7 @@ def _owner_uid(vm: VirtualMachine) -> str:
 def _preserves(pool: Pool | None) -> bool:
     """Whether disks are to outlive their VMs. Where nobody can tell, they are: what is kept can still be deleted."""
     scale_in = parse_scale_in(pool.spec) if pool is not None else None
-    return scale_in is None or isinstance(scale_in, Flaw) or scale_in.preserve
+    return scale_in is None or isinstance(scale_in, FieldError) or scale_in.preserve
 
 
 def _needs_controller(pool: Pool | None, vm: VirtualMachine) -> bool:
@@ -249,6 +249,6 @@ def _told(action: Action) -> str:
 def _words_of(troubles: Sequence[Outcome]) -> str:
     """The first failure in the server's words, and how many there were."""
     for outcome in troubles:
-        if isinstance(outcome, Refused | Unknown):
+        if isinstance(outcome, Rejected | Unknown):
             return f"{len(troubles)} writes failed, such as {_told(outcome.action)}: {outcome.message}"
     return f"{len(troubles)} writes were not tried"

@@ -15,7 +15,7 @@ import msgspec
 import yaml
 from msgspec import Struct
 
-from controller.apimachinery.field_error import Flaw
+from controller.apimachinery.field_error import FieldError
 from controller.commands.command import DRY_RUN, SAME, CommandFailed, carry_out, read
 from controller.config.flags import Operands, UsageError
 from controller.config.modes import KUBEVIRT_GROUPS, OWN_GROUPS, Groups
@@ -23,7 +23,7 @@ from controller.config.options import ANY_NAMESPACE, Kind, Option, Unfit, is_lab
 from controller.kubevirt.owners import controller_reference
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import SERVICES, pool_resource, replicaset_resource
-from controller.kubevirt.services import ServicePort, ServiceWish, make_service
+from controller.kubevirt.services import ServicePort, ServiceRequest, make_service
 from controller.kubevirt.types import ReplicaSet
 from informers.client import ApiClient
 from informers.errors import NotFound
@@ -193,7 +193,7 @@ async def run(client: ApiClient, settings: Settings) -> None:
     key = ObjectKey(namespace, settings.subject.name)
     owner, reference = await _look(client, settings.subject, key)
     service = make_service(owner, reference, wish_of(settings, namespace))
-    if isinstance(service, Flaw):
+    if isinstance(service, FieldError):
         raise CommandFailed(f"{reference.kind} {key} cannot be exposed: {service.message}")
     if settings.dry_run:
         print(yaml.safe_dump(service, sort_keys=False), end="")
@@ -202,13 +202,13 @@ async def run(client: ApiClient, settings: Settings) -> None:
     print(f"service/{settings.name} exposed")
 
 
-def wish_of(settings: Settings, namespace: str) -> ServiceWish:
+def wish_of(settings: Settings, namespace: str) -> ServiceRequest:
     """What the flags ask for."""
     port = ServicePort(
         settings.port, name=settings.port_name, protocol=settings.protocol, target_port=settings.target_port
     )
     families = tuple(settings.ip_family.split(",")) if settings.ip_family else ()
-    return ServiceWish(
+    return ServiceRequest(
         name=settings.name,
         namespace=namespace,
         type=settings.type,

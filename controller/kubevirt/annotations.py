@@ -1,6 +1,6 @@
 """The labels and annotations by which users steer the controller, and how their values are read.
 
-A value that cannot be read never stops anything: it counts as absent, and its `Flaw` tells the user.
+A value that cannot be read never stops anything: it counts as absent, and its `FieldError` tells the user.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from controller.apimachinery.field_error import Flaw
+from controller.apimachinery.field_error import FieldError
 from informers.meta import ObjectMeta
 
 TEMPLATE_HASH: Final = "vmherd.dev/template-hash"
@@ -55,14 +55,14 @@ def is_takeover_held(meta: ObjectMeta) -> bool:
     return meta.annotations is not None and meta.annotations.get(TAKEOVER, "").startswith(TAKEOVER_HELD)
 
 
-def deletion_cost(meta: ObjectMeta) -> int | Flaw:
+def deletion_cost(meta: ObjectMeta) -> int | FieldError:
     """What the VM is worth to its user when a set shrinks; 0 where nothing is said (R6)."""
     text = meta.annotations.get(DELETION_COST) if meta.annotations is not None else None
     if text is None:
         return 0
     cost = parse_integer(text)
     if cost is None:
-        return Flaw(f"annotation {DELETION_COST} is {quoted(text)}: it must be an integer, so it counts as 0")
+        return FieldError(f"annotation {DELETION_COST} is {quoted(text)}: it must be an integer, so it counts as 0")
     return cost
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from controller.kubevirt.types import Condition
-from controller.runtime.plan import AlreadyThere, Done, Outcome, Vanished
+from controller.runtime.plan import AlreadyThere, Done, Missing, Outcome
 
 REPLICA_FAILURE: Final = "ReplicaFailure"
 REPLICA_PAUSED: Final = "ReplicaPaused"
@@ -58,7 +58,7 @@ def without_failures(held: Condition | None, outcomes: tuple[Outcome, ...], *, m
     A pass that was not free to write proves nothing, nor does one that was cut short.
     """
     if outcomes:
-        went_well = all(isinstance(outcome, Done | AlreadyThere | Vanished) for outcome in outcomes)
+        went_well = all(isinstance(outcome, Done | AlreadyThere | Missing) for outcome in outcomes)
         return None if went_well else held
     return None if may_write else held
 

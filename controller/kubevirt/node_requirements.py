@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from controller.apimachinery.field_error import Flaw
+from controller.apimachinery.field_error import FieldError
 from controller.kubevirt.annotations import quoted
 from controller.kubevirt.types import NodeRequirement
 
@@ -26,7 +26,7 @@ class NodeMatcher(Struct, frozen=True):
         return all(_holds(requirement, selector) for requirement in self.requirements)
 
 
-def parse_node_matcher(wire: Iterable[NodeRequirement], *, field: str) -> NodeMatcher | Flaw:
+def parse_node_matcher(wire: Iterable[NodeRequirement], *, field: str) -> NodeMatcher | FieldError:
     """The requirements that a user wrote, or what is wrong with them. `field` is where they stand."""
     requirements = tuple(wire)
     for index, requirement in enumerate(requirements):
@@ -35,18 +35,18 @@ def parse_node_matcher(wire: Iterable[NodeRequirement], *, field: str) -> NodeMa
     return NodeMatcher(requirements)
 
 
-def _flaw_of(requirement: NodeRequirement, field: str) -> Flaw | None:
+def _flaw_of(requirement: NodeRequirement, field: str) -> FieldError | None:
     operator, values = requirement.operator, requirement.values or ()
     if not requirement.key:
-        return Flaw(f"{field}.key is empty")
+        return FieldError(f"{field}.key is empty")
     if operator not in OPERATORS:
-        return Flaw(f"{field}.operator is {quoted(operator)}: it must be one of {', '.join(OPERATORS)}")
+        return FieldError(f"{field}.operator is {quoted(operator)}: it must be one of {', '.join(OPERATORS)}")
     if operator in ("In", "NotIn") and not values:
-        return Flaw(f"{field}.values is empty: {operator} needs at least one value")
+        return FieldError(f"{field}.values is empty: {operator} needs at least one value")
     if operator in ("Exists", "DoesNotExist") and values:
-        return Flaw(f"{field}.values must be empty for {operator}")
+        return FieldError(f"{field}.values must be empty for {operator}")
     if operator in ("Gt", "Lt") and (len(values) != 1 or _parse_number(values[0]) is None):
-        return Flaw(f"{field}.values must be a single integer for {operator}")
+        return FieldError(f"{field}.values must be a single integer for {operator}")
     return None
 
 

@@ -1,7 +1,8 @@
 """Label selectors: parsed once, matched often, printed as Kubernetes prints them.
 
-What the API server's validation would refuse is a `Flaw` here too, since sets can be older than their validation. A
-selector without any requirement matches everything, in Kubernetes' terms; whoever must not allow that asks `is_empty`.
+What the API server's validation would refuse is a `FieldError` here too, since sets can be older than their
+validation. A selector without any requirement matches everything, in Kubernetes' terms. Callers that must not allow
+that ask `is_empty`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from controller.apimachinery.field_error import Flaw
+from controller.apimachinery.field_error import FieldError
 from controller.kubevirt.annotations import quoted
 from controller.kubevirt.types import LabelRequirement, LabelSelector
 
@@ -84,7 +85,7 @@ class Selector(Struct, frozen=True):
         return ",".join(text for _, text in sorted(parts, key=lambda part: part[0]))
 
 
-def parse_selector(wire: LabelSelector, *, field: str = "spec.selector") -> Selector | Flaw:
+def parse_selector(wire: LabelSelector, *, field: str = "spec.selector") -> Selector | FieldError:
     """The selector that a user wrote, or what is wrong with it. `field` is where it stands."""
     equalities = tuple(sorted((wire.match_labels or {}).items()))
     for key, value in equalities:
@@ -93,31 +94,31 @@ def parse_selector(wire: LabelSelector, *, field: str = "spec.selector") -> Sele
     requirements = []
     for index, expression in enumerate(wire.match_expressions or ()):
         requirement = _parse_requirement(expression, f"{field}.matchExpressions[{index}]")
-        if isinstance(requirement, Flaw):
+        if isinstance(requirement, FieldError):
             return requirement
         requirements.append(requirement)
     return Selector(equalities, tuple(requirements))
 
 
-def _parse_requirement(wire: LabelRequirement, field: str) -> Requirement | Flaw:
+def _parse_requirement(wire: LabelRequirement, field: str) -> Requirement | FieldError:
     if wire.operator not in list(Operator):
-        return Flaw(f"{field}.operator is {quoted(wire.operator)}: it must be one of {', '.join(Operator)}")
+        return FieldError(f"{field}.operator is {quoted(wire.operator)}: it must be one of {', '.join(Operator)}")
     operator = Operator(wire.operator)
     values = tuple(sorted(set(wire.values or ())))
     wants_values = operator in (Operator.IN, Operator.NOT_IN)
     if wants_values and not values:
-        return Flaw(f"{field}.values is empty: {operator} needs at least one value")
+        return FieldError(f"{field}.values is empty: {operator} needs at least one value")
     if values and not wants_values:
-        return Flaw(f"{field}.values must be empty for {operator}")
+        return FieldError(f"{field}.values must be empty for {operator}")
     return _flaw_of(wire.key, values, field) or Requirement(wire.key, operator, values)
 
 
-def _flaw_of(key: str, values: tuple[str, ...], field: str) -> Flaw | None:
+def _flaw_of(key: str, values: tuple[str, ...], field: str) -> FieldError | None:
     if not _is_label_key(key):
-        return Flaw(f"{field}: {quoted(key)} is no valid label key")
+        return FieldError(f"{field}: {quoted(key)} is no valid label key")
     for value in values:
         if value and not _is_label_name(value):
-            return Flaw(f"{field}: {quoted(value)} is no valid label value")
+            return FieldError(f"{field}: {quoted(value)} is no valid label value")
     return None
 
 

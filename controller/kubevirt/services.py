@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct, structs
 
-from controller.apimachinery.field_error import Flaw
+from controller.apimachinery.field_error import FieldError
 from controller.kubevirt.annotations import REVISION_NAME, TEMPLATE_HASH
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.types import LabelSelector, ReplicaSet, VMITemplate
@@ -41,7 +41,7 @@ class ServicePort(Struct, frozen=True, rename="camel", omit_defaults=True):
     target_port: int | str = ""
 
 
-class ServiceWish(Struct, frozen=True, kw_only=True):
+class ServiceRequest(Struct, frozen=True, kw_only=True):
     """What somebody asks of a Service. What is empty is left to the API server; ports, to the template."""
 
     name: str
@@ -86,18 +86,20 @@ class _VMSpec(Struct, frozen=True):
     template: VMITemplate | None = None
 
 
-def make_service(owner: ReplicaSet | Pool, reference: OwnerReference, wish: ServiceWish) -> Mapping[str, object] | Flaw:
+def make_service(
+    owner: ReplicaSet | Pool, reference: OwnerReference, wish: ServiceRequest
+) -> Mapping[str, object] | FieldError:
     """The Service in front of the owner's VMs, which goes when the owner does; or why there cannot be one."""
     try:
         template = _vmi_template(owner)
         ports = wish.ports or _ports_of(template)
     except msgspec.DecodeError as error:
-        return Flaw(f"its template cannot be read: {error}")
+        return FieldError(f"its template cannot be read: {error}")
     selector = choose_selector(owner.spec.selector, _labels_of(template))
     if not selector:
-        return Flaw("its template gives VMIs no labels that a Service could select by")
+        return FieldError("its template gives VMIs no labels that a Service could select by")
     if not ports:
-        return Flaw("its template names no ports of the Pod network: say which with --port")
+        return FieldError("its template names no ports of the Pod network: say which with --port")
     spec = {
         "type": wish.type,
         "selector": selector,

@@ -43,7 +43,7 @@ class _NamedList(Struct, frozen=True):
     is_choice: Callable[[str], bool] = lambda field: False
 
 
-def rebase(current: bytes, old: bytes, new: bytes) -> bytes | None:
+def three_way_merge(current: bytes, old: bytes, new: bytes) -> bytes | None:
     """The merge patch that brings `current` from `old` to `new`, tied to its resourceVersion; None where none is due.
 
     Only `metadata.labels`, `metadata.annotations` and `spec` are looked at.

@@ -19,8 +19,8 @@ from controller.runtime.plan import (
     Delete,
     Done,
     Outcome,
-    Rebase,
-    Refused,
+    Rejected,
+    ThreeWayMerge,
     Unknown,
 )
 from informers.meta import ObjectKey
@@ -29,7 +29,7 @@ VM: Final = "VirtualMachine"
 VMI: Final = "VirtualMachineInstance"
 RESULTS: Final = ("success", "error", "unknown")
 
-_VERBS: Final[Mapping[type, str]] = {Create: "created", Delete: "deleted", Rebase: "updated"}
+_VERBS: Final[Mapping[type, str]] = {Create: "created", Delete: "deleted", ThreeWayMerge: "updated"}
 
 POSSIBLE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "replicaset": {"created": (VMI,), "deleted": (VMI,)},
@@ -102,7 +102,7 @@ def _result_of(outcome: Outcome) -> str:
     match outcome:
         case Done() | AlreadyThere():
             return "success"
-        case Refused():
+        case Rejected():
             return "error"
         case Unknown():
             return "unknown"

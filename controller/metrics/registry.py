@@ -42,12 +42,12 @@ LIST_REASONS = ("start", "expired", "failure")
 WATCH_END_REASONS = ("end", "expired", "silent")
 
 ACTION_OUTCOMES = {
-    "create": ("done", "already_there", "refused", "unknown", "postponed", "skipped"),
-    "delete": ("done", "vanished", "refused", "unknown", "skipped"),
-    "patch": ("done", "vanished", "refused", "unknown", "skipped"),
-    "confirm": ("done", "refused", "skipped"),
-    "disown": ("done", "vanished", "refused", "unknown", "skipped"),
-    "rebase": ("done", "vanished", "refused", "unknown", "skipped"),
+    "create": ("done", "already_there", "rejected", "unknown", "postponed", "skipped"),
+    "delete": ("done", "missing", "rejected", "unknown", "skipped"),
+    "patch": ("done", "missing", "rejected", "unknown", "skipped"),
+    "confirm": ("done", "rejected", "skipped"),
+    "remove_owner_reference": ("done", "missing", "rejected", "unknown", "skipped"),
+    "three_way_merge": ("done", "missing", "rejected", "unknown", "skipped"),
 }
 
 

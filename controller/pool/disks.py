@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from controller.apimachinery.field_error import Flaw
+from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.finalizers import addition_patch
 from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
@@ -22,17 +22,17 @@ from controller.pool.policies import parse_scale_in
 from controller.pool.revisions import template_of
 from controller.pool.snapshot import Snapshot
 from controller.pool.template import Template
-from controller.runtime.plan import Disown, Patch, PatchType, Stage
+from controller.runtime.plan import Patch, PatchType, RemoveOwnerReference, Stage
 from informers.meta import ObjectKey
 
 
 def asks_to_preserve(snapshot: Snapshot) -> bool:
     """Whether disks are to outlive their VMs. Where nobody can tell, they are: what is kept can still be deleted."""
     scale_in = parse_scale_in(snapshot.owner.spec)
-    return isinstance(scale_in, Flaw) or scale_in.preserve
+    return isinstance(scale_in, FieldError) or scale_in.preserve
 
 
-def disowns(snapshot: Snapshot, vms: Iterable[VirtualMachine]) -> tuple[Disown, ...]:
+def disowns(snapshot: Snapshot, vms: Iterable[VirtualMachine]) -> tuple[RemoveOwnerReference, ...]:
     """Take these VMs off their disks, as far as the disks can still be saved."""
     leaving = [vm for vm in vms if is_deleting(vm) and not is_deleting_with_disks(vm)]
     if not leaving:
@@ -41,7 +41,7 @@ def disowns(snapshot: Snapshot, vms: Iterable[VirtualMachine]) -> tuple[Disown, 
     return tuple(disown for vm in leaving for disown in _disowns(vm, _earlier_disks(snapshot, vm, past)))
 
 
-def disowns_of_left_behind(vms: Iterable[VirtualMachine]) -> tuple[Disown, ...]:
+def disowns_of_left_behind(vms: Iterable[VirtualMachine]) -> tuple[RemoveOwnerReference, ...]:
     """The same for VMs whose pool is gone, and with it the earlier templates."""
     return tuple(disown for vm in vms if not is_deleting_with_disks(vm) for disown in _disowns(vm, ()))
 
@@ -74,10 +74,10 @@ def _earlier_disks(snapshot: Snapshot, vm: VirtualMachine, past: Sequence[Templa
     return [name for template in past for name in own_disks(template, ordinal)] if ordinal is not None else []
 
 
-def _disowns(vm: VirtualMachine, earlier: Sequence[str]) -> list[Disown]:
+def _disowns(vm: VirtualMachine, earlier: Sequence[str]) -> list[RemoveOwnerReference]:
     """A DataVolume and its claim share a name, and either may be the VM's own."""
     return [
-        Disown(
+        RemoveOwnerReference(
             resource=resource,
             key=ObjectKey(vm.metadata.namespace, name),
             owner_uid=vm.metadata.uid,

@@ -77,7 +77,7 @@ class Recovering(Struct, frozen=True):
     until: datetime | None = None
 
 
-class Patient(Struct, frozen=True):
+class FailingVM(Struct, frozen=True):
     """A member that fails, why, from when on it may be replaced, and how often its ordinal was healed in a row."""
 
     vm: VirtualMachine
@@ -184,7 +184,7 @@ def _coming_up_until(snapshot: Snapshot, vm: VirtualMachine, record: Record, min
 
 def _patients(
     snapshot: Snapshot, healing: Healing, members: tuple[VirtualMachine, ...], records: Mapping[int, Record]
-) -> list[Patient]:
+) -> list[FailingVM]:
     patients = []
     for vm in members:
         ordinal = snapshot.ordinal_of(vm)
@@ -195,7 +195,7 @@ def _patients(
             why, since = failing
             record = records.get(ordinal)
             due = max((each for each in (since, _rested(vm, record)) if each is not None), default=snapshot.now)
-            patients.append(Patient(vm, ordinal, why, due, record.count if record is not None else 0))
+            patients.append(FailingVM(vm, ordinal, why, due, record.count if record is not None else 0))
     return patients
 
 
@@ -258,7 +258,7 @@ def _held(snapshot: Snapshot, members: Iterable[VirtualMachine], failing: int, l
     )
 
 
-def _disk_fails(patient: Patient) -> Notice:
+def _disk_fails(patient: FailingVM) -> Notice:
     name, state = patient.vm.metadata.name, printable_status_of(patient.vm)
     return Notice(
         reason="HealingHeld",
@@ -271,7 +271,7 @@ def _disk_fails(patient: Patient) -> Notice:
 
 
 def _stages(
-    snapshot: Snapshot, chosen: list[Patient], records: Mapping[int, Record], *, preserve: bool
+    snapshot: Snapshot, chosen: list[FailingVM], records: Mapping[int, Record], *, preserve: bool
 ) -> tuple[Stage, ...]:
     """First the record, then the deletes: a crash between them heals the same VMs again, and counts them once.
 

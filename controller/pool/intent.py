@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from controller.apimachinery.field_error import Flaw
+from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.int_or_percent import Amount, parse_amount
 from controller.kubevirt.annotations import quoted
 from controller.kubevirt.pool_types import Pool
@@ -38,36 +38,38 @@ class Intent(Struct, frozen=True, kw_only=True):
         return self.max_unavailable.of(self.wanted)
 
 
-def parse_intent(owner: Pool) -> Intent | Flaw:
+def parse_intent(owner: Pool) -> Intent | FieldError:
     """What the pool asks for. `replicas` is 1 where nobody filled in the schema's default."""
     spec = owner.spec
     wanted = 1 if spec.replicas is None else spec.replicas
     if wanted < 0:
-        return Flaw(f"spec.replicas is {wanted}: it must not be negative")
+        return FieldError(f"spec.replicas is {wanted}: it must not be negative")
     selector = parse_selector(spec.selector or LabelSelector())
-    if isinstance(selector, Flaw):
+    if isinstance(selector, FieldError):
         return selector
     if selector.is_empty:
-        return Flaw("spec.selector is empty: it would match every virtual machine of the namespace")
+        return FieldError("spec.selector is empty: it would match every virtual machine of the namespace")
     template = parse_template(spec)
-    if isinstance(template, Flaw):
+    if isinstance(template, FieldError):
         return template
     if not selector.matches(template.labels):
-        return Flaw(f'spec.selector "{selector}" does not match spec.virtualMachineTemplate.metadata.labels')
+        return FieldError(f'spec.selector "{selector}" does not match spec.virtualMachineTemplate.metadata.labels')
     amount = _parse_max_unavailable(spec.max_unavailable)
-    if isinstance(amount, Flaw):
+    if isinstance(amount, FieldError):
         return amount
     return _with_policies(owner, wanted, selector, template, amount)
 
 
-def _with_policies(owner: Pool, wanted: int, selector: Selector, template: Template, amount: Amount) -> Intent | Flaw:
+def _with_policies(
+    owner: Pool, wanted: int, selector: Selector, template: Template, amount: Amount
+) -> Intent | FieldError:
     scale_in, update = parse_scale_in(owner.spec), parse_update(owner.spec)
     healing = parse_healing(owner.spec.autohealing)
-    if isinstance(scale_in, Flaw):
+    if isinstance(scale_in, FieldError):
         return scale_in
-    if isinstance(update, Flaw):
+    if isinstance(update, FieldError):
         return update
-    if isinstance(healing, Flaw):
+    if isinstance(healing, FieldError):
         return healing
     return Intent(
         wanted=wanted,
@@ -80,8 +82,8 @@ def _with_policies(owner: Pool, wanted: int, selector: Selector, template: Templ
     )
 
 
-def _parse_max_unavailable(value: int | str | None) -> Amount | Flaw:
+def _parse_max_unavailable(value: int | str | None) -> Amount | FieldError:
     amount = parse_amount("100%" if value is None else value)
     if amount is not None:
         return amount
-    return Flaw(f'spec.maxUnavailable is {quoted(str(value))}: it must be a number from 1, or "1%" to "100%"')
+    return FieldError(f'spec.maxUnavailable is {quoted(str(value))}: it must be a number from 1, or "1%" to "100%"')

@@ -10,7 +10,7 @@ While the caches do not show all that was written, nothing happens at all.
 
 from __future__ import annotations
 
-from controller.apimachinery.field_error import INVALID_SPEC, Flaw
+from controller.apimachinery.field_error import INVALID_SPEC, FieldError
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting
 from controller.pool.claims import choose_claims, plan_departures, plan_releases
@@ -35,7 +35,7 @@ def plan(snapshot: Snapshot) -> Plan:
     if owner.metadata.deletion_timestamp is not None:
         return plan_deletion(snapshot) if snapshot.settled else UNSETTLED
     intent = parse_intent(owner)
-    if isinstance(intent, Flaw):
+    if isinstance(intent, FieldError):
         notice = Notice(reason=INVALID_SPEC, message=intent.message, once=f"generation-{owner.metadata.generation}")
         held = Plan(held=f"invalid: {intent.message}", notices=(notice,))
         return join([_departures(snapshot), held])

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from msgspec import Struct
 
 from controller.apimachinery.durations import parse_duration
-from controller.apimachinery.field_error import Flaw
+from controller.apimachinery.field_error import FieldError
 from controller.kubevirt.annotations import quoted
 from controller.kubevirt.node_requirements import NodeMatcher, parse_node_matcher
 from controller.kubevirt.pool_types import (
@@ -74,78 +74,78 @@ class Healing(Struct, frozen=True):
     min_failing: timedelta = MIN_FAILING
 
 
-def parse_scale_in(spec: PoolSpec) -> ScaleIn | Flaw:
+def parse_scale_in(spec: PoolSpec) -> ScaleIn | FieldError:
     """`scaleInStrategy`; proactive, at random and without preserving anything, where nothing is said (P8, P9, P10)."""
     field = "spec.scaleInStrategy"
     wire = spec.scale_in_strategy or ScaleInStrategy()
     blocks: Mapping[Strategy, ScaleInBlock | None] = {strategy: getattr(wire, strategy) for strategy in Strategy}
     chosen = _only_one(blocks, field)
-    if isinstance(chosen, Flaw):
+    if isinstance(chosen, FieldError):
         return chosen
     strategy, block = chosen or (Strategy.PROACTIVE, ScaleInBlock())
     kept = block.state_preservation or "Disabled"
     if kept not in ("Disabled", "Offline", "Online"):
         text = f"{field}.{strategy}.statePreservation is {quoted(kept)}"
-        return Flaw(f"{text}: it must be one of Disabled, Offline, Online")
+        return FieldError(f"{text}: it must be one of Disabled, Offline, Online")
     selection = _parse_selection(block.selection_policy, f"{field}.{strategy}.selectionPolicy")
-    if isinstance(selection, Flaw):
+    if isinstance(selection, FieldError):
         return selection
     return ScaleIn(strategy, selection, kept != "Disabled" and strategy is not Strategy.UNMANAGED)
 
 
-def parse_update(spec: PoolSpec) -> Update | Flaw:
+def parse_update(spec: PoolSpec) -> Update | FieldError:
     """`updateStrategy`; proactive where nothing is said (P13)."""
     field = "spec.updateStrategy"
     wire = spec.update_strategy or UpdateStrategy()
     blocks: Mapping[Strategy, UpdateBlock | None] = {strategy: getattr(wire, strategy) for strategy in Strategy}
     chosen = _only_one(blocks, field)
-    if isinstance(chosen, Flaw):
+    if isinstance(chosen, FieldError):
         return chosen
     strategy, block = chosen or (Strategy.PROACTIVE, UpdateBlock())
     selection = _parse_selection(block.selection_policy, f"{field}.{strategy}.selectionPolicy")
-    return selection if isinstance(selection, Flaw) else Update(strategy, selection)
+    return selection if isinstance(selection, FieldError) else Update(strategy, selection)
 
 
-def parse_healing(wire: Autohealing | None) -> Healing | Flaw | None:
+def parse_healing(wire: Autohealing | None) -> Healing | FieldError | None:
     """`autohealing`; None where the pool does not want it (P15)."""
     if wire is None:
         return None
     threshold = FAILURE_THRESHOLD if wire.start_up_failure_threshold is None else wire.start_up_failure_threshold
     if threshold < 1:
-        return Flaw(f"spec.autohealing.startUpFailureThreshold is {threshold}: it must be 1 or more")
+        return FieldError(f"spec.autohealing.startUpFailureThreshold is {threshold}: it must be 1 or more")
     text = wire.min_failing_to_start_duration
     lasting = MIN_FAILING if text is None else parse_duration(text)
     if lasting is None:
         where = f"spec.autohealing.minFailingToStartDuration is {quoted(text or '')}"
-        return Flaw(f"{where}: it must be a duration such as 5m or 1m30s")
+        return FieldError(f"{where}: it must be a duration such as 5m or 1m30s")
     return Healing(threshold, lasting)
 
 
-def _only_one(blocks: Mapping[Strategy, Block | None], field: str) -> tuple[Strategy, Block] | Flaw | None:
+def _only_one(blocks: Mapping[Strategy, Block | None], field: str) -> tuple[Strategy, Block] | FieldError | None:
     given = [(strategy, block) for strategy, block in blocks.items() if block is not None]
     if len(given) > 1:
-        return Flaw(f"{field}: only one strategy can be configured at a time")
+        return FieldError(f"{field}: only one strategy can be configured at a time")
     return given[0] if given else None
 
 
-def _parse_selection(wire: SelectionPolicy | None, field: str) -> Selection | Flaw:
+def _parse_selection(wire: SelectionPolicy | None, field: str) -> Selection | FieldError:
     policy = wire or SelectionPolicy()
     if (policy.sort_policy or "") not in list(Sort):
         allowed = ", ".join(sort for sort in Sort if sort)
-        return Flaw(f"{field}.sortPolicy is {quoted(policy.sort_policy or '')}: it must be one of {allowed}")
+        return FieldError(f"{field}.sortPolicy is {quoted(policy.sort_policy or '')}: it must be one of {allowed}")
     selectors = policy.selectors or Selectors()
     labels = _parse_labels(selectors, f"{field}.selectors.labelSelector")
     nodes = _parse_nodes(selectors, f"{field}.selectors.nodeSelectorRequirementMatcher")
-    if isinstance(labels, Flaw):
+    if isinstance(labels, FieldError):
         return labels
-    return nodes if isinstance(nodes, Flaw) else Selection(Sort(policy.sort_policy or ""), labels, nodes)
+    return nodes if isinstance(nodes, FieldError) else Selection(Sort(policy.sort_policy or ""), labels, nodes)
 
 
-def _parse_labels(selectors: Selectors, field: str) -> Selector | Flaw | None:
+def _parse_labels(selectors: Selectors, field: str) -> Selector | FieldError | None:
     wire = selectors.label_selector
     return None if wire is None else parse_selector(wire, field=field)
 
 
-def _parse_nodes(selectors: Selectors, field: str) -> NodeMatcher | Flaw | None:
+def _parse_nodes(selectors: Selectors, field: str) -> NodeMatcher | FieldError | None:
     wire = selectors.node_selector_requirement_matcher
     return None if wire is None else parse_node_matcher(wire, field=field)

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw, Struct
 
-from controller.apimachinery.field_error import Flaw
+from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.server_json import encode_as_server
 from controller.kubevirt.annotations import REVISION_NAME
 from controller.kubevirt.owners import controller_reference
@@ -127,7 +127,7 @@ def template_of(revision: ControllerRevision) -> Template | None:
         template = parse_template(_decode_spec(revision.data))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return None if isinstance(template, Flaw) else template
+    return None if isinstance(template, FieldError) else template
 
 
 def _new_name(snapshot: Snapshot, template: Template) -> str:

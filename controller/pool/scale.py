@@ -63,8 +63,12 @@ def _scale_out(snapshot: Snapshot, intent: Intent, revisions: Revisions, missing
         body = encode_vm(template, ordinal, revision, resource=VMS, pool=owner, owner=reference)
         key = ObjectKey(owner.namespace, name_of(owner.name, ordinal))
         # What the collector is about to take of an earlier VM of this ordinal must not become this one's.
-        estate = tuple((DATA_VOLUMES, ObjectKey(owner.namespace, disk)) for disk in own_disks(template, ordinal))
-        creates.append(Create(resource=VMS, key=key, body=body, owner_uid=owner.uid, why=why, estate=estate))
+        reusable_disks = tuple(
+            (DATA_VOLUMES, ObjectKey(owner.namespace, disk)) for disk in own_disks(template, ordinal)
+        )
+        creates.append(
+            Create(resource=VMS, key=key, body=body, owner_uid=owner.uid, why=why, reusable_disks=reusable_disks)
+        )
     held = f"{missing - len(creates)} more creates wait for the next pass" if len(creates) < missing else ""
     return Plan(stages=(*plan_revision(snapshot, revisions), Stage(tuple(creates))), held=held)
 

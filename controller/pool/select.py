@@ -12,7 +12,7 @@ from typing import Any, assert_never
 
 from msgspec import Struct
 
-from controller.apimachinery.field_error import Flaw
+from controller.apimachinery.field_error import FieldError
 from controller.kubevirt.annotations import PROTECT, REMOVE, deletion_cost, is_marked
 from controller.kubevirt.costs import malformed_costs
 from controller.kubevirt.vm_types import VirtualMachine
@@ -57,7 +57,7 @@ def choose_for_removal(snapshot: Snapshot, selection: Selection, vms: Iterable[V
 
 def _cost(vm: VirtualMachine) -> int:
     cost = deletion_cost(vm.metadata)
-    return 0 if isinstance(cost, Flaw) else cost
+    return 0 if isinstance(cost, FieldError) else cost
 
 
 def _sort_key(snapshot: Snapshot, sort: Sort) -> SortKey:

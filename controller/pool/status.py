@@ -34,13 +34,13 @@ from controller.runtime.plan import (
     AlreadyThere,
     Create,
     Delete,
-    Disown,
     Done,
     Notice,
     Outcome,
     Patch,
-    Rebase,
-    Refused,
+    Rejected,
+    RemoveOwnerReference,
+    ThreeWayMerge,
     Unknown,
 )
 from informers.errors import StatusError
@@ -51,7 +51,7 @@ STARTING: Final = frozenset({"", "Starting", "Provisioning", "WaitingForVolumeBi
 _WORDS: Final[Mapping[type, tuple[str, str, str]]] = {
     Create: ("SuccessfulCreate", "Created", "creating"),
     Delete: ("SuccessfulDelete", "Deleted", "deleting"),
-    Rebase: ("SuccessfulUpdate", "Updated", "updating"),
+    ThreeWayMerge: ("SuccessfulUpdate", "Updated", "updating"),
 }
 
 
@@ -103,7 +103,7 @@ def _notice_of(outcome: Outcome) -> Notice | None:
     words = _WORDS.get(type(action))
     if isinstance(action, Patch) and action.resource is VMIS and not isinstance(outcome, Done):
         # A label that changed is nobody's news; one that could not be changed leaves the VMI outdated.
-        words = _WORDS[Rebase]
+        words = _WORDS[ThreeWayMerge]
     if words is None:
         return None
     success, done, doing = words
@@ -112,7 +112,7 @@ def _notice_of(outcome: Outcome) -> Notice | None:
         case Done() | AlreadyThere():
             why = f": {action.why}" if isinstance(action, Delete) else ""
             return Notice(reason=success, message=f"{done} {subject}{why}", warning=False)
-        case Refused() | Unknown() if _is_failure(outcome):
+        case Rejected() | Unknown() if _is_failure(outcome):
             reason = success.replace("Successful", "Failed")
             return Notice(reason=reason, message=f"Error {doing} {subject}: {outcome.message}")
         case _:
@@ -122,9 +122,9 @@ def _notice_of(outcome: Outcome) -> Notice | None:
 def _failure(held: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:
     """`ReplicaFailure` after these outcomes (P17): a failure sets it, a pass in which all went well takes it away."""
     # A revision is kept for what comes after it.
-    is_update = any(isinstance(outcome.action, Rebase) for outcome in outcomes)
+    is_update = any(isinstance(outcome.action, ThreeWayMerge) for outcome in outcomes)
     for outcome in outcomes:
-        if isinstance(outcome, Refused | Unknown) and _is_failure(outcome):
+        if isinstance(outcome, Rejected | Unknown) and _is_failure(outcome):
             reason = _reason(outcome.action, is_update=is_update)
             if reason:
                 return Condition(type=REPLICA_FAILURE, status="True", reason=reason, message=outcome.message)
@@ -135,20 +135,20 @@ def _reason(action: Action, *, is_update: bool) -> str:
     is_revision = action.resource is CONTROLLER_REVISIONS
     if is_revision and isinstance(action, Delete):
         return "FailedRevisionPruning"
-    if action.resource is VMIS or isinstance(action, Rebase) or (is_revision and is_update):
+    if action.resource is VMIS or isinstance(action, ThreeWayMerge) or (is_revision and is_update):
         return "FailedUpdate"
     match action:
         case Create():
             return "FailedScaleOut"
-        case Delete() | Disown():
+        case Delete() | RemoveOwnerReference():
             return "FailedScaleIn"
         case _:
             return ""
 
 
-def _is_failure(outcome: Refused | Unknown) -> bool:
+def _is_failure(outcome: Rejected | Unknown) -> bool:
     """A lost connection is no failure of the pool's: nobody knows what became of the write."""
-    return isinstance(outcome, Refused) or isinstance(outcome.error, StatusError)
+    return isinstance(outcome, Rejected) or isinstance(outcome.error, StatusError)
 
 
 def _printable(snapshot: Snapshot, intent: Intent | None, revisions: Revisions | None, *, failing: bool) -> str:

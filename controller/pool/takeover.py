@@ -22,7 +22,7 @@ from controller.pool.revisions import Revisions
 from controller.pool.snapshot import Snapshot
 from controller.pool.template import Template, describe_difference
 from controller.pool.update import vmi_revision_of
-from controller.runtime.plan import Delete, Notice, Patch, PatchType, Plan, Rebase, Stage
+from controller.runtime.plan import Delete, Notice, Patch, PatchType, Plan, Stage, ThreeWayMerge
 from informers.meta import annotations_of
 
 PROCEED: Final = "proceed"
@@ -48,7 +48,7 @@ def plan_takeover(snapshot: Snapshot, revisions: Revisions, update: Plan) -> Pla
     if is_taken_over(snapshot, revisions.template):
         is_known = _mark_of(snapshot) in (PROCEED, DONE)
         return update if is_known else _with_first_stage(update, _note(snapshot, DONE, "its template was changed"))
-    changes = [action for action in update.actions if isinstance(action, Rebase | Delete)]
+    changes = [action for action in update.actions if isinstance(action, ThreeWayMerge | Delete)]
     if not changes and not update.held:
         return _with_first_stage(update, _note(snapshot, DONE, "its virtual machines are on its template"))
     message = _what_would_happen(snapshot, changes, revisions)
@@ -69,7 +69,7 @@ def plan_first_mark(snapshot: Snapshot, template: Template) -> Plan:
     return Plan(stages=(_note(snapshot, DONE, "it has no virtual machines"),))
 
 
-def _what_would_happen(snapshot: Snapshot, changes: list[Rebase | Delete], revisions: Revisions) -> str:
+def _what_would_happen(snapshot: Snapshot, changes: list[ThreeWayMerge | Delete], revisions: Revisions) -> str:
     """What the update would do to VMs, and in which fields their template differs from the pool's."""
     if not changes:
         return "an update of its virtual machines is not finished"

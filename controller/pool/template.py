@@ -14,7 +14,7 @@ from itertools import islice
 import msgspec
 from msgspec import Struct
 
-from controller.apimachinery.field_error import Flaw
+from controller.apimachinery.field_error import FieldError
 from controller.kubevirt.normal_form import (
     DISKS,
     UNKNOWN,
@@ -42,22 +42,22 @@ class Template(Struct, frozen=True, kw_only=True):
     disks: str
 
 
-def parse_template(spec: PoolSpec) -> Template | Flaw:
+def parse_template(spec: PoolSpec) -> Template | FieldError:
     """The template of a pool's spec, present or past, or what is wrong with it (P1)."""
     wire = spec.virtual_machine_template
     if wire is None:
-        return Flaw("spec.virtualMachineTemplate is missing")
+        return FieldError("spec.virtualMachineTemplate is missing")
     meta = wire.metadata or TemplateMeta()
     labels, annotations = meta.labels or {}, meta.annotations or {}
     if not labels:
-        return Flaw("spec.virtualMachineTemplate.metadata.labels is empty: the labels must match spec.selector")
+        return FieldError("spec.virtualMachineTemplate.metadata.labels is empty: the labels must match spec.selector")
     machine_spec = bytes(wire.spec)
     try:
         fields = msgspec.json.decode(machine_spec)
         if not isinstance(fields, dict):
-            return Flaw("spec.virtualMachineTemplate.spec is missing: it must be a VirtualMachine spec")
+            return FieldError("spec.virtualMachineTemplate.spec is missing: it must be a VirtualMachine spec")
         if not isinstance(fields.get("template"), dict):
-            return Flaw("spec.virtualMachineTemplate.spec.template is missing: it must be a VMI template")
+            return FieldError("spec.virtualMachineTemplate.spec.template is missing: it must be a VMI template")
         config_maps, secrets = _index_rules(spec)
         return Template(
             labels=labels,
@@ -70,7 +70,7 @@ def parse_template(spec: PoolSpec) -> Template | Flaw:
             disks=_digest(_names_and_specs(fields)),
         )
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return Flaw("spec.virtualMachineTemplate.spec is missing: it must be a VirtualMachine spec")
+        return FieldError("spec.virtualMachineTemplate.spec is missing: it must be a VirtualMachine spec")
 
 
 def describe_difference(old: Template, new: Template, *, most: int = 3) -> str:

@@ -32,7 +32,7 @@ from controller.pool.rollout import count_unavailable, min_ready_of, partition_o
 from controller.pool.scale import delete_of
 from controller.pool.select import allows, in_order
 from controller.pool.snapshot import Snapshot
-from controller.runtime.plan import Delete, Patch, PatchType, Plan, Rebase, Stage
+from controller.runtime.plan import Delete, Patch, PatchType, Plan, Stage, ThreeWayMerge
 from informers.meta import labels_of
 
 
@@ -115,16 +115,16 @@ def next_step(vm: VirtualMachine, vmi: VirtualMachineInstance, revisions: Revisi
 
 def _rebases(
     snapshot: Snapshot, intent: Intent, revisions: Revisions, eligible: Iterable[VirtualMachine]
-) -> tuple[Rebase, ...]:
+) -> tuple[ThreeWayMerge, ...]:
     outdated = [vm for vm in eligible if not revisions.is_current(revision_of(vm))]
     outdated = in_order(snapshot, intent.update.selection, outdated)[: snapshot.limits.burst]
     return tuple(_rebase(snapshot, revisions, vm) for vm in outdated)
 
 
-def _rebase(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine) -> Rebase:
+def _rebase(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine) -> ThreeWayMerge:
     ordinal, name = snapshot.ordinal_of(vm) or 0, revision_of(vm)
     past = revisions.templates.get(name)
-    return Rebase(
+    return ThreeWayMerge(
         resource=VMS,
         key=vm.metadata.key,
         uid=vm.metadata.uid,

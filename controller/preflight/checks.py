@@ -135,7 +135,7 @@ def kinds_needed(config: Config) -> tuple[NeededKind, ...]:
     )
 
 
-async def settle_mode(client: Requests, config: Config, *, patience_s: float = PATIENCE_S) -> Config:
+async def resolve_mode(client: Requests, config: Config, *, patience_s: float = PATIENCE_S) -> Config:
     """The configuration with the mode that `auto` comes to in this cluster. Raises StartupError."""
     if config.mode != Mode.AUTO:
         return config

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from controller.apimachinery.field_error import Flaw
+from controller.apimachinery.field_error import FieldError
 from controller.kubevirt.selectors import Selector, parse_selector
 from controller.kubevirt.types import LabelSelector, ReplicaSet
 from controller.replicaset.template import Template, parse_template
@@ -18,19 +18,19 @@ class Intent(Struct, frozen=True, kw_only=True):
     template: Template
 
 
-def parse_intent(owner: ReplicaSet) -> Intent | Flaw:
+def parse_intent(owner: ReplicaSet) -> Intent | FieldError:
     """What the set asks for. `replicas` is 1 where nobody filled in the schema's default."""
     wanted = 1 if owner.spec.replicas is None else owner.spec.replicas
     if wanted < 0:
-        return Flaw(f"spec.replicas is {wanted}: it must not be negative")
+        return FieldError(f"spec.replicas is {wanted}: it must not be negative")
     selector = parse_selector(owner.spec.selector or LabelSelector())
-    if isinstance(selector, Flaw):
+    if isinstance(selector, FieldError):
         return selector
     if selector.is_empty:
-        return Flaw("spec.selector is empty: it would match every virtual machine of the namespace")
+        return FieldError("spec.selector is empty: it would match every virtual machine of the namespace")
     template = parse_template(owner)
-    if isinstance(template, Flaw):
+    if isinstance(template, FieldError):
         return template
     if not selector.matches(template.labels):
-        return Flaw(f'spec.selector "{selector}" does not match spec.template.metadata.labels')
+        return FieldError(f'spec.selector "{selector}" does not match spec.template.metadata.labels')
     return Intent(wanted=wanted, selector=selector, template=template)

@@ -8,7 +8,7 @@ paused or unsettled, `held` says so and nothing else happens.
 
 from __future__ import annotations
 
-from controller.apimachinery.field_error import INVALID_SPEC, Flaw
+from controller.apimachinery.field_error import INVALID_SPEC, FieldError
 from controller.replicaset.claims import choose_claims, plan_claims
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.rollout import plan_rollout
@@ -23,7 +23,7 @@ def plan(snapshot: Snapshot) -> Plan:
     if owner.metadata.deletion_timestamp is not None:
         return Plan(held="being deleted")
     intent = parse_intent(owner)
-    if isinstance(intent, Flaw):
+    if isinstance(intent, FieldError):
         notice = Notice(reason=INVALID_SPEC, message=intent.message, once=f"generation-{owner.metadata.generation}")
         return Plan(held=f"invalid: {intent.message}", notices=(notice,))
     if owner.spec.paused:

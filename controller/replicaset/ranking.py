@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from operator import itemgetter
 from typing import TypeAlias
 
-from controller.apimachinery.field_error import Flaw
+from controller.apimachinery.field_error import FieldError
 from controller.kubevirt.annotations import PROTECT, REMOVE, deletion_cost, is_marked
 from controller.kubevirt.types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_migrating, is_ready, is_running, node_of, ready_since
@@ -52,7 +52,7 @@ def worth_of(vmi: VirtualMachineInstance) -> Worth:
         is_running(vmi),
         is_ready(vmi),
         not is_migrating(vmi),
-        0 if isinstance(cost, Flaw) else cost,
+        0 if isinstance(cost, FieldError) else cost,
     )
 
 

@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from msgspec import Struct
 
-from controller.apimachinery.field_error import Flaw
+from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.int_or_percent import parse_amount
 from controller.kubevirt.annotations import ROLLING_UPDATE, TEMPLATE_HASH, quoted
 from controller.kubevirt.costs import malformed_costs
@@ -35,14 +35,14 @@ class Rollout(Struct, frozen=True):
     notices: tuple[Notice, ...] = ()
 
 
-def parse_rollout(snapshot: Snapshot, wanted: int) -> Rollout | Flaw | None:
+def parse_rollout(snapshot: Snapshot, wanted: int) -> Rollout | FieldError | None:
     """How the set wants its VMIs replaced; None where it does not want that."""
     annotations = annotations_of(snapshot.owner.metadata)
     text = annotations.get(ROLLING_UPDATE)
     if text is None:
         return None
     allowance = _parse_max_unavailable(text, wanted)
-    if isinstance(allowance, Flaw):
+    if isinstance(allowance, FieldError):
         return allowance
     deadline = parse_deadline(snapshot.owner.metadata)
     return Rollout(allowance, deadline.after, deadline.notices)
@@ -58,7 +58,7 @@ def plan_rollout(snapshot: Snapshot, intent: Intent, active: tuple[VirtualMachin
     rollout = parse_rollout(snapshot, intent.wanted)
     if rollout is None:
         return Plan()
-    if isinstance(rollout, Flaw):
+    if isinstance(rollout, FieldError):
         return Plan(notices=(invalid_annotation(ROLLING_UPDATE, snapshot.owner.metadata, rollout.message),))
     updated = {vmi.metadata.uid for vmi in active if is_updated(vmi, intent.template.hash)}
     if len(updated) == len(active):
@@ -96,11 +96,11 @@ def _choose(outdated: list[VirtualMachineInstance], allowance: int) -> tuple[lis
     return going, waiting
 
 
-def _parse_max_unavailable(text: str, wanted: int) -> int | Flaw:
+def _parse_max_unavailable(text: str, wanted: int) -> int | FieldError:
     found = _MAX_UNAVAILABLE.fullmatch(text)
     amount = parse_amount(found["amount"]) if found else None
     if amount is None:
-        return Flaw(
+        return FieldError(
             f"annotation {ROLLING_UPDATE} is {quoted(text)}: it must be maxUnavailable=N with N at least 1, "
             "or maxUnavailable=P% with P from 1 to 100; nothing is rolled out"
         )

@@ -16,25 +16,25 @@ from controller.kubevirt.vmis import is_final, is_spent, phase_of
 from controller.replicaset.intent import Intent
 from controller.replicaset.ranking import rank_for_removal
 from controller.replicaset.snapshot import Snapshot
-from controller.replicaset.template import mould_of
+from controller.replicaset.template import encode_template
 from controller.runtime.plan import Create, Delete, Notice, Plan, Stage
 from informers.meta import ObjectKey
 
 
-class Census(Struct, frozen=True):
+class ActiveAndSpent(Struct, frozen=True):
     """VMIs that are not being deleted: those that count, and those that give way to a replacement (R3)."""
 
     active: tuple[VirtualMachineInstance, ...]
     spent: tuple[VirtualMachineInstance, ...]
 
 
-def take_census(vmis: Iterable[VirtualMachineInstance]) -> Census:
+def take_census(vmis: Iterable[VirtualMachineInstance]) -> ActiveAndSpent:
     active: list[VirtualMachineInstance] = []
     spent: list[VirtualMachineInstance] = []
     for vmi in vmis:
         if vmi.metadata.deletion_timestamp is None:
             (spent if is_spent(vmi) else active).append(vmi)
-    return Census(tuple(active), tuple(spent))
+    return ActiveAndSpent(tuple(active), tuple(spent))
 
 
 def plan_scale(
@@ -66,14 +66,16 @@ def delete_of(snapshot: Snapshot, vmi: VirtualMachineInstance, why: str) -> Dele
 
 def _scale_out(snapshot: Snapshot, intent: Intent, missing: int) -> Plan:
     owner = snapshot.owner.metadata
-    mould = mould_of(intent.template, snapshot.vmis, owner.namespace, controller_reference(snapshot.replicasets, owner))
-    free = free_suffixes(mould.base, owner.uid, taken=snapshot.taken)
+    encoded = encode_template(
+        intent.template, snapshot.vmis, owner.namespace, controller_reference(snapshot.replicasets, owner)
+    )
+    free = free_suffixes(encoded.base, owner.uid, taken=snapshot.taken)
     why = f"{intent.wanted - missing} of {intent.wanted} are active"
     creates = tuple(
         Create(
             resource=snapshot.vmis,
-            key=ObjectKey(owner.namespace, mould.base + suffix),
-            body=mould.body(suffix),
+            key=ObjectKey(owner.namespace, encoded.base + suffix),
+            body=encoded.body(suffix),
             owner_uid=owner.uid,
             why=why,
         )

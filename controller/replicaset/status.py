@@ -22,7 +22,7 @@ from controller.kubevirt.vmis import is_active, is_ready
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.rollout import is_updated
 from controller.replicaset.snapshot import Snapshot
-from controller.runtime.plan import AlreadyThere, Create, Delete, Done, Notice, Outcome, Refused, Unknown
+from controller.runtime.plan import AlreadyThere, Create, Delete, Done, Notice, Outcome, Rejected, Unknown
 from informers.errors import StatusError
 
 
@@ -77,7 +77,7 @@ def _notice_of(outcome: Outcome) -> Notice | None:
             return Notice(reason="SuccessfulCreate", message=f"Created virtual machine: {name}", warning=False)
         case Done(action=Delete()):
             return Notice(reason="SuccessfulDelete", message=f"Deleted virtual machine: {name}", warning=False)
-        case Refused(action=action) | Unknown(action=action) if reason := _failure_reason(outcome):
+        case Rejected(action=action) | Unknown(action=action) if reason := _failure_reason(outcome):
             verb = "creating" if isinstance(action, Create) else "deleting"
             return Notice(reason=reason, message=f"Error {verb} virtual machine {name}: {outcome.message}")
         case _:
@@ -90,9 +90,9 @@ def _failure_reason(outcome: Outcome) -> str:
     A lost connection, or none to begin with, is no failure of the set's: there is no word of the server to show.
     """
     match outcome:
-        case Refused(action=Create(), error=StatusError()) | Unknown(action=Create(), error=StatusError()):
+        case Rejected(action=Create(), error=StatusError()) | Unknown(action=Create(), error=StatusError()):
             return "FailedCreate"
-        case Refused(action=Delete(), error=StatusError()) | Unknown(action=Delete(), error=StatusError()):
+        case Rejected(action=Delete(), error=StatusError()) | Unknown(action=Delete(), error=StatusError()):
             return "FailedDelete"
         case _:
             return ""
@@ -101,6 +101,6 @@ def _failure_reason(outcome: Outcome) -> str:
 def _failure(held: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:
     """`ReplicaFailure` after these outcomes (R10): a failure sets it, a pass in which all went well takes it away."""
     for outcome in outcomes:
-        if isinstance(outcome, Refused | Unknown) and (reason := _failure_reason(outcome)):
+        if isinstance(outcome, Rejected | Unknown) and (reason := _failure_reason(outcome)):
             return Condition(type=REPLICA_FAILURE, status="True", reason=reason, message=outcome.message)
     return without_failures(held, outcomes, may_write=may_write)

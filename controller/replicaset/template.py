@@ -12,7 +12,7 @@ from hashlib import blake2b
 import msgspec
 from msgspec import Struct
 
-from controller.apimachinery.field_error import Flaw
+from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.names import SAFE_ALPHABET, name_base
 from controller.kubevirt.annotations import TEMPLATE_HASH
 from controller.kubevirt.legacy import modernise
@@ -39,7 +39,7 @@ class Template(Struct, frozen=True, kw_only=True):
     spec: bytes
 
 
-class Mould(Struct, frozen=True):
+class EncodedTemplate(Struct, frozen=True):
     """The encoded VMI with a gap in its name: `head + suffix + tail`."""
 
     base: str
@@ -50,26 +50,28 @@ class Mould(Struct, frozen=True):
         return self.head + suffix.encode("ascii") + self.tail
 
 
-def parse_template(owner: ReplicaSet) -> Template | Flaw:
+def parse_template(owner: ReplicaSet) -> Template | FieldError:
     """The set's template, or what is wrong with it (R1)."""
     wire = owner.spec.template
     if wire is None:
-        return Flaw("spec.template is missing")
+        return FieldError("spec.template is missing")
     meta = wire.metadata or TemplateMeta()
     labels, annotations = meta.labels or {}, meta.annotations or {}
     if not labels:
-        return Flaw("spec.template.metadata.labels is empty: the labels must match spec.selector")
+        return FieldError("spec.template.metadata.labels is empty: the labels must match spec.selector")
     spec = modernise(bytes(wire.spec))
     if not spec.startswith(b"{"):
-        return Flaw("spec.template.spec is missing: it must be a VirtualMachineInstance spec")
+        return FieldError("spec.template.spec is missing: it must be a VirtualMachineInstance spec")
     digest = _hash_of(labels, annotations, spec)
-    if isinstance(digest, Flaw):
+    if isinstance(digest, FieldError):
         return digest
     base = name_base(meta.name, meta.generate_name, owner.metadata.name)
     return Template(base=base, hash=digest, labels=labels, annotations=annotations, spec=spec)
 
 
-def mould_of(template: Template, resource: Resource[T], namespace: str, owner: OwnerReference) -> Mould:
+def encode_template(
+    template: Template, resource: Resource[T], namespace: str, owner: OwnerReference
+) -> EncodedTemplate:
     """Encode what is common to all VMIs of a set. The namespace is the set's, whatever the template says (R5)."""
     type_meta = msgspec.json.encode({"apiVersion": resource.api_version, "kind": resource.kind})
     metadata = msgspec.json.encode(
@@ -84,15 +86,15 @@ def mould_of(template: Template, resource: Resource[T], namespace: str, owner: O
     # The base ends inside its quotes; the suffix needs no escaping, and closes them in the tail.
     head = type_meta[:-1] + b',"metadata":{"name":' + msgspec.json.encode(template.base)[:-1]
     tail = b'",' + metadata[1:] + b',"spec":' + template.spec + b"}"
-    return Mould(template.base, head, tail)
+    return EncodedTemplate(template.base, head, tail)
 
 
-def _hash_of(labels: Mapping[str, str], annotations: Mapping[str, str], spec: bytes) -> str | Flaw:
+def _hash_of(labels: Mapping[str, str], annotations: Mapping[str, str], spec: bytes) -> str | FieldError:
     """A word of the safe alphabet that is the same for all spellings of the same content."""
     try:
         canonical = encoded((labels, annotations, normal_form(msgspec.json.decode(spec), VMI_SPEC)))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return Flaw(f"spec.template.spec cannot be read: {error}")
+        return FieldError(f"spec.template.spec cannot be read: {error}")
     digest = int.from_bytes(blake2b(canonical, digest_size=16).digest(), "big")
     letters = []
     for _ in range(HASH_LENGTH):

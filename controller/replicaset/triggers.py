@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
-from controller.apimachinery.field_error import Flaw
+from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.indexes import NAMESPACE
 from controller.kubevirt.annotations import PROGRESS_DEADLINE, PROTECT, REMOVE, ROLLING_UPDATE, is_marked
 from controller.kubevirt.conditions import REPLICA_FAILURE
@@ -81,7 +81,7 @@ def _concerned(vmi: VirtualMachineInstance, sets: StoreView[ReplicaSet]) -> Iter
     labels = labels_of(meta)
     for candidate in sets.by_index(NAMESPACE, meta.namespace):
         selector = parse_selector(candidate.spec.selector or LabelSelector())
-        if not isinstance(selector, Flaw) and not selector.is_empty and selector.matches(labels):
+        if not isinstance(selector, FieldError) and not selector.is_empty and selector.matches(labels):
             yield candidate.metadata.key
 
 

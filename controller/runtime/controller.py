@@ -15,7 +15,7 @@ import structlog
 from structlog.contextvars import bound_contextvars
 
 from controller.runtime.outage import Outage
-from controller.runtime.result import After, Reconciler, Report, Retry, Settled, retry_after
+from controller.runtime.result import After, AwaitChange, Reconciler, Report, Retry, retry_after
 from informers.errors import ApiError
 from informers.meta import ObjectKey
 from informers.workqueue import WorkQueue
@@ -91,7 +91,7 @@ class Controller:
         if not isinstance(report.result, Retry) or not report.result.outage:
             self._outage.got_through(key)
         match report.result:
-            case Settled():
+            case AwaitChange():
                 result, again = "success", None
                 self.queue.forget(key)
             case After(seconds=delay):

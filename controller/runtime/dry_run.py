@@ -17,7 +17,7 @@ from typing import Final, Generic, NamedTuple, Protocol
 
 from controller.runtime.plan import Action, Patch, Plan
 from controller.runtime.reconciler import Rules, S
-from controller.runtime.result import After, Report, Settled
+from controller.runtime.result import After, AwaitChange, Report
 from informers.errors import TransportError
 from informers.meta import ObjectKey
 
@@ -32,7 +32,7 @@ class ActionInstruments(Protocol):
     def acted(self, controller: str, *, action: str, outcome: str) -> None: ...
 
 
-class Would(NamedTuple):
+class DryRunReport(NamedTuple):
     """What a pass would do, in words, to compare with the pass before."""
 
     actions: tuple[str, ...]
@@ -44,18 +44,18 @@ class Would(NamedTuple):
         return bool(self.actions or self.notices or self.status)
 
 
-class Onlooker(Generic[S]):
+class DryRunReconciler(Generic[S]):
     """A reconciler that writes nothing, for one kind. `now` is the wall clock, for times that objects carry."""
 
     def __init__(self, rules: Rules[S], *, now: Callable[[], datetime], instruments: ActionInstruments) -> None:
         self._rules = rules
         self._now = now
         self._instruments = instruments
-        self._told: dict[ObjectKey, Would] = {}
+        self._told: dict[ObjectKey, DryRunReport] = {}
         """What was told last of each object that there is something to tell of."""
 
     async def reconcile(self, key: ObjectKey) -> Report:
-        # Settled: nothing was ever written that a cache could fail to show.
+        # AwaitChange: nothing was ever written that a cache could fail to show.
         snapshot = self._rules.take_snapshot(key, now=self._now(), settled=True)
         if snapshot is None:
             plan = self._rules.plan_absent(key)
@@ -63,10 +63,10 @@ class Onlooker(Generic[S]):
         else:
             plan = self._rules.plan(snapshot)
             would = told_of(plan, status=self._rules.status_update(snapshot, ()) is not None)
-        result = Settled() if plan.requeue_after_s is None else After(max(plan.requeue_after_s, LOOK_AGAIN_S))
+        result = AwaitChange() if plan.requeue_after_s is None else After(max(plan.requeue_after_s, LOOK_AGAIN_S))
         return Report(result, self._news(key, plan, would))
 
-    def _news(self, key: ObjectKey, plan: Plan, would: Would) -> dict[str, object]:
+    def _news(self, key: ObjectKey, plan: Plan, would: DryRunReport) -> dict[str, object]:
         """What is to be said of this pass; nothing where it would have done what the one before would have."""
         before = self._told.pop(key, None)
         if would:
@@ -78,9 +78,9 @@ class Onlooker(Generic[S]):
         return facts_of(plan, would)
 
 
-def told_of(plan: Plan, *, status: bool) -> Would:
+def told_of(plan: Plan, *, status: bool) -> DryRunReport:
     """A plan in words."""
-    return Would(
+    return DryRunReport(
         actions=tuple(map(_told, reported_actions(plan))),
         notices=tuple(f"{notice.reason}: {notice.message}" for notice in plan.notices),
         status=status,
@@ -93,7 +93,7 @@ def reported_actions(plan: Plan) -> tuple[Action, ...]:
     return tuple(action for action in plan.actions if not (isinstance(action, Patch) and action.is_note))
 
 
-def facts_of(plan: Plan, would: Would) -> dict[str, object]:
+def facts_of(plan: Plan, would: DryRunReport) -> dict[str, object]:
     """The figures of a pass that would do something: `create_would=3`, what each would be, and what is held."""
     facts: dict[str, object] = dict(
         Counter(f"{type(action).__name__}_would".lower() for action in reported_actions(plan))

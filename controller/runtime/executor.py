@@ -22,7 +22,7 @@ from typing import Protocol, TypeAlias, assert_never
 import msgspec
 
 from controller.kubevirt.owners import release_patch
-from controller.kubevirt.three_way_merge import rebase
+from controller.kubevirt.three_way_merge import three_way_merge
 from controller.runtime.expectations import Expectations, Write
 from controller.runtime.objects import ObjectClient, read_meta
 from controller.runtime.plan import (
@@ -31,19 +31,19 @@ from controller.runtime.plan import (
     Confirm,
     Create,
     Delete,
-    Disown,
     Done,
+    Missing,
     Outcome,
     Patch,
     PatchType,
     Plan,
     Postponed,
-    Rebase,
-    Refused,
+    Rejected,
+    RemoveOwnerReference,
     Skipped,
     Stage,
+    ThreeWayMerge,
     Unknown,
-    Vanished,
 )
 from informers.errors import AlreadyExists, ApiError, Conflict, NotFound, ServerError, TransportError
 from informers.meta import ObjectKey, ObjectMeta, controller_of
@@ -104,7 +104,7 @@ class Executor:
 
     async def settle(self, key: ObjectKey, owner_uid: str) -> ApiError | None:
         """Ask the server about each write whose answer was lost. Return what kept it from answering, if anything."""
-        for write in self._expectations.doubts(key, owner_uid):
+        for write in self._expectations.unresolved(key, owner_uid):
             try:
                 outcome = await self._look_up(write)
             except ApiError as error:
@@ -117,13 +117,13 @@ class Executor:
         try:
             held = read_meta(await self._client.get(write.resource, write.key))
         except NotFound:
-            return None if isinstance(write, Create) else Vanished(write)
+            return None if isinstance(write, Create) else Missing(write)
         match write:
             case Create(owner_uid=owner_uid):
                 return AlreadyThere(write, held.resource_version) if _is_owned_by(held, owner_uid) else None
             case Delete(uid=uid):
-                return None if held.uid == uid and held.deletion_timestamp is None else Vanished(write)
-            case Patch() | Rebase():
+                return None if held.uid == uid and held.deletion_timestamp is None else Missing(write)
+            case Patch() | ThreeWayMerge():
                 # Done or not, whoever plans next must have seen at least this version.
                 return Done(write, held.resource_version)
             case _:
@@ -203,7 +203,7 @@ class Executor:
                         action.resource, action.key, action.body, content_type=action.type.value
                     )
                     return Done(action, read_meta(answer).resource_version)
-                case Disown() | Rebase():
+                case RemoveOwnerReference() | ThreeWayMerge():
                     return await self._rework(action)
                 case Confirm():
                     return await self._confirm(action)
@@ -213,7 +213,7 @@ class Executor:
             return _outcome_of(action, error)
 
     async def _create(self, action: Create) -> Outcome:
-        if await self._is_heir_too_early(action):
+        if await self._predecessor_owns_disks(action):
             return Postponed(action)
         try:
             answer = await self._client.create(action.resource, action.key.namespace, action.body)
@@ -221,9 +221,9 @@ class Executor:
             return await self._recognise(action, error)
         return Done(action, read_meta(answer).resource_version)
 
-    async def _is_heir_too_early(self, action: Create) -> bool:
+    async def _predecessor_owns_disks(self, action: Create) -> bool:
         """Whether something that the new object would take up still is that of an earlier one of its name."""
-        for resource, key in action.estate:
+        for resource, key in action.reusable_disks:
             try:
                 held = read_meta(await self._client.get(resource, key))
             except NotFound:
@@ -242,20 +242,20 @@ class Executor:
         try:
             held = read_meta(await self._client.get(action.resource, action.key))
         except NotFound:
-            return Refused(action, error)
+            return Rejected(action, error)
         if _is_owned_by(held, action.owner_uid):
             return AlreadyThere(action, held.resource_version)
-        return Refused(action, error)
+        return Rejected(action, error)
 
     async def _confirm(self, action: Confirm) -> Outcome:
         held = read_meta(await self._client.get(action.resource, action.key))
         if held.uid != action.uid:
-            return Refused(action, Conflict(f"{action.key} was replaced by another object of that name", code=409))
+            return Rejected(action, Conflict(f"{action.key} was replaced by another object of that name", code=409))
         if held.deletion_timestamp is not None:
-            return Refused(action, Conflict(f"{action.key} is being deleted", code=409))
+            return Rejected(action, Conflict(f"{action.key} is being deleted", code=409))
         return Done(action)
 
-    async def _rework(self, action: Disown | Rebase) -> Outcome:
+    async def _rework(self, action: RemoveOwnerReference | ThreeWayMerge) -> Outcome:
         """Change what was just read; again where somebody else wrote in between."""
         for _ in range(REWORKS - 1):
             try:
@@ -264,69 +264,71 @@ class Executor:
                 continue
         return await self._reworked(action)
 
-    async def _reworked(self, action: Disown | Rebase) -> Outcome:
+    async def _reworked(self, action: RemoveOwnerReference | ThreeWayMerge) -> Outcome:
         try:
             current = await self._client.get(action.resource, action.key)
             held = read_meta(current)
         except NotFound:
-            return Vanished(action)
+            return Missing(action)
         except ApiError as error:
             # Nothing was written: what is lost is only the answer to a question.
-            return Refused(action, error)
-        patch = _disowned(action, held) if isinstance(action, Disown) else _rebased(action, held, current)
+            return Rejected(action, error)
+        patch = _disowned(action, held) if isinstance(action, RemoveOwnerReference) else _rebased(action, held, current)
         if not isinstance(patch, bytes):
             return patch
         answer = await self._client.patch(action.resource, action.key, patch, content_type=PatchType.MERGE.value)
         return Done(action, read_meta(answer).resource_version)
 
 
-def _disowned(action: Disown, held: ObjectMeta) -> bytes | Outcome:
+def _disowned(action: RemoveOwnerReference, held: ObjectMeta) -> bytes | Outcome:
     """The patch to what is there; the outcome where it is as it should be."""
     if all(reference.uid != action.owner_uid for reference in held.owner_references or ()):
         return Done(action)
     return release_patch(held, action.owner_uid)
 
 
-def _rebased(action: Rebase, held: ObjectMeta, current: bytes) -> bytes | Outcome:
+def _rebased(action: ThreeWayMerge, held: ObjectMeta, current: bytes) -> bytes | Outcome:
     """The patch to what is there, as far as the templates differ; the outcome where there is nothing to patch."""
     if held.uid != action.uid or held.deletion_timestamp is not None:
-        return Vanished(action)
+        return Missing(action)
     try:
-        patch = rebase(current, action.old, action.new)
+        patch = three_way_merge(current, action.old, action.new)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return Refused(action, ApiError(f"{action.key} cannot be read: {error}"))
+        return Rejected(action, ApiError(f"{action.key} cannot be read: {error}"))
     return Done(action, held.resource_version) if patch is None else patch
 
 
 def failed(outcome: Outcome) -> bool:
     """Whether an outcome holds back what should come after it."""
-    return isinstance(outcome, Refused | Unknown | Skipped)
+    return isinstance(outcome, Rejected | Unknown | Skipped)
 
 
 def _is_unanswered(outcome: Outcome) -> bool:
-    return isinstance(outcome, Refused | Unknown) and isinstance(outcome.error, TransportError)
+    return isinstance(outcome, Rejected | Unknown) and isinstance(outcome.error, TransportError)
 
 
 def _outcome_of(action: Action, error: ApiError) -> Outcome:
     match action, error:
-        case (Delete() | Patch() | Disown() | Rebase()) as gone, NotFound():
-            return Vanished(gone)
+        case (Delete() | Patch() | RemoveOwnerReference() | ThreeWayMerge()) as gone, NotFound():
+            return Missing(gone)
         case Delete() as replaced, Conflict() as conflict if _uid_mismatch(conflict):
-            return Vanished(replaced)
+            return Missing(replaced)
         case (Confirm(), _):
-            return Refused(action, error)
+            return Rejected(action, error)
         case (_, TransportError(sent=True) | ServerError()):
             # With any 5xx the write may have happened: a server that gave up waiting for etcd answers 500 or 504, a
             # proxy that lost the server 502 or 503.
             return Unknown(action, error)
         case _:
-            return Refused(action, error)
+            return Rejected(action, error)
 
 
 def _owners_in_the_way(outcomes: Sequence[Outcome]) -> frozenset[str]:
     """The owners from whom something could not be taken: what was to come after that must wait (P10)."""
     return frozenset(
-        outcome.action.owner_uid for outcome in outcomes if isinstance(outcome.action, Disown) and failed(outcome)
+        outcome.action.owner_uid
+        for outcome in outcomes
+        if isinstance(outcome.action, RemoveOwnerReference) and failed(outcome)
     )
 
 

@@ -20,11 +20,11 @@ from controller.runtime.plan import (
     Create,
     Delete,
     Done,
+    Missing,
     Outcome,
     Patch,
-    Rebase,
+    ThreeWayMerge,
     Unknown,
-    Vanished,
 )
 from informers.meta import ObjectKey, controller_of, version_number
 from informers.store import StoreView
@@ -33,29 +33,29 @@ log = structlog.get_logger()
 
 GIVE_UP_AFTER_S = 300.0
 
-Write: TypeAlias = Create | Delete | Patch | Rebase
+Write: TypeAlias = Create | Delete | Patch | ThreeWayMerge
 
 
 class _Awaited:
     """What one key waits for. Bound to the owner's UID: a set of the same name made anew starts clean."""
 
-    __slots__ = ("deletions", "doubts", "owner_uid", "since", "versions")
+    __slots__ = ("deletions", "owner_uid", "since", "unresolved", "versions")
 
     def __init__(self, owner_uid: str, since: float) -> None:
         self.owner_uid = owner_uid
         self.since = since
         self.versions: dict[tuple[AnyResource, str], int] = {}
         self.deletions: dict[str, Delete] = {}
-        self.doubts: list[Write] = []
+        self.unresolved: list[Write] = []
 
     def __bool__(self) -> bool:
-        return bool(self.versions or self.deletions or self.doubts)
+        return bool(self.versions or self.deletions or self.unresolved)
 
 
 class Expectations:
-    """Write watermarks, awaited deletions and doubts, by key. `now` is monotonic, in seconds.
+    """Write watermarks, awaited deletions and unresolved, by key. `now` is monotonic, in seconds.
 
-    `Disown` leaves no trace here: no cache holds what it writes to, and it does no harm twice.
+    `RemoveOwnerReference` leaves no trace here: no cache holds what it writes to, and it does no harm twice.
     """
 
     def __init__(
@@ -87,18 +87,18 @@ class Expectations:
         self._awaited.pop(key, None)
         return True
 
-    def doubts(self, key: ObjectKey, owner_uid: str) -> tuple[Write, ...]:
+    def unresolved(self, key: ObjectKey, owner_uid: str) -> tuple[Write, ...]:
         """The owner's writes whose answer was lost, that the cache has not proved either, and that still matter."""
         awaited = self._of(key, owner_uid)
         if awaited is None or self._is_overdue(awaited):
             return ()
         self._strike_off(awaited)
-        return tuple(awaited.doubts)
+        return tuple(awaited.unresolved)
 
     def resolve(self, key: ObjectKey, write: Write, outcome: Outcome | None) -> None:
         """A doubt is over: the write had this outcome, or never happened (None)."""
         if awaited := self._awaited.get(key):
-            awaited.doubts = [doubt for doubt in awaited.doubts if doubt is not write]
+            awaited.unresolved = [doubt for doubt in awaited.unresolved if doubt is not write]
             if outcome is not None:
                 self._note(awaited, outcome)
 
@@ -118,15 +118,15 @@ class Expectations:
 
     def _note(self, awaited: _Awaited, outcome: Outcome) -> None:
         match outcome:
-            case Done(action=Delete() as action) | Vanished(action=Delete() as action):
+            case Done(action=Delete() as action) | Missing(action=Delete() as action):
                 awaited.deletions[action.uid] = action
             case (
-                Done(action=(Create() | Patch() | Rebase()) as action, version=version)
+                Done(action=(Create() | Patch() | ThreeWayMerge()) as action, version=version)
                 | AlreadyThere(action=action, version=version)
             ):
                 self._watermark(awaited, action, version)
-            case Unknown(action=(Create() | Delete() | Patch() | Rebase()) as action):
-                awaited.doubts.append(action)
+            case Unknown(action=(Create() | Delete() | Patch() | ThreeWayMerge()) as action):
+                awaited.unresolved.append(action)
             case _:
                 pass
 
@@ -139,7 +139,7 @@ class Expectations:
     def _strike_off(self, awaited: _Awaited) -> None:
         awaited.versions = {scope: v for scope, v in awaited.versions.items() if not self._reached(*scope, v)}
         awaited.deletions = {uid: d for uid, d in awaited.deletions.items() if not self._shows_gone(d)}
-        awaited.doubts = [doubt for doubt in awaited.doubts if not self._proves(doubt, awaited.owner_uid)]
+        awaited.unresolved = [doubt for doubt in awaited.unresolved if not self._proves(doubt, awaited.owner_uid)]
 
     def _reached(self, resource: AnyResource, namespace: str, version: int) -> bool:
         store = self._stores.get(resource)
@@ -175,6 +175,6 @@ class Expectations:
             waited_s=GIVE_UP_AFTER_S,
             versions=len(awaited.versions),
             deletions=len(awaited.deletions),
-            doubts=len(awaited.doubts),
+            unresolved=len(awaited.unresolved),
         )
         self._gave_up()

@@ -35,8 +35,9 @@ class PatchType(StrEnum):
 class Create(Struct, frozen=True, kw_only=True):
     """Create `key` from a whole, encoded object, whose controller is `owner_uid`.
 
-    `estate` is what an earlier holder of the name may have left behind, and the new one would take up by name. The
-    create waits while some of that is still the earlier one's: the garbage collector is about to take it away.
+    `reusable_disks` are the disks that an earlier holder of the name may have left, and that the new object would find
+    by name. The create waits while one of them still belongs to the earlier holder: the garbage collector is about to
+    delete it.
     """
 
     resource: AnyResource
@@ -44,7 +45,7 @@ class Create(Struct, frozen=True, kw_only=True):
     body: bytes
     owner_uid: str
     why: str
-    estate: tuple[tuple[AnyResource, ObjectKey], ...] = ()
+    reusable_disks: tuple[tuple[AnyResource, ObjectKey], ...] = ()
 
 
 class Delete(Struct, frozen=True, kw_only=True):
@@ -61,8 +62,8 @@ class Delete(Struct, frozen=True, kw_only=True):
 class Patch(Struct, frozen=True, kw_only=True):
     """Patch `key`. The body itself carries what must still hold (uid, resourceVersion, or JSON patch tests).
 
-    `after_owner` is the UID of an owner: the patch is not tried when a `Disown` from that owner failed before it in the
-    same plan. It ties one VM's steps together, without one VM's failure holding back the others (P10).
+    `after_owner` is the UID of an owner: the patch is not tried if a `RemoveOwnerReference` of that owner failed before
+    it in the same plan. It ties one VM's steps together, without one VM's failure holding back the others (P10).
 
     `is_note` marks a patch that only notes something on the owner, for later passes. A dry run does not report it.
     """
@@ -76,7 +77,7 @@ class Patch(Struct, frozen=True, kw_only=True):
     is_note: bool = False
 
 
-class Disown(Struct, frozen=True, kw_only=True):
+class RemoveOwnerReference(Struct, frozen=True, kw_only=True):
     """Take the ownerReference with this UID off `key`, and nothing else, so that it outlives that owner (P10).
 
     What is not there, or not owned by it, is as it should be. So is a resource that the cluster does not serve.
@@ -88,7 +89,7 @@ class Disown(Struct, frozen=True, kw_only=True):
     why: str
 
 
-class Rebase(Struct, frozen=True, kw_only=True):
+class ThreeWayMerge(Struct, frozen=True, kw_only=True):
     """Bring `key` from the template it was made from to another (P12): `old` and `new` are that object as each template
     would have it, and only what differs between them changes. The object is read whole when that is done, since no
     cache holds all of it.
@@ -111,7 +112,7 @@ class Confirm(Struct, frozen=True, kw_only=True):
     why: str
 
 
-Action: TypeAlias = Create | Delete | Patch | Confirm | Disown | Rebase
+Action: TypeAlias = Create | Delete | Patch | Confirm | RemoveOwnerReference | ThreeWayMerge
 
 
 class Stage(Struct, frozen=True):
@@ -175,13 +176,13 @@ class AlreadyThere(Struct, frozen=True):
     version: str = ""
 
 
-class Vanished(Struct, frozen=True):
+class Missing(Struct, frozen=True):
     """What was to be deleted or patched is gone, which is what a delete wants."""
 
-    action: Delete | Patch | Disown | Rebase
+    action: Delete | Patch | RemoveOwnerReference | ThreeWayMerge
 
 
-class Refused(Struct, frozen=True):
+class Rejected(Struct, frozen=True):
     """The server answered no, or a condition of the plan no longer held. The message is for people."""
 
     action: Action
@@ -215,4 +216,4 @@ class Skipped(Struct, frozen=True):
     action: Action
 
 
-Outcome: TypeAlias = Done | AlreadyThere | Vanished | Refused | Unknown | Postponed | Skipped
+Outcome: TypeAlias = Done | AlreadyThere | Missing | Rejected | Unknown | Postponed | Skipped

@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
-from controller.runtime.plan import Outcome, Plan, Postponed, Refused, Unknown
+from controller.runtime.plan import Outcome, Plan, Postponed, Rejected, Unknown
 from informers.errors import ApiError, Forbidden, ServerError, StatusError, TooManyRequests, TransportError
 from informers.meta import ObjectKey
 
@@ -20,7 +20,7 @@ POSTPONED_S = 0.5
 """After a pass that postponed something: no cache shows what it waits for, so nothing wakes the key."""
 
 
-class Settled(Struct, frozen=True):
+class AwaitChange(Struct, frozen=True):
     """Nothing left to do until something changes."""
 
 
@@ -41,7 +41,7 @@ class Retry(Struct, frozen=True):
     outage: bool = False
 
 
-Result: TypeAlias = Settled | After | Retry
+Result: TypeAlias = AwaitChange | After | Retry
 
 
 class Report(Struct, frozen=True):
@@ -60,7 +60,7 @@ class Reconciler(Protocol):
 def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool, trouble: ApiError | None = None) -> Result:
     """When to look again, after a plan had these outcomes. `trouble` is what else of the pass failed."""
     outcomes = tuple(outcomes)
-    failures = [outcome for outcome in outcomes if isinstance(outcome, Refused | Unknown)]
+    failures = [outcome for outcome in outcomes if isinstance(outcome, Rejected | Unknown)]
     passing = [failure.error for failure in failures if not is_final(failure)]
     if trouble is not None:
         passing.append(trouble)
@@ -72,8 +72,8 @@ def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool, trouble
     if waits:
         return After(min(waits))
     if failures:
-        return Settled()
-    return After(LOOK_AGAIN_S) if outcomes or not settled else Settled()
+        return AwaitChange()
+    return After(LOOK_AGAIN_S) if outcomes or not settled else AwaitChange()
 
 
 def retry_after(*errors: ApiError) -> Retry:
@@ -92,7 +92,7 @@ def is_outage(error: ApiError) -> bool:
     return isinstance(error, TransportError | ServerError | TooManyRequests)
 
 
-def is_final(failure: Refused | Unknown) -> bool:
+def is_final(failure: Rejected | Unknown) -> bool:
     """Whether trying again is pointless: nothing can be created any more in a namespace that goes away."""
     return isinstance(failure.error, Forbidden) and failure.error.namespace_terminating
 
@@ -102,7 +102,7 @@ def facts_of(plan: Plan, outcomes: Iterable[Outcome], *, trouble: ApiError | Non
     outcomes = tuple(outcomes)
     names = (f"{type(outcome.action).__name__}_{type(outcome).__name__}".lower() for outcome in outcomes)
     facts: dict[str, object] = dict(Counter(names))
-    errors = [outcome.error for outcome in outcomes if isinstance(outcome, Refused | Unknown)]
+    errors = [outcome.error for outcome in outcomes if isinstance(outcome, Rejected | Unknown)]
     if trouble is not None:
         errors.append(trouble)
     if errors:

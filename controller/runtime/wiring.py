@@ -15,7 +15,7 @@ from controller.metrics.figures import figures_of
 from controller.metrics.page import SetFigures
 from controller.metrics.registry import Metrics
 from controller.runtime.controller import Controller
-from controller.runtime.dry_run import Onlooker
+from controller.runtime.dry_run import DryRunReconciler
 from controller.runtime.executor import Executor
 from controller.runtime.expectations import Expectations
 from controller.runtime.known_status import KnownStatus
@@ -93,7 +93,7 @@ def assemble(
         rules = KnownStatus(rules)
     reconciler: Reconciler
     if parts.config.observe:
-        reconciler = Onlooker(rules, now=parts.now, instruments=parts.metrics)
+        reconciler = DryRunReconciler(rules, now=parts.now, instruments=parts.metrics)
     else:
         reconciler = _writer(parts, rules, owners, children)
     controller = Controller(rules.name, queue, reconciler, workers=parts.config.workers, instruments=parts.metrics)

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from sandbox.admin import Admin, Refused
+from sandbox.admin import Admin, Rejected
 from sandbox.audit import AuditRecord
 from sandbox.controlplane import ControlPlane
 from sandbox.processes import free_ports
@@ -314,4 +314,4 @@ def stays(look: Callable[[], object], *, for_s: float = 1.0, what: str = "") -> 
         time.sleep(0.05)
 
 
-__all__ = ["GROUP_VERSION", "LABELS", "SPEC", "Herd", "Place", "Refused", "eventually", "herd", "owned_by", "stays"]
+__all__ = ["GROUP_VERSION", "LABELS", "SPEC", "Herd", "Place", "Rejected", "eventually", "herd", "owned_by", "stays"]

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from sandbox.admin import Admin, Refused
+from sandbox.admin import Admin, Rejected
 from sandbox.controlplane import ControlPlane
 
 PERIOD_S = 0.1
@@ -46,7 +46,7 @@ class Launchers:
         body = json.dumps(pod_of(vmi)).encode()
         try:
             started: dict[str, Any] = json.loads(self._admin.send("POST", self._pods, body, "application/json"))
-        except Refused as error:
+        except Rejected as error:
             if error.status not in (403, 409):
                 raise
             return None  # the namespace has no service account yet, or is going: the next turn looks again
@@ -67,7 +67,7 @@ class Launchers:
     def _unless_gone(self, method: str, path: str, body: dict[str, Any], content_type: str) -> None:
         try:
             self._admin.send(method, path, json.dumps(body).encode(), content_type)
-        except Refused as error:
+        except Rejected as error:
             if error.status != 404:
                 raise
 

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import trustme
 
-from sandbox.admin import Admin, Refused, Unanswered
+from sandbox.admin import Admin, Rejected, Unanswered
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
 
@@ -71,7 +71,7 @@ class MetricsAPI:
                     "items": items,
                 }
             every = self._metrics(namespace, self._pods(namespace, ""))
-        except Refused as error:
+        except Rejected as error:
             return error.status, _failure(error.status, str(error))
         except Unanswered as error:
             return 503, _failure(503, str(error))

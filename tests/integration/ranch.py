@@ -16,7 +16,7 @@ import pytest
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl, running_plane
-from tests.integration.herd import Herd, Place, Refused, eventually, herd
+from tests.integration.herd import Herd, Place, Rejected, eventually, herd
 
 POOL_LABELS = {"app": "ranch"}
 MEMORY: dict[str, Any] = {"resources": {"requests": {"memory": "64M"}}}
@@ -263,7 +263,7 @@ class Ranch(Place):
             steps = [{"op": "test", "path": place, "value": HOLD}, {"op": "remove", "path": place}]
             try:
                 self._change_by_steps(f"{self._vms}/{name}", steps)
-            except Refused:
+            except Rejected:
                 return False  # somebody else's finalizer went first, and ours has another place
             return True
 

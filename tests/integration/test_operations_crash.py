@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from sandbox.controlplane import APISERVER, ControlPlane
-from tests.integration.herd import Herd, Place, Refused, eventually, herd, stays
+from tests.integration.herd import Herd, Place, Rejected, eventually, herd, stays
 from tests.integration.vacant import SHORT_LEASE, created, deleted
 
 pytestmark = pytest.mark.cluster
@@ -166,7 +166,7 @@ def answers(place: Place) -> bool:
     """A server that is ready may still say for a moment that it reads its storage."""
     try:
         place.vmis()
-    except Refused as refused:
+    except Rejected as refused:
         if refused.status == 429:
             return False
         raise

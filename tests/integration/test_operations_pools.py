@@ -14,7 +14,7 @@ from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from tests.cluster import running_plane
 from tests.integration.availability import watched
-from tests.integration.herd import Refused, eventually, herd, owner_uid, stays
+from tests.integration.herd import Rejected, eventually, herd, owner_uid, stays
 from tests.integration.ranch import Ranch, pasture, simulator, uids, vm_template
 from tests.integration.renewal import memory_of
 
@@ -122,7 +122,7 @@ def test_a_server_that_is_away_in_the_middle_of_a_scale_out_costs_no_vm_twice(sp
 def answers(ranch: Ranch) -> bool:
     try:
         return bool(ranch.vms())
-    except (Refused, OSError):
+    except (Rejected, OSError):
         return False
 
 

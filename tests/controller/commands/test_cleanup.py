@@ -8,7 +8,7 @@ import pytest
 from controller.commands.cleanup import plan_cleanup
 from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.resources import pool_resource
-from controller.runtime.plan import Disown, Patch
+from controller.runtime.plan import Patch, RemoveOwnerReference
 from informers.meta import ObjectKey, OwnerReference
 from tests.pool_builders import ANOTHER_CONTROLLER, OTHER_FINALIZER, POOLS, pool, vm, vm_spec, vms
 
@@ -20,7 +20,7 @@ def steps(pools, held, *, force=False):
     """What would be done to whom, in order, and which pools are left."""
     cleanup = plan_cleanup(pools, held, pools=POOLS, force=force)
     told = [
-        ("keep" if isinstance(action, Disown) else "free", action.resource.plural, action.key.name)
+        ("keep" if isinstance(action, RemoveOwnerReference) else "free", action.resource.plural, action.key.name)
         for action in cleanup.plan.actions
     ]
     return told, [key.name for key in cleanup.left]
@@ -100,7 +100,7 @@ def test_a_vm_whose_disks_could_not_be_saved_is_not_freed():
     actions = plan_cleanup([owner], [member], pools=POOLS, force=False).plan.actions
     [freed] = [a for a in actions if isinstance(a, Patch) and a.key.name == "web-0"]
     assert freed.after_owner == member.metadata.uid
-    assert {a.owner_uid for a in actions if isinstance(a, Disown)} == {member.metadata.uid}
+    assert {a.owner_uid for a in actions if isinstance(a, RemoveOwnerReference)} == {member.metadata.uid}
 
 
 def test_a_pool_that_is_being_deleted_and_keeps_disks_is_left_to_the_controller_unless_forced():

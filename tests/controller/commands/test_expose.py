@@ -12,36 +12,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.apimachinery.field_error import Flaw
+from controller.apimachinery.field_error import FieldError
 from controller.cli import main
 from controller.commands.expose import TYPES, Settings, Subject, read_subject, wish_of
 from controller.config.options import Unfit
 from controller.kubevirt.owners import controller_reference
 from controller.kubevirt.pool_types import Pool
-from controller.kubevirt.services import NOT_COMMON, ServicePort, ServiceWish, choose_selector, make_service
+from controller.kubevirt.services import NOT_COMMON, ServicePort, ServiceRequest, choose_selector, make_service
 from controller.kubevirt.types import LabelRequirement, LabelSelector, ReplicaSet
 from tests import builders, pool_builders
 
 SSH = ServicePort(27017, target_port=22)
-WISH = ServiceWish(name="vmiservice", namespace="default", ports=(SSH,))
+WISH = ServiceRequest(name="vmiservice", namespace="default", ports=(SSH,))
 LABELS = st.dictionaries(st.sampled_from(["app", "tier", "zone", "kubevirt.io", "vmi.kubevirt.io/id"]), st.text("ab"))
 EXPRESSION = LabelRequirement(key="tier", operator="Exists")
 
 
-def service(owner: ReplicaSet | Pool, wish: ServiceWish = WISH) -> dict[str, Any]:
+def service(owner: ReplicaSet | Pool, wish: ServiceRequest = WISH) -> dict[str, Any]:
     """As it goes over the wire."""
     if isinstance(owner, Pool):
         reference = controller_reference(pool_builders.POOLS, owner.metadata)
     else:
         reference = controller_reference(builders.REPLICASETS, owner.metadata)
     made = make_service(owner, reference, wish)
-    assert not isinstance(made, Flaw), made.message
+    assert not isinstance(made, FieldError), made.message
     return dict(json.loads(msgspec.json.encode(made)))
 
 
-def flaw(owner: ReplicaSet | Pool, wish: ServiceWish = WISH) -> str:
+def flaw(owner: ReplicaSet | Pool, wish: ServiceRequest = WISH) -> str:
     made = make_service(owner, controller_reference(builders.REPLICASETS, owner.metadata), wish)
-    assert isinstance(made, Flaw)
+    assert isinstance(made, FieldError)
     return made.message
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from controller.apimachinery.field_error import Flaw
+from controller.apimachinery.field_error import FieldError
 from controller.kubevirt.annotations import DELETION_COST, PROTECT, deletion_cost, is_marked, parse_integer
 from tests.builders import vmi
 
@@ -22,10 +22,10 @@ def test_a_deletion_cost_is_an_integer(text, cost):
 @pytest.mark.parametrize("text", ["", "1.5", "+1", "007", "1_000", "٣", "2147483648", "9" * 5000, "cheap\n"])
 def test_anything_else_is_a_flaw(text):
     assert parse_integer(text) is None
-    assert isinstance(deletion_cost(vmi(annotations={DELETION_COST: text}).metadata), Flaw)
+    assert isinstance(deletion_cost(vmi(annotations={DELETION_COST: text}).metadata), FieldError)
 
 
 def test_a_flaw_quotes_no_more_than_a_line():
     flaw = deletion_cost(vmi(annotations={DELETION_COST: "x" * 5000}).metadata)
-    assert isinstance(flaw, Flaw)
+    assert isinstance(flaw, FieldError)
     assert len(flaw.message) < 200

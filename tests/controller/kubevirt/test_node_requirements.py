@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from controller.apimachinery.field_error import Flaw
+from controller.apimachinery.field_error import FieldError
 from controller.kubevirt.node_requirements import NodeMatcher, parse_node_matcher
 from controller.kubevirt.types import NodeRequirement
 
 
-def parse(*wire: Mapping[str, object]) -> NodeMatcher | Flaw:
+def parse(*wire: Mapping[str, object]) -> NodeMatcher | FieldError:
     return parse_node_matcher(msgspec.convert(wire, tuple[NodeRequirement, ...]), field="f")
 
 
@@ -100,11 +100,11 @@ def test_p8_without_requirements_everything_matches():
 )
 def test_p1_a_requirement_that_nothing_can_mean_is_a_flaw(wire: Mapping[str, object], said: str):
     flaw = parse(wire)
-    assert isinstance(flaw, Flaw)
+    assert isinstance(flaw, FieldError)
     assert flaw.message.startswith(said)
 
 
 def test_p1_a_flaw_says_where_it_is():
     flaw = parse(requirement("Exists"), requirement("What"))
-    assert isinstance(flaw, Flaw)
+    assert isinstance(flaw, FieldError)
     assert flaw.message.startswith("f[1].operator")

@@ -1,6 +1,6 @@
 import pytest
 
-from controller.apimachinery.field_error import Flaw
+from controller.apimachinery.field_error import FieldError
 from controller.kubevirt.selectors import Selector, parse_selector
 from controller.kubevirt.types import LabelRequirement, LabelSelector
 
@@ -66,7 +66,7 @@ FLAWS = {
 @pytest.mark.parametrize(("wire", "part"), FLAWS.values(), ids=FLAWS)
 def test_what_the_api_server_would_refuse_is_a_flaw_that_names_the_field(wire, part):
     flaw = parse_selector(wire)
-    assert isinstance(flaw, Flaw)
+    assert isinstance(flaw, FieldError)
     assert flaw.message.startswith("spec.selector.")
     assert part in flaw.message
 

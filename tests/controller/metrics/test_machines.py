@@ -14,14 +14,14 @@ from controller.runtime.plan import (
     Create,
     Delete,
     Done,
+    Missing,
     Outcome,
     Patch,
     PatchType,
-    Rebase,
-    Refused,
+    Rejected,
     Skipped,
+    ThreeWayMerge,
     Unknown,
-    Vanished,
 )
 from informers.errors import Forbidden, TransportError
 from informers.meta import ObjectKey
@@ -40,8 +40,8 @@ def delete(resource: Any = VMS, why: str = "surplus") -> Delete:
     return Delete(resource=resource, key=KEY, uid="u", why=why)
 
 
-def rebase() -> Rebase:
-    return Rebase(resource=VMS, key=KEY, uid="u", old=b"", new=b"", why="outdated")
+def three_way_merge() -> ThreeWayMerge:
+    return ThreeWayMerge(resource=VMS, key=KEY, uid="u", old=b"", new=b"", why="outdated")
 
 
 class World:
@@ -66,13 +66,13 @@ class World:
     [
         (Done(create()), "created", "VirtualMachine", "success"),
         (AlreadyThere(create()), "created", "VirtualMachine", "success"),
-        (Refused(create(), NO), "created", "VirtualMachine", "error"),
+        (Rejected(create(), NO), "created", "VirtualMachine", "error"),
         (Unknown(create(), LOST), "created", "VirtualMachine", "unknown"),
         (Done(create(VMIS)), "created", "VirtualMachineInstance", "success"),
         (Done(delete()), "deleted", "VirtualMachine", "success"),
-        (Refused(delete(VMIS), NO), "deleted", "VirtualMachineInstance", "error"),
-        (Done(rebase()), "updated", "VirtualMachine", "success"),
-        (Refused(rebase(), NO), "updated", "VirtualMachine", "error"),
+        (Rejected(delete(VMIS), NO), "deleted", "VirtualMachineInstance", "error"),
+        (Done(three_way_merge()), "updated", "VirtualMachine", "success"),
+        (Rejected(three_way_merge(), NO), "updated", "VirtualMachine", "error"),
     ],
 )
 def test_a_write_is_counted_by_what_became_of_it(outcome: Outcome, verb: str, kind: str, result: str):
@@ -86,7 +86,7 @@ def test_a_write_is_counted_by_what_became_of_it(outcome: Outcome, verb: str, ki
     "outcome",
     [
         Skipped(create()),
-        Vanished(delete()),
+        Missing(delete()),
         Done(create(CONTROLLER_REVISIONS)),
         Done(Patch(resource=VMS, key=KEY, body=b"", type=PatchType.MERGE, why="adopt")),
     ],
@@ -100,7 +100,7 @@ def test_what_made_or_took_no_vm_is_not_counted(outcome: Outcome):
 
 def test_a_vm_that_is_deleted_because_it_fails_is_a_healing():
     world = World()
-    world.count(Done(delete(why=f"{HEALING}CrashLoopBackOff")), Refused(delete(why=f"{HEALING}it failed"), NO))
+    world.count(Done(delete(why=f"{HEALING}CrashLoopBackOff")), Rejected(delete(why=f"{HEALING}it failed"), NO))
     assert world.value("vmherd_healings_total") == 1
     assert world.value("vmherd_vms_deleted_total", kind="VirtualMachine", result="success") == 1
     assert world.counts.tallies() == {KEY: MachineTally(started=0, stopped=1, healed=1)}
@@ -108,7 +108,7 @@ def test_a_vm_that_is_deleted_because_it_fails_is_a_healing():
 
 def test_a_pool_has_a_tally_of_what_succeeded_with_its_vms():
     world = World()
-    world.count(Done(create()), Done(create()), Refused(create(), NO), Done(delete()), Done(delete(VMIS)))
+    world.count(Done(create()), Done(create()), Rejected(create(), NO), Done(delete()), Done(delete(VMIS)))
     world.count(Done(create()))
     assert world.counts.tallies() == {KEY: MachineTally(started=3, stopped=1)}
 

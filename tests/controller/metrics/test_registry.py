@@ -109,7 +109,7 @@ def test_what_a_controller_may_count_is_zero_from_its_start():
     assert 'controller_runtime_reconcile_total{controller="replicaset",result="error"}' in zeros
     assert 'controller_runtime_reconcile_panics_total{controller="replicaset"}' in zeros
     assert 'vmherd_stale_sync_skips_total{controller="replicaset"}' in zeros
-    assert 'vmherd_actions_total{action="create",controller="replicaset",outcome="refused"}' in zeros
+    assert 'vmherd_actions_total{action="create",controller="replicaset",outcome="rejected"}' in zeros
 
 
 def test_a_queue_and_the_drops_of_events_are_zero_from_the_start():

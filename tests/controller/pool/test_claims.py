@@ -7,7 +7,7 @@ import pytest
 from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
 from controller.pool.plan import plan
-from controller.runtime.plan import Disown, Patch, PatchType
+from controller.runtime.plan import Patch, PatchType, RemoveOwnerReference
 from tests.pool_api import finalizers
 from tests.pool_builders import (
     ANOTHER_CONTROLLER,
@@ -27,7 +27,11 @@ DISABLED = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
 
 
 def disowned(todo):
-    return [(each.resource, each.key.name, each.owner_uid) for each in todo.actions if isinstance(each, Disown)]
+    return [
+        (each.resource, each.key.name, each.owner_uid)
+        for each in todo.actions
+        if isinstance(each, RemoveOwnerReference)
+    ]
 
 
 def patched(todo):
@@ -214,7 +218,7 @@ def test_p10_disabled_disks_go_with_their_vm():
 
 def test_p10_a_vm_whose_disks_resist_stays_held_and_holds_up_nobody_else():
     world = world_of(scaleInStrategy=OFFLINE)
-    world.refuses = lambda action: isinstance(action, Disown) and action.key.name == "data-1"
+    world.refuses = lambda action: isinstance(action, RemoveOwnerReference) and action.key.name == "data-1"
     world.change(replicas=1)
     for _ in range(6):
         world.run_pass()

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.resources import VMS
 from controller.pool.plan import plan
-from controller.runtime.plan import Create, Delete, Disown, PatchType
+from controller.runtime.plan import Create, Delete, PatchType, RemoveOwnerReference
 from tests.pool_api import finalizers
 from tests.pool_builders import OTHER_FINALIZER, POOLS, pool, snapshot, vm, vm_spec, vms
 from tests.pool_worlds import World
@@ -115,7 +115,7 @@ def test_p6_with_cascade_orphan_vms_stay_with_their_disks_and_without_a_trace_of
     world.delete_pool("Orphan")
     world.come_to_rest()
     assert world.is_gone
-    assert not [each for each in world.log if isinstance(each, Disown)]
+    assert not [each for each in world.log if isinstance(each, RemoveOwnerReference)]
     assert {name: each["metadata"]["uid"] for name, each in world.vms.items()} == before
     for ordinal in range(3):
         meta = world.vms[f"web-{ordinal}"]["metadata"]
@@ -138,7 +138,7 @@ def test_p6_p10_disks_are_taken_off_a_vm_only_once_it_is_being_deleted():
     owner = leaving(scaleInStrategy=OFFLINE, spec=vm_spec(disks=["data"]))
     members = (*vms(owner, 0, spec=vm_spec(disks=["data-0"])), *vms(owner, 1, deleting=True))
     todo = plan(snapshot(owner, members))
-    assert {each.owner_uid for each in todo.actions if isinstance(each, Disown)} == {"uid-web-1"}
+    assert {each.owner_uid for each in todo.actions if isinstance(each, RemoveOwnerReference)} == {"uid-web-1"}
     assert [each.key.name for each in todo.actions if isinstance(each, Delete)] == ["web-0"]
 
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from controller.apimachinery.field_error import Flaw
+from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.int_or_percent import Amount
 from controller.pool.intent import parse_intent
 from controller.pool.policies import Healing, ScaleIn, Selection, Sort, Strategy, Update
@@ -110,7 +110,7 @@ FLAWS = {
 @pytest.mark.parametrize(("fields", "message"), FLAWS.values(), ids=FLAWS)
 def test_p1_what_is_wrong_is_told_in_one_sentence(fields, message):
     flaw = parse_intent(pool(**fields))
-    assert isinstance(flaw, Flaw)
+    assert isinstance(flaw, FieldError)
     assert flaw.message.startswith(message)
     assert not flaw.message.endswith(".")
 

@@ -5,7 +5,7 @@ import pytest
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
 from controller.pool.rules import PoolRules
 from controller.pool.snapshot import Limits
-from controller.runtime.plan import Disown, Patch, Plan
+from controller.runtime.plan import Patch, Plan, RemoveOwnerReference
 from informers.meta import ObjectKey
 from tests.pool_builders import ANOTHER_CONTROLLER, OTHER_FINALIZER, POOLS, pool, stores, vm, vm_spec
 
@@ -21,7 +21,7 @@ def test_p6_a_vm_that_is_being_deleted_keeps_its_disks_and_loses_our_finalizer()
     left = vm("web-0", owner=GONE, deleting=True, spec=vm_spec(disks=["data"]))
     todo = plan_without_pool(left)
     rescue, farewell = todo.stages
-    assert {(each.resource, each.key.name) for each in rescue.actions if isinstance(each, Disown)} == {
+    assert {(each.resource, each.key.name) for each in rescue.actions if isinstance(each, RemoveOwnerReference)} == {
         (DATA_VOLUMES, "data"),
         (PVCS, "data"),
     }

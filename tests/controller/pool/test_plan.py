@@ -5,7 +5,7 @@ import pytest
 from controller.kubevirt.annotations import POOL_FINALIZER, REMOVE
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.pool.plan import plan
-from controller.runtime.plan import Create, Delete, Rebase
+from controller.runtime.plan import Create, Delete, ThreeWayMerge
 from tests.pool_builders import LABELS, OTHER_FINALIZER, POOLS, pool, revision, snapshot, vm, vm_spec, vmi, vms
 from tests.pool_worlds import BROKEN, World
 
@@ -66,7 +66,7 @@ def test_p16_an_update_waits_until_the_count_is_right():
     short = plan(snapshot(owner, vms(owner, 0, 1), revisions=revisions))
     assert {type(each) for each in short.actions} == {Create}
     right = plan(snapshot(owner, vms(owner, 0, 1, 2), revisions=revisions))
-    assert {type(each) for each in right.actions} == {Rebase}
+    assert {type(each) for each in right.actions} == {ThreeWayMerge}
     too_many = plan(snapshot(owner, vms(owner, 0, 1, 2, 3), revisions=revisions))
     assert {type(each) for each in too_many.actions} == {Delete}
     leaving = (*vms(owner, 0, 1, 2), *vms(owner, 3, deleting=True, finalizers=("x",)))
@@ -76,13 +76,13 @@ def test_p16_an_update_waits_until_the_count_is_right():
 def test_p16_an_update_waits_for_what_is_released():
     owner, revisions = outdated(replicas=2)
     todo = plan(snapshot(owner, (*vms(owner, 0, 1), *vms(owner, 2, labels={})), revisions=revisions))
-    assert not [each for each in todo.actions if isinstance(each, Rebase)]
+    assert not [each for each in todo.actions if isinstance(each, ThreeWayMerge)]
 
 
 def test_p16_more_than_wanted_is_right_where_nobody_may_be_deleted():
     owner, revisions = outdated(replicas=1, scaleInStrategy={"unmanaged": {}})
     todo = plan(snapshot(owner, vms(owner, 0, 1, 2), revisions=revisions))
-    assert len([each for each in todo.actions if isinstance(each, Rebase)]) == 3
+    assert len([each for each in todo.actions if isinstance(each, ThreeWayMerge)]) == 3
 
 
 def test_p16_revisions_are_pruned_only_when_both_are_at_rest():

@@ -15,7 +15,7 @@ from controller.pool.plan import plan
 from controller.pool.policies import Strategy
 from controller.pool.select import allows
 from controller.pool.status import next_status, outcome_notices
-from controller.runtime.plan import Create, Delete, Disown, Done, Patch
+from controller.runtime.plan import Create, Delete, Done, Patch, RemoveOwnerReference
 from tests.builders import NOW
 from tests.pool_api import finalizers
 from tests.pool_builders import ANOTHER_CONTROLLER, OTHER_FINALIZER, intent_of, pool, snapshot, vm, vm_spec, vms
@@ -185,7 +185,9 @@ def test_guarantee_8_preserved_disks_are_never_collected_wherever_we_crash(world
     stages = plan(world.see()).stages
     for _ in range(data.draw(st.integers(1, 4))):
         resisting = data.draw(st.sets(st.sampled_from(["data-0", "data-1", "more-1", "more-2"])))
-        world.refuses = lambda action, names=resisting: isinstance(action, Disown) and action.key.name in names
+        world.refuses = lambda action, names=resisting: (
+            isinstance(action, RemoveOwnerReference) and action.key.name in names
+        )
         for _ in range(data.draw(st.integers(1, 4))):
             stages = data.draw(st.sampled_from([stages, plan(world.see()).stages]))
             writes = sum(len(stage.actions) for stage in stages)

@@ -12,11 +12,11 @@ from controller.kubevirt.vms import BROKEN_STATES
 from controller.runtime.plan import (
     AlreadyThere,
     Done,
+    Missing,
     Postponed,
-    Refused,
+    Rejected,
     Skipped,
     Unknown,
-    Vanished,
 )
 from informers.errors import Forbidden
 from tests.builders import NOW, seconds_ago
@@ -112,42 +112,42 @@ def test_p17_paused_goes_on_resume():
 
 def test_p17_conditions_of_others_stay_as_they_are_and_none_but_two_types_are_ours():
     owner = pool(paused=True, status={"conditions": [FOREIGN, FAILURE]})
-    conditions = status_of(owner, outcomes=[Refused(CREATE, QUOTA)]).conditions
+    conditions = status_of(owner, outcomes=[Rejected(CREATE, QUOTA)]).conditions
     assert conditions[0] == condition(FOREIGN)
     assert [each.type for each in conditions[1:]] == ["ReplicaFailure", "ReplicaPaused"]
 
 
 REASONS = {
-    "a refused create": ([Done(CREATE), Refused(CREATE, QUOTA), Skipped(CREATE)], "FailedScaleOut"),
-    "a refused delete": ([Refused(DELETE, QUOTA)], "FailedScaleIn"),
-    "disks that cannot be kept": ([Refused(DISOWN, QUOTA), Skipped(LET_GO)], "FailedScaleIn"),
-    "a refused update of a vm": ([Refused(REBASE, QUOTA)], "FailedUpdate"),
-    "a refused restart": ([Refused(RESTART, QUOTA)], "FailedUpdate"),
-    "a refused label": ([Refused(RELABEL, QUOTA)], "FailedUpdate"),
-    "a revision that cannot be kept": ([Refused(KEEP, QUOTA), Skipped(CREATE)], "FailedScaleOut"),
-    "a revision that an update needs": ([Refused(KEEP, QUOTA), Skipped(REBASE)], "FailedUpdate"),
-    "a refused pruning": ([Refused(PRUNE, QUOTA)], "FailedRevisionPruning"),
+    "a refused create": ([Done(CREATE), Rejected(CREATE, QUOTA), Skipped(CREATE)], "FailedScaleOut"),
+    "a refused delete": ([Rejected(DELETE, QUOTA)], "FailedScaleIn"),
+    "disks that cannot be kept": ([Rejected(DISOWN, QUOTA), Skipped(LET_GO)], "FailedScaleIn"),
+    "a refused update of a vm": ([Rejected(REBASE, QUOTA)], "FailedUpdate"),
+    "a refused restart": ([Rejected(RESTART, QUOTA)], "FailedUpdate"),
+    "a refused label": ([Rejected(RELABEL, QUOTA)], "FailedUpdate"),
+    "a revision that cannot be kept": ([Rejected(KEEP, QUOTA), Skipped(CREATE)], "FailedScaleOut"),
+    "a revision that an update needs": ([Rejected(KEEP, QUOTA), Skipped(REBASE)], "FailedUpdate"),
+    "a refused pruning": ([Rejected(PRUNE, QUOTA)], "FailedRevisionPruning"),
     "a broken webhook, whatever became of the write": ([Unknown(CREATE, WEBHOOK)], "FailedScaleOut"),
-    "the first of several": ([Refused(DELETE, QUOTA), Refused(CREATE, WEBHOOK)], "FailedScaleIn"),
+    "the first of several": ([Rejected(DELETE, QUOTA), Rejected(CREATE, WEBHOOK)], "FailedScaleIn"),
 }
 
 
 @pytest.mark.parametrize(("outcomes", "reason"), REASONS.values(), ids=REASONS)
 def test_p17_a_failure_appears_with_its_reason_and_the_servers_message(outcomes, reason):
     failure = failure_of(outcomes)
-    failed = next(each for each in outcomes if isinstance(each, Refused | Unknown))
+    failed = next(each for each in outcomes if isinstance(each, Rejected | Unknown))
     assert (failure.reason, failure.message, failure.status) == (reason, failed.message, "True")
     assert failure.last_transition_time == failure.last_probe_time == NOW
 
 
 def test_p17_a_failure_that_stays_keeps_its_date_and_takes_the_new_message():
-    failure = failure_of([Refused(CREATE, Forbidden("exceeded quota: 4 of 4", code=403))], held=FAILURE)
+    failure = failure_of([Rejected(CREATE, Forbidden("exceeded quota: 4 of 4", code=403))], held=FAILURE)
     assert failure == replace(condition(FAILURE), message="exceeded quota: 4 of 4")
 
 
 GOES = {
     "all done": [Done(CREATE), AlreadyThere(CREATE), Done(DELETE), Done(REBASE)],
-    "what was to go is gone": [Vanished(DELETE), Vanished(LET_GO)],
+    "what was to go is gone": [Missing(DELETE), Missing(LET_GO)],
     "nothing to do": [],
 }
 
@@ -165,7 +165,7 @@ STAYS = {
     "cut short": ([Done(CREATE), Skipped(CREATE)], {}),
     "put off": ([Postponed(CREATE)], {}),
     "a lost connection": ([Unknown(CREATE, LOST)], {}),
-    "a refused write of our own": ([Refused(RECORD, QUOTA)], {}),
+    "a refused write of our own": ([Rejected(RECORD, QUOTA)], {}),
 }
 
 
@@ -236,7 +236,7 @@ def test_a_pool_with_a_vm_that_cannot_come_up_is_degraded(state):
 
 
 def test_a_pool_whose_writes_fail_is_degraded():
-    assert word_of(pool(), outcomes=[Refused(CREATE, QUOTA)]) == "Degraded"
+    assert word_of(pool(), outcomes=[Rejected(CREATE, QUOTA)]) == "Degraded"
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_p4_creates_are_of_the_current_revision_and_known_by_their_owner():
 def test_p3_a_create_waits_for_the_disks_that_an_earlier_vm_of_its_name_left():
     owner = pool(replicas=2, spec=vm_spec(disks=["data", "logs"]))
     creates = [each for each in plan(snapshot(owner)).actions if isinstance(each, Create) and each.resource is VMS]
-    assert [[(resource, key.name) for resource, key in each.estate] for each in creates] == [
+    assert [[(resource, key.name) for resource, key in each.reusable_disks] for each in creates] == [
         [(DATA_VOLUMES, "data-0"), (DATA_VOLUMES, "logs-0")],
         [(DATA_VOLUMES, "data-1"), (DATA_VOLUMES, "logs-1")],
     ]

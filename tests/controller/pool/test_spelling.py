@@ -13,12 +13,12 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMS
-from controller.kubevirt.three_way_merge import rebase
+from controller.kubevirt.three_way_merge import three_way_merge
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.pool.plan import plan
 from controller.pool.status import next_status
 from controller.pool.template import Template, describe_difference, parse_template
-from controller.runtime.plan import Create, Delete, Rebase
+from controller.runtime.plan import Create, Delete, ThreeWayMerge
 from tests.pool_builders import POOLS, pool, revision, snapshot, vm_spec, vmi, vms
 from tests.spelling import RECORDINGS, paths_where_presence_matters, respelled, vm_specs, with_presence
 
@@ -53,7 +53,7 @@ def test_p12_a_pool_or_a_revision_in_other_words_plans_nothing(data, spec):
 @given(st.data(), vm_specs())
 def test_p12_a_vm_in_other_words_is_sent_nothing(data, spec):
     current, old, new = (data.draw(respelled(spec)) for _ in range(3))
-    assert rebase(live(current), shape(old), shape(new)) is None
+    assert three_way_merge(live(current), shape(old), shape(new)) is None
 
 
 @given(st.data(), vm_specs(), st.sampled_from(paths_where_presence_matters()))
@@ -64,7 +64,7 @@ def test_p12_an_object_that_means_something_is_a_change(data, spec, path):
     if changed == spec:
         assert actions == ()
     else:
-        assert {type(action) for action in actions} == {Create, Rebase}
+        assert {type(action) for action in actions} == {Create, ThreeWayMerge}
 
 
 @given(st.data(), vm_specs(), vm_specs())

@@ -12,7 +12,7 @@ from controller.kubevirt.resources import VMIS, VMS
 from controller.pool.plan import plan
 from controller.pool.snapshot import Limits
 from controller.runtime.dry_run import reported_actions
-from controller.runtime.plan import Create, Delete, Patch, Rebase
+from controller.runtime.plan import Create, Delete, Patch, ThreeWayMerge
 from tests.pool_builders import LABELS, pool, revision, snapshot, vm_spec, vmi, vms
 from tests.pool_healing import FAILING
 
@@ -38,7 +38,7 @@ def marks(todo):
 
 
 def changes(todo):
-    return [each for each in todo.actions if isinstance(each, Rebase | Delete)]
+    return [each for each in todo.actions if isinstance(each, ThreeWayMerge | Delete)]
 
 
 def test_a_pool_at_rest_is_ours_and_nothing_else_is_done():

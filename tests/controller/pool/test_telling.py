@@ -17,11 +17,11 @@ from controller.pool.status import outcome_notices, transition_notices
 from controller.runtime.plan import (
     AlreadyThere,
     Done,
+    Missing,
     Postponed,
-    Refused,
+    Rejected,
     Skipped,
     Unknown,
-    Vanished,
 )
 from informers.errors import Conflict
 from tests.pool_builders import pool, vms
@@ -116,15 +116,15 @@ EVENTS = {
         ),
     ),
     "create refused": (
-        Refused(CREATE, QUOTA),
+        Rejected(CREATE, QUOTA),
         ("FailedCreate", "Error creating VM default/vm-pool-cirros-0: exceeded quota: 3 of 3", True),
     ),
     "delete refused": (
-        Refused(DELETE, QUOTA),
+        Rejected(DELETE, QUOTA),
         ("FailedDelete", "Error deleting VM default/vm-pool-cirros-0: exceeded quota: 3 of 3", True),
     ),
     "update refused": (
-        Refused(REBASE, QUOTA),
+        Rejected(REBASE, QUOTA),
         ("FailedUpdate", "Error updating VM default/vm-pool-cirros-0: exceeded quota: 3 of 3", True),
     ),
     "webhook broken": (
@@ -141,7 +141,7 @@ def test_p18_what_is_told_of_a_write(outcome, expected):
 
 UNTOLD = {
     "a lost connection": Unknown(CREATE, LOST),
-    "somebody else deleted it": Vanished(DELETE),
+    "somebody else deleted it": Missing(DELETE),
     "not tried": Skipped(CREATE),
     "put off": Postponed(CREATE),
     "let go": Done(LET_GO),
@@ -159,7 +159,7 @@ def test_p18_what_is_not_told(outcome):
 
 
 def test_p18_a_refused_label_is_told_as_a_failed_update():
-    [(reason, message, warning)] = told(Refused(RELABEL, QUOTA))
+    [(reason, message, warning)] = told(Rejected(RELABEL, QUOTA))
     assert (reason, warning) == ("FailedUpdate", True)
     assert message == "Error updating VMI default/vm-pool-cirros-0: exceeded quota: 3 of 3"
 
@@ -192,7 +192,7 @@ def test_p17_pausing_and_resuming_are_told(old, new, expected):
     assert transition(old, new) == expected
 
 
-OUTCOMES = [Done(CREATE), Refused(CREATE, QUOTA), Unknown(DELETE, LOST), Skipped(REBASE), Vanished(DELETE)]
+OUTCOMES = [Done(CREATE), Rejected(CREATE, QUOTA), Unknown(DELETE, LOST), Skipped(REBASE), Missing(DELETE)]
 
 
 @given(st.lists(st.sampled_from(OUTCOMES), max_size=4), st.sampled_from([None, FAILURE]), st.booleans())
@@ -206,5 +206,5 @@ def test_a_status_that_was_written_is_the_status_of_the_next_pass(outcomes, held
 
 
 def test_a_conflict_is_a_failure_only_for_as_long_as_it_lasts():
-    assert failure_of([Refused(RELABEL, Conflict("replaced", code=409))]) is not None
+    assert failure_of([Rejected(RELABEL, Conflict("replaced", code=409))]) is not None
     assert failure_of([Done(RELABEL)], held=FAILURE) is None

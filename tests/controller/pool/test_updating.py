@@ -9,7 +9,7 @@ import pytest
 from controller.kubevirt.annotations import PARTITION, PARTITION_REVISION, REVISION_NAME
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.pool.plan import plan
-from controller.runtime.plan import Create, Delete, Patch, Plan, Rebase
+from controller.runtime.plan import Create, Delete, Patch, Plan, ThreeWayMerge
 from tests.pool_builders import LABELS, pool, revision, snapshot, vm, vm_spec, vmi, vms
 from tests.pool_worlds import World
 
@@ -33,7 +33,7 @@ def seen(owner, machines, *, before=BEFORE, current=True, **more):
 
 
 def rebased(todo):
-    return [each.key.name for each in todo.actions if isinstance(each, Rebase)]
+    return [each.key.name for each in todo.actions if isinstance(each, ThreeWayMerge)]
 
 
 def deleted(todo, resource):
@@ -78,7 +78,7 @@ def test_p12_a_rebase_goes_from_the_indexed_old_template_to_the_indexed_new_one(
 def test_p12_a_vm_of_a_revision_that_nobody_knows_is_outdated(made_from):
     owner = updated_pool(replicas=1)
     [change] = plan(seen(owner, vms(owner, 0, revision=made_from), vmis=())).actions
-    assert isinstance(change, Rebase)
+    assert isinstance(change, ThreeWayMerge)
     assert change.old == b"{}"
 
 

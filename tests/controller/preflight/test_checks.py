@@ -17,7 +17,7 @@ from controller.preflight.checks import (
     StartupError,
     UnservedKind,
     check,
-    settle_mode,
+    resolve_mode,
 )
 from controller.preflight.permissions import MissingPermission
 from controller.preflight.second_writer import SecondWriter
@@ -314,7 +314,7 @@ async def test_an_onlooker_may_look_on_beside_a_second_writer():
 async def test_the_mode_is_looked_up_once_the_server_answers():
     server = beside_a_kubevirt()
     server.by_path["/version"] = [REFUSED, {}]
-    settled = await settle_mode(server, Config())
+    settled = await resolve_mode(server, Config())
     assert (settled.mode, settled.groups) == ("alongside", ("vmherd.dev", "pool.vmherd.dev"))
     assert 1 <= now() < 2
 
@@ -322,7 +322,7 @@ async def test_the_mode_is_looked_up_once_the_server_answers():
 @pytest.mark.looptime
 async def test_a_mode_that_was_chosen_needs_no_server():
     server = Answers()
-    assert await settle_mode(server, Config(mode="takeover")) == Config(mode="takeover")
+    assert await resolve_mode(server, Config(mode="takeover")) == Config(mode="takeover")
     assert server.asked == []
 
 
@@ -331,10 +331,10 @@ async def test_a_mode_that_cannot_be_looked_up_is_one_line():
     server = Answers()
     server.by_path["/version"] = [REFUSED]
     with pytest.raises(StartupError, match="does not answer: connection refused"):
-        await settle_mode(server, Config())
+        await resolve_mode(server, Config())
     server.by_path |= {"/version": [{}], DISCOVERY: [Unauthorized("Unauthorized", code=401)]}
     with pytest.raises(StartupError, match="does not accept our credentials"):
-        await settle_mode(server, Config())
+        await resolve_mode(server, Config())
 
 
 @pytest.mark.looptime

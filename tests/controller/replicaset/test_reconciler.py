@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from controller.kubevirt.resources import VMIS
-from controller.runtime.result import LOOK_AGAIN_S, After, Retry, Settled
+from controller.runtime.result import LOOK_AGAIN_S, After, AwaitChange, Retry
 from informers.errors import TransportError
 from tests.builders import REPLICASETS
 from tests.controller.replicaset.site import KEY, Site, replicaset_document, vmi_document
@@ -42,12 +42,12 @@ async def test_a_set_gets_its_vmis_and_then_nothing_is_sent_any_more():
     assert site.sent("create") == 3
     assert site.reasons == ["SuccessfulCreate"] * 3
     assert site.owner.status.replicas == 3
-    assert (await site.reconcile()).result == Settled()
+    assert (await site.reconcile()).result == AwaitChange()
 
 
 async def test_a_key_without_a_set_is_forgotten():
     site = Site()
-    assert (await site.reconcile()).result == Settled()
+    assert (await site.reconcile()).result == AwaitChange()
     assert site.api.requests == []
 
 
@@ -169,7 +169,7 @@ async def test_r10_nothing_is_retried_in_a_namespace_that_goes_away():
     site = site_with_a_set(replicas=3)
     site.api.terminating.add("default")
     report = await site.reconcile()
-    assert report.result == Settled()
+    assert report.result == AwaitChange()
     assert site.sent("create") == 1
 
 
@@ -192,7 +192,7 @@ async def test_r1_an_invalid_spec_is_logged_and_told_and_nothing_is_done():
     site = site_with_a_set(selector={})
     with capture_logs() as logs:
         report = await site.reconcile()
-    assert report.result == Settled()
+    assert report.result == AwaitChange()
     assert [(line["log_level"], line["event"]) for line in logs] == [("error", "invalid spec, nothing is done")]
     assert site.reasons == ["InvalidSpec"]
     assert site.sent("create") == 0
@@ -204,7 +204,7 @@ async def test_r11_a_status_is_not_written_again_before_the_cache_shows_it():
         await site.reconcile()
     assert site.sent("patch", REPLICASETS) == 1
     site.sets.catch_up()
-    assert (await site.reconcile()).result == Settled()
+    assert (await site.reconcile()).result == AwaitChange()
     assert site.sent("patch", REPLICASETS) == 1
 
 
@@ -306,5 +306,5 @@ async def test_doubts_about_a_set_that_is_gone_are_dropped():
     await site.reconcile()
     site.api.remove(REPLICASETS, KEY)
     site.sets.catch_up()
-    assert (await site.reconcile()).result == Settled()
+    assert (await site.reconcile()).result == AwaitChange()
     assert site.sent("get") == 0

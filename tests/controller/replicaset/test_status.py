@@ -15,12 +15,12 @@ from controller.runtime.plan import (
     Create,
     Delete,
     Done,
+    Missing,
     Patch,
     PatchType,
-    Refused,
+    Rejected,
     Skipped,
     Unknown,
-    Vanished,
 )
 from informers.errors import Conflict, Forbidden, ServerError, TransportError
 from informers.meta import ObjectKey
@@ -112,29 +112,29 @@ def test_condition_times_are_whole_seconds_as_kubernetes_times_are():
 
 
 REASONS = {
-    "r10 a refused create": ([Done(CREATE), Refused(CREATE, QUOTA), Skipped(CREATE)], "FailedCreate"),
-    "r10 a refused delete": ([Refused(DELETE, Forbidden("no", code=403))], "FailedDelete"),
+    "r10 a refused create": ([Done(CREATE), Rejected(CREATE, QUOTA), Skipped(CREATE)], "FailedCreate"),
+    "r10 a refused delete": ([Rejected(DELETE, Forbidden("no", code=403))], "FailedDelete"),
     "r10 a broken webhook, whatever became of the write": ([Unknown(CREATE, WEBHOOK)], "FailedCreate"),
-    "r10 the first failure of several": ([Refused(DELETE, QUOTA), Refused(CREATE, QUOTA)], "FailedDelete"),
+    "r10 the first failure of several": ([Rejected(DELETE, QUOTA), Rejected(CREATE, QUOTA)], "FailedDelete"),
 }
 
 
 @pytest.mark.parametrize(("outcomes", "reason"), REASONS.values(), ids=REASONS)
 def test_r10_a_failure_appears_with_the_servers_message(outcomes, reason):
     failure = failure_of(outcomes)
-    failed = next(outcome for outcome in outcomes if isinstance(outcome, Refused | Unknown))
+    failed = next(outcome for outcome in outcomes if isinstance(outcome, Rejected | Unknown))
     assert (failure.reason, failure.message, failure.status) == (reason, failed.message, "True")
     assert failure.last_transition_time == failure.last_probe_time == NOW
 
 
 def test_r10_a_failure_that_stays_keeps_its_date_and_takes_the_new_message():
-    failure = failure_of([Refused(CREATE, Forbidden("exceeded quota: 4 of 4", code=403))], held=FAILURE)
+    failure = failure_of([Rejected(CREATE, Forbidden("exceeded quota: 4 of 4", code=403))], held=FAILURE)
     assert failure == replace(FAILURE, message="exceeded quota: 4 of 4")
 
 
 GOES = {
     "all done": [Done(CREATE), AlreadyThere(CREATE), Done(DELETE)],
-    "r10 a delete of what is gone": [Vanished(DELETE)],
+    "r10 a delete of what is gone": [Missing(DELETE)],
     "nothing to do": [],
 }
 
@@ -151,8 +151,8 @@ STAYS = {
     "invalid": ([], {"template": None}),
     "the answer was lost": ([Unknown(CREATE, LOST)], {}),
     "stopped half-way": ([Done(CREATE), Skipped(CREATE)], {}),
-    "an adoption failed before": ([Refused(ADOPT, Conflict("changed", code=409)), Skipped(CREATE)], {}),
-    "the set was not confirmed": ([Refused(CONFIRM, Conflict("gone", code=409)), Skipped(CREATE)], {}),
+    "an adoption failed before": ([Rejected(ADOPT, Conflict("changed", code=409)), Skipped(CREATE)], {}),
+    "the set was not confirmed": ([Rejected(CONFIRM, Conflict("gone", code=409)), Skipped(CREATE)], {}),
 }
 
 
@@ -256,11 +256,11 @@ EVENTS = {
     ),
     "deleted": (Done(DELETE), ("SuccessfulDelete", "Deleted virtual machine: testh8998", False)),
     "not created": (
-        Refused(CREATE, QUOTA),
+        Rejected(CREATE, QUOTA),
         ("FailedCreate", "Error creating virtual machine testh8998: exceeded quota: 3 of 3", True),
     ),
     "not deleted": (
-        Refused(DELETE, Forbidden("not yours", code=403)),
+        Rejected(DELETE, Forbidden("not yours", code=403)),
         ("FailedDelete", "Error deleting virtual machine testh8998: not yours", True),
     ),
     "a broken webhook": (
@@ -277,7 +277,7 @@ def test_r12_each_outcome_is_told_in_the_words_that_users_know(outcome, expected
 
 
 SILENT = {
-    "gone before we came": Vanished(DELETE),
+    "gone before we came": Missing(DELETE),
     "not tried": Skipped(CREATE),
     "nobody knows": Unknown(DELETE, LOST),
     "adopted": Done(ADOPT),

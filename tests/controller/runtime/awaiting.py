@@ -7,7 +7,16 @@ from msgspec.structs import replace
 from controller.kubevirt.resources import VMIS
 from controller.kubevirt.types import VirtualMachineInstance
 from controller.runtime.expectations import Expectations
-from controller.runtime.plan import AnyResource, Create, Delete, Disown, Outcome, Patch, PatchType, Rebase
+from controller.runtime.plan import (
+    AnyResource,
+    Create,
+    Delete,
+    Outcome,
+    Patch,
+    PatchType,
+    RemoveOwnerReference,
+    ThreeWayMerge,
+)
 from informers.errors import Conflict, TransportError
 from informers.meta import ObjectKey, OwnerReference
 from informers.resource import Resource
@@ -43,12 +52,12 @@ def patched(name: str = "vm", *, resource: AnyResource = VMIS, namespace: str = 
     return Patch(resource=resource, key=ObjectKey(namespace, name), body=b"{}", type=PatchType.MERGE, why="")
 
 
-def rebased(name: str = "vm", *, resource: AnyResource = VMIS, namespace: str = "a") -> Rebase:
-    return Rebase(resource=resource, key=ObjectKey(namespace, name), uid="old", old=b"{}", new=b"{}", why="")
+def rebased(name: str = "vm", *, resource: AnyResource = VMIS, namespace: str = "a") -> ThreeWayMerge:
+    return ThreeWayMerge(resource=resource, key=ObjectKey(namespace, name), uid="old", old=b"{}", new=b"{}", why="")
 
 
-def disowned(name: str = "vm", *, resource: AnyResource = VMIS, namespace: str = "a") -> Disown:
-    return Disown(resource=resource, key=ObjectKey(namespace, name), owner_uid="old", why="")
+def disowned(name: str = "vm", *, resource: AnyResource = VMIS, namespace: str = "a") -> RemoveOwnerReference:
+    return RemoveOwnerReference(resource=resource, key=ObjectKey(namespace, name), owner_uid="old", why="")
 
 
 def an_object(

@@ -119,8 +119,8 @@ class World:
         return await self.executor.settle(OWNER, OWNER_UID)
 
     @property
-    def doubts(self) -> tuple[Action, ...]:
-        return self.expectations.doubts(OWNER, OWNER_UID)
+    def unresolved(self) -> tuple[Action, ...]:
+        return self.expectations.unresolved(OWNER, OWNER_UID)
 
     @property
     def settled(self) -> bool:

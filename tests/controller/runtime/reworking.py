@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from controller.kubevirt.resources import DATA_VOLUMES, VMIS
-from controller.runtime.plan import Disown, Rebase
+from controller.runtime.plan import RemoveOwnerReference, ThreeWayMerge
 from tests.controller.runtime.execution import World, document, key
 from tests.memoryapi import Request
 
@@ -40,14 +40,16 @@ def owners_of(world: World, name: str = "disk", resource: Any = DATA_VOLUMES) ->
     return [msgspec.to_builtins(owner) for owner in disk.metadata.owner_references or ()]
 
 
-def disown(name: str = "disk", owner_uid: str = VM_UID, resource: Any = DATA_VOLUMES) -> Disown:
-    return Disown(resource=resource, key=key(name), owner_uid=owner_uid, why="its state is kept")
+def disown(name: str = "disk", owner_uid: str = VM_UID, resource: Any = DATA_VOLUMES) -> RemoveOwnerReference:
+    return RemoveOwnerReference(resource=resource, key=key(name), owner_uid=owner_uid, why="its state is kept")
 
 
-def rebase(uid: str, name: str = "vm", *, old: object = 1, new: object = 2) -> Rebase:
+def three_way_merge(uid: str, name: str = "vm", *, old: object = 1, new: object = 2) -> ThreeWayMerge:
     """From a template that says `old` to one that says `new`."""
     shapes = (msgspec.json.encode({"metadata": {}, "spec": {"template": says}}) for says in (old, new))
-    return Rebase(resource=VMIS, key=key(name), uid=uid, **dict(zip(("old", "new"), shapes, strict=True)), why="newer")
+    return ThreeWayMerge(
+        resource=VMIS, key=key(name), uid=uid, **dict(zip(("old", "new"), shapes, strict=True)), why="newer"
+    )
 
 
 def put_vm(world: World, name: str = "vm", *, says: object = 1, **metadata: object) -> str:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from controller.runtime.result import After, Report, Retry, Settled
+from controller.runtime.result import After, AwaitChange, Report, Retry
 from informers.errors import TooManyRequests
 from informers.meta import ObjectKey
 from tests.controller.runtime.passes import A, B, Script, working
@@ -18,7 +18,7 @@ async def test_an_exception_is_that_keys_failure_and_is_retried_with_backoff():
     async def act(key: ObjectKey, call: int) -> Report:
         if key == A and call < 4:
             raise RuntimeError("boom")
-        return Report(Settled())
+        return Report(AwaitChange())
 
     script = Script(act)
     async with working(script) as (queue, tally):
@@ -39,7 +39,7 @@ async def test_a_retry_waits_for_as_long_as_the_server_asked():
     async def act(key: ObjectKey, call: int) -> Report:
         if call == 1:
             raise TooManyRequests("later", code=429, retry_after_s=7.0)
-        return Report(Settled())
+        return Report(AwaitChange())
 
     script = Script(act)
     async with working(script) as (queue, _):
@@ -51,7 +51,7 @@ async def test_a_retry_waits_for_as_long_as_the_server_asked():
 
 async def test_a_key_that_asks_for_it_is_looked_at_again_and_one_that_is_settled_is_not():
     async def act(key: ObjectKey, call: int) -> Report:
-        return Report(After(3.0) if key == A and call == 1 else Settled())
+        return Report(After(3.0) if key == A and call == 1 else AwaitChange())
 
     script = Script(act)
     async with working(script) as (queue, _):
@@ -66,7 +66,7 @@ async def test_a_key_that_asks_for_it_is_looked_at_again_and_one_that_is_settled
 async def test_a_key_that_is_woken_while_it_is_worked_on_runs_again_afterwards_and_never_at_once():
     async def act(key: ObjectKey, call: int) -> Report:
         await asyncio.sleep(1)
-        return Report(Settled())
+        return Report(AwaitChange())
 
     script = Script(act)
     async with working(script, workers=4) as (queue, _):
@@ -80,7 +80,7 @@ async def test_a_key_that_is_woken_while_it_is_worked_on_runs_again_afterwards_a
 
 async def test_a_success_makes_the_next_failure_the_first():
     async def act(key: ObjectKey, call: int) -> Report:
-        return Report(Settled()) if call == 4 else Report(Retry("no"))
+        return Report(AwaitChange()) if call == 4 else Report(Retry("no"))
 
     script = Script(act)
     async with working(script) as (queue, _):

@@ -15,9 +15,9 @@ from controller.kubevirt.types import ReplicaSet, ReplicaSetStatus
 from controller.replicaset.rules import ReplicaSetRules
 from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES
 from controller.replicaset.status import next_status
-from controller.runtime.dry_run import LISTED, LOOK_AGAIN_S, Onlooker, forbid_writes
+from controller.runtime.dry_run import LISTED, LOOK_AGAIN_S, DryRunReconciler, forbid_writes
 from controller.runtime.plan import Plan
-from controller.runtime.result import After, Report, Settled
+from controller.runtime.result import After, AwaitChange, Report
 from informers.errors import TransportError
 from informers.meta import ObjectKey
 from informers.store import Store
@@ -33,7 +33,7 @@ class Lookout:
         self.versions = count(2)
         self.counted: Counter[tuple[str, str, str]] = Counter()
         rules = ReplicaSetRules(self.sets, self.vmis, REPLICASETS, VMIS, burst=250)
-        self.onlooker = Onlooker(rules, now=lambda: NOW, instruments=self)
+        self.onlooker = DryRunReconciler(rules, now=lambda: NOW, instruments=self)
 
     def acted(self, controller: str, *, action: str, outcome: str) -> None:
         self.counted[controller, action, outcome] += 1
@@ -88,20 +88,20 @@ async def test_a_plan_that_comes_back_is_told_again(lookout):
     child = vmi("testreplicaset-a", owners=(reference_to(owner),))
     quiet = replace(owner, status=next_status(snapshot(owner, [child]), ()))
     lookout.show(quiet, child)
-    assert await lookout.look() == Report(Settled(), {})
+    assert await lookout.look() == Report(AwaitChange(), {})
     lookout.show(owner)
     assert (await lookout.look()).facts["create_would"] == 1
 
 
 async def test_a_plan_that_is_not_carried_out_does_not_spin(lookout):
     lookout.show(replicaset(replicas=2))
-    assert [(await lookout.look()).result for _ in range(2)] == [Settled(), Settled()]
+    assert [(await lookout.look()).result for _ in range(2)] == [AwaitChange(), AwaitChange()]
 
 
 @pytest.mark.parametrize(
     ("wish_s", "pause"),
     [
-        (None, Settled()),
+        (None, AwaitChange()),
         (0.5, After(LOOK_AGAIN_S)),
         (LOOK_AGAIN_S * 2, After(LOOK_AGAIN_S * 2)),
     ],
@@ -113,7 +113,7 @@ async def test_what_waits_for_time_is_looked_at_again_at_a_slow_pace(lookout, wi
 
     lookout.show(replicaset())
     rules = Waiting(lookout.sets, lookout.vmis, REPLICASETS, VMIS, burst=250)
-    onlooker = Onlooker(rules, now=lambda: NOW, instruments=lookout)
+    onlooker = DryRunReconciler(rules, now=lambda: NOW, instruments=lookout)
     assert (await onlooker.reconcile(ObjectKey("default", "testreplicaset"))).result == pause
 
 
@@ -132,7 +132,7 @@ async def test_what_would_be_told_in_events_is_in_the_log_instead(lookout):
 
 async def test_a_set_that_is_gone_is_nothing_to_speak_of(lookout):
     lookout.show(None)
-    assert await lookout.look() == Report(Settled(), {})
+    assert await lookout.look() == Report(AwaitChange(), {})
 
 
 async def test_a_status_alone_is_told_without_an_action(lookout):

@@ -50,7 +50,7 @@ async def test_r4_a_full_quota_costs_one_request():
     world = World()
     world.api.quota[VMIS] = 0
     outcomes = await world.carry_out(creates(250))
-    assert kinds(outcomes) == ["Refused"] + ["Skipped"] * 249
+    assert kinds(outcomes) == ["Rejected"] + ["Skipped"] * 249
     assert len(world.sent) == 1
 
 
@@ -58,7 +58,7 @@ async def test_r4_the_rest_is_not_tried_once_one_of_a_batch_has_failed():
     world = World()
     world.api.quota[VMIS] = 5
     outcomes = await world.carry_out(creates(20))
-    assert Counter(kinds(outcomes)) == {"Done": 5, "Refused": 2, "Skipped": 13}
+    assert Counter(kinds(outcomes)) == {"Done": 5, "Rejected": 2, "Skipped": 13}
     assert len(world.sent) == 1 + 2 + 4
 
 
@@ -91,7 +91,7 @@ async def test_a_stage_that_is_not_essential_holds_nothing_back():
     uid = world.add("old")
     world.fail(INVALID, name="old")
     outcomes = await world.carry_out(Stage((delete("old", uid),), essential=False), creates(1))
-    assert kinds(outcomes) == ["Refused", "Done"]
+    assert kinds(outcomes) == ["Rejected", "Done"]
 
 
 async def test_outcomes_keep_the_order_of_the_actions_though_creates_go_last():
@@ -99,7 +99,7 @@ async def test_outcomes_keep_the_order_of_the_actions_though_creates_go_last():
     uid = world.add("old")
     first, second = creates(2)
     outcomes = await world.carry_out([first, delete("old", uid), second, patch("none")])
-    assert kinds(outcomes) == ["Done", "Done", "Done", "Vanished"]
+    assert kinds(outcomes) == ["Done", "Done", "Done", "Missing"]
     assert sorted(world.sent[:2]) == ["delete old", "patch none"]
 
 
@@ -108,7 +108,7 @@ async def test_deletes_are_all_tried_whatever_becomes_of_one():
     deletes = [delete(f"vm-{index}", world.add(f"vm-{index}")) for index in range(2 * PARALLEL)]
     world.fail(INVALID, name="vm-0")
     outcomes = await world.carry_out(deletes)
-    assert kinds(outcomes) == ["Refused"] + ["Done"] * (2 * PARALLEL - 1)
+    assert kinds(outcomes) == ["Rejected"] + ["Done"] * (2 * PARALLEL - 1)
     assert world.names == ["vm-0"]
     assert world.api.most_at_once == PARALLEL
 
@@ -143,7 +143,7 @@ async def test_r2_nothing_is_done_once_the_server_shows_another_owner_than_the_c
     world.api.remove(VMIS, key("web"))
     world.api.put(VMIS, document("web"))
     outcomes = await world.carry_out([confirm(uid, "web")], [patch("orphan")], creates(1))
-    assert kinds(outcomes) == ["Refused", "Skipped", "Skipped"]
+    assert kinds(outcomes) == ["Rejected", "Skipped", "Skipped"]
     assert outcomes[0].message == "default/web was replaced by another object of that name"
     assert world.sent == ["get web"]
 
@@ -153,7 +153,7 @@ async def test_r2_nothing_is_done_once_the_server_shows_that_the_owner_is_being_
     uid = world.add("web", finalizers=["some/finalizer"])
     world.api.remove(VMIS, key("web"))
     outcomes = await world.carry_out([confirm(uid, "web")], creates(1))
-    assert kinds(outcomes) == ["Refused", "Skipped"]
+    assert kinds(outcomes) == ["Rejected", "Skipped"]
     assert outcomes[0].message == "default/web is being deleted"
 
 
@@ -162,8 +162,8 @@ async def test_r2_nothing_is_done_while_the_owner_cannot_be_confirmed(fault: Fau
     world = World()
     uid = world.add("web")
     world.fail(fault, verb="get")
-    assert kinds(await world.carry_out([confirm(uid, "web")], creates(1))) == ["Refused", "Skipped"]
-    assert world.doubts == ()
+    assert kinds(await world.carry_out([confirm(uid, "web")], creates(1))) == ["Rejected", "Skipped"]
+    assert world.unresolved == ()
 
 
 @pytest.mark.parametrize("after_ms", range(1, 60, 4))
@@ -188,7 +188,7 @@ async def test_what_was_done_is_counted():
     world.api.quota[VMIS] = 1
     await world.carry_out([delete()], creates(3))
     assert world.tally == {
-        ("Delete", "Vanished"): 1,
+        ("Delete", "Missing"): 1,
         ("Create", "Done"): 1,
-        ("Create", "Refused"): 2,
+        ("Create", "Rejected"): 2,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.kubevirt.resources import VMIS
-from controller.runtime.plan import Action, AlreadyThere, Refused, Vanished
+from controller.runtime.plan import Action, AlreadyThere, Missing, Rejected
 from informers.errors import AlreadyExists, ApiError
 from tests.controller.runtime.execution import (
     ANOTHER,
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.looptime
 async def test_r10_a_create_that_the_server_refuses_is_refused_with_its_words(fault: ApiError):
     world = World()
     world.fail(fault)
-    assert await world.outcome_of(create()) == Refused(create(), fault)
+    assert await world.outcome_of(create()) == Rejected(create(), fault)
     assert world.settled, "nothing was written, so nothing is awaited"
 
 
@@ -45,7 +45,7 @@ async def test_r9_a_write_whose_answer_does_not_tell_is_in_doubt(verb: str, faul
     action = {"create": create("new"), "delete": delete("vm", uid), "patch": patch(labels={"a": "b"})}[verb]
     world.fail(fault)
     assert kinds([await world.outcome_of(action)]) == ["Unknown"]
-    assert world.doubts == (action,)
+    assert world.unresolved == (action,)
     assert not world.settled
 
 
@@ -53,7 +53,7 @@ async def test_a_create_in_a_namespace_that_goes_away_is_refused_for_good():
     world = World()
     world.api.terminating.add("default")
     outcome = await world.outcome_of(create())
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, Rejected)
     assert outcome.error.namespace_terminating
 
 
@@ -62,14 +62,14 @@ async def test_r10_what_was_to_be_deleted_and_is_gone_has_vanished(fault: Fault)
     world = World()
     uid = world.add("vm")
     world.fail(fault)
-    assert await world.outcome_of(delete("vm", uid)) == Vanished(delete("vm", uid))
+    assert await world.outcome_of(delete("vm", uid)) == Missing(delete("vm", uid))
     assert not world.settled, "the cache still shows it"
 
 
 async def test_r6_a_delete_does_not_touch_another_object_of_the_name():
     world = World()
     world.add("vm")
-    assert await world.outcome_of(delete("vm", "of-the-one-before")) == Vanished(delete("vm", "of-the-one-before"))
+    assert await world.outcome_of(delete("vm", "of-the-one-before")) == Missing(delete("vm", "of-the-one-before"))
     assert world.names == ["vm"]
     assert world.settled
 
@@ -79,18 +79,18 @@ async def test_r6_a_delete_does_not_touch_another_object_of_the_name():
 async def test_what_the_server_refuses_otherwise_is_refused(action: Action, fault: ApiError):
     world = World()
     world.fail(fault)
-    assert await world.outcome_of(action) == Refused(action, fault)
+    assert await world.outcome_of(action) == Rejected(action, fault)
 
 
 async def test_what_was_to_be_patched_and_is_gone_has_vanished():
-    assert await World().outcome_of(patch()) == Vanished(patch())
+    assert await World().outcome_of(patch()) == Missing(patch())
 
 
 async def test_r9_a_patch_on_an_older_version_is_refused_and_changes_nothing():
     world = World()
     world.add("vm")
     outcome = await world.outcome_of(patch(resourceVersion="1", labels={"a": "b"}))
-    assert kinds([outcome]) == ["Refused"]
+    assert kinds([outcome]) == ["Rejected"]
     assert world.api.objects(VMIS)[0].metadata.labels is None
 
 
@@ -116,7 +116,7 @@ async def test_a_name_that_somebody_else_has_is_refused():
     world = World()
     world.add("vm", owner_uid="somebody-else")
     outcome = await world.outcome_of(create())
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, Rejected)
     assert isinstance(outcome.error, AlreadyExists)
 
 
@@ -124,7 +124,7 @@ async def test_a_name_that_was_taken_and_is_free_again_is_refused_for_now():
     world = World()
     world.api.disturb = lambda request: refusal(409, "AlreadyExists", "exists") if request.verb == "create" else None
     outcome = await world.outcome_of(create())
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, Rejected)
     assert isinstance(outcome.error, AlreadyExists)
     assert world.settled
 

@@ -41,7 +41,7 @@ async def lost(action: Action, *, happened: bool, world: World | None = None) ->
 async def test_r9_a_lost_create_that_happened_waits_for_the_cache():
     world = await lost(create(), happened=True)
     assert await world.settle() is None
-    assert world.doubts == ()
+    assert world.unresolved == ()
     assert not world.settled
     world.cache.catch_up()
     assert world.settled
@@ -86,7 +86,7 @@ async def test_r9_a_lost_delete_that_happened_waits_for_the_cache(finalizers: li
     uid = world.add("vm", finalizers=finalizers)
     await lost(delete("vm", uid), happened=True, world=world)
     assert await world.settle() is None
-    assert world.doubts == ()
+    assert world.unresolved == ()
     assert not world.settled
     world.cache.catch_up()
     assert world.settled
@@ -117,7 +117,7 @@ async def test_r9_a_lost_patch_waits_until_the_cache_shows_what_the_server_has(h
     world.add("vm")
     await lost(patch(labels={"a": "b"}), happened=happened, world=world)
     world.cache.catch_up()
-    assert world.doubts, "the cache cannot tell whose change it shows"
+    assert world.unresolved, "the cache cannot tell whose change it shows"
     assert await world.settle() is None
     assert world.settled
 
@@ -136,11 +136,11 @@ async def test_r9_a_doubt_stays_while_the_server_cannot_be_asked(fault: Fault):
     world = await lost(create(), happened=True)
     world.fail(fault)
     assert isinstance(await world.settle(), ApiError)
-    assert world.doubts == (create(),)
+    assert world.unresolved == (create(),)
     assert not world.settled
     world.heal()
     assert await world.settle() is None
-    assert world.doubts == ()
+    assert world.unresolved == ()
 
 
 async def test_r9_a_doubt_that_nobody_can_clear_up_ends_after_five_minutes():

@@ -6,7 +6,7 @@ import pytest
 
 from controller.kubevirt.resources import VMIS
 from controller.runtime.expectations import GIVE_UP_AFTER_S, Write
-from controller.runtime.plan import AlreadyThere, Confirm, Done, Outcome, Refused, Skipped, Unknown, Vanished
+from controller.runtime.plan import AlreadyThere, Confirm, Done, Missing, Outcome, Rejected, Skipped, Unknown
 from tests.controller.runtime.awaiting import (
     LOST,
     NO,
@@ -77,7 +77,7 @@ def test_a_store_whose_versions_are_no_numbers_is_not_waited_for():
     assert world.settled()
 
 
-@pytest.mark.parametrize("outcome", [Done(deleted()), Vanished(deleted())])
+@pytest.mark.parametrize("outcome", [Done(deleted()), Missing(deleted())])
 @pytest.mark.parametrize("shown_as", ["gone", "being deleted", "another"])
 def test_r9_a_deletion_is_awaited_until_the_store_shows_it(outcome: Outcome, shown_as: str):
     world = World()
@@ -99,13 +99,13 @@ def test_r9_a_deletion_is_awaited_until_the_store_shows_it(outcome: Outcome, sho
 @pytest.mark.parametrize(
     "outcome",
     [
-        Refused(created(), NO),
-        Refused(deleted(), NO),
+        Rejected(created(), NO),
+        Rejected(deleted(), NO),
         Skipped(created()),
-        Vanished(patched()),
-        Vanished(rebased()),
+        Missing(patched()),
+        Missing(rebased()),
         Done(disowned(), "12"),
-        Vanished(disowned()),
+        Missing(disowned()),
         Unknown(disowned(), LOST),
         Done(Confirm(resource=VMIS, key=OWNER, uid=UID, why="")),
     ],
@@ -124,7 +124,7 @@ def test_r9_a_lost_answer_is_a_doubt_whatever_version_the_store_has_seen(write: 
     world.record(Unknown(write, LOST))
     world.store.advance("99", scope="a")
     assert not world.settled()
-    assert world.expectations.doubts(OWNER, UID) == (write,)
+    assert world.expectations.unresolved(OWNER, UID) == (write,)
     world.expectations.resolve(OWNER, write, None)
     assert world.settled()
 
@@ -133,7 +133,7 @@ def test_r9_the_store_proves_a_lost_create():
     world = World()
     world.record(Unknown(created(), LOST))
     world.store.apply(an_object("vm", version="11"), scope="a")
-    assert world.expectations.doubts(OWNER, UID) == ()
+    assert world.expectations.unresolved(OWNER, UID) == ()
     assert world.settled()
 
 
@@ -142,7 +142,7 @@ def test_r9_the_store_proves_a_lost_delete():
     world.store.apply(an_object("vm", version="11"), scope="a")
     world.record(Unknown(deleted(), LOST))
     world.store.apply(an_object("vm", version="12", deleting=True), scope="a")
-    assert world.expectations.doubts(OWNER, UID) == ()
+    assert world.expectations.unresolved(OWNER, UID) == ()
     assert world.settled()
 
 
@@ -151,7 +151,7 @@ def test_r9_what_a_doubt_turned_out_to_be_is_awaited():
     write = created()
     world.record(Unknown(write, LOST))
     world.expectations.resolve(OWNER, write, AlreadyThere(write, "12"))
-    assert world.expectations.doubts(OWNER, UID) == ()
+    assert world.expectations.unresolved(OWNER, UID) == ()
     assert not world.settled()
     world.store.advance("12", scope="a")
     assert world.settled()
@@ -163,7 +163,7 @@ def test_r9_after_five_minutes_the_pass_goes_on_and_it_is_counted():
     world.now += GIVE_UP_AFTER_S - 1
     assert not world.settled()
     world.now += 1
-    assert world.expectations.doubts(OWNER, UID) == ()
+    assert world.expectations.unresolved(OWNER, UID) == ()
     assert world.settled()
     assert world.given_up == 1
     assert world.settled()
@@ -182,7 +182,7 @@ def test_what_arrived_at_the_last_moment_is_not_given_up():
 def test_a_set_made_anew_under_the_name_does_not_wait_for_what_the_old_one_wrote():
     world = World()
     world.record(Done(created(), "12"), Unknown(created("x"), LOST))
-    assert world.expectations.doubts(OWNER, "uid-2") == ()
+    assert world.expectations.unresolved(OWNER, "uid-2") == ()
     assert world.settled("uid-2")
 
 
@@ -201,14 +201,14 @@ def test_what_no_informer_follows_is_not_awaited_but_doubted():
     assert world.settled()
     world.record(Unknown(deleted(resource=UNWATCHED), LOST))
     assert not world.settled()
-    assert len(world.expectations.doubts(OWNER, UID)) == 1
+    assert len(world.expectations.unresolved(OWNER, UID)) == 1
 
 
 def test_r9_the_store_proves_no_lost_rebase():
-    """What it shows may be somebody else's change, or another rebase of ours."""
+    """What it shows may be somebody else's change, or another three_way_merge of ours."""
     world = World()
     world.record(Unknown(rebased(), LOST))
     world.store.apply(an_object("vm", version="50"), scope="a")
-    assert world.expectations.doubts(OWNER, UID) == (rebased(),)
+    assert world.expectations.unresolved(OWNER, UID) == (rebased(),)
     world.expectations.resolve(OWNER, rebased(), None)
     assert not world.settled(), "it is this one doubt that is resolved, and not one like it"

@@ -16,15 +16,15 @@ from controller.runtime.plan import (
     AnyResource,
     Create,
     Delete,
-    Disown,
     Done,
+    Missing,
     Outcome,
     Patch,
-    Rebase,
-    Refused,
+    Rejected,
+    RemoveOwnerReference,
     Skipped,
+    ThreeWayMerge,
     Unknown,
-    Vanished,
 )
 from informers.meta import ObjectKey
 from informers.store import Store
@@ -91,12 +91,12 @@ def outcomes(draw: st.DrawFn, version: int) -> Outcome:
     match draw(st.sampled_from(["done", "done", "unknown", "vanished", "refused", "skipped"])), write:
         case "unknown", _:
             return Unknown(write, LOST)
-        case "vanished", Delete() | Patch() | Rebase() | Disown():
-            return Vanished(write)
+        case "vanished", Delete() | Patch() | ThreeWayMerge() | RemoveOwnerReference():
+            return Missing(write)
         case "vanished", Create():
             return AlreadyThere(write, number)
         case "refused", _:
-            return Refused(write, NO)
+            return Rejected(write, NO)
         case "skipped", _:
             return Skipped(write)
         case _:
@@ -176,9 +176,9 @@ class ExpectationsMachine(RuleBasedStateMachine):
         overdue = self.world.now - since >= GIVE_UP_AFTER_S
         if not overdue:
             self.look(key, uid)
-        doubts = [item.doubt for item in items if item.doubt is not None]
-        ours = doubts if held_uid == uid and not overdue else []
-        assert list(self.world.expectations.doubts(key, uid)) == ours
+        unresolved = [item.doubt for item in items if item.doubt is not None]
+        ours = unresolved if held_uid == uid and not overdue else []
+        assert list(self.world.expectations.unresolved(key, uid)) == ours
         if ours:
             write = data.draw(st.sampled_from(ours))
             turned_out = data.draw(st.none() | st.just(Done(write, str(self.version + 1))))
@@ -203,11 +203,11 @@ class ExpectationsMachine(RuleBasedStateMachine):
         write: Any = outcome.action
         store = self.store_of(write.resource)
         match outcome:
-            case _ if isinstance(write, Disown):
+            case _ if isinstance(write, RemoveOwnerReference):
                 return
             case Unknown():
                 yield Item(lambda: store is not None and self.is_proved(store, write, uid), write)
-            case Done(action=Delete()) | Vanished(action=Delete()):
+            case Done(action=Delete()) | Missing(action=Delete()):
                 yield Item(lambda: store is None or not self.is_shown(store, write))
             case Done(version=version) | AlreadyThere(version=version) if version.isdigit():
                 scope, counts = write.key.namespace, write.resource is VMIS

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from controller.runtime.outage import LONGEST_S, TRIES_AT_ONCE, TRIES_PER_S
-from controller.runtime.result import Report, Retry, Settled
+from controller.runtime.result import AwaitChange, Report, Retry
 from informers.errors import ServerError, TooManyRequests, TransportError
 from informers.meta import ObjectKey
 from tests.controller.runtime.passes import A, B, Script, working
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.looptime
 MANY = [ObjectKey("ns", f"set-{number}") for number in range(1000)]
 REFUSED = TransportError("connection refused", sent=False)
 CRASHED = ServerError("etcd is gone", code=500)
-WELL = Report(Settled())
+WELL = Report(AwaitChange())
 
 
 def now() -> float:

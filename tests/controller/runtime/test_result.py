@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from controller.kubevirt.types import VirtualMachineInstance
-from controller.runtime.plan import Create, Delete, Done, Plan, Refused, Skipped, Unknown, Vanished
-from controller.runtime.result import LOOK_AGAIN_S, After, Retry, Settled, facts_of, result_of, retry_after
+from controller.runtime.plan import Create, Delete, Done, Missing, Plan, Rejected, Skipped, Unknown
+from controller.runtime.result import LOOK_AGAIN_S, After, AwaitChange, Retry, facts_of, result_of, retry_after
 from informers.errors import (
     ApiError,
     Conflict,
@@ -40,7 +40,7 @@ LOST = TransportError("connection reset", sent=True)
 
 
 def test_a_pass_with_nothing_to_do_waits_for_the_next_change() -> None:
-    assert result_of(Plan(), (), settled=True) == Settled()
+    assert result_of(Plan(), (), settled=True) == AwaitChange()
 
 
 def test_a_pass_that_waits_for_the_cache_looks_again_by_itself() -> None:
@@ -48,7 +48,7 @@ def test_a_pass_that_waits_for_the_cache_looks_again_by_itself() -> None:
 
 
 def test_a_pass_that_wrote_looks_again_by_itself() -> None:
-    assert result_of(Plan(), (Done(CREATE), Vanished(DELETE)), settled=True) == After(LOOK_AGAIN_S)
+    assert result_of(Plan(), (Done(CREATE), Missing(DELETE)), settled=True) == After(LOOK_AGAIN_S)
 
 
 def test_a_plan_that_waits_for_a_moment_is_woken_then() -> None:
@@ -56,7 +56,7 @@ def test_a_plan_that_waits_for_a_moment_is_woken_then() -> None:
 
 
 def test_a_failed_write_is_retried_with_backoff() -> None:
-    assert result_of(Plan(), (Refused(CREATE, QUOTA), Skipped(CREATE)), settled=True) == Retry("exceeded quota")
+    assert result_of(Plan(), (Rejected(CREATE, QUOTA), Skipped(CREATE)), settled=True) == Retry("exceeded quota")
 
 
 def test_a_write_that_failed_because_the_server_did_is_retried_when_that_is_over() -> None:
@@ -65,7 +65,7 @@ def test_a_write_that_failed_because_the_server_did_is_retried_when_that_is_over
 
 
 def test_one_failure_of_the_servers_among_others_is_enough_for_an_outage() -> None:
-    outcomes = (Refused(CREATE, QUOTA), Unknown(DELETE, LOST))
+    outcomes = (Rejected(CREATE, QUOTA), Unknown(DELETE, LOST))
     assert result_of(Plan(), outcomes, settled=True) == Retry("exceeded quota", outage=True)
 
 
@@ -92,19 +92,19 @@ def test_an_outage_is_what_says_nothing_about_the_request(error: ApiError, outag
 
 
 def test_a_retry_respects_what_the_server_asked_for() -> None:
-    outcomes = (Refused(CREATE, QUOTA), Refused(CREATE, BUSY))
+    outcomes = (Rejected(CREATE, QUOTA), Rejected(CREATE, BUSY))
     assert result_of(Plan(), outcomes, settled=True) == Retry("exceeded quota", not_before_s=7.0, outage=True)
 
 
 def test_nothing_is_retried_in_a_namespace_that_goes_away() -> None:
-    assert result_of(Plan(), (Refused(CREATE, TERMINATING),), settled=True) == Settled()
+    assert result_of(Plan(), (Rejected(CREATE, TERMINATING),), settled=True) == AwaitChange()
 
 
 def test_facts_count_outcomes_and_name_the_first_failure() -> None:
-    outcomes = (Done(CREATE), Done(CREATE), Refused(CREATE, QUOTA), Skipped(CREATE))
+    outcomes = (Done(CREATE), Done(CREATE), Rejected(CREATE, QUOTA), Skipped(CREATE))
     assert facts_of(Plan(), outcomes) == {
         "create_done": 2,
-        "create_refused": 1,
+        "create_rejected": 1,
         "create_skipped": 1,
         "failure": "exceeded quota",
     }
@@ -118,7 +118,7 @@ def test_what_fails_beside_the_plan_is_retried_too_and_told_after_its_failures()
     busy = Retry("too many requests", not_before_s=7.0, outage=True)
     assert result_of(Plan(), (Done(CREATE),), settled=True, trouble=BUSY) == busy
     lost = Retry("connection reset", outage=True)
-    assert result_of(Plan(), (Refused(CREATE, TERMINATING),), settled=True, trouble=LOST) == lost
-    both = result_of(Plan(), (Refused(CREATE, QUOTA),), settled=True, trouble=BUSY)
+    assert result_of(Plan(), (Rejected(CREATE, TERMINATING),), settled=True, trouble=LOST) == lost
+    both = result_of(Plan(), (Rejected(CREATE, QUOTA),), settled=True, trouble=BUSY)
     assert both == Retry("exceeded quota", not_before_s=7.0, outage=True)
     assert facts_of(Plan(), (Done(CREATE),), trouble=BUSY) == {"create_done": 1, "failure": "too many requests"}

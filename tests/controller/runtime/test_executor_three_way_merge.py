@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from controller.kubevirt.resources import DATA_VOLUMES, VMIS
 from controller.runtime.executor import REWORKS
-from controller.runtime.plan import Disown, Done, Rebase, Refused, Vanished
+from controller.runtime.plan import Done, Missing, Rejected, RemoveOwnerReference, ThreeWayMerge
 from informers.errors import Conflict
 from tests.controller.runtime.execution import (
     BUSY,
@@ -27,8 +27,8 @@ from tests.controller.runtime.reworking import (
     meddle,
     put_disk,
     put_vm,
-    rebase,
     spec_of,
+    three_way_merge,
     when,
 )
 from tests.memoryapi import Fault, Garbled, Lost
@@ -36,42 +36,44 @@ from tests.memoryapi import Fault, Garbled, Lost
 pytestmark = pytest.mark.looptime
 
 
-@pytest.mark.parametrize("make", [disown, lambda: rebase("uid-101")], ids=["disown", "rebase"])
-async def test_who_is_always_faster_is_given_up_against(make: Callable[[], Disown | Rebase]):
+@pytest.mark.parametrize("make", [disown, lambda: three_way_merge("uid-101")], ids=["owner reference", "merge"])
+async def test_who_is_always_faster_is_given_up_against(make: Callable[[], RemoveOwnerReference | ThreeWayMerge]):
     world = World()
     put_vm(world)
     put_disk(world, OWN)
     action = make()
     world.api.disturb = when("patch", meddle(world, action.resource, action.key.name), times=99)
     outcome = await world.outcome_of(action)
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, Rejected)
     assert isinstance(outcome.error, Conflict)
     assert len(world.sent) == 2 * REWORKS == 8
     assert world.settled
 
 
-@pytest.mark.parametrize("make", [disown, lambda: rebase("uid-101")], ids=["disown", "rebase"])
+@pytest.mark.parametrize("make", [disown, lambda: three_way_merge("uid-101")], ids=["owner reference", "merge"])
 @pytest.mark.parametrize("fault", [BUSY, INVALID, UNREACHABLE])
-async def test_what_the_server_refuses_is_refused_with_its_words(make: Callable[[], Disown | Rebase], fault: Fault):
+async def test_what_the_server_refuses_is_refused_with_its_words(
+    make: Callable[[], RemoveOwnerReference | ThreeWayMerge], fault: Fault
+):
     world = World()
     put_vm(world)
     put_disk(world, OWN)
     world.fail(fault, verb="patch")
-    assert await world.outcome_of(make()) == Refused(make(), fault)
+    assert await world.outcome_of(make()) == Rejected(make(), fault)
     assert len(world.sent) == 2
     assert world.settled
 
 
-@pytest.mark.parametrize("make", [disown, lambda: rebase("uid-101")], ids=["disown", "rebase"])
+@pytest.mark.parametrize("make", [disown, lambda: three_way_merge("uid-101")], ids=["owner reference", "merge"])
 @pytest.mark.parametrize("fault", [BUSY, UNREACHABLE, *IN_DOUBT])
 async def test_what_cannot_be_read_is_refused_since_nothing_was_written(
-    make: Callable[[], Disown | Rebase], fault: Fault
+    make: Callable[[], RemoveOwnerReference | ThreeWayMerge], fault: Fault
 ):
     world = World()
     put_vm(world)
     put_disk(world, OWN)
     world.fail(fault, verb="get")
-    assert kinds([await world.outcome_of(make())]) == ["Refused"]
+    assert kinds([await world.outcome_of(make())]) == ["Rejected"]
     assert world.settled
 
 
@@ -81,7 +83,7 @@ async def test_what_cannot_be_read_is_refused_since_nothing_was_written(
 async def test_p12_only_what_the_templates_differ_in_is_written():
     world = World()
     uid = put_vm(world, labels={"theirs": "1"})
-    assert await world.outcome_of(rebase(uid)) == Done(rebase(uid), str(world.api.version))
+    assert await world.outcome_of(three_way_merge(uid)) == Done(three_way_merge(uid), str(world.api.version))
     assert spec_of(world) == {"template": 2, "own": "x"}
     assert world.api.objects(VMIS)[0].metadata.labels == {"theirs": "1"}
     assert not world.settled
@@ -93,7 +95,7 @@ async def test_p12_a_vm_that_has_it_all_is_not_written_but_awaited():
     world = World()
     uid = put_vm(world)
     world.api.change(VMIS, key("vm"), {"spec": {"template": 2}})
-    assert await world.outcome_of(rebase(uid)) == Done(rebase(uid), str(world.api.version))
+    assert await world.outcome_of(three_way_merge(uid)) == Done(three_way_merge(uid), str(world.api.version))
     assert world.sent == ["get vm"]
     assert not world.settled, "the cache shows an older one, and would ask for the same again"
     world.cache.catch_up()
@@ -104,7 +106,7 @@ async def test_p12_what_somebody_writes_meanwhile_stays():
     world = World()
     uid = put_vm(world)
     world.api.disturb = when("patch", lambda: world.api.change(VMIS, key("vm"), {"spec": {"own": "y"}}), times=2)
-    assert kinds([await world.outcome_of(rebase(uid))]) == ["Done"]
+    assert kinds([await world.outcome_of(three_way_merge(uid))]) == ["Done"]
     assert spec_of(world) == {"template": 2, "own": "y"}
 
 
@@ -118,7 +120,7 @@ async def test_p12_another_vm_of_the_name_is_left_alone(moment: str):
         put_vm(world)
 
     world.api.disturb = when(moment, replace)
-    assert await world.outcome_of(rebase(uid)) == Vanished(rebase(uid))
+    assert await world.outcome_of(three_way_merge(uid)) == Missing(three_way_merge(uid))
     assert spec_of(world) == {"template": 1, "own": "x"}
 
 
@@ -127,7 +129,7 @@ async def test_p12_a_vm_that_is_being_deleted_is_left_alone(moment: str):
     world = World()
     uid = put_vm(world, finalizers=["example.org/theirs"])
     world.api.disturb = when(moment, lambda: world.api.remove(VMIS, key("vm")))
-    assert await world.outcome_of(rebase(uid)) == Vanished(rebase(uid))
+    assert await world.outcome_of(three_way_merge(uid)) == Missing(three_way_merge(uid))
     assert spec_of(world) == {"template": 1, "own": "x"}
 
 
@@ -136,17 +138,17 @@ async def test_p12_a_vm_that_is_gone_has_vanished(moment: str):
     world = World()
     uid = put_vm(world)
     world.api.disturb = when(moment, lambda: world.api.remove(VMIS, key("vm")))
-    assert await world.outcome_of(rebase(uid)) == Vanished(rebase(uid))
+    assert await world.outcome_of(three_way_merge(uid)) == Missing(three_way_merge(uid))
     assert world.settled
 
 
 async def test_p12_a_vm_that_cannot_be_read_holds_no_other_up():
     world = World()
     uids = [put_vm(world, f"vm-{number:03}") for number in range(120)]
-    actions = [rebase(uid, f"vm-{number:03}") for number, uid in enumerate(uids)]
+    actions = [three_way_merge(uid, f"vm-{number:03}") for number, uid in enumerate(uids)]
     actions[0] = replace(actions[0], new=b'{"x":' * 5000 + b"1" + b"}" * 5000)
     outcomes = await world.carry_out(actions)
-    assert kinds(outcomes) == ["Refused"] + ["Done"] * 119
+    assert kinds(outcomes) == ["Rejected"] + ["Done"] * 119
     assert outcomes[0].message.startswith("default/vm-000 cannot be read")
 
 
@@ -155,8 +157,8 @@ async def test_p12_a_rebase_whose_answer_is_lost_is_in_doubt_until_the_server_wa
     world = World()
     uid = put_vm(world)
     world.fail(fault, verb="patch")
-    assert kinds([await world.outcome_of(rebase(uid))]) == ["Unknown"]
-    assert world.doubts == (rebase(uid),)
+    assert kinds([await world.outcome_of(three_way_merge(uid))]) == ["Unknown"]
+    assert world.unresolved == (three_way_merge(uid),)
     world.heal()
     world.cache.catch_up()
     assert not world.settled, "the cache cannot tell whose change it shows"
@@ -170,10 +172,10 @@ async def test_p12_a_lost_rebase_that_happened_waits_for_the_cache():
     world = World()
     uid = put_vm(world)
     world.fail(Lost.AFTER, verb="patch")
-    await world.outcome_of(rebase(uid))
+    await world.outcome_of(three_way_merge(uid))
     world.heal()
     assert await world.settle() is None
-    assert world.doubts == ()
+    assert world.unresolved == ()
     assert not world.settled
     world.cache.catch_up()
     assert world.settled
@@ -183,7 +185,7 @@ async def test_p12_a_lost_rebase_of_a_vm_that_is_gone_is_settled():
     world = World()
     uid = put_vm(world)
     world.fail(Lost.BEFORE, verb="patch")
-    await world.outcome_of(rebase(uid))
+    await world.outcome_of(three_way_merge(uid))
     world.heal()
     world.api.remove(VMIS, key("vm"))
     assert await world.settle() is None
@@ -193,8 +195,12 @@ async def test_p12_a_lost_rebase_of_a_vm_that_is_gone_is_settled():
 async def test_reworks_are_counted_by_what_became_of_them():
     world = World()
     put_disk(world, OWN)
-    await world.carry_out([disown(), disown("none"), rebase(put_vm(world))])
-    assert world.tally == {("Disown", "Done"): 1, ("Disown", "Vanished"): 1, ("Rebase", "Done"): 1}
+    await world.carry_out([disown(), disown("none"), three_way_merge(put_vm(world))])
+    assert world.tally == {
+        ("RemoveOwnerReference", "Done"): 1,
+        ("RemoveOwnerReference", "Missing"): 1,
+        ("ThreeWayMerge", "Done"): 1,
+    }
 
 
 @pytest.mark.parametrize("after_ms", range(1, 35, 4))

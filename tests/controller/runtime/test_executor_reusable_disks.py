@@ -17,9 +17,11 @@ OLD_VM = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "vm-
 
 
 def create(name: str = "vm-0", *disks: str) -> Create:
-    estate = tuple((DATA_VOLUMES, key(disk)) for disk in disks)
+    reusable_disks = tuple((DATA_VOLUMES, key(disk)) for disk in disks)
     body = msgspec.json.encode(document(name))
-    return Create(resource=VMS, key=key(name), body=body, owner_uid=OWNER_UID, why="missing", estate=estate)
+    return Create(
+        resource=VMS, key=key(name), body=body, owner_uid=OWNER_UID, why="missing", reusable_disks=reusable_disks
+    )
 
 
 async def test_p3_a_create_waits_while_a_disk_is_still_that_of_an_earlier_vm_of_its_name():

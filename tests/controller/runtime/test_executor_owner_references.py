@@ -10,7 +10,7 @@ import pytest
 from controller.apimachinery.finalizers import removal_patch
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMIS
 from controller.runtime.executor import REWORKS
-from controller.runtime.plan import Done, Patch, PatchType, Stage, Vanished
+from controller.runtime.plan import Done, Missing, Patch, PatchType, Stage
 from informers.meta import OwnerReference
 from tests.controller.runtime.execution import (
     BUSY,
@@ -64,14 +64,14 @@ async def test_p10_a_disk_that_is_not_the_owners_is_left_alone(owners: list[dict
 
 async def test_p10_a_disk_that_is_not_there_has_vanished():
     """Nor is it on a cluster without DataVolumes: the server knows no such path."""
-    assert await World().outcome_of(disown()) == Vanished(disown())
+    assert await World().outcome_of(disown()) == Missing(disown())
 
 
 async def test_p10_a_disk_that_goes_while_it_is_disowned_has_vanished():
     world = World()
     put_disk(world, OWN)
     world.api.disturb = when("patch", lambda: world.api.remove(DATA_VOLUMES, key("disk")))
-    assert await world.outcome_of(disown()) == Vanished(disown())
+    assert await world.outcome_of(disown()) == Missing(disown())
 
 
 @pytest.mark.parametrize("times", range(1, REWORKS))
@@ -112,7 +112,7 @@ async def test_p10_a_disown_whose_answer_is_lost_is_unknown_and_simply_done_agai
     put_disk(world, OWN)
     world.fail(fault, verb="patch")
     assert kinds([await world.outcome_of(disown())]) == ["Unknown"]
-    assert world.doubts == ()
+    assert world.unresolved == ()
     assert world.settled, "it does no harm twice, and no cache would tell"
     world.heal()
     assert kinds([await world.outcome_of(disown())]) == ["Done"]
@@ -181,7 +181,7 @@ async def test_p10_a_disk_that_was_not_tried_holds_its_vm_as_well():
     first = Stage((disown("first"),))
     world.api.put(DATA_VOLUMES, {"metadata": {"name": "first", "namespace": "default", "ownerReferences": [OWN]}})
     outcomes = await world.carry_out(first, *stages)
-    assert kinds(outcomes) == ["Refused"] + ["Skipped"] * 6
+    assert kinds(outcomes) == ["Rejected"] + ["Skipped"] * 6
     assert held(world) == ["a", "b"]
 
 
@@ -199,7 +199,7 @@ async def test_p10_disks_that_are_gone_hold_nobody():
     stages = leaving(world, "a")
     for resource in (DATA_VOLUMES, PVCS):
         world.api.remove(resource, key("disk-a"))
-    assert kinds(await world.carry_out(*stages)) == ["Vanished", "Vanished", "Done"]
+    assert kinds(await world.carry_out(*stages)) == ["Missing", "Missing", "Done"]
     assert held(world) == []
 
 
@@ -209,7 +209,7 @@ async def test_p10_whose_disk_resists_holds_no_patch_that_does_not_ask():
     put_disk(world, reference(uid))
     world.fail(INVALID, name="disk")
     stages = (Stage((disown(owner_uid=uid),), essential=False), Stage((removal(world, "a", owner_uid=""),)))
-    assert kinds(await world.carry_out(*stages)) == ["Refused", "Done"]
+    assert kinds(await world.carry_out(*stages)) == ["Rejected", "Done"]
 
 
 async def test_p6_a_finalizer_is_not_taken_off_by_its_place_alone():
@@ -217,7 +217,7 @@ async def test_p6_a_finalizer_is_not_taken_off_by_its_place_alone():
     world.add("a", finalizers=["example.org/one", FINALIZER, "example.org/two"])
     patch = removal(world, "a", owner_uid="")
     world.api.change(VMIS, key("a"), {"metadata": {"finalizers": [FINALIZER, "example.org/two"]}})
-    assert kinds([await world.outcome_of(patch)]) == ["Refused"]
+    assert kinds([await world.outcome_of(patch)]) == ["Rejected"]
     assert world.api.objects(VMIS)[0].metadata.finalizers == (FINALIZER, "example.org/two")
 
 
