@@ -11,8 +11,8 @@ left alone unless `--force` is given.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -24,6 +24,7 @@ from controller.commands.command import (
     SAME,
     CommandFailed,
     carry_out,
+    list_all,
     read,
     refuse_beside_a_leader,
 )
@@ -43,16 +44,12 @@ from controller.runtime.executor import Executor, failed
 from controller.runtime.expectations import Expectations
 from controller.runtime.plan import Action, Outcome, Patch, PatchType, Plan, Rejected, Stage, Unknown
 from informers.client import ApiClient
-from informers.errors import NotFound
-from informers.meta import KubeObject, ObjectKey, ObjectMeta, controller_of
+from informers.meta import ObjectKey, ObjectMeta, controller_of
 from informers.resource import Resource
 
 COMMAND: Final = "vmherd cleanup"
-PAGE: Final = "500"
 ROUNDS: Final = 3
 """Somebody may change an object between our look and our write: then we look again."""
-
-T = TypeVar("T", bound=KubeObject)
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -191,26 +188,11 @@ async def _look(
     held_pools = [
         pool
         for namespace in namespaces
-        async for pool in _listed(client, pools, namespace)
+        async for pool in list_all(client, pools, namespace)
         if POOL_FINALIZER in (pool.metadata.finalizers or ())
     ]
-    held_vms = [vm for namespace in namespaces async for vm in _listed(client, VMS, namespace) if is_held(vm)]
+    held_vms = [vm for namespace in namespaces async for vm in list_all(client, VMS, namespace) if is_held(vm)]
     return held_pools, held_vms
-
-
-async def _listed(client: ApiClient, resource: Resource[T], namespace: str) -> AsyncIterator[T]:
-    """All objects of a kind; none where the kind is not there any more."""
-    params = {"limit": PAGE}
-    while True:
-        try:
-            page = resource.decode_page(await client.request("GET", resource.path(namespace), params=params))
-        except NotFound:
-            return
-        for item in page.items or ():
-            yield item
-        if not page.metadata.continue_:
-            return
-        params = {"limit": PAGE, "continue": page.metadata.continue_}
 
 
 class _Silent:

@@ -21,8 +21,9 @@ from controller.leaderelection.lease import LEASES, Lease, Observed, observe
 from controller.runtime.requests import Requests
 from controller.version import PROGRAM, version
 from informers.client import ApiClient, ConfigurationError, load_credentials, open_client
-from informers.errors import ApiError, Forbidden
-from informers.meta import ObjectKey
+from informers.errors import ApiError, Forbidden, NotFound
+from informers.meta import KubeObject, ObjectKey
+from informers.resource import Resource
 
 
 class Connection(Protocol):
@@ -33,6 +34,9 @@ class Connection(Protocol):
     def context(self) -> str: ...
 
 
+PAGE = "500"
+
+T = TypeVar("T", bound=KubeObject)
 C = TypeVar("C", bound=Struct)
 K = TypeVar("K", bound=Connection)
 
@@ -102,6 +106,21 @@ async def _client(connection: Connection) -> AsyncIterator[ApiClient]:
     credentials = await load_credentials(connection.kubeconfig, connection.context)
     async with open_client(credentials, user_agent=f"{PROGRAM}/{version()}") as client:
         yield client
+
+
+async def list_all(client: Requests, resource: Resource[T], namespace: str = "") -> AsyncIterator[T]:
+    """All objects of a kind, page by page; none if the cluster does not serve the kind. Raises ApiError."""
+    params = {"limit": PAGE}
+    while True:
+        try:
+            page = resource.decode_page(await client.request("GET", resource.path(namespace), params=params))
+        except NotFound:
+            return
+        for item in page.items or ():
+            yield item
+        if not page.metadata.continue_:
+            return
+        params = {"limit": PAGE, "continue": page.metadata.continue_}
 
 
 async def living_holder(client: Requests, *, name: str, namespace: str = "") -> Holder | None:

@@ -7,6 +7,7 @@ patches of others stay as they are. virt-operator then starts virt-controller an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 from msgspec import Struct
@@ -20,6 +21,7 @@ from controller.commands.command import (
     read,
     refuse_beside_a_leader,
 )
+from controller.commands.takeover_preview import preview
 from controller.config.options import SWITCH, Option
 from controller.preflight.discovery import Absent, Hidden, find_kubevirt
 from controller.preflight.virt_controller import KUBEVIRTS, VIRT_CONTROLLER, KubeVirt, hand_back, take_over
@@ -77,6 +79,13 @@ async def run(client: ApiClient, settings: Settings) -> None:
             why="stop it first, for it would fight with KubeVirt",
             force=settings.force,
         )
+    await _patch_the_newest(client, settings)
+    if settings.dry_run and not settings.undo:
+        print("the first pass of vmherd run --mode takeover would then do this:")
+        print("\n".join(f"  {line}" for line in await preview(client, now=_now())))
+
+
+async def _patch_the_newest(client: ApiClient, settings: Settings) -> None:
     for _ in range(TRIES - 1):
         try:
             return await _patch_once(client, settings)
@@ -106,6 +115,10 @@ async def _the_kubevirt(client: ApiClient, namespace: str) -> KubeVirt:
         names = ", ".join(str(kubevirt.metadata.key) for kubevirt in seen.kubevirts)
         raise CommandFailed(f"there is more than one KubeVirt ({names}): say which with --kubevirt-namespace")
     return seen.kubevirts[0]
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)  # noqa: TID251 - a command's wall clock enters here
 
 
 def _words(kubevirt: KubeVirt, patch: bytes | None, settings: Settings) -> list[str]:
