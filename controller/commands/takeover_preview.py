@@ -65,11 +65,10 @@ def _lines_of(rules: Rules[Any], now: datetime) -> Iterator[str]:
 
 
 def _lines(subject: str, report: DryRunReport) -> Iterator[str]:
-    """Held work first, then the actions, then what would be told. One line each."""
-    found = [f"held: {report.held}"] if report.held else []
+    """What is held and why, else the Events; then the actions. One line each."""
+    found = [f"held: {report.held}"] if report.held else [*report.notices]
     found += report.actions[:LISTED]
     if len(report.actions) > LISTED:
         found.append(f"and {len(report.actions) - LISTED} more")
-    found += report.notices
     for each in found or ["nothing"]:
         yield f"{subject}: {each}"
