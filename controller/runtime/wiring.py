@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from controller.apimachinery.three_way_merge import PLAIN
 from controller.config.modes import KUBEVIRT_GROUPS, Mode
 from controller.config.settings import Config
 from controller.events.recorder import EventRecorder
@@ -16,7 +17,7 @@ from controller.metrics.page import SetFigures
 from controller.metrics.registry import Metrics
 from controller.runtime.controller import Controller
 from controller.runtime.dry_run import DryRunReconciler
-from controller.runtime.executor import Executor
+from controller.runtime.executor import Executor, Merge
 from controller.runtime.expectations import Expectations
 from controller.runtime.known_status import KnownStatus
 from controller.runtime.reconciler import Rules, RulesReconciler, S
@@ -86,8 +87,11 @@ def assemble(
     owners: SharedInformer[Any],
     children: Iterable[SharedInformer[Any]],
     shared: Iterable[SharedInformer[Any]] = (),
+    merge: Merge = PLAIN.merge,
 ) -> Assembly:
-    """The workers of a kind. `children` show what plans write; `shared` are those of them that others run."""
+    """The workers of a kind. `children` show what plans write; `shared` are those of them that others run. `merge` is
+    how a `ThreeWayMerge` of this kind is done.
+    """
     children = tuple(children)
     if parts.config.mode == Mode.TAKEOVER and rules.resource.group in KUBEVIRT_GROUPS:
         rules = KnownStatus(rules)
@@ -95,7 +99,7 @@ def assemble(
     if parts.config.observe:
         reconciler = DryRunReconciler(rules, now=parts.now, instruments=parts.metrics)
     else:
-        reconciler = _writer(parts, rules, owners, children)
+        reconciler = _writer(parts, rules, owners, children, merge)
     controller = Controller(rules.name, queue, reconciler, workers=parts.config.workers, instruments=parts.metrics)
     own = tuple(informer for informer in dict.fromkeys((owners, *children)) if informer not in tuple(shared))
     resource = rules.resource
@@ -114,7 +118,7 @@ def _forgetting(parts: Parts, kind: str) -> Callable[[Change[Any]], None]:
 
 
 def _writer(
-    parts: Parts, rules: Rules[S], owners: SharedInformer[Any], children: Iterable[SharedInformer[Any]]
+    parts: Parts, rules: Rules[S], owners: SharedInformer[Any], children: Iterable[SharedInformer[Any]], merge: Merge
 ) -> RulesReconciler[S]:
     written = _expectations(parts, rules.name, children)
     parts.metrics.show_unsettled(rules.name, written.oldest_s)
@@ -126,6 +130,7 @@ def _writer(
             controller=rules.name,
             instruments=parts.metrics,
             told=partial(parts.metrics.carried_out, rules.name, rules.resource.kind),
+            merge=merge,
         ),
         expectations=written,
         status_writer=StatusWriter(parts.client, rules.resource, _expectations(parts, rules.name, [owners])),
