@@ -38,7 +38,7 @@ from controller.pool.policies import Healing
 from controller.pool.rollout import count_unavailable, min_ready_of
 from controller.pool.scale import delete_of
 from controller.pool.snapshot import Snapshot
-from controller.runtime.plan import HEALING, Notice, Patch, PatchType, Plan, Stage
+from controller.runtime.plan import Cause, Notice, Patch, PatchType, Plan, Stage
 from informers.meta import annotations_of
 
 FIRST_PAUSE: Final = timedelta(seconds=10)
@@ -287,8 +287,11 @@ def _stages(
         before = records.get(each.ordinal)
         if before is None or before.uid != each.vm.metadata.uid:
             updated[each.ordinal] = Record(each.vm.metadata.uid, before.count + 1 if before else 1, now)
-    foreground = not preserve
-    deletes = Stage(tuple(delete_of(each.vm, f"{HEALING}{each.why}", foreground=foreground) for each in chosen))
+    deletes = Stage(
+        tuple(
+            delete_of(each.vm, f"healing: {each.why}", foreground=not preserve, cause=Cause.HEALING) for each in chosen
+        )
+    )
     if updated == records:
         return (*holds(unsafe), deletes)
     newest = sorted(updated, key=lambda ordinal: (updated[ordinal].at, ordinal))[-MOST_RECORDS:]

@@ -10,6 +10,7 @@ from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.status_patch import status_patch
 from controller.pool.claims import plan_left_behind
 from controller.pool.plan import plan
+from controller.pool.rollout import rolls_out
 from controller.pool.snapshot import Limits, Snapshot, Stores, recounted, strays_of, take_snapshot
 from controller.pool.status import next_status, outcome_notices, transition_notices
 from controller.runtime.plan import Notice, Outcome, Plan
@@ -52,3 +53,6 @@ class PoolRules(NamedTuple):
 
     def outcome_notices(self, outcomes: Iterable[Outcome]) -> tuple[Notice, ...]:
         return outcome_notices(outcomes)
+
+    def rolls_out(self, owner: Pool) -> bool:
+        return rolls_out(owner)

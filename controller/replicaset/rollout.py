@@ -17,7 +17,7 @@ from controller.apimachinery.int_or_percent import parse_amount
 from controller.kubevirt.annotations import ROLLING_UPDATE, TEMPLATE_HASH, quoted
 from controller.kubevirt.costs import malformed_costs
 from controller.kubevirt.progress import invalid_annotation, parse_deadline, watch_progress
-from controller.kubevirt.types import VirtualMachineInstance
+from controller.kubevirt.types import ReplicaSet, VirtualMachineInstance
 from controller.kubevirt.vmis import is_ready, unready_since
 from controller.replicaset.intent import Intent
 from controller.replicaset.ranking import rank_for_removal
@@ -46,6 +46,11 @@ def parse_rollout(snapshot: Snapshot, wanted: int) -> Rollout | FieldError | Non
         return allowance
     deadline = parse_deadline(snapshot.owner.metadata)
     return Rollout(allowance, deadline.after, deadline.notices)
+
+
+def rolls_out(owner: ReplicaSet) -> bool:
+    """True if the set replaces all its outdated VMIs unasked."""
+    return ROLLING_UPDATE in annotations_of(owner.metadata)
 
 
 def is_updated(vmi: VirtualMachineInstance, template_hash: str) -> bool:

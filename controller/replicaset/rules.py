@@ -9,6 +9,7 @@ from typing import NamedTuple
 from controller.kubevirt.status_patch import status_patch
 from controller.kubevirt.types import ReplicaSet, VirtualMachineInstance
 from controller.replicaset.plan import plan
+from controller.replicaset.rollout import rolls_out
 from controller.replicaset.snapshot import Snapshot, recounted, take_snapshot
 from controller.replicaset.status import next_status, outcome_notices, transition_notices
 from controller.runtime.plan import Notice, Outcome, Plan
@@ -60,3 +61,6 @@ class ReplicaSetRules(NamedTuple):
 
     def outcome_notices(self, outcomes: Iterable[Outcome]) -> tuple[Notice, ...]:
         return outcome_notices(outcomes)
+
+    def rolls_out(self, owner: ReplicaSet) -> bool:
+        return rolls_out(owner)

@@ -18,7 +18,7 @@ from typing import Final, Generic, NamedTuple, Protocol
 from controller.runtime.plan import Action, Patch, Plan
 from controller.runtime.reconciler import Rules, S
 from controller.runtime.result import After, AwaitChange, Report
-from informers.errors import TransportError
+from informers.errors import GateClosed
 from informers.meta import ObjectKey
 
 LOOK_AGAIN_S: Final = 60.0
@@ -113,7 +113,7 @@ def facts_of(plan: Plan, would: DryRunReport) -> dict[str, object]:
 
 def forbid_writes() -> None:
     """A gate that lets no write through: what is meant to write nothing can then not do so by mistake either."""
-    raise TransportError("observing: nothing is written", sent=False)
+    raise GateClosed("observing: nothing is written")
 
 
 def _told(action: Action) -> str:

@@ -62,6 +62,9 @@ class KnownStatus(Generic[S]):
     def outcome_notices(self, outcomes: Iterable[Outcome]) -> tuple[Notice, ...]:
         return self._rules.outcome_notices(outcomes)
 
+    def rolls_out(self, owner: Any) -> bool:
+        return self._rules.rolls_out(owner)
+
 
 def known_part(update: StatusUpdate, owner: KubeObject) -> StatusUpdate | None:
     """The update without what KubeVirt's definition drops; None where nothing is left that differs."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
 from msgspec import Struct
@@ -82,6 +82,9 @@ class Rules(Protocol[S]):
         """The status after a pass with these outcomes; None where it says so already."""
 
     def outcome_notices(self, outcomes: Iterable[Outcome]) -> tuple[Notice, ...]: ...
+
+    def rolls_out(self, owner: Any) -> bool:
+        """True if the owner replaces all its outdated children unasked."""
 
 
 class StaleInstruments(Protocol):

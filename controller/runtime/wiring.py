@@ -104,7 +104,8 @@ def assemble(
     own = tuple(informer for informer in dict.fromkeys((owners, *children)) if informer not in tuple(shared))
     resource = rules.resource
     owners.add_handler(_forgetting(parts, resource.kind))
-    return Assembly(controller, own, lambda: figures_of(resource.kind, resource.group, owners.store.values()))
+    figures = partial(figures_of, resource.kind, resource.group, rolls_out=rules.rolls_out)
+    return Assembly(controller, own, lambda: figures(owners.store.values()))
 
 
 def _forgetting(parts: Parts, kind: str) -> Callable[[Change[Any]], None]:
