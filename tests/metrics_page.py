@@ -8,8 +8,8 @@ from typing import NamedTuple
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
+from controller.apimachinery.conditions import Condition
 from controller.kubevirt.resources import VMS
-from controller.kubevirt.types import Condition
 from controller.metrics.objects import POOL, PREFIXES
 from controller.metrics.registry import Metrics, SetFigures
 from controller.runtime.plan import Cause, Delete, Done

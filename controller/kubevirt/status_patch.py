@@ -6,7 +6,7 @@ import msgspec
 from msgspec.structs import fields, replace
 
 from controller.kubevirt.pool_types import Pool, PoolStatus
-from controller.kubevirt.types import ReplicaSet, ReplicaSetStatus
+from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetStatus
 
 
 def status_patch(owner: ReplicaSet | Pool, new: ReplicaSetStatus | PoolStatus) -> bytes | None:

@@ -17,10 +17,11 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from controller.apimachinery.conditions import moment
+from controller.apimachinery.field_error import quoted
 from controller.apimachinery.int_or_percent import Amount, parse_amount
 from controller.kubevirt import vmis
-from controller.kubevirt.annotations import HEALED, MAX_UNHEALTHY, quoted
-from controller.kubevirt.conditions import moment
+from controller.kubevirt.annotations import HEALED, MAX_UNHEALTHY
 from controller.kubevirt.progress import invalid_annotation
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import (

@@ -14,8 +14,9 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from controller.apimachinery.field_error import quoted
 from controller.kubevirt import vmis
-from controller.kubevirt.annotations import MIN_READY, PARTITION, PARTITION_REVISION, parse_integer, quoted
+from controller.kubevirt.annotations import MIN_READY, PARTITION, PARTITION_REVISION, parse_integer
 from controller.kubevirt.pool_types import Pool, UpdateStrategy
 from controller.kubevirt.progress import invalid_annotation
 from controller.kubevirt.vm_types import VirtualMachine

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from itertools import islice
 
+from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.annotations import PROTECT
-from controller.kubevirt.owners import controller_reference
 from controller.kubevirt.resources import DATA_VOLUMES, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting

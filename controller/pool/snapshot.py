@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from controller.apimachinery.indexes import OWNER_UID, NamesInUse, by_owner_uid
 from controller.kubevirt.owners import as_planned
 from controller.kubevirt.pool_types import Pool
-from controller.kubevirt.types import VirtualMachineInstance
 from controller.kubevirt.vm_types import POOL_KIND, ControllerRevision, VirtualMachine
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import is_held
 from controller.pool.naming import ordinal_of, parse_name
 from informers.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of

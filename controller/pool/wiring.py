@@ -5,7 +5,7 @@ from __future__ import annotations
 from controller.config.modes import Mode
 from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMS, pool_resource
-from controller.kubevirt.types import VirtualMachineInstance
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.pool.rules import NAME, PoolRules
 from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores
 from controller.pool.triggers import pools_of_pool, pools_of_revision, pools_of_vm, pools_of_vmi

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
+from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.status_patch import status_patch
-from controller.kubevirt.types import ReplicaSet, VirtualMachineInstance
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.plan import plan
 from controller.replicaset.rollout import rolls_out
 from controller.replicaset.snapshot import Snapshot, recounted, take_snapshot

@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from controller.apimachinery.indexes import NAMESPACE, OWNER_UID, NamesInUse, by_namespace, by_owner_uid
 from controller.kubevirt.owners import as_planned
-from controller.kubevirt.types import ReplicaSet, VirtualMachineInstance
+from controller.kubevirt.replicaset_types import ReplicaSet
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from informers.meta import ObjectKey, controller_of
 from informers.resource import Resource
 from informers.store import StoreView

@@ -21,8 +21,8 @@ from typing import Protocol, TypeAlias, assert_never
 
 import msgspec
 
+from controller.apimachinery.owner_references import release_patch
 from controller.apimachinery.three_way_merge import PLAIN
-from controller.kubevirt.owners import release_patch
 from controller.runtime.expectations import Expectations, Write
 from controller.runtime.objects import ObjectClient, read_meta
 from controller.runtime.plan import (

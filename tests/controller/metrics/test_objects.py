@@ -10,9 +10,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from controller.apimachinery.conditions import Condition
 from controller.kubevirt.annotations import PARTITION, ROLLING_UPDATE, TAKEOVER
 from controller.kubevirt.pool_types import PoolSpec, PoolStatus, SelectionPolicy, Selectors, UpdateBlock, UpdateStrategy
-from controller.kubevirt.types import Condition, ReplicaSetStatus
+from controller.kubevirt.replicaset_types import ReplicaSetStatus
 from controller.metrics.figures import figures_of
 from controller.metrics.objects import POOL, MachineTally, SetFigures, families_of, render
 from controller.metrics.registry import Metrics

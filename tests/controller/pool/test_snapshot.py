@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from controller.kubevirt.owners import controller_reference
+from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.resources import pool_resource
 from controller.pool.snapshot import Limits, recounted, take_snapshot
 from informers.meta import ObjectKey

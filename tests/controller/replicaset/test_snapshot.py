@@ -1,7 +1,8 @@
 from msgspec.structs import replace
 
+from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetStatus
 from controller.kubevirt.resources import VMIS
-from controller.kubevirt.types import ReplicaSet, ReplicaSetStatus, VirtualMachineInstance
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES, Snapshot, recounted, take_snapshot
 from informers.meta import ObjectKey
 from informers.store import Store

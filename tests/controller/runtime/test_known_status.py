@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from controller.kubevirt.conditions import PAUSED
 from controller.kubevirt.pool_types import Pool, PoolStatus
+from controller.kubevirt.replicaset_types import ReplicaSetStatus
 from controller.kubevirt.resources import VMIS
 from controller.kubevirt.status_patch import status_patch
-from controller.kubevirt.types import ReplicaSetStatus
 from controller.replicaset.rules import ReplicaSetRules
 from controller.runtime.known_status import KNOWN, KnownStatus, known_part
 from controller.runtime.plan import Notice
