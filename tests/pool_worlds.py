@@ -15,7 +15,6 @@ import msgspec
 from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, PVCS, VMIS, VMS
-from controller.kubevirt.status_patch import status_patch
 from controller.pool.plan import plan
 from controller.pool.snapshot import Limits, Snapshot, take_snapshot
 from controller.pool.status import next_status, outcome_notices
@@ -37,6 +36,7 @@ from controller.runtime.plan import (
     Stage,
     ThreeWayMerge,
 )
+from controller.runtime.status import status_patch
 from informers.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from tests import pool_builders
 from tests.pool_api import NAMESPACE, Api, Json, finalizers, later, references_to

@@ -23,7 +23,7 @@ from informers.errors import StatusError
 def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetStatus:
     """The status after a pass with these outcomes. `snapshot` is the newest, taken after the writes.
 
-    `observedGeneration` is that of the snapshot's set: `snapshot.recounted` keeps it the one that was planned from.
+    `observedGeneration` is that of the snapshot's set: `recounted` keeps it the one that was planned from.
     """
     owner = snapshot.owner
     old = owner.status or ReplicaSetStatus()

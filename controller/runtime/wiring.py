@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from controller.apimachinery.three_way_merge import PLAIN
 from controller.config.modes import KUBEVIRT_GROUPS, Mode
@@ -19,7 +19,6 @@ from controller.runtime.controller import Controller
 from controller.runtime.dry_run import DryRunReconciler
 from controller.runtime.executor import Executor, Merge
 from controller.runtime.expectations import Expectations
-from controller.runtime.known_status import KnownStatus
 from controller.runtime.reconciler import Rules, RulesReconciler, S
 from controller.runtime.result import Reconciler
 from controller.runtime.status_writer import StatusWriter
@@ -31,6 +30,10 @@ from informers.store import Change, Indexes, Removed
 from informers.workqueue import WorkQueue
 
 T = TypeVar("T", bound=KubeObject)
+
+KUBEVIRT_STATUS: Final = frozenset({"replicas", "readyReplicas", "labelSelector", "conditions"})
+"""The status fields of both kinds in KubeVirt's CRDs."""
+
 Concerned = Callable[[Change[T]], Iterable[tuple[ObjectKey, float]]]
 """Whom a change concerns, and after how many seconds they are to be looked at."""
 
@@ -93,11 +96,11 @@ def assemble(
     how a `ThreeWayMerge` of this kind is done.
     """
     children = tuple(children)
-    if parts.config.mode == Mode.TAKEOVER and rules.resource.group in KUBEVIRT_GROUPS:
-        rules = KnownStatus(rules)
     reconciler: Reconciler
     if parts.config.observe:
-        reconciler = DryRunReconciler(rules, now=parts.now, instruments=parts.metrics)
+        reconciler = DryRunReconciler(
+            rules, now=parts.now, instruments=parts.metrics, known_status=_known_status(parts, rules.resource.group)
+        )
     else:
         reconciler = _writer(parts, rules, owners, children, merge)
     controller = Controller(rules.name, queue, reconciler, workers=parts.config.workers, instruments=parts.metrics)
@@ -138,7 +141,13 @@ def _writer(
         recorder=parts.recorder,
         now=parts.now,
         instruments=parts.metrics,
+        known_status=_known_status(parts, rules.resource.group),
     )
+
+
+def _known_status(parts: Parts, group: str) -> frozenset[str] | None:
+    """The status fields that the served schema knows; None if it is ours, which knows all."""
+    return KUBEVIRT_STATUS if parts.config.mode == Mode.TAKEOVER and group in KUBEVIRT_GROUPS else None
 
 
 def _expectations(parts: Parts, name: str, informers: Iterable[SharedInformer[Any]]) -> Expectations:
