@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from controller.apimachinery.conditions import Condition
 from controller.kubevirt.pool_types import PoolStatus
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, VMIS, VMS
-from controller.kubevirt.types import Condition
 from controller.pool.status import next_status
 from controller.runtime.plan import (
     Create,

@@ -16,15 +16,15 @@ import yaml
 from msgspec import Struct
 
 from controller.apimachinery.field_error import FieldError
+from controller.apimachinery.owner_references import controller_reference
 from controller.commands.command import DRY_RUN, SAME, CommandFailed, carry_out, read
 from controller.config.flags import Operands, UsageError
 from controller.config.modes import KUBEVIRT_GROUPS, OWN_GROUPS, Groups
 from controller.config.options import ANY_NAMESPACE, Kind, Option, Unfit, is_label, is_subdomain, one_of, whole_number
-from controller.kubevirt.owners import controller_reference
 from controller.kubevirt.pool_types import Pool
+from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.resources import SERVICES, pool_resource, replicaset_resource
 from controller.kubevirt.services import ServicePort, ServiceRequest, make_service
-from controller.kubevirt.types import ReplicaSet
 from informers.client import ApiClient
 from informers.errors import NotFound
 from informers.meta import ObjectKey, OwnerReference

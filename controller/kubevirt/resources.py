@@ -11,8 +11,9 @@ from typing import Final
 from msgspec import Struct
 
 from controller.kubevirt.pool_types import Pool
-from controller.kubevirt.types import ReplicaSet, VirtualMachineInstance
+from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.vm_types import POOL_KIND, ControllerRevision, VirtualMachine
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from informers.meta import ObjectMeta
 from informers.resource import Resource
 

@@ -13,9 +13,11 @@ import msgspec
 from msgspec import Struct, structs
 
 from controller.apimachinery.field_error import FieldError
+from controller.apimachinery.label_selectors import LabelSelector
 from controller.kubevirt.annotations import REVISION_NAME, TEMPLATE_HASH
 from controller.kubevirt.pool_types import Pool
-from controller.kubevirt.types import LabelSelector, ReplicaSet, VMITemplate
+from controller.kubevirt.replicaset_types import ReplicaSet
+from controller.kubevirt.vmi_types import VMITemplate
 from informers.meta import OwnerReference
 
 NOT_COMMON: Final = frozenset(

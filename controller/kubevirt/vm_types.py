@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw, Struct
 
-from controller.kubevirt.types import Condition
+from controller.apimachinery.conditions import Condition
 from informers.meta import ObjectMeta, controller_of
 
 POOL_KIND: Final = "VirtualMachinePool"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from controller.kubevirt.conditions import moment
-from controller.kubevirt.types import Condition, VirtualMachineInstance
+from controller.apimachinery.conditions import Condition, moment
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 
 FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 

@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry, Counter
 
 from controller.metrics.objects import POOL, MachineTally, Tallies
 from controller.runtime.plan import (
-    HEALING,
     AlreadyThere,
+    Cause,
     Create,
     Delete,
     Done,
@@ -79,7 +79,7 @@ class MachineCounts:
             if kind == VM and result == "success":
                 started += verb == "created"
                 stopped += verb == "deleted"
-                healed += isinstance(action, Delete) and action.why.startswith(HEALING)
+                healed += isinstance(action, Delete) and action.cause is Cause.HEALING
         if healed:
             self._healings.labels(controller).inc(healed)
         if owner_kind == POOL and started + stopped:

@@ -26,8 +26,8 @@ from controller.kubevirt.annotations import (
 )
 from controller.kubevirt.conditions import REPLICA_FAILURE
 from controller.kubevirt.pool_types import Pool
-from controller.kubevirt.types import VirtualMachineInstance
 from controller.kubevirt.vm_types import POOL_KIND, ControllerRevision, VirtualMachine
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import (
     is_deleting,
     is_held,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from controller.config.modes import Mode
+from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMS, pool_resource
-from controller.kubevirt.types import VirtualMachineInstance
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.pool.rules import NAME, PoolRules
 from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores
 from controller.pool.triggers import pools_of_pool, pools_of_revision, pools_of_vm, pools_of_vmi
@@ -27,4 +28,5 @@ def assemble_pool(parts: Parts, vmis: SharedInformer[VirtualMachineInstance]) ->
     limits = Limits(parts.config.burst, parts.config.revision_history, takes_over=takes_over)
     rules = PoolRules(Stores(pools.store, vms.store, vmis.store, revisions.store), resource, limits)
     # A plan writes to the pool itself as well: its finalizer, and what was healed.
-    return assemble(parts, rules, queue, owners=pools, children=[pools, vms, vmis, revisions], shared=[vmis])
+    children = (pools, vms, vmis, revisions)
+    return assemble(parts, rules, queue, owners=pools, children=children, shared=[vmis], merge=VM_RULES.merge)

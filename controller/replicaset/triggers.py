@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
+from controller.apimachinery.conditions import Condition
 from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.indexes import NAMESPACE
+from controller.apimachinery.label_selectors import LabelSelector, parse_selector
 from controller.kubevirt.annotations import PROGRESS_DEADLINE, PROTECT, REMOVE, ROLLING_UPDATE, is_marked
 from controller.kubevirt.conditions import REPLICA_FAILURE
-from controller.kubevirt.selectors import parse_selector
-from controller.kubevirt.types import Condition, LabelSelector, ReplicaSet, VirtualMachineInstance
+from controller.kubevirt.replicaset_types import ReplicaSet
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_deleting, is_ready, is_spent, node_of, phase_of
 from informers.meta import ObjectKey, annotations_of, controller_of, labels_of
 from informers.store import Added, Change, Removed, StoreView, Updated

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from controller.kubevirt.resources import VMIS, replicaset_resource
-from controller.kubevirt.types import VirtualMachineInstance
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.rules import NAME, ReplicaSetRules
 from controller.replicaset.snapshot import REPLICASET_INDEXES
 from controller.replicaset.triggers import replicasets_of_replicaset, replicasets_of_vmi

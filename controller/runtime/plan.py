@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
@@ -22,8 +22,13 @@ from informers.resource import Resource
 
 AnyResource: TypeAlias = Resource[Any]
 
-HEALING: Final = "healing: "
-"""How the `why` of a delete begins when the VM goes because it fails (P15): those are counted apart."""
+
+class Cause(StrEnum):
+    """What a delete is for, as far as somebody counts it apart. `why` is for people."""
+
+    UNSPECIFIED = ""
+    HEALING = "healing"
+    """The VM is deleted because it fails (P15)."""
 
 
 class PatchType(StrEnum):
@@ -58,6 +63,7 @@ class Delete(Struct, frozen=True, kw_only=True):
     why: str
     foreground: bool = False
     version: str = ""
+    cause: Cause = Cause.UNSPECIFIED
 
 
 class Patch(Struct, frozen=True, kw_only=True):

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
+from controller.apimachinery.three_way_merge import PLAIN
 from controller.config.modes import KUBEVIRT_GROUPS, Mode
 from controller.config.settings import Config
 from controller.events.recorder import EventRecorder
@@ -16,9 +17,8 @@ from controller.metrics.page import SetFigures
 from controller.metrics.registry import Metrics
 from controller.runtime.controller import Controller
 from controller.runtime.dry_run import DryRunReconciler
-from controller.runtime.executor import Executor
+from controller.runtime.executor import Executor, Merge
 from controller.runtime.expectations import Expectations
-from controller.runtime.known_status import KnownStatus
 from controller.runtime.reconciler import Rules, RulesReconciler, S
 from controller.runtime.result import Reconciler
 from controller.runtime.status_writer import StatusWriter
@@ -30,6 +30,10 @@ from informers.store import Change, Indexes, Removed
 from informers.workqueue import WorkQueue
 
 T = TypeVar("T", bound=KubeObject)
+
+KUBEVIRT_STATUS: Final = frozenset({"replicas", "readyReplicas", "labelSelector", "conditions"})
+"""The status fields of both kinds in KubeVirt's CRDs."""
+
 Concerned = Callable[[Change[T]], Iterable[tuple[ObjectKey, float]]]
 """Whom a change concerns, and after how many seconds they are to be looked at."""
 
@@ -86,21 +90,25 @@ def assemble(
     owners: SharedInformer[Any],
     children: Iterable[SharedInformer[Any]],
     shared: Iterable[SharedInformer[Any]] = (),
+    merge: Merge = PLAIN.merge,
 ) -> Assembly:
-    """The workers of a kind. `children` show what plans write; `shared` are those of them that others run."""
+    """The workers of a kind. `children` show what plans write; `shared` are those of them that others run. `merge` is
+    how a `ThreeWayMerge` of this kind is done.
+    """
     children = tuple(children)
-    if parts.config.mode == Mode.TAKEOVER and rules.resource.group in KUBEVIRT_GROUPS:
-        rules = KnownStatus(rules)
     reconciler: Reconciler
     if parts.config.observe:
-        reconciler = DryRunReconciler(rules, now=parts.now, instruments=parts.metrics)
+        reconciler = DryRunReconciler(
+            rules, now=parts.now, instruments=parts.metrics, known_status=_known_status(parts, rules.resource.group)
+        )
     else:
-        reconciler = _writer(parts, rules, owners, children)
+        reconciler = _writer(parts, rules, owners, children, merge)
     controller = Controller(rules.name, queue, reconciler, workers=parts.config.workers, instruments=parts.metrics)
     own = tuple(informer for informer in dict.fromkeys((owners, *children)) if informer not in tuple(shared))
     resource = rules.resource
     owners.add_handler(_forgetting(parts, resource.kind))
-    return Assembly(controller, own, lambda: figures_of(resource.kind, resource.group, owners.store.values()))
+    figures = partial(figures_of, resource.kind, resource.group, rolls_out=rules.rolls_out)
+    return Assembly(controller, own, lambda: figures(owners.store.values()))
 
 
 def _forgetting(parts: Parts, kind: str) -> Callable[[Change[Any]], None]:
@@ -114,7 +122,7 @@ def _forgetting(parts: Parts, kind: str) -> Callable[[Change[Any]], None]:
 
 
 def _writer(
-    parts: Parts, rules: Rules[S], owners: SharedInformer[Any], children: Iterable[SharedInformer[Any]]
+    parts: Parts, rules: Rules[S], owners: SharedInformer[Any], children: Iterable[SharedInformer[Any]], merge: Merge
 ) -> RulesReconciler[S]:
     written = _expectations(parts, rules.name, children)
     parts.metrics.show_unsettled(rules.name, written.oldest_s)
@@ -126,13 +134,20 @@ def _writer(
             controller=rules.name,
             instruments=parts.metrics,
             told=partial(parts.metrics.carried_out, rules.name, rules.resource.kind),
+            merge=merge,
         ),
         expectations=written,
         status_writer=StatusWriter(parts.client, rules.resource, _expectations(parts, rules.name, [owners])),
         recorder=parts.recorder,
         now=parts.now,
         instruments=parts.metrics,
+        known_status=_known_status(parts, rules.resource.group),
     )
+
+
+def _known_status(parts: Parts, group: str) -> frozenset[str] | None:
+    """The status fields that the served schema knows; None if it is ours, which knows all."""
+    return KUBEVIRT_STATUS if parts.config.mode == Mode.TAKEOVER and group in KUBEVIRT_GROUPS else None
 
 
 def _expectations(parts: Parts, name: str, informers: Iterable[SharedInformer[Any]]) -> Expectations:

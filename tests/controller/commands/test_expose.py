@@ -13,19 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.apimachinery.field_error import FieldError
+from controller.apimachinery.label_selectors import LabelSelector, SelectorRequirement
+from controller.apimachinery.owner_references import controller_reference
 from controller.cli import main
 from controller.commands.expose import TYPES, Settings, Subject, read_subject, wish_of
 from controller.config.options import Unfit
-from controller.kubevirt.owners import controller_reference
 from controller.kubevirt.pool_types import Pool
+from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.services import NOT_COMMON, ServicePort, ServiceRequest, choose_selector, make_service
-from controller.kubevirt.types import LabelRequirement, LabelSelector, ReplicaSet
 from tests import builders, pool_builders
 
 SSH = ServicePort(27017, target_port=22)
 WISH = ServiceRequest(name="vmiservice", namespace="default", ports=(SSH,))
 LABELS = st.dictionaries(st.sampled_from(["app", "tier", "zone", "kubevirt.io", "vmi.kubevirt.io/id"]), st.text("ab"))
-EXPRESSION = LabelRequirement(key="tier", operator="Exists")
+EXPRESSION = SelectorRequirement(key="tier", operator="Exists")
 
 
 def service(owner: ReplicaSet | Pool, wish: ServiceRequest = WISH) -> dict[str, Any]:

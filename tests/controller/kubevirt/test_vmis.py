@@ -1,7 +1,8 @@
 import pytest
 
+from controller.apimachinery.conditions import Condition
 from controller.kubevirt import vmis
-from controller.kubevirt.types import Condition, MigrationState, VirtualMachineInstance, VMIStatus
+from controller.kubevirt.vmi_types import MigrationState, VirtualMachineInstance, VMIStatus
 from tests.builders import seconds_ago, vmi
 
 STANDINGS = {

@@ -9,8 +9,8 @@ from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.metrics.machines import MachineCounts
 from controller.metrics.objects import POOL, MachineTally
 from controller.runtime.plan import (
-    HEALING,
     AlreadyThere,
+    Cause,
     Create,
     Delete,
     Done,
@@ -36,8 +36,8 @@ def create(resource: Any = VMS) -> Create:
     return Create(resource=resource, key=KEY, body=b"", owner_uid="u", why="missing")
 
 
-def delete(resource: Any = VMS, why: str = "surplus") -> Delete:
-    return Delete(resource=resource, key=KEY, uid="u", why=why)
+def delete(resource: Any = VMS, cause: Cause = Cause.UNSPECIFIED) -> Delete:
+    return Delete(resource=resource, key=KEY, uid="u", why="surplus", cause=cause)
 
 
 def three_way_merge() -> ThreeWayMerge:
@@ -100,7 +100,7 @@ def test_what_made_or_took_no_vm_is_not_counted(outcome: Outcome):
 
 def test_a_vm_that_is_deleted_because_it_fails_is_a_healing():
     world = World()
-    world.count(Done(delete(why=f"{HEALING}CrashLoopBackOff")), Rejected(delete(why=f"{HEALING}it failed"), NO))
+    world.count(Done(delete(cause=Cause.HEALING)), Rejected(delete(cause=Cause.HEALING), NO))
     assert world.value("vmherd_healings_total") == 1
     assert world.value("vmherd_vms_deleted_total", kind="VirtualMachine", result="success") == 1
     assert world.counts.tallies() == {KEY: MachineTally(started=0, stopped=1, healed=1)}

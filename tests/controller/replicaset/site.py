@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.resources import VMIS
-from controller.kubevirt.types import ReplicaSet, VirtualMachineInstance
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_active
 from controller.replicaset.rules import ReplicaSetRules
 from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES

@@ -4,10 +4,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from controller.apimachinery.conditions import Condition
 from controller.kubevirt.annotations import TEMPLATE_HASH
+from controller.kubevirt.replicaset_types import ReplicaSetStatus
 from controller.kubevirt.resources import VMIS
-from controller.kubevirt.status_patch import status_patch
-from controller.kubevirt.types import Condition, ReplicaSetStatus
 from controller.replicaset.status import next_status, outcome_notices, transition_notices
 from controller.runtime.plan import (
     AlreadyThere,
@@ -22,6 +22,7 @@ from controller.runtime.plan import (
     Skipped,
     Unknown,
 )
+from controller.runtime.status import status_patch
 from informers.errors import Conflict, Forbidden, ServerError, TransportError
 from informers.meta import ObjectKey
 from tests.builders import LABELS, NOW, REPLICASETS, replicaset, seconds_ago, snapshot, vmi

@@ -3,8 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
+from controller.apimachinery.conditions import Condition
 from controller.kubevirt.annotations import DELETION_COST, PROTECT, REMOVE, ROLLING_UPDATE
-from controller.kubevirt.types import Condition, ReplicaSet, ReplicaSetStatus, VirtualMachineInstance
+from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetStatus
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.snapshot import REPLICASET_INDEXES
 from controller.replicaset.triggers import COUNT_DELAY_S, replicasets_of_replicaset, replicasets_of_vmi
 from informers.meta import OwnerReference

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from controller.kubevirt.resources import VMIS
-from controller.kubevirt.types import VirtualMachineInstance
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.runtime.expectations import Expectations
 from controller.runtime.plan import (
     AnyResource,

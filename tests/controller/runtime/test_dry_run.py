@@ -10,8 +10,8 @@ import pytest
 from msgspec import convert
 from msgspec.structs import replace
 
+from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetStatus
 from controller.kubevirt.resources import VMIS
-from controller.kubevirt.types import ReplicaSet, ReplicaSetStatus
 from controller.replicaset.rules import ReplicaSetRules
 from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES
 from controller.replicaset.status import next_status
