@@ -1,7 +1,10 @@
-"""Which sets a change concerns, and how soon (R16). Pure: a change in, keys and delays out.
+"""Triggers: they decide for which replica sets a change starts a pass, and after which delay (R16).
 
-Three answers. At once: the change can call for a write to a VMI. Within `COUNT_DELAY_S`: it moves only what the status
-counts or what a later choice ranks by. Never: it alters no decision, as most of what a node reports about a VMI does.
+The functions here are pure. They take a change and return keys of sets with delays. There are three cases:
+
+- No delay: the change may require a write to a VMI.
+- `COUNT_DELAY_S`: the change only affects the counts in the status or the order of a later scale-in.
+- No pass: the change affects no decision. This holds for most status updates that a node makes on a VMI.
 """
 
 from __future__ import annotations
@@ -21,58 +24,67 @@ from controller.kubevirt.vmis import is_deleting, is_ready, is_spent, node_of, p
 from informers.meta import ObjectKey, annotations_of, controller_of, labels_of
 from informers.store import Added, Change, Removed, StoreView, Updated
 
-Wake: TypeAlias = tuple[ObjectKey, float]
+Trigger: TypeAlias = tuple[ObjectKey, float]
+"""The key of a set, and the delay in seconds before its pass."""
 
 COUNT_DELAY_S: Final = 0.2
-"""How long a change of mere counts may wait for more of its kind: a set whose 1,000 VMIs become ready within seconds
-writes its status a few times, and not 1,000 times."""
+"""Delay of a pass that only updates counts, so that several changes share one pass.
+
+Example: if 1,000 VMIs of a set become ready within seconds, the set writes its status a few times and not 1,000 times.
+"""
 
 
-def replicasets_of_vmi(change: Change[VirtualMachineInstance], sets: StoreView[ReplicaSet]) -> Iterable[Wake]:
-    """The sets to look at because a VMI changed."""
+def replicasets_of_vmi(change: Change[VirtualMachineInstance], sets: StoreView[ReplicaSet]) -> Iterable[Trigger]:
+    """The replica sets that need a pass because of a change of a VMI."""
     match change:
         case Added(new=vmi) | Removed(last_known=vmi):
-            return [(key, 0.0) for key in _concerned(vmi, sets)]
+            return [(key, 0.0) for key in _owner_or_adopters(vmi, sets)]
         case Updated(old=old, new=new):
             return _of_update(old, new, sets)
 
 
-def replicasets_of_replicaset(change: Change[ReplicaSet]) -> Iterable[Wake]:
-    """The set itself, unless nothing that it decides by has changed.
+def replicasets_of_replicaset(change: Change[ReplicaSet]) -> Iterable[Trigger]:
+    """The replica set that changed, if the change affects a decision.
 
-    A changed status wakes it too, a little later: somebody may have overwritten ours, or a status that had to wait for
-    this one can go now. Our own write costs one pass that finds nothing to do, and ends there. Only a change of nothing
-    but `ReplicaFailure` wakes nobody: its message may differ after each failure, and must not cut the backoff short.
+    A change of the status starts a pass too, after a short delay, for two reasons. Another client may have overwritten
+    our status, or a status that waited for this one can now be written. Our own status write therefore causes one more
+    pass, which writes nothing.
+
+    A change of only the condition `ReplicaFailure` starts no pass. Its message may differ after each failure, and a
+    pass at each change would bypass the backoff.
     """
     match change:
         case Added(new=owner) | Removed(last_known=owner):
             return [(owner.metadata.key, 0.0)]
         case Updated(old=old, new=new):
-            if _asks_for(old) != _asks_for(new):
+            if _planning_input(old) != _planning_input(new):
                 return [(new.metadata.key, 0.0)]
-            return [(new.metadata.key, COUNT_DELAY_S)] if _reports(old) != _reports(new) else []
+            return [(new.metadata.key, COUNT_DELAY_S)] if _reported_status(old) != _reported_status(new) else []
 
 
-def _of_update(old: VirtualMachineInstance, new: VirtualMachineInstance, sets: StoreView[ReplicaSet]) -> Iterable[Wake]:
+def _of_update(
+    old: VirtualMachineInstance, new: VirtualMachineInstance, sets: StoreView[ReplicaSet]
+) -> Iterable[Trigger]:
     old_owner, new_owner = controller_of(old.metadata), controller_of(new.metadata)
     old_uid, new_uid = old_owner and old_owner.uid, new_owner and new_owner.uid
     if old_uid != new_uid:
-        return [(key, 0.0) for key in dict.fromkeys((*_concerned(old, sets), *_concerned(new, sets)))]
+        keys = dict.fromkeys((*_owner_or_adopters(old, sets), *_owner_or_adopters(new, sets)))
+        return [(key, 0.0) for key in keys]
     if new_uid is None:
         if labels_of(old.metadata) == labels_of(new.metadata):
             return []
-        return [(key, 0.0) for key in _concerned(new, sets)]
+        return [(key, 0.0) for key in _owner_or_adopters(new, sets)]
     if is_deleting(old) and is_deleting(new):
         return []
-    if _decides_by(old) != _decides_by(new):
-        return [(key, 0.0) for key in _concerned(new, sets)]
-    if _counts_by(old) != _counts_by(new):
-        return [(key, COUNT_DELAY_S) for key in _concerned(new, sets)]
+    if _write_input(old) != _write_input(new):
+        return [(key, 0.0) for key in _owner_or_adopters(new, sets)]
+    if _count_input(old) != _count_input(new):
+        return [(key, COUNT_DELAY_S) for key in _owner_or_adopters(new, sets)]
     return []
 
 
-def _concerned(vmi: VirtualMachineInstance, sets: StoreView[ReplicaSet]) -> Iterator[ObjectKey]:
-    """The set that controls it; for an orphan, the sets of its namespace that would adopt it."""
+def _owner_or_adopters(vmi: VirtualMachineInstance, sets: StoreView[ReplicaSet]) -> Iterator[ObjectKey]:
+    """Yield the set that controls the VMI. For an orphan, yield the sets of its namespace that match its labels."""
     meta = vmi.metadata
     reference = controller_of(meta)
     if reference is not None:
@@ -87,8 +99,8 @@ def _concerned(vmi: VirtualMachineInstance, sets: StoreView[ReplicaSet]) -> Iter
             yield candidate.metadata.key
 
 
-def _decides_by(vmi: VirtualMachineInstance) -> tuple[object, ...]:
-    """What can call for a write: whether it counts at all, whose it is by its labels, and its user's marks."""
+def _write_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
+    """The fields of a VMI that may require a write if they change: state, labels, and the marks that users set."""
     meta = vmi.metadata
     return (
         is_deleting(vmi),
@@ -99,17 +111,20 @@ def _decides_by(vmi: VirtualMachineInstance) -> tuple[object, ...]:
     )
 
 
-def _counts_by(vmi: VirtualMachineInstance) -> tuple[object, ...]:
-    """What the status counts, what a rollout waits for, and where it runs.
+def _count_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
+    """The fields of a VMI that affect the counts, a waiting rollout or the order of a later scale-in.
 
-    A node alone calls for no write: it only matters to whom a later scale-in prefers, and there are as many such
-    changes as there are VMIs that start.
+    The node is here because a change of the node requires no write. It only affects the order of a later scale-in, and
+    each VMI that starts causes such a change.
     """
     return (is_ready(vmi), phase_of(vmi), node_of(vmi))
 
 
-def _asks_for(owner: ReplicaSet) -> tuple[object, ...]:
-    """What a plan reads of a set. The spec as well as its generation, which not every CRD counts up."""
+def _planning_input(owner: ReplicaSet) -> tuple[object, ...]:
+    """The fields of a set that a plan depends on.
+
+    The spec is compared in addition to the generation, because not every CRD increments the generation.
+    """
     meta = owner.metadata
     annotations = annotations_of(meta)
     return (
@@ -122,8 +137,8 @@ def _asks_for(owner: ReplicaSet) -> tuple[object, ...]:
     )
 
 
-def _reports(owner: ReplicaSet) -> tuple[object, ...]:
-    """The status without `ReplicaFailure`."""
+def _reported_status(owner: ReplicaSet) -> tuple[object, ...]:
+    """The fields of the status, without the condition `ReplicaFailure`."""
     status = owner.status
     if status is None:
         return ()

@@ -1,4 +1,4 @@
-"""Puts the replica set's controller together."""
+"""Assembles the controller of replica sets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from informers.informer import SharedInformer
 
 
 def assemble_replicaset(parts: Parts, vmis: SharedInformer[VirtualMachineInstance]) -> Assembly:
-    """The controller of VirtualMachineInstanceReplicaSets. `vmis` is shared between kinds."""
+    """Assemble the controller of VirtualMachineInstanceReplicaSets. Other kinds use the informer `vmis` as well."""
     resource = replicaset_resource(parts.config.replicaset_group)
     sets = parts.informer(resource, indexes=REPLICASET_INDEXES)
     queue = queue_of(parts, NAME)
