@@ -9,58 +9,55 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 import yaml
 from msgspec import Struct
 
+from controller import kinds
 from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.owner_references import controller_reference
 from controller.commands.command import DRY_RUN, SAME, CommandFailed, carry_out, read
 from controller.config.flags import Operands, UsageError
-from controller.config.modes import KUBEVIRT_GROUPS, OWN_GROUPS, Groups
 from controller.config.options import ANY_NAMESPACE, Kind, Option, Unfit, is_label, is_subdomain, one_of, whole_number
-from controller.kubevirt.pool_types import Pool
-from controller.kubevirt.replicaset_types import ReplicaSet
-from controller.kubevirt.resources import SERVICES, pool_resource, replicaset_resource
+from controller.kubevirt.resources import SERVICES
 from controller.kubevirt.services import ServicePort, ServiceRequest, make_service
+from controller.kubevirt.vmi_types import VMITemplate
 from informers.client import ApiClient
 from informers.errors import NotFound
-from informers.meta import ObjectKey, OwnerReference
+from informers.meta import ObjectKey
 from informers.resource import Resource
 
 COMMAND: Final = "vmherd expose"
 
-SETS: Final = ("virtualmachineinstancereplicaset", "virtualmachineinstancereplicasets")
-POOLS: Final = ("virtualmachinepool", "virtualmachinepools")
-TYPES: Final[Mapping[str, tuple[bool, Groups]]] = {
-    **dict.fromkeys(("vmirs", "vmirss", *SETS), (False, KUBEVIRT_GROUPS)),
-    **dict.fromkeys(("vmpool", "vmpools", *POOLS), (True, KUBEVIRT_GROUPS)),
-    **dict.fromkeys(("hvmirs", "hvmirss"), (False, OWN_GROUPS)),
-    **dict.fromkeys(("hvmpool", "hvmpools"), (True, OWN_GROUPS)),
+EXPOSED: Final = tuple(kind for kind in kinds.KINDS if kind.vmi_template is not None)
+TYPES: Final[Mapping[str, tuple[kinds.Kind[Any], str]]] = {
+    **{name: (kind, kind.group) for kind in EXPOSED for name in (*kind.short_names, kind.singular, kind.plural)},
+    **{name: (kind, kind.own_group) for kind in EXPOSED for name in kind.own_short_names},
 }
-"""By the names that kubectl knows them by: whether it is a pool, and the groups it is looked for in."""
+"""The kinds by the names by which kubectl knows them, and the group in which each name is looked for."""
 
-KNOWN_TYPES: Final = "vmirs or vmpool, or hvmirs or hvmpool for those of vmherd.dev"
+KNOWN_TYPES: Final = (
+    f"{' or '.join(kind.short_names[0] for kind in EXPOSED)}, "
+    f"or {' or '.join(kind.own_short_names[0] for kind in EXPOSED)} for those of vmherd.dev"
+)
 
 PORT_NAME: Final = re.compile(r"(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*", re.ASCII)
 PORTS: Final = range(1, 65536)
 HEADLESS: Final = "None"
 
-T = TypeVar("T", ReplicaSet, Pool)
-
 
 class Subject(Struct, frozen=True):
     """What to expose."""
 
-    is_pool: bool
+    kind: kinds.Kind[Any]
     group: str
     name: str
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    subject: Subject = Subject(False, "", "")
+    subject: Subject = Subject(EXPOSED[0], "", "")
     kubeconfig: str = ""
     context: str = ""
     namespace: str = ""
@@ -85,8 +82,8 @@ def read_subject(words: Sequence[str]) -> Subject:
     kind, _, group = parts[0].lower().partition(".")
     if kind not in TYPES:
         raise Unfit(KNOWN_TYPES)
-    is_pool, groups = TYPES[kind]
-    return Subject(is_pool, group or (groups.pools if is_pool else groups.replicasets), parts[1])
+    known, usual_group = TYPES[kind]
+    return Subject(known, group or usual_group, parts[1])
 
 
 SUBJECT: Final = Operands("subject", "TYPE NAME", f"TYPE is {KNOWN_TYPES}.", read_subject)
@@ -191,10 +188,13 @@ async def run(client: ApiClient, settings: Settings) -> None:
     """Make the Service, or print what would be sent. Raises CommandFailed, ApiError."""
     namespace = settings.namespace or client.namespace
     key = ObjectKey(namespace, settings.subject.name)
-    owner, reference = await _look(client, settings.subject, key)
-    service = make_service(owner, reference, wish_of(settings, namespace))
+    kind = settings.subject.kind
+    resource = kind.resource(settings.subject.group)
+    owner = await _get(client, resource, key)
+    reference = controller_reference(resource, owner.metadata)
+    service = make_service(owner, kind.vmi_template or VMITemplate, reference, wish_of(settings, namespace))
     if isinstance(service, FieldError):
-        raise CommandFailed(f"{reference.kind} {key} cannot be exposed: {service.message}")
+        raise CommandFailed(f"{kind.kind} {key} cannot be exposed: {service.message}")
     if settings.dry_run:
         print(yaml.safe_dump(service, sort_keys=False), end="")
         return
@@ -233,18 +233,8 @@ def _check(settings: Settings) -> None:
             raise UsageError(f"{flag} {value}: expected --port as well, because it is about that port")
 
 
-async def _look(client: ApiClient, subject: Subject, key: ObjectKey) -> tuple[ReplicaSet | Pool, OwnerReference]:
-    """The object, and how what is made for it refers to it. Raises CommandFailed, ApiError."""
-    if subject.is_pool:
-        pools = pool_resource(subject.group)
-        pool = await _get(client, pools, key)
-        return pool, controller_reference(pools, pool.metadata)
-    sets = replicaset_resource(subject.group)
-    replicaset = await _get(client, sets, key)
-    return replicaset, controller_reference(sets, replicaset.metadata)
-
-
-async def _get(client: ApiClient, resource: Resource[T], key: ObjectKey) -> T:
+async def _get(client: ApiClient, resource: Resource[Any], key: ObjectKey) -> Any:
+    """Raises CommandFailed, ApiError."""
     try:
         return resource.decode(await client.get(resource, key))
     except NotFound as error:

@@ -7,11 +7,12 @@ stops the start with a `UsageError`: one line that says what is wrong, where it 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, structs
+from msgspec import Struct, defstruct, structs
 
 from controller.config.flags import Setting, UsageError, read_settings
-from controller.config.modes import KUBEVIRT_GROUPS, Groups, Mode, groups_of
+from controller.config.modes import Mode
 from controller.config.options import (
     ADDRESS,
     ANY_NAMESPACE,
@@ -30,6 +31,7 @@ from controller.config.options import (
     show_duration,
     whole_number,
 )
+from controller.kinds import KINDS, Kind
 
 COMMAND = "vmherd run"
 
@@ -40,7 +42,17 @@ RETRY_JITTER = 1.2
 """A try to renew the lease can come this much later than planned, and must still be in time (client-go's factor)."""
 
 
-class Config(Struct, frozen=True, kw_only=True):
+if TYPE_CHECKING:
+
+    class KindGroups(Struct, frozen=True, kw_only=True):
+        """The API group of each kind, as a field for each: `replicaset_group`, `pool_group`."""
+else:
+    KindGroups = defstruct(
+        "KindGroups", [(kind.group_setting, str, kind.group) for kind in KINDS], frozen=True, kw_only=True
+    )
+
+
+class Config(KindGroups, frozen=True, kw_only=True):
     """Everything that can be set. `OPTIONS` says what each field means; the defaults are here."""
 
     kubeconfig: str = ""
@@ -50,8 +62,6 @@ class Config(Struct, frozen=True, kw_only=True):
     max_inflight: int = 50
 
     mode: str = Mode.AUTO.value
-    replicaset_group: str = KUBEVIRT_GROUPS.replicasets
-    pool_group: str = KUBEVIRT_GROUPS.pools
     second_writer_check: bool = True
     kubevirt_namespace: str = ""
     observe: bool = False
@@ -87,8 +97,14 @@ class Config(Struct, frozen=True, kw_only=True):
         return self.watch_namespaces or ALL_NAMESPACES
 
     @property
-    def groups(self) -> Groups:
-        return Groups(self.replicaset_group, self.pool_group)
+    def groups(self) -> tuple[str, ...]:
+        """The API groups of all kinds, in the order of `KINDS`."""
+        return tuple(self.group_of(kind) for kind in KINDS)
+
+    def group_of(self, kind: Kind[Any]) -> str:
+        """The API group of the kind's objects that are reconciled."""
+        group: str = getattr(self, kind.group_setting)
+        return group
 
     @property
     def elects(self) -> bool:
@@ -133,17 +149,14 @@ GROUPS: Mapping[str, tuple[Option, ...]] = {
             "KubeVirt whose own loops rest; alongside leaves KubeVirt as it is, and has groups of its own; auto is "
             "standalone where there is no KubeVirt, and alongside where there is one",
         ),
-        Option(
-            "replicaset_group",
-            GROUP,
-            "the API group of the VirtualMachineInstanceReplicaSets to reconcile",
-            unset="as the mode has it: kubevirt.io, or vmherd.dev alongside",
-        ),
-        Option(
-            "pool_group",
-            GROUP,
-            "the API group of the VirtualMachinePools to reconcile",
-            unset="as the mode has it: pool.kubevirt.io, or pool.vmherd.dev alongside",
+        *(
+            Option(
+                kind.group_setting,
+                GROUP,
+                f"the API group of the {kind.kind}s to reconcile",
+                unset=f"as the mode has it: {kind.group}, or {kind.own_group} alongside",
+            )
+            for kind in KINDS
         ),
         Option(
             "second_writer_check",
@@ -266,12 +279,21 @@ def with_groups(chosen: Mapping[str, object]) -> dict[str, object]:
     Where one was named, there is nothing left for `auto` to choose: it means standalone, and the check of a second
     writer guards it.
     """
-    named = chosen.keys() & {"replicaset_group", "pool_group"}
+    named = chosen.keys() & {kind.group_setting for kind in KINDS}
     mode = str(chosen.get("mode", Mode.AUTO))
     if mode == Mode.AUTO and named:
         mode = Mode.STANDALONE.value
-    groups = groups_of(mode)
-    return {"replicaset_group": groups.replicasets, "pool_group": groups.pools, **chosen, "mode": mode}
+    return {**groups_in(mode), **chosen, "mode": mode}
+
+
+def groups_in(mode: str) -> dict[str, str]:
+    """The groups of all kinds in a mode, by their settings."""
+    return {kind.group_setting: kind.group_in(mode) for kind in KINDS}
+
+
+def shared_with_kubevirt(config: Config) -> tuple[Kind[Any], ...]:
+    """The kinds that KubeVirt's own loops would work on as well."""
+    return tuple(kind for kind in KINDS if kind.loop_flag and config.group_of(kind) == kind.group)
 
 
 def _check_durations(config: Config, settings: Mapping[str, Setting]) -> None:

@@ -25,8 +25,8 @@ from controller.kubevirt.annotations import (
     TAKEOVER,
 )
 from controller.kubevirt.conditions import REPLICA_FAILURE
-from controller.kubevirt.pool_types import Pool
-from controller.kubevirt.vm_types import POOL_KIND, ControllerRevision, VirtualMachine
+from controller.kubevirt.pool_types import POOL_KIND, Pool
+from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import (
     is_deleting,

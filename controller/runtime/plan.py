@@ -168,6 +168,13 @@ def join(parts: Iterable[Plan]) -> Plan:
     )
 
 
+class Cleanup(Struct, frozen=True):
+    """What removes our finalizers from the objects of a kind, and the owners that are better left to the controller."""
+
+    plan: Plan
+    left: tuple[ObjectKey, ...] = ()
+
+
 class Done(Struct, frozen=True):
     """The server did it. `version` is the written object's resourceVersion, "" where the answer has none."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from controller.apimachinery.owner_references import controller_reference
 from controller.cli import main
 from controller.commands.expose import TYPES, Settings, Subject, read_subject, wish_of
 from controller.config.options import Unfit
+from controller.kinds import POOLS, REPLICA_SETS, Kind
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.services import NOT_COMMON, ServicePort, ServiceRequest, choose_selector, make_service
@@ -31,17 +33,19 @@ EXPRESSION = SelectorRequirement(key="tier", operator="Exists")
 
 def service(owner: ReplicaSet | Pool, wish: ServiceRequest = WISH) -> dict[str, Any]:
     """As it goes over the wire."""
-    if isinstance(owner, Pool):
-        reference = controller_reference(pool_builders.POOLS, owner.metadata)
-    else:
-        reference = controller_reference(builders.REPLICASETS, owner.metadata)
-    made = make_service(owner, reference, wish)
+    made = made_for(owner, wish)
     assert not isinstance(made, FieldError), made.message
     return dict(json.loads(msgspec.json.encode(made)))
 
 
+def made_for(owner: ReplicaSet | Pool, wish: ServiceRequest) -> Mapping[str, object] | FieldError:
+    kind: Kind[Any] = POOLS if isinstance(owner, Pool) else REPLICA_SETS
+    assert kind.vmi_template is not None
+    return make_service(owner, kind.vmi_template, controller_reference(kind.resource(), owner.metadata), wish)
+
+
 def flaw(owner: ReplicaSet | Pool, wish: ServiceRequest = WISH) -> str:
-    made = make_service(owner, controller_reference(builders.REPLICASETS, owner.metadata), wish)
+    made = made_for(owner, wish)
     assert isinstance(made, FieldError)
     return made.message
 
@@ -193,8 +197,8 @@ def test_two_families_prefer_both_unless_somebody_says_otherwise():
     assert wish.ip_family_policy == "RequireDualStack"
 
 
-SET = Subject(False, "kubevirt.io", "web")
-POOL = Subject(True, "pool.kubevirt.io", "web")
+SET = Subject(REPLICA_SETS, "kubevirt.io", "web")
+POOL = Subject(POOLS, "pool.kubevirt.io", "web")
 
 
 @pytest.mark.parametrize(
@@ -209,9 +213,9 @@ POOL = Subject(True, "pool.kubevirt.io", "web")
         (("vmpools/web",), POOL),
         (("virtualmachinepool", "web"), POOL),
         (("virtualmachinepools", "web"), POOL),
-        (("hvmirs", "web"), Subject(False, "vmherd.dev", "web")),
-        (("hvmpool", "web"), Subject(True, "pool.vmherd.dev", "web")),
-        (("virtualmachinepools.pool.example.org", "web"), Subject(True, "pool.example.org", "web")),
+        (("hvmirs", "web"), Subject(REPLICA_SETS, "vmherd.dev", "web")),
+        (("hvmpool", "web"), Subject(POOLS, "pool.vmherd.dev", "web")),
+        (("virtualmachinepools.pool.example.org", "web"), Subject(POOLS, "pool.example.org", "web")),
     ],
 )
 def test_a_kind_goes_by_the_names_that_kubectl_knows(words, subject):

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.events.recorder import DROP_REASONS
-from controller.metrics.objects import PREFIXES
+from controller.kinds import KINDS
 from controller.metrics.registry import ACTION_OUTCOMES, RESULTS, Metrics, SetFigures
 from controller.runtime.plan import Action, Outcome
 from tests.cluster import skip_or_fail
@@ -237,7 +237,7 @@ def promtool() -> Path:
 
 def test_prometheus_own_linter_has_nothing_to_say(promtool: Path):
     world = World()
-    exercise(world.metrics, figures=lambda: tuple(map(talkative, PREFIXES)))
+    exercise(world.metrics, figures=lambda: tuple(talkative(kind.kind) for kind in KINDS))
     page, _ = world.metrics.page().render()
     verdict = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True, check=False, timeout=60)
     assert (verdict.returncode, verdict.stdout.decode(), verdict.stderr.decode()) == (0, "", "")

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from controller.kinds import REPLICA_SETS
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vmi_types import VirtualMachineInstance
@@ -94,6 +95,7 @@ class Site:
 
         written = expectations(VMIS, self.vmis.store)
         self.reconciler = RulesReconciler(
+            REPLICA_SETS,
             ReplicaSetRules(self.sets.store, self.vmis.store, REPLICASETS, VMIS, self._burst),
             executor=Executor(self.api, written, controller="replicaset", instruments=self.tally),
             expectations=written,

@@ -10,6 +10,7 @@ import pytest
 from msgspec import convert
 from msgspec.structs import replace
 
+from controller.kinds import REPLICA_SETS
 from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetStatus
 from controller.kubevirt.resources import VMIS
 from controller.replicaset.rules import ReplicaSetRules
@@ -33,7 +34,7 @@ class Lookout:
         self.versions = count(2)
         self.counted: Counter[tuple[str, str, str]] = Counter()
         rules = ReplicaSetRules(self.sets, self.vmis, REPLICASETS, VMIS, burst=250)
-        self.onlooker = DryRunReconciler(rules, now=lambda: NOW, instruments=self)
+        self.onlooker = DryRunReconciler(REPLICA_SETS, rules, now=lambda: NOW, instruments=self)
 
     def acted(self, controller: str, *, action: str, outcome: str) -> None:
         self.counted[controller, action, outcome] += 1
@@ -113,7 +114,7 @@ async def test_what_waits_for_time_is_looked_at_again_at_a_slow_pace(lookout, wi
 
     lookout.show(replicaset())
     rules = Waiting(lookout.sets, lookout.vmis, REPLICASETS, VMIS, burst=250)
-    onlooker = DryRunReconciler(rules, now=lambda: NOW, instruments=lookout)
+    onlooker = DryRunReconciler(REPLICA_SETS, rules, now=lambda: NOW, instruments=lookout)
     assert (await onlooker.reconcile(ObjectKey("default", "testreplicaset"))).result == pause
 
 
