@@ -8,7 +8,8 @@ from controller.kubevirt.annotations import DELETION_COST, PROTECT, REMOVE, ROLL
 from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetStatus
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.snapshot import REPLICASET_INDEXES
-from controller.replicaset.triggers import COUNT_DELAY_S, replicasets_of_replicaset, replicasets_of_vmi
+from controller.replicaset.triggers import replicasets_of_replicaset, replicasets_of_vmi
+from controller.runtime.triggers import COUNT_DELAY_S
 from informers.meta import OwnerReference
 from informers.store import Added, Removed, Store, Updated
 from tests.builders import replicaset, seconds_ago, vmi
