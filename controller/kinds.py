@@ -188,10 +188,10 @@ POOLS: Final[Kind[Pool]] = Kind(
 KINDS: Final[tuple[Kind[Any], ...]] = (REPLICA_SETS, POOLS)
 
 
-def accesses(kinds: Iterable[Kind[Any]] = KINDS) -> tuple[Access, ...]:
-    """What is done with each resource because of any of the kinds, each resource once."""
+def accesses() -> tuple[Access, ...]:
+    """What is done with each resource because of any kind, each resource once."""
     verbs: dict[Resource[Any], dict[str, None]] = {}
-    for kind in kinds:
+    for kind in KINDS:
         for access in kind.access:
             verbs.setdefault(access.resource, {}).update(dict.fromkeys(access.verbs))
     return tuple(Access(resource, tuple(each)) for resource, each in verbs.items())

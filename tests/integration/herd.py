@@ -106,16 +106,17 @@ def herd(
     *flags: str,
     wait: bool = True,
     through: Callable[[Path, str], Path] | None = None,
+    program: str = "controller",
 ) -> Iterator[Herd]:
     """Run the controller while the block runs.
 
     In a control plane it is the release's: it has the Deployment's arguments, its environment and a token of its
     account, and these flags behind them. A permission that it lacked fails the test. A Pod that is given may lack
     some, and whoever gives a kubeconfig gives all flags. `through` writes the kubeconfig for a token, where requests
-    are not to go to the API server itself.
+    are not to go to the API server itself. `program` is the package to run.
     """
     if isinstance(who, Path):
-        with _program(directory, ["--kubeconfig", str(who)], flags, wait=wait) as running:
+        with _program(directory, ["--kubeconfig", str(who)], flags, wait=wait, program=program) as running:
             yield running
         return
     given = isinstance(who, Pod)
@@ -134,11 +135,17 @@ def herd(
 
 @contextmanager
 def _program(
-    directory: Path, arguments: list[str], flags: tuple[str, ...], own: Pod | None = None, *, wait: bool
+    directory: Path,
+    arguments: list[str],
+    flags: tuple[str, ...],
+    own: Pod | None = None,
+    *,
+    wait: bool,
+    program: str = "controller",
 ) -> Iterator[Herd]:
     """A `vmherd run` with free ports and the log that tests read. Of a flag that is given twice the last one counts."""
     metrics_port, health_port = free_ports(2)
-    command = [sys.executable, "-m", "controller", "run", *arguments]
+    command = [sys.executable, "-m", program, "run", *arguments]
     command += ["--log-format", "json", "--log-level", "debug"]
     command += ["--metrics-bind-address", f"127.0.0.1:{metrics_port}"]
     command += ["--health-probe-bind-address", f"127.0.0.1:{health_port}", *flags]
