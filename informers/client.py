@@ -30,7 +30,6 @@ from informers.resource import Resource
 from informers.sockets import open_socket
 
 __all__ = [
-    "APPLY_PATCH",
     "JSON_PATCH",
     "MERGE_PATCH",
     "ApiClient",
@@ -45,8 +44,6 @@ log = structlog.get_logger()
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
-APPLY_PATCH = "application/apply-patch+yaml"
-"""Server-side apply. JSON is YAML, so a body of JSON will do."""
 
 REQUEST_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 5.0

@@ -20,6 +20,7 @@ from informers.errors import ApiError, Status, StatusCause, StatusDetails, Statu
 from informers.meta import KubeObject, ObjectKey
 from informers.resource import Resource
 from informers.store import Change, Indexes, Store
+from tests import stores
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -307,7 +308,7 @@ class LaggingCache(Generic[T]):
     def relist(self) -> None:
         """Read everything anew."""
         self._heard = len(self._api.events)
-        self._tell(self.store.replace(self._api.objects(self._resource), str(self._api.version)))
+        self._tell(stores.replace(self.store, self._api.objects(self._resource), str(self._api.version)))
 
     def _tell(self, changes: tuple[Change[T], ...]) -> None:
         for change in changes:

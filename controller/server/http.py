@@ -99,14 +99,6 @@ class HttpServer:
             await self.close()
             raise
 
-    async def run(self) -> None:
-        """Answer until cancelled; `open` first, unless that has been done."""
-        await self.open()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            await self.close()
-
     async def close(self) -> None:
         """Listen no more, and let go of every connection."""
         await self._health.close()

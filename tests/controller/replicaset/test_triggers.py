@@ -12,6 +12,7 @@ from controller.replicaset.triggers import replicasets_of_replicaset, replicaset
 from controller.runtime.triggers import COUNT_DELAY_S
 from informers.meta import OwnerReference
 from informers.store import Added, Removed, Store, Updated
+from tests import stores
 from tests.builders import replicaset, seconds_ago, vmi
 
 OWNER = replicaset("owner", uid="uid-owner")
@@ -27,7 +28,7 @@ ALL_THAT_MATCH = {"owner": 0.0, "rival": 0.0}
 
 def woken_by(change) -> dict[str, float]:
     sets: Store[ReplicaSet] = Store(indexes=REPLICASET_INDEXES)
-    sets.replace([OWNER, RIVAL, OTHER_LABELS, EMPTY, ELSEWHERE], "7")
+    stores.replace(sets, [OWNER, RIVAL, OTHER_LABELS, EMPTY, ELSEWHERE], "7")
     wakes = list(replicasets_of_vmi(change, sets))
     assert len({key for key, _ in wakes}) == len(wakes)
     assert all(key.namespace == "default" for key, _ in wakes)

@@ -22,6 +22,7 @@ from controller.runtime.result import After, AwaitChange, Report
 from informers.errors import TransportError
 from informers.meta import ObjectKey
 from informers.store import Store
+from tests import stores
 from tests.builders import NOW, REPLICASETS, reference_to, replicaset, snapshot, vmi
 
 
@@ -42,8 +43,8 @@ class Lookout:
     def show(self, owner: ReplicaSet | None, *vmis: Any) -> None:
         version = str(next(self.versions))
         owners = [] if owner is None else [owner]
-        self.sets.replace([renewed(each, version) for each in owners], version)
-        self.vmis.replace([renewed(each, version) for each in vmis], version)
+        stores.replace(self.sets, [renewed(each, version) for each in owners], version)
+        stores.replace(self.vmis, [renewed(each, version) for each in vmis], version)
 
     async def look(self) -> Report:
         return await self.onlooker.reconcile(ObjectKey("default", "testreplicaset"))
