@@ -43,20 +43,19 @@ from informers.meta import (
     labels_of,
     version_number,
 )
+from informers.objects import PatchType
 from informers.ratelimit import ItemBackoff, MaxOf, RateLimiter, TokenBucket, default_rate_limiter
 from informers.resource import Resource
 from informers.store import ALL_NAMESPACES, Added, Change, Indexes, Removed, Store, StoreView, Updated
 from informers.workqueue import QueueShutDown, WorkQueue
 
 if TYPE_CHECKING:
-    from informers.client import JSON_PATCH, MERGE_PATCH, ApiClient, open_client
+    from informers.client import ApiClient, open_client
     from informers.configuration import ConfigurationError, Credentials, load_credentials
     from informers.informer import SharedInformer
 
 __all__ = [
     "ALL_NAMESPACES",
-    "JSON_PATCH",
-    "MERGE_PATCH",
     "NO_INSTRUMENTS",
     "Added",
     "AlreadyExists",
@@ -82,6 +81,7 @@ __all__ = [
     "ObjectKey",
     "ObjectMeta",
     "OwnerReference",
+    "PatchType",
     "QueueInstruments",
     "QueueShutDown",
     "RateLimiter",
@@ -110,8 +110,6 @@ __all__ = [
 
 _HEAVY: Final = {
     "ApiClient": "client",
-    "JSON_PATCH": "client",
-    "MERGE_PATCH": "client",
     "open_client": "client",
     "ConfigurationError": "configuration",
     "Credentials": "configuration",

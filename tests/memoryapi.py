@@ -15,9 +15,9 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from informers.client import JSON_PATCH
 from informers.errors import ApiError, Status, StatusCause, StatusDetails, StatusError, TransportError, from_status
 from informers.meta import KubeObject, ObjectKey
+from informers.objects import PatchType
 from informers.resource import Resource
 from informers.store import Change, Indexes, Store
 from tests import stores
@@ -119,7 +119,9 @@ class MemoryApi:
         self, resource: AnyResource, key: ObjectKey, body: bytes, *, content_type: str, subresource: str = ""
     ) -> bytes:
         patch = msgspec.json.decode(body)
-        assert isinstance(patch, list) == (content_type == JSON_PATCH), "a JSON patch is a list, a merge patch is none"
+        assert isinstance(patch, list) == (content_type == PatchType.JSON), (
+            "a JSON patch is a list, a merge patch is none"
+        )
         request = Request("patch", resource, key, subresource)
         return await self._serve(request, lambda: self._patch(resource, key, patch, subresource))
 

@@ -23,9 +23,9 @@ from controller.commands.command import (
 from controller.config.options import SWITCH, Option
 from controller.preflight.discovery import Absent, Hidden, find_kubevirt
 from controller.preflight.virt_controller import KUBEVIRTS, VIRT_CONTROLLER, KubeVirt, hand_back, take_over
-from controller.runtime.plan import PatchType
 from informers.client import ApiClient
 from informers.errors import Conflict
+from informers.objects import PatchType
 
 COMMAND: Final = "vmherd takeover"
 

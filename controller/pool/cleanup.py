@@ -14,8 +14,9 @@ from controller.kubevirt.vms import is_deleting
 from controller.pool.disks import disowns_of_left_behind
 from controller.pool.finalizer import ORPHAN
 from controller.pool.policies import parse_scale_in
-from controller.runtime.plan import AnyResource, Cleanup, Patch, PatchType, Plan, Stage
+from controller.runtime.plan import AnyResource, Cleanup, Patch, Plan, Stage
 from informers.meta import ObjectMeta, controller_of
+from informers.objects import PatchType
 from informers.resource import Resource
 
 

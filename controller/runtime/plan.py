@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from informers.errors import ApiError
 from informers.meta import ObjectKey
+from informers.objects import PatchType
 from informers.resource import Resource
 
 AnyResource: TypeAlias = Resource[Any]
@@ -28,13 +29,6 @@ class Cause(StrEnum):
     UNSPECIFIED = ""
     HEALING = "healing"
     """The VM is deleted because it fails (P15)."""
-
-
-class PatchType(StrEnum):
-    """The media types in which the API server takes patches of custom resources."""
-
-    MERGE = "application/merge-patch+json"
-    JSON = "application/json-patch+json"
 
 
 class Create(Struct, frozen=True, kw_only=True):

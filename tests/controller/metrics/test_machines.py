@@ -18,7 +18,6 @@ from controller.runtime.plan import (
     Missing,
     Outcome,
     Patch,
-    PatchType,
     Rejected,
     Skipped,
     ThreeWayMerge,
@@ -26,6 +25,7 @@ from controller.runtime.plan import (
 )
 from informers.errors import Forbidden, TransportError
 from informers.meta import ObjectKey
+from informers.objects import PatchType
 
 KEY = ObjectKey("shop", "web")
 SET = "VirtualMachineInstanceReplicaSet"
