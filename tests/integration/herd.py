@@ -51,14 +51,24 @@ class Herd:
     ) -> None:
         self.process = process
         self.log = log
+        self._lines: list[dict[str, Any]] = []
+        self._read_to = 0
         self.pod = own
         self.metrics_url = f"http://127.0.0.1:{metrics_port}/metrics"
         self.health_url = f"http://127.0.0.1:{health_port}"
 
     def lines(self, **wanted: object) -> list[dict[str, Any]]:
         """The log lines that have these fields."""
-        lines = (json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{"))
-        return [line for line in lines if all(line.get(name) == value for name, value in wanted.items())]
+        self._read_on()
+        return [line for line in self._lines if all(line.get(name) == value for name, value in wanted.items())]
+
+    def _read_on(self) -> None:
+        """Parse what the log has gained: the shared controller's is long, and looked at many times a second."""
+        with self.log.open("rb") as log:
+            log.seek(self._read_to)
+            new, end, _rest = log.read().rpartition(b"\n")
+        self._read_to += len(new) + len(end)
+        self._lines += [json.loads(line) for line in new.splitlines() if line.startswith(b"{")]
 
     def passes(self, namespace: str) -> int:
         """How many passes there were for the sets of a namespace."""
