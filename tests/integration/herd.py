@@ -43,6 +43,19 @@ def eventually(look: Callable[[], T], *, within_s: float = 30.0, what: str = "")
     return seen
 
 
+def steady(look: Callable[[], T], *, for_s: float = 0.6, within_s: float = 30.0) -> T:
+    """Wait until what is seen has not changed for a while, and return it. The audit log may lag behind an answer."""
+    seen, since = look(), time.monotonic()
+    give_up = since + within_s
+    while time.monotonic() - since < for_s:
+        if time.monotonic() > give_up:
+            pytest.fail(f"not steady within {within_s:g}s: {look}; last seen: {seen!r}")
+        time.sleep(0.05)
+        if (now := look()) != seen:
+            seen, since = now, time.monotonic()
+    return seen
+
+
 class Herd:
     """A running `vmherd run`, as a process of its own."""
 
@@ -324,4 +337,16 @@ def stays(look: Callable[[], object], *, for_s: float = 1.0, what: str = "") -> 
         time.sleep(0.05)
 
 
-__all__ = ["GROUP_VERSION", "LABELS", "SPEC", "Herd", "Place", "Refused", "eventually", "herd", "owned_by", "stays"]
+__all__ = [
+    "GROUP_VERSION",
+    "LABELS",
+    "SPEC",
+    "Herd",
+    "Place",
+    "Refused",
+    "eventually",
+    "herd",
+    "owned_by",
+    "stays",
+    "steady",
+]
