@@ -77,6 +77,41 @@ class DryRun:
         pytest.fail(f"the API server accepts {document}")
 
 
+SHARED_PLANES = ("vacant_plane", "ranch_plane", "control_plane")
+_running: list[pytest.FixtureDef[Any]] = []
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of one control plane together; unit tests come last, since they fill what is left of a worker."""
+    items.sort(key=lambda item: (item.get_closest_marker("cluster") is None, plane_of(item)))
+
+
+def plane_of(item: pytest.Item) -> str:
+    """Which shared control plane a test uses; "" without one. Each folder may have its own."""
+    names = getattr(item, "fixturenames", ())
+    name = next((name for name in SHARED_PLANES if name in names), "")
+    return name and f"{name} {definition_of(name, item).baseid}"
+
+
+def definition_of(name: str, item: pytest.Item) -> pytest.FixtureDef[Any]:
+    return item._fixtureinfo.name2fixturedefs[name][-1]  # type: ignore[attr-defined]
+
+
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> None:
+    """Stop the shared control planes that this test does not need before another one starts: each takes 0.8 GB.
+
+    A later test that needs one of these gets a new one.
+    """
+    if fixturedef.argname not in SHARED_PLANES or fixturedef.scope != "session":
+        return
+    item: pytest.Item = request._pyfuncitem
+    needed = [definition_of(name, item) for name in SHARED_PLANES if name in request.fixturenames]
+    for other in [other for other in _running if other not in needed]:
+        _running.remove(other)
+        other.finish(request)
+    _running.append(fixturedef)
+
+
 def skip_or_fail(why: str) -> NoReturn:
     """A missing part: a skip on somebody's laptop, a failure where everything has to be proved."""
     if os.environ.get("CI") == "true":

@@ -33,8 +33,11 @@ LABELS = {"app": "herd"}
 SPEC: dict[str, Any] = {"domain": {"resources": {"requests": {"memory": "64M"}}}}
 
 
-def eventually(look: Callable[[], T], *, within_s: float = 30.0, what: str = "") -> T:
-    """Look again and again until what is seen is true, and return it. Fails the test when that takes too long."""
+def eventually(look: Callable[[], T], *, within_s: float = 60.0, what: str = "") -> T:
+    """Look again and again until what is seen is true, and return it. Fails the test when that takes too long.
+
+    The default is for a machine that runs several workers: a test for which the time matters gives its own.
+    """
     give_up = time.monotonic() + within_s
     while not (seen := look()):
         if time.monotonic() > give_up:
