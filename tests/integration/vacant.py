@@ -12,7 +12,7 @@ from sandbox.admin import Admin, Refused
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from tests.cluster import new_namespace, running_plane
-from tests.integration.herd import Place
+from tests.integration.herd import GROUP_VERSION, Place
 from tests.release import NAMESPACE
 
 SHORT_LEASE = ("--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "400ms")
@@ -31,8 +31,14 @@ def vacant(vacant_plane: ControlPlane) -> Iterator[Place]:
     """A namespace there, of the test's own; the next test finds neither its sets nor its lease."""
     with new_namespace(vacant_plane) as name:
         yield Place(vacant_plane, name)
+        # The controller of a later test would still fill the sets of a namespace that is being deleted.
+        Admin(vacant_plane.kubeconfig).send("DELETE", place_of_sets(name))
         with contextlib.suppress(Refused):  # not every test has a controller that takes the lease
             Admin(vacant_plane.kubeconfig).send("DELETE", LEASE)
+
+
+def place_of_sets(namespace: str) -> str:
+    return f"/apis/{GROUP_VERSION}/namespaces/{namespace}/virtualmachineinstancereplicasets"
 
 
 def created(place: Place) -> Counter[str]:
