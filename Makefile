@@ -80,5 +80,5 @@ lock:  ## pin what pyproject.toml asks for, after a change of it
 
 .PHONY: clean
 clean:  ## remove whatever the targets above made here
-	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .coverage .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
