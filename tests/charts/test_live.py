@@ -21,7 +21,7 @@ from tests.charts.releases import Site, wait_until
 from tests.integration.herd import Herd, Place, eventually, herd
 from tests.integration.ranch import Ranch
 
-pytestmark = [pytest.mark.cluster, pytest.mark.parametrize("major", [4], indirect=True)]
+pytestmark = [pytest.mark.cluster, pytest.mark.e2e, pytest.mark.parametrize("major", [4], indirect=True)]
 
 GROUPS = {"standalone": ("kubevirt.io", "pool.kubevirt.io"), "alongside": ("vmherd.dev", "pool.vmherd.dev")}
 

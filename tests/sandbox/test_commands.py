@@ -106,6 +106,7 @@ def test_up_tells_where_the_programs_are_from_and_how_to_use_the_sandbox(tmp_pat
 
 
 @pytest.mark.cluster
+@pytest.mark.e2e
 def test_up_is_ready_within_ten_seconds(detached: Path) -> None:
     [seconds] = re.findall(r"ready after (\S+) s", (detached / "logs" / "sandbox.log").read_text())
     assert float(seconds) < 10
