@@ -224,19 +224,12 @@ OPTIONS: Mapping[str, Option] = {option.name: option for group in GROUPS.values(
 """By the name of the field."""
 
 
-class MustExceed(Struct, frozen=True):
-    """A duration has to be longer than another one, multiplied by a factor."""
-
-    longer: str
-    shorter: str
-    factor: float = 1.0
-
-
-ORDERED = (
+MUST_EXCEED = (
     # A leader has to give up before others may take over, and has to have tried at least twice by then.
-    MustExceed("lease_duration_s", "renew_deadline_s"),
-    MustExceed("renew_deadline_s", "retry_period_s", RETRY_JITTER),
+    ("lease_duration_s", "renew_deadline_s", 1.0),
+    ("renew_deadline_s", "retry_period_s", RETRY_JITTER),
 )
+"""The first duration has to be longer than the second one, multiplied by the factor."""
 
 
 def make_config(ctx: click.Context, *, pod_namespace: str = "") -> Config:
@@ -269,19 +262,16 @@ def with_groups(chosen: Mapping[str, object]) -> dict[str, object]:
 
 
 def _check_durations(config: Config, ctx: click.Context) -> None:
-    """Raise BadParameter for a duration that was chosen; a default is not to blame."""
-    for rule in ORDERED:
-        longer_s, shorter_s = getattr(config, rule.longer), getattr(config, rule.shorter)
-        if longer_s > shorter_s * rule.factor:
-            continue
-        if rule.longer in chosen(ctx):
-            wrong, limit = rule.longer, f"more than {show_duration(round(shorter_s * rule.factor, 2))}"
-            other, value_s = OPTIONS[rule.shorter], shorter_s
-        else:
-            wrong, limit = rule.shorter, f"less than {show_duration(round(longer_s / rule.factor, 2))}"
-            other, value_s = OPTIONS[rule.longer], longer_s
-        given = show_duration(getattr(config, wrong))
-        _refuse(ctx, wrong, f"{given} is invalid; expected {limit}, because {other.flag} is {show_duration(value_s)}")
+    for longer, shorter, factor in MUST_EXCEED:
+        longer_s, shorter_s = getattr(config, longer), getattr(config, shorter)
+        if longer_s <= shorter_s * factor:
+            least = f"{OPTIONS[shorter].flag} ({show_duration(shorter_s)})"
+            _refuse(
+                ctx,
+                longer if longer in chosen(ctx) else shorter,
+                f"{OPTIONS[longer].flag} ({show_duration(longer_s)}) has to be longer than "
+                f"{least if factor == 1 else f'{factor:g} times {least}'}",
+            )
 
 
 def _check_addresses(config: Config, ctx: click.Context) -> None:

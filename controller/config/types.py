@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import click
 
+from controller.apimachinery.durations import parse_duration
+
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _HOST = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?", re.ASCII)
 _NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{0,9})?", re.ASCII)
-_DURATION_PART = re.compile(r"([0-9]{1,12}(?:\.[0-9]{0,9})?)(ms|us|µs|s|m|h)", re.ASCII)
-_SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SWITCH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
@@ -78,13 +78,11 @@ def duration(*, least_s: float = 0, whole: bool = False) -> Value:
 
 
 def seconds_in(text: str) -> float | None:
-    """The seconds of a Go-style duration, such as 90.0 for "1m30s"; None if the text is not a duration."""
+    """The seconds of a duration, such as 90.0 for "1m30s" and for "90"; None if the text is not a duration."""
     if _NUMBER.fullmatch(text):
         return float(text)
-    parts = _DURATION_PART.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        return None
-    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    parsed = parse_duration(text)
+    return None if parsed is None else parsed.total_seconds()
 
 
 def show_duration(seconds: float) -> str:

@@ -251,15 +251,15 @@ def test_each_command_line_gives_a_configuration_or_one_printable_line(argv):
         ),
         (
             ["--lease-duration", "10s"],
-            "--lease-duration: 10s is invalid; expected more than 10s, because --renew-deadline is 10s",
+            "--lease-duration: --lease-duration (10s) has to be longer than --renew-deadline (10s)",
         ),
         (
             ["--renew-deadline", "20s"],
-            "--renew-deadline: 20s is invalid; expected less than 15s, because --lease-duration is 15s",
+            "--renew-deadline: --lease-duration (15s) has to be longer than --renew-deadline (20s)",
         ),
         (
             ["--retry-period", "9s"],
-            "--retry-period: 9s is invalid; expected less than 8.33s, because --renew-deadline is 10s",
+            "--retry-period: --renew-deadline (10s) has to be longer than 1.2 times --retry-period (9s)",
         ),
         (
             ["--metrics-bind-address", ":8081"],
@@ -299,7 +299,7 @@ def test_an_onlooker_needs_no_lease():
 
 
 def test_a_contradiction_between_variables_names_a_variable():
-    assert complaint(VMHERD_RENEW_DEADLINE="20").startswith("VMHERD_RENEW_DEADLINE: 20s is invalid")
+    assert complaint(VMHERD_RENEW_DEADLINE="20").startswith("VMHERD_RENEW_DEADLINE: --lease-duration (15s) has to")
 
 
 def test_without_leader_election_its_times_do_not_matter():
