@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+import click
 from msgspec import Struct
 
 from controller.apimachinery.field_error import FieldError
@@ -21,16 +22,15 @@ from controller.apimachinery.finalizers import removal_patch
 from controller.commands.command import (
     DRY_RUN,
     LEASE_NAMESPACE,
-    SAME,
     CommandFailed,
     carry_out,
     list_all,
-    read,
     refuse_beside_a_leader,
 )
 from controller.config.modes import Mode
-from controller.config.options import SWITCH, Option
-from controller.config.settings import Config, with_groups
+from controller.config.options import Command, Namespaces, Option, Switch, chosen
+from controller.config.settings import OPTIONS, Config, with_groups
+from controller.config.types import GROUP
 from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import POOL_GROUP, VMS, pool_resource
@@ -65,17 +65,17 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 GROUPS: Final[Mapping[str, Sequence[Option]]] = {
-    "the cluster": (SAME["kubeconfig"], SAME["context"]),
-    "what to clean up": (
+    "The cluster": (OPTIONS["kubeconfig"], OPTIONS["context"]),
+    "What to clean up": (
         Option(
-            "mode", SAME["mode"].kind, "the mode that the controller ran in, from which the group of its pools follows"
+            "mode", OPTIONS["mode"].type, "the mode of the controller; the API group follows from it", default=Mode.AUTO
         ),
-        Option("pool_group", SAME["pool_group"].kind, "the API group of the pools", unset=SAME["pool_group"].unset),
-        Option("watch_namespaces", SAME["watch_namespaces"].kind, "the namespaces to look in", unset="all"),
+        Option("pool_group", GROUP, "the API group of the pools", unset=OPTIONS["pool_group"].unset),
+        Namespaces("watch_namespaces", "the namespaces to look in; can be repeated"),
         DRY_RUN,
-        Option("force", SWITCH, "also while a controller works, and where disks cannot be kept"),
+        Switch("force", "continue while a controller works, and where disks cannot be kept"),
     ),
-    "the controller that must not work any more": (SAME["leader_election_id"], LEASE_NAMESPACE),
+    "The controller that has to be stopped": (OPTIONS["leader_election_id"], LEASE_NAMESPACE),
 }
 
 
@@ -86,10 +86,12 @@ class Cleanup(Struct, frozen=True):
     left: tuple[ObjectKey, ...] = ()
 
 
-def main(argv: Sequence[str], env: Mapping[str, str]) -> None:
-    """Raises UsageError, CommandFailed; `--help` prints and raises SystemExit(0)."""
-    settings = read(Settings(), GROUPS, command=COMMAND, argv=argv, env=env, follow=with_groups)
-    carry_out(settings, run)
+@click.command("cleanup", cls=Command, groups=GROUPS)
+@click.pass_context
+def command(ctx: click.Context, /, **_: Any) -> None:
+    """Remove our finalizers from pools and VMs, after the controller is uninstalled. VMs and pools stay."""
+    groups = with_groups(chosen(ctx))
+    carry_out(Settings(**{**chosen(ctx), "mode": groups["mode"], "pool_group": groups["pool_group"]}), run)
 
 
 async def run(client: ApiClient, settings: Settings) -> None:
