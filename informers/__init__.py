@@ -1,7 +1,7 @@
 """Client, cache and work queue for Kubernetes controllers on asyncio. docs/informers.md is the manual.
 
 The names in `__all__` are the public interface. `import informers` loads neither aiohttp nor kubernetes_asyncio: the
-names that need them are imported at their first use.
+names that need them, or asyncio, are imported at their first use.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ from informers.objects import PatchType
 from informers.ratelimit import ItemBackoff, MaxOf, RateLimiter, TokenBucket, default_rate_limiter
 from informers.resource import Resource
 from informers.store import ALL_NAMESPACES, Added, Change, Indexes, Removed, Store, StoreView, Updated
-from informers.workqueue import QueueShutDown, WorkQueue
 
 if TYPE_CHECKING:
     from informers.client import ApiClient, open_client
     from informers.configuration import ConfigurationError, Credentials, load_credentials
     from informers.informer import SharedInformer
+    from informers.workqueue import QueueShutDown, WorkQueue
 
 __all__ = [
     "ALL_NAMESPACES",
@@ -115,8 +115,10 @@ _HEAVY: Final = {
     "Credentials": "configuration",
     "load_credentials": "configuration",
     "SharedInformer": "informer",
+    "QueueShutDown": "workqueue",
+    "WorkQueue": "workqueue",
 }
-"""Names that need aiohttp, and the module that has them. The import takes about a third of a second."""
+"""Names that need asyncio or aiohttp, and the module that has them. aiohttp takes about a third of a second."""
 
 
 def __getattr__(name: str) -> object:

@@ -64,7 +64,7 @@ def exercise(metrics: Metrics, *, figures: Callable[[], Iterable[SetFigures]] = 
     metrics.worker_busy("replicaset", change=1)
     metrics.reconciled("replicaset", result="error", seconds=0.2)
     metrics.panicked("replicaset")
-    metrics.acted("replicaset", action="Create", outcome="AlreadyThere")
+    metrics.acted("replicaset", action="create", outcome="already_there")
     gone = Done(Delete(resource=VMS, key=ObjectKey("n", "a-0"), uid="u", why="it failed", cause=Cause.HEALING))
     metrics.carried_out("pool", "VirtualMachinePool", ObjectKey("n", "a"), [gone])
     metrics.stale_pass("replicaset")

@@ -11,40 +11,41 @@ left alone unless `--force` is given.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
+
+import click
 
 from controller.commands.command import (
     DRY_RUN,
     LEASE_NAMESPACE,
-    SAME,
     CommandFailed,
     carry_out,
-    read,
+    list_all,
     refuse_beside_a_leader,
 )
 from controller.config.modes import Mode
-from controller.config.options import SWITCH, Option
-from controller.config.settings import Config, KindGroups, with_groups
+from controller.config.options import Command, Namespaces, Option, Switch, chosen
+from controller.config.settings import OPTIONS, Config, KindGroups, with_groups
+from controller.config.types import GROUP
 from controller.kinds import KINDS, Kind
 from controller.preflight.second_writer import decide_mode
 from controller.runtime.executor import Executor, failed
 from controller.runtime.expectations import Expectations
 from controller.runtime.plan import Action, AnyResource, Cleanup, Outcome, Patch, Plan, Rejected, Unknown
 from informers.client import ApiClient
-from informers.errors import NotFound
 from informers.meta import KubeObject, ObjectKey
 from informers.resource import Resource
 
 COMMAND: Final = "vmherd cleanup"
-PAGE: Final = "500"
 ROUNDS: Final = 3
 """Somebody may change an object between our look and our write: then we look again."""
 
-CLEANED: Final = tuple(kind for kind in KINDS if kind.finalizer)
-"""The kinds whose objects, and their children, carry a finalizer of ours."""
 
 T = TypeVar("T", bound=KubeObject)
+
+CLEANED: Final = tuple(kind for kind in KINDS if kind.finalizer)
+"""The kinds whose objects, and their children, carry a finalizer of ours."""
 
 
 class Settings(KindGroups, frozen=True, kw_only=True):
@@ -59,30 +60,30 @@ class Settings(KindGroups, frozen=True, kw_only=True):
 
 
 GROUPS: Final[Mapping[str, Sequence[Option]]] = {
-    "the cluster": (SAME["kubeconfig"], SAME["context"]),
-    "what to clean up": (
-        Option("mode", SAME["mode"].kind, "the mode that the controller ran in, from which the groups follow"),
+    "The cluster": (OPTIONS["kubeconfig"], OPTIONS["context"]),
+    "What to clean up": (
+        Option(
+            "mode", OPTIONS["mode"].type, "the mode of the controller; the API groups follow from it", default=Mode.AUTO
+        ),
         *(
             Option(
-                kind.group_setting,
-                SAME[kind.group_setting].kind,
-                f"the API group of the {kind.name}s",
-                unset=SAME[kind.group_setting].unset,
+                kind.group_setting, GROUP, f"the API group of the {kind.name}s", unset=OPTIONS[kind.group_setting].unset
             )
             for kind in CLEANED
         ),
-        Option("watch_namespaces", SAME["watch_namespaces"].kind, "the namespaces to look in", unset="all"),
+        Namespaces("watch_namespaces", "the namespaces to look in; can be repeated"),
         DRY_RUN,
-        Option("force", SWITCH, "also while a controller works, and where disks cannot be kept"),
+        Switch("force", "continue while a controller works, and where disks cannot be kept"),
     ),
-    "the controller that must not work any more": (SAME["leader_election_id"], LEASE_NAMESPACE),
+    "The controller that has to be stopped": (OPTIONS["leader_election_id"], LEASE_NAMESPACE),
 }
 
 
-def main(argv: Sequence[str], env: Mapping[str, str]) -> None:
-    """Raises UsageError, CommandFailed; `--help` prints and raises SystemExit(0)."""
-    settings = read(Settings(), GROUPS, command=COMMAND, argv=argv, env=env, follow=with_groups)
-    carry_out(settings, run)
+@click.command("cleanup", cls=Command, groups=GROUPS)
+@click.pass_context
+def command(ctx: click.Context, /, **_: Any) -> None:
+    """Remove our finalizers from pools and VMs, after the controller is uninstalled. VMs and pools stay."""
+    carry_out(Settings(**with_groups(chosen(ctx))), run)
 
 
 async def run(client: ApiClient, settings: Settings) -> None:
@@ -135,24 +136,9 @@ async def _held(client: ApiClient, resource: Resource[T], finalizer: str, settin
     return [
         held
         for namespace in settings.watch_namespaces or ("",)
-        async for held in _listed(client, resource, namespace)
+        async for held in list_all(client, resource, namespace)
         if finalizer in (held.metadata.finalizers or ())
     ]
-
-
-async def _listed(client: ApiClient, resource: Resource[T], namespace: str) -> AsyncIterator[T]:
-    """All objects of a kind; none where the kind is not there any more."""
-    params = {"limit": PAGE}
-    while True:
-        try:
-            page = resource.decode_page(await client.request("GET", resource.path(namespace), params=params))
-        except NotFound:
-            return
-        for item in page.items or ():
-            yield item
-        if not page.metadata.continue_:
-            return
-        params = {"limit": PAGE, "continue": page.metadata.continue_}
 
 
 class _Silent:

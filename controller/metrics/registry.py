@@ -11,7 +11,6 @@ Everything is called on the event loop. Only the `Page` may go to another thread
 from __future__ import annotations
 
 import platform
-import re
 import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -243,7 +242,7 @@ class Metrics:
         """A planned write had an outcome; both go by their class names in plan.py."""
         series = self._actions.get((controller, action, outcome))
         if series is None:
-            series = self._reconcile_series.actions.labels(controller, _snake(action), _snake(outcome))
+            series = self._reconcile_series.actions.labels(controller, action, outcome)
             self._actions[controller, action, outcome] = series
         series.inc()
 
@@ -306,8 +305,3 @@ class Metrics:
             for reason in WATCH_END_REASONS:
                 series.watch_restarts.labels(name, reason)
         return resource
-
-
-def _snake(name: str) -> str:
-    """`AlreadyThere` as a label: `already_there`."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()

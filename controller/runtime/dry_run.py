@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any, Final, Generic, NamedTuple, Protocol
 
 from controller.kinds import Kind
-from controller.runtime.plan import Action, Patch, Plan
+from controller.runtime.plan import Action, Patch, Plan, label_of
 from controller.runtime.reconciler import Rules, S
 from controller.runtime.result import After, AwaitChange, Report
 from controller.runtime.status import status_patch
@@ -88,7 +88,7 @@ class DryRunReconciler(Generic[S]):
         if not would or would == before:
             return {}
         for action in reported_actions(plan):
-            self._instruments.acted(self._kind.name, action=type(action).__name__, outcome="Would")
+            self._instruments.acted(self._kind.name, action=label_of(type(action)), outcome="would")
         return facts_of(plan, would)
 
 
@@ -109,9 +109,7 @@ def reported_actions(plan: Plan) -> tuple[Action, ...]:
 
 def facts_of(plan: Plan, would: DryRunReport) -> dict[str, object]:
     """The figures of a pass that would do something: `create_would=3`, what each would be, and what is held."""
-    facts: dict[str, object] = dict(
-        Counter(f"{type(action).__name__}_would".lower() for action in reported_actions(plan))
-    )
+    facts: dict[str, object] = dict(Counter(f"{label_of(type(action))}_would" for action in reported_actions(plan)))
     if would.actions:
         facts["would"] = [*would.actions[:LISTED]]
     if len(would.actions) > LISTED:
@@ -131,4 +129,4 @@ def forbid_writes() -> None:
 
 
 def _told(action: Action) -> str:
-    return f"{type(action).__name__.lower()} {action.resource.plural} {action.key}: {action.why}"
+    return f"{label_of(type(action))} {action.resource.plural} {action.key}: {action.why}"

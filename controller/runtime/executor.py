@@ -42,6 +42,7 @@ from controller.runtime.plan import (
     Stage,
     ThreeWayMerge,
     Unknown,
+    label_of,
 )
 from informers.errors import AlreadyExists, ApiError, Conflict, NotFound, ServerError, TransportError
 from informers.meta import ObjectKey, ObjectMeta, controller_of
@@ -101,7 +102,7 @@ class Executor:
             going = not stage.essential or not any(failed(result) for result in results)
         for outcome in outcomes:
             self._instruments.acted(
-                self._controller, action=type(outcome.action).__name__, outcome=type(outcome).__name__
+                self._controller, action=label_of(type(outcome.action)), outcome=label_of(type(outcome))
             )
         self._told(key, outcomes)
         return tuple(outcomes)

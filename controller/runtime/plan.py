@@ -9,6 +9,7 @@ it expects to find. That is what makes a lost answer harmless.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any, TypeAlias
@@ -113,6 +114,11 @@ class Confirm(Struct, frozen=True, kw_only=True):
 
 
 Action: TypeAlias = Create | Delete | Patch | Confirm | RemoveOwnerReference | ThreeWayMerge
+
+
+def label_of(kind: type[object]) -> str:
+    """The name of a type of action or outcome in logs and metrics: `three_way_merge`, `already_there`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
 
 
 class Stage(Struct, frozen=True):

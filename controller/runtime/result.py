@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
-from controller.runtime.plan import Outcome, Plan, Postponed, Rejected, Unknown
+from controller.runtime.plan import Outcome, Plan, Postponed, Rejected, Unknown, label_of
 from informers.errors import ApiError, Forbidden, ServerError, StatusError, TooManyRequests, TransportError
 from informers.meta import ObjectKey
 
@@ -100,7 +100,7 @@ def is_final(failure: Rejected | Unknown) -> bool:
 def facts_of(plan: Plan, outcomes: Iterable[Outcome], *, trouble: ApiError | None = None) -> dict[str, object]:
     """The figures of a pass that did something: outcomes by action and kind, the first failure, what was held."""
     outcomes = tuple(outcomes)
-    names = (f"{type(outcome.action).__name__}_{type(outcome).__name__}".lower() for outcome in outcomes)
+    names = (f"{label_of(type(outcome.action))}_{label_of(type(outcome))}" for outcome in outcomes)
     facts: dict[str, object] = dict(Counter(names))
     errors = [outcome.error for outcome in outcomes if isinstance(outcome, Rejected | Unknown)]
     if trouble is not None:

@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from aiohttp import web
 
-from controller.config.options import Address
+from controller.config.types import Address
 from controller.metrics.page import Page
 from controller.server.authorization import Denial
 from controller.server.certificates import Certificate, CertificateError, ServerTls

@@ -251,5 +251,5 @@ def test_p12_no_more_than_burst_are_patched_in_a_pass(vacant: Place, tmp_path: P
         ranch.change_template(vm_template(memory="128M", **HALTED))
         ranch.wait_until_updated(5)
         passes = program.lines(msg="reconciled", namespace=ranch.namespace)[before:]
-    updated = [line["rebase_done"] for line in passes if "rebase_done" in line]
+    updated = [line["three_way_merge_done"] for line in passes if "three_way_merge_done" in line]
     assert updated == [2, 2, 1]

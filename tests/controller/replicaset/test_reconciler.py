@@ -136,7 +136,7 @@ async def test_r9_a_process_that_takes_over_with_a_stale_cache_makes_no_twins():
     site.take_over()
     await site.reconcile()
     assert len(site.active) == 5
-    assert site.tally["Create AlreadyThere"] == 3
+    assert site.tally["create already_there"] == 3
 
 
 async def test_r9_a_process_that_takes_over_with_a_stale_cache_deletes_nobody_else():

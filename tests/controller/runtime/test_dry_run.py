@@ -65,7 +65,7 @@ async def test_what_would_be_done_is_told_and_counted(lookout):
     assert report.facts["create_would"] == 2
     assert report.facts["would_write_status"] is True
     assert all(line.startswith("create virtualmachineinstances default/test") for line in report.facts["would"])
-    assert lookout.counted == {("replicaset", "Create", "Would"): 2}
+    assert lookout.counted == {("replicaset", "create", "would"): 2}
 
 
 async def test_the_same_plan_is_told_and_counted_once(lookout):

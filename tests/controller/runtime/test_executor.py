@@ -188,7 +188,7 @@ async def test_what_was_done_is_counted():
     world.api.quota[VMIS] = 1
     await world.carry_out([delete()], creates(3))
     assert world.tally == {
-        ("Delete", "Missing"): 1,
-        ("Create", "Done"): 1,
-        ("Create", "Rejected"): 2,
+        ("delete", "missing"): 1,
+        ("create", "done"): 1,
+        ("create", "rejected"): 2,
     }

@@ -197,9 +197,9 @@ async def test_reworks_are_counted_by_what_became_of_them():
     put_disk(world, OWN)
     await world.carry_out([disown(), disown("none"), three_way_merge(put_vm(world))])
     assert world.tally == {
-        ("RemoveOwnerReference", "Done"): 1,
-        ("RemoveOwnerReference", "Missing"): 1,
-        ("ThreeWayMerge", "Done"): 1,
+        ("remove_owner_reference", "done"): 1,
+        ("remove_owner_reference", "missing"): 1,
+        ("three_way_merge", "done"): 1,
     }
 
 

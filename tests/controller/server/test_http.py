@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from controller.config.options import Address
+from controller.config.types import Address
 from controller.metrics.registry import Metrics, SetFigures
 from controller.server.http import BindError, Check, HttpServer, describe_queues, describe_tasks, verdict
 

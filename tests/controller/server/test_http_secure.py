@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from controller.config.options import Address
+from controller.config.types import Address
 from controller.metrics.page import Page
 from controller.metrics.registry import Metrics
 from controller.server.authorization import Denial

@@ -1,0 +1,75 @@
+"""What a takeover would do to each replica set and pool, from one look at the cluster and the controller's own planner.
+
+Nothing is written. The planner gets what lists return instead of caches, so it decides as the running controller would
+in its first pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+from controller.commands.command import list_all
+from controller.kinds import POOLS, REPLICA_SETS
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
+from controller.pool.rules import PoolRules
+from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores
+from controller.replicaset.rules import ReplicaSetRules
+from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES
+from controller.runtime.dry_run import DryRunReport, told_of
+from controller.runtime.reconciler import Rules
+from informers.client import ApiClient
+from informers.meta import KubeObject
+from informers.resource import Resource
+from informers.store import Indexes, Store
+
+LISTED: Final = 10
+"""How many actions are printed for one object. The others are counted."""
+
+BURST: Final = 250
+
+T = TypeVar("T", bound=KubeObject)
+
+
+async def preview(client: ApiClient, *, now: datetime) -> list[str]:
+    """One line or more for each set and pool: `nothing`, or what the first pass would do, and why. Raises ApiError."""
+    sets, pools = REPLICA_SETS.resource(), POOLS.resource()
+    vmis = await _filled(client, VMIS, VMI_INDEXES)
+    set_store = await _filled(client, sets, REPLICASET_INDEXES)
+    stores = Stores(
+        await _filled(client, pools, {}),
+        await _filled(client, VMS, VM_INDEXES),
+        vmis,
+        await _filled(client, CONTROLLER_REVISIONS, REVISION_INDEXES),
+    )
+    every: tuple[Rules[Any], ...] = (
+        ReplicaSetRules(set_store, vmis, sets, VMIS, BURST),
+        PoolRules(stores, pools, Limits(BURST, takes_over=True)),
+    )
+    lines = [line for rules in every for line in _lines_of(rules, now)]
+    return lines or ["there are no replica sets and no pools"]
+
+
+async def _filled(client: ApiClient, resource: Resource[T], indexes: Indexes[T]) -> Store[T]:
+    store: Store[T] = Store(indexes=indexes)
+    async for each in list_all(client, resource):
+        store.apply(each)
+    return store
+
+
+def _lines_of(rules: Rules[Any], now: datetime) -> Iterator[str]:
+    for owner in sorted(rules.owners.values(), key=lambda each: each.metadata.key):
+        snapshot = rules.take_snapshot(owner.metadata.key, now=now, settled=True)
+        report = told_of(rules.plan(snapshot), status=False)
+        yield from _lines(f"{rules.resource.plural} {owner.metadata.key}", report)
+
+
+def _lines(subject: str, report: DryRunReport) -> Iterator[str]:
+    """What is held and why, else the Events; then the actions. One line each."""
+    found = [f"held: {report.held}"] if report.held else [*report.notices]
+    found += report.actions[:LISTED]
+    if len(report.actions) > LISTED:
+        found.append(f"and {len(report.actions) - LISTED} more")
+    for each in found or ["nothing"]:
+        yield f"{subject}: {each}"

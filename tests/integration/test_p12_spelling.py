@@ -1,0 +1,127 @@
+"""P12: a template in other words touches nothing: no VM, no VMI, no disk, no revision."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from tests.integration.herd import eventually
+from tests.integration.ranch import Ranch, uids, vm_template
+
+pytestmark = pytest.mark.cluster
+
+OWNED = {"virtualmachines", "virtualmachineinstances", "datavolumes", "persistentvolumeclaims", "controllerrevisions"}
+
+
+def plain() -> dict[str, Any]:
+    """A template as a person writes it."""
+    template = vm_template(disks=("root",))
+    machine = template["spec"]["template"]["spec"]
+    machine["domain"] = {"devices": machine["domain"]["devices"], "memory": {"guest": "1024Mi"}}
+    machine["terminationGracePeriodSeconds"] = 0
+    template["spec"]["dataVolumeTemplates"][0]["spec"]["pvc"]["resources"]["requests"]["storage"] = "1024Mi"
+    return template
+
+
+def as_go_writes(template: dict[str, Any]) -> dict[str, Any]:
+    """The same after a Go client of today has read it and written it back."""
+    written = deepcopy(template)
+    machine = written["spec"]["template"]["spec"]
+    machine["domain"]["resources"] = {}
+    machine["domain"]["memory"]["guest"] = "1Gi"
+    written["spec"]["dataVolumeTemplates"][0]["spec"]["pvc"]["resources"]["requests"]["storage"] = "1Gi"
+    return written
+
+
+def as_older_go_writes(template: dict[str, Any]) -> dict[str, Any]:
+    """The same after a Go client with Kubernetes libraries before 0.34."""
+    written = as_go_writes(template)
+    no_time = {"creationTimestamp": None}
+    written["metadata"] |= no_time
+    written["spec"]["template"]["metadata"] |= no_time
+    written["spec"]["dataVolumeTemplates"][0]["metadata"] |= no_time
+    return written
+
+
+def otherwise(template: dict[str, Any]) -> dict[str, Any]:
+    """The same with other units, another order of volumes, and empties that mean nothing."""
+    written = deepcopy(template)
+    machine = written["spec"]["template"]["spec"]
+    machine["domain"]["memory"]["guest"] = "1048576Ki"
+    machine["domain"]["cpu"] = None
+    machine["hostname"] = ""
+    machine["nodeSelector"] = {}
+    machine["tolerations"] = []
+    machine["volumes"] = list(reversed(machine["volumes"]))
+    written["spec"]["running"] = written["spec"].pop("runStrategy") == "Always"
+    return written
+
+
+def owned_by_the_pool(ranch: Ranch) -> dict[str, dict[str, str]]:
+    found = (ranch.vms(), ranch.vmis(), ranch.data_volumes(), ranch.claims(), ranch.revisions())
+    return {kind: uids(items) for kind, items in zip(sorted(OWNED), found, strict=True)}
+
+
+def touched(ranch: Ranch, since: int) -> list[tuple[str, str, str]]:
+    """What the controller wrote to anything that belongs to the pool."""
+    records = ranch.requests("create", "update", "patch", "delete", since=since)
+    return [(each.verb, each.resource, each.name) for each in records if each.resource in OWNED]
+
+
+def wait_until_looked_at(ranch: Ranch) -> None:
+    def there() -> bool:
+        pool = ranch.pool()
+        return pool["status"].get("observedGeneration") == pool["metadata"]["generation"]
+
+    eventually(there, what="the controller has looked at the pool")
+    ranch.wait_until_seen()
+
+
+@pytest.mark.parametrize("spelled", [as_go_writes, as_older_go_writes, otherwise])
+def test_p12_a_pool_that_is_spelled_otherwise_touches_nothing(ranch: Ranch, spelled: Any) -> None:
+    ranch.make_pool(2, template=plain(), scaleInStrategy={"proactive": {"statePreservation": "Disabled"}})
+    ranch.wait_ready(2)
+    before, position = owned_by_the_pool(ranch), ranch.plane.audit_position()
+    generation = ranch.pool()["metadata"]["generation"]
+    ranch.change_template(spelled(plain()))
+    wait_until_looked_at(ranch)
+    assert ranch.pool()["metadata"]["generation"] > generation, "the server took it for a change"
+    assert owned_by_the_pool(ranch) == before
+    assert [each for each in touched(ranch, position) if "999999" not in each[2]] == []
+
+
+def test_p12_kubectl_apply_and_a_go_client_may_take_turns(ranch: Ranch) -> None:
+    """A person applies a manifest, a Go client scales the pool whole, and the person applies it again."""
+    manifest = {
+        "apiVersion": "pool.kubevirt.io/v1beta1",
+        "kind": "VirtualMachinePool",
+        "metadata": {"name": "pool"},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": {"app": "ranch"}},
+            "virtualMachineTemplate": plain(),
+        },
+    }
+    ranch.kubectl.apply(manifest)
+    ranch.wait_ready(2)
+    before, position = owned_by_the_pool(ranch), ranch.plane.audit_position()
+    ranch.change_template(as_go_writes(plain()))
+    wait_until_looked_at(ranch)
+    ranch.kubectl.apply(manifest | {"metadata": {"name": "pool", "labels": {"applied": "again"}}})
+    wait_until_looked_at(ranch)
+    assert owned_by_the_pool(ranch) == before
+    assert [each for each in touched(ranch, position) if "999999" not in each[2]] == []
+
+
+def test_p12_an_object_that_means_something_is_rolled_out(ranch: Ranch) -> None:
+    ranch.make_pool(1, template=plain())
+    ranch.wait_ready(1)
+    before = uids(ranch.vmis())
+    changed = plain()
+    changed["spec"]["template"]["spec"]["domain"]["devices"]["rng"] = {}
+    ranch.change_template(changed)
+    eventually(lambda: uids(ranch.vmis()) not in ({}, before), what="the VMI is another one")
+    ranch.wait_ready(1)
+    assert "rng" in ranch.vmis()["pool-0"]["spec"]["domain"]["devices"]
