@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from controller.apimachinery.finalizers import addition_patch, letting_go_patch, removal_patch
 from informers.errors import Invalid
 from informers.meta import ObjectMeta, OwnerReference
-from tests.memoryapi import merged, stepped
+from tests.fakes.apiserver import merged, stepped
 
 FINALIZER = "pool.kubevirt.io/finalizer"
 POOL = "uid-of-the-pool"

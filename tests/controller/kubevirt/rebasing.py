@@ -8,7 +8,7 @@ import msgspec
 
 from controller.kubevirt.normal_form import VM_SPEC, encoded, normal_form
 from controller.kubevirt.three_way_merge import three_way_merge
-from tests.memoryapi import merged
+from tests.fakes.apiserver import merged
 
 Json: TypeAlias = dict[str, Any]
 

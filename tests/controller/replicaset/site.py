@@ -21,7 +21,7 @@ from controller.runtime.status_writer import StatusWriter
 from informers.meta import ObjectKey, controller_of
 from informers.store import Change, StoreView
 from tests.builders import NOW, REPLICASETS
-from tests.memoryapi import Fault, LaggingCache, MemoryApi, Request
+from tests.fakes.apiserver import FakeApiServer, Fault, LaggingCache, Request
 
 KEY = ObjectKey("default", "web")
 LABELS = {"app": "web"}
@@ -76,7 +76,7 @@ class Site:
     ) -> None:
         """`finalizers` gives each VMI one, as KubeVirt does, so that it takes a while to go."""
         held_by = {VMIS: ["kubevirt.io/virtualMachineControllerFinalize"]} if finalizers else {}
-        self.api = MemoryApi(has_status=(REPLICASETS,), finalizers=held_by)
+        self.api = FakeApiServer(has_status=(REPLICASETS,), finalizers=held_by)
         self.sets = LaggingCache(self.api, REPLICASETS, indexes=REPLICASET_INDEXES, handler=set_handler)
         self.vmis = LaggingCache(self.api, VMIS, indexes=VMI_INDEXES, handler=vmi_handler)
         self.recorder = Recorder()

@@ -18,7 +18,7 @@ from informers.meta import ObjectKey
 from informers.workqueue import WorkQueue
 from tests.builders import REPLICASETS
 from tests.controller.replicaset.site import KEY, Site, replicaset_document
-from tests.memoryapi import Fault, Garbled, Lost, Request, refusal
+from tests.fakes.apiserver import Fault, Garbled, Lost, Request, refusal
 
 FAULTS = st.sampled_from(
     [

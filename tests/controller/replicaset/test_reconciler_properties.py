@@ -23,7 +23,7 @@ from informers.meta import controller_of, labels_of
 from informers.store import Change, Removed
 from tests.builders import REPLICASETS
 from tests.controller.replicaset.site import KEY, LABELS, Site, replicaset_document, vmi_document
-from tests.memoryapi import Document, FailedAfter, Fault, Garbled, Lost, Request, refusal
+from tests.fakes.apiserver import Document, FailedAfter, Fault, Garbled, Lost, Request, refusal
 
 FAULTS = st.sampled_from(
     [

@@ -24,7 +24,7 @@ from controller.runtime.plan import (
 )
 from informers.errors import ApiError, TransportError
 from informers.meta import ObjectKey
-from tests.memoryapi import Fault, Garbled, LaggingCache, Lost, MemoryApi, Request, refusal
+from tests.fakes.apiserver import FakeApiServer, Fault, Garbled, LaggingCache, Lost, Request, refusal
 
 OWNER = ObjectKey("default", "web")
 OWNER_UID = "uid-of-the-set"
@@ -98,7 +98,7 @@ class World:
     """An executor, the API that it writes to, and a cache that hears of nothing by itself."""
 
     def __init__(self) -> None:
-        self.api = MemoryApi()
+        self.api = FakeApiServer()
         self.cache = LaggingCache(self.api, VMIS)
         clock = asyncio.get_running_loop().time
         self.expectations = Expectations({VMIS: self.cache.store}, now=clock, gave_up=lambda: None)

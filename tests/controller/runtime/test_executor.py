@@ -26,7 +26,7 @@ from tests.controller.runtime.execution import (
     kinds,
     patch,
 )
-from tests.memoryapi import Fault, Lost
+from tests.fakes.apiserver import Fault, Lost
 
 pytestmark = pytest.mark.looptime
 

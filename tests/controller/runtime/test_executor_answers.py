@@ -24,7 +24,7 @@ from tests.controller.runtime.execution import (
     kinds,
     patch,
 )
-from tests.memoryapi import Fault, LaggingCache, MemoryApi, refusal
+from tests.fakes.apiserver import FakeApiServer, Fault, LaggingCache, refusal
 
 pytestmark = pytest.mark.looptime
 
@@ -134,5 +134,5 @@ async def test_r9_a_name_that_is_taken_by_nobody_knows_whom_is_in_doubt(fault: F
     world = World()
     world.add("vm")
     world.fail(fault, verb="get")
-    world.cache = LaggingCache(MemoryApi(), VMIS)
+    world.cache = LaggingCache(FakeApiServer(), VMIS)
     assert kinds([await world.outcome_of(create())]) == ["Unknown"]

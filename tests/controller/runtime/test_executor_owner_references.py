@@ -33,7 +33,7 @@ from tests.controller.runtime.reworking import (
     reference,
     when,
 )
-from tests.memoryapi import Fault, Request
+from tests.fakes.apiserver import Fault, Request
 
 pytestmark = pytest.mark.looptime
 

@@ -31,7 +31,7 @@ from tests.controller.runtime.reworking import (
     three_way_merge,
     when,
 )
-from tests.memoryapi import Fault, Garbled, Lost
+from tests.fakes.apiserver import Fault, Garbled, Lost
 
 pytestmark = pytest.mark.looptime
 

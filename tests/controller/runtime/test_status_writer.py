@@ -12,7 +12,7 @@ from controller.runtime.status_writer import StatusWriter
 from informers.errors import ApiError, TransportError
 from informers.meta import ObjectKey
 from tests.builders import REPLICASETS
-from tests.memoryapi import Fault, Garbled, LaggingCache, Lost, MemoryApi, refusal
+from tests.fakes.apiserver import FakeApiServer, Fault, Garbled, LaggingCache, Lost, refusal
 
 pytestmark = pytest.mark.looptime
 
@@ -21,7 +21,7 @@ KEY = ObjectKey("default", "web")
 
 class World:
     def __init__(self) -> None:
-        self.api = MemoryApi(has_status=(REPLICASETS,))
+        self.api = FakeApiServer(has_status=(REPLICASETS,))
         self.cache = LaggingCache(self.api, REPLICASETS)
         clock = asyncio.get_running_loop().time
         expectations = Expectations({REPLICASETS: self.cache.store}, now=clock, gave_up=lambda: None)

@@ -77,7 +77,7 @@ def refusal(code: int, reason: str, message: str, *causes: str, retry_after_s: i
     return from_status(Status(kind="Status", reason=reason, message=message, code=code, details=details))
 
 
-class MemoryApi:
+class FakeApiServer:
     """`disturb` is asked about each request and may return what goes wrong with it. `landed` hears of each write that
     happened, in the moment when it did, and of the object as it was before.
 
@@ -270,7 +270,7 @@ class LaggingCache(Generic[T]):
 
     def __init__(
         self,
-        api: MemoryApi,
+        api: FakeApiServer,
         resource: Resource[T],
         *,
         indexes: Indexes[T] | None = None,
