@@ -1,69 +1,49 @@
-"""An API server's storage in memory: writes are checked and answered as the real one does, and go wrong on request.
+"""The API server of unit tests, in memory: it checks and answers as the real one does, and fails on request.
 
-Versions grow with every write, of whatever kind. Each write leaves an event, which caches take in as late as a test
-likes (`LaggingCache`). A request takes `latency_s`; what it does, it does half-way.
+`tests/fakes/test_against_the_real_server.py` sends the same requests to this server and to a kube-apiserver, and
+compares the answers.
+
+Versions grow with every write, whatever its resource. Each write leaves an event, which a `LaggingCache` takes in
+when the test says so. A request takes `latency_s`; its effect comes after half of that time.
+
+Stored documents are never changed in place: a test may keep the one that it got.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext, suppress
-from copy import deepcopy
-from enum import Enum
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import unquote
 
 import msgspec
 
-from informers.client import JSON_PATCH
-from informers.errors import ApiError, Status, StatusCause, StatusDetails, StatusError, TransportError, from_status
+from informers.client import JSON_PATCH, MERGE_PATCH
+from informers.errors import ApiError, TransportError
 from informers.meta import KubeObject, ObjectKey
 from informers.resource import Resource
-from informers.store import Change, Indexes, Store
+from tests.fakes.patches import merge_patch
+from tests.fakes.requests import AnyResource, Document, FailedAfter, Fault, Garbled, Lost, Request, refusal
+from tests.fakes.rules import (
+    SET_BY_SERVER,
+    already_exists,
+    check_preconditions,
+    garbage_finalizers,
+    not_found,
+    patched,
+    stored,
+    wire,
+)
 
 T = TypeVar("T", bound=KubeObject)
 
-Document: TypeAlias = dict[str, Any]
-AnyResource: TypeAlias = Resource[Any]
-CREATED = "2026-08-01T12:00:00Z"
-
-
-class Lost(Enum):
-    """The connection breaks, and the client cannot tell which of these it was."""
-
-    BEFORE = "before the server did anything"
-    AFTER = "after the server did it"
-
-
-class Garbled(NamedTuple):
-    """Something in between answers with success, after the server did what it was asked."""
-
-    body: bytes = b"<html>welcome</html>"
-
-
-class FailedAfter(NamedTuple):
-    """The server did it, and answers that it failed."""
-
-    error: ApiError
-
-
-Fault: TypeAlias = Lost | Garbled | FailedAfter | ApiError
-"""An error by itself is the server's answer, which did nothing."""
-
-
-class Request(NamedTuple):
-    verb: str
-    resource: AnyResource
-    key: ObjectKey
-    subresource: str = ""
-
-    @property
-    def is_write(self) -> bool:
-        return self.verb != "get"
+CREATED = datetime(2026, 8, 1, 12, tzinfo=UTC)
 
 
 class Event(NamedTuple):
-    """What a watch would tell: the object's new state, or its last one where `deleted`."""
+    """One event of a watch: the object's new state, or its last state if `deleted`."""
 
     resource: AnyResource
     deleted: bool
@@ -71,43 +51,77 @@ class Event(NamedTuple):
     body: bytes
 
 
-def refusal(code: int, reason: str, message: str, *causes: str, retry_after_s: int | None = None) -> StatusError:
-    """The error that the client makes of such an answer."""
-    details = StatusDetails(causes=tuple(map(StatusCause, causes)), retry_after_seconds=retry_after_s)
-    return from_status(Status(kind="Status", reason=reason, message=message, code=code, details=details))
-
-
 class FakeApiServer:
-    """`disturb` is asked about each request and may return what goes wrong with it. `landed` hears of each write that
-    happened, in the moment when it did, and of the object as it was before.
+    """See the module. `serves` lists the resources that `request` finds by their path.
 
-    `finalizers` are put on whatever is created of a resource, as admission would. `has_status` tells the resources with
-    a status subresource.
+    `has_status` lists the resources with a status subresource. `finalizers` are put on each created object of a
+    resource, as admission would. `now` gives the time for timestamps.
     """
 
     def __init__(
         self,
         *,
         latency_s: float = 0.01,
-        has_status: tuple[AnyResource, ...] = (),
+        serves: Iterable[AnyResource] = (),
+        has_status: Iterable[AnyResource] = (),
         finalizers: Mapping[AnyResource, list[str]] | None = None,
+        now: Callable[[], datetime] = lambda: CREATED,
     ) -> None:
         self.version = 100
         self.events: list[Event] = []
         self.requests: list[Request] = []
         self.quota: dict[AnyResource, int] = {}
         self.terminating: set[str] = set()
-        self.disturb: Callable[[Request], Fault | None] = lambda request: None
-        self.landed: Callable[[Request, Document | None], None] = lambda request, before: None
+        """The namespaces that are being deleted."""
+
+        self.fault_for: Callable[[Request], Fault | None] = lambda request: None
+        """Called when a request arrives. Returns what goes wrong with it."""
+
+        self.on_write: Callable[[Request, Document | None], None] = lambda request, before: None
+        """Called in the moment of each write, with the object as it was before."""
+
+        self.is_down = False
+        """While this is true, no request has an effect, also none that has arrived already."""
+
+        self.latency_s = latency_s
         self.most_at_once = 0
         self._at_once = 0
-        self._latency_s = latency_s
-        self._has_status = has_status
-        self.finalizers = finalizers or {}
-        self._objects: dict[tuple[AnyResource, ObjectKey], Document] = {}
+        self._now = now
+        self._served = {(each.group_path, each.plural): each for each in serves}
+        self._has_status = frozenset(has_status)
+        self.finalizers = dict(finalizers or {})
+        self._objects: dict[AnyResource, dict[ObjectKey, Document]] = {}
+
+    # What clients call.
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        timeout_s: float | None = None,
+    ) -> bytes:
+        """The same by method and path."""
+        resource, key, subresource = self._route(path)
+        match method:
+            case "GET":
+                return await (self.get(resource, key) if key.name else self.list(resource, key.namespace))
+            case "POST":
+                return await self.create(resource, key.namespace, body or b"")
+            case "PATCH":
+                return await self.patch(resource, key, body or b"", content_type=content_type, subresource=subresource)
+        raise AssertionError(f"not served by the fake: {method}")
 
     async def get(self, resource: AnyResource, key: ObjectKey) -> bytes:
-        return await self._serve(Request("get", resource, key), lambda: self._held(resource, key))
+        return await self._serve(Request("get", resource, key), lambda: self.document(resource, key))
+
+    async def list(self, resource: AnyResource, namespace: str = "") -> bytes:
+        return await self._serve(
+            Request("list", resource, ObjectKey(namespace, "")), lambda: self._list(resource, namespace)
+        )
 
     async def create(self, resource: AnyResource, namespace: str, body: bytes) -> bytes:
         document = msgspec.json.decode(body)
@@ -117,6 +131,7 @@ class FakeApiServer:
     async def patch(
         self, resource: AnyResource, key: ObjectKey, body: bytes, *, content_type: str, subresource: str = ""
     ) -> bytes:
+        assert content_type in (JSON_PATCH, MERGE_PATCH)
         patch = msgspec.json.decode(body)
         assert isinstance(patch, list) == (content_type == JSON_PATCH), "a JSON patch is a list, a merge patch is none"
         request = Request("patch", resource, key, subresource)
@@ -125,30 +140,84 @@ class FakeApiServer:
     async def delete(
         self, resource: AnyResource, key: ObjectKey, *, uid: str = "", propagation: str = "", version: str = ""
     ) -> bytes:
-        return await self._serve(Request("delete", resource, key), lambda: self._delete(resource, key, uid, version))
+        return await self._serve(
+            Request("delete", resource, key), lambda: self._delete(resource, key, uid, version, propagation)
+        )
+
+    # What tests look at.
+
+    def objects(self, resource: Resource[T]) -> list[T]:
+        """The objects of a resource, in the order of their creation."""
+        return [resource.decode(msgspec.json.encode(held)) for held in self._of(resource).values()]
+
+    def find(self, resource: Resource[T], key: ObjectKey) -> T | None:
+        held = self._of(resource).get(key)
+        return None if held is None else resource.decode(msgspec.json.encode(held))
+
+    def document(self, resource: AnyResource, key: ObjectKey) -> Document:
+        """The whole object. Raises NotFound."""
+        try:
+            return self._of(resource)[key]
+        except KeyError:
+            raise not_found(resource, key) from None
+
+    def documents(self, resource: AnyResource, namespace: str = "default") -> dict[str, Document]:
+        """The objects of a resource in a namespace, by name."""
+        return {key.name: held for key, held in self._of(resource).items() if key.namespace == namespace}
+
+    def every(self) -> Iterable[tuple[AnyResource, ObjectKey, Document]]:
+        """All objects of all resources."""
+        return [(resource, key, held) for resource, group in self._objects.items() for key, held in group.items()]
+
+    # What other clients do.
+
+    def put(self, resource: AnyResource, document: Document) -> Document:
+        """Create an object, without any check. A UID, timestamps and a status that it has are kept."""
+        meta = document["metadata"]
+        return self._add(resource, ObjectKey(meta.get("namespace", "default"), meta["name"]), document)
+
+    def replace(self, resource: AnyResource, document: Document) -> Document:
+        """Replace all of an object that exists."""
+        key = ObjectKey(document["metadata"]["namespace"], document["metadata"]["name"])
+        return self._store(resource, key, self.document(resource, key), document)
+
+    def change(self, resource: AnyResource, key: ObjectKey, patch: Document) -> Document:
+        """Merge a patch into all of an object."""
+        held = self.document(resource, key)
+        return self._store(resource, key, held, merge_patch(held, patch))
+
+    def remove(self, resource: AnyResource, key: ObjectKey, *, propagation: str = "") -> None:
+        """Delete an object."""
+        self._delete(resource, key, "", "", propagation)
+
+    def finalize(self, resource: AnyResource, key: ObjectKey) -> None:
+        """Remove all finalizers. An object that is being deleted goes."""
+        self.change(resource, key, {"metadata": {"finalizers": None}})
+
+    # How requests are served.
 
     async def _serve(self, request: Request, act: Callable[[], Document]) -> bytes:
         self.requests.append(request)
         self._at_once += 1
         self.most_at_once = max(self.most_at_once, self._at_once)
-        fault = self.disturb(request)
+        fault = self.fault_for(request)
         try:
-            await asyncio.sleep(self._latency_s / 2)
+            await asyncio.sleep(self.latency_s / 2)
             answer = self._answer(request, fault, act)
-            await asyncio.sleep(self._latency_s / 2)
+            await asyncio.sleep(self.latency_s / 2)
         finally:
             self._at_once -= 1
         return answer
 
     def _answer(self, request: Request, fault: Fault | None, act: Callable[[], Document]) -> bytes:
-        if isinstance(fault, ApiError):
+        if isinstance(fault, Exception):
             raise fault
-        if fault is not Lost.BEFORE:
+        if fault is not Lost.BEFORE and not self.is_down:
             with suppress(ApiError) if fault else nullcontext():
-                before = self._objects.get((request.resource, request.key))
+                before = self._of(request.resource).get(request.key)
                 answer = act()
                 if request.is_write:
-                    self.landed(request, before)
+                    self.on_write(request, before)
                 if not fault:
                     return msgspec.json.encode(answer)
         if isinstance(fault, Garbled):
@@ -157,191 +226,81 @@ class FakeApiServer:
             raise fault.error
         raise TransportError("the connection broke: Connection reset by peer", sent=True)
 
-    def objects(self, resource: Resource[T]) -> list[T]:
-        """What there is of a resource, in the order of creation."""
-        return [
-            resource.decode(msgspec.json.encode(held)) for (kind, _), held in self._objects.items() if kind is resource
-        ]
+    def _route(self, path: str) -> tuple[AnyResource, ObjectKey, str]:
+        prefix = 3 if path.startswith("/api/") else 4
+        parts = path.split("/")
+        group_path, rest = "/".join(parts[:prefix]), parts[prefix:]
+        namespace = ""
+        if rest[0] == "namespaces" and len(rest) > 2:
+            namespace, rest = rest[1], rest[2:]
+        plural, name, subresource = (*rest, "", "")[:3]
+        if (group_path, plural) not in self._served:
+            raise refusal(404, "NotFound", "the server could not find the requested resource")
+        return self._served[group_path, plural], ObjectKey(unquote(namespace), unquote(name)), subresource
 
-    def find(self, resource: Resource[T], key: ObjectKey) -> T | None:
-        held = self._objects.get((resource, key))
-        return None if held is None else resource.decode(msgspec.json.encode(held))
+    def _of(self, resource: AnyResource) -> dict[ObjectKey, Document]:
+        return self._objects.get(resource, {})
 
-    def document(self, resource: AnyResource, key: ObjectKey) -> Document:
-        """All of an object, as the server has it."""
-        return self._held(resource, key)
-
-    def put(self, resource: AnyResource, document: Document) -> Document:
-        """Create an object as somebody else, whatever is forbidden."""
-        meta = document["metadata"]
-        return self._add(resource, ObjectKey(meta["namespace"], meta["name"]), document)
-
-    def change(self, resource: AnyResource, key: ObjectKey, patch: Document) -> None:
-        """Change an object as somebody else: a merge patch of all of it."""
-        held = self._held(resource, key)
-        self._store(resource, key, held, merged(held, patch))
-
-    def remove(self, resource: AnyResource, key: ObjectKey) -> None:
-        """Delete an object as somebody else."""
-        self._delete(resource, key, "", "")
-
-    def finalize(self, resource: AnyResource, key: ObjectKey) -> None:
-        """Take all finalizers off: what is being deleted goes."""
-        self.change(resource, key, {"metadata": {"finalizers": None}})
-
-    def _held(self, resource: AnyResource, key: ObjectKey) -> Document:
-        try:
-            return self._objects[resource, key]
-        except KeyError:
-            raise refusal(404, "NotFound", f'{resource.name} "{key.name}" not found') from None
+    def _list(self, resource: AnyResource, namespace: str) -> Document:
+        items = [held for key, held in sorted(self._of(resource).items()) if namespace in ("", key.namespace)]
+        head = {"apiVersion": resource.api_version, "kind": f"{resource.kind}List"}
+        return {**head, "metadata": {"resourceVersion": str(self.version)}, "items": items}
 
     def _create(self, resource: AnyResource, key: ObjectKey, document: Document) -> Document:
         # Admission comes before storage: with a full quota even a name that is taken is answered 403.
         if key.namespace in self.terminating:
             why = f"unable to create new content in namespace {key.namespace} because it is being terminated"
             raise refusal(403, "Forbidden", f'{resource.name} "{key.name}" is forbidden: {why}', "NamespaceTerminating")
-        used = sum(kind is resource and other.namespace == key.namespace for kind, other in self._objects)
+        used = sum(other.namespace == key.namespace for other in self._of(resource))
         if used >= self.quota.get(resource, used + 1):
             raise refusal(403, "Forbidden", f'{resource.name} "{key.name}" is forbidden: exceeded quota: few')
-        if (resource, key) in self._objects:
-            raise refusal(409, "AlreadyExists", f'{resource.name} "{key.name}" already exists')
-        return self._add(resource, key, document)
+        if key in self._of(resource):
+            raise already_exists(resource, self._of(resource)[key])
+        meta = document["metadata"]
+        given = {field: value for field, value in meta.items() if field not in SET_BY_SERVER}
+        if resource in self._has_status:
+            document = {field: value for field, value in document.items() if field != "status"}
+        return self._add(resource, key, {**document, "metadata": given})
 
     def _add(self, resource: AnyResource, key: ObjectKey, document: Document) -> Document:
-        made = deepcopy(document)
-        own = {"namespace": key.namespace, "uid": f"uid-{self.version + 1}", "creationTimestamp": CREATED}
-        made["metadata"] = {**made["metadata"], **own, "generation": 1}
+        made = msgspec.json.decode(msgspec.json.encode(document))
+        defaults = {"uid": f"uid-{self.version + 1}", "creationTimestamp": wire(self._now()), "generation": 1}
+        made["metadata"] = {**defaults, **made["metadata"], "namespace": key.namespace}
         if resource in self.finalizers:
             made["metadata"]["finalizers"] = self.finalizers[resource]
-        if resource in self._has_status:
-            made.pop("status", None)
-        return self._store(resource, key, {}, made)
+        return self._store(resource, key, None, made)
 
     def _patch(self, resource: AnyResource, key: ObjectKey, patch: Any, subresource: str) -> Document:
-        held = self._held(resource, key)
-        if isinstance(patch, list):
-            return self._store(resource, key, held, stepped(held, patch))
-        meta = patch.get("metadata") or {}
-        if (meta.get("resourceVersion") or held["metadata"]["resourceVersion"]) != held["metadata"]["resourceVersion"]:
-            raise refusal(
-                409, "Conflict", f'Operation cannot be fulfilled on {resource.name} "{key.name}": has been modified'
-            )
-        if subresource == "status":
-            # The strategy for a status takes the status and puts everything else back as it was, the UID included.
-            return self._store(resource, key, held, merged(held, {"status": patch.get("status")}))
-        if meta.get("uid", held["metadata"]["uid"]) != held["metadata"]["uid"]:
-            raise refusal(422, "Invalid", f"{resource.kind} is invalid: metadata.uid: field is immutable")
-        if resource in self._has_status:
-            patch = {field: value for field, value in patch.items() if field != "status"}
-        return self._store(resource, key, held, merged(held, patch))
+        held = self.document(resource, key)
+        has_status = resource in self._has_status
+        return self._store(
+            resource, key, held, patched(resource, held, patch, subresource=subresource, has_status=has_status)
+        )
 
-    def _delete(self, resource: AnyResource, key: ObjectKey, uid: str, version: str) -> Document:
-        held = self._held(resource, key)
-        meta = held["metadata"]
-        if uid and uid != meta["uid"]:
-            why = f"the UID in the precondition ({uid}) does not match the UID in record ({meta['uid']})."
-            raise refusal(409, "Conflict", f'Operation cannot be fulfilled on {resource.kind} "{key.name}": {why}')
-        if version and version != meta["resourceVersion"]:
-            why = f"the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record"
-            raise refusal(409, "Conflict", f'Operation cannot be fulfilled on {resource.kind} "{key.name}": {why}')
+    def _delete(self, resource: AnyResource, key: ObjectKey, uid: str, version: str, propagation: str) -> Document:
+        held = self.document(resource, key)
+        check_preconditions(resource, held["metadata"], uid=uid, version=version)
+        meta = {**held["metadata"], "finalizers": garbage_finalizers(held["metadata"], propagation)}
         if not meta.get("deletionTimestamp"):
-            self._store(resource, key, held, merged(held, {"metadata": {"deletionTimestamp": CREATED}}))
-        return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+            meta |= {"deletionTimestamp": wire(self._now()), "deletionGracePeriodSeconds": 0}
+            meta["generation"] = meta.get("generation", 0) + 1
+        left = self._store(resource, key, held, {**held, "metadata": meta})
+        if key in self._of(resource):
+            return left
+        details = {"name": key.name, "kind": resource.plural, "group": resource.group, "uid": meta["uid"]}
+        return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
 
-    def _store(self, resource: AnyResource, key: ObjectKey, held: Document, new: Document) -> Document:
+    def _store(self, resource: AnyResource, key: ObjectKey, held: Document | None, new: Document) -> Document:
+        new = stored(held, new, has_status=resource in self._has_status)
         if new == held:
-            return held
+            return new
         self.version += 1
-        meta = {**new["metadata"], "resourceVersion": str(self.version)}
-        if held and new.get("spec") != held.get("spec"):
-            meta["generation"] = held["metadata"]["generation"] + 1
-        stored = {**new, "metadata": meta}
-        gone = bool(meta.get("deletionTimestamp")) and not meta.get("finalizers")
+        shown = {**new, "metadata": {**new["metadata"], "resourceVersion": str(self.version)}}
+        gone = "deletionTimestamp" in new["metadata"] and "finalizers" not in new["metadata"]
+        self.events.append(Event(resource, gone, self.version, msgspec.json.encode(shown)))
         if gone:
-            self._objects.pop((resource, key), None)
-        else:
-            self._objects[resource, key] = stored
-        self.events.append(Event(resource, gone, self.version, msgspec.json.encode(stored)))
-        return stored
-
-
-class LaggingCache(Generic[T]):
-    """A real store that hears of the API's events when a test says so."""
-
-    def __init__(
-        self,
-        api: FakeApiServer,
-        resource: Resource[T],
-        *,
-        indexes: Indexes[T] | None = None,
-        handler: Callable[[Change[T]], None] = lambda change: None,
-    ) -> None:
-        self._api = api
-        self._resource = resource
-        self._handler = handler
-        self._heard = 0
-        self.store: Store[T] = Store(indexes=indexes)
-        self.relist()
-
-    def behind(self) -> int:
-        """How many events have not been heard of yet."""
-        return sum(event.resource is self._resource for event in self._api.events[self._heard :])
-
-    def catch_up(self, events: int | None = None) -> None:
-        """Hear of the next so many events; of all, without a number."""
-        left = self.behind() if events is None else min(events, self.behind())
-        while left:
-            event = self._api.events[self._heard]
-            self._heard += 1
-            if event.resource is self._resource:
-                left -= 1
-                obj = self._resource.decode(event.body)
-                self._tell(self.store.remove(obj) if event.deleted else self.store.apply(obj))
-
-    def bookmark(self) -> None:
-        """Hear that nothing of this resource happened up to the next event, or up to now."""
-        while self._heard < len(self._api.events) and self._api.events[self._heard].resource is not self._resource:
-            self.store.advance(str(self._api.events[self._heard].version))
-            self._heard += 1
-
-    def relist(self) -> None:
-        """Read everything anew."""
-        self._heard = len(self._api.events)
-        self._tell(self.store.replace(self._api.objects(self._resource), str(self._api.version)))
-
-    def _tell(self, changes: tuple[Change[T], ...]) -> None:
-        for change in changes:
-            self._handler(change)
-
-
-def merged(document: Any, patch: Any) -> Any:
-    """A JSON merge patch (RFC 7386)."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(document) if isinstance(document, dict) else {}
-    for field, value in patch.items():
-        if value is None:
-            result.pop(field, None)
-        else:
-            result[field] = merged(result.get(field), value)
-    return result
-
-
-def stepped(document: Document, steps: list[dict[str, Any]]) -> Document:
-    """A JSON patch (RFC 6902) of tests and removals. The server refuses one that does not fit, and changes nothing."""
-    result = deepcopy(document)
-    for step in steps:
-        *parents, last = (place.replace("~1", "/").replace("~0", "~") for place in step["path"].split("/")[1:])
-        try:
-            holder: Any = result
-            for place in parents:
-                holder = holder[int(place) if isinstance(holder, list) else place]
-            place = int(last) if isinstance(holder, list) else last
-            fits = step["op"] == "remove" or holder[place] == step["value"]
-            if step["op"] == "remove":
-                del holder[place]
-        except (KeyError, IndexError):
-            fits = False
-        if not fits:
-            raise refusal(422, "Invalid", "the server rejected our request due to an error in our request")
-    return result
+            # The watch shows the version of the removal; the answer shows the last one that was stored.
+            self._objects[resource].pop(key, None)
+            return new
+        self._objects.setdefault(resource, {})[key] = shown
+        return shown

@@ -21,7 +21,9 @@ from controller.runtime.status_writer import StatusWriter
 from informers.meta import ObjectKey, controller_of
 from informers.store import Change, StoreView
 from tests.builders import NOW, REPLICASETS
-from tests.fakes.apiserver import FakeApiServer, Fault, LaggingCache, Request
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.caches import LaggingCache
+from tests.fakes.requests import Fault, Request
 
 KEY = ObjectKey("default", "web")
 LABELS = {"app": "web"}
@@ -135,10 +137,10 @@ class Site:
                 return fault
             return None
 
-        self.api.disturb = disturb
+        self.api.fault_for = disturb
 
     def heal(self) -> None:
-        self.api.disturb = lambda request: None
+        self.api.fault_for = lambda request: None
 
     def sent(self, verb: str, resource: AnyResource = VMIS) -> int:
         return sum(request.verb == verb and request.resource is resource for request in self.api.requests)

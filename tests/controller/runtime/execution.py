@@ -24,7 +24,9 @@ from controller.runtime.plan import (
 )
 from informers.errors import ApiError, TransportError
 from informers.meta import ObjectKey
-from tests.fakes.apiserver import FakeApiServer, Fault, Garbled, LaggingCache, Lost, Request, refusal
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.caches import LaggingCache
+from tests.fakes.requests import Fault, Garbled, Lost, Request, refusal
 
 OWNER = ObjectKey("default", "web")
 OWNER_UID = "uid-of-the-set"
@@ -133,10 +135,10 @@ class World:
             meant = verb in ("", request.verb) and name in ("", request.key.name)
             return fault if meant else None
 
-        self.api.disturb = disturb
+        self.api.fault_for = disturb
 
     def heal(self) -> None:
-        self.api.disturb = lambda request: None
+        self.api.fault_for = lambda request: None
 
     def add(self, name: str = "vm", **kwargs: object) -> str:
         """Have a VMI that the cache knows of. Return its UID."""

@@ -24,7 +24,9 @@ from tests.controller.runtime.execution import (
     kinds,
     patch,
 )
-from tests.fakes.apiserver import FakeApiServer, Fault, LaggingCache, refusal
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.caches import LaggingCache
+from tests.fakes.requests import Fault, refusal
 
 pytestmark = pytest.mark.looptime
 
@@ -122,7 +124,7 @@ async def test_a_name_that_somebody_else_has_is_refused():
 
 async def test_a_name_that_was_taken_and_is_free_again_is_refused_for_now():
     world = World()
-    world.api.disturb = lambda request: refusal(409, "AlreadyExists", "exists") if request.verb == "create" else None
+    world.api.fault_for = lambda request: refusal(409, "AlreadyExists", "exists") if request.verb == "create" else None
     outcome = await world.outcome_of(create())
     assert isinstance(outcome, Rejected)
     assert isinstance(outcome.error, AlreadyExists)
