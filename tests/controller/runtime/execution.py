@@ -24,7 +24,9 @@ from controller.runtime.plan import (
 )
 from informers.errors import ApiError, TransportError
 from informers.meta import ObjectKey
-from tests.memoryapi import Fault, Garbled, LaggingCache, Lost, MemoryApi, Request, refusal
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.caches import LaggingCache
+from tests.fakes.requests import Fault, Garbled, Lost, Request, refusal
 
 OWNER = ObjectKey("default", "web")
 OWNER_UID = "uid-of-the-set"
@@ -98,7 +100,7 @@ class World:
     """An executor, the API that it writes to, and a cache that hears of nothing by itself."""
 
     def __init__(self) -> None:
-        self.api = MemoryApi()
+        self.api = FakeApiServer()
         self.cache = LaggingCache(self.api, VMIS)
         clock = asyncio.get_running_loop().time
         self.expectations = Expectations({VMIS: self.cache.store}, now=clock, gave_up=lambda: None)
@@ -133,10 +135,10 @@ class World:
             meant = verb in ("", request.verb) and name in ("", request.key.name)
             return fault if meant else None
 
-        self.api.disturb = disturb
+        self.api.fault_for = disturb
 
     def heal(self) -> None:
-        self.api.disturb = lambda request: None
+        self.api.fault_for = lambda request: None
 
     def add(self, name: str = "vm", **kwargs: object) -> str:
         """Have a VMI that the cache knows of. Return its UID."""
