@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from informers.meta import ObjectKey, ObjectMeta
 from informers.store import Added, Change, Removed, Store, Updated
-from tests import stores
+from tests.fakes import stores
 from tests.informers.subjects import COLOR, ConfigMap, by_color, config_map, key
 
 

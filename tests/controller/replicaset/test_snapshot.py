@@ -6,8 +6,8 @@ from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES, Snapshot, take_snapshot
 from informers.meta import ObjectKey
 from informers.store import Store
-from tests import stores
 from tests.builders import NOW, REPLICASETS, replicaset, vmi
+from tests.fakes import stores
 
 KEY = ObjectKey("default", "testreplicaset")
 

@@ -12,8 +12,8 @@ from controller.replicaset.triggers import replicasets_of_replicaset, replicaset
 from controller.runtime.triggers import COUNT_DELAY_S
 from informers.meta import OwnerReference
 from informers.store import Added, Removed, Store, Updated
-from tests import stores
 from tests.builders import replicaset, seconds_ago, vmi
+from tests.fakes import stores
 
 OWNER = replicaset("owner", uid="uid-owner")
 RIVAL = replicaset("rival", uid="uid-rival")

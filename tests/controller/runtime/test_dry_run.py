@@ -22,8 +22,8 @@ from controller.runtime.result import After, AwaitChange, Report
 from informers.errors import TransportError
 from informers.meta import ObjectKey
 from informers.store import Store
-from tests import stores
 from tests.builders import NOW, REPLICASETS, reference_to, replicaset, snapshot, vmi
+from tests.fakes import stores
 
 
 class Lookout:
