@@ -17,11 +17,12 @@ import yaml
 from msgspec import Struct
 
 from controller.apimachinery.field_error import FieldError
+from controller.apimachinery.names import is_label, is_subdomain
 from controller.apimachinery.owner_references import controller_reference
 from controller.commands.command import DRY_RUN, CommandFailed, carry_out
 from controller.config.options import Command, Option, chosen
 from controller.config.settings import OPTIONS
-from controller.config.types import ANY_NAMESPACE, Integer, OneOf, Value, is_label, is_subdomain
+from controller.config.types import ANY_NAMESPACE, Integer, OneOf, Value
 from controller.kinds import KINDS, Kind
 from controller.kubevirt.resources import SERVICES
 from controller.kubevirt.services import ServicePort, ServiceRequest, make_service

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import click
 
 from controller.apimachinery.durations import parse_duration
+from controller.apimachinery.names import is_label, is_subdomain
 
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _HOST = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?", re.ASCII)
 _NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{0,9})?", re.ASCII)
 _SWITCH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
@@ -93,16 +93,6 @@ def show_duration(seconds: float) -> str:
     hours, minutes = divmod(minutes, 60)
     parts = ((hours, "h"), (minutes, "m"), (rest, "s"))
     return "".join(f"{count}{unit}" for count, unit in parts if count) or "0s"
-
-
-def is_label(text: str) -> bool:
-    """True if this can be the name of a namespace (an RFC 1123 label)."""
-    return _LABEL.fullmatch(text) is not None
-
-
-def is_subdomain(text: str) -> bool:
-    """True if this can be the name of most objects (an RFC 1123 subdomain)."""
-    return len(text) <= 253 and all(is_label(part) for part in text.split("."))
 
 
 def _read_rate(text: str) -> float:
