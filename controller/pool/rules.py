@@ -17,15 +17,11 @@ from informers.meta import ObjectKey, ObjectMeta
 from informers.resource import Resource
 from informers.store import StoreView
 
-NAME = "pool"
-
 
 class PoolRules(NamedTuple):
     stores: Stores
     resource: Resource[Pool]
     limits: Limits
-    name: str = NAME
-    component: str = "virtualmachinepool-controller"
 
     @property
     def owners(self) -> StoreView[Pool]:

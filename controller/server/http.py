@@ -23,7 +23,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from aiohttp import web
 
-from controller.config.options import Address
+from controller.config.types import Address
 from controller.metrics.page import Page
 from controller.server.authorization import Denial
 from controller.server.certificates import Certificate, CertificateError, ServerTls
@@ -104,14 +104,6 @@ class HttpServer:
         except BaseException:
             await self.close()
             raise
-
-    async def run(self) -> None:
-        """Open the server if it is not open, answer requests until cancelled, then close the server."""
-        await self.open()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            await self.close()
 
     async def close(self) -> None:
         """Stop listening and close all connections."""
