@@ -2,7 +2,7 @@
 
     ApiError
     ├── TransportError         no answer; `sent` says whether the request may have reached the server
-    │   └── GateClosed         the gate held a write back
+    │   └── GateClosed         the gate forbade a write
     └── StatusError            the server answered with a Status
         ├── Unauthorized 401   ├── Forbidden 403        ├── NotFound 404
         ├── Conflict 409       ├── AlreadyExists 409    ├── Gone 410 (expired version or page token)
@@ -63,7 +63,7 @@ class TransportError(ApiError):
 
 
 class GateClosed(TransportError):
-    """The gate held a write back: it never left."""
+    """The gate forbade a write, so the client did not send it."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, sent=False)

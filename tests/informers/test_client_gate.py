@@ -8,15 +8,10 @@ from pathlib import Path
 import pytest
 
 from informers.client import ApiClient
-from informers.errors import TransportError
+from informers.errors import GateClosed, TransportError
 from informers.objects import PatchType
 from tests.informers.faultserver import FaultServer, answer, client_of, when
 from tests.informers.subjects import CONFIGMAPS, key
-
-
-class GateClosed(TransportError):
-    def __init__(self) -> None:
-        super().__init__("the gate is closed", sent=False)
 
 
 class Gate:
@@ -30,7 +25,7 @@ class Gate:
     def __call__(self) -> None:
         self.calls += 1
         if self.closed or self.calls == self.closes_at:
-            raise GateClosed
+            raise GateClosed("the gate is closed")
 
 
 async def write(client: ApiClient) -> None:
