@@ -10,7 +10,8 @@ import json
 import platform
 import statistics
 import tempfile
-from collections.abc import Callable
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,9 @@ def main() -> None:
 def _print(results: dict[str, Any]) -> None:
     rounds, count = results["rounds"], results["count"]
 
-    def median(figure: Callable[[dict[str, Any]], float]) -> float:
-        return statistics.median(map(figure, rounds))
+    def median(*path: str) -> float:
+        """The median over all rounds of the number at this path of keys."""
+        return statistics.median(float(reduce(getitem, path, each)) for each in rounds)
 
     table = Table("figure", "controller", "bare loop", "ratio", title=f"{count} VMIs, median of {len(rounds)} rounds")
     for way, verb in (("up", "create"), ("down", "delete")):
@@ -69,17 +71,14 @@ def _print(results: dict[str, Any]) -> None:
             ("wall", "wall_s", 1.0, "s"),
             (f"CPU for each {verb}", "cpu_s", 1000 / count, "ms"),
         ):
-            ours = median(lambda r, way=way, key=key: r[way][key]) * scale
-            bare = median(lambda r, verb=verb, key=key: r["bare"][verb][key]) * scale
+            ours = median(way, key) * scale
+            bare = median("bare", verb, key) * scale
             table.add_row(f"{verb}s: {label}", f"{ours:.3f} {unit}", f"{bare:.3f} {unit}", f"{ours / bare:.2f}")
-        table.add_row(
-            f"{verb}s: requests for each VMI, beyond Events",
-            f"{median(lambda r, way=way: r[way]['requests_each']):.3f}",
-        )
+        table.add_row(f"{verb}s: requests for each VMI, without Events", f"{median(way, 'requests_each'):.3f}")
     whole = results["import_rss_mb"]["kubernetes_asyncio"]
-    table.add_row("RSS with all VMIs", f"{median(lambda r: r['memory']['full_mb']):.1f} MB")
+    table.add_row("RSS with all VMIs", f"{median('memory', 'full_mb'):.1f} MB")
     table.add_row("  (kubernetes_asyncio alone, imported as usual)", f"{whole:.1f} MB")
-    table.add_row("RSS at start", f"{median(lambda r: r['memory']['idle_mb']):.1f} MB")
+    table.add_row("RSS at start", f"{median('memory', 'idle_mb'):.1f} MB")
     decoding = results["decoding"]
     table.add_row(f"decoding one VMI event of {decoding['event_bytes']:.0f} B", f"{decoding['decode_us']:.1f} us")
     table.add_row("storing it, with indexes", f"{decoding['store_us']:.1f} us")

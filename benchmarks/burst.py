@@ -84,7 +84,7 @@ def _reached(admin: Admin, replicas: int) -> bool:
     if status.get("replicas", 0) != replicas:
         return False
     page = admin.get(f"{VMIS}?limit=1")
-    return len(page["items"]) + page["metadata"].get("remainingItemCount", 0) == replicas
+    return bool(len(page["items"]) + page["metadata"].get("remainingItemCount", 0) == replicas)
 
 
 def _at_rest(plane: ControlPlane, program: Program, seconds: float) -> dict[str, Any]:
