@@ -54,14 +54,14 @@ async def timed(act: Callable[[str], Awaitable[None]], names: Iterable[str]) -> 
     """Act on every name, IN_FLIGHT at once; wall and CPU seconds of this process."""
     todo = iter(names)
 
-    async def lane() -> None:
+    async def worker() -> None:
         for name in todo:
             await act(name)
 
     wall, cpu = time.perf_counter(), time.process_time()
     async with asyncio.TaskGroup() as group:
         for _ in range(IN_FLIGHT):
-            group.create_task(lane())
+            group.create_task(worker())
     return {
         "wall_s": time.perf_counter() - wall,
         "cpu_s": time.process_time() - cpu,

@@ -21,7 +21,7 @@ from sandbox.controlplane import ControlPlane
 
 SETS = "/apis/kubevirt.io/v1/namespaces/bench/virtualmachineinstancereplicasets"
 VMIS = "/apis/kubevirt.io/v1/namespaces/bench/virtualmachineinstances"
-PATIENCE_S = 300.0
+TIMEOUT_S = 300.0
 POLL_S = 0.2
 SETTLE_S = 2.0
 """After the last write: the last events and the status are on their way."""
@@ -53,10 +53,10 @@ def _scale(plane: ControlPlane, admin: Admin, program: Program, replicas: int, c
     cpu = program.cpu_s
     body = json.dumps({"spec": {"replicas": replicas}}).encode()
     admin.send("PATCH", f"{SETS}/{SET_NAME}", body, "application/merge-patch+json")
-    give_up = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not _reached(admin, replicas):
-        if time.monotonic() > give_up:
-            raise RuntimeError(f"not at {replicas} within {PATIENCE_S:g}s")
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"not at {replicas} within {TIMEOUT_S:g}s")
         time.sleep(POLL_S)
     time.sleep(SETTLE_S)
     cpu = program.cpu_s - cpu

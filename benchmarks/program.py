@@ -41,7 +41,7 @@ class Program:
                 return int(line.split()[1]) / 1024
         raise LookupError(name)
 
-    def says(self, message: str) -> bool:
+    def has_logged(self, message: str) -> bool:
         lines = self._log.read_text().splitlines()
         return any(json.loads(line).get("msg") == message for line in lines if line.startswith("{"))
 
@@ -55,9 +55,9 @@ def running_program(kubeconfig: Path, log: Path, *flags: str) -> Iterator[Progra
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
     program = Program(process, log)
     try:
-        give_up = time.monotonic() + 60
-        while not program.says("working"):
-            if process.poll() is not None or time.monotonic() > give_up:
+        deadline = time.monotonic() + 60
+        while not program.has_logged("working"):
+            if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"the controller did not start:\n{log.read_text()}")
             time.sleep(0.05)
         yield program

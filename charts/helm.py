@@ -45,14 +45,14 @@ def _required(major: int, module: str) -> str:
     return found[1]
 
 
-def _stamp(major: int) -> str:
+def _linker_variables(major: int) -> str:
     """The linker flags of Helm's releases. Without them, Helm 3 takes a cluster that it cannot ask for an old one."""
-    facts = {"internal/version.version": pinned(major)}
+    variables = {"internal/version.version": pinned(major)}
     if major == 3:
         minor = _required(major, "k8s.io/client-go").split(".")[1]
         for package in ("pkg/lint/rules", "pkg/chartutil"):
-            facts |= {f"{package}.k8sVersionMajor": "1", f"{package}.k8sVersionMinor": minor}
-    return " ".join(f"-X helm.sh/helm/v{major}/{name}={value}" for name, value in facts.items())
+            variables |= {f"{package}.k8sVersionMajor": "1", f"{package}.k8sVersionMinor": minor}
+    return " ".join(f"-X helm.sh/helm/v{major}/{name}={value}" for name, value in variables.items())
 
 
 def _build(major: int, target: Path) -> None:
@@ -66,7 +66,15 @@ def _build(major: int, target: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name not in ("GOOS", "GOARCH")}
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         built = Path(scratch) / target.name
-        command = [go, "build", "-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags", f"-s -w {_stamp(major)}"]
+        command = [
+            go,
+            "build",
+            "-mod=readonly",
+            "-buildvcs=false",
+            "-trimpath",
+            "-ldflags",
+            f"-s -w {_linker_variables(major)}",
+        ]
         done = subprocess.run(
             [*command, "-o", str(built), f"helm.sh/helm/v{major}/cmd/helm"],
             cwd=MODULES / f"v{major}",

@@ -7,15 +7,15 @@ from collections.abc import Iterable
 
 from charts.values import Default, Value
 
-PLACE = "<!-- values -->\n"
+MARKER = "<!-- values -->\n"
 LONGEST_DEFAULT = 60
 
 
 def text(prose: str, values: Iterable[Value]) -> str:
-    """The prose with the table in its place."""
-    before, place, after = prose.partition(PLACE)
-    if not place:
-        raise ValueError(f"the README's text has no line {PLACE.strip()}")
+    """The prose with the table in its marker."""
+    before, marker, after = prose.partition(MARKER)
+    if not marker:
+        raise ValueError(f"the README's text has no line {MARKER.strip()}")
     return before + table(values) + after
 
 
@@ -30,5 +30,5 @@ def _shown(default: Default) -> str:
     return f"`{shown}`" if len(shown) <= LONGEST_DEFAULT else "see `values.yaml`"
 
 
-def _escaped(words: str) -> str:
-    return words.replace("|", "\\|")
+def _escaped(markdown: str) -> str:
+    return markdown.replace("|", "\\|")

@@ -22,7 +22,7 @@ HEADER = (
 _WATCHED, _OWN, _KUBEVIRT, _CLUSTER = "watched", "own", "kubevirt", ""
 _REPLICASET_GROUP, _POOL_GROUP, _LEASE = "replicasets.invalid", "pools.invalid", "lease"
 
-INCLUDED: Mapping[str, str] = {
+TEMPLATES: Mapping[str, str] = {
     _REPLICASET_GROUP: '{{ include "vmherd.replicasetGroup" . }}',
     _POOL_GROUP: '{{ include "vmherd.poolGroup" . }}',
     _LEASE: '{{ include "vmherd.leaseName" . }}',
@@ -33,7 +33,7 @@ _READ = ("get", "list", "watch")
 _WRITE = ("create", "update", "patch", "delete")
 
 
-class Unplaced(ValueError):
+class NoRole(ValueError):
     """The controller needs something that no role of the chart would give it. `str()` names it."""
 
 
@@ -46,11 +46,11 @@ class Rule(Struct, frozen=True):
 
 def template() -> str:
     """The whole file: one named template for each set of rules."""
-    parts = {**program_rules(), **people_rules()}
+    parts = {**controller_rules(), **user_rules()}
     return HEADER + "".join(_define(name, rules) for name, rules in parts.items())
 
 
-def program_rules() -> dict[str, tuple[Rule, ...]]:
+def controller_rules() -> dict[str, tuple[Rule, ...]]:
     """What the controller needs where it works, for its lease, to look on, to see that KubeVirt rests, and to ask who
     may scrape it."""
     working = Config(
@@ -78,15 +78,15 @@ def program_rules() -> dict[str, tuple[Rule, ...]]:
 
 
 def _rules_in(namespace: str, config: Config) -> tuple[Rule, ...]:
-    """What is needed in this namespace. Raises Unplaced for what no role of the chart would hold."""
+    """What is needed in this namespace. Raises NoRole for what no role of the chart would hold."""
     needed = permissions_needed(config)
     places = (_WATCHED, _OWN, _KUBEVIRT, *((_CLUSTER,) if config.metrics_secure else ()))
-    if strays := [p.subject for p in needed if p.namespace not in places]:
-        raise Unplaced(f"no role of the chart is for {', '.join(strays)}")
+    if unplaced := [p.subject for p in needed if p.namespace not in places]:
+        raise NoRole(f"no role of the chart is for {', '.join(unplaced)}")
     return rules_for(p for p in needed if p.namespace == namespace)
 
 
-def people_rules() -> dict[str, tuple[Rule, ...]]:
+def user_rules() -> dict[str, tuple[Rule, ...]]:
     """What people may do. Each has all that the one before it has, so that one alone will do."""
     kinds = ((_REPLICASET_GROUP, REPLICA_SETS), (_POOL_GROUP, POOLS))
 
@@ -116,11 +116,11 @@ def rules_for(permissions: Iterable[Permission]) -> tuple[Rule, ...]:
         resource = f"{wanted.resource}/{wanted.subresource}" if wanted.subresource else wanted.resource
         verbs.setdefault((wanted.group, resource, wanted.name), []).append(wanted.verb)
     resources: dict[tuple[str, tuple[str, ...], str], list[str]] = {}
-    for (group, resource, name), asked in verbs.items():
-        resources.setdefault((group, tuple(asked), name), []).append(resource)
+    for (group, resource, name), wanted_verbs in verbs.items():
+        resources.setdefault((group, tuple(wanted_verbs), name), []).append(resource)
     return tuple(
-        Rule(group, tuple(plurals), asked, (name,) if name else ())
-        for (group, asked, name), plurals in resources.items()
+        Rule(group, tuple(plurals), wanted_verbs, (name,) if name else ())
+        for (group, wanted_verbs, name), plurals in resources.items()
     )
 
 
@@ -130,13 +130,13 @@ def _define(name: str, rules: Iterable[Rule]) -> str:
 
 def _yaml(rule: Rule) -> str:
     lines = [
-        f"- apiGroups: [{_word(rule.group)}]",
+        f"- apiGroups: [{_yaml_word(rule.group)}]",
         f"  resources: [{', '.join(rule.resources)}]",
-        *([f"  resourceNames: [{', '.join(map(_word, rule.names))}]"] if rule.names else []),
+        *([f"  resourceNames: [{', '.join(map(_yaml_word, rule.names))}]"] if rule.names else []),
         f"  verbs: [{', '.join(rule.verbs)}]",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _word(text: str) -> str:
-    return INCLUDED.get(text, text or '""')
+def _yaml_word(text: str) -> str:
+    return TEMPLATES.get(text, text or '""')

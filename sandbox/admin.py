@@ -1,4 +1,7 @@
-"""A sandbox's API server as its admin sees it: blocking requests, for setting it up and asking whether it is there."""
+"""A blocking HTTP client for a sandbox's API server, with administrator rights.
+
+The sandbox uses it for setup and for readiness checks.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ TIMEOUT_S = 30.0
 
 
 class Unanswered(Exception):
-    """No answer, or one that breaks off."""
+    """The server sent no response, or the response was cut off."""
 
 
 class Rejected(Exception):
-    """The server answered with an error. `str()` is its message."""
+    """The server answered with an error status. `str()` is the server's message."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -28,7 +31,7 @@ class Rejected(Exception):
 
 
 class Admin:
-    """Sends requests with the certificate of a sandbox's kubeconfig."""
+    """Sends requests with the client certificate of a sandbox's kubeconfig."""
 
     def __init__(self, kubeconfig: Path) -> None:
         config = yaml.safe_load(kubeconfig.read_text())
@@ -36,7 +39,7 @@ class Admin:
         self._url: str = cluster["server"]
         context = ssl.create_default_context(cafile=cluster["certificate-authority"])
         context.load_cert_chain(user["client-certificate"], user["client-key"])
-        # No proxy, whatever the environment says: the server is on loopback.
+        # The server is on loopback. Proxy settings of the environment must not apply.
         self._opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
         )
@@ -44,7 +47,7 @@ class Admin:
     def send(
         self, method: str, path: str, body: bytes | None = None, content_type: str = "", *, timeout_s: float = TIMEOUT_S
     ) -> bytes:
-        """One request, and the body of its answer. Raises Unanswered or Rejected."""
+        """Send one request and return the body of the response. Raises Unanswered or Rejected."""
         request = urllib.request.Request(self._url + path, data=body, method=method)
         if content_type:
             request.add_header("Content-Type", content_type)
