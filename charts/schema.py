@@ -1,6 +1,6 @@
-"""The JSON schema of the chart's values: their shape is that of `values.yaml`, and what else holds is said here.
+"""The JSON schema of the chart's values. The names and types come from `values.yaml`; further limits are defined here.
 
-A name that is not in `values.yaml` is refused, so that a typo stops an installation instead of being ignored.
+A name that is not in `values.yaml` is rejected. So a typo stops an installation instead of being ignored.
 """
 
 from __future__ import annotations
@@ -105,11 +105,12 @@ REFINED: Mapping[str, Schema] = {
     **{f"metrics.serviceMonitor.{field}": schema for field, schema in MONITOR.items()},
     **{f"metrics.podMonitor.{field}": schema for field, schema in MONITOR.items()},
 }
-"""More than the type of the default says. Lists have to be here: an empty one tells nothing of its items."""
+"""Schemas that are stricter than the type of the default. Every list needs one, since an empty list has no item type.
+"""
 
 
 class Unknown(ValueError):
-    """A refined value is in no `values.yaml`, or a list is not refined. `str()` names it."""
+    """A name in REFINED is not in `values.yaml`, or a default has no known type. `str()` names it."""
 
 
 def document(values: Sequence[Value]) -> str:
@@ -119,7 +120,7 @@ def document(values: Sequence[Value]) -> str:
     root: Schema = {"$schema": "http://json-schema.org/draft-07/schema#", **_section(values, depth=0)}
     properties = root["properties"]
     if isinstance(properties, dict):
-        # Helm hands this to every chart that is part of another.
+        # Helm passes these values to every subchart.
         properties["global"] = {"type": "object"}
     return json.dumps(root, indent=2) + "\n"
 
@@ -150,4 +151,4 @@ def _type_of(name: str, default: Default) -> Schema:
         case dict():
             return {"type": "object"}
         case _:
-            raise Unknown(f"{name}: a default of {default!r} does not tell what it may be")
+            raise Unknown(f"{name}: the type of the default {default!r} is unknown: add the value to REFINED")
