@@ -36,9 +36,22 @@ $(INSTALLED): .ci/requirements-dev.txt pyproject.toml
 demo: $(INSTALLED)  ## run a replica set and a pool on a local control plane, and show them
 	@$(BIN)/vmherd demo $(ARGS)
 
+# Each pytest worker starts its own control planes. Tests with a control plane wait most of the time, so two workers use
+# one core.
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+PYTEST := $(BIN)/python -m pytest --dist worksteal --maxprocesses 8 --numprocesses
+
+.PHONY: check
+check: lint  ## run lint, types, and the tests without a control plane; about a minute
+	@$(PYTEST) $(CORES) -m "not cluster and not e2e" $(ARGS)
+
 .PHONY: test
-test: $(INSTALLED)  ## run all tests; ARGS="-k reflector" selects some
-	@$(BIN)/python -m pytest $(ARGS)
+test: $(INSTALLED)  ## run the tests that every change must pass; ARGS="-k reflector" selects some
+	@$(PYTEST) $$((2 * $(CORES))) -m "not e2e" $(if $(filter true,$(CI)),--cov) $(ARGS)
+
+.PHONY: e2e
+e2e: $(INSTALLED)  ## test the chart, the image, the monitoring, the demo, and a fleet of 500 VMs
+	@$(PYTEST) $(CORES) -m e2e $(ARGS)
 
 .PHONY: lint
 lint: $(INSTALLED)  ## check style, types and import contracts
@@ -68,5 +81,5 @@ lock:  ## pin the dependencies after a change of pyproject.toml
 
 .PHONY: clean
 clean:  ## remove all files that the targets above created here
-	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .coverage .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -2,6 +2,7 @@
 
     ApiError
     ├── TransportError         no answer; `sent` says whether the request may have reached the server
+    │   └── GateClosed         the gate held a write back
     └── StatusError            the server answered with a Status
         ├── Unauthorized 401   ├── Forbidden 403        ├── NotFound 404
         ├── Conflict 409       ├── AlreadyExists 409    ├── Gone 410 (expired version or page token)
@@ -56,6 +57,13 @@ class TransportError(ApiError):
     def __init__(self, message: str, *, sent: bool) -> None:
         super().__init__(message)
         self.sent = sent
+
+
+class GateClosed(TransportError):
+    """The gate held a write back: it never left."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, sent=False)
 
 
 class StatusError(ApiError):

@@ -14,7 +14,7 @@ from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 
 Gate = Callable[[], None]
-"""Raises a TransportError, not `sent`, to forbid the write."""
+"""Raises GateClosed to forbid the write."""
 
 
 class GatedConnector(aiohttp.TCPConnector):

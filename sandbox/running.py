@@ -47,9 +47,13 @@ def run_sandbox(home: Home, *, simulate: Simulate | None, on_ready: Callable[[],
         home.write_state(State(runner=me))
         plane = ControlPlane(home.directory, find_binaries())
         plane.start()
-        home.write_state(State(runner=me, parts=plane.references(), ready=True))
-        on_ready()
-        asyncio.run(_run_until_signal(plane, simulate))
+        state = State(runner=me, parts=plane.references(), ready=True)
+
+        def ready() -> None:
+            home.write_state(state)
+            on_ready()
+
+        asyncio.run(_run_until_signal(plane, simulate, ready))
     finally:
         _set_signal_handlers(signal.SIG_IGN)
         if plane is not None:
@@ -70,8 +74,11 @@ def interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-async def _run_until_signal(plane: ControlPlane, simulate: Simulate | None) -> None:
-    """Run until a signal comes. Raises SandboxError if a component ends by itself."""
+async def _run_until_signal(plane: ControlPlane, simulate: Simulate | None, ready: Callable[[], None]) -> None:
+    """Report readiness and run until a signal comes. Raises SandboxError if a component ends by itself.
+
+    Readiness is reported after the signal handlers are set. Before that, a signal would interrupt the start of asyncio.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -80,6 +87,7 @@ async def _run_until_signal(plane: ControlPlane, simulate: Simulate | None) -> N
 
     _set_signal_handlers(ask_to_stop)
     try:
+        ready()
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(_watch_components(plane), name="watch-components")]
             if simulate:

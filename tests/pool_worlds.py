@@ -12,10 +12,9 @@ from typing import Any
 
 import msgspec
 
+from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, PVCS, VMIS, VMS
-from controller.kubevirt.status_patch import status_patch
-from controller.kubevirt.three_way_merge import three_way_merge
 from controller.pool.plan import plan
 from controller.pool.snapshot import Limits, Snapshot, take_snapshot
 from controller.pool.status import next_status, outcome_notices
@@ -29,7 +28,6 @@ from controller.runtime.plan import (
     Missing,
     Outcome,
     Patch,
-    PatchType,
     Plan,
     Rejected,
     RemoveOwnerReference,
@@ -37,7 +35,9 @@ from controller.runtime.plan import (
     Stage,
     ThreeWayMerge,
 )
+from controller.runtime.status import status_patch
 from informers.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
+from informers.objects import PatchType
 from tests import pool_builders
 from tests.pool_api import NAMESPACE, Api, Json, finalizers, later, references_to
 from tests.pool_builders import POOLS
@@ -196,7 +196,7 @@ class World(Api):
                 held = self.get(plural, name)
                 if held["metadata"]["uid"] != action.uid or "deletionTimestamp" in held["metadata"]:
                     return Missing(action)
-                if body := three_way_merge(msgspec.json.encode(held), action.old, action.new):
+                if body := VM_RULES.merge(msgspec.json.encode(held), action.old, action.new):
                     self.patch(plural, name, body)
             case Confirm():
                 if self.get(plural, name)["metadata"]["uid"] != action.uid:

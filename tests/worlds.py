@@ -11,9 +11,10 @@ from itertools import count
 import msgspec
 from msgspec.structs import replace
 
+from controller.apimachinery.conditions import Condition
+from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetStatus
 from controller.kubevirt.resources import VMIS
-from controller.kubevirt.status_patch import status_patch
-from controller.kubevirt.types import Condition, ReplicaSet, ReplicaSetStatus, VirtualMachineInstance, VMIStatus
+from controller.kubevirt.vmi_types import VirtualMachineInstance, VMIStatus
 from controller.kubevirt.vmis import is_active
 from controller.replicaset.plan import plan
 from controller.replicaset.snapshot import Snapshot
@@ -32,6 +33,7 @@ from controller.runtime.plan import (
     Rejected,
     Skipped,
 )
+from controller.runtime.status import status_patch
 from informers.errors import AlreadyExists, ApiError, Conflict
 from informers.meta import ObjectMeta, controller_of
 from tests.builders import NOW, snapshot

@@ -30,11 +30,11 @@ import structlog
 
 from controller.events.correlator import Correlator, ObjectRef, Occasions, Series, SpamFilter
 from controller.events.event import EVENTS, body_of, namespace_of, patch_of
-from controller.leaderelection.elector import NotLeader
-from controller.runtime.plan import AnyResource, Notice, PatchType
+from controller.runtime.plan import AnyResource, Notice
 from informers.errors import (
     AlreadyExists,
     Forbidden,
+    GateClosed,
     NotFound,
     ServerError,
     StatusError,
@@ -42,6 +42,7 @@ from informers.errors import (
     TransportError,
 )
 from informers.meta import ObjectKey
+from informers.objects import PatchType
 
 __all__ = ["DROP_REASONS", "EVENTS", "EventInstruments", "EventRecorder", "EventSink", "ObjectRef"]
 
@@ -228,7 +229,7 @@ class EventRecorder:
 
 
 def _passes(error: Exception) -> bool:
-    return isinstance(error, TransportError | ServerError | TooManyRequests) and not isinstance(error, NotLeader)
+    return isinstance(error, TransportError | ServerError | TooManyRequests) and not isinstance(error, GateClosed)
 
 
 def _retry_after_s(error: Exception) -> float:
@@ -243,7 +244,7 @@ def _drop_reason(error: Exception) -> str:
             return "namespace_gone"
         case Forbidden(namespace_terminating=True):
             return "namespace_gone"
-        case NotLeader():
+        case GateClosed():
             return "not_leader"
         case TransportError() | ServerError() | TooManyRequests():
             return "unreachable"

@@ -49,9 +49,9 @@ from controller.leaderelection.lease import (
     release,
 )
 from controller.running import running
-from controller.runtime.plan import PatchType
 from controller.runtime.requests import Requests
-from informers.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, TransportError
+from informers.errors import AlreadyExists, ApiError, Conflict, Forbidden, GateClosed, Invalid, NotFound
+from informers.objects import PatchType
 
 log = structlog.get_logger()
 
@@ -70,11 +70,11 @@ FAILURES = (ApiError, TimeoutError, msgspec.DecodeError)
 """What may go wrong with one request and go well with the next."""
 
 
-class NotLeader(TransportError):
+class NotLeader(GateClosed):
     """A write was held back, because somebody else may hold the lease by now. It never left."""
 
     def __init__(self) -> None:
-        super().__init__("not sent: this process does not hold the lease (any more)", sent=False)
+        super().__init__("not sent: this process does not hold the lease (any more)")
 
 
 class LeaseLost(Exception):

@@ -15,15 +15,16 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from controller.apimachinery.finalizers import letting_go_patch, removal_patch
+from controller.apimachinery.label_selectors import Selector
 from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.resources import VMS
-from controller.kubevirt.selectors import Selector
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting, is_held
 from controller.pool.disks import disowns, disowns_of_left_behind
 from controller.pool.snapshot import Snapshot
-from controller.runtime.plan import Patch, PatchType, Plan, Stage
+from controller.runtime.plan import Patch, Plan, Stage
 from informers.meta import labels_of
+from informers.objects import PatchType
 
 
 class Claims(Struct, frozen=True):

@@ -23,7 +23,8 @@ from controller.kubevirt.vms import is_deleting, is_held
 from controller.pool.claims import by_name, let_go, let_strays_go
 from controller.pool.disks import asks_to_preserve, holds, is_safe
 from controller.pool.snapshot import Snapshot
-from controller.runtime.plan import Delete, Patch, PatchType, Plan, Stage
+from controller.runtime.plan import Delete, Patch, Plan, Stage
+from informers.objects import PatchType
 
 ORPHAN: Final = "orphan"
 """The garbage collector's finalizer on an owner whose dependents are to stay."""

@@ -17,10 +17,11 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from controller.apimachinery.conditions import moment
+from controller.apimachinery.field_error import quoted
 from controller.apimachinery.int_or_percent import Amount, parse_amount
 from controller.kubevirt import vmis
-from controller.kubevirt.annotations import HEALED, MAX_UNHEALTHY, quoted
-from controller.kubevirt.conditions import moment
+from controller.kubevirt.annotations import HEALED, MAX_UNHEALTHY
 from controller.kubevirt.progress import invalid_annotation
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import (
@@ -38,8 +39,9 @@ from controller.pool.policies import Healing
 from controller.pool.rollout import count_unavailable, min_ready_of
 from controller.pool.scale import delete_of
 from controller.pool.snapshot import Snapshot
-from controller.runtime.plan import HEALING, Notice, Patch, PatchType, Plan, Stage
+from controller.runtime.plan import Cause, Notice, Patch, Plan, Stage
 from informers.meta import annotations_of
+from informers.objects import PatchType
 
 FIRST_PAUSE: Final = timedelta(seconds=10)
 LONGEST_PAUSE: Final = timedelta(minutes=5)
@@ -287,8 +289,11 @@ def _stages(
         before = records.get(each.ordinal)
         if before is None or before.uid != each.vm.metadata.uid:
             updated[each.ordinal] = Record(each.vm.metadata.uid, before.count + 1 if before else 1, now)
-    foreground = not preserve
-    deletes = Stage(tuple(delete_of(each.vm, f"{HEALING}{each.why}", foreground=foreground) for each in chosen))
+    deletes = Stage(
+        tuple(
+            delete_of(each.vm, f"healing: {each.why}", foreground=not preserve, cause=Cause.HEALING) for each in chosen
+        )
+    )
     if updated == records:
         return (*holds(unsafe), deletes)
     newest = sorted(updated, key=lambda ordinal: (updated[ordinal].at, ordinal))[-MOST_RECORDS:]

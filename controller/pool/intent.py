@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from controller.apimachinery.field_error import FieldError
+from controller.apimachinery.field_error import FieldError, quoted
 from controller.apimachinery.int_or_percent import Amount, parse_amount
-from controller.kubevirt.annotations import quoted
+from controller.apimachinery.label_selectors import LabelSelector, Selector, parse_selector
 from controller.kubevirt.pool_types import Pool
-from controller.kubevirt.selectors import Selector, parse_selector
-from controller.kubevirt.types import LabelSelector
 from controller.pool.policies import (
     Healing,
     ScaleIn,

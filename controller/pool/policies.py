@@ -10,9 +10,9 @@ from typing import Final, TypeVar
 from msgspec import Struct
 
 from controller.apimachinery.durations import parse_duration
-from controller.apimachinery.field_error import FieldError
-from controller.kubevirt.annotations import quoted
-from controller.kubevirt.node_requirements import NodeMatcher, parse_node_matcher
+from controller.apimachinery.field_error import FieldError, quoted
+from controller.apimachinery.label_selectors import Selector, parse_selector
+from controller.apimachinery.node_requirements import NodeMatcher, parse_node_matcher
 from controller.kubevirt.pool_types import (
     Autohealing,
     PoolSpec,
@@ -23,7 +23,6 @@ from controller.kubevirt.pool_types import (
     UpdateBlock,
     UpdateStrategy,
 )
-from controller.kubevirt.selectors import Selector, parse_selector
 
 FAILURE_THRESHOLD: Final = 3
 MIN_FAILING: Final = timedelta(minutes=5)

@@ -15,9 +15,9 @@ import msgspec
 from msgspec import Raw, Struct
 
 from controller.apimachinery.field_error import FieldError
+from controller.apimachinery.owner_references import controller_reference
 from controller.apimachinery.server_json import encode_as_server
 from controller.kubevirt.annotations import REVISION_NAME
-from controller.kubevirt.owners import controller_reference
 from controller.kubevirt.pool_types import PoolSpec
 from controller.kubevirt.resources import CONTROLLER_REVISIONS
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine

@@ -14,16 +14,19 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from controller.apimachinery.field_error import quoted
 from controller.kubevirt import vmis
-from controller.kubevirt.annotations import MIN_READY, PARTITION, PARTITION_REVISION, parse_integer, quoted
+from controller.kubevirt.annotations import MIN_READY, PARTITION, PARTITION_REVISION, parse_integer
+from controller.kubevirt.pool_types import Pool, UpdateStrategy
 from controller.kubevirt.progress import invalid_annotation
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting, is_meant_to_run, revision_of
 from controller.pool.revisions import Revisions
 from controller.pool.snapshot import Snapshot
 from controller.pool.template import Template
-from controller.runtime.plan import Notice, Patch, PatchType, Plan, Stage
+from controller.runtime.plan import Notice, Patch, Plan, Stage
 from informers.meta import annotations_of
+from informers.objects import PatchType
 
 EVERYTHING: Final = 2**31
 
@@ -40,6 +43,15 @@ class Availability(Struct, frozen=True):
 
     unavailable: int
     next_at: datetime | None = None
+
+
+def rolls_out(owner: Pool) -> bool:
+    """True if the pool updates all its outdated VMs unasked: proactive, without selectors or a partition."""
+    strategy = owner.spec.update_strategy or UpdateStrategy()
+    if PARTITION in annotations_of(owner.metadata) or strategy.opportunistic or strategy.unmanaged:
+        return False
+    policy = strategy.proactive.selection_policy if strategy.proactive is not None else None
+    return policy is None or policy.selectors is None
 
 
 def partition_of(snapshot: Snapshot) -> Setting:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from itertools import islice
 
+from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.annotations import PROTECT
-from controller.kubevirt.owners import controller_reference
 from controller.kubevirt.resources import DATA_VOLUMES, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting
@@ -23,7 +23,7 @@ from controller.pool.revisions import Revisions, plan_revision
 from controller.pool.rollout import partition_of, template_for
 from controller.pool.select import Candidates, choose_for_removal
 from controller.pool.snapshot import Snapshot
-from controller.runtime.plan import Create, Delete, Notice, Plan, Stage
+from controller.runtime.plan import Cause, Create, Delete, Notice, Plan, Stage
 from informers.meta import ObjectKey
 
 
@@ -48,8 +48,9 @@ def plan_scale(
     return _scale_in(snapshot, intent, staying, surplus)
 
 
-def delete_of(vm: VirtualMachine, why: str, *, foreground: bool = False) -> Delete:
-    return Delete(resource=VMS, key=vm.metadata.key, uid=vm.metadata.uid, why=why, foreground=foreground)
+def delete_of(vm: VirtualMachine, why: str, *, foreground: bool = False, cause: Cause = Cause.UNSPECIFIED) -> Delete:
+    meta = vm.metadata
+    return Delete(resource=VMS, key=meta.key, uid=meta.uid, why=why, foreground=foreground, cause=cause)
 
 
 def _scale_out(snapshot: Snapshot, intent: Intent, revisions: Revisions, missing: int) -> Plan:

@@ -10,14 +10,13 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from controller.apimachinery.indexes import OWNER_UID, NamesInUse, by_owner_uid
-from controller.kubevirt.owners import as_planned
-from controller.kubevirt.pool_types import Pool
-from controller.kubevirt.types import VirtualMachineInstance
-from controller.kubevirt.vm_types import POOL_KIND, ControllerRevision, VirtualMachine
+from controller.kubevirt.pool_types import POOL_KIND, Pool
+from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import is_held
 from controller.pool.naming import ordinal_of, parse_name
 from informers.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of
@@ -38,6 +37,12 @@ VM_INDEXES: Final[Mapping[str, Callable[[VirtualMachine], Iterable[str]]]] = {
     HELD_FOR_POOL: by_pool_name,
 }
 REVISION_INDEXES: Final[Mapping[str, Callable[[ControllerRevision], Iterable[str]]]] = {OWNER_UID: by_owner_uid}
+
+
+def without_foreign_data(revision: ControllerRevision) -> ControllerRevision:
+    """The revision without its data if no pool controls it: other controllers have many, and nothing reads those."""
+    owner = controller_of(revision.metadata)
+    return revision if owner is not None and owner.kind == POOL_KIND else replace(revision, data=Raw())
 
 
 class Stores(NamedTuple):
@@ -138,11 +143,3 @@ def _has_left(owner: OwnerReference | None, pool: ObjectMeta, pools: Resource[Po
     # A pool of the same name in another group is another controller's, and alive for all we know.
     same_group = owner.api_version.partition("/")[0] == pools.group
     return same_group and owner.name == pool.name and owner.uid != pool.uid
-
-
-def recounted(planned: Snapshot, latest: Snapshot) -> Snapshot | None:
-    """What the status of a pass is told from: the latest members and status, under the spec that was planned from."""
-    owner = as_planned(planned.owner, latest.owner)
-    if owner is None:
-        return None
-    return latest if owner is latest.owner else replace(latest, owner=owner)

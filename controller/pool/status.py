@@ -9,18 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from controller.apimachinery.conditions import Condition, find_true, merge_conditions
 from controller.kubevirt import vmis
-from controller.kubevirt.conditions import (
-    PAUSED,
-    REPLICA_FAILURE,
-    REPLICA_PAUSED,
-    find_true,
-    merge_conditions,
-    without_failures,
-)
+from controller.kubevirt.conditions import PAUSED, REPLICA_FAILURE, REPLICA_PAUSED, without_failures
 from controller.kubevirt.pool_types import PoolStatus
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
-from controller.kubevirt.types import Condition
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting, is_meant_to_run, is_ready, printable_status_of
 from controller.pool.heal import count_recovering, read_records

@@ -26,7 +26,7 @@ from controller.kubevirt.normal_form import (
     normal_form,
 )
 from controller.kubevirt.pool_types import NameGeneration, PoolSpec
-from controller.kubevirt.types import TemplateMeta
+from controller.kubevirt.vmi_types import TemplateMeta
 
 
 class Template(Struct, frozen=True, kw_only=True):

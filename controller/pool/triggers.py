@@ -1,14 +1,13 @@
-"""Which pools a change concerns, and how soon (P19). Pure: a change in, keys and delays out.
+"""Which pools a change concerns, and how soon (P19).
 
-Three answers, as for replica sets: at once, where the change can call for a write; within `COUNT_DELAY_S`, where it
-moves only what the status counts; never, where it alters no decision. VMs wake their pool, and the pool that made them
-where our finalizer still holds them. VMIs wake the pool of the VM that started them.
+VMs wake their pool, and the pool that made them while our finalizer holds them. VMIs wake the pool of the VM that
+started them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, TypeAlias
+from typing import Final
 
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import (
@@ -24,10 +23,10 @@ from controller.kubevirt.annotations import (
     REVISION_NAME,
     TAKEOVER,
 )
-from controller.kubevirt.conditions import REPLICA_FAILURE
-from controller.kubevirt.pool_types import Pool
-from controller.kubevirt.types import VirtualMachineInstance
-from controller.kubevirt.vm_types import POOL_KIND, ControllerRevision, VirtualMachine
+from controller.kubevirt.conditions import without_failure
+from controller.kubevirt.pool_types import POOL_KIND, Pool
+from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import (
     is_deleting,
     is_held,
@@ -36,65 +35,36 @@ from controller.kubevirt.vms import (
     start_failures_of,
 )
 from controller.pool.naming import parse_name
+from controller.runtime.triggers import Wake, itself, wakes_of
 from informers.meta import ObjectKey, ObjectMeta, annotations_of, controller_of, labels_of
-from informers.store import Added, Change, Removed, StoreView, Updated
+from informers.store import Change, StoreView
 
-Wake: TypeAlias = tuple[ObjectKey, float]
-
-COUNT_DELAY_S: Final = 0.2
 STEERING: Final = (PARTITION, PARTITION_REVISION, MIN_READY, MAX_UNHEALTHY, PROGRESS_DEADLINE, HEALED, TAKEOVER)
 
 
 def pools_of_vm(change: Change[VirtualMachine]) -> Iterable[Wake]:
     """The pools to look at because a VM changed."""
-    match change:
-        case Added(new=vm) | Removed(last_known=vm):
-            return [(key, 0.0) for key in _pools_of(vm)]
-        case Updated(old=old, new=new):
-            if _decides_by(old) != _decides_by(new):
-                return [(key, 0.0) for key in dict.fromkeys((*_pools_of(old), *_pools_of(new)))]
-            if _counts_by(old) != _counts_by(new):
-                return [(key, COUNT_DELAY_S) for key in _pools_of(new)]
-            return []
+    return wakes_of(change, _pools_of, decides_by=_decides_by, counts_by=_counts_by)
 
 
 def pools_of_vmi(change: Change[VirtualMachineInstance], vms: StoreView[VirtualMachine]) -> Iterable[Wake]:
     """The pool whose VM started this VMI, when its readiness or its revision changed, or it came or went."""
-    match change:
-        case Added(new=vmi) | Removed(last_known=vmi):
-            delay = 0.0
-        case Updated(old=old, new=vmi):
-            if _rolls_by(old) == _rolls_by(vmi):
-                return []
-            delay = COUNT_DELAY_S
-    vm = vms.get(vmi.metadata.key)
-    return [] if vm is None else [(key, delay) for key in _pools_of(vm)]
+
+    def pools(vmi: VirtualMachineInstance) -> Iterable[ObjectKey]:
+        vm = vms.get(vmi.metadata.key)
+        return () if vm is None else _pools_of(vm)
+
+    return wakes_of(change, pools, counts_by=_rolls_by)
 
 
 def pools_of_revision(change: Change[ControllerRevision]) -> Iterable[Wake]:
     """The pool that a revision belongs to, and the one that it was taken from."""
-    match change:
-        case Added(new=revision) | Removed(last_known=revision):
-            return [(key, 0.0) for key in _owner_key(revision.metadata)]
-        case Updated(old=old, new=new):
-            if _keeps(old) == _keeps(new):
-                return []
-            return [(key, 0.0) for key in dict.fromkeys((*_owner_key(old.metadata), *_owner_key(new.metadata)))]
+    return wakes_of(change, lambda revision: _owner_key(revision.metadata), decides_by=_keeps)
 
 
 def pools_of_pool(change: Change[Pool]) -> Iterable[Wake]:
-    """The pool itself, unless nothing that it decides by has changed.
-
-    A changed status wakes it too, a little later: somebody may have overwritten ours. Only a change of nothing but
-    `ReplicaFailure` wakes nobody: its message may differ after each failure, and must not cut the backoff short.
-    """
-    match change:
-        case Added(new=owner) | Removed(last_known=owner):
-            return [(owner.metadata.key, 0.0)]
-        case Updated(old=old, new=new):
-            if _asks_for(old) != _asks_for(new):
-                return [(new.metadata.key, 0.0)]
-            return [(new.metadata.key, COUNT_DELAY_S)] if _reports(old) != _reports(new) else []
+    """The pool itself, if a plan reads what changed, or if its status changed: others may have overwritten ours."""
+    return wakes_of(change, itself, decides_by=_asks_for, counts_by=lambda owner: without_failure(owner.status))
 
 
 def _pools_of(vm: VirtualMachine) -> Iterable[ObjectKey]:
@@ -166,23 +136,4 @@ def _asks_for(owner: Pool) -> tuple[object, ...]:
         meta.finalizers,
         [annotations.get(name) for name in STEERING],
         owner.spec,
-    )
-
-
-def _reports(owner: Pool) -> tuple[object, ...]:
-    """The status without `ReplicaFailure`."""
-    status = owner.status
-    if status is None:
-        return ()
-    others = [condition for condition in status.conditions or () if condition.type != REPLICA_FAILURE]
-    return (
-        status.replicas,
-        status.ready_replicas,
-        status.updated_replicas,
-        status.observed_generation,
-        status.label_selector,
-        status.current_revision,
-        status.update_revision,
-        status.printable_status,
-        others,
     )

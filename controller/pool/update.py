@@ -9,13 +9,13 @@ from enum import Enum, auto
 import msgspec
 from msgspec import Struct
 
+from controller.apimachinery.conditions import moment
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import REVISION_NAME
-from controller.kubevirt.conditions import moment
 from controller.kubevirt.progress import parse_deadline, watch_progress
 from controller.kubevirt.resources import VMIS, VMS
-from controller.kubevirt.types import VirtualMachineInstance
 from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import (
     comes_back,
     is_deleting,
@@ -32,8 +32,9 @@ from controller.pool.rollout import count_unavailable, min_ready_of, partition_o
 from controller.pool.scale import delete_of
 from controller.pool.select import allows, in_order
 from controller.pool.snapshot import Snapshot
-from controller.runtime.plan import Delete, Patch, PatchType, Plan, Stage, ThreeWayMerge
+from controller.runtime.plan import Delete, Patch, Plan, Stage, ThreeWayMerge
 from informers.meta import labels_of
+from informers.objects import PatchType
 
 
 class Step(Enum):

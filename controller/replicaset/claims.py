@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from controller.kubevirt.owners import adoption_patch, controller_reference, release_patch
-from controller.kubevirt.selectors import Selector
-from controller.kubevirt.types import VirtualMachineInstance
+from controller.apimachinery.label_selectors import Selector
+from controller.apimachinery.owner_references import adoption_patch, controller_reference, release_patch
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.snapshot import Snapshot
-from controller.runtime.plan import Confirm, Patch, PatchType, Plan, Stage
+from controller.runtime.plan import Confirm, Patch, Plan, Stage
 from informers.meta import ObjectMeta, labels_of
+from informers.objects import PatchType
 
 
 class Claims(Struct, frozen=True):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec import Struct
 
 from controller.apimachinery.field_error import FieldError
-from controller.kubevirt.selectors import Selector, parse_selector
-from controller.kubevirt.types import LabelSelector, ReplicaSet
+from controller.apimachinery.label_selectors import LabelSelector, Selector, parse_selector
+from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.replicaset.template import Template, parse_template
 
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from controller.apimachinery.field_error import FieldError
 from controller.kubevirt.annotations import PROTECT, REMOVE, deletion_cost, is_marked
-from controller.kubevirt.types import VirtualMachineInstance
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_migrating, is_ready, is_running, node_of, ready_since
 
 Worth: TypeAlias = tuple[bool, bool, bool, bool, bool, int]

@@ -12,12 +12,13 @@ from datetime import timedelta
 
 from msgspec import Struct
 
-from controller.apimachinery.field_error import FieldError
+from controller.apimachinery.field_error import FieldError, quoted
 from controller.apimachinery.int_or_percent import parse_amount
-from controller.kubevirt.annotations import ROLLING_UPDATE, TEMPLATE_HASH, quoted
+from controller.kubevirt.annotations import ROLLING_UPDATE, TEMPLATE_HASH
 from controller.kubevirt.costs import malformed_costs
 from controller.kubevirt.progress import invalid_annotation, parse_deadline, watch_progress
-from controller.kubevirt.types import VirtualMachineInstance
+from controller.kubevirt.replicaset_types import ReplicaSet
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_ready, unready_since
 from controller.replicaset.intent import Intent
 from controller.replicaset.ranking import rank_for_removal
@@ -46,6 +47,11 @@ def parse_rollout(snapshot: Snapshot, wanted: int) -> Rollout | FieldError | Non
         return allowance
     deadline = parse_deadline(snapshot.owner.metadata)
     return Rollout(allowance, deadline.after, deadline.notices)
+
+
+def rolls_out(owner: ReplicaSet) -> bool:
+    """True if the set replaces all its outdated VMIs unasked."""
+    return ROLLING_UPDATE in annotations_of(owner.metadata)
 
 
 def is_updated(vmi: VirtualMachineInstance, template_hash: str) -> bool:

@@ -6,18 +6,16 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
-from controller.kubevirt.status_patch import status_patch
-from controller.kubevirt.types import ReplicaSet, VirtualMachineInstance
+from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetStatus
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.plan import plan
-from controller.replicaset.snapshot import Snapshot, recounted, take_snapshot
+from controller.replicaset.rollout import rolls_out
+from controller.replicaset.snapshot import Snapshot, take_snapshot
 from controller.replicaset.status import next_status, outcome_notices, transition_notices
 from controller.runtime.plan import Notice, Outcome, Plan
-from controller.runtime.reconciler import StatusUpdate
 from informers.meta import ObjectKey
 from informers.resource import Resource
 from informers.store import StoreView
-
-NAME = "replicaset"
 
 
 class ReplicaSetRules(NamedTuple):
@@ -28,8 +26,6 @@ class ReplicaSetRules(NamedTuple):
     resource: Resource[ReplicaSet]
     vmi_resource: Resource[VirtualMachineInstance]
     burst: int
-    name: str = NAME
-    component: str = "virtualmachineinstancereplicaset-controller"
 
     def take_snapshot(self, key: ObjectKey, *, now: datetime, settled: bool) -> Snapshot | None:
         return take_snapshot(
@@ -50,13 +46,14 @@ class ReplicaSetRules(NamedTuple):
         """Nothing of ours holds its VMIs: the garbage collector does the rest (R15)."""
         return Plan()
 
-    def recounted(self, planned: Snapshot, latest: Snapshot) -> Snapshot | None:
-        return recounted(planned, latest)
+    def next_status(self, snapshot: Snapshot, outcomes: tuple[Outcome, ...]) -> ReplicaSetStatus:
+        return next_status(snapshot, outcomes)
 
-    def status_update(self, snapshot: Snapshot, outcomes: tuple[Outcome, ...]) -> StatusUpdate | None:
-        status = next_status(snapshot, outcomes)
-        body = status_patch(snapshot.owner, status)
-        return None if body is None else StatusUpdate(body, transition_notices(snapshot.owner.status, status))
+    def transition_notices(self, old: ReplicaSetStatus | None, new: ReplicaSetStatus) -> tuple[Notice, ...]:
+        return transition_notices(old, new)
 
     def outcome_notices(self, outcomes: Iterable[Outcome]) -> tuple[Notice, ...]:
         return outcome_notices(outcomes)
+
+    def rolls_out(self, owner: ReplicaSet) -> bool:
+        return rolls_out(owner)

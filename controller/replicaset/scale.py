@@ -8,10 +8,10 @@ from itertools import islice
 from msgspec import Struct
 
 from controller.apimachinery.names import free_suffixes
+from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.annotations import PROTECT, is_marked
 from controller.kubevirt.costs import malformed_costs
-from controller.kubevirt.owners import controller_reference
-from controller.kubevirt.types import VirtualMachineInstance
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_final, is_spent, phase_of
 from controller.replicaset.intent import Intent
 from controller.replicaset.ranking import rank_for_removal

@@ -11,11 +11,10 @@ from datetime import datetime
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from controller.apimachinery.indexes import NAMESPACE, OWNER_UID, NamesInUse, by_namespace, by_owner_uid
-from controller.kubevirt.owners import as_planned
-from controller.kubevirt.types import ReplicaSet, VirtualMachineInstance
+from controller.kubevirt.replicaset_types import ReplicaSet
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from informers.meta import ObjectKey, controller_of
 from informers.resource import Resource
 from informers.store import StoreView
@@ -90,11 +89,3 @@ def take_snapshot(
         replicasets=replicaset_resource,
         vmis=vmi_resource,
     )
-
-
-def recounted(planned: Snapshot, latest: Snapshot) -> Snapshot | None:
-    """What the status of a pass is told from: the latest members and status, under the spec that was planned from."""
-    owner = as_planned(planned.owner, latest.owner)
-    if owner is None:
-        return None
-    return latest if owner is latest.owner else replace(latest, owner=owner)

@@ -9,15 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from controller.kubevirt.conditions import (
-    PAUSED,
-    REPLICA_FAILURE,
-    REPLICA_PAUSED,
-    find_true,
-    merge_conditions,
-    without_failures,
-)
-from controller.kubevirt.types import Condition, ReplicaSetStatus
+from controller.apimachinery.conditions import Condition, find_true, merge_conditions
+from controller.kubevirt.conditions import PAUSED, REPLICA_FAILURE, REPLICA_PAUSED, without_failures
+from controller.kubevirt.replicaset_types import ReplicaSetStatus
 from controller.kubevirt.vmis import is_active, is_ready
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.rollout import is_updated
@@ -29,7 +23,7 @@ from informers.errors import StatusError
 def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetStatus:
     """The status after a pass with these outcomes. `snapshot` is the newest, taken after the writes.
 
-    `observedGeneration` is that of the snapshot's set: `snapshot.recounted` keeps it the one that was planned from.
+    `observedGeneration` is that of the snapshot's set: `recounted` keeps it the one that was planned from.
     """
     owner = snapshot.owner
     old = owner.status or ReplicaSetStatus()

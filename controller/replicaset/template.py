@@ -17,7 +17,8 @@ from controller.apimachinery.names import SAFE_ALPHABET, name_base
 from controller.kubevirt.annotations import TEMPLATE_HASH
 from controller.kubevirt.legacy import modernise
 from controller.kubevirt.normal_form import VMI_SPEC, encoded, normal_form
-from controller.kubevirt.types import ReplicaSet, TemplateMeta
+from controller.kubevirt.replicaset_types import ReplicaSet
+from controller.kubevirt.vmi_types import TemplateMeta
 from informers.meta import OwnerReference
 from informers.resource import Resource, T
 

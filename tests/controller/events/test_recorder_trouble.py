@@ -5,8 +5,7 @@ import asyncio
 import pytest
 
 from controller.events.recorder import RETRY_DELAYS_S
-from controller.leaderelection.elector import NotLeader
-from informers.errors import Forbidden, NotFound, ServerError, TooManyRequests, TransportError
+from informers.errors import Forbidden, GateClosed, NotFound, ServerError, TooManyRequests, TransportError
 from tests.eventserver import created, recording, ref
 
 pytestmark = pytest.mark.looptime
@@ -79,7 +78,7 @@ async def test_an_event_whose_answer_was_lost_is_there_once_and_counts_right():
         (Forbidden("terminating", code=403, causes=("NamespaceTerminating",)), "namespace_gone"),
         (NotFound("no namespace", code=404), "namespace_gone"),
         (Forbidden("no permission", code=403), "refused"),
-        (NotLeader(), "not_leader"),
+        (GateClosed("not sent"), "not_leader"),
         (RuntimeError("something that nobody foresaw"), "failed"),
     ],
     ids=["terminating", "no namespace", "no permission", "no leader", "unforeseen"],

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.annotations import POOL_FINALIZER, REVISION_NAME
-from controller.kubevirt.owners import controller_reference
 from controller.kubevirt.resources import VMS
 from controller.pool.indexing import encode_shape, encode_vm, own_disks
 from controller.pool.template import Template, parse_template

@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from controller.kubevirt.annotations import POOL_FINALIZER, PROTECT
 from controller.kubevirt.resources import VMIS, VMS
-from controller.kubevirt.status_patch import status_patch
 from controller.pool.naming import ordinal_of
 from controller.pool.plan import plan
 from controller.pool.policies import Strategy
 from controller.pool.select import allows
 from controller.pool.status import next_status, outcome_notices
 from controller.runtime.plan import Create, Delete, Done, Patch, RemoveOwnerReference
+from controller.runtime.status import status_patch
 from tests.builders import NOW
 from tests.pool_api import finalizers
 from tests.pool_builders import ANOTHER_CONTROLLER, OTHER_FINALIZER, intent_of, pool, snapshot, vm, vm_spec, vms

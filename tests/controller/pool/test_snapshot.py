@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from controller.kubevirt.owners import controller_reference
-from controller.kubevirt.resources import pool_resource
-from controller.pool.snapshot import Limits, recounted, take_snapshot
+from controller import kinds
+from controller.apimachinery.owner_references import controller_reference
+from controller.pool.snapshot import Limits, take_snapshot
 from informers.meta import ObjectKey
 from tests.builders import NOW
 from tests.pool_builders import (
@@ -67,7 +67,7 @@ STRAYS = {
     "left over from an earlier pool": (lambda owner: {"owners": (owned_by(owner, uid="earlier"),)}, True),
     "given to another pool": (lambda owner: {"owners": (owned_by(owner, uid="x", name="other"),)}, False),
     "of a pool of that name in another group": (
-        lambda owner: {"owners": (owned_by(owner, pool_resource("pools.example.org"), uid="x"),)},
+        lambda owner: {"owners": (owned_by(owner, kinds.POOLS.resource("pools.example.org"), uid="x"),)},
         False,
     ),
     "a member": (lambda owner: {"owner": owner}, False),
@@ -105,16 +105,3 @@ def test_a_member_that_somebody_else_made_has_no_ordinal():
     adopted, ours = vm("mine", owner=owner), vm("web-3", owner=owner)
     seen = snapshot(owner, (adopted, ours))
     assert (seen.ordinal_of(adopted), seen.ordinal_of(ours)) == (None, 3)
-
-
-def test_r11_the_status_counts_the_latest_members_under_the_spec_that_was_planned_from():
-    before, after = pool(replicas=3, generation=1), pool(replicas=9, generation=2, version="2")
-    planned, latest = snapshot(before), snapshot(after, vms(after, 0))
-    counted = recounted(planned, latest)
-    assert counted is not None
-    assert (counted.owner.spec.replicas, counted.owner.metadata.generation) == (3, 1)
-    assert names(counted.members) == ["web-0"]
-
-
-def test_r11_a_pass_says_nothing_about_another_pool_of_that_name():
-    assert recounted(snapshot(pool()), snapshot(pool(uid="another"))) is None

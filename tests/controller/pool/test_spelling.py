@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec.structs import replace
 
+from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMS
-from controller.kubevirt.three_way_merge import three_way_merge
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.pool.plan import plan
 from controller.pool.status import next_status
@@ -53,7 +53,7 @@ def test_p12_a_pool_or_a_revision_in_other_words_plans_nothing(data, spec):
 @given(st.data(), vm_specs())
 def test_p12_a_vm_in_other_words_is_sent_nothing(data, spec):
     current, old, new = (data.draw(respelled(spec)) for _ in range(3))
-    assert three_way_merge(live(current), shape(old), shape(new)) is None
+    assert VM_RULES.merge(live(current), shape(old), shape(new)) is None
 
 
 @given(st.data(), vm_specs(), st.sampled_from(paths_where_presence_matters()))

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from controller.kubevirt.annotations import PROTECT
 from controller.kubevirt.pool_types import PoolStatus
-from controller.kubevirt.status_patch import status_patch
 from controller.pool.status import outcome_notices, transition_notices
 from controller.runtime.plan import (
     AlreadyThere,
@@ -23,6 +22,7 @@ from controller.runtime.plan import (
     Skipped,
     Unknown,
 )
+from controller.runtime.status import status_patch
 from informers.errors import Conflict
 from tests.pool_builders import pool, vms
 from tests.pool_outcomes import (

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec.structs import replace
 
+from controller.apimachinery.conditions import Condition
+from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.annotations import (
     DELETION_COST,
     HEALED,
@@ -21,12 +23,11 @@ from controller.kubevirt.annotations import (
     REMOVE,
     REVISION_NAME,
 )
-from controller.kubevirt.owners import controller_reference
 from controller.kubevirt.resources import VMS
-from controller.kubevirt.types import Condition
 from controller.pool.plan import plan
 from controller.pool.status import next_status
-from controller.pool.triggers import COUNT_DELAY_S, pools_of_pool, pools_of_revision, pools_of_vm, pools_of_vmi
+from controller.pool.triggers import pools_of_pool, pools_of_revision, pools_of_vm, pools_of_vmi
+from controller.runtime.triggers import COUNT_DELAY_S
 from informers.store import Added, Removed, Store, Updated
 from tests.builders import seconds_ago
 from tests.pool_builders import ANOTHER_CONTROLLER, LABELS, POOLS, pool, revision, snapshot, vm, vm_spec, vmi

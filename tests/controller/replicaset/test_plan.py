@@ -3,8 +3,9 @@
 import msgspec
 import pytest
 
+from controller.apimachinery.label_selectors import SelectorRequirement
 from controller.kubevirt.annotations import PROTECT
-from controller.kubevirt.types import LabelRequirement, TemplateMeta, VMITemplate
+from controller.kubevirt.vmi_types import TemplateMeta, VMITemplate
 from controller.replicaset.plan import plan
 from controller.runtime.plan import Confirm, Create, Delete, Patch
 from informers.meta import OwnerReference
@@ -26,7 +27,7 @@ INVALID = {
     "no selector": (replicaset(match_labels=None), "spec.selector is empty"),
     "empty selector": (replicaset(match_labels={}, match_expressions=()), "spec.selector is empty"),
     "a selector that does not parse": (
-        replicaset(match_expressions=(LabelRequirement("a", "Gt"),)),
+        replicaset(match_expressions=(SelectorRequirement("a", "Gt"),)),
         "spec.selector.matchExpressions[0].operator",
     ),
     "no template metadata": (replicaset(template=VMITemplate(None)), "spec.template.metadata.labels is empty"),

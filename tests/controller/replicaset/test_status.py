@@ -4,10 +4,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from controller.apimachinery.conditions import Condition
 from controller.kubevirt.annotations import TEMPLATE_HASH
+from controller.kubevirt.replicaset_types import ReplicaSetStatus
 from controller.kubevirt.resources import VMIS
-from controller.kubevirt.status_patch import status_patch
-from controller.kubevirt.types import Condition, ReplicaSetStatus
 from controller.replicaset.status import next_status, outcome_notices, transition_notices
 from controller.runtime.plan import (
     AlreadyThere,
@@ -17,13 +17,14 @@ from controller.runtime.plan import (
     Done,
     Missing,
     Patch,
-    PatchType,
     Rejected,
     Skipped,
     Unknown,
 )
+from controller.runtime.status import status_patch
 from informers.errors import Conflict, Forbidden, ServerError, TransportError
 from informers.meta import ObjectKey
+from informers.objects import PatchType
 from tests.builders import LABELS, NOW, REPLICASETS, replicaset, seconds_ago, snapshot, vmi
 from tests.strategies import template_hash_of
 
