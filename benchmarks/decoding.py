@@ -1,4 +1,4 @@
-"""What one VMI costs from the wire to the store: microseconds, and the bytes that stay."""
+"""The cost of one VMI watch event, from the bytes to the store: microseconds and retained memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A sandbox's API server as its admin sees it: blocking requests, for setting it up and asking whether it is there."""
+"""A blocking HTTP client for a sandbox's API server, with administrator rights.
+
+The sandbox uses it for setup and for readiness checks.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,14 @@ TIMEOUT_S = 30.0
 
 
 class Unanswered(Exception):
-    """No answer, or one that breaks off."""
+    """The server sent no response, or the response was cut off."""
 
 
 class Rejected(Exception):
-    """The server answered with an error. `str()` is its message, `document` its Status object if it sent one."""
+    """The server answered with an error status.
+
+    `str()` is the server's message. `document` is its Status object, or empty if the server sent none.
+    """
 
     def __init__(self, status: int, message: str, document: dict[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -32,17 +38,17 @@ class Rejected(Exception):
 
 
 class Answer(Struct, frozen=True):
-    """What the server sent: the body, and the value of each `Warning` header."""
+    """A response of the server: the body, and the value of each `Warning` header."""
 
     body: bytes
     warnings: tuple[str, ...] = ()
 
 
 class Admin:
-    """Sends requests with the certificate of a sandbox's kubeconfig.
+    """Sends requests with the client certificate of a sandbox's kubeconfig.
 
-    Connections stay open between requests: a TLS handshake costs both sides more than a small request. May be used
-    from several threads. No proxy is used, whatever the environment says: the server is on loopback.
+    Connections stay open between requests, because a TLS handshake costs client and server more than a small request.
+    It can be used from several threads. The server is on loopback, so proxy settings of the environment are ignored.
     """
 
     def __init__(self, kubeconfig: Path) -> None:
@@ -57,7 +63,7 @@ class Admin:
     def send(
         self, method: str, path: str, body: bytes | None = None, content_type: str = "", *, timeout_s: float = TIMEOUT_S
     ) -> bytes:
-        """One request, and the body of its answer. Raises Unanswered or Rejected."""
+        """Send one request and return the body of the response. Raises Unanswered or Rejected."""
         return self.ask(method, path, body, content_type, timeout_s=timeout_s).body
 
     def get(self, path: str, *, timeout_s: float = TIMEOUT_S) -> Any:
@@ -66,7 +72,7 @@ class Admin:
     def ask(
         self, method: str, path: str, body: bytes | None = None, content_type: str = "", *, timeout_s: float = TIMEOUT_S
     ) -> Answer:
-        """One request and its answer. Raises Unanswered or Rejected."""
+        """Send one request and return the response. Raises Unanswered or Rejected."""
         headers = {"Content-Type": content_type} if content_type else {}
         try:
             connection, response = self._response(method, path, body, headers, timeout_s)
@@ -79,20 +85,20 @@ class Admin:
         else:
             self._idle.append(connection)
         if response.status >= 400:
-            raise _refusal(response.status, content, response.reason)
+            raise _rejection(response.status, content, response.reason)
         return Answer(content, tuple(response.headers.get_all("Warning") or ()))
 
     def _response(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout_s: float
     ) -> tuple[HTTPSConnection, HTTPResponse]:
-        """The head of the answer, and the connection that the rest of it comes on."""
+        """Send the request, and return the connection and the response before its body is read."""
         while self._idle:
             connection = self._idle.pop()
             connection.sock.settimeout(timeout_s)
             try:
                 return connection, _exchange(connection, method, path, body, headers)
             except (RemoteDisconnected, ConnectionResetError, BrokenPipeError, ssl.SSLEOFError):
-                # The server closed this connection while it was idle, as a server that restarts does.
+                # The server closed this connection while it was idle, for example because it was restarted.
                 continue
         connection = HTTPSConnection(self._host, timeout=timeout_s, context=self._context)
         return connection, _exchange(connection, method, path, body, headers)
@@ -120,7 +126,7 @@ def _close_all(connections: list[HTTPSConnection]) -> None:
         connection.close()
 
 
-def _refusal(status: int, content: bytes, reason: str) -> Rejected:
+def _rejection(status: int, content: bytes, reason: str) -> Rejected:
     text = content.decode(errors="replace")
     try:
         document = json.loads(text)

@@ -1,6 +1,6 @@
-"""`vmherd sandbox up` and `vmherd sandbox down`: a control plane of one's own, for as long as one likes.
+"""`vmherd sandbox up` and `vmherd sandbox down`: start and stop a local control plane.
 
-    up     in the foreground until Ctrl-C or SIGTERM; with --detach in the background, returning when it is ready
+    up     runs in the foreground until Ctrl-C or SIGTERM; with --detach it returns when the sandbox is ready
     down   stops what `up` started in that directory, and nothing else
 
 Exit codes: 0 success, 1 failure, 2 wrong options, 130 interrupted before the sandbox was ready.
@@ -28,7 +28,7 @@ OK, INTERRUPTED = 0, 130
 PROBLEMS = (HomeError, BinariesUnavailable, ControlPlaneError, CrdError, SandboxError)
 POLL_S = 0.05
 _PREFIX = "vmherd: "
-"""The start of each complaint on stderr."""
+"""The prefix of each error message on stderr."""
 
 
 DIRECTORY = click.option(
@@ -66,7 +66,7 @@ def down(*, directory: Path) -> None:
 
 
 def sandbox_up(directory: Path, *, detach: bool = False, simulator: bool = True) -> int:
-    """Start a sandbox in a directory, and stay with it unless told to detach."""
+    """Start a sandbox in a directory. Return when it ends; with `detach`, return when it is ready."""
     home = Home(directory)
     begun = time.monotonic()
     was_ready = False
@@ -93,7 +93,7 @@ def sandbox_up(directory: Path, *, detach: bool = False, simulator: bool = True)
 
 
 def sandbox_down(directory: Path) -> None:
-    """Stop the sandbox of a directory, and say what was done."""
+    """Stop the sandbox of a directory, and print what was stopped."""
     home = Home(directory)
     try:
         stopped = home.evict()
@@ -107,9 +107,9 @@ def sandbox_down(directory: Path) -> None:
 
 
 def _run_in_background(home: Home, *, simulator: bool) -> None:
-    """Have a process of its own run the sandbox; return when it is ready.
+    """Start a separate process that runs the sandbox. Return when the sandbox is ready.
 
-    Raises one of PROBLEMS, or KeyboardInterrupt, and then that process is gone.
+    Raises one of PROBLEMS, or KeyboardInterrupt. The process has then ended.
     """
     with home.occupied():
         pass
@@ -159,13 +159,13 @@ def _tell_ready(home: Home, *, seconds: float, detached: bool) -> None:
 
 
 def _kubectl() -> str:
-    """As it has to be typed: the one that was installed with us may not be on the PATH."""
+    """The kubectl command to type. The kubectl that is installed with vmherd may not be on the PATH."""
     ours = Path(sys.executable).with_name("kubectl")
     return "kubectl" if shutil.which("kubectl") or not ours.exists() else shlex.quote(str(ours))
 
 
 def _last_words(output: Path) -> str:
-    """Why a sandbox in the background gave up: its complaint, or whatever it said last."""
+    """Why a sandbox in the background ended: its error message, or all of its output if there is none."""
     text = output.read_text(errors="replace").strip()
     _, found, complaint = text.rpartition(f"\n{_PREFIX}")
     return complaint if found else text.removeprefix(_PREFIX)

@@ -1,9 +1,9 @@
-"""`vmherd demo`: the main job on a control plane of its own, from `kubectl apply` to ready virtual machines.
+"""`vmherd demo`: shows vmherd's main task on its own control plane, from `kubectl apply` to ready virtual machines.
 
-On a terminal it applies a replica set and a pool, shows live tables, and goes on until Ctrl-C; what happens is what is
-pasted into another terminal. With `--once` it needs no terminal: it scales the replica set out and in, updates the
-pool step by step, has one of its VMs fail and healed, prints what kubectl prints, and says with its exit code whether
-all of it happened in its time. Either way nothing is left behind: no process, no file.
+On a terminal it applies a replica set and a pool, shows live tables and runs until Ctrl-C. The user pastes commands
+into another terminal and sees their effect. With `--once` it needs no terminal. It then scales the replica set out and
+in, updates the pool step by step, lets one VM fail and be healed, and prints the output of kubectl. Its exit code says
+whether every step finished within its time limit. No process and no file is left behind.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ SUGGESTIONS = (
     ("delete a VM, which comes back under its name:", ("delete", "vm", f"{POOL_NAME}-0")),
     ("what happened:", ("describe", "vmpool", POOL_NAME)),
 )
-"""What to paste into another terminal: each with what it is for."""
+"""Commands to paste into another terminal, each with its purpose."""
 
 
 @click.command("demo")
@@ -86,7 +86,7 @@ def _run(*, once: bool) -> None:
 
 
 def _watch(world: World) -> None:
-    """Apply the examples and show what becomes of them, until Ctrl-C."""
+    """Apply the examples and show their state until Ctrl-C."""
     for example in (SET_EXAMPLE, POOL_EXAMPLE):
         print(run_kubectl(world.kubeconfig, "apply", "-f", str(example)), end="")
     # Printed once, above the live picture: what is redrawn twice a second is hard to copy.

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sandbox.behavior import next_step
-from sandbox.vmis import VMIS, Look, SimulatedVMI, look_of
-from sandbox.wishes import BEHAVIOR, READY_AFTER, SHUTDOWN_AFTER
+from sandbox.settings import BEHAVIOR, READY_AFTER, SHUTDOWN_AFTER
+from sandbox.vmis import VMIS, SimulatedVMI, VMIState, state_of
 
 CREATED = datetime(2026, 8, 1, 12, 0, 0, 400_000, tzinfo=UTC)
 WAY_UP = ["", "Pending", "Scheduling", "Scheduled", "Running"]
@@ -25,7 +25,7 @@ class Life:
         self.now = CREATED
         self.first_seen = CREATED
         self.gone_at: float | None = None
-        self.seen: list[tuple[float, Look]] = []
+        self.seen: list[tuple[float, VMIState]] = []
         self.patches: list[dict[str, Any]] = []
         self.document: dict[str, Any] = {
             "metadata": {
@@ -85,7 +85,7 @@ class Life:
         self.patches.append(patch)
         self.document = merged(self.document, patch)
         self.document["metadata"]["resourceVersion"] = str(len(self.patches) + 1)
-        look = look_of(self.vmi)
+        look = state_of(self.vmi)
         assert look is not None
         self.seen.append((round(self.elapsed_s, 3), look))
         self._remove_if_free()

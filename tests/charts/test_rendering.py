@@ -350,15 +350,15 @@ def test_a_wrong_value_is_refused_by_its_name(helm: Helm, values: dict[str, Any]
         (
             {"metrics": {"serviceMonitor": {"enabled": True}, "service": {"enabled": False}}},
             (),
-            "would find nothing to scrape",
+            "there would be nothing to scrape",
         ),
         ({"metrics": {"podMonitor": {"enabled": True}, "enabled": False}}, (), "nothing to scrape"),
         (
             {"metrics": {"podMonitor": {"enabled": True}, "secure": {"enabled": True}}},
             (),
-            "does not say who scrapes",
+            "metrics.podMonitor.authorization is not set",
         ),
-        ({"rbac": {"userRoles": "namespaces"}}, (), "names none"),
+        ({"rbac": {"userRoles": "namespaces"}}, (), "watchNamespaces is empty"),
         ({"serviceAccount": {"create": False}}, (), "serviceAccount.name is needed"),
     ],
 )

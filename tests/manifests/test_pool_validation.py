@@ -35,14 +35,14 @@ NO_AMOUNT = 'must be a number from 1, or a percentage from "1%" to "100%"'
 NO_DURATION = "must be a duration such as 5m or 1m30s"
 ONLY_ONE = "only one strategy can be configured at a time"
 EMPTY_SELECTOR = (
-    "spec.selector: Required value: must not be empty, since an empty selector would match every VM of the namespace; "
-    f"give it matchLabels that are in {LABELS}"
+    "spec.selector: Required value: must not be empty, because an empty selector would match every VM of the "
+    f"namespace; set matchLabels to labels in {LABELS}"
 )
 NO_LABELS = (
-    f"{LABELS}: Required value: must not be empty, since spec.selector finds the VMs of the pool by their labels"
+    f"{LABELS}: Required value: must not be empty, because spec.selector selects the VMs of the pool by their labels"
 )
 FIXED_SELECTOR = (
-    "spec.selector: Forbidden: cannot be changed, since the VMs of the pool are found by it; make a new pool instead"
+    "spec.selector: Forbidden: cannot be changed, because it selects the VMs of the pool; create a new pool instead"
 )
 
 
@@ -92,7 +92,7 @@ REFUSED: dict[str, tuple[Mapping[str, Any], str]] = {
     "a label with a space": ({LABELS: {"app": "web", "team": "a b"}}, f'{LABELS}.team: Invalid value: "a b"'),
     "a label key with a space": (
         {f"{VM}.template.metadata.labels": {"my team": "a"}},
-        f'{VM}.template.metadata.labels: Invalid value: no valid label keys: ["my team"]; valid are names',
+        f'{VM}.template.metadata.labels: Invalid value: no valid label keys: ["my team"]; a key has',
     ),
     "negative replicas": ({"spec.replicas": -1}, "spec.replicas in body should be greater than or equal to 0"),
     "a disk without volume": (

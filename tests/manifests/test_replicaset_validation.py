@@ -22,14 +22,14 @@ EXPRESSIONS = "spec.selector.matchExpressions"
 MISMATCH = f"selector does not match labels: {LABELS} must"
 ONE_OF_VOLUMES = f"each disk must have the name of one of {SPEC}.volumes, which has"
 EMPTY_SELECTOR = (
-    "spec.selector: Required value: must not be empty, since an empty selector would match every VMI of the namespace; "
-    f"give it matchLabels that are in {LABELS}"
+    "spec.selector: Required value: must not be empty, because an empty selector would match every VMI of the "
+    f"namespace; set matchLabels to labels in {LABELS}"
 )
 NO_LABELS = (
-    f"{LABELS}: Required value: must not be empty, since spec.selector finds the VMIs of the set by their labels"
+    f"{LABELS}: Required value: must not be empty, because spec.selector selects the VMIs of the set by their labels"
 )
 FIXED_SELECTOR = (
-    "spec.selector: Forbidden: cannot be changed, since the VMIs of the set are found by it; make a new set instead"
+    "spec.selector: Forbidden: cannot be changed, because it selects the VMIs of the set; create a new set instead"
 )
 
 
@@ -104,7 +104,7 @@ REFUSED: dict[str, tuple[Mapping[str, Any], str]] = {
     "a label with a space": ({LABELS: {"app": "web", "team": "a b"}}, f'{LABELS}.team: Invalid value: "a b"'),
     "a label key with a space": (
         {LABELS: {"app": "web", "my team": "a"}},
-        f'{LABELS}: Invalid value: no valid label keys: ["my team"]; valid are names of at most 63 letters',
+        f'{LABELS}: Invalid value: no valid label keys: ["my team"]; a key has at most 63 letters',
     ),
     "an annotation that is no string": (
         {"spec.template.metadata.annotations": {"cost": 5}},

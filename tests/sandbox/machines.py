@@ -12,7 +12,7 @@ from informers.resource import Resource
 from sandbox import behavior, vm_behavior
 from sandbox.datavolumes import CLAIMS, DATA_VOLUMES, PROTECTION, claim_step, volume_step
 from sandbox.step import Change, Create, Delete, Patch, Step
-from sandbox.vm_status import Around
+from sandbox.vm_status import RelatedObjects
 from sandbox.vmis import VMIS
 from sandbox.vms import VMS
 from tests.lives import CREATED, merged
@@ -143,8 +143,8 @@ class Machines:
         users = [vmi for name, vmi in self._decoded(VMIS).items() if named in json.dumps(self.objects[VMIS, name])]
         return claim_step(obj, users)
 
-    def _around(self, name: str) -> Around:
-        return Around(
+    def _around(self, name: str) -> RelatedObjects:
+        return RelatedObjects(
             vmi=self._decoded(VMIS).get(name),
             volumes=self._decoded(DATA_VOLUMES),
             claims=self._decoded(CLAIMS),

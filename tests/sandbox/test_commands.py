@@ -142,7 +142,7 @@ def test_a_second_up_in_the_same_directory_leaves_the_first_alone(detached: Path
     state = Home(detached).state()
     done = run("up", "--dir", str(detached), *options)
     assert done.returncode == 1
-    assert re.fullmatch(r"vmherd: a sandbox runs in \S+ already \(process \d+\)\n", done.stderr.splitlines(True)[-1])
+    assert re.fullmatch(r"vmherd: a sandbox already runs in \S+ \(process \d+\)\n", done.stderr.splitlines(True)[-1])
     assert Home(detached).state() == state
     assert state is not None
     assert all(ref.alive for ref in (state.runner, *state.parts.values()))

@@ -124,7 +124,7 @@ def test_once_updates_a_pool_one_vm_at_a_time(once: str) -> None:
     assert {ready for _, ready in steps} == {"3", "4"}
     assert [int(updated) for updated, _ in steps] == sorted(int(updated) for updated, _ in steps)
     assert steps[-1] == ("4", "4")
-    assert "with never more than 1 of 4 unavailable\n" in once
+    assert "at most 1 of 4 unavailable\n" in once
 
 
 @pytest.mark.cluster

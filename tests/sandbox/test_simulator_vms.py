@@ -23,9 +23,9 @@ from sandbox import crds, simulator
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from sandbox.datavolumes import CLAIMS, DATA_VOLUMES
+from sandbox.settings import BEHAVIOR, READY_AFTER, SHUTDOWN_AFTER
 from sandbox.vmis import VMIS
 from sandbox.vms import FINALIZER, VMS
-from sandbox.wishes import BEHAVIOR, READY_AFTER, SHUTDOWN_AFTER
 from tests.sandbox.machines import vm_document
 
 PATIENCE_S = 60.0
