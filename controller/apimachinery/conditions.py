@@ -55,6 +55,6 @@ def merge_conditions(
     return tuple(merged) or None
 
 
-def moment(time: datetime | None) -> datetime | None:
+def with_timezone(time: datetime | None) -> datetime | None:
     """The time with its zone: whoever wrote a condition without one meant UTC, and the two kinds do not compare."""
     return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time

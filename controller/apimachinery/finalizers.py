@@ -29,7 +29,7 @@ def removal_patch(meta: ObjectMeta, finalizer: str) -> bytes:
     return _encode(meta, _finalizer_steps(meta, finalizer))
 
 
-def letting_go_patch(meta: ObjectMeta, finalizer: str, owner_uid: str) -> bytes:
+def owner_and_finalizer_removal_patch(meta: ObjectMeta, finalizer: str, owner_uid: str) -> bytes:
     """A JSON patch that takes off this owner's reference and the finalizer, as far as they are there."""
     owners = [reference.uid for reference in meta.owner_references or ()]
     steps = _removals(owners, owner_uid, "/metadata/ownerReferences/{}", tested="/uid")

@@ -17,7 +17,7 @@ from controller.pool.rules import PoolRules
 from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores
 from controller.replicaset.rules import ReplicaSetRules
 from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES
-from controller.runtime.dry_run import DryRunReport, told_of
+from controller.runtime.dry_run import DryRunReport, dry_run_report
 from controller.runtime.reconciler import Rules
 from informers.client import ApiClient
 from informers.meta import KubeObject
@@ -61,7 +61,7 @@ async def _filled(client: ApiClient, resource: Resource[T], indexes: Indexes[T])
 def _lines_of(rules: Rules[Any], now: datetime) -> Iterator[str]:
     for owner in sorted(rules.owners.values(), key=lambda each: each.metadata.key):
         snapshot = rules.take_snapshot(owner.metadata.key, now=now, settled=True)
-        report = told_of(rules.plan(snapshot), status=False)
+        report = dry_run_report(rules.plan(snapshot), status=False)
         yield from _lines(f"{rules.resource.plural} {owner.metadata.key}", report)
 
 

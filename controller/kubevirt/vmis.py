@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from controller.apimachinery.conditions import Condition, moment
+from controller.apimachinery.conditions import Condition, with_timezone
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 
 FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
@@ -71,7 +71,7 @@ def ready_since(vmi: VirtualMachineInstance) -> datetime | None:
     condition = ready_condition(vmi)
     if condition is None or condition.status != "True":
         return None
-    return moment(condition.last_transition_time or vmi.metadata.creation_timestamp)
+    return with_timezone(condition.last_transition_time or vmi.metadata.creation_timestamp)
 
 
 def unready_since(vmi: VirtualMachineInstance) -> datetime | None:
@@ -79,7 +79,7 @@ def unready_since(vmi: VirtualMachineInstance) -> datetime | None:
     condition = ready_condition(vmi)
     if condition is not None and condition.status == "True":
         return None
-    return moment((condition and condition.last_transition_time) or vmi.metadata.creation_timestamp)
+    return with_timezone((condition and condition.last_transition_time) or vmi.metadata.creation_timestamp)
 
 
 def _is_lost(vmi: VirtualMachineInstance) -> bool:

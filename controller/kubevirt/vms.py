@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
-from controller.apimachinery.conditions import Condition, find_condition, moment
+from controller.apimachinery.conditions import Condition, find_condition, with_timezone
 from controller.kubevirt.annotations import POOL_FINALIZER, REVISION_NAME
 from controller.kubevirt.vm_types import READY, VirtualMachine
 from informers.meta import NO_LABELS, labels_of
@@ -54,7 +54,7 @@ def unready_since(vm: VirtualMachine) -> datetime | None:
     condition = ready_condition(vm)
     if condition is None or condition.status != "False":
         return None
-    return moment(condition.last_transition_time or vm.metadata.creation_timestamp)
+    return with_timezone(condition.last_transition_time or vm.metadata.creation_timestamp)
 
 
 def printable_status_of(vm: VirtualMachine) -> str:
@@ -83,13 +83,13 @@ def is_meant_to_run(vm: VirtualMachine) -> bool:
             return True
 
 
-def comes_back(vm: VirtualMachine, *, made_anew: bool) -> bool:
-    """Whether it runs again by itself when its VMI is deleted, or, with `made_anew`, when the pool replaces the VM.
+def comes_back(vm: VirtualMachine, *, recreated: bool) -> bool:
+    """Whether it runs again by itself when its VMI is deleted, or, with `recreated`, when the pool replaces the VM.
 
     One that is rerun on failure takes the loss of its VMI for a shutdown by its user, and stays off.
     """
     strategy = vm.spec.run_strategy if vm.spec is not None else None
-    return strategy not in (("Manual", "Halted") if made_anew else ("Manual", "Halted", "RerunOnFailure", "Once"))
+    return strategy not in (("Manual", "Halted") if recreated else ("Manual", "Halted", "RerunOnFailure", "Once"))
 
 
 def revision_of(vm: VirtualMachine) -> str:

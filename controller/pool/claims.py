@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from controller.apimachinery.finalizers import letting_go_patch, removal_patch
+from controller.apimachinery.finalizers import owner_and_finalizer_removal_patch, removal_patch
 from controller.apimachinery.label_selectors import Selector
 from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.resources import VMS
@@ -51,7 +51,7 @@ def plan_releases(snapshot: Snapshot, released: Iterable[VirtualMachine]) -> Pla
         Patch(
             resource=VMS,
             key=vm.metadata.key,
-            body=letting_go_patch(vm.metadata, POOL_FINALIZER, owner_uid),
+            body=owner_and_finalizer_removal_patch(vm.metadata, POOL_FINALIZER, owner_uid),
             type=PatchType.JSON,
             why="its labels no longer match",
         )

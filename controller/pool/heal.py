@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from controller.apimachinery.conditions import moment
+from controller.apimachinery.conditions import with_timezone
 from controller.apimachinery.field_error import quoted
 from controller.apimachinery.int_or_percent import Amount, parse_amount
 from controller.kubevirt import vmis
@@ -179,7 +179,7 @@ def _coming_up_until(snapshot: Snapshot, vm: VirtualMachine, record: Record, min
     missed = count_unavailable(snapshot, (vm,), min_ready_s)
     if is_deleting(vm) or not missed.unavailable:
         return None
-    made_at = min(max(record.at, moment(vm.metadata.creation_timestamp) or record.at), snapshot.now)
+    made_at = min(max(record.at, with_timezone(vm.metadata.creation_timestamp) or record.at), snapshot.now)
     until = missed.next_at or made_at + COMING_UP
     return until if until > snapshot.now else None
 

@@ -9,7 +9,7 @@ from enum import Enum, auto
 import msgspec
 from msgspec import Struct
 
-from controller.apimachinery.conditions import moment
+from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import REVISION_NAME
 from controller.kubevirt.progress import parse_deadline, watch_progress
@@ -179,7 +179,7 @@ def _due(snapshot: Snapshot, intent: Intent, revisions: Revisions, eligible: lis
         vmi = snapshot.vmi_of(vm)
         step = Step.NOTHING if vmi is None else next_step(vm, vmi, revisions)
         # Nobody would start it anew: it takes the change when its user starts it.
-        returns = step is Step.RELABEL or comes_back(vm, made_anew=step is Step.RECREATE)
+        returns = step is Step.RELABEL or comes_back(vm, recreated=step is Step.RECREATE)
         if vmi is not None and step is not Step.NOTHING and returns:
             due.append(Due(vm, vmi, step))
     return sorted(due, key=lambda each: vmis.is_ready(each.vmi))

@@ -1,1 +1,1 @@
-"""What runs the rules of both kinds: plans, executor, expectations, reconciler, workers."""
+"""The machinery that runs the rules of every kind: plans, executor, expectations, reconciler and workers."""

@@ -1,9 +1,9 @@
-"""Workers: keys out of the queue, one reconcile each, and the decision when to look again.
+"""Workers. A worker takes a key from the queue, reconciles the key, and decides when the key is reconciled again.
 
-A key is never worked on twice at once (the queue's promise). An exception in a reconcile is that key's failure: it is
-logged with the key, counted, and retried with backoff; the process goes on. What the server fails at is retried too,
-but wears out no key's patience: see `Outage`. Each pass leaves one log line, at info when it did something or failed,
-at debug when there was nothing to do.
+The queue ensures that no key is reconciled twice at the same time. An exception in a reconcile is a failure of that
+key: it is logged with the key, counted, and retried with backoff. The process continues. Server-side failures are
+retried as well, but do not count towards the key's backoff: see `Outage`. Each pass writes one log line: at level info
+if the pass did something or failed, otherwise at level debug.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ReconcileInstruments(Protocol):
 
 
 class Controller:
-    """The workers of one kind."""
+    """The queue, the workers and the reconciler of one kind."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Controller:
         instruments.workers(name, most=workers)
 
     async def run(self) -> None:
-        """Work until the queue is shut down, then return when the last key in hand is done."""
+        """Reconcile keys until the queue is shut down. Returns after the running passes have finished."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._workers):
                 group.create_task(self._work(), name=f"{self.name}-worker-{number}")
@@ -89,7 +89,7 @@ class Controller:
 
     def _requeue(self, key: ObjectKey, report: Report, seconds: float) -> None:
         if not isinstance(report.result, Retry) or not report.result.outage:
-            self._outage.got_through(key)
+            self._outage.end(key)
         match report.result:
             case AwaitChange():
                 result, again = "success", None
@@ -107,5 +107,5 @@ class Controller:
             case _:
                 assert_never(report.result)
         self._instruments.reconciled(self.name, result=result, seconds=seconds)
-        tell = log.info if report.facts or result == "error" else log.debug
-        tell("reconciled", **{**report.facts, "result": result, "seconds": round(seconds, 4), "again_s": again})
+        write_log = log.info if report.facts or result == "error" else log.debug
+        write_log("reconciled", **{**report.facts, "result": result, "seconds": round(seconds, 4), "again_s": again})

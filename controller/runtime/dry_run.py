@@ -1,11 +1,12 @@
-"""Looking on: plans are made as ever, and none is carried out. What would be done is told in logs and metrics.
+"""Dry run: plans are made as usual, but not carried out. Logs and metrics report the actions that would be done.
 
-A pass costs no request. The same plan is told once, at info, and counted once, as `vmherd_actions_total` with the
-outcome `would`, for as long as nothing changes it. A plan shows the next step alone: what would come after it depends
-on what the step would have brought. So a pool that is new would get its finalizer, and its VMs are not spoken of yet.
+A pass sends no request. As long as the plan of an object does not change, the plan is logged once, at level info, and
+its actions are counted once, in `vmherd_actions_total` with the outcome `would`. A plan contains only the next step,
+because later steps depend on the result of that step. For a new pool, the report contains the finalizer of the pool,
+but not its VMs.
 
-Since nothing is done, everything stays as it is, until somebody else changes it and the event wakes the key. What only
-waits for time to pass is looked at again at a slow pace.
+A dry run changes nothing, so an object stays as it is until another writer changes it. The event of that change starts
+the next pass. A plan that only waits for time to pass is made again at a slow rate.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from informers.errors import GateClosed
 from informers.meta import ObjectKey
 
 LOOK_AGAIN_S: Final = 60.0
-"""At most this often for a plan that asks to be made again, however soon it does so."""
+"""The shortest delay, in seconds, before a plan that requests a requeue is made again."""
 
 LISTED: Final = 10
-"""Actions that a log line names. It counts the others."""
+"""The most actions that a log line lists. Further actions are only counted."""
 
 
 class ActionInstruments(Protocol):
@@ -35,7 +36,7 @@ class ActionInstruments(Protocol):
 
 
 class DryRunReport(NamedTuple):
-    """What a pass would do, in words, to compare with the pass before."""
+    """The actions of a pass as text, to compare them with those of the pass before."""
 
     actions: tuple[str, ...]
     notices: tuple[str, ...]
@@ -47,7 +48,7 @@ class DryRunReport(NamedTuple):
 
 
 class DryRunReconciler(Generic[S]):
-    """A reconciler that writes nothing, for one kind. `now` is the wall clock, for times that objects carry."""
+    """A reconciler for one kind that writes nothing. `now` is the wall clock, to compare with timestamps in objects."""
 
     def __init__(
         self,
@@ -63,39 +64,39 @@ class DryRunReconciler(Generic[S]):
         self._known_status = known_status
         self._now = now
         self._instruments = instruments
-        self._told: dict[ObjectKey, DryRunReport] = {}
-        """What was told last of each object that there is something to tell of."""
+        self._reported: dict[ObjectKey, DryRunReport] = {}
+        """The last report of each object that has something to report."""
 
     async def reconcile(self, key: ObjectKey) -> Report:
-        # AwaitChange: nothing was ever written that a cache could fail to show.
+        # A dry run never writes, so the cache shows all of our own writes: `settled` is always true.
         snapshot = self._rules.take_snapshot(key, now=self._now(), settled=True)
         if snapshot is None:
             plan = self._rules.plan_absent(key)
-            would = told_of(plan, status=False)
+            report = dry_run_report(plan, status=False)
         else:
             plan = self._rules.plan(snapshot)
             status = self._rules.next_status(snapshot, ())
             patch = status_patch(snapshot.owner, status, known=self._known_status)
-            would = told_of(plan, status=patch is not None)
+            report = dry_run_report(plan, status=patch is not None)
         result = AwaitChange() if plan.requeue_after_s is None else After(max(plan.requeue_after_s, LOOK_AGAIN_S))
-        return Report(result, self._news(key, plan, would))
+        return Report(result, self._new_facts(key, plan, report))
 
-    def _news(self, key: ObjectKey, plan: Plan, would: DryRunReport) -> dict[str, object]:
-        """What is to be said of this pass; nothing where it would have done what the one before would have."""
-        before = self._told.pop(key, None)
-        if would:
-            self._told[key] = would
-        if not would or would == before:
+    def _new_facts(self, key: ObjectKey, plan: Plan, report: DryRunReport) -> dict[str, object]:
+        """The facts of this pass for the log; empty if the report is empty or the same as that of the pass before."""
+        before = self._reported.pop(key, None)
+        if report:
+            self._reported[key] = report
+        if not report or report == before:
             return {}
         for action in reported_actions(plan):
             self._instruments.acted(self._kind.name, action=label_of(type(action)), outcome="would")
-        return facts_of(plan, would)
+        return facts_of(plan, report)
 
 
-def told_of(plan: Plan, *, status: bool) -> DryRunReport:
-    """A plan in words."""
+def dry_run_report(plan: Plan, *, status: bool) -> DryRunReport:
+    """The report of a plan. `status` is true if the status would be written."""
     return DryRunReport(
-        actions=tuple(map(_told, reported_actions(plan))),
+        actions=tuple(map(_action_text, reported_actions(plan))),
         notices=tuple(f"{notice.reason}: {notice.message}" for notice in plan.notices),
         status=status,
         held=plan.held,
@@ -103,30 +104,32 @@ def told_of(plan: Plan, *, status: bool) -> DryRunReport:
 
 
 def reported_actions(plan: Plan) -> tuple[Action, ...]:
-    """The actions of a plan that change something for a user."""
+    """The actions of a plan that change something for a user: all except notes."""
     return tuple(action for action in plan.actions if not (isinstance(action, Patch) and action.is_note))
 
 
-def facts_of(plan: Plan, would: DryRunReport) -> dict[str, object]:
-    """The figures of a pass that would do something: `create_would=3`, what each would be, and what is held."""
+def facts_of(plan: Plan, report: DryRunReport) -> dict[str, object]:
+    """The facts for the log line of a pass: the number of actions by type (`create_would=3`), the first actions and
+    notices, and the reason why something is held.
+    """
     facts: dict[str, object] = dict(Counter(f"{label_of(type(action))}_would" for action in reported_actions(plan)))
-    if would.actions:
-        facts["would"] = [*would.actions[:LISTED]]
-    if len(would.actions) > LISTED:
-        facts["and_more"] = len(would.actions) - LISTED
-    if would.notices:
-        facts["would_tell"] = [*would.notices[:LISTED]]
-    if would.status:
+    if report.actions:
+        facts["would"] = [*report.actions[:LISTED]]
+    if len(report.actions) > LISTED:
+        facts["and_more"] = len(report.actions) - LISTED
+    if report.notices:
+        facts["would_report"] = [*report.notices[:LISTED]]
+    if report.status:
         facts["would_write_status"] = True
-    if would.held:
-        facts["held"] = would.held
+    if report.held:
+        facts["held"] = report.held
     return facts
 
 
 def forbid_writes() -> None:
-    """A gate that lets no write through: what is meant to write nothing can then not do so by mistake either."""
-    raise GateClosed("observing: nothing is written")
+    """A gate that rejects every write. It ensures that a dry run does not write by mistake."""
+    raise GateClosed("dry run: writes are not allowed")
 
 
-def _told(action: Action) -> str:
+def _action_text(action: Action) -> str:
     return f"{label_of(type(action))} {action.resource.plural} {action.key}: {action.why}"

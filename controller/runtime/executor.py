@@ -1,15 +1,15 @@
-"""Carries out plans: the only code that writes children. It decides nothing.
+"""Carries out plans. No other code writes the children of an owner. The executor makes no decisions.
 
-Stages run in order, a failed essential stage ends the plan. Within a stage creates start slowly (R4): 1, 2, 4, 8 ...
-are under way at once, and when one fails, the rest is not tried, so a full quota costs one request and not 250.
-Everything else of a stage is tried, whatever happens to its neighbours, for as long as the server answers at all. How
-many requests are on the wire at once is the client's limit.
+Stages run in order. A failed essential stage ends the plan. The creates of a stage start slowly (R4): 1, 2, 4, 8 ...
+creates run in parallel. After the first failed create, no further create is sent, so a full quota costs one request and
+not 250. All other actions of a stage are tried even if some of them fail, as long as the server answers. The client
+limits the number of parallel requests.
 
-A write never raises: its failure is a value. A write whose answer is lost is `Unknown`, and `settle` asks the server
-about it before anything more happens for that key.
+A write never raises: a failure is an outcome. A write whose answer is lost has the outcome `Unknown`. `resolve` asks
+the server about such a write before the key's next plan is made.
 
-Cancellation cuts off what is on the wire and sends nothing more: whoever cancels has lost the lease, or has run out
-of time, and whoever comes next finds the same names taken.
+Cancellation aborts the running requests and sends no more. The executor is cancelled after the loss of the lease, or at
+the end of the shutdown time. The next leader chooses the same names, and finds the objects that already exist.
 """
 
 from __future__ import annotations
@@ -49,18 +49,20 @@ from informers.meta import ObjectKey, ObjectMeta, controller_of
 from informers.objects import ObjectClient, PatchType, read_meta
 
 PARALLEL = 50
-"""Tasks for one stage: more would only queue up before the client's own limit on requests in flight."""
+"""The most tasks for one stage. More tasks would only wait for the client's own limit on parallel requests."""
 
-REWORKS = 4
-"""How often a change is worked out on a fresh read, while somebody else keeps being faster."""
+ATTEMPTS = 4
+"""How often a change is computed from a fresh read, if another writer changes the object after each read."""
 
 _UID_PRECONDITION = re.compile(r"\bUID in (the )?precondition\b", re.IGNORECASE)
 
 Merge: TypeAlias = Callable[[bytes, bytes, bytes], bytes | None]
-"""The object as it is, and as the old and the new template would have it: the merge patch, or None if none is due."""
+"""A function of three documents: the current object, and the object as the old and the new template describe it.
+It returns the merge patch, or None if there is nothing to change.
+"""
 
 Numbered: TypeAlias = Sequence[tuple[int, Action]]
-"""Actions with their places in their stage."""
+"""Actions with their indexes in their stage."""
 
 
 class ActionInstruments(Protocol):
@@ -68,7 +70,7 @@ class ActionInstruments(Protocol):
 
 
 class Executor:
-    """One for both kinds of owner. `controller` is the name that its metrics carry."""
+    """Carries out the plans for one kind of owner. `controller` is the controller's name in the metrics."""
 
     def __init__(
         self,
@@ -77,38 +79,38 @@ class Executor:
         *,
         controller: str,
         instruments: ActionInstruments,
-        told: Callable[[ObjectKey, Sequence[Outcome]], None] = lambda _key, _outcomes: None,
+        report: Callable[[ObjectKey, Sequence[Outcome]], None] = lambda _key, _outcomes: None,
         merge: Merge = PLAIN.merge,
     ) -> None:
-        """`told` is called with the outcomes of each plan. `merge` is how a `ThreeWayMerge` of this kind is done."""
+        """`report` is called with the outcomes of each plan. `merge` computes the patch of a `ThreeWayMerge`."""
         self._client = client
         self._expectations = expectations
         self._controller = controller
         self._instruments = instruments
-        self._told = told
+        self._report = report
         self._merge = merge
 
     async def carry_out(self, key: ObjectKey, owner_uid: str, plan: Plan) -> tuple[Outcome, ...]:
-        """Do what the plan says, in its order. One outcome for each action, and each is recorded as expected."""
+        """Carry out the plan in order and return one outcome for each action. The outcomes update the expectations."""
         outcomes: list[Outcome] = []
-        going = True
+        proceed = True
         for stage in plan.stages:
-            if not going:
+            if not proceed:
                 outcomes += [Skipped(action) for action in stage.actions]
                 continue
-            results = await self._run_stage(stage, blocked=_owners_in_the_way(outcomes))
+            results = await self._run_stage(stage, blocked=_blocked_owners(outcomes))
             self._expectations.record(key, owner_uid, results)
             outcomes += results
-            going = not stage.essential or not any(failed(result) for result in results)
+            proceed = not stage.essential or not any(failed(result) for result in results)
         for outcome in outcomes:
             self._instruments.acted(
                 self._controller, action=label_of(type(outcome.action)), outcome=label_of(type(outcome))
             )
-        self._told(key, outcomes)
+        self._report(key, outcomes)
         return tuple(outcomes)
 
-    async def settle(self, key: ObjectKey, owner_uid: str) -> ApiError | None:
-        """Ask the server about each write whose answer was lost. Return what kept it from answering, if anything."""
+    async def resolve(self, key: ObjectKey, owner_uid: str) -> ApiError | None:
+        """Ask the server about each write whose answer was lost. Returns the error if the server cannot answer."""
         for write in self._expectations.unresolved(key, owner_uid):
             try:
                 outcome = await self._look_up(write)
@@ -118,24 +120,26 @@ class Executor:
         return None
 
     async def _look_up(self, write: Write) -> Outcome | None:
-        """What became of a write, as the server knows; None when it did not happen."""
+        """The outcome of an earlier write, from the state of the server; None if the write did not happen."""
         try:
-            held = read_meta(await self._client.get(write.resource, write.key))
+            found = read_meta(await self._client.get(write.resource, write.key))
         except NotFound:
             return None if isinstance(write, Create) else Missing(write)
         match write:
             case Create(owner_uid=owner_uid):
-                return AlreadyThere(write, held.resource_version) if _is_owned_by(held, owner_uid) else None
+                return AlreadyThere(write, found.resource_version) if _is_owned_by(found, owner_uid) else None
             case Delete(uid=uid):
-                return None if held.uid == uid and held.deletion_timestamp is None else Missing(write)
+                return None if found.uid == uid and found.deletion_timestamp is None else Missing(write)
             case Patch() | ThreeWayMerge():
-                # Done or not, whoever plans next must have seen at least this version.
-                return Done(write, held.resource_version)
+                # Whether or not the patch happened, the cache must show at least this version before the next plan.
+                return Done(write, found.resource_version)
             case _:
                 assert_never(write)
 
     async def _run_stage(self, stage: Stage, *, blocked: frozenset[str]) -> list[Outcome]:
-        """Creates after everything else, and nothing that waits for a blocked owner. Outcomes in the actions' order."""
+        """Run the creates after all other actions, and skip the actions that wait for a blocked owner. The outcomes are
+        in the order of the actions.
+        """
         numbered = [(number, action) for number, action in enumerate(stage.actions) if not _waits(action, blocked)]
         creates = [(number, action) for number, action in numbered if isinstance(action, Create)]
         others = [(number, action) for number, action in numbered if not isinstance(action, Create)]
@@ -143,8 +147,10 @@ class Executor:
         return [outcomes.get(number, Skipped(action)) for number, action in enumerate(stage.actions)]
 
     async def _run_together(self, actions: Numbered) -> dict[int, Outcome]:
-        """Perform all actions, at most PARALLEL at once, but no more once the server cannot be reached: each of them
-        would wait for its own timeout. What is not tried has no outcome.
+        """Perform the actions, at most PARALLEL at once, and return their outcomes by index.
+
+        After the first action that the server does not answer, no further action is started, because each of them would
+        wait for its own timeout. An action that was not tried has no outcome.
         """
         outcomes: dict[int, Outcome] = {}
         todo = iter(actions)
@@ -164,20 +170,22 @@ class Executor:
         return outcomes
 
     async def _run_slow_start(self, creates: Numbered) -> dict[int, Outcome]:
-        """Perform creates, one at first; each success makes room for one more, so what is under way doubles with each
-        round trip: 1, 2, 4, 8 ... up to PARALLEL. The first failure ends it: what is under way is waited for, and the
-        rest is not tried, and has no outcome.
+        """Perform the creates with a slow start, and return their outcomes by index.
+
+        The first create runs alone. Each success allows one more parallel create, so the number of parallel creates
+        doubles with each round trip: 1, 2, 4, 8 ... up to PARALLEL. After the first failure no create is started. The
+        running creates finish. A create that was not tried has no outcome.
         """
         outcomes: dict[int, Outcome] = {}
         todo = iter(creates)
-        lanes, well = 0, True
+        lanes, succeeding = 0, True
 
         async def lane() -> None:
-            nonlocal lanes, well
+            nonlocal lanes, succeeding
             for number, create in todo:
                 outcomes[number] = outcome = await self._perform(create)
-                well = well and not failed(outcome)
-                if not well:
+                succeeding = succeeding and not failed(outcome)
+                if not succeeding:
                     return
                 if lanes < min(PARALLEL, len(creates) - len(outcomes)):
                     lanes += 1
@@ -209,7 +217,7 @@ class Executor:
                     )
                     return Done(action, read_meta(answer).resource_version)
                 case RemoveOwnerReference() | ThreeWayMerge():
-                    return await self._rework(action)
+                    return await self._read_and_patch(action)
                 case Confirm():
                     return await self._confirm(action)
                 case _:
@@ -223,91 +231,95 @@ class Executor:
         try:
             answer = await self._client.create(action.resource, action.key.namespace, action.body)
         except AlreadyExists as error:
-            return await self._recognise(action, error)
+            return await self._resolve_name_conflict(action, error)
         return Done(action, read_meta(answer).resource_version)
 
     async def _predecessor_owns_disks(self, action: Create) -> bool:
-        """Whether something that the new object would take up still is that of an earlier one of its name."""
+        """True if an earlier object of the same name still owns a disk that the new object would reuse, or if such a
+        disk is being deleted.
+        """
         for resource, key in action.reusable_disks:
             try:
-                held = read_meta(await self._client.get(resource, key))
+                disk = read_meta(await self._client.get(resource, key))
             except NotFound:
                 continue
-            owner = controller_of(held)
-            is_left = owner is not None and (owner.kind, owner.name) == (action.resource.kind, action.key.name)
-            if is_left or held.deletion_timestamp is not None:
+            owner = controller_of(disk)
+            is_owned = owner is not None and (owner.kind, owner.name) == (action.resource.kind, action.key.name)
+            if is_owned or disk.deletion_timestamp is not None:
                 return True
         return False
 
-    async def _recognise(self, action: Create, error: AlreadyExists) -> Outcome:
-        """Whose is the object that has the name? Ours, from a create whose answer was lost, is as good as done.
+    async def _resolve_name_conflict(self, action: Create, error: AlreadyExists) -> Outcome:
+        """The outcome of a create whose name is taken. `AlreadyThere` if the existing object has the owner of this
+        create: an earlier attempt succeeded and its answer was lost.
 
-        Also when it is being deleted by now: then the cache has to show that before anything is planned anew.
+        This is true even if the existing object is being deleted: the cache must show the deletion before the next
+        plan.
         """
         try:
-            held = read_meta(await self._client.get(action.resource, action.key))
+            found = read_meta(await self._client.get(action.resource, action.key))
         except NotFound:
             return Rejected(action, error)
-        if _is_owned_by(held, action.owner_uid):
-            return AlreadyThere(action, held.resource_version)
+        if _is_owned_by(found, action.owner_uid):
+            return AlreadyThere(action, found.resource_version)
         return Rejected(action, error)
 
     async def _confirm(self, action: Confirm) -> Outcome:
-        held = read_meta(await self._client.get(action.resource, action.key))
-        if held.uid != action.uid:
-            return Rejected(action, Conflict(f"{action.key} was replaced by another object of that name", code=409))
-        if held.deletion_timestamp is not None:
+        found = read_meta(await self._client.get(action.resource, action.key))
+        if found.uid != action.uid:
+            return Rejected(action, Conflict(f"{action.key} was replaced by another object of the same name", code=409))
+        if found.deletion_timestamp is not None:
             return Rejected(action, Conflict(f"{action.key} is being deleted", code=409))
         return Done(action)
 
-    async def _rework(self, action: RemoveOwnerReference | ThreeWayMerge) -> Outcome:
-        """Change what was just read; again where somebody else wrote in between."""
-        for _ in range(REWORKS - 1):
+    async def _read_and_patch(self, action: RemoveOwnerReference | ThreeWayMerge) -> Outcome:
+        """Read the object and patch it. Repeat both if another writer changed the object between the two requests."""
+        for _ in range(ATTEMPTS - 1):
             try:
-                return await self._reworked(action)
+                return await self._read_and_patch_once(action)
             except Conflict:
                 continue
-        return await self._reworked(action)
+        return await self._read_and_patch_once(action)
 
-    async def _reworked(self, action: RemoveOwnerReference | ThreeWayMerge) -> Outcome:
+    async def _read_and_patch_once(self, action: RemoveOwnerReference | ThreeWayMerge) -> Outcome:
         try:
             current = await self._client.get(action.resource, action.key)
-            held = read_meta(current)
+            meta = read_meta(current)
         except NotFound:
             return Missing(action)
         except ApiError as error:
-            # Nothing was written: what is lost is only the answer to a question.
+            # The read failed, so nothing was written. The outcome is not `Unknown`, even if the answer was lost.
             return Rejected(action, error)
         if isinstance(action, RemoveOwnerReference):
-            patch = _disowned(action, held)
+            patch = _owner_removal(action, meta)
         else:
-            patch = _merged(self._merge, action, held, current)
+            patch = _template_change(self._merge, action, meta, current)
         if not isinstance(patch, bytes):
             return patch
         answer = await self._client.patch(action.resource, action.key, patch, content_type=PatchType.MERGE.value)
         return Done(action, read_meta(answer).resource_version)
 
 
-def _disowned(action: RemoveOwnerReference, held: ObjectMeta) -> bytes | Outcome:
-    """The patch to what is there; the outcome where it is as it should be."""
-    if all(reference.uid != action.owner_uid for reference in held.owner_references or ()):
+def _owner_removal(action: RemoveOwnerReference, meta: ObjectMeta) -> bytes | Outcome:
+    """The patch that removes the ownerReference; the outcome if the object does not have the reference."""
+    if all(reference.uid != action.owner_uid for reference in meta.owner_references or ()):
         return Done(action)
-    return release_patch(held, action.owner_uid)
+    return release_patch(meta, action.owner_uid)
 
 
-def _merged(merge: Merge, action: ThreeWayMerge, held: ObjectMeta, current: bytes) -> bytes | Outcome:
-    """The patch to what is there, as far as the templates differ; the outcome where there is nothing to patch."""
-    if held.uid != action.uid or held.deletion_timestamp is not None:
+def _template_change(merge: Merge, action: ThreeWayMerge, meta: ObjectMeta, current: bytes) -> bytes | Outcome:
+    """The patch that applies the template change to the current object; the outcome if there is nothing to patch."""
+    if meta.uid != action.uid or meta.deletion_timestamp is not None:
         return Missing(action)
     try:
         patch = merge(current, action.old, action.new)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return Rejected(action, ApiError(f"{action.key} cannot be read: {error}"))
-    return Done(action, held.resource_version) if patch is None else patch
+    return Done(action, meta.resource_version) if patch is None else patch
 
 
 def failed(outcome: Outcome) -> bool:
-    """Whether an outcome holds back what should come after it."""
+    """True if the outcome is a failure, so that later stages of the plan must not run."""
     return isinstance(outcome, Rejected | Unknown | Skipped)
 
 
@@ -317,22 +329,24 @@ def _is_unanswered(outcome: Outcome) -> bool:
 
 def _outcome_of(action: Action, error: ApiError) -> Outcome:
     match action, error:
-        case (Delete() | Patch() | RemoveOwnerReference() | ThreeWayMerge()) as gone, NotFound():
-            return Missing(gone)
-        case Delete() as replaced, Conflict() as conflict if _uid_mismatch(conflict):
-            return Missing(replaced)
+        case (Delete() | Patch() | RemoveOwnerReference() | ThreeWayMerge()) as write, NotFound():
+            return Missing(write)
+        case Delete() as delete, Conflict() as conflict if _is_uid_mismatch(conflict):
+            return Missing(delete)
         case (Confirm(), _):
             return Rejected(action, error)
         case (_, TransportError(sent=True) | ServerError()):
-            # With any 5xx the write may have happened: a server that gave up waiting for etcd answers 500 or 504, a
-            # proxy that lost the server 502 or 503.
+            # With any 5xx status the write may have happened. The server answers 500 or 504 after a timeout of etcd. A
+            # proxy answers 502 or 503 if it loses the connection to the server.
             return Unknown(action, error)
         case _:
             return Rejected(action, error)
 
 
-def _owners_in_the_way(outcomes: Sequence[Outcome]) -> frozenset[str]:
-    """The owners from whom something could not be taken: what was to come after that must wait (P10)."""
+def _blocked_owners(outcomes: Sequence[Outcome]) -> frozenset[str]:
+    """The UIDs of the owners whose ownerReference could not be removed from an object. Patches that have one of these
+    UIDs as `after_owner` must wait (P10).
+    """
     return frozenset(
         outcome.action.owner_uid
         for outcome in outcomes
@@ -344,9 +358,11 @@ def _waits(action: Action, blocked: frozenset[str]) -> bool:
     return isinstance(action, Patch) and action.after_owner in blocked
 
 
-def _uid_mismatch(error: Conflict) -> bool:
-    """Whether it was the precondition of a delete. The server says so in words only, and in two places differently:
-    "the UID in the precondition (...) does not match ..." and "Precondition failed: UID in precondition: ...".
+def _is_uid_mismatch(error: Conflict) -> bool:
+    """True if a delete failed because the object has another UID than the delete expects.
+
+    The API server reports this only in the message, in one of two texts: "the UID in the precondition (...) does not
+    match ..." or "Precondition failed: UID in precondition: ...".
     """
     return _UID_PRECONDITION.search(str(error)) is not None
 

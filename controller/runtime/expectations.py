@@ -1,10 +1,12 @@
-"""Reading our own writes (R9): what a pass wrote for a key, and whether the cache shows it yet.
+"""Expectations (R9): the writes of a pass for a key, and whether the cache shows them yet.
 
-Nothing is counted and no handler keeps books. A write leaves a watermark, its resourceVersion; a deletion leaves the
-UID that must go; a write whose answer was lost leaves the doubt itself. `settled` compares these with the stores, at
-the moment somebody asks, as Kubernetes' ConsistencyStore does (1.36). Versions that do not parse prove nothing and
-are passed over, and what has no store is not awaited. Five minutes after its last write a key is taken as settled
-whatever the cache shows, with a warning: a controller that waits for ever helps nobody.
+Expectations count no events, and event handlers do not update them. Each write leaves a record: a create or a patch
+leaves its resourceVersion as a watermark, a delete leaves the UID of the object, and a write whose answer was lost
+leaves the write itself. `settled` compares these records with the stores at the time of the call, as Kubernetes 1.36's
+ConsistencyStore does. A version that cannot be parsed is ignored. Writes to a resource without a store are not awaited.
+
+Five minutes after its last write a key counts as settled, whatever the cache shows. A warning is logged then. A
+controller that waits without limit would be useless.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ Write: TypeAlias = Create | Delete | Patch | ThreeWayMerge
 
 
 class _Awaited:
-    """What one key waits for. Bound to the owner's UID: a set of the same name made anew starts clean."""
+    """The expected changes of one key. They are bound to the owner's UID, so a new owner of the same name has none."""
 
     __slots__ = ("deletions", "owner_uid", "since", "unresolved", "versions")
 
@@ -53,9 +55,10 @@ class _Awaited:
 
 
 class Expectations:
-    """Write watermarks, awaited deletions and unresolved, by key. `now` is monotonic, in seconds.
+    """The watermarks, awaited deletions and unresolved writes of each key. `now` is a monotonic clock, in seconds.
 
-    `RemoveOwnerReference` leaves no trace here: no cache holds what it writes to, and it does no harm twice.
+    A `RemoveOwnerReference` is not recorded: no cache contains the objects that it changes, and it can be repeated
+    without harm.
     """
 
     def __init__(
@@ -67,19 +70,19 @@ class Expectations:
         self._awaited: dict[ObjectKey, _Awaited] = {}
 
     def record(self, key: ObjectKey, owner_uid: str, outcomes: Iterable[Outcome]) -> None:
-        """Remember what a pass wrote. Call it as soon as the outcomes are known."""
+        """Record the writes of a pass. Call this as soon as the outcomes are known."""
         awaited = self._of(key, owner_uid) or _Awaited(owner_uid, self._now())
         for outcome in outcomes:
-            self._note(awaited, outcome)
+            self._add(awaited, outcome)
         if awaited:
             awaited.since = self._now()
             self._awaited[key] = awaited
 
     def settled(self, key: ObjectKey, owner_uid: str) -> bool:
-        """Whether the cache shows everything that was written for this owner."""
+        """True if the cache shows all writes for this owner, or if the last write is more than five minutes old."""
         awaited = self._of(key, owner_uid)
         if awaited is not None:
-            self._strike_off(awaited)
+            self._remove_confirmed(awaited)
             if awaited and not self._is_overdue(awaited):
                 return False
             if awaited:
@@ -88,35 +91,35 @@ class Expectations:
         return True
 
     def unresolved(self, key: ObjectKey, owner_uid: str) -> tuple[Write, ...]:
-        """The owner's writes whose answer was lost, that the cache has not proved either, and that still matter."""
+        """The owner's writes whose answer was lost and that the cache does not show. Empty after five minutes."""
         awaited = self._of(key, owner_uid)
         if awaited is None or self._is_overdue(awaited):
             return ()
-        self._strike_off(awaited)
+        self._remove_confirmed(awaited)
         return tuple(awaited.unresolved)
 
     def resolve(self, key: ObjectKey, write: Write, outcome: Outcome | None) -> None:
-        """A doubt is over: the write had this outcome, or never happened (None)."""
+        """Record the outcome of an unresolved write. None means that the write did not happen."""
         if awaited := self._awaited.get(key):
-            awaited.unresolved = [doubt for doubt in awaited.unresolved if doubt is not write]
+            awaited.unresolved = [other for other in awaited.unresolved if other is not write]
             if outcome is not None:
-                self._note(awaited, outcome)
+                self._add(awaited, outcome)
 
     def forget(self, key: ObjectKey) -> None:
-        """The owner is gone."""
+        """Remove all expectations of a key whose owner was deleted."""
         self._awaited.pop(key, None)
 
     def oldest_s(self) -> float:
-        """For how long the key that waits longest has waited; 0 when all are settled."""
+        """The longest time, in seconds, that a key has been waiting; 0 if all keys are settled."""
         now = self._now()
         return max((now - awaited.since for awaited in self._awaited.values()), default=0.0)
 
     def _of(self, key: ObjectKey, owner_uid: str) -> _Awaited | None:
-        """What is awaited for this owner; nothing that another one of the same name has left."""
+        """The expectations of this owner; None if there are none, or if they are of another owner of the same name."""
         awaited = self._awaited.get(key)
         return awaited if awaited is not None and awaited.owner_uid == owner_uid else None
 
-    def _note(self, awaited: _Awaited, outcome: Outcome) -> None:
+    def _add(self, awaited: _Awaited, outcome: Outcome) -> None:
         match outcome:
             case Done(action=Delete() as action) | Missing(action=Delete() as action):
                 awaited.deletions[action.uid] = action
@@ -136,30 +139,33 @@ class Expectations:
             scope = (write.resource, write.key.namespace)
             awaited.versions[scope] = max(number, awaited.versions.get(scope, 0))
 
-    def _strike_off(self, awaited: _Awaited) -> None:
+    def _remove_confirmed(self, awaited: _Awaited) -> None:
+        """Remove the expectations that the cache confirms."""
         awaited.versions = {scope: v for scope, v in awaited.versions.items() if not self._reached(*scope, v)}
-        awaited.deletions = {uid: d for uid, d in awaited.deletions.items() if not self._shows_gone(d)}
-        awaited.unresolved = [doubt for doubt in awaited.unresolved if not self._proves(doubt, awaited.owner_uid)]
+        awaited.deletions = {uid: d for uid, d in awaited.deletions.items() if not self._shows_deletion(d)}
+        awaited.unresolved = [write for write in awaited.unresolved if not self._shows(write, awaited.owner_uid)]
 
     def _reached(self, resource: AnyResource, namespace: str, version: int) -> bool:
         store = self._stores.get(resource)
         seen = version_number(store.version(namespace)) if store is not None else None
         return seen is None or seen >= version
 
-    def _shows_gone(self, deletion: Delete) -> bool:
+    def _shows_deletion(self, deletion: Delete) -> bool:
         store = self._stores.get(deletion.resource)
-        held = store.get(deletion.key) if store is not None else None
-        return held is None or held.metadata.uid != deletion.uid or held.metadata.deletion_timestamp is not None
+        cached = store.get(deletion.key) if store is not None else None
+        return cached is None or cached.metadata.uid != deletion.uid or cached.metadata.deletion_timestamp is not None
 
-    def _proves(self, write: Write, owner_uid: str) -> bool:
-        """Whether the cache shows that the write happened. A patch it never proves, nor what has no store."""
+    def _shows(self, write: Write, owner_uid: str) -> bool:
+        """True if the cache shows that the write happened. Always false for a patch, and for a resource without a
+        store.
+        """
         store = self._stores.get(write.resource)
         match write:
             case Delete():
-                return store is not None and self._shows_gone(write)
+                return store is not None and self._shows_deletion(write)
             case Create():
-                held = store.get(write.key) if store is not None else None
-                owner = controller_of(held.metadata) if held is not None else None
+                cached = store.get(write.key) if store is not None else None
+                owner = controller_of(cached.metadata) if cached is not None else None
                 return owner is not None and owner.uid == owner_uid
             case _:
                 return False
@@ -169,7 +175,7 @@ class Expectations:
 
     def _give_up(self, key: ObjectKey, awaited: _Awaited) -> None:
         log.warning(
-            "cache did not catch up with own writes, going on",
+            "cache does not show own writes in time, continuing without them",
             namespace=key.namespace,
             name=key.name,
             waited_s=GIVE_UP_AFTER_S,

@@ -1,9 +1,10 @@
-"""Keys whose last pass failed on the server: it did not answer, or answered that it cannot. No failure of theirs.
+"""Retries while the API server fails: the delays of the keys whose last pass failed because of the server.
 
-Their own backoff, which doubles up to a quarter of an hour, would go on for as long again when the server is back. So
-they wait here, where each key is tried after at most a few seconds, and all of them together only a few times a
-second: a server that is gone is asked as rarely for a thousand keys as for ten. The first key that gets through tells
-that the server is well, and takes all others along.
+Such a failure is a server-side error: no answer, or an answer that the server cannot process requests now. It says
+nothing about the key. The key's own backoff doubles up to 15 minutes, so the key might still wait that long after the
+server has recovered. Therefore these keys wait here instead. Each key is retried after a few seconds at most. A common
+rate limit applies to all keys together, so a failing server gets as few requests for a thousand keys as for ten. The
+first pass that succeeds ends the outage: all other waiting keys are then retried at once.
 """
 
 from __future__ import annotations
@@ -13,25 +14,26 @@ from informers.ratelimit import ItemBackoff, MaxOf, RateLimiter, TokenBucket
 from informers.workqueue import WorkQueue
 
 LONGEST_S = 3.0
-"""How long one key alone waits at most."""
+"""The longest delay of a single key."""
 
 TRIES_PER_S, TRIES_AT_ONCE = 2.0, 10
-"""For all keys together."""
+"""The rate limit for all keys together."""
 
 
 class Outage:
-    """The keys of one queue that wait for the server. Says when to try them, and knows nothing of what they need."""
+    """The keys of one queue that wait for the API server, and their delays."""
 
     def __init__(self, queue: WorkQueue[ObjectKey]) -> None:
         self._queue = queue
         self._limiter = _limiter()
         self._waiting: set[ObjectKey] = set()
-        """Without those for which the server named a time itself: it has to be kept, whoever else gets through."""
+        """The keys that are retried at once after the outage. A key whose error had a Retry-After is not in this set:
+        it waits for that time even if another key succeeds."""
 
     def wait(self, key: ObjectKey, *, at_least_s: float = 0.0) -> float:
-        """The key's pass failed on the server: have it tried again, and return the delay.
+        """Queue a key again whose pass failed because of the server. Returns the delay in seconds.
 
-        `at_least_s` is the server's own Retry-After.
+        `at_least_s` is the server's Retry-After, or 0.
         """
         if at_least_s > 0:
             self._waiting.discard(key)
@@ -39,8 +41,10 @@ class Outage:
             self._waiting.add(key)
         return self._queue.add_rate_limited(key, at_least_s=at_least_s, limiter=self._limiter)
 
-    def got_through(self, key: ObjectKey) -> None:
-        """The key's pass did not fail on the server. If the one before it did, that outage is over, for all keys."""
+    def end(self, key: ObjectKey) -> None:
+        """Handle a pass of the key that did not fail because of the server. If the key was waiting for the server, the
+        outage is over, and all waiting keys are queued at once.
+        """
         if key not in self._waiting:
             self._limiter.forget(key)
             return
@@ -48,7 +52,7 @@ class Outage:
         for other in self._waiting:
             self._queue.add(other)
         self._waiting.clear()
-        # What was reserved during the outage must not delay whoever fails next.
+        # A new limiter: the slots that were reserved during this outage must not delay the keys of the next outage.
         self._limiter = _limiter()
 
 

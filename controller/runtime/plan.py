@@ -1,10 +1,11 @@
-"""The vocabulary between deciding and doing: a plan goes from the core to the executor, outcomes come back.
+"""Plans and outcomes. The rules return a plan, the executor carries the plan out and returns outcomes.
 
-A plan is a value. It says what to write, in which order, and why; or why nothing is written. Nothing in it is a
-function, a task or a clock, so the same snapshot gives the same plan, and a plan can be printed, compared and counted.
+A plan is a value. It lists the writes, their order and their reasons, or the reason why there are no writes. It
+contains no function, no task and no clock. So the same snapshot gives the same plan, and a plan can be printed,
+compared and counted.
 
-Every write can be sent twice without harm: a create has its name, a delete names the UID it means, a patch says what
-it expects to find. That is what makes a lost answer harmless.
+Every write can be sent twice without harm: a create has a fixed name, a delete has the UID of its object, and a patch
+has the expected state of its object. So a write can be repeated after its answer was lost.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ AnyResource: TypeAlias = Resource[Any]
 
 
 class Cause(StrEnum):
-    """What a delete is for, as far as somebody counts it apart. `why` is for people."""
+    """The purpose of a delete, for the metrics. The text for readers is in `why`."""
 
     UNSPECIFIED = ""
     HEALING = "healing"
-    """The VM is deleted because it fails (P15)."""
+    """The VM is deleted because it is failing (P15)."""
 
 
 class Create(Struct, frozen=True, kw_only=True):
-    """Create `key` from a whole, encoded object, whose controller is `owner_uid`.
+    """Create the object `key` from its complete, encoded `body`. Its controller is the owner with the UID `owner_uid`.
 
-    `reusable_disks` are the disks that an earlier holder of the name may have left, and that the new object would find
-    by name. The create waits while one of them still belongs to the earlier holder: the garbage collector is about to
-    delete it.
+    The new object finds its disks by name. `reusable_disks` are the disks with these names that an earlier object of
+    the same name may have left. The create is postponed while the earlier object still owns one of them, because the
+    garbage collector will delete that disk.
     """
 
     resource: AnyResource
@@ -49,7 +50,7 @@ class Create(Struct, frozen=True, kw_only=True):
 
 
 class Delete(Struct, frozen=True, kw_only=True):
-    """Delete `key` if it still is the object with this UID and, where `version` is given, has not changed since."""
+    """Delete the object `key` if its UID is still `uid`. If `version` is given, the resourceVersion must match too."""
 
     resource: AnyResource
     key: ObjectKey
@@ -61,12 +62,12 @@ class Delete(Struct, frozen=True, kw_only=True):
 
 
 class Patch(Struct, frozen=True, kw_only=True):
-    """Patch `key`. The body itself carries what must still hold (uid, resourceVersion, or JSON patch tests).
+    """Patch the object `key`. The body contains its own preconditions (uid, resourceVersion, or JSON patch tests).
 
-    `after_owner` is the UID of an owner: the patch is not tried if a `RemoveOwnerReference` of that owner failed before
-    it in the same plan. It ties one VM's steps together, without one VM's failure holding back the others (P10).
+    `after_owner` is the UID of an owner. The patch is skipped if a `RemoveOwnerReference` of that owner failed earlier
+    in the same plan. This keeps the steps for one VM together, and a failure of one VM does not block the others (P10).
 
-    `is_note` marks a patch that only notes something on the owner, for later passes. A dry run does not report it.
+    `is_note` marks a patch that only stores data on the owner for later passes. A dry run does not report such a patch.
     """
 
     resource: AnyResource
@@ -79,9 +80,11 @@ class Patch(Struct, frozen=True, kw_only=True):
 
 
 class RemoveOwnerReference(Struct, frozen=True, kw_only=True):
-    """Take the ownerReference with this UID off `key`, and nothing else, so that it outlives that owner (P10).
+    """Remove the ownerReference with the UID `owner_uid` from the object `key`, so that the object outlives the owner
+    (P10).
 
-    What is not there, or not owned by it, is as it should be. So is a resource that the cluster does not serve.
+    Nothing else is changed. If the object or the reference does not exist, nothing is left to do. The same is true if
+    the cluster does not serve the resource.
     """
 
     resource: AnyResource
@@ -91,9 +94,9 @@ class RemoveOwnerReference(Struct, frozen=True, kw_only=True):
 
 
 class ThreeWayMerge(Struct, frozen=True, kw_only=True):
-    """Bring `key` from the template it was made from to another (P12): `old` and `new` are that object as each template
-    would have it, and only what differs between them changes. The object is read whole when that is done, since no
-    cache holds all of it.
+    """Apply a template change to the object `key` (P12). `old` and `new` are the object as the old and the new template
+    describe it. Only the differences between `old` and `new` are changed in the object. The executor reads the whole
+    object from the server first, because no cache contains all of its fields.
     """
 
     resource: AnyResource
@@ -105,7 +108,9 @@ class ThreeWayMerge(Struct, frozen=True, kw_only=True):
 
 
 class Confirm(Struct, frozen=True, kw_only=True):
-    """Read `key` from the server, past the cache: go on only while it has this UID and is not being deleted (R2)."""
+    """Read the object `key` from the server, not from the cache. The plan continues only if the UID still is `uid` and
+    the object is not being deleted (R2).
+    """
 
     resource: AnyResource
     key: ObjectKey
@@ -122,9 +127,9 @@ def label_of(kind: type[object]) -> str:
 
 
 class Stage(Struct, frozen=True):
-    """Actions that may run together. The next stage starts only when all of this one succeeded.
+    """Actions that may run in parallel. The next stage starts only if all actions of this stage succeeded.
 
-    `essential=False` marks a stage whose failures do not hold back the next one.
+    With `essential=False` the next stage starts even if actions of this stage failed.
     """
 
     actions: tuple[Action, ...]
@@ -132,9 +137,10 @@ class Stage(Struct, frozen=True):
 
 
 class Notice(Struct, frozen=True, kw_only=True):
-    """Something to tell the owner's reader in an Event that no single write causes.
+    """A message that the controller reports in an Event of the owner, although no single write causes it.
 
-    `once` names the occasion: the same notice on the same occasion is told once. Empty: each time.
+    `once` identifies the occasion: the same notice is reported once for each occasion. If `once` is empty, every pass
+    reports the notice.
     """
 
     reason: str
@@ -144,7 +150,7 @@ class Notice(Struct, frozen=True, kw_only=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """What one pass does. `held` says in a phrase why it does nothing, or not all that is wanted."""
+    """The writes of one pass. `held` is a short reason why the pass does nothing, or not everything that is needed."""
 
     stages: tuple[Stage, ...] = ()
     notices: tuple[Notice, ...] = ()
@@ -157,7 +163,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 def join(parts: Iterable[Plan]) -> Plan:
-    """The parts one after the other, as one plan."""
+    """One plan that has the stages and notices of all parts, in order."""
     parts = tuple(parts)
     requeues = [part.requeue_after_s for part in parts if part.requeue_after_s is not None]
     return Plan(
@@ -169,34 +175,37 @@ def join(parts: Iterable[Plan]) -> Plan:
 
 
 class Cleanup(Struct, frozen=True):
-    """What removes our finalizers from the objects of a kind, and the owners that are better left to the controller."""
+    """A plan that removes our finalizers from the objects of a kind.
+
+    `left` are the owners that the plan does not change, because they are better left to the controller.
+    """
 
     plan: Plan
     left: tuple[ObjectKey, ...] = ()
 
 
 class Done(Struct, frozen=True):
-    """The server did it. `version` is the written object's resourceVersion, "" where the answer has none."""
+    """The server confirmed the action. `version` is the resourceVersion after the write; "" if the answer has none."""
 
     action: Action
     version: str = ""
 
 
 class AlreadyThere(Struct, frozen=True):
-    """A create found its own earlier self: same name, same owner."""
+    """An earlier attempt of this create succeeded: the object exists, with the same name and the same owner."""
 
     action: Create
     version: str = ""
 
 
 class Missing(Struct, frozen=True):
-    """What was to be deleted or patched is gone, which is what a delete wants."""
+    """The object of the action does not exist any more. For a delete this is a success."""
 
     action: Delete | Patch | RemoveOwnerReference | ThreeWayMerge
 
 
 class Rejected(Struct, frozen=True):
-    """The server answered no, or a condition of the plan no longer held. The message is for people."""
+    """The server rejected the action, or a precondition of the plan no longer holds. `message` is for readers."""
 
     action: Action
     error: ApiError
@@ -207,7 +216,7 @@ class Rejected(Struct, frozen=True):
 
 
 class Unknown(Struct, frozen=True):
-    """The answer was lost: the write may have happened. The key stays unsettled until that is known (R9)."""
+    """The answer was lost: the write may have happened. The key stays unsettled until the result is known (R9)."""
 
     action: Action
     error: ApiError
@@ -218,13 +227,13 @@ class Unknown(Struct, frozen=True):
 
 
 class Postponed(Struct, frozen=True):
-    """Not tried, since what it waits for is surely under way: look again in a moment."""
+    """The create was not tried, because a disk that it would reuse will be deleted. The key is retried soon."""
 
     action: Create
 
 
 class Skipped(Struct, frozen=True):
-    """Not tried: an earlier batch or stage failed, or the process is stopping."""
+    """The action was not tried, because an earlier action failed or the process is stopping."""
 
     action: Action
 

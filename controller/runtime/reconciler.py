@@ -1,7 +1,14 @@
-"""The shell around the rules of a kind: snapshot, plan, outcomes, status. It decides nothing; it asks the rules.
+"""The reconciler of a kind. It takes the snapshot, carries out the plan and writes the status. The rules of the kind
+make all decisions.
 
-One pass: clear up what became of writes whose answer was lost; look; plan; carry the plan out; look again, since the
-cache has moved on meanwhile; write the status if it differs; say when to come back.
+A pass has these steps:
+
+1. Ask the server about each write whose answer was lost.
+2. Take a snapshot of the caches.
+3. Make the plan, and carry it out.
+4. Take a second snapshot, because the caches have changed in the meantime.
+5. Write the status if it differs.
+6. Return when to reconcile again.
 """
 
 from __future__ import annotations
@@ -28,11 +35,13 @@ from informers.store import StoreView
 log = structlog.get_logger()
 
 GONE = ""
-"""In the place of the UID of an owner that is gone."""
+"""Stands for the UID of an owner that was deleted."""
 
 
 class Snapshot(Protocol):
-    """What a pass knows, of which the shell needs two things. `settled`: the caches show all of our own writes (R9)."""
+    """The input of a plan: the owner and its surroundings, as the caches show them. `settled` is true if the caches
+    show all of our own writes (R9).
+    """
 
     @property
     def owner(self) -> KubeObject: ...
@@ -45,7 +54,7 @@ S = TypeVar("S", bound=Snapshot)
 
 
 class Rules(Protocol[S]):
-    """One kind's rules, bound to the caches that they look at. All but looking is pure."""
+    """The rules of one kind, bound to the caches that they read. All methods except `take_snapshot` are pure."""
 
     @property
     def resource(self) -> AnyResource: ...
@@ -54,23 +63,23 @@ class Rules(Protocol[S]):
     def owners(self) -> StoreView[KubeObject]: ...
 
     def take_snapshot(self, key: ObjectKey, *, now: datetime, settled: bool) -> S | None:
-        """The owner of this key and its surroundings; None when there is no such owner."""
+        """The snapshot of the owner with this key; None if there is no such owner."""
 
     def plan(self, snapshot: S) -> Plan: ...
 
     def plan_absent(self, key: ObjectKey) -> Plan:
-        """What is left to do for an owner that is gone."""
+        """The plan for a key whose owner was deleted."""
 
     def next_status(self, snapshot: S, outcomes: tuple[Outcome, ...]) -> Any:
-        """The whole status after a pass with these outcomes, as a Struct."""
+        """The complete status after a pass with these outcomes, as a Struct."""
 
     def transition_notices(self, old: Any, new: Any) -> tuple[Notice, ...]:
-        """What the change from the old status (None if there is none) to the new one tells readers of the owner."""
+        """The notices about a change from the `old` status to the `new` one. `old` is None if there was no status."""
 
     def outcome_notices(self, outcomes: Iterable[Outcome]) -> tuple[Notice, ...]: ...
 
     def rolls_out(self, owner: Any) -> bool:
-        """True if the owner replaces all its outdated children unasked."""
+        """True if the owner replaces all its outdated children without a request by the user."""
 
 
 class StaleInstruments(Protocol):
@@ -78,7 +87,9 @@ class StaleInstruments(Protocol):
 
 
 class RulesReconciler(Generic[S]):
-    """Brings one object of a kind to what it asks for. `now` is the wall clock, for times that objects carry."""
+    """Brings the objects of one kind to their desired state. `now` is the wall clock, to compare with timestamps in
+    objects.
+    """
 
     def __init__(
         self,
@@ -93,7 +104,7 @@ class RulesReconciler(Generic[S]):
         instruments: StaleInstruments,
         known_status: Container[str] | None = None,
     ) -> None:
-        """`known_status` are the status fields that the served schema knows; None stands for all."""
+        """`known_status` are the status fields in the served schema; None means all fields."""
         self._kind = kind
         self._rules = rules
         self._executor = executor
@@ -105,39 +116,41 @@ class RulesReconciler(Generic[S]):
         self._known_status = known_status
 
     async def reconcile(self, key: ObjectKey) -> Report:
-        trouble = await self._settle(key)
+        other_error = await self._resolve_lost_writes(key)
         snapshot = self._take_snapshot(key)
         if snapshot is None:
-            return await self._clear_up_after(key, trouble)
-        todo = self._rules.plan(snapshot)
-        self._note(snapshot, todo)
-        outcomes = await self._executor.carry_out(key, snapshot.owner.metadata.uid, todo)
-        self._publish(snapshot.owner.metadata, (*todo.notices, *self._rules.outcome_notices(outcomes)))
-        # await: the cache has moved on while the plan was carried out, and the status tells what is true now.
+            return await self._reconcile_absent(key, other_error)
+        plan = self._rules.plan(snapshot)
+        self._report_plan(snapshot, plan)
+        outcomes = await self._executor.carry_out(key, snapshot.owner.metadata.uid, plan)
+        self._publish(snapshot.owner.metadata, (*plan.notices, *self._rules.outcome_notices(outcomes)))
+        # The caches have changed while the plan was carried out. The status must report the latest state.
         latest = self._recount(key, snapshot) if outcomes else snapshot
         written = True
         try:
             written = latest is None or await self._write_status(key, latest, outcomes)
         except ApiError as error:
-            trouble = trouble or error
-        result = result_of(todo, outcomes, settled=snapshot.settled and written, trouble=trouble)
-        return Report(result, facts_of(todo, outcomes, trouble=trouble))
+            other_error = other_error or error
+        result = result_of(plan, outcomes, settled=snapshot.settled and written, other_error=other_error)
+        return Report(result, facts_of(plan, outcomes, other_error=other_error))
 
-    async def _clear_up_after(self, key: ObjectKey, trouble: ApiError | None) -> Report:
-        """The owner is gone: do what is left to do, and forget it."""
+    async def _reconcile_absent(self, key: ObjectKey, other_error: ApiError | None) -> Report:
+        """The pass for an owner that was deleted: carry out the remaining plan, and remove the owner's expectations."""
         self._status_writer.forget(key)
         settled = self._expectations.settled(key, GONE)
-        todo = self._rules.plan_absent(key) if settled else Plan()
+        plan = self._rules.plan_absent(key) if settled else Plan()
         if settled:
             self._expectations.forget(key)
-        outcomes = await self._executor.carry_out(key, GONE, todo)
-        result = result_of(todo, outcomes, settled=settled, trouble=trouble)
-        return Report(result, facts_of(todo, outcomes, trouble=trouble))
+        outcomes = await self._executor.carry_out(key, GONE, plan)
+        result = result_of(plan, outcomes, settled=settled, other_error=other_error)
+        return Report(result, facts_of(plan, outcomes, other_error=other_error))
 
-    async def _settle(self, key: ObjectKey) -> ApiError | None:
-        """Clear up what became of writes whose answer was lost. While that fails, the plan is held and says so."""
+    async def _resolve_lost_writes(self, key: ObjectKey) -> ApiError | None:
+        """Ask the server about each write whose answer was lost. Returns the error if the server cannot answer. Then
+        the snapshot is not settled, and the plan is held and gives the reason.
+        """
         owner = self._rules.owners.get(key)
-        return await self._executor.settle(key, GONE if owner is None else owner.metadata.uid)
+        return await self._executor.resolve(key, GONE if owner is None else owner.metadata.uid)
 
     def _take_snapshot(self, key: ObjectKey) -> S | None:
         owner = self._rules.owners.get(key)
@@ -150,15 +163,15 @@ class RulesReconciler(Generic[S]):
         latest = self._take_snapshot(key)
         return None if latest is None else recounted(planned, latest)
 
-    def _note(self, snapshot: S, todo: Plan) -> None:
-        for notice in todo.notices:
+    def _report_plan(self, snapshot: S, plan: Plan) -> None:
+        for notice in plan.notices:
             if notice.reason == INVALID_SPEC:
-                log.error("invalid spec, nothing is done", why=notice.message)
+                log.error("invalid spec, no action is taken", why=notice.message)
         if not snapshot.settled:
             self._instruments.stale_pass(self._kind.name)
 
     async def _write_status(self, key: ObjectKey, snapshot: S, outcomes: tuple[Outcome, ...]) -> bool:
-        """Bring the status up to date (R11). False when that has to wait for the cache. Raises ApiError."""
+        """Write the status if it differs (R11). Returns False if the write must wait for the cache. Raises ApiError."""
         owner: Any = snapshot.owner
         status, meta = self._rules.next_status(snapshot, outcomes), snapshot.owner.metadata
         body = status_patch(owner, status, known=self._known_status)

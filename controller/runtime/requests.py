@@ -1,4 +1,4 @@
-"""The API as those see it who ask it a question now and then: one request, and how long it may take."""
+"""An interface for callers that need only single API requests, and the timeout for such a request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ REQUEST_TIMEOUT_S: Final = 5.0
 
 
 class Requests(Protocol):
-    """The one thing that they need of a client. Returns the answer's bytes, and raises ApiError."""
+    """A client that sends one request. `request` returns the body of the answer as bytes, and raises ApiError."""
 
     async def request(
         self,

@@ -1,4 +1,4 @@
-"""What a reconciler is, what it may ask for afterwards, and how outcomes become that."""
+"""The interface of a reconciler, the results of a pass, and the function that derives a result from the outcomes."""
 
 from __future__ import annotations
 
@@ -13,27 +13,29 @@ from informers.errors import ApiError, Forbidden, ServerError, StatusError, TooM
 from informers.meta import ObjectKey
 
 LOOK_AGAIN_S = 5.0
-"""After a pass that wrote, or that waits for the cache: events wake the key long before, this is the safety net."""
+"""The delay after a pass that wrote something or that waits for the cache. Usually a watch event starts the next pass
+much earlier. This delay is the fallback."""
 
 
 POSTPONED_S = 0.5
-"""After a pass that postponed something: no cache shows what it waits for, so nothing wakes the key."""
+"""The delay after a pass that postponed a create. The create waits for a disk. No cache contains disks, so no event
+would start the next pass."""
 
 
 class AwaitChange(Struct, frozen=True):
-    """Nothing left to do until something changes."""
+    """Nothing is left to do until an object changes. The next event starts the next pass."""
 
 
 class After(Struct, frozen=True):
-    """Look again after so many seconds, whatever happens in between."""
+    """Reconcile again after this number of seconds, even if an event starts another pass earlier."""
 
     seconds: float
 
 
 class Retry(Struct, frozen=True):
-    """Something failed: look again with backoff, and not before the server's own `Retry-After`.
+    """The pass failed: reconcile again with backoff, but not before the server's `Retry-After` (`not_before_s`).
 
-    `outage`: the server failed, and not what was asked of it. That must not wear out the key's own patience.
+    `outage` is true for a server-side failure. Such a failure does not count towards the key's backoff.
     """
 
     why: str
@@ -45,27 +47,31 @@ Result: TypeAlias = AwaitChange | After | Retry
 
 
 class Report(Struct, frozen=True):
-    """One pass, for the log line that tells it: the result, and figures such as `create_done=3`."""
+    """The data of the log line of one pass: the result, and facts such as `create_done=3`."""
 
     result: Result
     facts: Mapping[str, object] = {}
 
 
 class Reconciler(Protocol):
-    """Brings one object from where it is to where it should be. Called for one key by one worker at a time."""
+    """Brings one object to its desired state. For each key, at most one worker at a time calls `reconcile`."""
 
     async def reconcile(self, key: ObjectKey) -> Report: ...
 
 
-def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool, trouble: ApiError | None = None) -> Result:
-    """When to look again, after a plan had these outcomes. `trouble` is what else of the pass failed."""
+def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool, other_error: ApiError | None = None) -> Result:
+    """The result of a pass whose plan had these outcomes: when to reconcile again, and how.
+
+    `other_error` is an error of the pass outside its plan, for example of the status write. With `settled=False` the
+    cache does not show all of our own writes yet.
+    """
     outcomes = tuple(outcomes)
     failures = [outcome for outcome in outcomes if isinstance(outcome, Rejected | Unknown)]
-    passing = [failure.error for failure in failures if not is_final(failure)]
-    if trouble is not None:
-        passing.append(trouble)
-    if passing:
-        return retry_after(*passing)
+    temporary = [failure.error for failure in failures if not is_final(failure)]
+    if other_error is not None:
+        temporary.append(other_error)
+    if temporary:
+        return retry_after(*temporary)
     waits = [POSTPONED_S] if any(isinstance(outcome, Postponed) for outcome in outcomes) else []
     if plan.requeue_after_s is not None:
         waits.append(plan.requeue_after_s)
@@ -77,8 +83,8 @@ def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool, trouble
 
 
 def retry_after(*errors: ApiError) -> Retry:
-    """Try again after these, told by the first of them. One that is the server's is enough for an outage: what the
-    others are worth shows when it answers again.
+    """The retry after these errors, with the text of the first. One server-side error makes this an outage; the other
+    errors are judged again once the server answers.
     """
     return Retry(
         str(errors[0]),
@@ -88,23 +94,25 @@ def retry_after(*errors: ApiError) -> Retry:
 
 
 def is_outage(error: ApiError) -> bool:
-    """Whether the server did not answer, or answered that it cannot do anything of the kind just now."""
+    """True if the server did not answer, or answered that it cannot process requests now (5xx or 429)."""
     return isinstance(error, TransportError | ServerError | TooManyRequests)
 
 
 def is_final(failure: Rejected | Unknown) -> bool:
-    """Whether trying again is pointless: nothing can be created any more in a namespace that goes away."""
+    """True if a retry cannot succeed: the namespace is being deleted, so nothing can be created in it."""
     return isinstance(failure.error, Forbidden) and failure.error.namespace_terminating
 
 
-def facts_of(plan: Plan, outcomes: Iterable[Outcome], *, trouble: ApiError | None = None) -> dict[str, object]:
-    """The figures of a pass that did something: outcomes by action and kind, the first failure, what was held."""
+def facts_of(plan: Plan, outcomes: Iterable[Outcome], *, other_error: ApiError | None = None) -> dict[str, object]:
+    """The facts for the log line of a pass: the number of outcomes by action and type, the first failure, and the
+    reason why something is held. Empty if the pass did nothing and nothing failed.
+    """
     outcomes = tuple(outcomes)
     names = (f"{label_of(type(outcome.action))}_{label_of(type(outcome))}" for outcome in outcomes)
     facts: dict[str, object] = dict(Counter(names))
     errors = [outcome.error for outcome in outcomes if isinstance(outcome, Rejected | Unknown)]
-    if trouble is not None:
-        errors.append(trouble)
+    if other_error is not None:
+        errors.append(other_error)
     if errors:
         facts["failure"] = str(errors[0])
     if facts and plan.held:

@@ -1,4 +1,4 @@
-"""The status that a pass reports: which owner it is about, and the patch that writes it (R11, P17). Pure."""
+"""The status of an owner after a pass: the snapshot for its status, and the patch that writes it (R11, P17). Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ T = TypeVar("T")
 
 
 def recounted(planned: T, latest: T) -> T | None:
-    """The snapshot that a status is made from: the newest facts, under the spec that was planned from.
+    """The snapshot from which the status is made: the latest state, but with the spec and generation of the plan.
 
-    A spec that changed while the plan was carried out has not been observed yet, and must not be reported as observed.
-    None if another owner of the same name has taken the owner's place: the pass says nothing about that one.
+    If the spec changed while the plan was carried out, the new spec was not observed by the plan and must not be
+    reported as observed. Returns None if another owner of the same name has replaced the owner: no status is written
+    for it.
     """
     before, after = _owner(planned), _owner(latest)
     if before.metadata.uid != after.metadata.uid:
@@ -29,16 +30,17 @@ def recounted(planned: T, latest: T) -> T | None:
 
 
 def status_patch(owner: Any, new: Any, *, known: Container[str] | None = None) -> bytes | None:
-    """The merge patch that makes `new` the status of this version of its owner; None if it already is.
+    """The merge patch that sets the status of the owner to `new`; None if the status already is `new`.
 
-    The resourceVersion protects another owner of the same name: the API server ignores a UID in a patch of a status.
-    The patch has all fields: null removes a field, and a list is replaced whole.
+    The patch contains the owner's resourceVersion. It protects another owner of the same name, because the API server
+    ignores the UID in a patch of a status. The patch contains all fields of the status: a null removes a field, and a
+    list is replaced as a whole.
 
-    `known` are the fields that the served schema has; None stands for all. The API server drops any other field, so a
-    status with such a field would differ after each write, and be written again in each pass.
+    `known` are the status fields in the served schema; None means all fields. The API server drops all other fields. A
+    status with such a field would still differ after each write, and would be written again in each pass.
     """
     names = {field.encode_name: field.name for field in fields(new) if known is None or field.encode_name in known}
-    if all(_said(getattr(owner.status, name, None)) == _said(getattr(new, name)) for name in names.values()):
+    if all(_or_none(getattr(owner.status, name, None)) == _or_none(getattr(new, name)) for name in names.values()):
         return None
     metadata = {"uid": owner.metadata.uid, "resourceVersion": owner.metadata.resource_version}
     status = {encoded: getattr(new, name) for encoded, name in names.items()}
@@ -49,6 +51,6 @@ def _owner(snapshot: Any) -> Any:
     return snapshot.owner
 
 
-def _said(value: object) -> object:
-    """An empty list of conditions says no more than an absent one."""
+def _or_none(value: object) -> object:
+    """The value, with None for an empty list: an empty list of conditions means the same as an absent list."""
     return None if value == () else value

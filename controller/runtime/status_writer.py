@@ -1,8 +1,8 @@
-"""Writes a status through its subresource: only when it differs, and never on top of a write not yet seen.
+"""Writes the status of an owner through the status subresource.
 
-A cache that does not show our last status write yet would make the next pass write the same again. So a status waits
-until the cache has caught up with the one before it; the event that brings it wakes the key. That also bounds how
-often a busy set writes its status: once for each round trip, however many of its VMs change.
+If the cache does not show our last status write yet, the next pass would write the same status again. So a status is
+written only after the cache shows the previous status write. The event of that write also starts the next pass. This
+limits the status writes of a busy set to one for each round trip, even if many of its VMs change.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ from informers.objects import ObjectClient, PatchType, read_meta
 
 
 class StatusWriter:
-    """For one kind of owner. `expectations` is its own: a status in flight holds back no create and no delete."""
+    """Writes the statuses of one kind of owner.
+
+    `expectations` are only for status writes. They are separate from those of the executor, so a status write that the
+    cache does not show yet does not delay creates and deletes.
+    """
 
     def __init__(self, client: ObjectClient, resource: AnyResource, expectations: Expectations) -> None:
         self._client = client
@@ -23,14 +27,16 @@ class StatusWriter:
         self._expectations = expectations
 
     def may_write(self, key: ObjectKey, owner_uid: str) -> bool:
-        """Whether the cache shows this owner's last status write."""
+        """True if the cache shows this owner's last status write."""
         return self._expectations.settled(key, owner_uid)
 
     async def write(self, key: ObjectKey, owner_uid: str, body: bytes) -> bool:
-        """Send a merge patch of the status. False when the owner has changed, or is gone, or is another by now.
+        """Send a merge patch of the status. Returns False if the owner has changed, was deleted, or was replaced by
+        another owner of the same name.
 
-        The patch has to name the resourceVersion it was made for: the server passes over a UID in a patch of a status,
-        and what is meant for one owner would end up in the next one of that name. Raises ApiError.
+        The patch must contain the resourceVersion of the owner that the status was made from. The API server ignores
+        the UID in a patch of a status, so without the resourceVersion another owner of the same name could get this
+        status. Raises ApiError.
         """
         patch = Patch(resource=self._resource, key=key, body=body, type=PatchType.MERGE, why="status")
         try:

@@ -1,7 +1,14 @@
-"""From a change in a cache to the owners to look at, and how soon (R16, P19). Pure: a change in, keys and delays out.
+"""Triggers: which owners a change in a cache wakes, and after which delay (R16, P19). To wake an owner is to queue its
+key for a pass. The functions here are pure.
 
-There are three answers. At once: the change can call for a write. Within `COUNT_DELAY_S`: it changes only what a status
-counts or what a later choice ranks by. Never: no decision depends on it, as with most of what a node reports.
+There are three cases:
+
+- The owner wakes at once. The change may require a write. An added and a removed object always wake their owners at
+  once.
+- The owner wakes after `COUNT_DELAY_S`. The change affects only the counts in the status, or the order in which members
+  are chosen later. More such changes usually follow soon, and one pass handles all of them.
+- The owner does not wake. No decision and no status depends on the change. Most updates that a node reports are of this
+  case.
 """
 
 from __future__ import annotations
@@ -16,8 +23,8 @@ T = TypeVar("T", bound=KubeObject)
 Wake: TypeAlias = tuple[ObjectKey, float]
 
 COUNT_DELAY_S: Final = 0.2
-"""How long a change of mere counts may wait for more of its kind: a set whose 1,000 VMIs become ready within seconds
-writes its status a few times, and not 1,000 times."""
+"""The delay in seconds after a change that affects only counts. It combines several such changes into one pass. A set
+whose 1,000 VMIs become ready within seconds writes its status a few times, and not 1,000 times."""
 
 
 def _nothing(_: object) -> object:
@@ -26,27 +33,28 @@ def _nothing(_: object) -> object:
 
 def wakes_of(
     change: Change[T],
-    concerned: Callable[[T], Iterable[ObjectKey]],
+    owners_of: Callable[[T], Iterable[ObjectKey]],
     *,
     decides_by: Callable[[T], object] = _nothing,
     counts_by: Callable[[T], object] = _nothing,
 ) -> list[Wake]:
-    """The owners that the change concerns, each with a delay in seconds.
+    """The owners that the change wakes, each with a delay in seconds.
 
-    `concerned` names the owners of an object. `decides_by` is what plans read of the object, and `counts_by` what only
-    statuses and rankings read.
+    `owners_of` returns the keys of an object's owners. `decides_by` returns the values of the object that plans read:
+    if one of them changes, the owners wake at once. `counts_by` returns the values that only statuses and rankings
+    read: if one of them changes, the owners wake after `COUNT_DELAY_S`.
     """
     match change:
         case Added(new=obj) | Removed(last_known=obj):
-            return [(key, 0.0) for key in concerned(obj)]
+            return [(key, 0.0) for key in owners_of(obj)]
         case Updated(old=old, new=new):
             if decides_by(old) != decides_by(new):
-                return [(key, 0.0) for key in dict.fromkeys((*concerned(old), *concerned(new)))]
+                return [(key, 0.0) for key in dict.fromkeys((*owners_of(old), *owners_of(new)))]
             if counts_by(old) != counts_by(new):
-                return [(key, COUNT_DELAY_S) for key in concerned(new)]
+                return [(key, COUNT_DELAY_S) for key in owners_of(new)]
             return []
 
 
 def itself(owner: KubeObject) -> tuple[ObjectKey]:
-    """For `wakes_of`: an owner concerns itself."""
+    """The `owners_of` argument of `wakes_of` for the owners themselves: a change of an owner wakes that owner."""
     return (owner.metadata.key,)

@@ -1,4 +1,4 @@
-"""What the kinds are put together from, and how: queue, wake-ups, expectations, reconciler and workers of one kind."""
+"""Assembles the parts of a kind: its caches, queue, event handlers, expectations, reconciler and workers."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from informers.workqueue import WorkQueue
 
 T = TypeVar("T", bound=KubeObject)
 
-Concerned = Callable[[Change[T]], Iterable[tuple[ObjectKey, float]]]
-"""Whom a change concerns, and after how many seconds they are to be looked at."""
+Triggers = Callable[[Change[T]], Iterable[tuple[ObjectKey, float]]]
+"""A function that returns the keys that a change wakes, each with a delay in seconds."""
 
 
 class Cache(NamedTuple):
-    """What a kind needs of the cache of a resource. `transform` shrinks each object before it is stored."""
+    """The requirements of a kind for the cache of a resource. `transform` shrinks each object before it is stored."""
 
     indexes: Indexes[Any]
     transform: Callable[[Any], Any] | None = None
 
 
 class Parts(NamedTuple):
-    """What all kinds share. `now` is the wall clock."""
+    """The objects that all kinds share. `now` is the wall clock."""
 
     config: Config
     client: ApiClient
@@ -55,11 +55,11 @@ class Parts(NamedTuple):
     caches: Mapping[AnyResource, SharedInformer[Any]] = {}
 
     def cache(self, resource: Resource[T]) -> SharedInformer[T]:
-        """The one informer of a resource that kinds share. A kind names what it needs in its `CACHES`."""
+        """The informer of a resource, which all kinds share. Each kind lists the caches that it needs in `CACHES`."""
         return self.caches[resource]
 
     def informer(self, resource: Resource[T], cache: Cache) -> SharedInformer[T]:
-        """An informer of this resource in the namespaces that are watched."""
+        """A new informer of this resource, in the watched namespaces."""
         return SharedInformer(
             resource,
             self.client,
@@ -72,7 +72,7 @@ class Parts(NamedTuple):
 
 
 class Assembly(NamedTuple):
-    """One kind, ready to run. `figures` gives the replicas of each of its objects, for the metrics page."""
+    """One kind, ready to run. `figures` returns the replica counts of each of its objects, for the metrics page."""
 
     controller: Controller
     owners: SharedInformer[Any]
@@ -80,7 +80,7 @@ class Assembly(NamedTuple):
 
 
 def assemble_kinds(parts: Parts, kinds: Iterable[Kind[Any]]) -> tuple[list[Assembly], list[SharedInformer[Any]]]:
-    """The controllers of these kinds, and all the informers that they need. Each resource is watched once."""
+    """The controllers of these kinds, and all informers that they need. Each resource is watched once."""
     modules = [kind.module("wiring") for kind in kinds]
     caches = merged_caches(module.CACHES for module in modules)
     shared = {resource: parts.informer(resource, cache) for resource, cache in caches.items()}
@@ -89,26 +89,29 @@ def assemble_kinds(parts: Parts, kinds: Iterable[Kind[Any]]) -> tuple[list[Assem
 
 
 def merged_caches(needs: Iterable[Mapping[AnyResource, Cache]]) -> dict[AnyResource, Cache]:
-    """One cache for each resource, with the indexes of all kinds. Raises ValueError if two kinds transform it."""
+    """The caches of all kinds, one for each resource, with the indexes of all kinds.
+
+    Raises ValueError if two kinds have different transforms for the same resource.
+    """
     merged: dict[AnyResource, Cache] = {}
     for resource, cache in (item for need in needs for item in need.items()):
         known = merged.get(resource, Cache({}))
         if known.transform and cache.transform and known.transform is not cache.transform:
-            raise ValueError(f"two kinds transform the cache of {resource.name}")
+            raise ValueError(f"two kinds have different transforms for the cache of {resource.name}")
         merged[resource] = Cache({**known.indexes, **cache.indexes}, known.transform or cache.transform)
     return merged
 
 
 def queue_of(parts: Parts, kind: Kind[Any]) -> WorkQueue[ObjectKey]:
-    """The queue of a kind's keys."""
+    """A new queue for the keys of a kind's objects."""
     return WorkQueue(kind.name, instruments=parts.metrics)
 
 
-def wakes(queue: WorkQueue[ObjectKey], concerned: Concerned[T]) -> Callable[[Change[T]], None]:
-    """A handler that queues whoever a change concerns."""
+def wakes(queue: WorkQueue[ObjectKey], triggers: Triggers[T]) -> Callable[[Change[T]], None]:
+    """An event handler that queues the keys that a change wakes."""
 
     def handle(change: Change[T]) -> None:
-        for key, delay_s in concerned(change):
+        for key, delay_s in triggers(change):
             queue.add_after(key, delay_s)
 
     return handle
@@ -124,8 +127,8 @@ def assemble(
     written: Iterable[SharedInformer[Any]],
     merge: Merge = PLAIN.merge,
 ) -> Assembly:
-    """The workers of a kind. `written` are the caches of all that its plans write. `merge` is how a `ThreeWayMerge` of
-    this kind is done.
+    """Assemble a kind. `written` are the informers of all resources that its plans write. `merge` computes the patch of
+    a `ThreeWayMerge` of this kind.
     """
     reconciler: Reconciler
     if parts.config.observe:
@@ -135,13 +138,13 @@ def assemble(
     else:
         reconciler = _writer(parts, kind, rules, _expectations(parts, kind, written), owners=owners, merge=merge)
     controller = Controller(kind.name, queue, reconciler, workers=parts.config.workers, instruments=parts.metrics)
-    owners.add_handler(_forgetting(parts, kind.kind))
+    owners.add_handler(_removes_metrics(parts, kind.kind))
     figures = partial(figures_of, kind.kind, rules.resource.group, rolls_out=rules.rolls_out)
     return Assembly(controller, owners, lambda: figures(owners.store.values()))
 
 
-def _forgetting(parts: Parts, kind: str) -> Callable[[Change[Any]], None]:
-    """A handler that has the metrics forget the owners that are gone."""
+def _removes_metrics(parts: Parts, kind: str) -> Callable[[Change[Any]], None]:
+    """An event handler that removes the metrics of deleted owners."""
 
     def handle(change: Change[Any]) -> None:
         if isinstance(change, Removed):
@@ -168,7 +171,7 @@ def _writer(
             expectations,
             controller=kind.name,
             instruments=parts.metrics,
-            told=partial(parts.metrics.carried_out, kind.name, kind.kind),
+            report=partial(parts.metrics.carried_out, kind.name, kind.kind),
             merge=merge,
         ),
         expectations=expectations,
@@ -181,7 +184,9 @@ def _writer(
 
 
 def _known_status(parts: Parts, kind: Kind[Any]) -> frozenset[str] | None:
-    """The status fields that the served schema knows: KubeVirt's few in a takeover, and all in a schema of ours."""
+    """The status fields in the served schema; None means all. KubeVirt's own schema, which is served in a takeover,
+    lacks some fields.
+    """
     in_place = parts.config.mode == Mode.TAKEOVER and parts.config.group_of(kind) == kind.group
     return kind.known_status if in_place else None
 

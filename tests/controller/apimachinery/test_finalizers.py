@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.apimachinery.finalizers import addition_patch, letting_go_patch, removal_patch
+from controller.apimachinery.finalizers import addition_patch, owner_and_finalizer_removal_patch, removal_patch
 from informers.meta import ObjectMeta, OwnerReference
 from tests.fakes.patches import PatchError, json_patch, merge_patch
 
@@ -75,7 +75,7 @@ def test_p6_the_server_refuses_what_was_decided_on_another_object_of_the_name():
     held = meta(finalizers=(FINALIZER,), owners=(POOL,))
     another = document(held)
     another["metadata"]["uid"] = "uid-of-another"
-    for patch in (removal_patch(held, FINALIZER), letting_go_patch(held, FINALIZER, POOL)):
+    for patch in (removal_patch(held, FINALIZER), owner_and_finalizer_removal_patch(held, FINALIZER, POOL)):
         with pytest.raises(PatchError):
             json_patch(another, msgspec.json.decode(patch))
 
@@ -84,7 +84,7 @@ def test_p6_a_vm_that_changes_all_the_time_is_let_go_all_the_same():
     held = meta(finalizers=(FINALIZER,), owners=(POOL,))
     changed = document(held)
     changed["metadata"]["resourceVersion"] = "4711"
-    for patch in (removal_patch(held, FINALIZER), letting_go_patch(held, FINALIZER, POOL)):
+    for patch in (removal_patch(held, FINALIZER), owner_and_finalizer_removal_patch(held, FINALIZER, POOL)):
         assert json_patch(changed, msgspec.json.decode(patch))["metadata"]["finalizers"] == []
 
 
@@ -102,12 +102,12 @@ def test_p2_what_is_let_go_loses_this_owner_and_our_finalizer_and_nothing_else(
     wanted = document(held)
     wanted["metadata"]["finalizers"] = [*finalizers, *finalizers]
     wanted["metadata"]["ownerReferences"] = [msgspec.to_builtins(owner(uid)) for uid in (*before, *behind)]
-    assert after(held, letting_go_patch(held, FINALIZER, POOL)) == wanted
+    assert after(held, owner_and_finalizer_removal_patch(held, FINALIZER, POOL)) == wanted
 
 
 def test_p2_the_server_refuses_to_take_another_owner_off():
     held = meta(owners=(POOL, "first"))
-    patch = msgspec.json.decode(letting_go_patch(held, FINALIZER, POOL))
+    patch = msgspec.json.decode(owner_and_finalizer_removal_patch(held, FINALIZER, POOL))
     with pytest.raises(PatchError):
         json_patch(document(meta(owners=("first", POOL))), patch)
 

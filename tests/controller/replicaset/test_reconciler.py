@@ -193,7 +193,7 @@ async def test_r1_an_invalid_spec_is_logged_and_reported_and_nothing_is_created(
     with capture_logs() as logs:
         report = await site.reconcile()
     assert report.result == AwaitChange()
-    assert [(line["log_level"], line["event"]) for line in logs] == [("error", "invalid spec, nothing is done")]
+    assert [(line["log_level"], line["event"]) for line in logs] == [("error", "invalid spec, no action is taken")]
     assert site.reasons == ["InvalidSpec"]
     assert site.sent("create") == 0
 

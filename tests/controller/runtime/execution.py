@@ -108,8 +108,8 @@ class World:
         [outcome] = await self.carry_out([action])
         return outcome
 
-    async def settle(self) -> ApiError | None:
-        return await self.executor.settle(OWNER, OWNER_UID)
+    async def resolve(self) -> ApiError | None:
+        return await self.executor.resolve(OWNER, OWNER_UID)
 
     @property
     def unresolved(self) -> tuple[Action, ...]:

@@ -128,7 +128,7 @@ async def test_a_long_plan_is_shown_in_part_and_counted_whole(lookout):
 async def test_what_would_be_told_in_events_is_in_the_log_instead(lookout):
     lookout.show(replicaset(match_labels={"app": "other"}))
     facts = (await lookout.look()).facts
-    assert any("InvalidSpec" in line for line in facts["would_tell"])
+    assert any("InvalidSpec" in line for line in facts["would_report"])
     assert "invalid" in str(facts["held"])
 
 

@@ -144,7 +144,7 @@ async def test_r2_nothing_is_done_once_the_server_shows_another_owner_than_the_c
     world.api.put(VMIS, document("web"))
     outcomes = await world.carry_out([confirm(uid, "web")], [patch("orphan")], creates(1))
     assert kinds(outcomes) == ["Rejected", "Skipped", "Skipped"]
-    assert outcomes[0].message == "default/web was replaced by another object of that name"
+    assert outcomes[0].message == "default/web was replaced by another object of the same name"
     assert world.sent == ["get web"]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from controller.apimachinery.finalizers import removal_patch
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMIS
-from controller.runtime.executor import REWORKS
+from controller.runtime.executor import ATTEMPTS
 from controller.runtime.plan import Done, Missing, Patch, Stage
 from informers.meta import OwnerReference
 from informers.objects import PatchType
@@ -75,7 +75,7 @@ async def test_p10_a_disk_that_goes_while_it_is_disowned_has_vanished():
     assert await world.outcome_of(disown()) == Missing(disown())
 
 
-@pytest.mark.parametrize("times", range(1, REWORKS))
+@pytest.mark.parametrize("times", range(1, ATTEMPTS))
 async def test_p10_who_is_faster_is_read_again(times: int):
     world = World()
     put_disk(world, OWN, *OTHERS)

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from controller.kubevirt.resources import DATA_VOLUMES, VMIS
-from controller.runtime.executor import REWORKS
+from controller.runtime.executor import ATTEMPTS
 from controller.runtime.plan import Done, Missing, Rejected, RemoveOwnerReference, ThreeWayMerge
 from informers.errors import Conflict
 from tests.controller.runtime.execution import (
@@ -46,7 +46,7 @@ async def test_who_is_always_faster_is_given_up_against(make: Callable[[], Remov
     outcome = await world.outcome_of(action)
     assert isinstance(outcome, Rejected)
     assert isinstance(outcome.error, Conflict)
-    assert len(world.sent) == 2 * REWORKS == 8
+    assert len(world.sent) == 2 * ATTEMPTS == 8
     assert world.settled
 
 
@@ -162,7 +162,7 @@ async def test_p12_a_rebase_whose_answer_is_lost_is_in_doubt_until_the_server_wa
     world.heal()
     world.cache.catch_up()
     assert not world.settled, "the cache cannot tell whose change it shows"
-    assert await world.settle() is None
+    assert await world.resolve() is None
     assert world.settled
     happened = spec_of(world) == {"template": 2, "own": "x"}
     assert happened is (fault is Lost.AFTER or isinstance(fault, Garbled))
@@ -174,7 +174,7 @@ async def test_p12_a_lost_rebase_that_happened_waits_for_the_cache():
     world.fail(Lost.AFTER, verb="patch")
     await world.outcome_of(three_way_merge(uid))
     world.heal()
-    assert await world.settle() is None
+    assert await world.resolve() is None
     assert world.unresolved == ()
     assert not world.settled
     world.cache.catch_up()
@@ -188,7 +188,7 @@ async def test_p12_a_lost_rebase_of_a_vm_that_is_gone_is_settled():
     await world.outcome_of(three_way_merge(uid))
     world.heal()
     world.api.remove(VMIS, key("vm"))
-    assert await world.settle() is None
+    assert await world.resolve() is None
     assert world.settled
 
 

@@ -116,9 +116,9 @@ def test_a_pass_that_did_nothing_has_no_facts() -> None:
 
 def test_what_fails_beside_the_plan_is_retried_too_and_told_after_its_failures() -> None:
     busy = Retry("too many requests", not_before_s=7.0, outage=True)
-    assert result_of(Plan(), (Done(CREATE),), settled=True, trouble=BUSY) == busy
+    assert result_of(Plan(), (Done(CREATE),), settled=True, other_error=BUSY) == busy
     lost = Retry("connection reset", outage=True)
-    assert result_of(Plan(), (Rejected(CREATE, TERMINATING),), settled=True, trouble=LOST) == lost
-    both = result_of(Plan(), (Rejected(CREATE, QUOTA),), settled=True, trouble=BUSY)
+    assert result_of(Plan(), (Rejected(CREATE, TERMINATING),), settled=True, other_error=LOST) == lost
+    both = result_of(Plan(), (Rejected(CREATE, QUOTA),), settled=True, other_error=BUSY)
     assert both == Retry("exceeded quota", not_before_s=7.0, outage=True)
-    assert facts_of(Plan(), (Done(CREATE),), trouble=BUSY) == {"create_done": 1, "failure": "too many requests"}
+    assert facts_of(Plan(), (Done(CREATE),), other_error=BUSY) == {"create_done": 1, "failure": "too many requests"}
