@@ -1,1 +1,1 @@
-"""Values and pure rules of KubeVirt's API: types, selectors, conditions, owners. No I/O, no clock."""
+"""Types of KubeVirt's API, and pure functions that read and compare them. No I/O, no clock."""

@@ -1,6 +1,6 @@
-"""The labels and annotations by which users steer the controller, and how their values are read.
+"""The labels and annotations with which users control the controller, and functions that read their values.
 
-A value that cannot be read never stops anything: it counts as absent, and its `FieldError` tells the user.
+An invalid value never stops the controller. It counts as absent, and a `FieldError` tells the user.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from controller.apimachinery.field_error import FieldError, quoted
 from informers.meta import ObjectMeta
 
 TEMPLATE_HASH: Final = "vmherd.dev/template-hash"
-"""Label on what is made from a template: two objects with the same value came from the same template (R14)."""
+"""A label on each object that is created from a template. Objects with the same value have the same template (R14)."""
 
 REMOVE: Final = "vmherd.dev/remove"
 PROTECT: Final = "vmherd.dev/protect"
@@ -21,31 +21,34 @@ ROLLING_UPDATE: Final = "vmherd.dev/rolling-update"
 PROGRESS_DEADLINE: Final = "vmherd.dev/progress-deadline-seconds"
 
 POOL_FINALIZER: Final = "pool.kubevirt.io/finalizer"
-"""On a pool and on its VMs: each is let go by us before it may vanish (P6)."""
+"""A finalizer on a pool and on its VMs. The API server removes such an object only after the controller has removed
+this finalizer (P6)."""
 
 REVISION_NAME: Final = "kubevirt.io/vm-pool-revision-name"
-"""Label on a VM, and on the VMI that it starts: the revision of the pool's spec that it was made from (P4)."""
+"""A label on a VM and on its VMI: the revision of the pool's spec from which the object was created (P4)."""
 
 MIN_READY: Final = "vmherd.dev/min-ready-seconds"
 PARTITION: Final = "vmherd.dev/partition"
 MAX_UNHEALTHY: Final = "vmherd.dev/max-unhealthy"
 PARTITION_REVISION: Final = "vmherd.dev/partition-revision"
-"""On a pool, written by the controller: the revision of the VMs below the partition (P14)."""
+"""An annotation on a pool, written by the controller: the revision of the VMs below the partition (P14)."""
 
 TAKEOVER: Final = "vmherd.dev/takeover"
-"""On a pool in takeover mode: `proceed` allows the first update. The controller writes `done` and `held ...`."""
+"""An annotation on a pool in takeover mode. A user writes `proceed` to allow the first update. The controller writes
+`done` and `held ...`."""
 
 TAKEOVER_HELD: Final = "held"
 
 HEALED: Final = "vmherd.dev/healed"
-"""On a pool, written by the controller: which ordinals were healed lately, how often, and when last (P15)."""
+"""An annotation on a pool, written by the controller. It lists the ordinals that were healed recently, how often each
+was healed, and when last (P15)."""
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,9})", re.ASCII)
 _INT32 = range(-(2**31), 2**31)
 
 
 def is_marked(meta: ObjectMeta, annotation: str) -> bool:
-    """Whether the annotation says exactly "true"."""
+    """True if the value of the annotation is exactly "true"."""
     return meta.annotations is not None and meta.annotations.get(annotation) == "true"
 
 
@@ -55,7 +58,9 @@ def is_takeover_held(meta: ObjectMeta) -> bool:
 
 
 def deletion_cost(meta: ObjectMeta) -> int | FieldError:
-    """What the VM is worth to its user when a set shrinks; 0 where nothing is said (R6)."""
+    """The deletion cost of a VM or VMI: 0 if there is no annotation, a FieldError if the value is invalid. At a
+    scale-in, members with a lower cost are deleted first (R6).
+    """
     text = meta.annotations.get(DELETION_COST) if meta.annotations is not None else None
     if text is None:
         return 0
@@ -66,7 +71,9 @@ def deletion_cost(meta: ObjectMeta) -> int | FieldError:
 
 
 def parse_integer(text: str) -> int | None:
-    """A 32-bit integer, spelled as Kubernetes wants it in `pod-deletion-cost`: no plus sign, no leading zeros."""
+    """The value of a 32-bit integer; None if the text is not one. As in Kubernetes' `pod-deletion-cost`, a plus sign
+    and leading zeros are not allowed.
+    """
     if not _INTEGER.fullmatch(text):
         return None
     number = int(text)

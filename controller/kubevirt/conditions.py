@@ -1,6 +1,6 @@
-"""The conditions that this controller sets, the same way for every kind (R11).
+"""The conditions that the controller sets in the same way for every kind (R11).
 
-`ReplicaFailure` and `ReplicaPaused` are present while true and absent otherwise.
+`ReplicaFailure` and `ReplicaPaused` are present while they are true, and absent otherwise.
 """
 
 from __future__ import annotations
@@ -18,20 +18,24 @@ REPLICA_PAUSED: Final = "ReplicaPaused"
 PAUSED: Final = Condition(type=REPLICA_PAUSED, status="True", reason="Paused", message="Controller got paused")
 
 
-def without_failures(held: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:
-    """`ReplicaFailure` after a pass in which nothing of note failed (R10): it goes when all of it went well.
+def without_failures(current: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:
+    """The condition `ReplicaFailure` after a pass without a failure that sets it (R10). `current` is the condition
+    before the pass.
 
-    A pass that was not free to write proves nothing, nor does one that was cut short.
+    The condition is removed if all actions of the pass succeeded. It stays if an action did not succeed or was not
+    tried. It also stays if the pass had no actions because it was not allowed to write.
     """
     if outcomes:
-        went_well = all(isinstance(outcome, Done | AlreadyThere | Missing) for outcome in outcomes)
-        return None if went_well else held
-    return None if may_write else held
+        all_succeeded = all(isinstance(outcome, Done | AlreadyThere | Missing) for outcome in outcomes)
+        return None if all_succeeded else current
+    return None if may_write else current
 
 
 def without_failure(status: Any) -> object:
-    """The status without `ReplicaFailure`, to compare with another. The message of that condition may differ after each
-    failure, and a change of nothing else must not wake an owner: that would cut its backoff short.
+    """The status without the condition `ReplicaFailure`, to compare it with another status.
+
+    The message of that condition may differ after each failure. Such a change must not wake the owner, because that
+    would shorten the owner's backoff.
     """
     if status is None:
         return None

@@ -1,4 +1,4 @@
-"""Deletion costs that cannot be read, told to their user (R6, P8)."""
+"""Notices about deletion costs that are not valid (R6, P8)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from informers.meta import KubeObject, ObjectMeta, annotations_of
 
 
 def malformed_costs(machines: Iterable[KubeObject]) -> tuple[Notice, ...]:
-    """One Warning for each machine and value that is no deletion cost."""
-    flawed = [
+    """One warning for each VM or VMI whose deletion cost is not an integer. Another invalid value is a new warning."""
+    errors = [
         (each.metadata, cost) for each in machines if isinstance(cost := deletion_cost(each.metadata), FieldError)
     ]
-    return tuple(_malformed_cost(meta, flaw) for meta, flaw in sorted(flawed, key=lambda pair: pair[0].name))
+    return tuple(_malformed_cost(meta, error) for meta, error in sorted(errors, key=lambda pair: pair[0].name))
 
 
-def _malformed_cost(meta: ObjectMeta, flaw: FieldError) -> Notice:
+def _malformed_cost(meta: ObjectMeta, error: FieldError) -> Notice:
     return Notice(
         reason=INVALID_ANNOTATION,
-        message=f"virtual machine {meta.name}: {flaw.message}",
+        message=f"virtual machine {meta.name}: {error.message}",
         once=f"{DELETION_COST} {meta.uid} {annotations_of(meta).get(DELETION_COST)}",
     )

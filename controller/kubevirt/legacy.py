@@ -1,11 +1,12 @@
-"""Templates from the v1alpha2 days, made readable for today's KubeVirt (R13).
+"""Converts VMI templates in KubeVirt's v1alpha2 format to the format of today's KubeVirt (R13).
 
-- A disk named its volume by `volumeName`; today disk and volume share one `name`. The volume keeps its name.
-- A `registryDisk` volume is a `containerDisk`.
-- `disk:` with nothing after it meant the default bus; it becomes `disk: {}`.
+- In v1alpha2 a disk refers to its volume with `volumeName`. Today a disk and its volume have the same `name`. The disk
+  gets the name of the volume.
+- A `registryDisk` volume becomes a `containerDisk` volume.
+- A `disk:` without a value means the default bus. It becomes `disk: {}`.
 
-Everything else, fields unknown to anybody included, stays byte for byte. A spec that needs nothing comes back itself,
-and what has an unexpected shape is left for the API server to judge.
+Everything else stays unchanged, byte for byte, including unknown fields. A spec without v1alpha2 fields is returned as
+it is. A value with an unexpected type is not changed either: the API server validates it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _DEVICE_KINDS = ("lun", "cdrom", "floppy")
 
 
 def modernise(spec: bytes) -> bytes:
-    """A VMI spec in today's spelling."""
+    """The VMI spec in the format of today's KubeVirt."""
     if not any(sign in spec for sign in _SIGNS):
         return spec
     changed = change_at(spec, ("domain", "devices", "disks"), lambda disks: change_each(disks, _modern_disk))

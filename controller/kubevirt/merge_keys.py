@@ -1,9 +1,10 @@
-"""How a VirtualMachine is brought from one template to the next (P12): its named lists, choices and atomic objects.
+"""The rules for applying a template change to a VirtualMachine (P12): named lists, exclusive fields, and objects that
+are replaced as a whole.
 
-Where KubeVirt takes one of several fields (the source of a volume, the kind of a disk, `running` or `runStrategy`), a
-choice that the template changed displaces any other: KubeVirt rejects a VM with two of them. A firmware that the
-template no longer mentions keeps the UUID that KubeVirt gave it. Two spellings of one meaning are no difference
-(`normal_form`).
+In some objects KubeVirt accepts only one of several fields: the source of a volume, the type of a disk, `running` or
+`runStrategy`. KubeVirt rejects a VM with two of these fields. So if the template changed such a field, the other ones
+are removed from the VM. A firmware that the new template does not contain keeps the UUID that KubeVirt has set. Two
+spellings of the same value are not a change (`normal_form`).
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from controller.apimachinery.three_way_merge import MergeRules, NamedList
 from controller.kubevirt.normal_form import VM_TEMPLATE, Fields, is_same, strategy_of
 
 POWER: Final = ("running", "runStrategy")
-"""Two ways to say whether a VM is to run, of which KubeVirt takes one."""
+"""The two fields that control whether a VM runs. KubeVirt accepts only one of them."""
 
 WHOLE: Final = frozenset({"instancetype", "preference", "source"})
-"""Objects whose fields mean something only together. KubeVirt notes the revision of the instance type that it found
-beside the name that it looked for, and uses that revision for as long as it stands there.
+"""Objects that are replaced as a whole, because their fields depend on each other. For example, KubeVirt resolves the
+name of an instance type to a revision and stores the revision beside the name. It then uses that revision as long as it
+is stored there.
 """
 
 DISK_KINDS: Final = frozenset({"disk", "lun", "cdrom", "floppy"})
@@ -29,17 +31,18 @@ BINDINGS: Final = frozenset(
 
 
 def _is_source(field: str) -> bool:
-    """A volume or network has a name, and beside it one field: the source."""
+    """True if the field is the source of a volume or network: every field except `name`."""
     return field != "name"
 
 
 def _with_power(merged: Fields, current: Fields, old: Fields, new: Fields) -> Fields:
-    """The VM's spec with one setting for whether it runs. The VM keeps its setting if the template's means the same as
-    before, or if the template's old setting is unknown: no VM is started for that.
+    """The merged VM spec with only one of `running` and `runStrategy`. The VM keeps its own setting if the template's
+    setting has the same meaning as before. The VM also keeps its own setting if the old template has none: such a
+    change must not start a VM.
     """
-    said, was, wanted = (strategy_of(spec) for spec in (current, old, new))
-    is_theirs = said not in (None, was) and was is None
-    source = new if was != wanted and not is_theirs else current
+    vm_strategy, old_strategy, new_strategy = (strategy_of(spec) for spec in (current, old, new))
+    is_set_by_user = vm_strategy not in (None, old_strategy) and old_strategy is None
+    source = new if old_strategy != new_strategy and not is_set_by_user else current
     others = {name: value for name, value in merged.items() if name not in POWER}
     return others | {name: source[name] for name in POWER if name in source}
 

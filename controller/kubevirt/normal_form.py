@@ -1,20 +1,21 @@
-"""Whether two templates say the same: each is reduced to a normal form, and the normal forms are compared.
+"""Compares two templates by meaning: each template is reduced to a normal form, and the normal forms are compared.
 
-Go programs read KubeVirt's objects into types and write them back in other words: `resources: {}` appears, `1024Mi`
-becomes `1Gi`, `creationTimestamp: null` comes and goes. The normal form is what all these spellings have in common. It
-follows Go's types field by field (`api_types.json`, read from KubeVirt v1.9's source):
+Go programs decode KubeVirt's objects into types and encode them again with another spelling. For example, they add
+`resources: {}`, write `1024Mi` as `1Gi`, or add and drop `creationTimestamp: null`. All spellings of a value have the
+same normal form. The rules follow Go's types field by field (`api_types.json`, generated from the source of KubeVirt
+v1.9):
 
-- null is absent, in every place;
-- an empty object is absent if the field is a plain struct (`resources`). It has a meaning if the field is a pointer
-  (`rng`, `tpm`, `blank`), and stays;
-- an empty list or map is absent, and so are `""`, `0` and `false` if the field is no pointer;
-- quantities and IP addresses count by their value;
-- `running: true` is `runStrategy: Always`, and `running: false` is `runStrategy: Halted`;
-- volumes, networks and dataVolumeTemplates count by their names. The order of all other lists has a meaning.
+- A null is the same as an absent field, everywhere.
+- An empty object is the same as an absent field if the field is a plain struct (`resources`). If the field is a pointer
+  (`rng`, `tpm`, `blank`), an empty object has a meaning and stays.
+- An empty list or map is the same as an absent field. So are `""`, `0` and `false`, except in a pointer field.
+- Quantities and IP addresses are compared by value.
+- `running: true` is the same as `runStrategy: Always`, and `running: false` is the same as `runStrategy: Halted`.
+- Volumes, networks and dataVolumeTemplates are compared by name. In all other lists the order has a meaning.
 
-Of a field that the table does not know, a newer KubeVirt's perhaps, only null is absent.
+For a field that is not in the table, for example a field of a newer KubeVirt, only null is the same as absent.
 
-A normal form is for comparing. It is not a valid object, and nothing of it is sent to the API server.
+A normal form is only for comparisons. It is not a valid object and is never sent to the API server.
 """
 
 from __future__ import annotations
@@ -30,15 +31,16 @@ from msgspec import Struct
 from controller.apimachinery.quantities import parse_quantity
 
 Json: TypeAlias = object
-"""A JSON value; None where there is none."""
+"""A JSON value; None if there is none."""
 
 Fields: TypeAlias = dict[str, Json]
 
 
 class GoType(Struct, frozen=True):
-    """What Go's types say of one field. `kind` is "" for a pointer, and for what the table does not know.
+    """Go's type of one field. `kind` is "" for a pointer, and for a field that is not in the table.
 
-    `fields` holds the types of an object's fields. `[]` stands for a list's elements, `{}` for a map's values.
+    `fields` contains the types of an object's fields. The key `[]` stands for the elements of a list, and `{}` for the
+    values of a map.
     """
 
     kind: str = ""
@@ -63,7 +65,7 @@ def _read(node: object) -> GoType:
 
 
 VM_TEMPLATE: Final = _read(msgspec.json.decode(files(__package__).joinpath("api_types.json").read_bytes()))
-"""`virtualMachineTemplate` of a pool. A VirtualMachine has the same `metadata` and `spec`."""
+"""The type of a pool's `virtualMachineTemplate`. A VirtualMachine has the same `metadata` and `spec`."""
 
 VM_SPEC: Final = VM_TEMPLATE.field("spec")
 VMI_TEMPLATE: Final = VM_SPEC.field("template")
@@ -75,7 +77,7 @@ _STRATEGIES: Final[Mapping[Json, str]] = {True: "Always", False: "Halted"}
 
 
 def normal_form(value: Json, type_: GoType) -> Json:
-    """The value in the form that all its spellings share; None if it is as good as absent."""
+    """The normal form of a value; None if the value means the same as an absent field."""
     match value:
         case dict():
             if type_ is VM_SPEC:
@@ -98,18 +100,18 @@ def is_same(one: Json, other: Json, type_: GoType) -> bool:
 
 
 def encoded(value: Json) -> bytes:
-    """Canonical JSON. For Python 1 equals true; as JSON they differ."""
+    """The value as canonical JSON. Values are compared as JSON because Python treats 1 and True as equal."""
     return msgspec.json.encode(value, order="deterministic")
 
 
 def strategy_of(vm_spec: Mapping[str, Json]) -> Json:
-    """A VM's run strategy, in whichever of the two fields it stands; None if neither says anything."""
+    """A VM's run strategy, from `runStrategy` or else from `running`; None if both are absent."""
     strategy, running = vm_spec.get("runStrategy"), vm_spec.get("running")
     return _STRATEGIES.get(running) if strategy is None and isinstance(running, bool) else strategy
 
 
 def with_run_strategy(vm_spec: Fields) -> Fields:
-    """The VM spec with `runStrategy` in the place of `running`; unchanged if it has both, which KubeVirt rejects."""
+    """The VM spec with `runStrategy` instead of `running`. Unchanged if it has both fields, which KubeVirt rejects."""
     if not isinstance(vm_spec.get("running"), bool) or vm_spec.get("runStrategy") is not None:
         return vm_spec
     others = {name: value for name, value in vm_spec.items() if name != "running"}
@@ -117,7 +119,7 @@ def with_run_strategy(vm_spec: Fields) -> Fields:
 
 
 def differences(old: Json, new: Json, type_: GoType, path: str = "") -> Iterator[str]:
-    """The paths at which two values differ in meaning, in the order of `old`, then of `new`."""
+    """Yields the paths at which two values differ in meaning: first in the order of `old`, then of `new`."""
     yield from _differences(normal_form(old, type_), normal_form(new, type_), path)
 
 
@@ -153,7 +155,7 @@ def _normal_scalar(value: Json, kind: str) -> Json:
 
 
 def _normal_address(text: str) -> str:
-    """An IP address as Go prints it: IPv4 without leading zeros, IPv6 in short form. Other text stays as it is."""
+    """An IP address in Go's format: IPv4 without leading zeros, IPv6 in short form. Other text stays unchanged."""
     try:
         plain = ".".join(str(int(part, 10)) for part in text.split(".")) if ":" not in text else text
         return str(ip_address(plain))
@@ -162,7 +164,7 @@ def _normal_address(text: str) -> str:
 
 
 def _in_order_of_names(items: list[Json]) -> list[Json]:
-    """The elements by name; as they are if one has no name of its own."""
+    """The elements sorted by name. If an element has no name, or two have the same name, the list is unchanged."""
     names = [_name_of(item) for item in items]
     if not all(names) or len(set(names)) < len(names):
         return items

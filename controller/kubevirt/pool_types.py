@@ -1,4 +1,4 @@
-"""VirtualMachinePools, as far as a reconciler reads them. Encoding a spec gives back what was read of it."""
+"""The VirtualMachinePool type, with the fields that the controller reads. Encoding a spec keeps all of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from informers.meta import ObjectMeta
 POOL_KIND: Final = "VirtualMachinePool"
 
 VMTemplate: TypeAlias = VMITemplate
-"""`virtualMachineTemplate`: labels and annotations, and the VM spec as raw JSON. It has the shape of a VMI template."""
+"""The type of `virtualMachineTemplate`: labels, annotations, and the VM spec as raw JSON. A VMI template has the same
+fields."""
 
 
 class Selectors(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
@@ -28,7 +29,7 @@ class SelectionPolicy(Struct, frozen=True, gc=False, rename="camel", omit_defaul
 
 
 class ScaleInBlock(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """What any of the scale-in strategies may hold; `unmanaged` holds nothing."""
+    """The fields of a scale-in strategy. In `unmanaged` none of them is set."""
 
     selection_policy: SelectionPolicy | None = None
     state_preservation: str | None = None
@@ -63,7 +64,9 @@ class Autohealing(Struct, frozen=True, gc=False, rename="camel", omit_defaults=T
 
 
 class PoolSpec(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """The last two booleans are the first guide's spelling, which stood in the spec itself (P5)."""
+    """The spec of a pool. KubeVirt's first user guide had the last two fields in the spec itself, not in
+    `nameGeneration`. Both places are read (P5).
+    """
 
     replicas: int | None = None
     selector: LabelSelector | None = None
@@ -79,7 +82,7 @@ class PoolSpec(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True
 
 
 class PoolStatus(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
-    """What the pool reports (P7, P17). Optional on the wire, so that another writer's status decodes as well."""
+    """The status of a pool (P7, P17). All fields are optional, so that another writer's status can be decoded too."""
 
     replicas: int | None = None
     ready_replicas: int | None = None

@@ -1,4 +1,6 @@
-"""A rollout that waits for VMs which do not come up: when to look again, and when to tell the user (R14, P14)."""
+"""The progress deadline of a rollout (R14, P14): when to check a rollout again whose new VMs are not ready, and when to
+tell the user.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,14 @@ INVALID_ANNOTATION = "InvalidAnnotation"
 
 
 class Deadline(Struct, frozen=True):
-    """How long a rollout may wait before the user is told."""
+    """The time that a rollout may wait for VMs before a notice tells the user. `notices` report an invalid value."""
 
     after: timedelta
     notices: tuple[Notice, ...] = ()
 
 
 def parse_deadline(owner: ObjectMeta) -> Deadline:
-    """The owner's own deadline, or the default where it gives none that can be read."""
+    """The deadline in the owner's annotation; the default if the annotation is absent or invalid."""
     text = annotations_of(owner).get(PROGRESS_DEADLINE, str(PROGRESS_DEADLINE_S))
     seconds = parse_integer(text)
     if seconds is not None and seconds > 0:
@@ -45,16 +47,17 @@ def invalid_annotation(annotation: str, owner: ObjectMeta, message: str) -> Noti
 def watch_progress(
     progress: Plan, stuck: Sequence[tuple[datetime, str]], deadline: timedelta, *, now: datetime, template: str
 ) -> Plan:
-    """Tell the user when the new template keeps the rollout waiting for too long; before that, wake at that moment.
+    """Add a notice to the plan if the VMs of the new template have not been ready for longer than the deadline. Before
+    the deadline, the plan is made again at the deadline.
 
-    `stuck` are the VMs of the new template that are not ready: since when, and the name.
+    `stuck` are the VMs of the new template that are not ready: the time since when, and the name.
     """
     if not stuck:
         return progress
     since, name = min(stuck)
     remaining = deadline - (now - since)
     if remaining > timedelta():
-        # A node's clock may be ahead of ours: never sleep for longer than the deadline itself.
+        # The clock of a node may be ahead of ours. Never wait for longer than the deadline.
         wake_s = min(remaining, deadline).total_seconds()
         return replace(progress, requeue_after_s=min(wake_s, progress.requeue_after_s or wake_s))
     stalled = Notice(

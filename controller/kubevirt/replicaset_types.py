@@ -1,4 +1,4 @@
-"""VirtualMachineInstanceReplicaSets, as far as a reconciler reads them."""
+"""The VirtualMachineInstanceReplicaSet type, with the fields that the controller reads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ReplicaSetSpec(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class ReplicaSetStatus(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
-    """What the set reports (R11). Optional on the wire, so that another writer's status decodes as well."""
+    """The status of a set (R11). All fields are optional, so that another writer's status can be decoded too."""
 
     replicas: int | None = None
     ready_replicas: int | None = None

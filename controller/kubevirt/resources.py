@@ -1,6 +1,6 @@
-"""Where the objects that the kinds are made of are found on the API server.
+"""The API resources of the objects that the kinds own or use: group, version and plural.
 
-Their groups are fixed. The groups of the kinds themselves are settings: see `controller.kinds`.
+The groups of these resources are fixed. The groups of the kinds themselves are settings: see `controller.kinds`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ KUBEVIRT_GROUP: Final = "kubevirt.io"
 
 
 class Disk(Struct, frozen=True):
-    """A DataVolume or a PersistentVolumeClaim. No cache holds them: they are read one by one, for their owners."""
+    """A DataVolume or a PersistentVolumeClaim. No cache contains them. They are read one by one, for their owners."""
 
     metadata: ObjectMeta = ObjectMeta()
 
 
 class Listener(Struct, frozen=True):
-    """A Service. None is ever read: people have them made in front of their VMs."""
+    """A Service in front of VMs. The controller never reads a Service; a user creates it with a command."""
 
     metadata: ObjectMeta = ObjectMeta()
 

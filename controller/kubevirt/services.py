@@ -1,7 +1,7 @@
-"""Services in front of the VMs of a set or pool: whom one selects, at which ports, and what it looks like.
+"""Services in front of the VMs of a set or pool: their selector, their ports and their manifest.
 
-KubeVirt passes the labels of a VMI on to its Pod, so a Service selects by labels of the VMI template. Those that the
-owner's own selector names are the best of them: they stay as they are when a new template changes the others.
+KubeVirt copies the labels of a VMI to its Pod, so a Service selects by labels of the VMI template. The best labels are
+those in the owner's own selector, because they stay the same when a new template changes other labels.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ NOT_COMMON: Final = frozenset(
         "vmi.kubevirt.io/id",
     }
 )
-"""Labels that no Service selects by: they differ from VM to VM, or KubeVirt gives the Pod a value of its own."""
+"""Labels that a Service must not select by. Their values differ between the VMs, or KubeVirt sets another value on the
+Pod."""
 
 
 class ServicePort(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One of a Service's ports. What is empty is left to the API server."""
+    """A port of a Service. The API server sets a default for each empty field."""
 
     port: int
     name: str = ""
@@ -46,7 +47,9 @@ class ServicePort(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class ServiceRequest(Struct, frozen=True, kw_only=True):
-    """What somebody asks of a Service. What is empty is left to the API server; ports, to the template."""
+    """The user's settings for a Service. The API server sets a default for each empty field. If `ports` is empty, the
+    ports of the template are used.
+    """
 
     name: str
     namespace: str
@@ -91,46 +94,49 @@ class _VMSpec(Struct, frozen=True):
 
 
 def make_service(
-    owner: T, template_of: Callable[[T], VMITemplate], reference: OwnerReference, wish: ServiceRequest
+    owner: T, template_of: Callable[[T], VMITemplate], reference: OwnerReference, request: ServiceRequest
 ) -> Mapping[str, object] | FieldError:
-    """The Service in front of the owner's VMs, which goes when the owner does; or why there cannot be one.
+    """The manifest of the Service in front of the owner's VMs; a FieldError if such a Service is not possible.
 
-    `template_of` finds the owner's VMI template.
+    The Service has an ownerReference to the owner, so it is deleted with the owner. `template_of` returns the owner's
+    VMI template.
     """
     try:
         template = template_of(owner)
-        ports = wish.ports or _ports_of(template)
+        ports = request.ports or _ports_of(template)
     except msgspec.DecodeError as error:
         return FieldError(f"its template cannot be read: {error}")
     selector = choose_selector(owner.spec.selector, _labels_of(template))
     if not selector:
-        return FieldError("its template gives VMIs no labels that a Service could select by")
+        return FieldError("its template has no labels for VMIs that a Service can select by")
     if not ports:
-        return FieldError("its template names no ports of the Pod network: say which with --port")
+        return FieldError("its template has no ports on the Pod network: set the ports with --port")
     spec = {
-        "type": wish.type,
+        "type": request.type,
         "selector": selector,
         "ports": [msgspec.to_builtins(port) for port in ports],
-        "clusterIP": wish.cluster_ip,
-        "externalIPs": [wish.external_ip] if wish.external_ip else [],
-        "ipFamilies": list(wish.ip_families),
-        "ipFamilyPolicy": wish.ip_family_policy,
+        "clusterIP": request.cluster_ip,
+        "externalIPs": [request.external_ip] if request.external_ip else [],
+        "ipFamilies": list(request.ip_families),
+        "ipFamilyPolicy": request.ip_family_policy,
     }
-    # The owner may go before its Service has: nobody but the garbage collector cares for that one.
+    # The deletion of the owner does not have to wait for the Service. The garbage collector deletes the Service later.
     owners = [msgspec.to_builtins(structs.replace(reference, block_owner_deletion=False))]
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {"name": wish.name, "namespace": wish.namespace, "ownerReferences": owners},
+        "metadata": {"name": request.name, "namespace": request.namespace, "ownerReferences": owners},
         "spec": {field: value for field, value in spec.items() if value},
     }
 
 
 def choose_selector(selector: LabelSelector | None, labels: Mapping[str, str]) -> dict[str, str]:
-    """Which labels of a VMI template to select by; none where it has none that all of its VMIs keep.
+    """The labels of a VMI template that a Service selects by; empty if the template has no labels that are the same on
+    all its VMIs.
 
-    Expressions are nothing that a Service could repeat, and a pool's selector may name labels that only VMs have: then
-    all labels of the template have to do.
+    These are the `matchLabels` of the owner's selector, if the template has all of them: a pool's selector may contain
+    labels that only VMs have. Otherwise, and if the selector has `matchExpressions`, these are all common labels of the
+    template, because a Service cannot have expressions.
     """
     common = {key: value for key, value in sorted(labels.items()) if key not in NOT_COMMON}
     if selector is None or selector.match_expressions:
@@ -144,7 +150,7 @@ def template_of_replicaset(owner: ReplicaSet) -> VMITemplate:
 
 
 def template_of_pool(owner: Pool) -> VMITemplate:
-    """Raises msgspec.DecodeError."""
+    """The VMI template in the pool's VM template. Raises msgspec.DecodeError."""
     machine = owner.spec.virtual_machine_template
     spec = msgspec.json.decode(machine.spec, type=_VMSpec) if machine is not None and machine.spec else _VMSpec()
     return spec.template or VMITemplate()
@@ -155,7 +161,7 @@ def _labels_of(template: VMITemplate) -> Mapping[str, str]:
 
 
 def _ports_of(template: VMITemplate) -> tuple[ServicePort, ...]:
-    """The ports of the interface that is on the Pod network. Raises msgspec.DecodeError."""
+    """The ports of the interface on the Pod network. Raises msgspec.DecodeError."""
     spec = msgspec.json.decode(template.spec, type=_VMISpec) if template.spec else _VMISpec()
     network = next((network.name for network in spec.networks or () if network.pod is not None), None)
     devices = spec.domain.devices if spec.domain is not None else None

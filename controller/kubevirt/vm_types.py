@@ -1,7 +1,7 @@
-"""VirtualMachines and the revisions of their templates, as far as a pool reads them.
+"""The types VirtualMachine and ControllerRevision, with the fields that a pool reads.
 
-There may be tens of thousands, so they are lean: no field that nobody asks for, and nothing for the collector to look
-at, as in `types`.
+A cache may contain tens of thousands of VMs, so the types have no other fields, and the garbage collector of Python
+does not track them (`gc=False`, see `vmi_types`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Claim(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Volume(Struct, frozen=True, gc=False, rename="camel"):
-    """A volume of a VM: only those that stand for a disk of its own are told apart."""
+    """A volume of a VM. Only the two sources that refer to a DataVolume or a PersistentVolumeClaim are decoded."""
 
     data_volume: _Named | None = None
     persistent_volume_claim: _Claim | None = None
@@ -63,7 +63,9 @@ class StartFailure(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class VirtualMachineStatus(Struct, frozen=True, gc=False, rename="camel"):
-    """Of the conditions only Ready is kept: the messages of the others would be a quarter of the cache."""
+    """The status of a VM. Only the condition `Ready` is kept, because the messages of the other conditions would take a
+    quarter of the cache's memory.
+    """
 
     printable_status: str | None = None
     start_failure: StartFailure | None = None
@@ -82,12 +84,12 @@ class VirtualMachine(Struct, frozen=True, gc=False):
 
 
 class ControllerRevision(Struct, frozen=True, gc=False):
-    """An owner's spec as it was."""
+    """An earlier version of an owner's spec."""
 
     metadata: ObjectMeta = ObjectMeta()
     revision: int = 0
     data: Raw = Raw()
 
     def __post_init__(self) -> None:
-        # A Raw is a view of the whole response it was decoded from: keep the few bytes, free the rest.
+        # A Raw refers to the memory of the whole response. A copy keeps only these bytes, so the response can be freed.
         msgspec.structs.force_setattr(self, "data", self.data.copy())

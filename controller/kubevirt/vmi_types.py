@@ -1,8 +1,8 @@
-"""VirtualMachineInstances and their templates, as far as a reconciler reads them.
+"""The types VirtualMachineInstance and VMI template, with the fields that the controller reads.
 
-Values that are decoded from JSON hold no cycles, so the collector need not look at them (`gc=False`): at 50,000 VMIs
-its pauses would hold up everything else. Templates are carried as raw bytes: what a user wrote reaches the VM with
-every unknown field in place.
+Values that are decoded from JSON contain no cycles, so the garbage collector of Python does not have to track them
+(`gc=False`). With 50,000 VMIs the pauses of the garbage collector would delay everything else. Templates are kept as
+raw bytes, so the VM gets exactly the user's template, including unknown fields.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class VirtualMachineInstance(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class TemplateMeta(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """The part of a template's metadata that reaches what is made from it."""
+    """The part of a template's metadata that is copied to the objects that are created from the template."""
 
     name: str | None = None
     generate_name: str | None = None
@@ -43,11 +43,11 @@ class TemplateMeta(Struct, frozen=True, gc=False, rename="camel", omit_defaults=
 
 
 class VMITemplate(Struct, frozen=True, gc=False):
-    """A VMI template: `spec` is the JSON that the user wrote, untouched; empty where there is none."""
+    """A VMI template. `spec` is the user's JSON, unchanged; it is empty if there is no spec."""
 
     metadata: TemplateMeta | None = None
     spec: Raw = Raw()
 
     def __post_init__(self) -> None:
-        # A Raw is a view of the whole response it was decoded from: keep the few bytes, free the rest.
+        # A Raw refers to the memory of the whole response. A copy keeps only these bytes, so the response can be freed.
         msgspec.structs.force_setattr(self, "spec", self.spec.copy())

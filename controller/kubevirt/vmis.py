@@ -1,4 +1,4 @@
-"""What can be said of one VirtualMachineInstance: the words of R3 and R6, each one question."""
+"""Functions that read the state of one VirtualMachineInstance, with the terms of R3 and R6."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
 
 def phase_of(vmi: VirtualMachineInstance) -> str:
-    """The phase; "" for one that nobody has looked at yet."""
+    """The phase of the VMI; "" if virt-controller has not set one yet."""
     return (vmi.status.phase or "") if vmi.status is not None else ""
 
 
 def node_of(vmi: VirtualMachineInstance) -> str:
-    """The node it runs on, or is to run on; "" before it has one."""
+    """The node on which the VMI runs or will run; "" if it has no node yet."""
     return (vmi.status.node_name or "") if vmi.status is not None else ""
 
 
@@ -34,20 +34,20 @@ def is_deleting(vmi: VirtualMachineInstance) -> bool:
 
 
 def is_final(vmi: VirtualMachineInstance) -> bool:
-    """It has run and will not run again (R3)."""
+    """True if the VMI has finished and will not run again: its phase is Succeeded or Failed (R3)."""
     return vmi.status is not None and vmi.status.phase in FINAL_PHASES
 
 
 def is_spent(vmi: VirtualMachineInstance) -> bool:
-    """Final or unknown: it counts for nothing, and gives way to a replacement (R3, R7).
+    """True if the VMI is final or unknown. Such a VMI is not counted and is replaced (R3, R7).
 
-    Unknown: nobody can say whether it still runs, or its pod is being taken away under it.
+    A VMI is unknown if its phase is Unknown, or if its Pod is terminating.
     """
     return is_final(vmi) or _is_lost(vmi)
 
 
 def is_active(vmi: VirtualMachineInstance) -> bool:
-    """Counts towards `status.replicas`, provided that it is owned (R3)."""
+    """True if the VMI is neither final, unknown nor being deleted. `status.replicas` counts the active members (R3)."""
     return vmi.metadata.deletion_timestamp is None and not is_spent(vmi)
 
 
@@ -61,13 +61,15 @@ def is_running(vmi: VirtualMachineInstance) -> bool:
 
 
 def is_migrating(vmi: VirtualMachineInstance) -> bool:
-    """A live migration has begun and neither succeeded nor failed."""
+    """True if a live migration has started and has neither succeeded nor failed."""
     migration = vmi.status.migration_state if vmi.status is not None else None
     return migration is not None and not migration.completed and not migration.failed
 
 
 def ready_since(vmi: VirtualMachineInstance) -> datetime | None:
-    """Since when it is ready; None while it is not. Without a transition time: since it was created."""
+    """The time since when the VMI is ready; None if it is not ready. If the condition has no transition time, this is
+    the creation time.
+    """
     condition = ready_condition(vmi)
     if condition is None or condition.status != "True":
         return None
@@ -75,7 +77,9 @@ def ready_since(vmi: VirtualMachineInstance) -> datetime | None:
 
 
 def unready_since(vmi: VirtualMachineInstance) -> datetime | None:
-    """Since when it is not ready; None while it is. One that never was ready: since it was created."""
+    """The time since when the VMI is not ready; None if it is ready. If the VMI has no condition `Ready`, or the
+    condition has no transition time, this is the creation time.
+    """
     condition = ready_condition(vmi)
     if condition is not None and condition.status == "True":
         return None

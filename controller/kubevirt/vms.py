@@ -1,4 +1,4 @@
-"""What can be said of one VirtualMachine, each one question. Its VMI has the same name, and is asked in `vmis`."""
+"""Functions that read the state of one VirtualMachine. A VM's VMI has the same name: see `vmis`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BROKEN_STATES: Final = frozenset(
         "ImagePullBackOff",
     }
 )
-"""The `printableStatus` of a VM that does not come up by itself (P15)."""
+"""The values of `printableStatus` for a VM that fails to start (P15)."""
 
 
 def is_deleting(vm: VirtualMachine) -> bool:
@@ -31,12 +31,14 @@ def is_deleting(vm: VirtualMachine) -> bool:
 
 
 def is_deleting_with_disks(vm: VirtualMachine) -> bool:
-    """It is being deleted in the foreground: what it owns goes before it does, so nothing of it can be kept."""
+    """True if the VM is being deleted in the foreground. The garbage collector then deletes its disks before the VM, so
+    the disks cannot be kept.
+    """
     return is_deleting(vm) and FOREGROUND in (vm.metadata.finalizers or ())
 
 
 def is_held(vm: VirtualMachine) -> bool:
-    """Our finalizer keeps it from vanishing (P6)."""
+    """True if the VM has our finalizer, so the API server cannot remove it yet (P6)."""
     return POOL_FINALIZER in (vm.metadata.finalizers or ())
 
 
@@ -50,7 +52,9 @@ def ready_condition(vm: VirtualMachine) -> Condition | None:
 
 
 def unready_since(vm: VirtualMachine) -> datetime | None:
-    """Since when Ready=False; None while it is true, or while nobody has said anything."""
+    """The time since when the VM has Ready=False; None if the condition is absent or has another status. If the
+    condition has no transition time, this is the creation time.
+    """
     condition = ready_condition(vm)
     if condition is None or condition.status != "False":
         return None
@@ -62,13 +66,15 @@ def printable_status_of(vm: VirtualMachine) -> str:
 
 
 def start_failures_of(vm: VirtualMachine) -> int:
-    """How often in a row it failed to start."""
+    """The number of consecutive failed starts of the VM."""
     failure = vm.status.start_failure if vm.status is not None else None
     return (failure.consecutive_fail_count or 0) if failure is not None else 0
 
 
 def is_meant_to_run(vm: VirtualMachine) -> bool:
-    """Whether its own spec asks for a VMI now (P14). One that a user stopped, or that has done its work, need not."""
+    """True if the spec of the VM requires a VMI now (P14). False if a user has stopped the VM, or if the VM has
+    finished and its run strategy does not restart it.
+    """
     spec = vm.spec
     if spec is None:
         return False
@@ -84,33 +90,36 @@ def is_meant_to_run(vm: VirtualMachine) -> bool:
 
 
 def comes_back(vm: VirtualMachine, *, recreated: bool) -> bool:
-    """Whether it runs again by itself when its VMI is deleted, or, with `recreated`, when the pool replaces the VM.
+    """True if the VM starts again without a user after its VMI was deleted. With `recreated`: after the pool has
+    replaced the VM by a new one.
 
-    One that is rerun on failure takes the loss of its VMI for a shutdown by its user, and stays off.
+    With the run strategy RerunOnFailure a deleted VMI counts as a shutdown by the user, so the VM stays off.
     """
     strategy = vm.spec.run_strategy if vm.spec is not None else None
     return strategy not in (("Manual", "Halted") if recreated else ("Manual", "Halted", "RerunOnFailure", "Once"))
 
 
 def revision_of(vm: VirtualMachine) -> str:
-    """The name of the revision that it is made from; "" where it has none."""
+    """The name of the revision from which the VM was created; "" if the VM has no revision label."""
     return labels_of(vm.metadata).get(REVISION_NAME, "")
 
 
 def template_labels_of(vm: VirtualMachine) -> Mapping[str, str]:
-    """The labels that its VMI gets."""
+    """The labels of the VM's template, which its VMI gets."""
     template = vm.spec.template if vm.spec is not None else None
     return (template and template.metadata and template.metadata.labels) or NO_LABELS
 
 
 def node_selector_of(vm: VirtualMachine) -> Mapping[str, str]:
-    """The node labels that its VMI asks for."""
+    """The node selector of the VM's template, which its VMI gets."""
     template = vm.spec.template if vm.spec is not None else None
     return (template and template.spec and template.spec.node_selector) or NO_LABELS
 
 
 def disk_names_of(vm: VirtualMachine) -> tuple[str, ...]:
-    """The DataVolumes and PersistentVolumeClaims that it names, each once; a DataVolume's claim has its name."""
+    """The names of the VM's DataVolumes and PersistentVolumeClaims, without duplicates. A DataVolume and its claim have
+    the same name.
+    """
     spec = vm.spec
     if spec is None:
         return ()

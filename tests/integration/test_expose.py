@@ -154,7 +154,7 @@ def test_what_cannot_be_is_one_line(place: Place, shell: Shell, tmp_path: Path) 
         f'virtualmachineinstancereplicasets.kubevirt.io "nobody" not found {where}'
     )
     assert shell.refusal("hvmpool", "web", *GUIDE) == "this cluster has no virtualmachinepools.pool.vmherd.dev"
-    assert shell.refusal("vmirs", "vmi-ephemeral", "--name=s").endswith("say which with --port")
+    assert shell.refusal("vmirs", "vmi-ephemeral", "--name=s").endswith("set the ports with --port")
     shell.expose("vmirs", "vmi-ephemeral", *GUIDE)
     assert shell.refusal("vmirs", "vmi-ephemeral", *GUIDE) == 'services "vmiservice" already exists'
     assert "spec.clusterIP" in shell.refusal("vmirs", "vmi-ephemeral", *GUIDE[2:], "--name=s", "--cluster-ip=8.8.8.8")

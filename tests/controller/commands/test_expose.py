@@ -124,7 +124,7 @@ def test_whatever_is_chosen_is_on_every_vmi_and_it_is_nothing_only_where_there_i
     ],
 )
 def test_without_labels_there_is_nothing_to_select_by(owner):
-    assert flaw(owner) == "its template gives VMIs no labels that a Service could select by"
+    assert flaw(owner) == "its template has no labels for VMIs that a Service can select by"
 
 
 def test_without_a_port_those_of_the_interface_on_the_pod_network_are_served():
@@ -151,7 +151,7 @@ def test_without_a_port_those_of_the_interface_on_the_pod_network_are_served():
 def test_without_a_port_anywhere_the_flag_is_named(spec):
     wish = msgspec.structs.replace(WISH, ports=())
     said = flaw(builders.replicaset(spec=spec), wish)
-    assert said == "its template names no ports of the Pod network: say which with --port"
+    assert said == "its template has no ports on the Pod network: set the ports with --port"
 
 
 def test_a_template_of_another_shape_is_told_and_stands_in_nobodys_way_who_names_a_port():
