@@ -1,1 +1,1 @@
-"""Plain Kubernetes: names, durations, finalizers, raw JSON, errors in fields. Nothing of KubeVirt."""
+"""Values and functions of plain Kubernetes: names, durations, finalizers, raw JSON, field errors. No KubeVirt."""

@@ -1,7 +1,7 @@
-"""Conditions of a status: found, dated and merged.
+"""Functions that find, date and merge the conditions of a status.
 
-The transition time of our own conditions changes when they appear, and never while they stay. Conditions of other types
-belong to other writers and stay as they were.
+The transition time of our own condition is the time when the condition appeared. It does not change while the condition
+stays. Conditions of other types belong to other writers and are not changed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Condition(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omi
 
 
 def find_condition(conditions: Iterable[Condition] | None, type_: str) -> Condition | None:
-    """The condition of this type, whatever it says."""
+    """The condition of this type, with any status; None if there is none."""
     for condition in conditions or ():
         if condition.type == type_:
             return condition
@@ -33,7 +33,7 @@ def find_condition(conditions: Iterable[Condition] | None, type_: str) -> Condit
 
 
 def find_true(conditions: Iterable[Condition] | None, type_: str) -> Condition | None:
-    """A condition that is there and true."""
+    """The condition of this type with status "True"; None if there is none."""
     for condition in conditions or ():
         if condition.type == type_ and condition.status == "True":
             return condition
@@ -43,7 +43,11 @@ def find_true(conditions: Iterable[Condition] | None, type_: str) -> Condition |
 def merge_conditions(
     old: Iterable[Condition] | None, ours: Mapping[str, Condition | None], now: datetime
 ) -> tuple[Condition, ...] | None:
-    """The whole list: foreign conditions as they were, then ours while true, dated when they appeared."""
+    """The complete list of conditions: first the conditions of other writers, unchanged, then our own ones that are
+    true.
+
+    `ours` maps the type of each of our conditions to the condition, or to None if it is not true now.
+    """
     old = tuple(old or ())
     merged = [condition for condition in old if condition.type not in ours]
     for condition in ours.values():
@@ -56,5 +60,5 @@ def merge_conditions(
 
 
 def with_timezone(time: datetime | None) -> datetime | None:
-    """The time with its zone: whoever wrote a condition without one meant UTC, and the two kinds do not compare."""
+    """The time with a time zone. A time without one is UTC. Python cannot compare the two kinds of time."""
     return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time

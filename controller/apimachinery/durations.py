@@ -1,4 +1,4 @@
-"""Durations as Kubernetes writes them in an object, which is how Go does: `5m`, `1m30s`, `1.5h`, `500ms`."""
+"""Parses durations in the format of Go, which Kubernetes objects use: `5m`, `1m30s`, `1.5h`, `500ms`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_CHARACTERS = 100
 
 
 def parse_duration(text: str) -> timedelta | None:
-    """The duration, 0 or more; None where it is none, or longer than anybody can wait."""
+    """The duration, 0 or more; None if the text is not a duration, or if the duration is longer than 100 years."""
     unsigned = text.removeprefix("+")
     if unsigned == "0":
         return timedelta()

@@ -1,4 +1,4 @@
-"""What is wrong with something a user wrote, as a value: the foreseen counterpart of an exception."""
+"""An error in a field that a user wrote. It is a return value, not an exception, because such errors are expected."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from typing import Final
 from msgspec import Struct
 
 INVALID_SPEC: Final = "InvalidSpec"
-"""The reason of the Event that tells an owner's flaw (R1, P1)."""
+"""The reason of the Event that reports an error in an owner's spec (R1, P1)."""
 
 
 _QUOTED_LENGTH: Final = 64
 
 
 class FieldError(Struct, frozen=True):
-    """One sentence for the user: which field, what it says, what would be right. It ends without a period."""
+    """An error as one sentence for the user: the field, its value, and the allowed values. The sentence has no final
+    period.
+    """
 
     message: str
 
 
 def quoted(text: str) -> str:
-    """A user's value in quotes, short enough for a message."""
+    """A user's value in quotes, for a message. A long value is cut."""
     return f'"{text}"' if len(text) <= _QUOTED_LENGTH else f'"{text[:_QUOTED_LENGTH]}..."'

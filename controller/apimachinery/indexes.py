@@ -1,4 +1,4 @@
-"""Ways into the caches that more than one kind takes: index functions, and which names are in use."""
+"""Index functions for the caches that several kinds use, and a check which names are in use."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ NAMESPACE: Final = "namespace"
 
 
 def by_owner_uid(thing: KubeObject) -> Iterable[str]:
-    """The UID of the object's controller, whatever it is."""
+    """Index function: the UID of the object's controller, of any kind; empty if the object has no controller."""
     owner = controller_of(thing.metadata)
     return () if owner is None else (owner.uid,)
 
 
 def by_namespace(thing: KubeObject) -> Iterable[str]:
-    """The namespace it lives in."""
+    """Index function: the namespace of the object."""
     return (thing.metadata.namespace,)
 
 
 class NamesInUse(Struct, frozen=True):
-    """The names that a kind's objects have in a namespace, whoever owns them: `name in names`."""
+    """The names of all objects of a kind in a namespace, with any owner. Use it as `name in names`."""
 
     objects: StoreView[Any]
     namespace: str

@@ -1,4 +1,4 @@
-"""How many: a number, or a percentage of what is wanted, as Kubernetes writes `maxUnavailable`."""
+"""An amount: a number, or a percentage of a whole, in the format of Kubernetes' `maxUnavailable`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ class Amount(Struct, frozen=True):
     percent: bool = False
 
     def of(self, whole: int) -> int:
-        """Percentages round down; an amount is never less than 1, or nothing would ever move (P14)."""
+        """The amount as a number. A percentage of `whole` is rounded down. The result is at least 1, because a rollout
+        with 0 would never make progress (P14).
+        """
         return max(whole * self.number // 100 if self.percent else self.number, 1)
 
 
 def parse_amount(value: int | str) -> Amount | None:
-    """A number from 1, or "1%" to "100%"; None for anything else."""
+    """Parses a number of at least 1, or a percentage from "1%" to "100%". Returns None for all other values."""
     if isinstance(value, int):
         return Amount(value) if value >= 1 and not isinstance(value, bool) else None
     if found := _PERCENT.fullmatch(value):

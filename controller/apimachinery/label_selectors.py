@@ -1,8 +1,8 @@
-"""Label selectors: parsed once, matched often, printed as Kubernetes prints them.
+"""Label selectors: parse, match, and print in the format of Kubernetes.
 
-What the API server's validation would refuse is a `FieldError` here too, since sets can be older than their
-validation. A selector without any requirement matches everything, in Kubernetes' terms. Callers that must not allow
-that ask `is_empty`.
+A selector that the API server's validation rejects is a `FieldError` here too, because a set may have been stored
+before the validation existed. A selector without requirements matches everything, as in Kubernetes. A caller that must
+not accept such a selector checks `is_empty`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
 
 
 class SelectorRequirement(Struct, frozen=True, gc=False, omit_defaults=True):
-    """One entry of `matchExpressions`, or of a node selector, which knows more operators."""
+    """One entry of `matchExpressions`, or of a node selector, which has more operators."""
 
     key: str = ""
     operator: str = ""
@@ -62,7 +62,9 @@ class Requirement(Struct, frozen=True):
 
 
 class Selector(Struct, frozen=True):
-    """All of these must hold. `equalities` are `matchLabels`, sorted by key."""
+    """A parsed label selector. Labels match if all equalities and requirements are true. `equalities` are the
+    `matchLabels`, sorted by key.
+    """
 
     equalities: tuple[tuple[str, str], ...] = ()
     requirements: tuple[Requirement, ...] = ()
@@ -72,7 +74,7 @@ class Selector(Struct, frozen=True):
         return not self.equalities and not self.requirements
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        # A plain loop: this runs for each member of a set in each pass, and a generator would double its cost.
+        # A plain loop, because this runs for each member of a set in each pass. A generator would double the cost.
         for key, value in self.equalities:
             if labels.get(key) != value:
                 return False
@@ -89,11 +91,11 @@ class Selector(Struct, frozen=True):
 
 
 def parse_selector(wire: LabelSelector, *, field: str = "spec.selector") -> Selector | FieldError:
-    """The selector that a user wrote, or what is wrong with it. `field` is where it stands."""
+    """The parsed selector; a FieldError if it is not valid. `field` is the path of the selector in its object."""
     equalities = tuple(sorted((wire.match_labels or {}).items()))
     for key, value in equalities:
-        if flaw := _flaw_of(key, (value,), f"{field}.matchLabels"):
-            return flaw
+        if error := _label_error(key, (value,), f"{field}.matchLabels"):
+            return error
     requirements = []
     for index, expression in enumerate(wire.match_expressions or ()):
         requirement = _parse_requirement(expression, f"{field}.matchExpressions[{index}]")
@@ -110,23 +112,25 @@ def _parse_requirement(wire: SelectorRequirement, field: str) -> Requirement | F
     values = tuple(sorted(set(wire.values or ())))
     return (
         wrong_number_of_values(operator, values, field)
-        or _flaw_of(wire.key, values, field)
+        or _label_error(wire.key, values, field)
         or Requirement(wire.key, operator, values)
     )
 
 
 def wrong_number_of_values(operator: Operator, values: Collection[str], field: str) -> FieldError | None:
-    """What is wrong if the operator wants values and has none, or the reverse; None if nothing is."""
-    wants_values = operator in (Operator.IN, Operator.NOT_IN)
-    if wants_values and not values:
+    """The error if the operator needs values and has none, or has values that are not allowed; None if there is no
+    error.
+    """
+    needs_values = operator in (Operator.IN, Operator.NOT_IN)
+    if needs_values and not values:
         return FieldError(f"{field}.values is empty: {operator} needs at least one value")
-    if values and not wants_values:
+    if values and not needs_values:
         return FieldError(f"{field}.values must be empty for {operator}")
     return None
 
 
 def holds(operator: Operator, value: str | None, values: Collection[str]) -> bool:
-    """True if a label with this value satisfies the requirement. None stands for a label that is absent."""
+    """True if a label with this value satisfies the requirement. The value None means that the label is absent."""
     match operator:
         case Operator.IN:
             return value in values
@@ -138,12 +142,12 @@ def holds(operator: Operator, value: str | None, values: Collection[str]) -> boo
             return value is None
 
 
-def _flaw_of(key: str, values: tuple[str, ...], field: str) -> FieldError | None:
+def _label_error(key: str, values: tuple[str, ...], field: str) -> FieldError | None:
     if not _is_label_key(key):
-        return FieldError(f"{field}: {quoted(key)} is no valid label key")
+        return FieldError(f"{field}: {quoted(key)} is not a valid label key")
     for value in values:
         if value and not _is_label_name(value):
-            return FieldError(f"{field}: {quoted(value)} is no valid label value")
+            return FieldError(f"{field}: {quoted(value)} is not a valid label value")
     return None
 
 

@@ -1,7 +1,8 @@
-"""Names: which are valid, and those that are chosen before the write, so that a create can be sent twice (R5).
+"""Checks names, and generates names. A name is chosen before the create, so that the create can be sent twice (R5).
 
-A suffix is not drawn but looked up: the owner's UID seeds an endless stream of letters, and slot `n` is its n-th word.
-The same owner meets the same suffixes in the same order for ever, different owners meet different ones.
+A suffix is not random. The owner's UID is the seed of an endless stream of letters, and suffix number `n` is the n-th
+word of that stream. The same owner always gets the same suffixes in the same order. Different owners get different
+suffixes.
 """
 
 from __future__ import annotations
@@ -12,15 +13,18 @@ from hashlib import shake_128
 from typing import Final
 
 SAFE_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
-"""Kubernetes' alphabet for generated names: no vowels and no look-alikes, so no bad words and no misreading."""
+"""Kubernetes' alphabet for generated names. Without vowels it forms no bad words. Without characters that look alike,
+it is not misread."""
 
 SUFFIX_LENGTH: Final = 5
 BASE_LENGTH: Final = 58
-"""With the suffix 63 characters: the longest name that can still be a label value or a host name."""
+"""The maximum length of the base. With the suffix the name has at most 63 characters, the limit for a label value and
+for a host name."""
 
 _LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", re.ASCII)
 
-# Bytes that do not divide evenly among the letters are dropped, so that every suffix is equally likely.
+# The highest byte values are dropped, because 256 is no multiple of the number of letters. So every suffix is equally
+# likely.
 _FAIR = 256 // len(SAFE_ALPHABET) * len(SAFE_ALPHABET)
 _LETTERS = bytes(ord(SAFE_ALPHABET[byte % len(SAFE_ALPHABET)]) for byte in range(256))
 _SURPLUS = bytes(range(_FAIR, 256))
@@ -35,17 +39,17 @@ def is_label(text: str) -> bool:
 def is_subdomain(text: str) -> bool:
     """True if this can be the name of most objects (an RFC 1123 subdomain).
 
-    As in Kubernetes, only the whole name has a limit: its parts may be longer than a label.
+    As in Kubernetes, only the length of the whole name is limited. A part of it may be longer than a label.
     """
     return len(text) <= 253 and all(map(_LABEL.fullmatch, text.split(".")))
 
 
 def suffixes(seed: str) -> Iterator[str]:
-    """The suffixes of a seed, slot by slot, without end. They may repeat."""
+    """Yields the suffixes of a seed in order, without end. A suffix may occur more than once."""
     key = seed.encode("utf-8", "surrogatepass")
     size, start = _FIRST_READ, 0
     while True:
-        # A longer digest begins with the shorter one, so the words read so far stay where they are.
+        # A longer digest begins with the shorter one, so the suffixes that were already read stay the same.
         stream = shake_128(key).digest(size).translate(_LETTERS, _SURPLUS).decode("ascii")
         end = len(stream) - len(stream) % SUFFIX_LENGTH
         for at in range(start, end, SUFFIX_LENGTH):
@@ -54,7 +58,7 @@ def suffixes(seed: str) -> Iterator[str]:
 
 
 def free_suffixes(base: str, seed: str, *, taken: Container[str]) -> Iterator[str]:
-    """The suffixes whose names nobody has, each once, lowest slot first."""
+    """Yields the suffixes whose names are not in `taken`, in order and without duplicates."""
     chosen: set[str] = set()
     for suffix in suffixes(seed):
         if suffix not in chosen and base + suffix not in taken:
@@ -63,5 +67,5 @@ def free_suffixes(base: str, seed: str, *, taken: Container[str]) -> Iterator[st
 
 
 def name_base(*candidates: str | None) -> str:
-    """What generated names begin with: the first candidate that says anything, cut to leave room for the suffix."""
+    """The base of generated names: the first candidate that is not empty, cut so that the suffix fits."""
     return next((candidate for candidate in candidates if candidate), "")[:BASE_LENGTH]

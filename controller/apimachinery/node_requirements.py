@@ -1,4 +1,4 @@
-"""Node selector requirements, matched against node labels as the scheduler does."""
+"""Node selector requirements. They match node labels in the same way as in Kubernetes' scheduler."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _INT64 = range(-(2**63), 2**63)
 
 
 class NodeMatcher(Struct, frozen=True):
-    """All of these must hold."""
+    """Matches labels that satisfy all requirements."""
 
     requirements: tuple[SelectorRequirement, ...] = ()
 
@@ -27,15 +27,17 @@ class NodeMatcher(Struct, frozen=True):
 
 
 def parse_node_matcher(wire: Iterable[SelectorRequirement], *, field: str) -> NodeMatcher | FieldError:
-    """The requirements that a user wrote, or what is wrong with them. `field` is where they stand."""
+    """The parsed requirements; a FieldError if one is not valid. `field` is the path of the requirements in their
+    object.
+    """
     requirements = tuple(wire)
     for index, requirement in enumerate(requirements):
-        if flaw := _flaw_of(requirement, f"{field}[{index}]"):
-            return flaw
+        if error := _requirement_error(requirement, f"{field}[{index}]"):
+            return error
     return NodeMatcher(requirements)
 
 
-def _flaw_of(requirement: SelectorRequirement, field: str) -> FieldError | None:
+def _requirement_error(requirement: SelectorRequirement, field: str) -> FieldError | None:
     operator, values = requirement.operator, requirement.values or ()
     if not requirement.key:
         return FieldError(f"{field}.key is empty")
@@ -56,7 +58,7 @@ def _holds(requirement: SelectorRequirement, selector: Mapping[str, str]) -> boo
 
 
 def _compares(operator: str, value: str | None, bound: str) -> bool:
-    """Gt and Lt: what is no number, or not there, is neither greater nor less."""
+    """The result of Gt or Lt. It is false if the label is absent or its value is not an integer."""
     number, limit = _parse_number(value or ""), _parse_number(bound)
     if number is None or limit is None:
         return False
@@ -64,9 +66,11 @@ def _compares(operator: str, value: str | None, bound: str) -> bool:
 
 
 def _parse_number(text: str) -> int | None:
-    """A 64-bit integer, in any of the spellings that Kubernetes takes in Gt and Lt: `+5` and `007` are numbers."""
+    """The value of a 64-bit integer; None if the text is not one. As in Kubernetes, `+5` and `007` are valid for Gt and
+    Lt.
+    """
     if not _INTEGER.fullmatch(text):
-        # To ask a range for what is no number is to look at each number in it.
+        # This check comes first: `in` on a range compares each number of the range if the value is not an int.
         return None
     number = int(text)
     return number if number in _INT64 else None

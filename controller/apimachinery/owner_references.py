@@ -1,8 +1,8 @@
 """References from a child to its owners, and the patches that change them (R2).
 
-Both patches are JSON merge patches that carry the UID and the resourceVersion they were decided on: when the object
-has changed since, or is another one by now, the API server refuses them. A merge patch replaces lists whole, so both
-write all references, the others as they were.
+Both patches are JSON merge patches with the UID and the resourceVersion of the child they were made from. If the child
+has changed since then, or another object has its name, the API server rejects the patch. A merge patch replaces a list
+as a whole, so both patches contain all references of the child. The references of other owners are not changed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T", bound=KubeObject)
 
 
 def controller_reference(resource: Resource[T], owner: ObjectMeta) -> OwnerReference:
-    """The reference that makes `owner` the controller of what carries it."""
+    """The reference that makes `owner` the controller of an object with this reference."""
     return OwnerReference(
         api_version=resource.api_version,
         kind=resource.kind,
@@ -30,12 +30,14 @@ def controller_reference(resource: Resource[T], owner: ObjectMeta) -> OwnerRefer
 
 
 def adoption_patch(child: ObjectMeta, reference: OwnerReference) -> bytes:
-    """Give `child` this controller. A plain reference of the same owner becomes the controlling one."""
+    """The patch that adds the controller `reference` to `child`. A plain reference of the same owner becomes the
+    controller reference.
+    """
     return _patch(child, (*_others(child, reference.uid), reference))
 
 
 def release_patch(child: ObjectMeta, owner_uid: str) -> bytes:
-    """Take the owner's reference off `child`, and nothing else."""
+    """The patch that removes only the owner's reference from `child`."""
     return _patch(child, _others(child, owner_uid))
 
 

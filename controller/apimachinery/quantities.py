@@ -1,4 +1,4 @@
-"""Quantities by their value, as Kubernetes reads them: `1024Mi` is `1Gi`, and `1000m` is `1`.
+"""Parses quantities to their values, as Kubernetes does: `1024Mi` equals `1Gi`, and `1000m` equals `1`.
 
 Source: `k8s.io/apimachinery/pkg/api/resource`, ParseQuantity.
 """
@@ -28,7 +28,7 @@ _FACTORS: Final[Mapping[str, Fraction]] = {
 
 
 def parse_quantity(value: str | int | float) -> Fraction | None:
-    """The value of a quantity; None if the text is not one.
+    """The value of a quantity; None if the text is not a quantity.
 
     A fraction below one billionth is rounded away from zero, as Kubernetes does.
     """

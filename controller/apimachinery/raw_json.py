@@ -1,6 +1,6 @@
-"""One place of a JSON document changed, and every other byte left as its user wrote it, known fields and unknown.
+"""Changes one value in a JSON document and keeps every other byte, including unknown fields.
 
-Nothing here raises: what has an unexpected shape stays as it is, for the API server to judge.
+The functions never raise. A value with an unexpected type stays unchanged: the API server validates it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def fields_of(value: Wire) -> Fields | None:
-    """An object's fields; None for what is no object."""
+    """The fields of a JSON object; None if the value is not an object."""
     try:
         return _decode_fields(value)
     except _UNREADABLE:
@@ -31,7 +31,7 @@ def fields_of(value: Wire) -> Fields | None:
 
 
 def items_of(value: Wire) -> list[Raw] | None:
-    """A list's elements; None for what is no list."""
+    """The elements of a JSON list; None if the value is not a list."""
     try:
         return _decode_items(value)
     except _UNREADABLE:
@@ -39,7 +39,7 @@ def items_of(value: Wire) -> list[Raw] | None:
 
 
 def text_of(value: Wire) -> str | None:
-    """A string; None for what is none."""
+    """The text of a JSON string; None if the value is not a string."""
     try:
         return _decode_text(value)
     except _UNREADABLE:
@@ -47,14 +47,16 @@ def text_of(value: Wire) -> str | None:
 
 
 def value_at(value: Wire, *path: str) -> Raw:
-    """What stands at the path; null where there is no such path."""
+    """The value at the path; null if the path does not exist."""
     for name in path:
         value = (fields_of(value) or {}).get(name, NULL)
     return Raw(value)
 
 
 def change_at(value: bytes, path: tuple[str, ...], change: Callable[[bytes], bytes]) -> bytes:
-    """Replace what stands at the path, if there is such a path; itself where nothing changes."""
+    """The document with the value at the path replaced by `change(value)`. If the path does not exist or the value
+    stays the same, the document is returned unchanged.
+    """
     if not path:
         return change(value)
     fields = fields_of(value)
@@ -66,7 +68,9 @@ def change_at(value: bytes, path: tuple[str, ...], change: Callable[[bytes], byt
 
 
 def change_each(value: bytes, change: Callable[[Fields], Fields]) -> bytes:
-    """Replace the elements of a list, as far as they are objects; itself where nothing changes."""
+    """The list with each object replaced by `change(object)`. Other elements are kept. If no object changes, the list
+    is returned unchanged.
+    """
     items = items_of(value)
     if items is None:
         return value

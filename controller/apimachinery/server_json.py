@@ -1,9 +1,9 @@
-"""JSON to the byte as the API server writes it.
+"""Encodes JSON byte for byte as the API server does.
 
-The server compares bytes where it keeps JSON whose fields it does not know, such as the data of a ControllerRevision,
-which may not change. A strategic merge patch has it write the whole object anew, and the garbage collector sends one to
-every dependent of an owner that is deleted with `--cascade=orphan`. Data that were not as the server would have written
-them count as changed then, the patch is refused, and the owner never goes.
+The API server compares bytes for JSON whose fields it does not know, such as the data of a ControllerRevision, which
+must not change. If an owner is deleted with `--cascade=orphan`, the garbage collector sends a strategic merge patch to
+each dependent. With such a patch the API server encodes the whole object again. Data in another encoding would count as
+changed, the API server would reject the patch, and the owner would never be deleted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ _SAFE_IN_HTML: Final = {char.encode(): f"\\u{ord(char):04x}".encode() for char i
 
 
 def encode_as_server(value: object) -> bytes:
-    """Fields in order of their names, no spaces, nothing that HTML knows. `Raw` parts must come from the server."""
+    """The value as JSON with sorted fields, without spaces, and with the special characters of HTML escaped. Parts of
+    the type `Raw` must come from the API server.
+    """
     text = msgspec.json.encode(value, order="sorted")
     for char, escaped in _SAFE_IN_HTML.items():
         text = text.replace(char, escaped)

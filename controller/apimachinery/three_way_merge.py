@@ -1,16 +1,18 @@
-"""A merge of three documents: what changed between two of them is carried over to the third.
+"""A three-way merge: it applies the changes between two documents to a third document.
 
-`current` is the object as the server has it. `old` and `new` are the same object as two templates would have it. What
-the templates agree on stays as it is in `current`. What they differ in becomes what `new` says in any case.
-So an object that equals `old` becomes equal to `new`.
+`current` is the object as it is on the server. `old` and `new` are the same object as two templates describe it. Values
+that are the same in both templates stay unchanged in `current`. Values that differ between the templates are set to the
+value in `new`. So an object that equals `old` becomes equal to `new`.
 
-Objects are merged field by field. If the template drops an object, its fields that the template never named stay. Named
-lists are merged element by element, in the order of `current`, or in the order of `new` if the template changed the
-order. An element that the template drops goes whole, and one that somebody removed stays away. Any other list that the
-template changed is replaced whole.
+Objects are merged field by field. If the new template does not contain an object any more, the fields of the object
+that the old template did not contain stay.
 
-`MergeRules` says what the merge cannot know of a kind: which values mean the same, which lists are named, which fields
-exclude each other. A field whose absence means the same is not sent, and neither is its null.
+Named lists are merged element by element. The order is that of `current`, or that of `new` if the template changed the
+order. If the new template does not contain an element any more, the whole element is removed. If a user removed an
+element from `current`, it is not added again. Any other list that the template changed is replaced as a whole.
+
+`MergeRules` describes a kind: which values have the same meaning, which lists are named, and which fields exclude each
+other. A field is not sent if its absence has the same meaning, and neither is a null for such a field.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ Fields: TypeAlias = dict[str, Json]
 
 
 class FieldType(Protocol):
-    """The type of a value, as far as the comparison needs it."""
+    """The type of a value, for the comparison of two values."""
 
     def field(self, name: str) -> FieldType: ...
 
@@ -37,7 +39,7 @@ class FieldType(Protocol):
 
 
 class Untyped:
-    """A type that is not known, and neither are its parts."""
+    """An unknown type. The types of its fields and elements are unknown as well."""
 
     def field(self, name: str) -> FieldType:
         return self
@@ -48,9 +50,10 @@ class Untyped:
 
 
 class NamedList(Struct, frozen=True):
-    """How the elements of a list are told apart, and which of their fields exclude each other.
+    """A list whose elements are identified by name, and the fields of an element that exclude each other.
 
-    `name` is the path of the element's name. `is_choice` tells for a field whether it is one of several alternatives.
+    `name` is the path of the name in an element. `is_choice` returns true for a field that is one of several
+    alternatives.
     """
 
     name: tuple[str, ...] = ("name",)
@@ -63,7 +66,7 @@ class NamedList(Struct, frozen=True):
 
 
 def _same_json(one: Json, other: Json, type_: Any) -> bool:
-    """For Python 1 equals true; as JSON they differ."""
+    """True if both values are the same JSON. They are compared as JSON because Python treats 1 and True as equal."""
     return msgspec.json.encode(one, order="deterministic") == msgspec.json.encode(other, order="deterministic")
 
 
@@ -72,12 +75,12 @@ def _as_merged(merged: Fields, current: Fields, old: Fields, new: Fields) -> Fie
 
 
 class MergeRules(Struct, frozen=True):
-    """What a merge has to know of a kind. The default compares byte for byte, and knows no named lists.
+    """The rules for merging objects of a kind. The default compares JSON values and has no named lists.
 
-    `type` is the type of the whole document, and `is_same` tells whether two values of a type mean the same.
-    `named_lists` are the lists with named elements, by the name of the field that holds the list. `whole` are the
-    objects that are replaced whole, by the name of their field. `spec` is called last: it gets the merged spec and the
-    specs of `current`, `old` and `new`, and returns the spec to write.
+    `type` is the type of the whole document. `is_same` returns true if two values of a type have the same meaning.
+    `named_lists` contains the lists with named elements, by the name of the field that contains the list. `whole`
+    contains the names of the fields whose objects are replaced as a whole. `spec` is called last: it gets the merged
+    spec and the specs of `current`, `old` and `new`, and returns the spec to write.
     """
 
     type: FieldType = Untyped()
@@ -87,27 +90,28 @@ class MergeRules(Struct, frozen=True):
     spec: Callable[[Fields, Fields, Fields, Fields], Fields] = _as_merged
 
     def merge(self, current: bytes, old: bytes, new: bytes) -> bytes | None:
-        """The merge patch that brings `current` from `old` to `new`, tied to its resourceVersion; None if none is due.
+        """The merge patch that applies the changes between `old` and `new` to `current`; None if nothing changes.
 
-        Only `metadata.labels`, `metadata.annotations` and `spec` are looked at.
+        The patch contains the UID and the resourceVersion of `current`. Only `metadata.labels`, `metadata.annotations`
+        and `spec` are compared.
 
-        Raises msgspec.DecodeError or UnicodeDecodeError for what is no JSON object, and RecursionError for one that is
+        Raises msgspec.DecodeError or UnicodeDecodeError if a document is not a JSON object, and RecursionError if it is
         nested too deeply.
         """
-        held = _decode(current)
-        before, past, wanted = _mutable(held), _mutable(_decode(old)), _mutable(_decode(new))
+        document = _decode(current)
+        before, past, wanted = _mutable(document), _mutable(_decode(old)), _mutable(_decode(new))
         after = self._merge_fields(self.type, before, past, wanted)
         after["spec"] = self.spec(*(_fields(each.get("spec")) for each in (after, before, past, wanted)))
         patch = self._difference(self.type, before, after)
         if not patch:
             return None
-        metadata = _fields(held.get("metadata"))
-        tie = {"uid": metadata.get("uid"), "resourceVersion": metadata.get("resourceVersion")}
-        patch["metadata"] = {**_fields(patch.get("metadata")), **tie}
+        metadata = _fields(document.get("metadata"))
+        precondition = {"uid": metadata.get("uid"), "resourceVersion": metadata.get("resourceVersion")}
+        patch["metadata"] = {**_fields(patch.get("metadata")), **precondition}
         return msgspec.json.encode(patch)
 
     def _merge(self, name: str, type_: FieldType, current: Json, old: Json, new: Json) -> Json:
-        """One value of the three documents; `name` is the field that holds it."""
+        """The merged value of one field. `name` is the name of the field."""
         if self.is_same(old, new, type_):
             return current
         if name in self.whole:
@@ -138,7 +142,7 @@ class MergeRules(Struct, frozen=True):
     def _merge_elements(
         self, kind: NamedList, type_: FieldType, current: Fields, old: Fields, new: Fields
     ) -> list[Json]:
-        """The elements of a named list, each merged for itself."""
+        """The merged elements of a named list. Each element is merged separately."""
         merged: Fields = dict(current)
         for name in dict.fromkeys((*old, *new)):
             if name not in new:
@@ -146,30 +150,32 @@ class MergeRules(Struct, frozen=True):
             elif name not in current and name not in old:
                 merged[name] = new[name]
             elif name in current and not self.is_same(old.get(name), new[name], type_):
-                held, then, now = _fields(current[name]), _fields(old.get(name)), _fields(new[name])
-                inner = self._merge_fields(type_, held, then, now)
-                merged[name] = self._with_choices(kind, type_, inner, then, now)
+                existing, before, after = _fields(current[name]), _fields(old.get(name)), _fields(new[name])
+                inner = self._merge_fields(type_, existing, before, after)
+                merged[name] = self._with_choices(kind, type_, inner, before, after)
         return [merged[name] for name in _in_order(merged, current, old, new)]
 
     def _with_choices(self, kind: NamedList, type_: FieldType, merged: Fields, old: Fields, new: Fields) -> Fields:
-        """The element without what a choice that the template changed displaces."""
+        """The element with only one of several alternatives. If the template changed the alternative, the ones that are
+        not in the new template are removed.
+        """
         choices = [name for name in (*old, *new) if kind.is_choice(name)]
         if all(self.is_same(old.get(name), new.get(name), type_.field(name)) for name in choices):
             return merged
         return {name: value for name, value in merged.items() if name in new or not kind.is_choice(name)}
 
     def _difference(self, type_: FieldType, before: Fields, after: Fields) -> Fields:
-        """The merge patch (RFC 7386) from one to the other: null removes a field, a list is replaced whole."""
+        """The merge patch (RFC 7386) from `before` to `after`. A null removes a field; a list is replaced whole."""
         patch: Fields = {}
         for name, value in after.items():
-            held, inner_type = before.get(name), type_.field(name)
-            if isinstance(held, dict) and isinstance(value, dict):
-                if inner := self._difference(inner_type, held, value):
+            previous, inner_type = before.get(name), type_.field(name)
+            if isinstance(previous, dict) and isinstance(value, dict):
+                if inner := self._difference(inner_type, previous, value):
                     patch[name] = inner
-            elif not self.is_same(held, value, inner_type):
+            elif not self.is_same(previous, value, inner_type):
                 patch[name] = value
-        gone = (name for name in before if name not in after)
-        return patch | {name: None for name in gone if not self.is_same(before[name], None, type_.field(name))}
+        removed = (name for name in before if name not in after)
+        return patch | {name: None for name in removed if not self.is_same(before[name], None, type_.field(name))}
 
 
 PLAIN: Final = MergeRules()
@@ -180,14 +186,16 @@ def _decode(document: bytes) -> Fields:
 
 
 def _without_nulls(value: Json) -> Json:
-    """The value without fields that are null. In a list null has a place, and keeps it."""
+    """The value without fields that are null. A null in a list is an element and stays."""
     if isinstance(value, dict):
         return {name: _without_nulls(inner) for name, inner in value.items() if inner is not None}
     return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _mutable(document: Fields) -> Fields:
-    """The parts that a template has a say in. The API server does not tell no labels from an empty set of them."""
+    """The parts of the document that a template can change: labels, annotations and spec. For the API server, absent
+    labels are the same as empty labels.
+    """
     metadata = _fields(document.get("metadata"))
     kept = {name: _fields(metadata.get(name)) for name in ("labels", "annotations")}
     return {"metadata": kept, "spec": _fields(document.get("spec"))}
@@ -199,24 +207,24 @@ def _in_order(names: Iterable[str], current: Iterable[str], old: Fields, new: Fi
     """
     is_reordered = [name for name in old if name in new] != [name for name in new if name in old]
     leading, other = (new, current) if is_reordered else (current, new)
-    there = frozenset(names)
-    order = [name for name in leading if name in there]
-    place = 0
+    kept = frozenset(names)
+    order = [name for name in leading if name in kept]
+    position = 0
     for name in other:
-        if name in there:
+        if name in kept:
             if name not in order:
-                order.insert(place, name)
-            place = order.index(name) + 1
+                order.insert(position, name)
+            position = order.index(name) + 1
     return order
 
 
 def _fields(value: Json) -> Fields:
-    """An object's fields; none where it is no object."""
+    """The fields of a JSON object; empty if the value is not an object."""
     return value if isinstance(value, dict) else {}
 
 
 def _by_name(value: Json, kind: NamedList) -> Fields | None:
-    """The elements of a list by name; None where they have no names, or share one."""
+    """The elements of a list by name; None if an element has no name, or if two elements have the same name."""
     if value is None:
         return {}
     if not isinstance(value, list):
