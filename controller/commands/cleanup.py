@@ -36,7 +36,7 @@ from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import POOL_GROUP, VMS, pool_resource
 from controller.kubevirt.vm_types import POOL_KIND, VirtualMachine
 from controller.kubevirt.vms import is_deleting, is_held
-from controller.pool.disks import disowns_of_left_behind
+from controller.pool.disks import owner_removals_of_left_behind
 from controller.pool.finalizer import ORPHAN
 from controller.pool.policies import parse_scale_in
 from controller.preflight.second_writer import decide_mode
@@ -137,7 +137,7 @@ def plan_cleanup(
     going = [vm for vm in vms if _owner_uid(vm) not in left]
     leaving = [vm for vm in going if is_deleting(vm) and _preserves(by_uid.get(_owner_uid(vm)))]
     stages = (
-        Stage(disowns_of_left_behind(leaving), essential=False),
+        Stage(owner_removals_of_left_behind(leaving), essential=False),
         Stage(tuple(_removal(VMS, vm.metadata) for vm in going)),
         Stage(tuple(_removal(pools, pool.metadata) for uid, pool in by_uid.items() if uid not in left)),
     )

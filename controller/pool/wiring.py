@@ -1,4 +1,4 @@
-"""Puts the pool's controller together."""
+"""Assembles the controller of VirtualMachinePools from its informers, queue and rules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from informers.informer import SharedInformer
 
 
 def assemble_pool(parts: Parts, vmis: SharedInformer[VirtualMachineInstance]) -> Assembly:
-    """The controller of VirtualMachinePools. `vmis` is shared between kinds."""
+    """Assemble the controller of VirtualMachinePools. The controllers of both kinds share the informer `vmis`."""
     resource = pool_resource(parts.config.pool_group)
     pools = parts.informer(resource, indexes={})
     vms = parts.informer(VMS, indexes=VM_INDEXES)
@@ -27,6 +27,6 @@ def assemble_pool(parts: Parts, vmis: SharedInformer[VirtualMachineInstance]) ->
     takes_over = parts.config.mode == Mode.TAKEOVER
     limits = Limits(parts.config.burst, parts.config.revision_history, takes_over=takes_over)
     rules = PoolRules(Stores(pools.store, vms.store, vmis.store, revisions.store), resource, limits)
-    # A plan writes to the pool itself as well: its finalizer, and what was healed.
+    # A plan also patches the pool itself: its finalizer, and the annotation with its healed ordinals.
     children = (pools, vms, vmis, revisions)
     return assemble(parts, rules, queue, owners=pools, children=children, shared=[vmis], merge=VM_RULES.merge)
