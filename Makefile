@@ -36,9 +36,21 @@ $(INSTALLED): .ci/requirements-dev.txt pyproject.toml
 demo: $(INSTALLED)  ## watch a replica set and a pool come up on a control plane of your own
 	@$(BIN)/vmherd demo $(ARGS)
 
+# Each worker has control planes of its own. Their tests wait most of the time: two workers keep a core busy.
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+PYTEST := $(BIN)/python -m pytest --dist worksteal --maxprocesses 8 --numprocesses
+
+.PHONY: check
+check: lint  ## lint, types, and the tests that need no control plane; about a minute
+	@$(PYTEST) $(CORES) -m "not cluster and not e2e" $(ARGS)
+
 .PHONY: test
-test: $(INSTALLED)  ## run all tests; ARGS="-k reflector" runs some
-	@$(BIN)/python -m pytest $(ARGS)
+test: $(INSTALLED)  ## run what every change has to pass; ARGS="-k reflector" runs some
+	@$(PYTEST) $$((2 * $(CORES))) -m "not e2e" $(if $(filter true,$(CI)),--cov) $(ARGS)
+
+.PHONY: e2e
+e2e: $(INSTALLED)  ## test the chart, the image, the monitoring, the demo, and a fleet of 500 VMs
+	@$(PYTEST) $(CORES) -m e2e $(ARGS)
 
 .PHONY: lint
 lint: $(INSTALLED)  ## style, types and import contracts
@@ -68,5 +80,5 @@ lock:  ## pin what pyproject.toml asks for, after a change of it
 
 .PHONY: clean
 clean:  ## remove whatever the targets above made here
-	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .coverage .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

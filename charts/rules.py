@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct, structs
 
-from controller.config.modes import KUBEVIRT_GROUPS, POOLS, REPLICA_SETS, Mode
-from controller.config.settings import Config
+from controller.config.modes import Mode
+from controller.config.settings import Config, groups_in
+from controller.kinds import KINDS
 from controller.preflight.permissions import Permission, permissions_needed
 
 HEADER = (
@@ -20,11 +21,11 @@ HEADER = (
 )
 
 _WATCHED, _OWN, _KUBEVIRT, _CLUSTER = "watched", "own", "kubevirt", ""
-_REPLICASET_GROUP, _POOL_GROUP, _LEASE = "replicasets.invalid", "pools.invalid", "lease"
+_LEASE = "lease"
+_GROUPS = {kind.group_setting: f"{kind.name}s.invalid" for kind in KINDS}
 
 INCLUDED: Mapping[str, str] = {
-    _REPLICASET_GROUP: '{{ include "vmherd.replicasetGroup" . }}',
-    _POOL_GROUP: '{{ include "vmherd.poolGroup" . }}',
+    **{_GROUPS[kind.group_setting]: f'{{{{ include "vmherd.{kind.name}Group" . }}}}' for kind in KINDS},
     _LEASE: '{{ include "vmherd.leaseName" . }}',
 }
 """What stands for a setting, and what the chart puts in its place."""
@@ -58,14 +59,12 @@ def program_rules() -> dict[str, tuple[Rule, ...]]:
         watch_namespaces=(_WATCHED,),
         leader_election_namespace=_OWN,
         leader_election_id=_LEASE,
-        replicaset_group=_REPLICASET_GROUP,
-        pool_group=_POOL_GROUP,
+        **_GROUPS,
     )
     taking_over = structs.replace(
         working,
         mode=Mode.TAKEOVER.value,
-        replicaset_group=KUBEVIRT_GROUPS.replicasets,
-        pool_group=KUBEVIRT_GROUPS.pools,
+        **groups_in(Mode.TAKEOVER),
         kubevirt_namespace=_KUBEVIRT,
     )
     return {
@@ -88,7 +87,7 @@ def _rules_in(namespace: str, config: Config) -> tuple[Rule, ...]:
 
 def people_rules() -> dict[str, tuple[Rule, ...]]:
     """What people may do. Each has all that the one before it has, so that one alone will do."""
-    kinds = ((_REPLICASET_GROUP, REPLICA_SETS), (_POOL_GROUP, POOLS))
+    kinds = [(_GROUPS[kind.group_setting], kind.plural) for kind in KINDS]
 
     def rules(*, whole: tuple[str, ...], scale: tuple[str, ...]) -> tuple[Rule, ...]:
         return tuple(

@@ -1,7 +1,7 @@
 """Client, cache and work queue for Kubernetes controllers on asyncio. docs/informers.md is the manual.
 
 The names in `__all__` are the public interface. `import informers` loads neither aiohttp nor kubernetes_asyncio: the
-names that need them are imported at their first use.
+names that need them, or asyncio, are imported at their first use.
 """
 
 from __future__ import annotations
@@ -43,20 +43,19 @@ from informers.meta import (
     labels_of,
     version_number,
 )
+from informers.objects import PatchType
 from informers.ratelimit import ItemBackoff, MaxOf, RateLimiter, TokenBucket, default_rate_limiter
 from informers.resource import Resource
 from informers.store import ALL_NAMESPACES, Added, Change, Indexes, Removed, Store, StoreView, Updated
-from informers.workqueue import QueueShutDown, WorkQueue
 
 if TYPE_CHECKING:
-    from informers.client import JSON_PATCH, MERGE_PATCH, ApiClient, open_client
+    from informers.client import ApiClient, open_client
     from informers.configuration import ConfigurationError, Credentials, load_credentials
     from informers.informer import SharedInformer
+    from informers.workqueue import QueueShutDown, WorkQueue
 
 __all__ = [
     "ALL_NAMESPACES",
-    "JSON_PATCH",
-    "MERGE_PATCH",
     "NO_INSTRUMENTS",
     "Added",
     "AlreadyExists",
@@ -82,6 +81,7 @@ __all__ = [
     "ObjectKey",
     "ObjectMeta",
     "OwnerReference",
+    "PatchType",
     "QueueInstruments",
     "QueueShutDown",
     "RateLimiter",
@@ -110,15 +110,15 @@ __all__ = [
 
 _HEAVY: Final = {
     "ApiClient": "client",
-    "JSON_PATCH": "client",
-    "MERGE_PATCH": "client",
     "open_client": "client",
     "ConfigurationError": "configuration",
     "Credentials": "configuration",
     "load_credentials": "configuration",
     "SharedInformer": "informer",
+    "QueueShutDown": "workqueue",
+    "WorkQueue": "workqueue",
 }
-"""Names that need aiohttp, and the module that has them. The import takes about a third of a second."""
+"""Names that need asyncio or aiohttp, and the module that has them. aiohttp takes about a third of a second."""
 
 
 def __getattr__(name: str) -> object:

@@ -30,9 +30,6 @@ from informers.resource import Resource
 from informers.sockets import open_socket
 
 __all__ = [
-    "APPLY_PATCH",
-    "JSON_PATCH",
-    "MERGE_PATCH",
     "ApiClient",
     "ConfigurationError",
     "Credentials",
@@ -43,10 +40,6 @@ __all__ = [
 log = structlog.get_logger()
 
 JSON = "application/json"
-MERGE_PATCH = "application/merge-patch+json"
-JSON_PATCH = "application/json-patch+json"
-APPLY_PATCH = "application/apply-patch+yaml"
-"""Server-side apply. JSON is YAML, so a body of JSON will do."""
 
 REQUEST_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 5.0

@@ -41,9 +41,7 @@ Handler = Callable[[Change[T]], None]
 class SharedInformer(Generic[T]):
     """See the module's contract. `namespaces=("",)` is one watch over all of them, otherwise there is one for each.
 
-    `transform` may shrink each object before it is stored; it keeps the metadata. `field_selector` and `label_selector`
-    are the server's work: what does not match is neither sent nor stored. `streaming_lists=False` lists by pages, even
-    where the server offers more.
+    `transform` may shrink each object before it is stored; it keeps the metadata.
     """
 
     def __init__(
@@ -53,11 +51,8 @@ class SharedInformer(Generic[T]):
         *,
         namespaces: Iterable[str] = (ALL_NAMESPACES,),
         indexes: Indexes[T] | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
         transform: Callable[[T], T] | None = None,
         resync_period_s: float = 0.0,
-        streaming_lists: bool = True,
         instruments: InformerInstruments = NO_INSTRUMENTS,
         chance: Callable[[], float] = random,
     ) -> None:
@@ -70,16 +65,13 @@ class SharedInformer(Generic[T]):
         if not scopes or (ALL_NAMESPACES in scopes and len(scopes) > 1):
             raise ValueError("an informer watches all namespaces, or each of those that are named")
         self._store: Store[T] = Store(indexes=indexes, scopes=scopes)
-        selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
         self._followers = [
             Reflector(
                 resource,
                 client,
                 self._store,
                 scope=scope,
-                selectors={name: value for name, value in selectors.items() if value},
                 transform=transform,
-                streaming_lists=streaming_lists,
                 hand_on=self._hand_on,
                 completed=self._note_list,
                 instruments=instruments,

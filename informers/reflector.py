@@ -8,7 +8,7 @@ compared and handed on bit by bit, though readers get it all at once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar, assert_never
 
 import structlog
@@ -78,9 +78,7 @@ class Reflector(Generic[T]):
         store: Store[T],
         *,
         scope: str,
-        selectors: Mapping[str, str],
         transform: Callable[[T], T] | None,
-        streaming_lists: bool,
         hand_on: Callable[[Change[T]], None],
         completed: Callable[[], None],
         instruments: InformerInstruments,
@@ -93,7 +91,6 @@ class Reflector(Generic[T]):
         self._resource = resource
         self._client = client
         self._store = store
-        self._selectors = dict(selectors)
         self._transform = transform
         self._hand_on = hand_on
         self._completed = completed
@@ -103,7 +100,7 @@ class Reflector(Generic[T]):
         self._labels = {"resource": resource.name, "scope": scope or "all namespaces"}
         self._backoff = Backoff(initial_s=0.8, maximum_s=30.0, reset_after_s=120.0, chance=chance)
         self._cheap_backoff = Backoff(initial_s=0.8, maximum_s=3.0, reset_after_s=120.0, chance=chance)
-        self._relist: Listing | Streaming = Streaming() if streaming_lists else Listing()
+        self._relist: Listing | Streaming = Streaming()
         self._list_reason = "start"
         self._replacement: Replacement[T] | None = None
         self._last_progress: float | None = None
@@ -142,7 +139,7 @@ class Reflector(Generic[T]):
         return state.then
 
     async def _read_page(self, state: Listing) -> Input[T]:
-        params = {**self._selectors, "limit": str(PAGE_SIZE)}
+        params = {"limit": str(PAGE_SIZE)}
         if state.token:
             params["continue"] = state.token
         try:
@@ -209,7 +206,7 @@ class Reflector(Generic[T]):
 
     def _watch_params(self, state: Streaming | Watching) -> dict[str, str]:
         timeout_s = WATCH_FROM_S + round(self._chance() * (WATCH_TO_S - WATCH_FROM_S))
-        params = {**self._selectors, "watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(timeout_s)}
+        params = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(timeout_s)}
         if isinstance(state, Watching):
             return {**params, "resourceVersion": state.version}
         return {**params, "sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}

@@ -228,14 +228,6 @@ class Store(Generic[T]):
         self._shards[scope] = replacement.shard
         self._versions[scope] = version
 
-    def replace(self, objects: Iterable[T], version: str, *, scope: str = ALL_NAMESPACES) -> tuple[Change[T], ...]:
-        """The whole of it in one go, for lists that are short."""
-        replacement = self.begin_replace(scope=scope)
-        for obj in objects:
-            replacement.put(obj)
-        self.commit(replacement, version, scope=scope)
-        return tuple(change for changes in replacement.changes(at_once=1000) for change in changes)
-
     def advance(self, version: str, *, scope: str = ALL_NAMESPACES) -> None:
         """Note a version that was seen, in an event or a bookmark. It never goes back."""
         new, held = version_number(version), version_number(self._versions[scope])

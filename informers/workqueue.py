@@ -62,16 +62,10 @@ class WorkQueue(Generic[K]):
 
         self._getters: deque[asyncio.Future[None]] = deque()
         self._shut = False
-        self._drained = asyncio.Event()
-        """Set once and for good: a queue that is shut down takes nothing in."""
 
     def __len__(self) -> int:
         """How many keys wait for a worker. Neither those in hand nor those delayed."""
         return len(self._waiting)
-
-    @property
-    def shutting_down(self) -> bool:
-        return self._shut
 
     def add(self, key: K) -> None:
         """Ask for a run of the key that starts after this call. Ignored once the queue is shut down."""
@@ -145,7 +139,6 @@ class WorkQueue(Generic[K]):
         self._instruments.finished(self.name, worked_s=self._now() - self._in_hand.pop(key))
         if key in self._dirty:
             self._enqueue(key)
-        self._note_drained()
 
     def shut_down(self, *, drain: bool = False) -> None:
         """Take nothing more in. Waiting keys are dropped; with `drain` they are still handed out first.
@@ -162,11 +155,6 @@ class WorkQueue(Generic[K]):
             self._instruments.depth(self.name, 0)
         while self._getters:
             self._wake_getter()
-        self._note_drained()
-
-    async def drained(self) -> None:
-        """Wait until the queue is shut down, the last key was handed out, and none is in hand any more."""
-        await self._drained.wait()
 
     def oldest_waiting_s(self, now: float) -> float:
         """How long the key that waits longest for a run has waited; 0 when none does.
@@ -220,10 +208,6 @@ class WorkQueue(Generic[K]):
             if not waiter.done():
                 waiter.set_result(None)
                 return
-
-    def _note_drained(self) -> None:
-        if self._shut and not self._waiting and not self._in_hand:
-            self._drained.set()
 
     @staticmethod
     def _now() -> float:

@@ -8,16 +8,14 @@ all of it happened in its time. Either way nothing is left behind: no process, n
 
 from __future__ import annotations
 
-import argparse
 import shlex
 import shutil
 import signal
-import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+import click
 from rich.console import Console
 from rich.live import Live
 
@@ -58,22 +56,21 @@ SUGGESTIONS = (
 """What to paste into another terminal: each with what it is for."""
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run the demo and return the exit code: 0, 1 when something did not happen, 130 after Ctrl-C with --once."""
-    parser = argparse.ArgumentParser(
-        prog="vmherd demo", description="Watch a replica set and a pool come up, on a control plane of your own."
-    )
-    parser.add_argument("--once", action="store_true", help="no terminal needed: run through it, print, and end")
-    arguments = parser.parse_args(list(argv))
+@click.command("demo")
+@click.option("--once", is_flag=True, help="needs no terminal: run all steps, print the results, and end")
+def command(*, once: bool) -> int:
+    """Watch a replica set and a pool start, on a local control plane.
+
+    The exit code is 0, 1 if a step failed, or 130 after Ctrl-C with --once.
+    """
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGHUP, _interrupt)
     try:
-        _run(once=arguments.once)
+        _run(once=once)
     except KeyboardInterrupt:
-        return 130 if arguments.once else 0
+        return 130 if once else 0
     except (BinariesUnavailable, ControlPlaneError, CrdError, DemoFailed, KubectlFailed, KubectlMissing) as error:
-        print(f"vmherd: demo: {error}", file=sys.stderr)
-        return 1
+        raise click.ClickException(f"demo: {error}") from error
     return 0
 
 

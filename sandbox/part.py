@@ -18,10 +18,11 @@ import msgspec
 import structlog
 from msgspec import Struct
 
-from informers.client import MERGE_PATCH, ApiClient
+from informers.client import ApiClient
 from informers.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, TransportError
 from informers.informer import SharedInformer
 from informers.meta import KubeObject, ObjectKey, version_number
+from informers.objects import PatchType
 from informers.ratelimit import ItemBackoff
 from informers.resource import Resource
 from informers.store import Added, Change, Removed, Updated
@@ -167,7 +168,7 @@ class Part(Generic[T]):
         """Send the patch. An object that has gone meanwhile needs none, whatever else has its name by now."""
         with suppress(NotFound):
             answer = await self._client.patch(
-                resource, target, patch.body, content_type=MERGE_PATCH, subresource=patch.subresource
+                resource, target, patch.body, content_type=PatchType.MERGE, subresource=patch.subresource
             )
             self._note_written(key, resource, answer)
 

@@ -47,9 +47,13 @@ def run_sandbox(home: Home, *, simulate: Simulate | None, on_ready: Callable[[],
         home.write_state(State(runner=me))
         plane = ControlPlane(home.directory, find_binaries())
         plane.start()
-        home.write_state(State(runner=me, parts=plane.references(), ready=True))
-        on_ready()
-        asyncio.run(_keep(plane, simulate))
+        state = State(runner=me, parts=plane.references(), ready=True)
+
+        def ready() -> None:
+            home.write_state(state)
+            on_ready()
+
+        asyncio.run(_keep(plane, simulate, ready))
     finally:
         _on_signals(signal.SIG_IGN)
         if plane is not None:
@@ -69,8 +73,11 @@ def interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-async def _keep(plane: ControlPlane, simulate: Simulate | None) -> None:
-    """Stay until a signal comes. Raises SandboxError when something ends by itself."""
+async def _keep(plane: ControlPlane, simulate: Simulate | None, ready: Callable[[], None]) -> None:
+    """Report readiness and stay until a signal comes. Raises SandboxError when something ends by itself.
+
+    Readiness is reported once a signal asks for an orderly end: earlier, a signal interrupts asyncio as it starts.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -79,6 +86,7 @@ async def _keep(plane: ControlPlane, simulate: Simulate | None) -> None:
 
     _on_signals(ask_to_stop)
     try:
+        ready()
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(_watch(plane), name="watch-parts")]
             if simulate:

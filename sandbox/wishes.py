@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
-from controller.config.options import seconds_in
+from controller.config.types import seconds_in
 
 READY_AFTER: Final = "sim.vmherd.dev/ready-after"
 """How long a VMI takes from its creation to Ready=True, or a DataVolume to Succeeded."""

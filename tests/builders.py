@@ -7,16 +7,17 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec import Raw
 
+from controller import kinds
 from controller.apimachinery.conditions import Condition
 from controller.apimachinery.label_selectors import LabelSelector, SelectorRequirement
 from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetSpec, ReplicaSetStatus
-from controller.kubevirt.resources import VMIS, replicaset_resource
+from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vmi_types import MigrationState, TemplateMeta, VirtualMachineInstance, VMIStatus, VMITemplate
 from controller.replicaset.snapshot import Snapshot
 from informers.meta import ObjectMeta, OwnerReference, controller_of
 
 NOW = datetime(2026, 8, 1, 12, tzinfo=UTC)
-REPLICASETS = replicaset_resource()
+REPLICASETS = kinds.REPLICA_SETS.resource()
 LABELS: Mapping[str, str] = {"myvmi": "myvmi"}
 SPEC = b'{"domain":{"devices":{}}}'
 

@@ -9,8 +9,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.apimachinery.conditions import Condition
+from controller.kinds import KINDS
+from controller.kubevirt.pool_types import POOL_KIND as POOL
 from controller.kubevirt.resources import VMS
-from controller.metrics.objects import POOL, PREFIXES
 from controller.metrics.registry import Metrics, SetFigures
 from controller.runtime.plan import Cause, Delete, Done
 from informers.meta import ObjectKey
@@ -98,7 +99,7 @@ class Exported(NamedTuple):
 def exported() -> dict[str, Exported]:
     """Every metric that the program exports, by its name."""
     metrics = Metrics(CollectorRegistry())
-    exercise(metrics, figures=lambda: tuple(talkative(kind) for kind in PREFIXES))
+    exercise(metrics, figures=lambda: tuple(talkative(kind.kind) for kind in KINDS))
     found = {}
     for family in text_string_to_metric_families(metrics.page().render()[0].decode()):
         name = f"{family.name}_total" if family.type == "counter" else family.name

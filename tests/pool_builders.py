@@ -9,11 +9,12 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Raw
 
+from controller import kinds
 from controller.apimachinery.conditions import Condition
 from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.annotations import POOL_FINALIZER, REVISION_NAME
 from controller.kubevirt.pool_types import Pool
-from controller.kubevirt.resources import VMS, pool_resource
+from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.pool.intent import Intent, parse_intent
@@ -26,7 +27,7 @@ from tests.builders import NOW, seconds_ago
 
 Json: TypeAlias = dict[str, Any]
 
-POOLS = pool_resource()
+POOLS = kinds.POOLS.resource()
 LABELS: Mapping[str, str] = {"app": "web"}
 OTHER_FINALIZER = "example.org/other"
 ANOTHER_CONTROLLER = OwnerReference(

@@ -8,16 +8,10 @@ from controller.apimachinery.conditions import Condition
 from controller.kubevirt.pool_types import PoolStatus
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, VMIS, VMS
 from controller.pool.status import next_status
-from controller.runtime.plan import (
-    Create,
-    Delete,
-    Patch,
-    PatchType,
-    RemoveOwnerReference,
-    ThreeWayMerge,
-)
+from controller.runtime.plan import Create, Delete, Patch, RemoveOwnerReference, ThreeWayMerge
 from informers.errors import Forbidden, ServerError, TransportError
 from informers.meta import ObjectKey
+from informers.objects import PatchType
 from tests.builders import seconds_ago
 from tests.pool_builders import POOLS, pool, snapshot
 

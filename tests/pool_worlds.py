@@ -28,7 +28,6 @@ from controller.runtime.plan import (
     Missing,
     Outcome,
     Patch,
-    PatchType,
     Plan,
     Rejected,
     RemoveOwnerReference,
@@ -38,6 +37,7 @@ from controller.runtime.plan import (
 )
 from controller.runtime.status import status_patch
 from informers.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
+from informers.objects import PatchType
 from tests import pool_builders
 from tests.pool_api import NAMESPACE, Api, Json, finalizers, later, references_to
 from tests.pool_builders import POOLS

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from controller.kinds import KINDS
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("informers", "controller", "sandbox")
 LONGEST_FILE = 399
@@ -96,8 +98,15 @@ def test_the_core_has_no_clock_no_chance_and_no_effects(path):
 
 
 def test_every_module_of_a_kind_is_pure_but_for_rules_and_wiring():
-    kinds = {path for path in sources("controller") if path.parent.name in ("replicaset", "pool")}
-    assert {path.name for path in kinds - set(pure_modules())} == {"rules.py", "wiring.py"}
+    packages = [kind.package.replace(".", "/") for kind in KINDS]
+    assert {path.name for path in {*sources(*packages)} - {*pure_modules()}} == {"rules.py", "wiring.py"}
+
+
+def test_the_import_contracts_name_every_kind():
+    packages = {kind.package for kind in KINDS}
+    contracts = PROJECT["tool"]["importlinter"]["contracts"]
+    [independent] = [contract["modules"] for contract in contracts if contract["type"] == "independence"]
+    assert set(independent) == packages
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from enum import StrEnum
 from msgspec import Struct
 
 from controller.apimachinery.field_error import FieldError, quoted
+from controller.apimachinery.names import is_subdomain
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
-_SUBDOMAIN = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*", re.ASCII)
 
 
 class SelectorRequirement(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -149,7 +149,7 @@ def _flaw_of(key: str, values: tuple[str, ...], field: str) -> FieldError | None
 
 def _is_label_key(key: str) -> bool:
     prefix, slash, name = key.rpartition("/")
-    if slash and not (len(prefix) <= 253 and _SUBDOMAIN.fullmatch(prefix)):
+    if slash and not is_subdomain(prefix):
         return False
     return _is_label_name(name)
 

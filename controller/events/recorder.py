@@ -30,7 +30,7 @@ import structlog
 
 from controller.events.correlator import Correlator, ObjectRef, Occasions, Series, SpamFilter
 from controller.events.event import EVENTS, body_of, namespace_of, patch_of
-from controller.runtime.plan import AnyResource, Notice, PatchType
+from controller.runtime.plan import AnyResource, Notice
 from informers.errors import (
     AlreadyExists,
     Forbidden,
@@ -42,6 +42,7 @@ from informers.errors import (
     TransportError,
 )
 from informers.meta import ObjectKey
+from informers.objects import PatchType
 
 __all__ = ["DROP_REASONS", "EVENTS", "EventInstruments", "EventRecorder", "EventSink", "ObjectRef"]
 

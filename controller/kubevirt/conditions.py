@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
+
+from msgspec.structs import replace
 
 from controller.apimachinery.conditions import Condition
 from controller.runtime.plan import AlreadyThere, Done, Missing, Outcome
@@ -25,3 +27,13 @@ def without_failures(held: Condition | None, outcomes: tuple[Outcome, ...], *, m
         went_well = all(isinstance(outcome, Done | AlreadyThere | Missing) for outcome in outcomes)
         return None if went_well else held
     return None if may_write else held
+
+
+def without_failure(status: Any) -> object:
+    """The status without `ReplicaFailure`, to compare with another. The message of that condition may differ after each
+    failure, and a change of nothing else must not wake an owner: that would cut its backoff short.
+    """
+    if status is None:
+        return None
+    others = tuple(condition for condition in status.conditions or () if condition.type != REPLICA_FAILURE)
+    return replace(status, conditions=others)

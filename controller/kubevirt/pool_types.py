@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
@@ -10,6 +10,8 @@ from controller.apimachinery.conditions import Condition
 from controller.apimachinery.label_selectors import LabelSelector, SelectorRequirement
 from controller.kubevirt.vmi_types import VMITemplate
 from informers.meta import ObjectMeta
+
+POOL_KIND: Final = "VirtualMachinePool"
 
 VMTemplate: TypeAlias = VMITemplate
 """`virtualMachineTemplate`: labels and annotations, and the VM spec as raw JSON. It has the shape of a VMI template."""

@@ -49,9 +49,9 @@ from controller.leaderelection.lease import (
     release,
 )
 from controller.running import running
-from controller.runtime.plan import PatchType
 from controller.runtime.requests import Requests
 from informers.errors import AlreadyExists, ApiError, Conflict, Forbidden, GateClosed, Invalid, NotFound
+from informers.objects import PatchType
 
 log = structlog.get_logger()
 

@@ -25,8 +25,9 @@ from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting, is_held
 from controller.pool.disks import owner_removals, owner_removals_of_left_behind
 from controller.pool.snapshot import Snapshot
-from controller.runtime.plan import Patch, PatchType, Plan, Stage
+from controller.runtime.plan import Patch, Plan, Stage
 from informers.meta import labels_of
+from informers.objects import PatchType
 
 
 class Claims(Struct, frozen=True):

@@ -25,8 +25,9 @@ from controller.pool.policies import parse_scale_in
 from controller.pool.revisions import template_of
 from controller.pool.snapshot import Snapshot
 from controller.pool.template import Template
-from controller.runtime.plan import Patch, PatchType, RemoveOwnerReference, Stage
+from controller.runtime.plan import Patch, RemoveOwnerReference, Stage
 from informers.meta import ObjectKey
+from informers.objects import PatchType
 
 
 def preserves_disks(snapshot: Snapshot) -> bool:

@@ -24,7 +24,8 @@ from controller.kubevirt.vms import is_deleting, is_held
 from controller.pool.claims import by_name, remove_finalizers, remove_finalizers_of_strays
 from controller.pool.disks import add_finalizers, is_safe_to_delete, preserves_disks
 from controller.pool.snapshot import Snapshot
-from controller.runtime.plan import Delete, Patch, PatchType, Plan, Stage
+from controller.runtime.plan import Delete, Patch, Plan, Stage
+from informers.objects import PatchType
 
 ORPHAN: Final = "orphan"
 """The garbage collector's finalizer on an owner that was deleted with `--cascade=orphan`."""

@@ -40,8 +40,9 @@ from controller.pool.policies import Healing
 from controller.pool.rollout import count_unavailable, min_ready_of
 from controller.pool.scale import delete_of
 from controller.pool.snapshot import Snapshot
-from controller.runtime.plan import Cause, Notice, Patch, PatchType, Plan, Stage
+from controller.runtime.plan import Cause, Notice, Patch, Plan, Stage
 from informers.meta import annotations_of
+from informers.objects import PatchType
 
 FIRST_PAUSE: Final = timedelta(seconds=10)
 LONGEST_PAUSE: Final = timedelta(minutes=5)

@@ -24,8 +24,9 @@ from controller.kubevirt.vms import is_deleting, is_meant_to_run, revision_of
 from controller.pool.revisions import Revisions
 from controller.pool.snapshot import Snapshot
 from controller.pool.template import Template
-from controller.runtime.plan import Notice, Patch, PatchType, Plan, Stage
+from controller.runtime.plan import Notice, Patch, Plan, Stage
 from informers.meta import annotations_of
+from informers.objects import PatchType
 
 ALL_ORDINALS: Final = 2**31
 """A partition that is higher than every ordinal."""

@@ -17,8 +17,6 @@ from informers.meta import ObjectKey, ObjectMeta
 from informers.resource import Resource
 from informers.store import StoreView
 
-NAME = "pool"
-
 
 class PoolRules(NamedTuple):
     """The functions that the reconciler calls for pools."""
@@ -26,8 +24,6 @@ class PoolRules(NamedTuple):
     stores: Stores
     resource: Resource[Pool]
     limits: Limits
-    name: str = NAME
-    component: str = "virtualmachinepool-controller"
 
     @property
     def owners(self) -> StoreView[Pool]:

@@ -10,11 +10,12 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from msgspec import Struct
+from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from controller.apimachinery.indexes import OWNER_UID, NamesInUse, by_owner_uid
-from controller.kubevirt.pool_types import Pool
-from controller.kubevirt.vm_types import POOL_KIND, ControllerRevision, VirtualMachine
+from controller.kubevirt.pool_types import POOL_KIND, Pool
+from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import is_held
 from controller.pool.naming import ordinal_of, parse_name
@@ -39,6 +40,12 @@ VM_INDEXES: Final[Mapping[str, Callable[[VirtualMachine], Iterable[str]]]] = {
     POOL_NAME: by_pool_name,
 }
 REVISION_INDEXES: Final[Mapping[str, Callable[[ControllerRevision], Iterable[str]]]] = {OWNER_UID: by_owner_uid}
+
+
+def without_foreign_data(revision: ControllerRevision) -> ControllerRevision:
+    """The revision. If no pool controls it, its data is dropped, because other controllers can have many revisions."""
+    owner = controller_of(revision.metadata)
+    return revision if owner is not None and owner.kind == POOL_KIND else replace(revision, data=Raw())
 
 
 class Stores(NamedTuple):

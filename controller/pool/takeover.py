@@ -23,8 +23,9 @@ from controller.pool.revisions import Revisions
 from controller.pool.snapshot import Snapshot
 from controller.pool.template import Template, describe_difference
 from controller.pool.update import vmi_revision_of
-from controller.runtime.plan import Delete, Notice, Patch, PatchType, Plan, Stage, ThreeWayMerge
+from controller.runtime.plan import Delete, Notice, Patch, Plan, Stage, ThreeWayMerge
 from informers.meta import annotations_of
+from informers.objects import PatchType
 
 PROCEED: Final = "proceed"
 DONE: Final = "done"

@@ -1,11 +1,5 @@
 """Triggers: the pools that need a pass after a change in a cache, and the delay before the pass (P19).
 
-Each function is pure: it takes a change and returns keys with delays. There are three cases:
-
-- The change can call for a write: the pass starts at once.
-- The change only alters counts in the status: the pass starts after `COUNT_DELAY_S`.
-- The change alters no decision: no pass starts.
-
 A VM triggers its pool. If it has the pool finalizer, it also triggers the pool that created it. A VMI triggers the pool
 of the VM with its name.
 """
@@ -13,7 +7,7 @@ of the VM with its name.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, TypeAlias
+from typing import Final
 
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import (
@@ -29,9 +23,9 @@ from controller.kubevirt.annotations import (
     REVISION_NAME,
     TAKEOVER,
 )
-from controller.kubevirt.conditions import REPLICA_FAILURE
-from controller.kubevirt.pool_types import Pool
-from controller.kubevirt.vm_types import POOL_KIND, ControllerRevision, VirtualMachine
+from controller.kubevirt.conditions import without_failure
+from controller.kubevirt.pool_types import POOL_KIND, Pool
+from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import (
     is_deleting,
@@ -41,66 +35,41 @@ from controller.kubevirt.vms import (
     start_failures_of,
 )
 from controller.pool.naming import parse_name
+from controller.runtime.triggers import Wake, itself, wakes_of
 from informers.meta import ObjectKey, ObjectMeta, annotations_of, controller_of, labels_of
-from informers.store import Added, Change, Removed, StoreView, Updated
+from informers.store import Change, StoreView
 
-Trigger: TypeAlias = tuple[ObjectKey, float]
-
-COUNT_DELAY_S: Final = 0.2
 POOL_ANNOTATIONS: Final = (PARTITION, PARTITION_REVISION, MIN_READY, MAX_UNHEALTHY, PROGRESS_DEADLINE, HEALED, TAKEOVER)
 
 
-def pools_of_vm(change: Change[VirtualMachine]) -> Iterable[Trigger]:
+def pools_of_vm(change: Change[VirtualMachine]) -> Iterable[Wake]:
     """The pools that need a pass after a change of a VM."""
-    match change:
-        case Added(new=vm) | Removed(last_known=vm):
-            return [(key, 0.0) for key in _pools_of(vm)]
-        case Updated(old=old, new=new):
-            if _decision_fields(old) != _decision_fields(new):
-                return [(key, 0.0) for key in dict.fromkeys((*_pools_of(old), *_pools_of(new)))]
-            if _count_fields(old) != _count_fields(new):
-                return [(key, COUNT_DELAY_S) for key in _pools_of(new)]
-            return []
+    return wakes_of(change, _pools_of, decides_by=_decision_fields, counts_by=_count_fields)
 
 
-def pools_of_vmi(change: Change[VirtualMachineInstance], vms: StoreView[VirtualMachine]) -> Iterable[Trigger]:
+def pools_of_vmi(change: Change[VirtualMachineInstance], vms: StoreView[VirtualMachine]) -> Iterable[Wake]:
     """The pool of the VM with the VMI's name, if the VMI appeared, vanished, or changed its readiness or revision."""
-    match change:
-        case Added(new=vmi) | Removed(last_known=vmi):
-            delay = 0.0
-        case Updated(old=old, new=vmi):
-            if _rollout_fields(old) == _rollout_fields(vmi):
-                return []
-            delay = COUNT_DELAY_S
-    vm = vms.get(vmi.metadata.key)
-    return [] if vm is None else [(key, delay) for key in _pools_of(vm)]
+
+    def pools(vmi: VirtualMachineInstance) -> Iterable[ObjectKey]:
+        vm = vms.get(vmi.metadata.key)
+        return () if vm is None else _pools_of(vm)
+
+    return wakes_of(change, pools, counts_by=_rollout_fields)
 
 
-def pools_of_revision(change: Change[ControllerRevision]) -> Iterable[Trigger]:
+def pools_of_revision(change: Change[ControllerRevision]) -> Iterable[Wake]:
     """The pool that controls the revision, and the pool that controlled it before the change."""
-    match change:
-        case Added(new=revision) | Removed(last_known=revision):
-            return [(key, 0.0) for key in _owner_key(revision.metadata)]
-        case Updated(old=old, new=new):
-            if _revision_fields(old) == _revision_fields(new):
-                return []
-            return [(key, 0.0) for key in dict.fromkeys((*_owner_key(old.metadata), *_owner_key(new.metadata)))]
+    return wakes_of(change, lambda revision: _owner_key(revision.metadata), decides_by=_revision_fields)
 
 
-def pools_of_pool(change: Change[Pool]) -> Iterable[Trigger]:
+def pools_of_pool(change: Change[Pool]) -> Iterable[Wake]:
     """The pool itself, if a field changed that a plan or the status depends on.
 
     A changed status triggers the pool after a delay, because another client may have overwritten it. A change of only
     the condition `ReplicaFailure` triggers nothing: its message can differ after each failure, and a trigger would cut
     the backoff short.
     """
-    match change:
-        case Added(new=owner) | Removed(last_known=owner):
-            return [(owner.metadata.key, 0.0)]
-        case Updated(old=old, new=new):
-            if _pool_fields(old) != _pool_fields(new):
-                return [(new.metadata.key, 0.0)]
-            return [(new.metadata.key, COUNT_DELAY_S)] if _status_fields(old) != _status_fields(new) else []
+    return wakes_of(change, itself, decides_by=_pool_fields, counts_by=lambda owner: without_failure(owner.status))
 
 
 def _pools_of(vm: VirtualMachine) -> Iterable[ObjectKey]:
@@ -181,23 +150,4 @@ def _pool_fields(owner: Pool) -> tuple[object, ...]:
         meta.finalizers,
         [annotations.get(name) for name in POOL_ANNOTATIONS],
         owner.spec,
-    )
-
-
-def _status_fields(owner: Pool) -> tuple[object, ...]:
-    """The fields of the status, without the condition `ReplicaFailure`."""
-    status = owner.status
-    if status is None:
-        return ()
-    other_conditions = [condition for condition in status.conditions or () if condition.type != REPLICA_FAILURE]
-    return (
-        status.replicas,
-        status.ready_replicas,
-        status.updated_replicas,
-        status.observed_generation,
-        status.label_selector,
-        status.current_revision,
-        status.update_revision,
-        status.printable_status,
-        other_conditions,
     )

@@ -32,8 +32,9 @@ from controller.pool.rollout import count_unavailable, min_ready_of, partition_o
 from controller.pool.scale import delete_of
 from controller.pool.select import allows, in_order
 from controller.pool.snapshot import Snapshot
-from controller.runtime.plan import Delete, Patch, PatchType, Plan, Stage, ThreeWayMerge
+from controller.runtime.plan import Delete, Patch, Plan, Stage, ThreeWayMerge
 from informers.meta import labels_of
+from informers.objects import PatchType
 
 
 class Step(Enum):

@@ -8,8 +8,9 @@ from controller.apimachinery.label_selectors import Selector
 from controller.apimachinery.owner_references import adoption_patch, controller_reference, release_patch
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.snapshot import Snapshot
-from controller.runtime.plan import Confirm, Patch, PatchType, Plan, Stage
+from controller.runtime.plan import Confirm, Patch, Plan, Stage
 from informers.meta import ObjectMeta, labels_of
+from informers.objects import PatchType
 
 
 class Claims(Struct, frozen=True):

@@ -17,8 +17,6 @@ from informers.meta import ObjectKey
 from informers.resource import Resource
 from informers.store import StoreView
 
-NAME = "replicaset"
-
 
 class ReplicaSetRules(NamedTuple):
     """`burst` bounds the writes of a kind in one pass (R4)."""
@@ -28,8 +26,6 @@ class ReplicaSetRules(NamedTuple):
     resource: Resource[ReplicaSet]
     vmi_resource: Resource[VirtualMachineInstance]
     burst: int
-    name: str = NAME
-    component: str = "virtualmachineinstancereplicaset-controller"
 
     def take_snapshot(self, key: ObjectKey, *, now: datetime, settled: bool) -> Snapshot | None:
         return take_snapshot(

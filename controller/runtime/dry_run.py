@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container
 from datetime import datetime
-from typing import Final, Generic, NamedTuple, Protocol
+from typing import Any, Final, Generic, NamedTuple, Protocol
 
+from controller.kinds import Kind
 from controller.runtime.plan import Action, Patch, Plan, label_of
 from controller.runtime.reconciler import Rules, S
 from controller.runtime.result import After, AwaitChange, Report
@@ -50,12 +51,14 @@ class DryRunReconciler(Generic[S]):
 
     def __init__(
         self,
+        kind: Kind[Any],
         rules: Rules[S],
         *,
         now: Callable[[], datetime],
         instruments: ActionInstruments,
         known_status: Container[str] | None = None,
     ) -> None:
+        self._kind = kind
         self._rules = rules
         self._known_status = known_status
         self._now = now
@@ -85,7 +88,7 @@ class DryRunReconciler(Generic[S]):
         if not would or would == before:
             return {}
         for action in reported_actions(plan):
-            self._instruments.acted(self._rules.name, action=label_of(type(action)), outcome="would")
+            self._instruments.acted(self._kind.name, action=label_of(type(action)), outcome="would")
         return facts_of(plan, would)
 
 

@@ -24,7 +24,6 @@ import msgspec
 from controller.apimachinery.owner_references import release_patch
 from controller.apimachinery.three_way_merge import PLAIN
 from controller.runtime.expectations import Expectations, Write
-from controller.runtime.objects import ObjectClient, read_meta
 from controller.runtime.plan import (
     Action,
     AlreadyThere,
@@ -35,7 +34,6 @@ from controller.runtime.plan import (
     Missing,
     Outcome,
     Patch,
-    PatchType,
     Plan,
     Postponed,
     Rejected,
@@ -48,6 +46,7 @@ from controller.runtime.plan import (
 )
 from informers.errors import AlreadyExists, ApiError, Conflict, NotFound, ServerError, TransportError
 from informers.meta import ObjectKey, ObjectMeta, controller_of
+from informers.objects import ObjectClient, PatchType, read_meta
 
 PARALLEL = 50
 """Tasks for one stage: more would only queue up before the client's own limit on requests in flight."""

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from informers.errors import ApiError
 from informers.meta import ObjectKey
+from informers.objects import PatchType
 from informers.resource import Resource
 
 AnyResource: TypeAlias = Resource[Any]
@@ -29,13 +30,6 @@ class Cause(StrEnum):
     UNSPECIFIED = ""
     HEALING = "healing"
     """The VM is deleted because it fails (P15)."""
-
-
-class PatchType(StrEnum):
-    """The media types in which the API server takes patches of custom resources."""
-
-    MERGE = "application/merge-patch+json"
-    JSON = "application/json-patch+json"
 
 
 class Create(Struct, frozen=True, kw_only=True):
@@ -172,6 +166,13 @@ def join(parts: Iterable[Plan]) -> Plan:
         held="; ".join(part.held for part in parts if part.held),
         requeue_after_s=min(requeues, default=None),
     )
+
+
+class Cleanup(Struct, frozen=True):
+    """What removes our finalizers from the objects of a kind, and the owners that are better left to the controller."""
+
+    plan: Plan
+    left: tuple[ObjectKey, ...] = ()
 
 
 class Done(Struct, frozen=True):

@@ -14,6 +14,7 @@ import structlog
 
 from controller.apimachinery.field_error import INVALID_SPEC
 from controller.events.recorder import EventRecorder, ObjectRef
+from controller.kinds import Kind
 from controller.runtime.executor import Executor
 from controller.runtime.expectations import Expectations
 from controller.runtime.plan import AnyResource, Notice, Outcome, Plan
@@ -45,14 +46,6 @@ S = TypeVar("S", bound=Snapshot)
 
 class Rules(Protocol[S]):
     """One kind's rules, bound to the caches that they look at. All but looking is pure."""
-
-    @property
-    def name(self) -> str:
-        """What the kind's queue and metrics are called."""
-
-    @property
-    def component(self) -> str:
-        """Where its Events come from."""
 
     @property
     def resource(self) -> AnyResource: ...
@@ -89,6 +82,7 @@ class RulesReconciler(Generic[S]):
 
     def __init__(
         self,
+        kind: Kind[Any],
         rules: Rules[S],
         *,
         executor: Executor,
@@ -100,6 +94,7 @@ class RulesReconciler(Generic[S]):
         known_status: Container[str] | None = None,
     ) -> None:
         """`known_status` are the status fields that the served schema knows; None stands for all."""
+        self._kind = kind
         self._rules = rules
         self._executor = executor
         self._expectations = expectations
@@ -160,7 +155,7 @@ class RulesReconciler(Generic[S]):
             if notice.reason == INVALID_SPEC:
                 log.error("invalid spec, nothing is done", why=notice.message)
         if not snapshot.settled:
-            self._instruments.stale_pass(self._rules.name)
+            self._instruments.stale_pass(self._kind.name)
 
     async def _write_status(self, key: ObjectKey, snapshot: S, outcomes: tuple[Outcome, ...]) -> bool:
         """Bring the status up to date (R11). False when that has to wait for the cache. Raises ApiError."""
@@ -187,4 +182,4 @@ class RulesReconciler(Generic[S]):
             uid=owner.uid,
             resource_version=owner.resource_version,
         )
-        self._recorder.publish(ref, notices, component=self._rules.component)
+        self._recorder.publish(ref, notices, component=self._kind.component)

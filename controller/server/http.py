@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from aiohttp import web
 
-from controller.config.options import Address
+from controller.config.types import Address
 from controller.metrics.page import Page
 from controller.server.authorization import Denial
 from controller.server.certificates import Certificate, CertificateError, ServerTls
@@ -98,14 +98,6 @@ class HttpServer:
         except BaseException:
             await self.close()
             raise
-
-    async def run(self) -> None:
-        """Answer until cancelled; `open` first, unless that has been done."""
-        await self.open()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            await self.close()
 
     async def close(self) -> None:
         """Listen no more, and let go of every connection."""

@@ -49,7 +49,7 @@ async def reconcile(key: ObjectKey, client: ApiClient, greetings: SharedInformer
     if controller is not None and controller.uid == uid and (found.data or {}).get("text") != text:
         # The UID is a precondition: the server answers Conflict for another ConfigMap of this name.
         patch = {"metadata": {"uid": found.metadata.uid}, "data": {"text": text}}
-        await client.patch(CONFIG_MAPS, key, json.dumps(patch).encode(), content_type=k8s.MERGE_PATCH)
+        await client.patch(CONFIG_MAPS, key, json.dumps(patch).encode(), content_type=k8s.PatchType.MERGE)
 
 
 def key_of(change: k8s.Change) -> ObjectKey:

@@ -11,7 +11,8 @@ import yaml
 from charts.generated import CHART
 from charts.values import read_values
 from controller.config.modes import Mode
-from controller.config.settings import Config, parse
+from controller.config.settings import Config
+from tests.command_line import parse
 from tests.helm import Helm, container, of_kind, only
 
 KUBEVIRT = "kubevirt.io/v1/KubeVirt"

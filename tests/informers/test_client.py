@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from informers.client import JSON_PATCH, MERGE_PATCH, ApiClient, open_client
+from informers.client import ApiClient, open_client
 from informers.configuration import load_credentials
 from informers.errors import (
     AlreadyExists,
@@ -24,6 +24,7 @@ from informers.errors import (
     TransportError,
     Unauthorized,
 )
+from informers.objects import PatchType
 from tests.informers.faultserver import FaultServer, answer, client_of, cut, hang, listening, when, write_kubeconfig
 from tests.informers.subjects import CONFIGMAPS, failure, key
 
@@ -46,12 +47,12 @@ async def test_every_verb_goes_to_its_path(tmp_path: Path):
     server = FaultServer()
     async with client_of(server, tmp_path) as client:
         await client.get(CONFIGMAPS, key("a"))
-        await client.patch(CONFIGMAPS, key("a"), b"{}", content_type=MERGE_PATCH, subresource="status")
-        await client.patch(CONFIGMAPS, key("a/b c"), b"[]", content_type=JSON_PATCH)
+        await client.patch(CONFIGMAPS, key("a"), b"{}", content_type=PatchType.MERGE, subresource="status")
+        await client.patch(CONFIGMAPS, key("a/b c"), b"[]", content_type=PatchType.JSON)
         await client.request("GET", PATH, params={"labelSelector": "a in (b,c),d!=e", "limit": "500"})
     get, patch, odd, listed = server.requests
     assert (get.method, get.path, get.body) == ("GET", f"{PATH}/a", b"")
-    assert (patch.method, patch.path, patch.headers["content-type"]) == ("PATCH", f"{PATH}/a/status", MERGE_PATCH)
+    assert (patch.method, patch.path, patch.headers["content-type"]) == ("PATCH", f"{PATH}/a/status", PatchType.MERGE)
     assert odd.path == f"{PATH}/a%2Fb%20c"
     assert listed.path == f"{PATH}?labelSelector=a+in+(b,c),d!%3De&limit=500"
 

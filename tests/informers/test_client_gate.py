@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from informers.client import MERGE_PATCH, ApiClient
+from informers.client import ApiClient
 from informers.errors import TransportError
+from informers.objects import PatchType
 from tests.informers.faultserver import FaultServer, answer, client_of, when
 from tests.informers.subjects import CONFIGMAPS, key
 
@@ -43,7 +44,7 @@ async def test_a_closed_gate_lets_no_write_out_and_every_read(tmp_path: Path):
         for request in (
             write(client),
             client.delete(CONFIGMAPS, key("a"), uid="1"),
-            client.patch(CONFIGMAPS, key("a"), b"{}", content_type=MERGE_PATCH),
+            client.patch(CONFIGMAPS, key("a"), b"{}", content_type=PatchType.MERGE),
         ):
             with pytest.raises(Closed):
                 await request

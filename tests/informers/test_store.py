@@ -9,12 +9,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from informers.meta import ObjectKey, ObjectMeta
 from informers.store import Added, Change, Removed, Store, Updated
+from tests.fakes import stores
 from tests.informers.subjects import COLOR, ConfigMap, by_color, config_map, key
 
 
 def make_store(*objects: ConfigMap, version: str = "1") -> Store[ConfigMap]:
     store = Store(indexes={COLOR: by_color})
-    store.replace(objects, version)
+    stores.replace(store, objects, version)
     return store
 
 
@@ -91,7 +92,7 @@ def test_a_list_tells_exactly_what_it_changed():
     gone, same, old = config_map("gone", 1), config_map("same", 2), config_map("old", 3)
     store = make_store(gone, same, old)
     new, fresh = config_map("old", 6), config_map("fresh", 5)
-    changes = store.replace([config_map("same", 2), new, fresh], "7")
+    changes = stores.replace(store, [config_map("same", 2), new, fresh], "7")
     assert set(changes) == {Removed(gone), Updated(old, new), Added(fresh)}
     assert changes[0] == Removed(gone)
     assert store.version() == "7"
@@ -100,20 +101,20 @@ def test_a_list_tells_exactly_what_it_changed():
 def test_a_list_keeps_the_very_objects_that_did_not_change():
     held = config_map("a", 5)
     store = make_store(held)
-    store.replace([config_map("a", 5)], "9")
+    stores.replace(store, [config_map("a", 5)], "9")
     assert store.get(key("a")) is held
 
 
 def test_a_list_never_takes_an_object_back():
     held = config_map("a", 5)
     store = make_store(held)
-    assert store.replace([config_map("a", 4)], "9") == ()
+    assert stores.replace(store, [config_map("a", 4)], "9") == ()
     assert store.get(key("a")) is held
 
 
 def test_a_name_that_was_used_again_between_two_lists_is_a_removal_and_an_addition():
     old, new = config_map("a", 5, uid="one"), config_map("a", 7, uid="two")
-    assert make_store(old).replace([new], "8") == (Removed(old), Added(new))
+    assert stores.replace(make_store(old), [new], "8") == (Removed(old), Added(new))
 
 
 def test_readers_see_a_list_all_at_once():
@@ -188,9 +189,9 @@ def test_a_bookmark_moves_the_version_and_never_back():
 
 def test_each_namespace_has_a_version_and_objects_of_its_own():
     store: Store[ConfigMap] = Store(indexes={COLOR: by_color}, scopes=("one", "two"))
-    store.replace([config_map("a", 3, namespace="one", color="red")], "5", scope="one")
-    store.replace([config_map("a", 4, namespace="two", color="red")], "8", scope="two")
-    store.replace([], "9", scope="one")
+    stores.replace(store, [config_map("a", 3, namespace="one", color="red")], "5", scope="one")
+    stores.replace(store, [config_map("a", 4, namespace="two", color="red")], "8", scope="two")
+    stores.replace(store, [], "9", scope="one")
     assert store.get(key("a", "one")) is None
     assert store.get(key("a", "two")) is not None
     assert store.get(key("a", "elsewhere")) is None

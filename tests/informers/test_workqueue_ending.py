@@ -88,8 +88,7 @@ async def test_without_drain_waiting_keys_are_dropped_and_those_in_hand_finished
         worker = group.create_task(take_until_shut_down(queue, work_s=10))
         await asyncio.sleep(1)
         queue.shut_down()
-        await queue.drained()
-        assert now() == 10
+    assert now() == 10
     assert worker.result() == ["a"]
 
 
@@ -101,8 +100,7 @@ async def test_with_drain_waiting_keys_are_still_handed_out():
         worker = group.create_task(take_until_shut_down(queue, work_s=10))
         await asyncio.sleep(1)
         queue.shut_down(drain=True)
-        await queue.drained()
-        assert now() == 30
+    assert now() == 30
     assert worker.result() == ["a", "b", "c"]
 
 
@@ -115,7 +113,6 @@ async def test_a_key_that_was_to_run_again_does_so_only_in_a_drain(drain, runs):
         await asyncio.sleep(1)
         queue.add("a")
         queue.shut_down(drain=drain)
-        await queue.drained()
     assert worker.result() == runs
 
 
@@ -130,17 +127,6 @@ async def test_a_drain_can_be_cut_short():
         await asyncio.sleep(11)
         queue.shut_down()
     assert worker.result() == ["a", "b"]
-    await queue.drained()
-
-
-async def test_an_idle_queue_is_drained_as_soon_as_it_is_shut_down():
-    queue = make_queue()
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(5):
-            await queue.drained()
-    queue.shut_down()
-    await queue.drained()
-    assert now() == 5
 
 
 # Cancelled workers

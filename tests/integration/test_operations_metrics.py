@@ -21,7 +21,7 @@ from tests.integration.prometheus import Prometheus, Target, prometheus, prometh
 from tests.integration.ranch import BEHAVIOR, READY_AFTER, Ranch, pasture, simulator, vm_template
 from tests.integration.vacant import SHORT_LEASE
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.cluster, pytest.mark.e2e, pytest.mark.timeout(180)]
 
 SCRAPER = "prometheus"
 SOON = {"startUpFailureThreshold": 99, "minFailingToStartDuration": "1s"}

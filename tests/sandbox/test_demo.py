@@ -22,7 +22,7 @@ from tests.sandbox.patience import processes_about, wait_for
 DEMO = [sys.executable, "-m", "controller", "demo"]
 ON_A_TERMINAL = "import os, sys; os.login_tty(int(sys.argv[1])); os.execv(sys.argv[2], sys.argv[2:])"
 WITHIN_S = 100.0
-pytestmark = pytest.mark.timeout(3 * WITHIN_S)
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3 * WITHIN_S)]
 CTRL_C = b"\x03"
 
 ALL_SET = "vmirs/testreplicaset +3 +3 +3 +3 "

@@ -29,23 +29,6 @@
 {{- end }}
 {{- end }}
 
-{{- define "vmherd.replicasetGroup" -}}
-{{- if eq (include "vmherd.mode" .) "alongside" }}vmherd.dev{{ else }}kubevirt.io{{ end }}
-{{- end }}
-
-{{- define "vmherd.poolGroup" -}}
-{{- if eq (include "vmherd.mode" .) "alongside" }}pool.vmherd.dev{{ else }}pool.kubevirt.io{{ end }}
-{{- end }}
-
-{{/* What `kubectl` calls them. */}}
-{{- define "vmherd.replicasetName" -}}
-{{- if eq (include "vmherd.mode" .) "alongside" }}hvmirs{{ else }}vmirs{{ end }}
-{{- end }}
-
-{{- define "vmherd.poolName" -}}
-{{- if eq (include "vmherd.mode" .) "alongside" }}hvmpool{{ else }}vmpool{{ end }}
-{{- end }}
-
 {{- define "vmherd.shipsCrds" -}}
 {{- if and .Values.crds.enabled (ne (include "vmherd.mode" .) "takeover") }}true{{ end }}
 {{- end }}

@@ -8,7 +8,7 @@ import msgspec
 
 from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.normal_form import VM_SPEC, encoded, normal_form
-from tests.memoryapi import merged
+from tests.fakes.patches import merge_patch
 
 Json: TypeAlias = dict[str, Any]
 
@@ -32,7 +32,7 @@ def patch_of(current: Json, old: Json, new: Json) -> Json | None:
 def rebased(current: Json, old: Json, new: Json) -> Json:
     """The object as the server has it after the patch."""
     patch = patch_of(current, old, new)
-    return current if patch is None else merged(current, patch)
+    return current if patch is None else merge_patch(current, patch)
 
 
 def rebased_spec(current: Json, old: Json, new: Json) -> Json:

@@ -7,7 +7,8 @@ import pytest
 from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
 from controller.pool.plan import plan
-from controller.runtime.plan import Patch, PatchType, RemoveOwnerReference
+from controller.runtime.plan import Patch, RemoveOwnerReference
+from informers.objects import PatchType
 from tests.pool_api import finalizers
 from tests.pool_builders import (
     ANOTHER_CONTROLLER,

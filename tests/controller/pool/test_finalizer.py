@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.resources import VMS
 from controller.pool.plan import plan
-from controller.runtime.plan import Create, Delete, PatchType, RemoveOwnerReference
+from controller.runtime.plan import Create, Delete, RemoveOwnerReference
+from informers.objects import PatchType
 from tests.pool_api import finalizers
 from tests.pool_builders import OTHER_FINALIZER, POOLS, pool, snapshot, vm, vm_spec, vms
 from tests.pool_worlds import World

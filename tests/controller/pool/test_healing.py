@@ -14,7 +14,8 @@ from controller.kubevirt.annotations import HEALED, MAX_UNHEALTHY
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.vms import BROKEN_STATES
 from controller.pool.plan import plan
-from controller.runtime.plan import Delete, Patch, PatchType, Plan
+from controller.runtime.plan import Delete, Patch, Plan
+from informers.objects import PatchType
 from tests.builders import NOW
 from tests.pool_builders import POOLS, pool, snapshot, vm_spec, vmi, vms
 from tests.pool_healing import (

@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
+from controller import kinds
 from controller.apimachinery.owner_references import controller_reference
-from controller.kubevirt.resources import pool_resource
 from controller.pool.snapshot import Limits, take_snapshot
 from informers.meta import ObjectKey
 from tests.builders import NOW
@@ -70,7 +70,7 @@ STRAYS = {
     "of an earlier pool with this name": (lambda owner: {"owners": (owned_by(owner, uid="earlier"),)}, True),
     "given to another pool": (lambda owner: {"owners": (owned_by(owner, uid="x", name="other"),)}, False),
     "of a pool with this name in another group": (
-        lambda owner: {"owners": (owned_by(owner, pool_resource("pools.example.org"), uid="x"),)},
+        lambda owner: {"owners": (owned_by(owner, kinds.POOLS.resource("pools.example.org"), uid="x"),)},
         False,
     ),
     "a member": (lambda owner: {"owner": owner}, False),

@@ -26,7 +26,8 @@ from controller.kubevirt.annotations import (
 from controller.kubevirt.resources import VMS
 from controller.pool.plan import plan
 from controller.pool.status import next_status
-from controller.pool.triggers import COUNT_DELAY_S, pools_of_pool, pools_of_revision, pools_of_vm, pools_of_vmi
+from controller.pool.triggers import pools_of_pool, pools_of_revision, pools_of_vm, pools_of_vmi
+from controller.runtime.triggers import COUNT_DELAY_S
 from informers.store import Added, Removed, Store, Updated
 from tests.builders import seconds_ago
 from tests.pool_builders import ANOTHER_CONTROLLER, LABELS, POOLS, pool, revision, snapshot, vm, vm_spec, vmi

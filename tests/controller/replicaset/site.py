@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from controller.kinds import REPLICA_SETS
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vmi_types import VirtualMachineInstance
@@ -22,7 +23,9 @@ from controller.runtime.status_writer import StatusWriter
 from informers.meta import ObjectKey, controller_of
 from informers.store import Change, StoreView
 from tests.builders import NOW, REPLICASETS
-from tests.memoryapi import Fault, LaggingCache, MemoryApi, Request
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.caches import LaggingCache
+from tests.fakes.requests import Fault, Request
 
 KEY = ObjectKey("default", "web")
 LABELS = {"app": "web"}
@@ -77,7 +80,7 @@ class Site:
     ) -> None:
         """`finalizers` gives each VMI one, as KubeVirt does, so that it takes a while to go."""
         held_by = {VMIS: ["kubevirt.io/virtualMachineControllerFinalize"]} if finalizers else {}
-        self.api = MemoryApi(has_status=(REPLICASETS,), finalizers=held_by)
+        self.api = FakeApiServer(has_status=(REPLICASETS,), finalizers=held_by)
         self.sets = LaggingCache(self.api, REPLICASETS, indexes=REPLICASET_INDEXES, handler=set_handler)
         self.vmis = LaggingCache(self.api, VMIS, indexes=VMI_INDEXES, handler=vmi_handler)
         self.recorder = Recorder()
@@ -94,6 +97,7 @@ class Site:
 
         written = expectations(VMIS, self.vmis.store)
         self.reconciler = RulesReconciler(
+            REPLICA_SETS,
             ReplicaSetRules(self.sets.store, self.vmis.store, REPLICASETS, VMIS, self._burst),
             executor=Executor(self.api, written, controller="replicaset", instruments=self.tally),
             expectations=written,
@@ -136,10 +140,10 @@ class Site:
                 return fault
             return None
 
-        self.api.disturb = disturb
+        self.api.fault_for = disturb
 
     def heal(self) -> None:
-        self.api.disturb = lambda request: None
+        self.api.fault_for = lambda request: None
 
     def sent(self, verb: str, resource: AnyResource = VMIS) -> int:
         return sum(request.verb == verb and request.resource is resource for request in self.api.requests)

@@ -10,7 +10,7 @@ from controller.runtime.result import LOOK_AGAIN_S, After, AwaitChange, Retry
 from informers.errors import TransportError
 from tests.builders import REPLICASETS
 from tests.controller.replicaset.site import KEY, Site, replicaset_document, vmi_document
-from tests.memoryapi import Garbled, Lost, refusal
+from tests.fakes.requests import Garbled, Lost, refusal
 
 pytestmark = pytest.mark.looptime
 

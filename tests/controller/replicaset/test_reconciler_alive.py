@@ -18,7 +18,7 @@ from informers.meta import ObjectKey
 from informers.workqueue import WorkQueue
 from tests.builders import REPLICASETS
 from tests.controller.replicaset.site import KEY, Site, replicaset_document
-from tests.memoryapi import Fault, Garbled, Lost, Request, refusal
+from tests.fakes.requests import Fault, Garbled, Lost, Request, refusal
 
 FAULTS = st.sampled_from(
     [
@@ -65,7 +65,7 @@ class Running:
         self.controller = Controller("replicaset", self.queue, self.site.reconciler, workers=3, instruments=Reports())
         self._lags = lags
         self._faults: Iterator[Fault | None] = iter(faults)
-        self.site.api.disturb = self.disturb
+        self.site.api.fault_for = self.disturb
 
     def wake(self, wakes: Any) -> None:
         for key, delay_s in wakes:

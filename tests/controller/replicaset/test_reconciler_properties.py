@@ -23,7 +23,7 @@ from informers.meta import controller_of, labels_of
 from informers.store import Change, Removed
 from tests.builders import REPLICASETS
 from tests.controller.replicaset.site import KEY, LABELS, Site, replicaset_document, vmi_document
-from tests.memoryapi import Document, FailedAfter, Fault, Garbled, Lost, Request, refusal
+from tests.fakes.requests import Document, FailedAfter, Fault, Garbled, Lost, Request, refusal
 
 FAULTS = st.sampled_from(
     [
@@ -121,7 +121,7 @@ class Scenario:
     def __init__(self, *, replicas: int, burst: int, finalizers: bool) -> None:
         self.ledger = Ledger()
         self.site = Site(burst=burst, finalizers=finalizers, vmi_handler=self.show)
-        self.site.api.landed = self.judge
+        self.site.api.on_write = self.judge
         self.site.api.put(REPLICASETS, replicaset_document(replicas=replicas))
         self.site.hear_all()
 
@@ -185,7 +185,7 @@ class Scenario:
             self.site.sets.catch_up(sets)
             return next(faults, None)
 
-        self.site.api.disturb = disturb
+        self.site.api.fault_for = disturb
         await self.site.reconcile()
 
     def happen(self, what: str, *numbers: int) -> None:

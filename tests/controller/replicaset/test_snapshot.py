@@ -7,6 +7,7 @@ from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES, Snap
 from informers.meta import ObjectKey
 from informers.store import Store
 from tests.builders import NOW, REPLICASETS, replicaset, vmi
+from tests.fakes import stores
 
 KEY = ObjectKey("default", "testreplicaset")
 
@@ -14,8 +15,8 @@ KEY = ObjectKey("default", "testreplicaset")
 def taken_from(*objects: ReplicaSet | VirtualMachineInstance, key: ObjectKey = KEY) -> Snapshot | None:
     replicasets: Store[ReplicaSet] = Store(indexes=REPLICASET_INDEXES)
     vmis: Store[VirtualMachineInstance] = Store(indexes=VMI_INDEXES)
-    replicasets.replace([obj for obj in objects if isinstance(obj, ReplicaSet)], "7")
-    vmis.replace([obj for obj in objects if isinstance(obj, VirtualMachineInstance)], "7")
+    stores.replace(replicasets, [obj for obj in objects if isinstance(obj, ReplicaSet)], "7")
+    stores.replace(vmis, [obj for obj in objects if isinstance(obj, VirtualMachineInstance)], "7")
     return take_snapshot(
         replicasets,
         vmis,
@@ -66,8 +67,8 @@ def test_a_snapshot_does_not_change_with_the_cache():
     owner = replicaset()
     vmis: Store[VirtualMachineInstance] = Store(indexes=VMI_INDEXES)
     replicasets: Store[ReplicaSet] = Store(indexes=REPLICASET_INDEXES)
-    replicasets.replace([owner], "7")
-    vmis.replace([vmi("one", owner=owner)], "7")
+    stores.replace(replicasets, [owner], "7")
+    stores.replace(vmis, [vmi("one", owner=owner)], "7")
     seen = take_snapshot(
         replicasets, vmis, KEY, now=NOW, settled=True, burst=1, replicaset_resource=REPLICASETS, vmi_resource=VMIS
     )

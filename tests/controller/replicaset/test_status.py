@@ -17,7 +17,6 @@ from controller.runtime.plan import (
     Done,
     Missing,
     Patch,
-    PatchType,
     Rejected,
     Skipped,
     Unknown,
@@ -25,6 +24,7 @@ from controller.runtime.plan import (
 from controller.runtime.status import status_patch
 from informers.errors import Conflict, Forbidden, ServerError, TransportError
 from informers.meta import ObjectKey
+from informers.objects import PatchType
 from tests.builders import LABELS, NOW, REPLICASETS, replicaset, seconds_ago, snapshot, vmi
 from tests.strategies import template_hash_of
 

@@ -8,10 +8,12 @@ from controller.kubevirt.annotations import DELETION_COST, PROTECT, REMOVE, ROLL
 from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetStatus
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.snapshot import REPLICASET_INDEXES
-from controller.replicaset.triggers import COUNT_DELAY_S, replicasets_of_replicaset, replicasets_of_vmi
+from controller.replicaset.triggers import replicasets_of_replicaset, replicasets_of_vmi
+from controller.runtime.triggers import COUNT_DELAY_S
 from informers.meta import OwnerReference
 from informers.store import Added, Removed, Store, Updated
 from tests.builders import replicaset, seconds_ago, vmi
+from tests.fakes import stores
 
 OWNER = replicaset("owner", uid="uid-owner")
 RIVAL = replicaset("rival", uid="uid-rival")
@@ -26,7 +28,7 @@ ALL_THAT_MATCH = {"owner": 0.0, "rival": 0.0}
 
 def woken_by(change) -> dict[str, float]:
     sets: Store[ReplicaSet] = Store(indexes=REPLICASET_INDEXES)
-    sets.replace([OWNER, RIVAL, OTHER_LABELS, EMPTY, ELSEWHERE], "7")
+    stores.replace(sets, [OWNER, RIVAL, OTHER_LABELS, EMPTY, ELSEWHERE], "7")
     wakes = list(replicasets_of_vmi(change, sets))
     assert len({key for key, _ in wakes}) == len(wakes)
     assert all(key.namespace == "default" for key, _ in wakes)

@@ -11,20 +11,13 @@ import msgspec
 from controller.kubevirt.resources import VMIS
 from controller.runtime.executor import Executor
 from controller.runtime.expectations import Expectations
-from controller.runtime.plan import (
-    Action,
-    Confirm,
-    Create,
-    Delete,
-    Outcome,
-    Patch,
-    PatchType,
-    Plan,
-    Stage,
-)
+from controller.runtime.plan import Action, Confirm, Create, Delete, Outcome, Patch, Plan, Stage
 from informers.errors import ApiError, TransportError
 from informers.meta import ObjectKey
-from tests.memoryapi import Fault, Garbled, LaggingCache, Lost, MemoryApi, Request, refusal
+from informers.objects import PatchType
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.caches import LaggingCache
+from tests.fakes.requests import Fault, Garbled, Lost, Request, refusal
 
 OWNER = ObjectKey("default", "web")
 OWNER_UID = "uid-of-the-set"
@@ -98,7 +91,7 @@ class World:
     """An executor, the API that it writes to, and a cache that hears of nothing by itself."""
 
     def __init__(self) -> None:
-        self.api = MemoryApi()
+        self.api = FakeApiServer()
         self.cache = LaggingCache(self.api, VMIS)
         clock = asyncio.get_running_loop().time
         self.expectations = Expectations({VMIS: self.cache.store}, now=clock, gave_up=lambda: None)
@@ -133,10 +126,10 @@ class World:
             meant = verb in ("", request.verb) and name in ("", request.key.name)
             return fault if meant else None
 
-        self.api.disturb = disturb
+        self.api.fault_for = disturb
 
     def heal(self) -> None:
-        self.api.disturb = lambda request: None
+        self.api.fault_for = lambda request: None
 
     def add(self, name: str = "vm", **kwargs: object) -> str:
         """Have a VMI that the cache knows of. Return its UID."""

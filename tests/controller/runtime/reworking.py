@@ -10,7 +10,7 @@ import msgspec
 from controller.kubevirt.resources import DATA_VOLUMES, VMIS
 from controller.runtime.plan import RemoveOwnerReference, ThreeWayMerge
 from tests.controller.runtime.execution import World, document, key
-from tests.memoryapi import Request
+from tests.fakes.requests import Request
 
 VM_UID = "uid-of-the-vm"
 FINALIZER = "pool.kubevirt.io/finalizer"

@@ -26,14 +26,14 @@ from tests.controller.runtime.execution import (
     kinds,
     patch,
 )
-from tests.memoryapi import Fault, Lost
+from tests.fakes.requests import Fault, Lost
 
 pytestmark = pytest.mark.looptime
 
 
 async def test_r4_what_is_under_way_doubles_with_each_round_trip():
     world, starts = World(), Counter()
-    world.api.disturb = lambda request: starts.update([round(asyncio.get_running_loop().time(), 3)])
+    world.api.fault_for = lambda request: starts.update([round(asyncio.get_running_loop().time(), 3)])
     outcomes = await world.carry_out(creates(100))
     assert kinds(outcomes) == ["Done"] * 100
     assert list(starts.values()) == [1, 2, 4, 8, 16, 32, 37]
@@ -66,7 +66,7 @@ async def test_a_stage_starts_when_the_one_before_it_has_succeeded():
     world = World()
     uid = world.add("old")
     ends: list[float] = []
-    world.api.disturb = lambda request: ends.append(asyncio.get_running_loop().time())
+    world.api.fault_for = lambda request: ends.append(asyncio.get_running_loop().time())
     assert kinds(await world.carry_out([patch("old", labels={"a": "b"})], creates(1), [delete("old", uid)])) == [
         "Done",
         "Done",

@@ -24,7 +24,9 @@ from tests.controller.runtime.execution import (
     kinds,
     patch,
 )
-from tests.memoryapi import Fault, LaggingCache, MemoryApi, refusal
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.caches import LaggingCache
+from tests.fakes.requests import Fault, refusal
 
 pytestmark = pytest.mark.looptime
 
@@ -122,7 +124,7 @@ async def test_a_name_that_somebody_else_has_is_refused():
 
 async def test_a_name_that_was_taken_and_is_free_again_is_refused_for_now():
     world = World()
-    world.api.disturb = lambda request: refusal(409, "AlreadyExists", "exists") if request.verb == "create" else None
+    world.api.fault_for = lambda request: refusal(409, "AlreadyExists", "exists") if request.verb == "create" else None
     outcome = await world.outcome_of(create())
     assert isinstance(outcome, Rejected)
     assert isinstance(outcome.error, AlreadyExists)
@@ -134,5 +136,5 @@ async def test_r9_a_name_that_is_taken_by_nobody_knows_whom_is_in_doubt(fault: F
     world = World()
     world.add("vm")
     world.fail(fault, verb="get")
-    world.cache = LaggingCache(MemoryApi(), VMIS)
+    world.cache = LaggingCache(FakeApiServer(), VMIS)
     assert kinds([await world.outcome_of(create())]) == ["Unknown"]

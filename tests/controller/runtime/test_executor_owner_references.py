@@ -10,8 +10,9 @@ import pytest
 from controller.apimachinery.finalizers import removal_patch
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMIS
 from controller.runtime.executor import REWORKS
-from controller.runtime.plan import Done, Missing, Patch, PatchType, Stage
+from controller.runtime.plan import Done, Missing, Patch, Stage
 from informers.meta import OwnerReference
+from informers.objects import PatchType
 from tests.controller.runtime.execution import (
     BUSY,
     IN_DOUBT,
@@ -33,7 +34,7 @@ from tests.controller.runtime.reworking import (
     reference,
     when,
 )
-from tests.memoryapi import Fault, Request
+from tests.fakes.requests import Fault, Request
 
 pytestmark = pytest.mark.looptime
 
@@ -70,7 +71,7 @@ async def test_p10_a_disk_that_is_not_there_has_vanished():
 async def test_p10_a_disk_that_goes_while_it_is_disowned_has_vanished():
     world = World()
     put_disk(world, OWN)
-    world.api.disturb = when("patch", lambda: world.api.remove(DATA_VOLUMES, key("disk")))
+    world.api.fault_for = when("patch", lambda: world.api.remove(DATA_VOLUMES, key("disk")))
     assert await world.outcome_of(disown()) == Missing(disown())
 
 
@@ -78,7 +79,7 @@ async def test_p10_a_disk_that_goes_while_it_is_disowned_has_vanished():
 async def test_p10_who_is_faster_is_read_again(times: int):
     world = World()
     put_disk(world, OWN, *OTHERS)
-    world.api.disturb = when("patch", meddle(world, DATA_VOLUMES, "disk"), times=times)
+    world.api.fault_for = when("patch", meddle(world, DATA_VOLUMES, "disk"), times=times)
     assert kinds([await world.outcome_of(disown())]) == ["Done"]
     assert owners_of(world) == OTHERS
     assert world.sent == ["get disk", "patch disk"] * (times + 1)
@@ -88,7 +89,7 @@ async def test_p10_an_owner_that_somebody_adds_meanwhile_stays():
     world = World()
     put_disk(world, OWN)
     change = {"metadata": {"ownerReferences": [*OTHERS, OWN]}}
-    world.api.disturb = when("patch", lambda: world.api.change(DATA_VOLUMES, key("disk"), change))
+    world.api.fault_for = when("patch", lambda: world.api.change(DATA_VOLUMES, key("disk"), change))
     assert kinds([await world.outcome_of(disown())]) == ["Done"]
     assert owners_of(world) == OTHERS
 
@@ -101,7 +102,7 @@ async def test_p10_another_disk_of_the_name_keeps_its_owners():
         world.api.remove(DATA_VOLUMES, key("disk"))
         put_disk(world, *OTHERS)
 
-    world.api.disturb = when("patch", replace)
+    world.api.fault_for = when("patch", replace)
     assert await world.outcome_of(disown()) == Done(disown())
     assert owners_of(world) == OTHERS
 
@@ -168,7 +169,7 @@ async def test_p10_a_vm_whose_disk_resists_is_held_and_the_others_go(fault: Faul
         is_meant = request.resource is resource and request.key.name == "disk-b"
         return fault if is_meant and request.verb == "patch" else None
 
-    world.api.disturb = disturb
+    world.api.fault_for = disturb
     outcomes = await world.carry_out(*stages)
     assert kinds(outcomes)[-3:] == ["Done", "Skipped", "Done"]
     assert held(world) == ["b"]

@@ -23,7 +23,7 @@ from tests.controller.runtime.execution import (
     kinds,
     patch,
 )
-from tests.memoryapi import Fault, Lost
+from tests.fakes.requests import Fault, Lost
 
 pytestmark = pytest.mark.looptime
 

@@ -31,7 +31,7 @@ from tests.controller.runtime.reworking import (
     three_way_merge,
     when,
 )
-from tests.memoryapi import Fault, Garbled, Lost
+from tests.fakes.requests import Fault, Garbled, Lost
 
 pytestmark = pytest.mark.looptime
 
@@ -42,7 +42,7 @@ async def test_who_is_always_faster_is_given_up_against(make: Callable[[], Remov
     put_vm(world)
     put_disk(world, OWN)
     action = make()
-    world.api.disturb = when("patch", meddle(world, action.resource, action.key.name), times=99)
+    world.api.fault_for = when("patch", meddle(world, action.resource, action.key.name), times=99)
     outcome = await world.outcome_of(action)
     assert isinstance(outcome, Rejected)
     assert isinstance(outcome.error, Conflict)
@@ -105,7 +105,7 @@ async def test_p12_a_vm_that_has_it_all_is_not_written_but_awaited():
 async def test_p12_what_somebody_writes_meanwhile_stays():
     world = World()
     uid = put_vm(world)
-    world.api.disturb = when("patch", lambda: world.api.change(VMIS, key("vm"), {"spec": {"own": "y"}}), times=2)
+    world.api.fault_for = when("patch", lambda: world.api.change(VMIS, key("vm"), {"spec": {"own": "y"}}), times=2)
     assert kinds([await world.outcome_of(three_way_merge(uid))]) == ["Done"]
     assert spec_of(world) == {"template": 2, "own": "y"}
 
@@ -119,7 +119,7 @@ async def test_p12_another_vm_of_the_name_is_left_alone(moment: str):
         world.api.remove(VMIS, key("vm"))
         put_vm(world)
 
-    world.api.disturb = when(moment, replace)
+    world.api.fault_for = when(moment, replace)
     assert await world.outcome_of(three_way_merge(uid)) == Missing(three_way_merge(uid))
     assert spec_of(world) == {"template": 1, "own": "x"}
 
@@ -128,7 +128,7 @@ async def test_p12_another_vm_of_the_name_is_left_alone(moment: str):
 async def test_p12_a_vm_that_is_being_deleted_is_left_alone(moment: str):
     world = World()
     uid = put_vm(world, finalizers=["example.org/theirs"])
-    world.api.disturb = when(moment, lambda: world.api.remove(VMIS, key("vm")))
+    world.api.fault_for = when(moment, lambda: world.api.remove(VMIS, key("vm")))
     assert await world.outcome_of(three_way_merge(uid)) == Missing(three_way_merge(uid))
     assert spec_of(world) == {"template": 1, "own": "x"}
 
@@ -137,7 +137,7 @@ async def test_p12_a_vm_that_is_being_deleted_is_left_alone(moment: str):
 async def test_p12_a_vm_that_is_gone_has_vanished(moment: str):
     world = World()
     uid = put_vm(world)
-    world.api.disturb = when(moment, lambda: world.api.remove(VMIS, key("vm")))
+    world.api.fault_for = when(moment, lambda: world.api.remove(VMIS, key("vm")))
     assert await world.outcome_of(three_way_merge(uid)) == Missing(three_way_merge(uid))
     assert world.settled
 
@@ -207,7 +207,7 @@ async def test_reworks_are_counted_by_what_became_of_them():
 async def test_cancelled_between_reading_and_writing_it_sends_nothing_more(after_ms: int):
     world = World()
     put_disk(world, OWN)
-    world.api.disturb = when("patch", meddle(world, DATA_VOLUMES, "disk"), times=1)
+    world.api.fault_for = when("patch", meddle(world, DATA_VOLUMES, "disk"), times=1)
     task = asyncio.create_task(world.outcome_of(disown()))
     await asyncio.sleep(after_ms / 1000)
     task.cancel()

@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.kinds import POOLS
 from controller.kubevirt.conditions import PAUSED
 from controller.kubevirt.pool_types import Pool, PoolStatus
 from controller.kubevirt.replicaset_types import ReplicaSetStatus
 from controller.runtime.status import recounted, status_patch
-from controller.runtime.wiring import KUBEVIRT_STATUS as KNOWN
 from tests import pool_builders
 from tests.builders import replicaset, snapshot, vmi
 
+KNOWN = POOLS.known_status or frozenset()
 CONDITION = msgspec.to_builtins(PAUSED)
 AS_KEPT = {"replicas": 3, "readyReplicas": 3, "labelSelector": "app=web"}
 

@@ -12,7 +12,9 @@ from controller.runtime.status_writer import StatusWriter
 from informers.errors import ApiError, TransportError
 from informers.meta import ObjectKey
 from tests.builders import REPLICASETS
-from tests.memoryapi import Fault, Garbled, LaggingCache, Lost, MemoryApi, refusal
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.caches import LaggingCache
+from tests.fakes.requests import Fault, Garbled, Lost, refusal
 
 pytestmark = pytest.mark.looptime
 
@@ -21,7 +23,7 @@ KEY = ObjectKey("default", "web")
 
 class World:
     def __init__(self) -> None:
-        self.api = MemoryApi(has_status=(REPLICASETS,))
+        self.api = FakeApiServer(has_status=(REPLICASETS,))
         self.cache = LaggingCache(self.api, REPLICASETS)
         clock = asyncio.get_running_loop().time
         expectations = Expectations({REPLICASETS: self.cache.store}, now=clock, gave_up=lambda: None)
@@ -98,7 +100,7 @@ async def test_nothing_is_awaited_for_a_set_that_was_forgotten():
 )
 async def test_r11_whatever_else_goes_wrong_is_the_callers_to_retry(fault: Fault):
     world = World()
-    world.api.disturb = lambda request: fault
+    world.api.fault_for = lambda request: fault
     with pytest.raises(ApiError):
         await world.write(3)
     assert world.may_write()

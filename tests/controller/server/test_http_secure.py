@@ -10,10 +10,9 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from controller.config.options import Address
+from controller.config.types import Address
 from controller.metrics.page import Page
 from controller.metrics.registry import Metrics
-from controller.running import running
 from controller.server.authorization import Denial
 from controller.server.certificates import FileCertificate, OwnCertificate
 from controller.server.http import BindError, HttpServer, Secure
@@ -32,9 +31,11 @@ async def serving_securely(
     check: Callable[[str], Awaitable[Denial | None]], **settings: Any
 ) -> AsyncIterator[HttpServer]:
     server = make_server(secure=Secure(OwnCertificate(lambda: datetime.now(UTC)), check), **settings)
-    async with running(server.run()):
-        await server.open()
+    await server.open()
+    try:
         yield server
+    finally:
+        await server.close()
 
 
 class Answer(NamedTuple):

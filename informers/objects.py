@@ -1,33 +1,41 @@
-"""The API as writers of objects see it: four requests, and what an answer says about the object it is about.
+"""The API as writers of objects see it: four requests, two sorts of patches, and the metadata in an answer.
 
 The API client is the one implementation that talks to a server.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from enum import StrEnum
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
 
-from controller.runtime.plan import AnyResource
 from informers.errors import TransportError
 from informers.meta import ObjectKey, ObjectMeta
+from informers.resource import Resource
+
+
+class PatchType(StrEnum):
+    """The media types in which the API server takes patches of all resources, custom ones included."""
+
+    MERGE = "application/merge-patch+json"
+    JSON = "application/json-patch+json"
 
 
 class ObjectClient(Protocol):
     """Each returns the answer's bytes, and raises ApiError."""
 
-    async def get(self, resource: AnyResource, key: ObjectKey) -> bytes: ...
+    async def get(self, resource: Resource[Any], key: ObjectKey) -> bytes: ...
 
-    async def create(self, resource: AnyResource, namespace: str, body: bytes) -> bytes: ...
+    async def create(self, resource: Resource[Any], namespace: str, body: bytes) -> bytes: ...
 
     async def patch(
-        self, resource: AnyResource, key: ObjectKey, body: bytes, *, content_type: str, subresource: str = ""
+        self, resource: Resource[Any], key: ObjectKey, body: bytes, *, content_type: str, subresource: str = ""
     ) -> bytes: ...
 
     async def delete(
-        self, resource: AnyResource, key: ObjectKey, *, uid: str, propagation: str, version: str = ""
+        self, resource: Resource[Any], key: ObjectKey, *, uid: str, propagation: str, version: str = ""
     ) -> bytes: ...
 
 

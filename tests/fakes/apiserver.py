@@ -1,0 +1,306 @@
+"""The API server of unit tests, in memory: it checks and answers as the real one does, and fails on request.
+
+`tests/fakes/test_against_the_real_server.py` sends the same requests to this server and to a kube-apiserver, and
+compares the answers.
+
+Versions grow with every write, whatever its resource. Each write leaves an event, which a `LaggingCache` takes in
+when the test says so. A request takes `latency_s`; its effect comes after half of that time.
+
+Stored documents are never changed in place: a test may keep the one that it got.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext, suppress
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import unquote
+
+import msgspec
+
+from informers.errors import ApiError, TransportError
+from informers.meta import KubeObject, ObjectKey
+from informers.objects import PatchType
+from informers.resource import Resource
+from tests.fakes.patches import merge_patch
+from tests.fakes.requests import AnyResource, Document, FailedAfter, Fault, Garbled, Lost, Request, refusal
+from tests.fakes.rules import (
+    SET_BY_SERVER,
+    already_exists,
+    check_preconditions,
+    garbage_finalizers,
+    not_found,
+    patched,
+    stored,
+    wire,
+)
+
+T = TypeVar("T", bound=KubeObject)
+
+CREATED = datetime(2026, 8, 1, 12, tzinfo=UTC)
+
+
+class Event(NamedTuple):
+    """One event of a watch: the object's new state, or its last state if `deleted`."""
+
+    resource: AnyResource
+    deleted: bool
+    version: int
+    body: bytes
+
+
+class FakeApiServer:
+    """See the module. `serves` lists the resources that `request` finds by their path.
+
+    `has_status` lists the resources with a status subresource. `finalizers` are put on each created object of a
+    resource, as admission would. `now` gives the time for timestamps.
+    """
+
+    def __init__(
+        self,
+        *,
+        latency_s: float = 0.01,
+        serves: Iterable[AnyResource] = (),
+        has_status: Iterable[AnyResource] = (),
+        finalizers: Mapping[AnyResource, list[str]] | None = None,
+        now: Callable[[], datetime] = lambda: CREATED,
+    ) -> None:
+        self.version = 100
+        self.events: list[Event] = []
+        self.requests: list[Request] = []
+        self.quota: dict[AnyResource, int] = {}
+        self.terminating: set[str] = set()
+        """The namespaces that are being deleted."""
+
+        self.fault_for: Callable[[Request], Fault | None] = lambda request: None
+        """Called when a request arrives. Returns what goes wrong with it."""
+
+        self.on_write: Callable[[Request, Document | None], None] = lambda request, before: None
+        """Called in the moment of each write, with the object as it was before."""
+
+        self.is_down = False
+        """While this is true, no request has an effect, also none that has arrived already."""
+
+        self.latency_s = latency_s
+        self.most_at_once = 0
+        self._at_once = 0
+        self._now = now
+        self._served = {(each.group_path, each.plural): each for each in serves}
+        self._has_status = frozenset(has_status)
+        self.finalizers = dict(finalizers or {})
+        self._objects: dict[AnyResource, dict[ObjectKey, Document]] = {}
+
+    # What clients call.
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        timeout_s: float | None = None,
+    ) -> bytes:
+        """The same by method and path."""
+        resource, key, subresource = self._route(path)
+        match method:
+            case "GET":
+                return await (self.get(resource, key) if key.name else self.list(resource, key.namespace))
+            case "POST":
+                return await self.create(resource, key.namespace, body or b"")
+            case "PATCH":
+                return await self.patch(resource, key, body or b"", content_type=content_type, subresource=subresource)
+        raise AssertionError(f"not served by the fake: {method}")
+
+    async def get(self, resource: AnyResource, key: ObjectKey) -> bytes:
+        return await self._serve(Request("get", resource, key), lambda: self.document(resource, key))
+
+    async def list(self, resource: AnyResource, namespace: str = "") -> bytes:
+        return await self._serve(
+            Request("list", resource, ObjectKey(namespace, "")), lambda: self._list(resource, namespace)
+        )
+
+    async def create(self, resource: AnyResource, namespace: str, body: bytes) -> bytes:
+        document = msgspec.json.decode(body)
+        key = ObjectKey(namespace, document["metadata"]["name"])
+        return await self._serve(Request("create", resource, key), lambda: self._create(resource, key, document))
+
+    async def patch(
+        self, resource: AnyResource, key: ObjectKey, body: bytes, *, content_type: str, subresource: str = ""
+    ) -> bytes:
+        assert content_type in list(PatchType)
+        patch = msgspec.json.decode(body)
+        assert isinstance(patch, list) == (content_type == PatchType.JSON), "only a JSON patch is a list"
+        request = Request("patch", resource, key, subresource)
+        return await self._serve(request, lambda: self._patch(resource, key, patch, subresource))
+
+    async def delete(
+        self, resource: AnyResource, key: ObjectKey, *, uid: str = "", propagation: str = "", version: str = ""
+    ) -> bytes:
+        return await self._serve(
+            Request("delete", resource, key), lambda: self._delete(resource, key, uid, version, propagation)
+        )
+
+    # What tests look at.
+
+    def objects(self, resource: Resource[T]) -> list[T]:
+        """The objects of a resource, in the order of their creation."""
+        return [resource.decode(msgspec.json.encode(held)) for held in self._of(resource).values()]
+
+    def find(self, resource: Resource[T], key: ObjectKey) -> T | None:
+        held = self._of(resource).get(key)
+        return None if held is None else resource.decode(msgspec.json.encode(held))
+
+    def document(self, resource: AnyResource, key: ObjectKey) -> Document:
+        """The whole object. Raises NotFound."""
+        try:
+            return self._of(resource)[key]
+        except KeyError:
+            raise not_found(resource, key) from None
+
+    def documents(self, resource: AnyResource, namespace: str = "default") -> dict[str, Document]:
+        """The objects of a resource in a namespace, by name."""
+        return {key.name: held for key, held in self._of(resource).items() if key.namespace == namespace}
+
+    def every(self) -> Iterable[tuple[AnyResource, ObjectKey, Document]]:
+        """All objects of all resources."""
+        return [(resource, key, held) for resource, group in self._objects.items() for key, held in group.items()]
+
+    # What other clients do.
+
+    def put(self, resource: AnyResource, document: Document) -> Document:
+        """Create an object, without any check. A UID, timestamps and a status that it has are kept."""
+        meta = document["metadata"]
+        return self._add(resource, ObjectKey(meta.get("namespace", "default"), meta["name"]), document)
+
+    def replace(self, resource: AnyResource, document: Document) -> Document:
+        """Replace all of an object that exists."""
+        key = ObjectKey(document["metadata"]["namespace"], document["metadata"]["name"])
+        return self._store(resource, key, self.document(resource, key), document)
+
+    def change(self, resource: AnyResource, key: ObjectKey, patch: Document) -> Document:
+        """Merge a patch into all of an object."""
+        held = self.document(resource, key)
+        return self._store(resource, key, held, merge_patch(held, patch))
+
+    def remove(self, resource: AnyResource, key: ObjectKey, *, propagation: str = "") -> None:
+        """Delete an object."""
+        self._delete(resource, key, "", "", propagation)
+
+    def finalize(self, resource: AnyResource, key: ObjectKey) -> None:
+        """Remove all finalizers. An object that is being deleted goes."""
+        self.change(resource, key, {"metadata": {"finalizers": None}})
+
+    # How requests are served.
+
+    async def _serve(self, request: Request, act: Callable[[], Document]) -> bytes:
+        self.requests.append(request)
+        self._at_once += 1
+        self.most_at_once = max(self.most_at_once, self._at_once)
+        fault = self.fault_for(request)
+        try:
+            await asyncio.sleep(self.latency_s / 2)
+            answer = self._answer(request, fault, act)
+            await asyncio.sleep(self.latency_s / 2)
+        finally:
+            self._at_once -= 1
+        return answer
+
+    def _answer(self, request: Request, fault: Fault | None, act: Callable[[], Document]) -> bytes:
+        if isinstance(fault, Exception):
+            raise fault
+        if fault is not Lost.BEFORE and not self.is_down:
+            with suppress(ApiError) if fault else nullcontext():
+                before = self._of(request.resource).get(request.key)
+                answer = act()
+                if request.is_write:
+                    self.on_write(request, before)
+                if not fault:
+                    return msgspec.json.encode(answer)
+        if isinstance(fault, Garbled):
+            return fault.body
+        if isinstance(fault, FailedAfter):
+            raise fault.error
+        raise TransportError("the connection broke: Connection reset by peer", sent=True)
+
+    def _route(self, path: str) -> tuple[AnyResource, ObjectKey, str]:
+        prefix = 3 if path.startswith("/api/") else 4
+        parts = path.split("/")
+        group_path, rest = "/".join(parts[:prefix]), parts[prefix:]
+        namespace = ""
+        if rest[0] == "namespaces" and len(rest) > 2:
+            namespace, rest = rest[1], rest[2:]
+        plural, name, subresource = (*rest, "", "")[:3]
+        if (group_path, plural) not in self._served:
+            raise refusal(404, "NotFound", "the server could not find the requested resource")
+        return self._served[group_path, plural], ObjectKey(unquote(namespace), unquote(name)), subresource
+
+    def _of(self, resource: AnyResource) -> dict[ObjectKey, Document]:
+        return self._objects.get(resource, {})
+
+    def _list(self, resource: AnyResource, namespace: str) -> Document:
+        items = [held for key, held in sorted(self._of(resource).items()) if namespace in ("", key.namespace)]
+        head = {"apiVersion": resource.api_version, "kind": f"{resource.kind}List"}
+        return {**head, "metadata": {"resourceVersion": str(self.version)}, "items": items}
+
+    def _create(self, resource: AnyResource, key: ObjectKey, document: Document) -> Document:
+        # Admission comes before storage: with a full quota even a name that is taken is answered 403.
+        if key.namespace in self.terminating:
+            why = f"unable to create new content in namespace {key.namespace} because it is being terminated"
+            raise refusal(403, "Forbidden", f'{resource.name} "{key.name}" is forbidden: {why}', "NamespaceTerminating")
+        used = sum(other.namespace == key.namespace for other in self._of(resource))
+        if used >= self.quota.get(resource, used + 1):
+            raise refusal(403, "Forbidden", f'{resource.name} "{key.name}" is forbidden: exceeded quota: few')
+        if key in self._of(resource):
+            raise already_exists(resource, self._of(resource)[key])
+        meta = document["metadata"]
+        given = {field: value for field, value in meta.items() if field not in SET_BY_SERVER}
+        if resource in self._has_status:
+            document = {field: value for field, value in document.items() if field != "status"}
+        return self._add(resource, key, {**document, "metadata": given})
+
+    def _add(self, resource: AnyResource, key: ObjectKey, document: Document) -> Document:
+        made = msgspec.json.decode(msgspec.json.encode(document))
+        defaults = {"uid": f"uid-{self.version + 1}", "creationTimestamp": wire(self._now()), "generation": 1}
+        made["metadata"] = {**defaults, **made["metadata"], "namespace": key.namespace}
+        if resource in self.finalizers:
+            made["metadata"]["finalizers"] = self.finalizers[resource]
+        return self._store(resource, key, None, made)
+
+    def _patch(self, resource: AnyResource, key: ObjectKey, patch: Any, subresource: str) -> Document:
+        held = self.document(resource, key)
+        has_status = resource in self._has_status
+        return self._store(
+            resource, key, held, patched(resource, held, patch, subresource=subresource, has_status=has_status)
+        )
+
+    def _delete(self, resource: AnyResource, key: ObjectKey, uid: str, version: str, propagation: str) -> Document:
+        held = self.document(resource, key)
+        check_preconditions(resource, held["metadata"], uid=uid, version=version)
+        meta = {**held["metadata"], "finalizers": garbage_finalizers(held["metadata"], propagation)}
+        if not meta.get("deletionTimestamp"):
+            meta |= {"deletionTimestamp": wire(self._now()), "deletionGracePeriodSeconds": 0}
+            meta["generation"] = meta.get("generation", 0) + 1
+        left = self._store(resource, key, held, {**held, "metadata": meta})
+        if key in self._of(resource):
+            return left
+        details = {"name": key.name, "kind": resource.plural, "group": resource.group, "uid": meta["uid"]}
+        return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+
+    def _store(self, resource: AnyResource, key: ObjectKey, held: Document | None, new: Document) -> Document:
+        new = stored(held, new, has_status=resource in self._has_status)
+        if new == held:
+            return new
+        self.version += 1
+        shown = {**new, "metadata": {**new["metadata"], "resourceVersion": str(self.version)}}
+        gone = "deletionTimestamp" in new["metadata"] and "finalizers" not in new["metadata"]
+        self.events.append(Event(resource, gone, self.version, msgspec.json.encode(shown)))
+        if gone:
+            # The watch shows the version of the removal; the answer shows the last one that was stored.
+            self._objects[resource].pop(key, None)
+            return new
+        self._objects.setdefault(resource, {})[key] = shown
+        return shown

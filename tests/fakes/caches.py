@@ -1,0 +1,68 @@
+"""A cache that hears of the fake API server's events when the test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from informers.meta import KubeObject
+from informers.resource import Resource
+from informers.store import Change, Indexes, Store
+from tests.fakes import stores
+from tests.fakes.apiserver import Event, FakeApiServer
+
+T = TypeVar("T", bound=KubeObject)
+
+
+class LaggingCache(Generic[T]):
+    """A real store of one resource. `handler` hears of each change of it."""
+
+    def __init__(
+        self,
+        server: FakeApiServer,
+        resource: Resource[T],
+        *,
+        indexes: Indexes[T] | None = None,
+        handler: Callable[[Change[T]], None] = lambda change: None,
+    ) -> None:
+        self._server = server
+        self.resource = resource
+        self._handler = handler
+        self._heard = 0
+        self.store: Store[T] = Store(indexes=indexes)
+        self.relist()
+
+    def behind(self) -> int:
+        """The number of events that are still to come."""
+        return sum(event.resource is self.resource for event in self._server.events[self._heard :])
+
+    def catch_up(self, events: int | None = None) -> None:
+        """Hear of the next so many events; of all, without a number."""
+        while self._heard < len(self._server.events) and events != 0:
+            event = self._server.events[self._heard]
+            if event.resource is self.resource:
+                self._hear(event)
+                events = None if events is None else events - 1
+            self._heard += 1
+
+    def bookmark(self) -> None:
+        """Hear that nothing of this resource happened up to its next event, or up to now."""
+        while self._heard < len(self._server.events):
+            event = self._server.events[self._heard]
+            if event.resource is self.resource:
+                return
+            self.store.advance(str(event.version))
+            self._heard += 1
+
+    def relist(self) -> None:
+        """Read everything again."""
+        self._heard = len(self._server.events)
+        self._report(stores.replace(self.store, self._server.objects(self.resource), str(self._server.version)))
+
+    def _hear(self, event: Event) -> None:
+        obj = self.resource.decode(event.body)
+        self._report(self.store.remove(obj) if event.deleted else self.store.apply(obj))
+
+    def _report(self, changes: tuple[Change[T], ...]) -> None:
+        for change in changes:
+            self._handler(change)

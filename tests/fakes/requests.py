@@ -1,0 +1,55 @@
+"""What reaches the fake API server, and what can go wrong with it."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, NamedTuple, TypeAlias
+
+from informers.errors import ApiError, Status, StatusCause, StatusDetails, StatusError, from_status
+from informers.meta import ObjectKey
+from informers.resource import Resource
+
+Document: TypeAlias = dict[str, Any]
+AnyResource: TypeAlias = Resource[Any]
+
+
+class Request(NamedTuple):
+    """One request. `verb` is get, list, create, patch or delete."""
+
+    verb: str
+    resource: AnyResource
+    key: ObjectKey
+    subresource: str = ""
+
+    @property
+    def is_write(self) -> bool:
+        return self.verb not in ("get", "list")
+
+
+class Lost(Enum):
+    """The connection breaks. The client cannot tell whether the server did what it was asked."""
+
+    BEFORE = "before the server did anything"
+    AFTER = "after the server did it"
+
+
+class Garbled(NamedTuple):
+    """A proxy answers with success and a body of its own, after the server did what it was asked."""
+
+    body: bytes = b"<html>welcome</html>"
+
+
+class FailedAfter(NamedTuple):
+    """The server did what it was asked, and answers with an error."""
+
+    error: ApiError
+
+
+Fault: TypeAlias = Lost | Garbled | FailedAfter | Exception
+"""An error by itself is the answer of a server that did nothing."""
+
+
+def refusal(code: int, reason: str, message: str, *causes: str, retry_after_s: int | None = None) -> StatusError:
+    """The error that the client makes of a Status with these fields."""
+    details = StatusDetails(causes=tuple(map(StatusCause, causes)), retry_after_seconds=retry_after_s)
+    return from_status(Status(kind="Status", reason=reason, message=message, code=code, details=details))

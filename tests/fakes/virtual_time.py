@@ -1,0 +1,30 @@
+"""Runs coroutines of synchronous tests, in virtual time: a sleep takes none of the real time.
+
+All tests share one event loop, since a property test would otherwise make one for each example. Its clock never goes
+back, so a test uses differences of its time only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+from collections.abc import Coroutine
+from functools import cache
+from typing import Any, TypeVar
+
+import looptime
+
+T = TypeVar("T")
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end on the shared loop."""
+    return loop().run_until_complete(work)
+
+
+@cache
+def loop() -> asyncio.AbstractEventLoop:
+    """The shared loop."""
+    made = looptime.new_event_loop(noop_cycles=1)
+    atexit.register(made.close)
+    return made
