@@ -34,7 +34,7 @@ from controller.runtime.controller import Controller
 from controller.runtime.dry_run import forbid_writes
 from controller.runtime.wiring import Assembly, Parts, assemble_kinds
 from controller.server.authorization import Reviewer
-from controller.server.certificates import Certificate, FileCertificate, OwnCertificate
+from controller.server.certificates import Certificate, FileCertificate, SelfSignedCertificate
 from controller.server.health import live_checks, ready_checks
 from controller.server.http import BindError, HttpServer, Secure, describe_queues, describe_tasks
 from controller.server.loop_lag import LoopMonitor
@@ -162,7 +162,7 @@ def _secure(config: Config, client: ApiClient) -> Secure | None:
     """How the metrics are protected, if at all."""
     if not config.metrics_secure:
         return None
-    certificate: Certificate = OwnCertificate(utc_now)
+    certificate: Certificate = SelfSignedCertificate(utc_now)
     if config.metrics_cert_file:
         certificate = FileCertificate(config.metrics_cert_file, config.metrics_key_file)
     return Secure(certificate, Reviewer(client, clock=asyncio.get_running_loop().time).check)

@@ -1,7 +1,7 @@
 """Client, cache and work queue for Kubernetes controllers on asyncio. docs/informers.md is the manual.
 
-The names in `__all__` are the public interface. `import informers` loads neither aiohttp nor kubernetes_asyncio: the
-names that need them, or asyncio, are imported at their first use.
+The names in `__all__` are the public interface. `import informers` does not load asyncio, aiohttp or
+kubernetes_asyncio. A name that needs one of these packages is imported at its first use.
 """
 
 from __future__ import annotations
@@ -118,11 +118,11 @@ _HEAVY: Final = {
     "QueueShutDown": "workqueue",
     "WorkQueue": "workqueue",
 }
-"""Names that need asyncio or aiohttp, and the module that has them. aiohttp takes about a third of a second."""
+"""Public names that need asyncio or aiohttp, each with its module. The import of aiohttp takes about 0.3 seconds."""
 
 
 def __getattr__(name: str) -> object:
-    """Import a heavy name at its first use."""
+    """Import a name from `_HEAVY` at its first use."""
     if name not in _HEAVY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_HEAVY[name]}"), name)

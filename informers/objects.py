@@ -1,6 +1,6 @@
-"""The API as writers of objects see it: four requests, two sorts of patches, and the metadata in an answer.
+"""The interface for reading and writing single objects: four requests, two types of patches, metadata of an answer.
 
-The API client is the one implementation that talks to a server.
+`ApiClient` implements the interface with requests to a server.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from informers.resource import Resource
 
 
 class PatchType(StrEnum):
-    """The media types in which the API server takes patches of all resources, custom ones included."""
+    """The media types of patches that the API server accepts for every resource, also for custom resources."""
 
     MERGE = "application/merge-patch+json"
     JSON = "application/json-patch+json"
 
 
 class ObjectClient(Protocol):
-    """Each returns the answer's bytes, and raises ApiError."""
+    """Requests for one object. Each method returns the body of the answer and raises ApiError."""
 
     async def get(self, resource: Resource[Any], key: ObjectKey) -> bytes: ...
 
@@ -47,11 +47,12 @@ _decode = msgspec.json.Decoder(_Object).decode
 
 
 def read_meta(answer: bytes) -> ObjectMeta:
-    """The metadata of the object in an answer.
+    """Decode the metadata of the object in an answer.
 
-    Raises TransportError for what is no object: something in between answered, and nobody knows what the server did.
+    Raises TransportError with `sent=True` if the answer is not an object. Then a proxy may have answered, and the
+    result of the request is unknown.
     """
     try:
         return _decode(answer).metadata
     except msgspec.DecodeError as error:
-        raise TransportError(f"the answer cannot be read: {error}", sent=True) from error
+        raise TransportError(f"the answer is not an object: {error}", sent=True) from error

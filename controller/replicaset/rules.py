@@ -1,4 +1,4 @@
-"""The rules of VirtualMachineInstanceReplicaSets, bound to the caches that they look at."""
+"""The rules of VirtualMachineInstanceReplicaSets, connected to the caches that they read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from informers.store import StoreView
 
 
 class ReplicaSetRules(NamedTuple):
-    """`burst` bounds the writes of a kind in one pass (R4)."""
+    """The rules of this kind, as the reconciler calls them.
+
+    One pass sends at most `burst` creates and at most `burst` deletes (R4, R6).
+    """
 
     owners: StoreView[ReplicaSet]
     vmis: StoreView[VirtualMachineInstance]
@@ -43,7 +46,7 @@ class ReplicaSetRules(NamedTuple):
         return plan(snapshot)
 
     def plan_absent(self, key: ObjectKey) -> Plan:
-        """Nothing of ours holds its VMIs: the garbage collector does the rest (R15)."""
+        """A deleted set needs no writes, because the garbage collector deletes its VMIs (R15)."""
         return Plan()
 
     def next_status(self, snapshot: Snapshot, outcomes: tuple[Outcome, ...]) -> ReplicaSetStatus:

@@ -1,4 +1,4 @@
-"""Which sets a change concerns, and how soon (R16)."""
+"""Triggers: they decide for which replica sets a change starts a pass, and after which delay (R16)."""
 
 from __future__ import annotations
 
@@ -18,19 +18,25 @@ from informers.store import Change, StoreView
 
 
 def replicasets_of_vmi(change: Change[VirtualMachineInstance], sets: StoreView[ReplicaSet]) -> Iterable[Wake]:
-    """The sets to look at because a VMI changed."""
-    return wakes_of(change, lambda vmi: _concerned(vmi, sets), decides_by=_decides_by, counts_by=_counts_by)
+    """The replica sets that need a pass because of a change of a VMI."""
+    return wakes_of(change, lambda vmi: _owner_or_adopters(vmi, sets), decides_by=_write_input, counts_by=_count_input)
 
 
 def replicasets_of_replicaset(change: Change[ReplicaSet]) -> Iterable[Wake]:
-    """The set itself, if a plan reads what changed, or if its status changed: another writer may have overwritten ours,
-    or a status that had to wait for this one can be written now. Our own write costs one pass that finds nothing to do.
+    """The replica set that changed, if the change affects a plan or the status.
+
+    A change of the status starts a pass for two reasons. Another client may have overwritten our status, or a status
+    that waited for this one can now be written. Our own status write therefore causes one more pass, which writes
+    nothing.
+
+    A change of only the condition `ReplicaFailure` starts no pass. Its message may differ after each failure, and a
+    pass at each change would bypass the backoff.
     """
-    return wakes_of(change, itself, decides_by=_asks_for, counts_by=lambda owner: without_failure(owner.status))
+    return wakes_of(change, itself, decides_by=_planning_input, counts_by=lambda owner: without_failure(owner.status))
 
 
-def _concerned(vmi: VirtualMachineInstance, sets: StoreView[ReplicaSet]) -> Iterator[ObjectKey]:
-    """The set that controls it; for an orphan, the sets of its namespace that would adopt it."""
+def _owner_or_adopters(vmi: VirtualMachineInstance, sets: StoreView[ReplicaSet]) -> Iterator[ObjectKey]:
+    """Yield the set that controls the VMI. For an orphan, yield the sets of its namespace that match its labels."""
     meta = vmi.metadata
     reference = controller_of(meta)
     if reference is not None:
@@ -45,10 +51,12 @@ def _concerned(vmi: VirtualMachineInstance, sets: StoreView[ReplicaSet]) -> Iter
             yield candidate.metadata.key
 
 
-def _decides_by(vmi: VirtualMachineInstance) -> tuple[object, ...]:
-    """What can call for a write: its owner, and of a member whether it counts at all, its labels and its user's marks.
+def _write_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
+    """The fields of a VMI that may require a write if they change.
 
-    A VMI without a controller matters by its labels alone. Nothing is decided about a member that is being deleted.
+    - A VMI without a controller: only its labels.
+    - A member that is being deleted: only its controller.
+    - Any other member: its controller, its labels, whether it is spent, and the marks that users set.
     """
     meta = vmi.metadata
     owner = controller_of(meta)
@@ -59,19 +67,22 @@ def _decides_by(vmi: VirtualMachineInstance) -> tuple[object, ...]:
     return (owner.uid, labels_of(meta), is_spent(vmi), is_marked(meta, REMOVE), is_marked(meta, PROTECT))
 
 
-def _counts_by(vmi: VirtualMachineInstance) -> tuple[object, ...]:
-    """What the status counts, what a rollout waits for, and where it runs.
+def _count_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
+    """The fields of a VMI that affect the counts, a waiting rollout or the order of a later scale-in.
 
-    A node alone calls for no write: it only matters to whom a later scale-in prefers, and there are as many such
-    changes as there are VMIs that start.
+    The node is here because a change of the node requires no write. It only affects the order of a later scale-in, and
+    each VMI that starts causes such a change.
     """
     if is_deleting(vmi) or controller_of(vmi.metadata) is None:
         return ()
     return (is_ready(vmi), phase_of(vmi), node_of(vmi))
 
 
-def _asks_for(owner: ReplicaSet) -> tuple[object, ...]:
-    """What a plan reads of a set. The spec as well as its generation, which not every CRD counts up."""
+def _planning_input(owner: ReplicaSet) -> tuple[object, ...]:
+    """The fields of a set that a plan depends on.
+
+    The spec is compared in addition to the generation, because not every CRD increments the generation.
+    """
     meta = owner.metadata
     annotations = annotations_of(meta)
     return (

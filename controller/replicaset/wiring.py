@@ -1,4 +1,4 @@
-"""Puts the replica set's controller together."""
+"""Assembles the controller of replica sets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CACHES: Final = {VMIS: Cache(VMI_INDEXES)}
 
 
 def assemble(parts: Parts) -> Assembly:
-    """The controller of VirtualMachineInstanceReplicaSets."""
+    """Assemble the controller of VirtualMachineInstanceReplicaSets."""
     resource = REPLICA_SETS.resource(parts.config.group_of(REPLICA_SETS))
     sets, vmis = parts.informer(resource, Cache(REPLICASET_INDEXES)), parts.cache(VMIS)
     queue = queue_of(parts, REPLICA_SETS)

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from controller import kinds
 from controller.apimachinery.owner_references import controller_reference
-from controller.pool.snapshot import Limits, take_snapshot
+from controller.pool.snapshot import Limits, take_snapshot, without_foreign_data
 from informers.meta import ObjectKey
 from tests.builders import NOW
 from tests.pool_builders import (
@@ -108,3 +108,13 @@ def test_a_member_that_a_user_created_has_no_ordinal():
     from_user, from_pool = vm("mine", owner=owner), vm("web-3", owner=owner)
     seen = snapshot(owner, (from_user, from_pool))
     assert (seen.ordinal_of(from_user), seen.ordinal_of(from_pool)) == (None, 3)
+
+
+@pytest.mark.parametrize("owner_kind", ["DaemonSet", "StatefulSet", "VirtualMachine", None])
+def test_p11_the_cache_drops_the_data_of_revisions_that_no_pool_controls(owner_kind):
+    kept = revision(pool(), "web-1")
+    [owner] = kept.metadata.owner_references
+    owners = (replace(owner, kind=owner_kind),) if owner_kind else ()
+    foreign = replace(kept, metadata=replace(kept.metadata, owner_references=owners))
+    assert bytes(without_foreign_data(foreign).data) == b""
+    assert bytes(without_foreign_data(kept).data) == bytes(kept.data) != b""

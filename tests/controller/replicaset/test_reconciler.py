@@ -1,4 +1,4 @@
-"""One set, pass by pass: stale caches, lost answers, refusals, and what the set reports meanwhile."""
+"""The reconciler of one set, pass by pass: stale caches, lost answers, rejected writes, and the status."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def site_at_rest(*, replicas: int = 3, finalizers: bool = False) -> Site:
     return site
 
 
-async def test_a_set_gets_its_vmis_and_then_nothing_is_sent_any_more():
+async def test_a_set_gets_its_vmis_and_then_no_request_is_sent():
     site = site_with_a_set(replicas=3)
     assert await site.come_to_rest() == 2
     assert len(site.active) == 3
@@ -45,13 +45,13 @@ async def test_a_set_gets_its_vmis_and_then_nothing_is_sent_any_more():
     assert (await site.reconcile()).result == AwaitChange()
 
 
-async def test_a_key_without_a_set_is_forgotten():
+async def test_a_key_without_a_set_causes_no_request():
     site = Site()
     assert (await site.reconcile()).result == AwaitChange()
     assert site.api.requests == []
 
 
-async def test_r4_a_burst_at_a_time():
+async def test_r4_a_pass_creates_at_most_one_burst():
     site = site_with_a_set(replicas=7, burst=3)
     report = await site.reconcile()
     assert len(site.active) == 3
@@ -72,7 +72,7 @@ async def test_r9_nothing_is_created_while_the_cache_is_behind():
     assert site.tally["stale"] == 1
 
 
-async def test_r9_the_status_is_written_though_the_cache_is_behind():
+async def test_r9_the_status_is_written_even_if_the_cache_is_behind():
     site = site_with_a_set()
     await site.reconcile()
     site.vmis.catch_up(2)
@@ -94,7 +94,7 @@ async def test_r9_nothing_is_deleted_twice_while_the_cache_is_behind(finalizers:
 
 
 @pytest.mark.parametrize("fault", [Lost.BEFORE, Lost.AFTER, Garbled(), BROKEN])
-async def test_r9_a_lost_create_makes_no_twin(fault):
+async def test_r9_a_create_without_an_answer_makes_no_duplicate(fault):
     site = site_with_a_set(replicas=3)
     site.fail(fault, verb="create", times=1)
     report = await site.reconcile()
@@ -115,7 +115,7 @@ async def test_r9_a_create_that_happened_is_not_sent_again_while_the_cache_is_be
     assert site.sent("get") == 1
 
 
-async def test_r9_while_a_doubt_cannot_be_cleared_up_the_status_is_written_and_the_pass_is_retried():
+async def test_r9_if_the_lookup_of_a_lost_create_fails_the_status_is_written_and_the_pass_is_retried():
     site = site_with_a_set(replicas=2)
     site.fail(Lost.AFTER, verb="create", times=1)
     await site.reconcile()
@@ -129,7 +129,7 @@ async def test_r9_while_a_doubt_cannot_be_cleared_up_the_status_is_written_and_t
     assert site.owner.status.observed_generation == 2
 
 
-async def test_r9_a_process_that_takes_over_with_a_stale_cache_makes_no_twins():
+async def test_r9_a_new_process_with_a_stale_cache_makes_no_duplicates():
     site = site_with_a_set(replicas=5)
     await site.reconcile()
     site.vmis.catch_up(2)
@@ -139,7 +139,7 @@ async def test_r9_a_process_that_takes_over_with_a_stale_cache_makes_no_twins():
     assert site.tally["create already_there"] == 3
 
 
-async def test_r9_a_process_that_takes_over_with_a_stale_cache_deletes_nobody_else():
+async def test_r9_a_new_process_with_a_stale_cache_deletes_no_other_vmi():
     site = await site_at_rest(replicas=5)
     site.api.change(REPLICASETS, KEY, {"spec": {"replicas": 2}})
     site.sets.catch_up()
@@ -150,7 +150,7 @@ async def test_r9_a_process_that_takes_over_with_a_stale_cache_deletes_nobody_el
     assert len(site.active) == 2
 
 
-async def test_r10_a_full_quota_costs_a_request_a_pass_and_shows_in_the_status_until_there_is_room():
+async def test_r10_a_full_quota_costs_one_request_per_pass_and_stays_in_the_status_until_it_is_raised():
     site = site_with_a_set(replicas=3)
     site.api.quota[VMIS] = 0
     report = await site.reconcile()
@@ -165,7 +165,7 @@ async def test_r10_a_full_quota_costs_a_request_a_pass_and_shows_in_the_status_u
     assert site.conditions == {}
 
 
-async def test_r10_nothing_is_retried_in_a_namespace_that_goes_away():
+async def test_r10_nothing_is_retried_in_a_namespace_that_is_being_deleted():
     site = site_with_a_set(replicas=3)
     site.api.terminating.add("default")
     report = await site.reconcile()
@@ -182,13 +182,13 @@ async def test_r10_a_server_that_does_not_answer_is_no_failure_of_the_set(fault)
     assert site.conditions == {}
 
 
-async def test_a_pause_that_the_server_asks_for_is_kept():
+async def test_the_retry_after_of_the_server_is_respected():
     site = site_with_a_set(replicas=3)
     site.fail(BUSY, verb="create")
     assert (await site.reconcile()).result == Retry("too many requests", not_before_s=7.0, outage=True)
 
 
-async def test_r1_an_invalid_spec_is_logged_and_told_and_nothing_is_done():
+async def test_r1_an_invalid_spec_is_logged_and_reported_and_nothing_is_created():
     site = site_with_a_set(selector={})
     with capture_logs() as logs:
         report = await site.reconcile()
@@ -208,7 +208,7 @@ async def test_r11_a_status_is_not_written_again_before_the_cache_shows_it():
     assert site.sent("patch", REPLICASETS) == 1
 
 
-async def test_r11_a_status_that_has_to_wait_is_written_once_the_one_before_it_is_seen():
+async def test_r11_a_status_waits_until_the_cache_shows_the_previous_status():
     site = site_with_a_set(replicas=2)
     await site.reconcile()
     site.vmis.catch_up()
@@ -219,7 +219,7 @@ async def test_r11_a_status_that_has_to_wait_is_written_once_the_one_before_it_i
     assert site.owner.status.replicas == 2
 
 
-async def test_r11_a_status_made_for_an_older_version_is_not_written_and_not_forgotten():
+async def test_r11_a_status_for_an_older_version_is_not_written_and_a_later_pass_writes_it():
     site = site_with_a_set(replicas=0)
     site.api.change(REPLICASETS, KEY, {"metadata": {"labels": {"touched": "true"}}})
     assert (await site.reconcile()).result == After(LOOK_AGAIN_S)
@@ -228,8 +228,8 @@ async def test_r11_a_status_made_for_an_older_version_is_not_written_and_not_for
     assert site.owner.status.replicas == 0
 
 
-async def test_r11_a_status_never_reaches_another_set_of_the_name():
-    """The server passes over a UID in the patch of a status: the version is what tells the two apart."""
+async def test_r11_a_status_is_never_written_to_another_set_of_the_same_name():
+    """The server ignores a UID in a status patch. Only the resourceVersion protects the other set."""
     site = await site_at_rest(replicas=2)
     site.api.remove(VMIS, site.members[0].metadata.key)
     site.vmis.catch_up()
@@ -241,7 +241,7 @@ async def test_r11_a_status_never_reaches_another_set_of_the_name():
 
 
 @pytest.mark.parametrize("fault", [UNREACHABLE, Lost.BEFORE, Lost.AFTER, Garbled(), BROKEN, FORBIDDEN])
-async def test_r11_a_status_that_cannot_be_written_is_retried_and_hides_nothing_of_the_pass(fault):
+async def test_r11_a_failed_status_write_is_retried_and_the_report_has_all_facts_of_the_pass(fault):
     site = site_with_a_set(replicas=1)
     site.fail(fault, resource=REPLICASETS)
     report = await site.reconcile()
@@ -253,7 +253,7 @@ async def test_r11_a_status_that_cannot_be_written_is_retried_and_hides_nothing_
     assert site.owner.status.replicas == 1
 
 
-async def test_r8_a_pause_is_told_once_it_is_in_the_status():
+async def test_r8_a_pause_is_reported_after_it_is_in_the_status():
     site = await site_at_rest(replicas=1)
     site.api.change(REPLICASETS, KEY, {"spec": {"paused": True, "replicas": 3}})
     site.hear_all()
@@ -277,7 +277,7 @@ async def test_r2_an_orphan_is_adopted_and_counts():
     assert site.sent("create") == 2
 
 
-async def test_r2_nothing_is_adopted_by_a_set_that_is_being_deleted_whatever_the_cache_shows():
+async def test_r2_a_set_that_is_being_deleted_adopts_nothing_even_if_the_cache_is_stale():
     site = site_with_a_set(replicas=3)
     site.api.put(VMIS, vmi_document("orphan"))
     site.hear_all()
@@ -288,7 +288,7 @@ async def test_r2_nothing_is_adopted_by_a_set_that_is_being_deleted_whatever_the
     assert site.sent("patch") == 0
 
 
-async def test_what_was_awaited_for_a_set_holds_back_no_other_of_its_name():
+async def test_pending_writes_of_a_deleted_set_do_not_block_a_new_set_of_the_same_name():
     site = site_with_a_set(replicas=2)
     site.fail(Lost.AFTER, verb="create", times=1)
     await site.reconcile()
@@ -300,7 +300,7 @@ async def test_what_was_awaited_for_a_set_holds_back_no_other_of_its_name():
     assert site.sent("get") == 0
 
 
-async def test_doubts_about_a_set_that_is_gone_are_dropped():
+async def test_unanswered_writes_of_a_deleted_set_are_not_looked_up():
     site = site_with_a_set(replicas=1)
     site.fail(Lost.AFTER)
     await site.reconcile()

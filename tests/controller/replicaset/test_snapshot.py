@@ -37,7 +37,7 @@ def test_a_set_that_is_not_in_the_cache_has_no_snapshot():
     assert taken_from(replicaset("another")) is None
 
 
-def test_r2_members_are_those_whose_controller_is_this_very_set():
+def test_r2_members_are_vmis_whose_controller_has_the_uid_of_the_set():
     owner, namesake = replicaset(), replicaset(uid="an-older-set-of-that-name")
     seen = taken_from(owner, vmi("ours", owner=owner), vmi("theirs", owner=namesake), vmi("orphan"))
     assert names(seen.members) == {"ours"}
@@ -48,14 +48,14 @@ def test_r2_a_reference_from_another_namespace_makes_no_member():
     assert taken_from(owner, vmi("intruder", owner=owner, namespace="elsewhere")).members == ()
 
 
-def test_r2_orphans_are_those_of_the_namespace_that_nobody_controls():
+def test_r2_orphans_are_vmis_of_the_namespace_without_a_controller():
     owner, other = replicaset(), replicaset("other", uid="other")
     seen = taken_from(owner, other, vmi("orphan"), vmi("ours", owner=owner), vmi("theirs", owner=other))
     assert names(seen.orphans) == {"orphan"}
     assert taken_from(owner, vmi("orphan", namespace="elsewhere")).orphans == ()
 
 
-def test_r5_names_in_use_are_those_of_all_vmis_of_the_namespace():
+def test_r5_names_in_use_include_all_vmis_of_the_namespace():
     owner, other = replicaset(), replicaset("other", uid="other")
     seen = taken_from(owner, vmi("theirs", owner=other), vmi("elsewhere", namespace="elsewhere"))
     assert "theirs" in seen.taken
