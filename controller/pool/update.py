@@ -9,6 +9,7 @@ from enum import Enum, auto
 import msgspec
 from msgspec import Struct
 
+from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import REVISION_NAME
 from controller.kubevirt.progress import parse_deadline, watch_progress

@@ -46,7 +46,7 @@ others = st.lists(st.sampled_from(["a/b", "c", "orphan"]), max_size=4)
 
 
 @given(others, others)
-def test_p6_our_finalizer_goes_and_the_others_stay_in_their_order(before: list[str], behind: list[str]):
+def test_p6_our_finalizer_is_removed_and_the_others_stay_in_order(before: list[str], behind: list[str]):
     held = meta(finalizers=(*before, FINALIZER, *behind), owners=(POOL,))
     wanted = document(held)
     wanted["metadata"]["finalizers"] = [*before, *behind]
@@ -54,24 +54,24 @@ def test_p6_our_finalizer_goes_and_the_others_stay_in_their_order(before: list[s
 
 
 @pytest.mark.parametrize("finalizers", [None, (), ("a/b",)])
-def test_p6_a_finalizer_that_is_not_there_is_not_taken_off(finalizers: tuple[str, ...] | None):
+def test_p6_a_finalizer_that_does_not_exist_is_not_removed(finalizers: tuple[str, ...] | None):
     held = meta(finalizers=finalizers)
     assert after(held, removal_patch(held, FINALIZER)) == document(held)
 
 
-def test_p6_a_finalizer_that_is_there_twice_goes_twice():
+def test_p6_a_finalizer_that_exists_twice_is_removed_twice():
     held = meta(finalizers=(FINALIZER, "a/b", FINALIZER))
     assert after(held, removal_patch(held, FINALIZER))["metadata"]["finalizers"] == ["a/b"]
 
 
 @pytest.mark.parametrize("now", [(), ("a/b", FINALIZER), ("a/b", "c")])
-def test_p6_the_server_refuses_what_was_decided_on_other_finalizers(now: tuple[str, ...]):
+def test_p6_the_server_rejects_a_removal_if_the_finalizers_have_changed(now: tuple[str, ...]):
     patch = msgspec.json.decode(removal_patch(meta(finalizers=(FINALIZER, "c")), FINALIZER))
     with pytest.raises(PatchError):
         json_patch(document(meta(finalizers=now)), patch)
 
 
-def test_p6_the_server_refuses_what_was_decided_on_another_object_of_the_name():
+def test_p6_the_server_rejects_a_removal_from_another_object_of_the_same_name():
     held = meta(finalizers=(FINALIZER,), owners=(POOL,))
     another = document(held)
     another["metadata"]["uid"] = "uid-of-another"
@@ -80,7 +80,7 @@ def test_p6_the_server_refuses_what_was_decided_on_another_object_of_the_name():
             json_patch(another, msgspec.json.decode(patch))
 
 
-def test_p6_a_vm_that_changes_all_the_time_is_let_go_all_the_same():
+def test_p6_a_removal_succeeds_although_the_vm_changes_often():
     held = meta(finalizers=(FINALIZER,), owners=(POOL,))
     changed = document(held)
     changed["metadata"]["resourceVersion"] = "4711"
@@ -92,7 +92,7 @@ owner_uids = st.lists(st.sampled_from(["first", "second"]), max_size=3)
 
 
 @given(others, owner_uids, owner_uids, st.integers(0, 2), st.booleans())
-def test_p2_what_is_let_go_loses_this_owner_and_our_finalizer_and_nothing_else(
+def test_p2_only_this_owner_reference_and_our_finalizer_are_removed(
     finalizers: list[str], before: list[str], behind: list[str], references: int, is_held: bool
 ):
     held = meta(
@@ -105,7 +105,7 @@ def test_p2_what_is_let_go_loses_this_owner_and_our_finalizer_and_nothing_else(
     assert after(held, owner_and_finalizer_removal_patch(held, FINALIZER, POOL)) == wanted
 
 
-def test_p2_the_server_refuses_to_take_another_owner_off():
+def test_p2_the_server_rejects_the_removal_of_another_owner():
     held = meta(owners=(POOL, "first"))
     patch = msgspec.json.decode(owner_and_finalizer_removal_patch(held, FINALIZER, POOL))
     with pytest.raises(PatchError):
@@ -113,11 +113,11 @@ def test_p2_the_server_refuses_to_take_another_owner_off():
 
 
 @pytest.mark.parametrize("finalizers", [None, (), ("a/b", "c")])
-def test_p6_our_finalizer_comes_behind_the_others(finalizers: tuple[str, ...] | None):
+def test_p6_our_finalizer_is_added_after_the_others(finalizers: tuple[str, ...] | None):
     held = meta(finalizers=finalizers)
     assert after(held, addition_patch(held, FINALIZER))["metadata"]["finalizers"] == [*(finalizers or ()), FINALIZER]
 
 
-def test_p6_adding_is_tied_to_what_was_seen_since_it_writes_the_whole_list():
+def test_p6_the_addition_has_a_version_because_it_writes_the_whole_list():
     patch = msgspec.json.decode(addition_patch(meta(finalizers=("a/b",)), FINALIZER))
     assert patch == {"metadata": {"uid": "uid-of-the-vm", "resourceVersion": "42", "finalizers": ["a/b", FINALIZER]}}

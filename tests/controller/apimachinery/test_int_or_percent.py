@@ -34,7 +34,7 @@ def test_p14_anything_else_is_none(value: int | str):
 
 
 @pytest.mark.parametrize("value", [True, False])
-def test_p14_a_truth_value_is_no_number(value: bool):
+def test_p14_a_boolean_is_not_an_amount(value: bool):
     assert parse_amount(value) is None
 
 
@@ -60,7 +60,7 @@ def test_p14_percentages_round_down_to_one_at_least(value: int | str, whole: int
 
 
 @given(st.integers(1, 100), st.integers(1, 10_000))
-def test_p14_a_percentage_is_never_exceeded_but_by_the_one_that_makes_progress(percent: int, whole: int):
+def test_p14_a_percentage_is_never_exceeded_except_by_the_minimum_of_one(percent: int, whole: int):
     amount = parse_amount(f"{percent}%")
     assert amount is not None
     allowed = amount.of(whole)

@@ -63,7 +63,7 @@ FLAWS = {
 
 
 @pytest.mark.parametrize(("wire", "part"), FLAWS.values(), ids=FLAWS)
-def test_what_the_api_server_would_refuse_is_a_flaw_that_names_the_field(wire, part):
+def test_a_selector_that_the_api_server_rejects_is_a_field_error_with_the_field(wire, part):
     flaw = parse_selector(wire)
     assert isinstance(flaw, FieldError)
     assert flaw.message.startswith("spec.selector.")

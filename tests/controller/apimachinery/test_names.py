@@ -22,7 +22,7 @@ def test_a_slot_keeps_its_suffix_however_many_are_read():
     assert first("uid", 10) == first("uid", 5000)[:10]
 
 
-def test_owners_meet_different_suffixes():
+def test_owners_get_different_suffixes():
     assert not set(first("uid-1", 100)) & set(first("uid-2", 100))
 
 
@@ -40,12 +40,12 @@ def test_r5_taken_names_are_skipped_and_the_lowest_slots_come_first(taken_slots)
     assert list(islice(free_suffixes("test", "uid", taken=taken), 20)) == expected[:20]
 
 
-def test_r5_no_name_comes_twice():
+def test_r5_no_name_occurs_twice():
     names = list(islice(free_suffixes("test", "uid", taken=()), 20_000))
     assert len(set(names)) == 20_000
 
 
-def test_r5_a_base_is_the_first_that_says_anything_cut_to_58():
+def test_r5_the_base_is_the_first_nonempty_candidate_cut_to_58():
     assert name_base("test", "other", "set") == "test"
     assert name_base(None, "", "set") == "set"
     assert name_base("x" * 80) == "x" * 58

@@ -60,9 +60,7 @@ def requirement(operator: str, *values: str) -> Mapping[str, object]:
         (None, requirement("Lt", "5"), False),
     ],
 )
-def test_p8_a_requirement_is_met_as_the_scheduler_sees_it(
-    value: str | None, wire: Mapping[str, object], expected: bool
-):
+def test_p8_a_requirement_matches_as_in_the_scheduler(value: str | None, wire: Mapping[str, object], expected: bool):
     assert matches({"other": "x"} | ({} if value is None else {"zone": value}), wire) is expected
 
 
@@ -98,13 +96,13 @@ def test_p8_without_requirements_everything_matches():
         ({"operator": "Exists"}, "f[0].key is empty"),
     ],
 )
-def test_p1_a_requirement_that_nothing_can_mean_is_a_flaw(wire: Mapping[str, object], said: str):
+def test_p1_an_invalid_requirement_is_a_field_error(wire: Mapping[str, object], said: str):
     flaw = parse(wire)
     assert isinstance(flaw, FieldError)
     assert flaw.message.startswith(said)
 
 
-def test_p1_a_flaw_says_where_it_is():
+def test_p1_a_field_error_names_the_field():
     flaw = parse(requirement("Exists"), requirement("What"))
     assert isinstance(flaw, FieldError)
     assert flaw.message.startswith("f[1].operator")

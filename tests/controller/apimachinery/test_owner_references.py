@@ -24,7 +24,7 @@ def test_r5_the_reference_names_a_controller_that_blocks_its_owners_deletion():
     }
 
 
-def test_r2_adopting_keeps_other_owners_and_locks_on_what_was_seen():
+def test_r2_an_adoption_keeps_other_owners_and_has_the_version_that_was_read():
     child = vmi(owners=(FOREIGN,), version="42").metadata
     patch = decoded(adoption_patch(child, reference_to(OWNER)))
     assert (patch["uid"], patch["resourceVersion"]) == (child.uid, "42")
@@ -37,7 +37,7 @@ def test_r2_a_plain_reference_of_the_same_owner_becomes_the_controlling_one():
     assert patch["ownerReferences"] == [msgspec.to_builtins(reference_to(OWNER))]
 
 
-def test_r2_releasing_takes_only_this_owners_reference():
+def test_r2_a_release_removes_only_the_reference_of_this_owner():
     child = vmi(owner=OWNER, owners=(FOREIGN,), version="42").metadata
     patch = decoded(release_patch(child, OWNER.metadata.uid))
     assert patch == {"uid": child.uid, "resourceVersion": "42", "ownerReferences": [msgspec.to_builtins(FOREIGN)]}

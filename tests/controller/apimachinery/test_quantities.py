@@ -41,10 +41,10 @@ def test_a_quantity_has_its_value(text, value):
 @pytest.mark.parametrize(
     "text", ["", "Gi", "1 Gi", "1gi", "1KI", "abc", "1e", "1e9999", "1e1.5", "0x10", "١", "1" * 60]
 )
-def test_what_is_no_quantity_has_none(text):
+def test_a_text_that_is_not_a_quantity_is_none(text):
     assert parse_quantity(text) is None
 
 
 @given(st.text())
-def test_no_text_is_too_odd(text):
+def test_no_text_raises(text):
     parse_quantity(text)

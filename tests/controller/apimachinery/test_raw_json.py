@@ -16,19 +16,19 @@ def replaced(_):
     return b'"new"'
 
 
-def test_what_stands_at_a_path_is_replaced_and_the_rest_stays_to_the_byte():
+def test_the_value_at_a_path_is_replaced_and_the_rest_stays_byte_for_byte():
     document = b'{"x":' + ODD + b',"a":{"y":' + ODD + b',"b":"old"}}'
     assert change_at(document, ("a", "b"), replaced) == b'{"x":' + ODD + b',"a":{"y":' + ODD + b',"b":"new"}}'
 
 
-def test_where_nothing_changes_the_document_comes_back_itself():
+def test_a_document_without_changes_is_returned_unchanged():
     document = b'{ "a" : [ {"b" : 1} ] }'
     assert change_at(document, ("a", "missing", "b"), replaced) is document
     assert change_at(document, ("a",), lambda value: value) is document
     assert change_each(b'[ {"b" : 1} ]', dict) == b'[ {"b" : 1} ]'
 
 
-def test_elements_that_are_no_objects_stay_and_the_others_change():
+def test_elements_that_are_not_objects_stay_and_objects_change():
     document = b'[1,"x",null,[2],{"a":' + ODD + b"}]"
     changed = change_each(document, lambda fields: {**fields, "b": Raw(b"1")})
     assert changed == b'[1,"x",null,[2],{"a":' + ODD + b',"b":1}]'
@@ -46,7 +46,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("value", UNREADABLE.values(), ids=UNREADABLE)
-def test_what_cannot_be_read_is_nothing_and_raises_nothing(value):
+def test_unexpected_json_is_none_and_raises_nothing(value):
     assert fields_of(value) is None
     assert items_of(value) is None
     assert text_of(value) is None

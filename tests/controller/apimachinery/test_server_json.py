@@ -13,18 +13,18 @@ class Thing(Struct, omit_defaults=True, rename="camel"):
     as_it_was: Raw = Raw()
 
 
-def test_fields_come_in_the_order_of_their_names_at_every_depth() -> None:
+def test_fields_are_sorted_at_every_depth() -> None:
     thing = Thing(2, {"b": "2", "a/x": "1", "B": "3"}, Raw(b'{"a":[1e+22,2.5],"b":null}'))
     written = b'{"asItWas":{"a":[1e+22,2.5],"b":null},"names":{"B":"3","a/x":"1","b":"2"},"wantedToo":2}'
     assert encode_as_server(thing) == written
 
 
-def test_what_html_knows_is_escaped_and_nothing_else() -> None:
+def test_only_the_special_characters_of_html_are_escaped() -> None:
     text = "<a href='x'>&\u2028\u2029é 🙂 \x01\x7f\b\f\t/"
     written = rb'"\u003ca href=' + b"'x'" + rb"\u003e\u0026\u2028\u2029" + "é 🙂 ".encode() + b"\\u0001\x7f\\b\\f\\t/"
     assert encode_as_server({"<": text}) == rb'{"\u003c":' + written + b'"}'
 
 
-def test_what_came_from_the_server_stays_byte_for_byte() -> None:
+def test_json_from_the_server_stays_byte_for_byte() -> None:
     raw = rb'{"z":"\u003c\u0026","list":[{"b":1,"a":2}]}'
     assert encode_as_server(Raw(raw)) == raw

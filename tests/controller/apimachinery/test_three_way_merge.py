@@ -29,7 +29,7 @@ def patch_of(current: object, old: object, new: object, rules: MergeRules = PLAI
         ({"l": [1, 2, 3]}, {"l": [1, 2]}, {"l": [2]}, {"l": [2]}),
     ],
 )
-def test_what_the_template_changed_is_carried_over(current, old, new, patch):
+def test_a_change_of_the_template_is_applied(current, old, new, patch):
     assert patch_of(current, old, new) == patch
 
 

@@ -6,7 +6,7 @@ from tests.builders import vmi
 
 
 @pytest.mark.parametrize(("value", "marked"), [("true", True), ("True", False), ("yes", False), ("", False)])
-def test_a_mark_is_the_word_true(value, marked):
+def test_only_the_value_true_sets_a_mark(value, marked):
     assert is_marked(vmi(annotations={PROTECT: value}).metadata, PROTECT) is marked
 
 
@@ -20,12 +20,12 @@ def test_a_deletion_cost_is_an_integer(text, cost):
 
 
 @pytest.mark.parametrize("text", ["", "1.5", "+1", "007", "1_000", "٣", "2147483648", "9" * 5000, "cheap\n"])
-def test_anything_else_is_a_flaw(text):
+def test_any_other_value_is_a_field_error(text):
     assert parse_integer(text) is None
     assert isinstance(deletion_cost(vmi(annotations={DELETION_COST: text}).metadata), FieldError)
 
 
-def test_a_flaw_quotes_no_more_than_a_line():
+def test_a_field_error_quotes_at_most_one_line():
     flaw = deletion_cost(vmi(annotations={DELETION_COST: "x" * 5000}).metadata)
     assert isinstance(flaw, FieldError)
     assert len(flaw.message) < 200

@@ -45,7 +45,7 @@ def test_r13_a_registry_disk_is_a_container_disk():
     assert modern({"volumes": volumes}) == {"volumes": [{"name": "v", "containerDisk": image}, volumes[1]]}
 
 
-def test_r13_the_guides_first_manifest_is_modernised_as_a_whole():
+def test_r13_the_first_manifest_of_the_guide_is_modernised_completely():
     guide = {
         "domain": {
             "devices": {"disks": [{"disk": None, "name": "registrydisk", "volumeName": "registryvolume"}]},
@@ -73,11 +73,11 @@ SPECS = [
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_r13_a_spec_that_needs_nothing_stays_byte_for_byte(spec):
+def test_r13_a_modern_spec_stays_byte_for_byte(spec):
     assert modernise(spec) == spec
 
 
-def test_r13_what_is_beside_an_old_disk_stays_byte_for_byte():
+def test_r13_everything_except_an_old_disk_stays_byte_for_byte():
     spec = (
         b'{"domain":{"cpu":{"n":1.10,"big":123456789012345678901234567890},"devices":{"disks":[{"volumeName":"v"}]}}}'
     )
@@ -85,7 +85,7 @@ def test_r13_what_is_beside_an_old_disk_stays_byte_for_byte():
 
 
 @given(json_values)
-def test_r13_any_document_can_be_modernised_and_once_is_enough(document):
+def test_r13_any_document_can_be_modernised_and_a_second_time_changes_nothing(document):
     for spec in (document, with_disks(document), {"domain": document, "volumes": document}):
         once = modernise(msgspec.json.encode(spec))
         assert modernise(once) == once

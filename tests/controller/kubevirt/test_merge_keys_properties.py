@@ -93,7 +93,7 @@ def shapes(draw: st.DrawFn) -> Json:
 
 
 @given(shapes(), shapes())
-def test_p12_a_vm_that_nobody_touched_becomes_what_the_new_template_makes(old: Json, new: Json):
+def test_p12_an_unchanged_vm_becomes_equal_to_the_new_template(old: Json, new: Json):
     after = rebased(vm(old["spec"], **old["metadata"]), old, new)
     wanted = without_nulls(new)
     assert meaning(after["spec"]) == meaning(wanted["spec"])
@@ -102,18 +102,18 @@ def test_p12_a_vm_that_nobody_touched_becomes_what_the_new_template_makes(old: J
 
 
 @given(json_values, shapes())
-def test_p12_where_the_templates_agree_nothing_is_sent(spec: Any, template: Json):
+def test_p12_nothing_is_sent_if_the_templates_are_equal(spec: Any, template: Json):
     assert patch_of(vm(spec), template, deepcopy(template)) is None
 
 
 @given(shapes(), shapes(), shapes())
-def test_p12_a_second_time_nothing_is_sent(current: Json, old: Json, new: Json):
+def test_p12_a_second_merge_sends_nothing(current: Json, old: Json, new: Json):
     after = rebased(vm(current["spec"], **current["metadata"]), old, new)
     assert patch_of(after, old, new) is None
 
 
 @given(shapes(), shapes(), shapes())
-def test_p12_what_is_no_templates_business_stays(current: Json, old: Json, new: Json):
+def test_p12_values_that_no_template_contains_stay(current: Json, old: Json, new: Json):
     before = vm(current["spec"], **current["metadata"])
     after = rebased(before, old, new)
     for kept in ("kind", "status"):
@@ -139,15 +139,13 @@ def assert_agreed_stays(current: Any, after: Any, old: Any, new: Any) -> None:
 
 
 @given(objects, objects, objects)
-def test_p12_what_the_templates_agree_on_stays_wherever_it_is(current: Json, old: Json, new: Json):
+def test_p12_values_that_are_equal_in_both_templates_stay(current: Json, old: Json, new: Json):
     current, old, new = map(without_nulls, (current, old, new))
     assert_agreed_stays(current, rebased_spec(current, old, new), old, new)
 
 
 @given(objects, objects, objects)
-def test_p12_a_value_that_the_template_changed_arrives_whatever_somebody_made_of_it(
-    current: Json, old: Json, new: Json
-):
+def test_p12_a_value_that_the_template_changed_replaces_any_value_of_the_vm(current: Json, old: Json, new: Json):
     current, old, new = map(without_nulls, (current, old, new))
     after = rebased_spec(current, old, new)
     for name in {*old, *new}:
@@ -177,7 +175,7 @@ def take_out(holder: Json, field: str, element: Json, wanted: Json) -> None:
 
 
 @given(st.data(), shapes(), shapes())
-def test_p12_what_a_vm_has_of_its_own_survives_and_all_else_is_as_in_the_new_template(
+def test_p12_own_values_of_the_vm_stay_and_all_others_are_as_in_the_new_template(
     data: st.DataObject, old: Json, new: Json
 ):
     old, new = without_nulls(old), without_nulls(new)
@@ -213,7 +211,7 @@ def test_p12_what_a_vm_has_of_its_own_survives_and_all_else_is_as_in_the_new_tem
 
 
 @given(shapes(), shapes(), shapes())
-def test_p12_a_rebased_vm_never_has_two_where_kubevirt_takes_one(current: Json, old: Json, new: Json):
+def test_p12_a_merged_vm_never_has_two_fields_that_exclude_each_other(current: Json, old: Json, new: Json):
     spec = rebased(vm(current["spec"], **current["metadata"]), old, new)["spec"]
     inner = spec["template"]["spec"]
     assert not ("running" in spec and "runStrategy" in spec)

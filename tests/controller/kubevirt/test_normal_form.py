@@ -117,14 +117,14 @@ DIFFERENT = {
 
 
 @pytest.mark.parametrize(("one", "other"), SAME.values(), ids=SAME)
-def test_p12_two_spellings_are_the_same(one, other):
+def test_p12_two_spellings_of_a_value_are_the_same(one, other):
     assert normal_form(one, VM_SPEC) == normal_form(other, VM_SPEC)
     assert is_same(one, other, VM_SPEC)
     assert list(differences(one, other, VM_SPEC)) == []
 
 
 @pytest.mark.parametrize(("one", "other"), DIFFERENT.values(), ids=DIFFERENT)
-def test_p12_two_meanings_are_not_the_same(one, other):
+def test_p12_two_values_with_different_meanings_are_not_the_same(one, other):
     assert not is_same(one, other, VM_SPEC)
     assert list(differences(one, other, VM_SPEC))
 
@@ -135,7 +135,7 @@ def test_p12_every_spelling_of_a_template_is_the_same(data, spec):
 
 
 @pytest.mark.parametrize("path", paths_where_presence_matters(), ids=".".join)
-def test_p12_an_empty_object_has_a_meaning_where_go_has_a_pointer(path):
+def test_p12_an_empty_object_has_a_meaning_if_the_go_field_is_a_pointer(path):
     spec = {"runStrategy": "Always", "template": {"spec": {}}}
     parent = with_presence(spec, path[:-1]) if len(path) > 1 else spec
     assert not is_same(parent, with_presence(spec, path), VM_SPEC)
@@ -157,7 +157,7 @@ def kind_at(path):
 
 
 @pytest.mark.parametrize("category", KIND_OF)
-def test_p12_the_table_agrees_with_what_was_recorded_of_the_types_of_kubevirt(category):
+def test_p12_the_table_agrees_with_the_recorded_go_types_of_kubevirt(category):
     listed = [path for path in POOL_PATHS[category] if path.startswith("virtualMachineTemplate.")]
     kinds = {path: kind_at(path.removeprefix("virtualMachineTemplate.")) for path in listed}
     assert len(kinds) > 10
@@ -167,7 +167,7 @@ def test_p12_the_table_agrees_with_what_was_recorded_of_the_types_of_kubevirt(ca
 @pytest.mark.parametrize(
     "name", ["kubevirt-pool-revision", "kubevirt-pool-revision-unit", "kubevirt-pool-revision-nosize"]
 )
-def test_p12_a_revision_of_kubevirts_says_the_same_as_its_pool(name):
+def test_p12_a_revision_that_kubevirt_wrote_equals_the_template_of_its_pool(name):
     recorded = json.loads((RECORDINGS / f"{name}.json").read_text())
     pool, revision = (
         each["virtualMachineTemplate"] for each in (recorded["pool"]["spec"], recorded["revision"]["data"])

@@ -62,13 +62,13 @@ def test_every_field_of_a_pool_is_read():
     assert spec.autohealing.min_failing_to_start_duration == "10m"
 
 
-def test_p11_a_spec_that_is_written_again_says_the_same():
+def test_p11_a_decoded_and_encoded_spec_is_the_same():
     written = msgspec.json.encode(POOLS.decode(WIRE).spec)
     assert without_nulls(msgspec.json.decode(written)) == without_nulls(msgspec.json.decode(SPEC))
     assert msgspec.json.decode(written, type=PoolSpec) == POOLS.decode(WIRE).spec
 
 
-def test_p11_a_template_reaches_its_revision_to_the_byte():
+def test_p11_a_template_reaches_its_revision_byte_for_byte():
     spec = POOLS.decode(WIRE).spec
     assert spec.virtual_machine_template is not None
     assert bytes(spec.virtual_machine_template.spec) == TEMPLATE_SPEC
@@ -81,11 +81,11 @@ def test_p14_max_unavailable_is_a_number_or_a_text(value: int | str):
     assert pool.spec.max_unavailable == value
 
 
-def test_a_pool_that_says_nothing_can_be_read():
+def test_an_empty_pool_can_be_decoded():
     assert POOLS.decode(b"{}") == Pool()
 
 
-def test_a_pool_lets_go_of_the_message_it_came_in():
+def test_a_decoded_pool_does_not_keep_the_response_in_memory():
     page = b'{"items":[' + WIRE + b"]}"
     before = sys.getrefcount(page)
     [pool] = POOLS.decode_page(page).items or ()

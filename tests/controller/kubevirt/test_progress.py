@@ -25,20 +25,20 @@ def watched(*stuck: tuple[float, str], progress: Plan | None = None, template: s
     return watch_progress(progress or Plan(held="waits"), pairs, MINUTE, now=NOW, template=template)
 
 
-def test_r14_without_a_word_the_deadline_is_ten_minutes():
+def test_r14_the_default_deadline_is_ten_minutes():
     deadline = parse_deadline(owner(None))
     assert (deadline.after, deadline.notices) == (timedelta(seconds=PROGRESS_DEADLINE_S), ())
     assert timedelta(minutes=10) == deadline.after
 
 
 @pytest.mark.parametrize("text", ["1", "90", "2147483647"])
-def test_r14_the_owner_may_give_another(text: str):
+def test_r14_an_owner_can_set_another_deadline(text: str):
     deadline = parse_deadline(owner(text))
     assert (deadline.after, deadline.notices) == (timedelta(seconds=int(text)), ())
 
 
 @pytest.mark.parametrize("text", ["0", "-5", "", "10m", "1.5", "2147483648", "soon" * 500])
-def test_r14_one_that_cannot_be_read_counts_as_the_default_and_the_user_is_told(text: str):
+def test_r14_an_invalid_deadline_counts_as_the_default_and_is_reported(text: str):
     deadline = parse_deadline(owner(text))
     assert deadline.after == timedelta(seconds=PROGRESS_DEADLINE_S)
     [notice] = deadline.notices
@@ -48,32 +48,32 @@ def test_r14_one_that_cannot_be_read_counts_as_the_default_and_the_user_is_told(
     assert len(notice.message) < 300
 
 
-def test_r14_each_wrong_value_is_told_once():
+def test_r14_each_invalid_value_is_reported_once():
     occasions = {parse_deadline(owner(text)).notices[0].once for text in ("a", "b", "a")}
     assert len(occasions) == 2
 
 
-def test_p14_a_rollout_that_is_stuck_nowhere_is_left_as_it_is():
+def test_p14_the_plan_of_a_rollout_that_is_not_stuck_is_unchanged():
     progress = Plan(held="waits", requeue_after_s=5)
     assert watched(progress=progress) is progress
 
 
-def test_p14_before_the_deadline_of_the_oldest_it_wakes_at_that_moment():
+def test_p14_before_the_deadline_of_the_oldest_vm_the_plan_is_requeued_for_the_deadline():
     plan = watched((10, "b"), (45, "a"), (30, "c"))
     assert (plan.notices, plan.requeue_after_s, plan.held) == ((), 15, "waits")
 
 
-def test_p14_whatever_is_due_sooner_stays_so():
+def test_p14_an_earlier_requeue_of_the_plan_stays():
     assert watched((10, "a"), progress=Plan(requeue_after_s=3)).requeue_after_s == 3
     assert watched((10, "a"), progress=Plan(requeue_after_s=55)).requeue_after_s == 50
 
 
-def test_p14_a_node_whose_clock_is_ahead_delays_nothing_beyond_the_deadline():
+def test_p14_a_node_clock_that_is_ahead_delays_the_plan_by_at_most_the_deadline():
     assert watched((-3600, "a")).requeue_after_s == 60
 
 
 @pytest.mark.parametrize("seconds", [60, 61, 86400])
-def test_p14_from_the_deadline_on_the_user_is_told_who_is_stuck(seconds: float):
+def test_p14_from_the_deadline_on_a_notice_names_the_stuck_vm(seconds: float):
     earlier = Notice(reason="Other", message="x")
     plan = watched((1, "b"), (seconds, "a"), progress=Plan(notices=(earlier,), held="waits"))
     assert plan.notices[0] is earlier
@@ -87,7 +87,7 @@ def test_p14_from_the_deadline_on_the_user_is_told_who_is_stuck(seconds: float):
     assert plan.requeue_after_s is None, "told once: there is nothing to wake up for"
 
 
-def test_p14_a_stalled_rollout_is_told_once_for_each_template():
+def test_p14_a_stalled_rollout_is_reported_once_for_each_template():
     first, same, other = (
         watched((seconds, name), template=template).notices[0].once
         for seconds, name, template in ((60, "a", "t1"), (90, "b", "t1"), (60, "a", "t2"))

@@ -27,7 +27,7 @@ STANDINGS = {
 
 
 @pytest.mark.parametrize(("machine", "final", "unknown", "active"), STANDINGS.values(), ids=STANDINGS)
-def test_r3_who_counts(machine, final, unknown, active):
+def test_r3_only_active_vmis_count(machine, final, unknown, active):
     is_spent = vmis.is_spent(machine)
     assert (vmis.is_final(machine), is_spent, vmis.is_active(machine)) == (final, final or unknown, active)
 
@@ -50,14 +50,14 @@ def test_a_migration_lasts_until_it_succeeded_or_failed(state, expected):
     assert vmis.is_migrating(VirtualMachineInstance(status=VMIStatus(migration_state=state))) is expected
 
 
-def test_readiness_dates_from_its_transition():
+def test_the_time_of_readiness_is_the_transition_time():
     assert vmis.ready_since(vmi(ready_for_s=5)) == seconds_ago(5)
     assert vmis.unready_since(vmi(ready_for_s=5)) is None
     assert vmis.unready_since(vmi(ready=False, ready_for_s=5)) == seconds_ago(5)
     assert vmis.ready_since(vmi(ready=False)) is None
 
 
-def test_one_that_never_was_ready_is_unready_since_it_was_created():
+def test_a_vmi_that_was_never_ready_is_unready_since_its_creation():
     assert vmis.unready_since(vmi(ready=None, age_s=7)) == seconds_ago(7)
 
 

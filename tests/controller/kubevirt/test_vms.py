@@ -32,7 +32,7 @@ def ready(status: str, since: str | None = SINCE) -> dict[str, object]:
 
 @pytest.mark.parametrize("spec", [None, {}, {"template": None}, {"template": {"metadata": None, "spec": None}}])
 @pytest.mark.parametrize("status", [None, {}, {"conditions": None, "startFailure": None}])
-def test_of_a_vm_that_says_nothing_everything_can_be_asked(spec: Any, status: Any):
+def test_every_function_accepts_an_empty_vm(spec: Any, status: Any):
     empty = vm(spec, status)
     assert not vms.is_deleting(empty)
     assert not vms.is_held(empty)
@@ -56,7 +56,9 @@ def test_of_a_vm_that_says_nothing_everything_can_be_asked(spec: Any, status: An
         (["kubevirt.io/virtualMachineControllerFinalize"], True, False, False),
     ],
 )
-def test_p6_finalizers_tell_what_holds_a_vm(finalizers: list[str], deleting: bool, held: bool, with_disks: bool):
+def test_p6_finalizers_show_what_blocks_the_removal_of_a_vm(
+    finalizers: list[str], deleting: bool, held: bool, with_disks: bool
+):
     one = vm(finalizers=finalizers, deletionTimestamp=SINCE if deleting else None)
     assert vms.is_deleting(one) is deleting
     assert vms.is_held(one) is held
@@ -73,11 +75,11 @@ def test_p15_a_vm_is_unready_since_its_condition_changed():
 
 
 @pytest.mark.parametrize("status", ["True", "Unknown"])
-def test_p15_a_vm_of_which_nobody_says_that_it_is_not_ready_is_not_counted_as_such(status: str):
+def test_p15_a_vm_without_ready_false_is_not_unready(status: str):
     assert vms.unready_since(vm(status=ready(status))) is None
 
 
-def test_p15_without_a_time_it_is_unready_since_it_was_made():
+def test_p15_without_a_transition_time_a_vm_is_unready_since_its_creation():
     one = vm(status=ready("False", None), creationTimestamp="2026-08-01T11:00:00Z")
     assert vms.unready_since(one) == NOW - timedelta(hours=1)
 
@@ -104,7 +106,7 @@ def test_p15_a_time_without_a_zone_is_utc():
         ({"runStrategy": "WaitAsReceiver"}, "Stopped", True),
     ],
 )
-def test_p14_who_is_meant_to_run_follows_from_the_run_strategy(spec: Any, state: str, meant: bool):
+def test_p14_the_run_strategy_decides_whether_a_vm_should_run(spec: Any, state: str, meant: bool):
     assert vms.is_meant_to_run(vm(spec, {"printableStatus": state})) is meant
 
 
@@ -112,7 +114,7 @@ def test_p15_failed_starts_are_counted():
     assert vms.start_failures_of(vm(status={"startFailure": {"consecutiveFailCount": 3}})) == 3
 
 
-def test_p10_disks_are_what_the_templates_and_volumes_name_each_once():
+def test_p10_the_disks_of_a_vm_are_in_its_templates_and_volumes_without_duplicates():
     spec = {
         "dataVolumeTemplates": [{"metadata": {"name": "root-0"}}, {"metadata": None}, {"spec": {}}, {"metadata": {}}],
         "template": {
@@ -130,7 +132,7 @@ def test_p10_disks_are_what_the_templates_and_volumes_name_each_once():
     assert vms.disk_names_of(vm(spec)) == ("root-0", "hot", "data-0")
 
 
-def test_p8_selectors_are_asked_of_the_template():
+def test_p8_selectors_read_the_template_of_the_vm():
     spec = {"template": {"metadata": {"labels": {"a": "1"}}, "spec": {"nodeSelector": {"zone": "b"}}}}
     one = vm(spec, labels={"a": "2", "kubevirt.io/vm-pool-revision-name": "web-3"})
     assert vms.template_labels_of(one) == {"a": "1"}
@@ -173,7 +175,7 @@ def whole_vm(number: int) -> bytes:
     return msgspec.json.encode(document)
 
 
-def test_a_vm_in_the_cache_costs_less_than_four_kilobytes_and_the_collector_nothing():
+def test_a_cached_vm_needs_less_than_four_kilobytes_and_is_not_tracked_by_the_collector():
     wire = [whole_vm(number) for number in range(200)]
     assert len(wire[0]) > 5000
     VMS.decode(wire[0])
@@ -187,14 +189,14 @@ def test_a_vm_in_the_cache_costs_less_than_four_kilobytes_and_the_collector_noth
 
 
 @pytest.mark.parametrize("module", [vm_types, pool_types])
-def test_nothing_of_what_is_decoded_is_made_for_the_collector(module: ModuleType):
+def test_decoded_types_are_not_tracked_by_the_garbage_collector(module: ModuleType):
     values = [each for each in vars(module).values() if isinstance(each, type)]
     structs = [each for each in values if issubclass(each, msgspec.Struct) and each is not msgspec.Struct]
     assert len(structs) > 5
     assert [each for each in structs if each.__struct_config__.gc] == []
 
 
-def test_of_a_vms_conditions_only_its_readiness_is_kept():
+def test_only_the_ready_condition_of_a_vm_is_kept():
     one = VMS.decode(whole_vm(1))
     assert one.status is not None
     assert [condition.type for condition in one.status.conditions or ()] == ["Ready"]
@@ -207,7 +209,7 @@ def revision(owner_kind: str) -> bytes:
     return msgspec.json.encode({"metadata": metadata, "revision": 7, "data": {"replicas": 3}})
 
 
-def test_p11_a_pools_revision_keeps_its_spec_and_lets_go_of_the_message_it_came_in():
+def test_p11_a_decoded_revision_keeps_its_spec_and_not_the_response():
     page = b'{"items":[' + revision("VirtualMachinePool") + b"]}"
     before = sys.getrefcount(page)
     [kept] = CONTROLLER_REVISIONS.decode_page(page).items or ()

@@ -14,7 +14,7 @@ from tests.controller.runtime.passes import A, B, Script, working
 pytestmark = pytest.mark.looptime
 
 
-async def test_an_exception_is_that_keys_failure_and_is_retried_with_backoff():
+async def test_an_exception_is_a_failure_of_its_key_and_is_retried_with_backoff():
     async def act(key: ObjectKey, call: int) -> Report:
         if key == A and call < 4:
             raise RuntimeError("boom")
@@ -49,7 +49,7 @@ async def test_a_retry_waits_for_as_long_as_the_server_asked():
     assert second - first == pytest.approx(7.0)
 
 
-async def test_a_key_that_asks_for_it_is_looked_at_again_and_one_that_is_settled_is_not():
+async def test_a_key_with_a_requeue_is_reconciled_again_and_a_key_that_awaits_a_change_is_not():
     async def act(key: ObjectKey, call: int) -> Report:
         return Report(After(3.0) if key == A and call == 1 else AwaitChange())
 
@@ -63,7 +63,7 @@ async def test_a_key_that_asks_for_it_is_looked_at_again_and_one_that_is_settled
     assert len(script.calls[B]) == 1
 
 
-async def test_a_key_that_is_woken_while_it_is_worked_on_runs_again_afterwards_and_never_at_once():
+async def test_a_key_that_is_queued_during_its_pass_is_reconciled_again_after_that_pass():
     async def act(key: ObjectKey, call: int) -> Report:
         await asyncio.sleep(1)
         return Report(AwaitChange())
@@ -78,7 +78,7 @@ async def test_a_key_that_is_woken_while_it_is_worked_on_runs_again_afterwards_a
     assert second - first == pytest.approx(1.0)
 
 
-async def test_a_success_makes_the_next_failure_the_first():
+async def test_a_success_resets_the_backoff():
     async def act(key: ObjectKey, call: int) -> Report:
         return Report(AwaitChange()) if call == 4 else Report(Retry("no"))
 
@@ -92,7 +92,7 @@ async def test_a_success_makes_the_next_failure_the_first():
     assert last == pytest.approx(0.005)
 
 
-async def test_shutting_down_finishes_what_is_in_hand_and_takes_nothing_more():
+async def test_a_shutdown_finishes_the_running_passes_and_starts_no_more():
     done: list[ObjectKey] = []
 
     async def act(key: ObjectKey, call: int) -> Report:

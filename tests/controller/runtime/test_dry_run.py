@@ -59,7 +59,7 @@ def lookout() -> Lookout:
     return Lookout()
 
 
-async def test_what_would_be_done_is_told_and_counted(lookout):
+async def test_the_planned_actions_are_logged_and_counted(lookout):
     lookout.show(replicaset(replicas=2))
     report = await lookout.look()
     assert report.facts["create_would"] == 2
@@ -68,7 +68,7 @@ async def test_what_would_be_done_is_told_and_counted(lookout):
     assert lookout.counted == {("replicaset", "create", "would"): 2}
 
 
-async def test_the_same_plan_is_told_and_counted_once(lookout):
+async def test_the_same_plan_is_logged_and_counted_once(lookout):
     lookout.show(replicaset(replicas=2))
     first = await lookout.look()
     assert first.facts
@@ -76,14 +76,14 @@ async def test_the_same_plan_is_told_and_counted_once(lookout):
     assert lookout.counted.total() == 2
 
 
-async def test_another_plan_is_told_again(lookout):
+async def test_a_different_plan_is_logged_again(lookout):
     lookout.show(replicaset(replicas=2))
     await lookout.look()
     lookout.show(replicaset(replicas=3))
     assert (await lookout.look()).facts["create_would"] == 3
 
 
-async def test_a_plan_that_comes_back_is_told_again(lookout):
+async def test_a_plan_that_returns_is_logged_again(lookout):
     owner = replicaset(replicas=1)
     lookout.show(owner)
     await lookout.look()
@@ -95,7 +95,7 @@ async def test_a_plan_that_comes_back_is_told_again(lookout):
     assert (await lookout.look()).facts["create_would"] == 1
 
 
-async def test_a_plan_that_is_not_carried_out_does_not_spin(lookout):
+async def test_a_plan_that_is_not_carried_out_is_not_repeated_in_a_loop(lookout):
     lookout.show(replicaset(replicas=2))
     assert [(await lookout.look()).result for _ in range(2)] == [AwaitChange(), AwaitChange()]
 
@@ -108,7 +108,7 @@ async def test_a_plan_that_is_not_carried_out_does_not_spin(lookout):
         (LOOK_AGAIN_S * 2, After(LOOK_AGAIN_S * 2)),
     ],
 )
-async def test_what_waits_for_time_is_looked_at_again_at_a_slow_pace(lookout, wish_s, pause):
+async def test_a_plan_that_waits_for_time_is_made_again_at_a_slow_rate(lookout, wish_s, pause):
     class Waiting(ReplicaSetRules):
         def plan(self, snapshot: Any) -> Plan:
             return Plan(requeue_after_s=wish_s)
@@ -119,31 +119,31 @@ async def test_what_waits_for_time_is_looked_at_again_at_a_slow_pace(lookout, wi
     assert (await onlooker.reconcile(ObjectKey("default", "testreplicaset"))).result == pause
 
 
-async def test_a_long_plan_is_shown_in_part_and_counted_whole(lookout):
+async def test_a_long_plan_is_listed_in_part_and_counted_completely(lookout):
     lookout.show(replicaset(replicas=LISTED + 5))
     facts = (await lookout.look()).facts
     assert (len(facts["would"]), facts["and_more"], facts["create_would"]) == (LISTED, 5, LISTED + 5)
 
 
-async def test_what_would_be_told_in_events_is_in_the_log_instead(lookout):
+async def test_notices_are_logged_and_no_event_is_sent(lookout):
     lookout.show(replicaset(match_labels={"app": "other"}))
     facts = (await lookout.look()).facts
     assert any("InvalidSpec" in line for line in facts["would_report"])
     assert "invalid" in str(facts["held"])
 
 
-async def test_a_set_that_is_gone_is_nothing_to_speak_of(lookout):
+async def test_a_deleted_set_is_not_reported(lookout):
     lookout.show(None)
     assert await lookout.look() == Report(AwaitChange(), {})
 
 
-async def test_a_status_alone_is_told_without_an_action(lookout):
+async def test_a_status_write_alone_is_reported_without_an_action(lookout):
     owner = replicaset(replicas=0, status=convert({"replicas": 4}, ReplicaSetStatus))
     lookout.show(owner)
     assert (await lookout.look()).facts == {"would_write_status": True}
 
 
-def test_the_gate_lets_no_write_through():
+def test_the_gate_rejects_every_write():
     with pytest.raises(TransportError) as caught:
         forbid_writes()
     assert caught.value.sent is False

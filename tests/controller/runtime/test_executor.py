@@ -31,7 +31,7 @@ from tests.fakes.requests import Fault, Lost
 pytestmark = pytest.mark.looptime
 
 
-async def test_r4_what_is_under_way_doubles_with_each_round_trip():
+async def test_r4_the_number_of_parallel_creates_doubles_with_each_round_trip():
     world, starts = World(), Counter()
     world.api.fault_for = lambda request: starts.update([round(asyncio.get_running_loop().time(), 3)])
     outcomes = await world.carry_out(creates(100))
@@ -39,7 +39,7 @@ async def test_r4_what_is_under_way_doubles_with_each_round_trip():
     assert list(starts.values()) == [1, 2, 4, 8, 16, 32, 37]
 
 
-async def test_no_more_than_so_many_creates_are_under_way_at_once():
+async def test_the_number_of_parallel_creates_is_limited():
     world = World()
     await world.carry_out(creates(4 * PARALLEL))
     assert world.api.most_at_once == PARALLEL
@@ -54,7 +54,7 @@ async def test_r4_a_full_quota_costs_one_request():
     assert len(world.sent) == 1
 
 
-async def test_r4_the_rest_is_not_tried_once_one_of_a_batch_has_failed():
+async def test_r4_after_a_failed_create_the_rest_is_not_tried():
     world = World()
     world.api.quota[VMIS] = 5
     outcomes = await world.carry_out(creates(20))
@@ -86,7 +86,7 @@ async def test_nothing_is_tried_after_a_stage_that_failed(fault: Fault):
     assert world.sent == ["create vm-000"]
 
 
-async def test_a_stage_that_is_not_essential_holds_nothing_back():
+async def test_a_failed_stage_that_is_not_essential_does_not_end_the_plan():
     world = World()
     uid = world.add("old")
     world.fail(INVALID, name="old")
@@ -94,7 +94,7 @@ async def test_a_stage_that_is_not_essential_holds_nothing_back():
     assert kinds(outcomes) == ["Rejected", "Done"]
 
 
-async def test_outcomes_keep_the_order_of_the_actions_though_creates_go_last():
+async def test_outcomes_are_in_the_order_of_the_actions_although_creates_run_last():
     world = World()
     uid = world.add("old")
     first, second = creates(2)
@@ -103,7 +103,7 @@ async def test_outcomes_keep_the_order_of_the_actions_though_creates_go_last():
     assert sorted(world.sent[:2]) == ["delete old", "patch none"]
 
 
-async def test_deletes_are_all_tried_whatever_becomes_of_one():
+async def test_all_deletes_are_tried_even_if_one_fails():
     world = World()
     deletes = [delete(f"vm-{index}", world.add(f"vm-{index}")) for index in range(2 * PARALLEL)]
     world.fail(INVALID, name="vm-0")
@@ -131,13 +131,13 @@ async def test_an_empty_plan_sends_nothing():
     assert world.settled
 
 
-async def test_a_confirmed_owner_lets_the_plan_go_on():
+async def test_the_plan_continues_if_the_owner_is_confirmed():
     world = World()
     uid = world.add("web")
     assert kinds(await world.carry_out([confirm(uid, "web")], creates(1))) == ["Done", "Done"]
 
 
-async def test_r2_nothing_is_done_once_the_server_shows_another_owner_than_the_cache():
+async def test_r2_nothing_is_done_if_the_server_has_another_owner_than_the_cache():
     world = World()
     uid = world.add("web")
     world.api.remove(VMIS, key("web"))
@@ -148,7 +148,7 @@ async def test_r2_nothing_is_done_once_the_server_shows_another_owner_than_the_c
     assert world.sent == ["get web"]
 
 
-async def test_r2_nothing_is_done_once_the_server_shows_that_the_owner_is_being_deleted():
+async def test_r2_nothing_is_done_if_the_owner_is_being_deleted_on_the_server():
     world = World()
     uid = world.add("web", finalizers=["some/finalizer"])
     world.api.remove(VMIS, key("web"))
@@ -167,7 +167,7 @@ async def test_r2_nothing_is_done_while_the_owner_cannot_be_confirmed(fault: Fau
 
 
 @pytest.mark.parametrize("after_ms", range(1, 60, 4))
-async def test_cancelled_at_any_moment_it_sends_nothing_more_and_leaves_no_task(after_ms: int):
+async def test_a_cancelled_executor_sends_no_more_requests_and_leaves_no_task(after_ms: int):
     world = World()
     stages = [[delete(f"old-{index}", world.add(f"old-{index}")) for index in range(60)], creates(40)]
     before = asyncio.all_tasks()
@@ -183,7 +183,7 @@ async def test_cancelled_at_any_moment_it_sends_nothing_more_and_leaves_no_task(
     assert len(world.sent) == sent
 
 
-async def test_what_was_done_is_counted():
+async def test_outcomes_are_counted():
     world = World()
     world.api.quota[VMIS] = 1
     await world.carry_out([delete()], creates(3))

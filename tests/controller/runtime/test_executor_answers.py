@@ -32,7 +32,7 @@ pytestmark = pytest.mark.looptime
 
 
 @pytest.mark.parametrize("fault", [QUOTA_FULL, INVALID, BUSY, GONE, MODIFIED, UNREACHABLE])
-async def test_r10_a_create_that_the_server_refuses_is_refused_with_its_words(fault: ApiError):
+async def test_r10_a_rejected_create_has_the_message_of_the_server(fault: ApiError):
     world = World()
     world.fail(fault)
     assert await world.outcome_of(create()) == Rejected(create(), fault)
@@ -41,7 +41,7 @@ async def test_r10_a_create_that_the_server_refuses_is_refused_with_its_words(fa
 
 @pytest.mark.parametrize("fault", IN_DOUBT)
 @pytest.mark.parametrize("verb", ["create", "delete", "patch"])
-async def test_r9_a_write_whose_answer_does_not_tell_is_in_doubt(verb: str, fault: Fault):
+async def test_r9_a_write_with_an_inconclusive_answer_is_unknown(verb: str, fault: Fault):
     world = World()
     uid = world.add("vm")
     action = {"create": create("new"), "delete": delete("vm", uid), "patch": patch(labels={"a": "b"})}[verb]
@@ -51,7 +51,7 @@ async def test_r9_a_write_whose_answer_does_not_tell_is_in_doubt(verb: str, faul
     assert not world.settled
 
 
-async def test_a_create_in_a_namespace_that_goes_away_is_refused_for_good():
+async def test_a_create_in_a_terminating_namespace_is_rejected_finally():
     world = World()
     world.api.terminating.add("default")
     outcome = await world.outcome_of(create())
@@ -60,7 +60,7 @@ async def test_a_create_in_a_namespace_that_goes_away_is_refused_for_good():
 
 
 @pytest.mark.parametrize("fault", [GONE, ANOTHER, ANOTHER_IN_STORAGE])
-async def test_r10_what_was_to_be_deleted_and_is_gone_has_vanished(fault: Fault):
+async def test_r10_a_delete_of_an_object_that_does_not_exist_is_missing(fault: Fault):
     world = World()
     uid = world.add("vm")
     world.fail(fault)
@@ -68,7 +68,7 @@ async def test_r10_what_was_to_be_deleted_and_is_gone_has_vanished(fault: Fault)
     assert not world.settled, "the cache still shows it"
 
 
-async def test_r6_a_delete_does_not_touch_another_object_of_the_name():
+async def test_r6_a_delete_does_not_change_another_object_of_the_same_name():
     world = World()
     world.add("vm")
     assert await world.outcome_of(delete("vm", "of-the-one-before")) == Missing(delete("vm", "of-the-one-before"))
@@ -78,17 +78,17 @@ async def test_r6_a_delete_does_not_touch_another_object_of_the_name():
 
 @pytest.mark.parametrize("fault", [MODIFIED, INVALID, BUSY, UNREACHABLE])
 @pytest.mark.parametrize("action", [delete(), patch()], ids=["delete", "patch"])
-async def test_what_the_server_refuses_otherwise_is_refused(action: Action, fault: ApiError):
+async def test_other_errors_of_the_server_are_rejections(action: Action, fault: ApiError):
     world = World()
     world.fail(fault)
     assert await world.outcome_of(action) == Rejected(action, fault)
 
 
-async def test_what_was_to_be_patched_and_is_gone_has_vanished():
+async def test_a_patch_of_an_object_that_does_not_exist_is_missing():
     assert await World().outcome_of(patch()) == Missing(patch())
 
 
-async def test_r9_a_patch_on_an_older_version_is_refused_and_changes_nothing():
+async def test_r9_a_patch_of_an_older_version_is_rejected_and_changes_nothing():
     world = World()
     world.add("vm")
     outcome = await world.outcome_of(patch(resourceVersion="1", labels={"a": "b"}))
@@ -96,14 +96,14 @@ async def test_r9_a_patch_on_an_older_version_is_refused_and_changes_nothing():
     assert world.api.objects(VMIS)[0].metadata.labels is None
 
 
-async def test_r5_a_create_that_happened_before_is_recognised_and_makes_no_twin():
+async def test_r5_a_repeated_create_finds_its_object_and_makes_no_second_one():
     world = World()
     world.add("vm")
     assert await world.outcome_of(create()) == AlreadyThere(create(), str(world.api.version))
     assert world.names == ["vm"]
 
 
-async def test_r5_a_create_that_happened_before_is_recognised_though_it_is_being_deleted_by_now():
+async def test_r5_a_repeated_create_finds_its_object_even_if_it_is_being_deleted():
     """The cache does not show it, or its name would not have been chosen: that has to come first."""
     world = World()
     world.add("vm", finalizers=["some/finalizer"])
@@ -114,7 +114,7 @@ async def test_r5_a_create_that_happened_before_is_recognised_though_it_is_being
     assert world.settled
 
 
-async def test_a_name_that_somebody_else_has_is_refused():
+async def test_a_create_is_rejected_if_another_owner_has_the_name():
     world = World()
     world.add("vm", owner_uid="somebody-else")
     outcome = await world.outcome_of(create())
@@ -122,7 +122,7 @@ async def test_a_name_that_somebody_else_has_is_refused():
     assert isinstance(outcome.error, AlreadyExists)
 
 
-async def test_a_name_that_was_taken_and_is_free_again_is_refused_for_now():
+async def test_a_create_is_rejected_if_the_name_was_taken_and_is_free_again():
     world = World()
     world.api.fault_for = lambda request: refusal(409, "AlreadyExists", "exists") if request.verb == "create" else None
     outcome = await world.outcome_of(create())
@@ -132,7 +132,7 @@ async def test_a_name_that_was_taken_and_is_free_again_is_refused_for_now():
 
 
 @pytest.mark.parametrize("fault", IN_DOUBT)
-async def test_r9_a_name_that_is_taken_by_nobody_knows_whom_is_in_doubt(fault: Fault):
+async def test_r9_a_create_is_unknown_if_the_owner_of_the_taken_name_cannot_be_read(fault: Fault):
     world = World()
     world.add("vm")
     world.fail(fault, verb="get")

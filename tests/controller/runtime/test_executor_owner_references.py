@@ -40,7 +40,7 @@ pytestmark = pytest.mark.looptime
 
 
 @pytest.mark.parametrize("place", range(len(OTHERS) + 1))
-async def test_p10_one_reference_is_taken_off_and_the_others_stay_as_they_were(place: int):
+async def test_p10_one_reference_is_removed_and_the_others_are_unchanged(place: int):
     world = World()
     put_disk(world, *OTHERS[:place], OWN, *OTHERS[place:])
     outcome = await world.outcome_of(disown())
@@ -48,7 +48,7 @@ async def test_p10_one_reference_is_taken_off_and_the_others_stay_as_they_were(p
     assert owners_of(world) == OTHERS
 
 
-async def test_p10_a_disk_without_any_owner_left_has_an_empty_list():
+async def test_p10_a_disk_without_remaining_owners_has_an_empty_list():
     world = World()
     put_disk(world, OWN)
     await world.outcome_of(disown())
@@ -56,19 +56,19 @@ async def test_p10_a_disk_without_any_owner_left_has_an_empty_list():
 
 
 @pytest.mark.parametrize("owners", [[], OTHERS])
-async def test_p10_a_disk_that_is_not_the_owners_is_left_alone(owners: list[dict[str, object]]):
+async def test_p10_a_disk_of_another_owner_is_not_changed(owners: list[dict[str, object]]):
     world = World()
     put_disk(world, *owners)
     assert await world.outcome_of(disown()) == Done(disown())
     assert world.sent == ["get disk"]
 
 
-async def test_p10_a_disk_that_is_not_there_has_vanished():
+async def test_p10_a_disk_that_does_not_exist_is_missing():
     """Nor is it on a cluster without DataVolumes: the server knows no such path."""
     assert await World().outcome_of(disown()) == Missing(disown())
 
 
-async def test_p10_a_disk_that_goes_while_it_is_disowned_has_vanished():
+async def test_p10_a_disk_that_is_deleted_before_the_patch_is_missing():
     world = World()
     put_disk(world, OWN)
     world.api.fault_for = when("patch", lambda: world.api.remove(DATA_VOLUMES, key("disk")))
@@ -76,7 +76,7 @@ async def test_p10_a_disk_that_goes_while_it_is_disowned_has_vanished():
 
 
 @pytest.mark.parametrize("times", range(1, ATTEMPTS))
-async def test_p10_who_is_faster_is_read_again(times: int):
+async def test_p10_after_a_conflict_the_disk_is_read_again(times: int):
     world = World()
     put_disk(world, OWN, *OTHERS)
     world.api.fault_for = when("patch", meddle(world, DATA_VOLUMES, "disk"), times=times)
@@ -85,7 +85,7 @@ async def test_p10_who_is_faster_is_read_again(times: int):
     assert world.sent == ["get disk", "patch disk"] * (times + 1)
 
 
-async def test_p10_an_owner_that_somebody_adds_meanwhile_stays():
+async def test_p10_an_owner_that_is_added_before_the_patch_stays():
     world = World()
     put_disk(world, OWN)
     change = {"metadata": {"ownerReferences": [*OTHERS, OWN]}}
@@ -94,7 +94,7 @@ async def test_p10_an_owner_that_somebody_adds_meanwhile_stays():
     assert owners_of(world) == OTHERS
 
 
-async def test_p10_another_disk_of_the_name_keeps_its_owners():
+async def test_p10_another_disk_of_the_same_name_keeps_its_owners():
     world = World()
     put_disk(world, OWN)
 
@@ -108,7 +108,7 @@ async def test_p10_another_disk_of_the_name_keeps_its_owners():
 
 
 @pytest.mark.parametrize("fault", IN_DOUBT)
-async def test_p10_a_disown_whose_answer_is_lost_is_unknown_and_simply_done_again(fault: Fault):
+async def test_p10_a_removal_whose_answer_is_lost_is_unknown_and_can_be_repeated(fault: Fault):
     world = World()
     put_disk(world, OWN)
     world.fail(fault, verb="patch")
@@ -148,7 +148,7 @@ def held(world: World) -> list[str]:
     return [vmi.metadata.name for vmi in world.api.objects(VMIS) if FINALIZER in vmi.metadata.finalizers]
 
 
-async def test_p10_a_vm_is_let_go_once_its_disks_are_safe():
+async def test_p10_the_finalizer_of_a_vm_is_removed_after_its_disks_are_released():
     world = World()
     outcomes = await world.carry_out(*leaving(world, "a", "b"))
     assert kinds(outcomes) == ["Done"] * 6
@@ -161,7 +161,9 @@ async def test_p10_a_vm_is_let_go_once_its_disks_are_safe():
 
 @pytest.mark.parametrize("fault", [INVALID, BUSY, MODIFIED, *IN_DOUBT])
 @pytest.mark.parametrize("resource", [DATA_VOLUMES, PVCS])
-async def test_p10_a_vm_whose_disk_resists_is_held_and_the_others_go(fault: Fault, resource: Any):
+async def test_p10_a_vm_whose_disk_cannot_be_released_keeps_its_finalizer_and_the_others_do_not(
+    fault: Fault, resource: Any
+):
     world = World()
     stages = leaving(world, "a", "b", "c")
 
@@ -175,7 +177,7 @@ async def test_p10_a_vm_whose_disk_resists_is_held_and_the_others_go(fault: Faul
     assert held(world) == ["b"]
 
 
-async def test_p10_a_disk_that_was_not_tried_holds_its_vm_as_well():
+async def test_p10_a_disk_that_was_not_tried_blocks_its_vm_as_well():
     world = World()
     stages = leaving(world, "a", "b")
     world.fail(INVALID, name="first")
@@ -186,7 +188,7 @@ async def test_p10_a_disk_that_was_not_tried_holds_its_vm_as_well():
     assert held(world) == ["a", "b"]
 
 
-async def test_p10_a_server_that_cannot_be_reached_lets_nobody_go_whose_disks_were_not_seen_to():
+async def test_p10_with_an_unreachable_server_no_vm_loses_its_finalizer_before_its_disks_are_released():
     world = World()
     stages = leaving(world, *(f"vm-{number:02}" for number in range(40)))
     world.fail(UNREACHABLE, verb="get")
@@ -195,7 +197,7 @@ async def test_p10_a_server_that_cannot_be_reached_lets_nobody_go_whose_disks_we
     assert len(held(world)) == 40
 
 
-async def test_p10_disks_that_are_gone_hold_nobody():
+async def test_p10_disks_that_do_not_exist_block_no_vm():
     world = World()
     stages = leaving(world, "a")
     for resource in (DATA_VOLUMES, PVCS):
@@ -204,7 +206,7 @@ async def test_p10_disks_that_are_gone_hold_nobody():
     assert held(world) == []
 
 
-async def test_p10_whose_disk_resists_holds_no_patch_that_does_not_ask():
+async def test_p10_a_disk_that_cannot_be_released_blocks_no_patch_without_after_owner():
     world = World()
     uid = world.add("a", finalizers=[FINALIZER])
     put_disk(world, reference(uid))
@@ -213,7 +215,7 @@ async def test_p10_whose_disk_resists_holds_no_patch_that_does_not_ask():
     assert kinds(await world.carry_out(*stages)) == ["Rejected", "Done"]
 
 
-async def test_p6_a_finalizer_is_not_taken_off_by_its_place_alone():
+async def test_p6_a_finalizer_is_not_removed_by_its_index_alone():
     world = World()
     world.add("a", finalizers=["example.org/one", FINALIZER, "example.org/two"])
     patch = removal(world, "a", owner_uid="")
@@ -222,6 +224,6 @@ async def test_p6_a_finalizer_is_not_taken_off_by_its_place_alone():
     assert world.api.objects(VMIS)[0].metadata.finalizers == (FINALIZER, "example.org/two")
 
 
-def test_the_reference_of_a_disk_is_whole():
+def test_the_owner_reference_of_a_disk_has_all_fields_of_the_api():
     """What is written back for the others is all that the API knows of a reference."""
     assert set(OWN) == set(msgspec.to_builtins(msgspec.convert(OWN, OwnerReference)))

@@ -24,7 +24,7 @@ def create(name: str = "vm-0", *disks: str) -> Create:
     )
 
 
-async def test_p3_a_create_waits_while_a_disk_is_still_that_of_an_earlier_vm_of_its_name():
+async def test_p3_a_create_waits_while_an_earlier_vm_of_the_same_name_owns_a_disk():
     world = World()
     put_disk(world, OLD_VM)
     action = create("vm-0", "gone", "disk")
@@ -34,7 +34,7 @@ async def test_p3_a_create_waits_while_a_disk_is_still_that_of_an_earlier_vm_of_
     assert isinstance(await world.outcome_of(action), Done)
 
 
-async def test_p10_a_disk_that_was_kept_for_it_is_taken_up():
+async def test_p10_a_preserved_disk_is_reused():
     world = World()
     put_disk(world)
     assert isinstance(await world.outcome_of(create("vm-0", "disk")), Done)
@@ -45,20 +45,20 @@ async def test_p10_a_disk_that_was_kept_for_it_is_taken_up():
     [{**OLD_VM, "name": "vm-1"}, {**OLD_VM, "kind": "Other"}, {**OLD_VM, "controller": False}],
     ids=["another VM", "another kind", "no controller"],
 )
-async def test_p3_a_disk_of_somebody_else_is_no_reason_to_wait(owner: dict[str, object]):
+async def test_p3_a_create_does_not_wait_for_a_disk_of_another_owner(owner: dict[str, object]):
     world = World()
     put_disk(world, owner)
     assert isinstance(await world.outcome_of(create("vm-0", "disk")), Done)
 
 
-async def test_p3_a_disk_that_is_being_deleted_is_waited_for():
+async def test_p3_a_create_waits_for_a_disk_that_is_being_deleted():
     world = World()
     world.api.put(DATA_VOLUMES, {"metadata": {"name": "disk", "namespace": "default", "finalizers": ["cdi"]}})
     await world.api.delete(DATA_VOLUMES, key("disk"))
     assert isinstance(await world.outcome_of(create("vm-0", "disk")), Postponed)
 
 
-async def test_p3_one_that_waits_holds_up_no_other():
+async def test_p3_a_postponed_create_does_not_delay_other_creates():
     world = World()
     put_disk(world, OLD_VM)
     actions = (create("vm-0", "disk"), *(create(f"vm-{number}") for number in range(1, 5)))
@@ -66,13 +66,13 @@ async def test_p3_one_that_waits_holds_up_no_other():
     assert [type(outcome) for outcome in outcomes] == [Postponed, *[Done] * 5]
 
 
-async def test_p4_what_has_no_disks_costs_no_request_more():
+async def test_p4_a_create_without_disks_needs_no_extra_request():
     world = World()
     await world.outcome_of(create())
     assert [request.verb for request in world.api.requests] == ["create"]
 
 
-def test_what_was_postponed_is_looked_at_again_soon():
+def test_a_postponed_create_is_retried_soon():
     outcomes = (Postponed(create()), Done(create("vm-1")))
     assert result_of(Plan(), outcomes, settled=True) == After(POSTPONED_S)
     assert result_of(Plan(requeue_after_s=0.1), outcomes, settled=True) == After(0.1)

@@ -54,7 +54,7 @@ async def test_r9_a_lost_create_that_did_not_happen_is_settled():
     assert world.settled
 
 
-async def test_r9_a_lost_create_whose_name_is_somebody_elses_is_settled():
+async def test_r9_a_lost_create_whose_name_has_another_owner_is_settled():
     world = await lost(create(), happened=False)
     world.api.put(VMIS, document("vm", owner_uid="somebody-else"))
     assert await world.resolve() is None
@@ -100,7 +100,7 @@ async def test_r9_a_lost_delete_that_did_not_happen_is_settled():
     assert world.settled
 
 
-async def test_r9_a_lost_delete_whose_name_is_anothers_by_now_waits_for_the_cache():
+async def test_r9_a_lost_delete_whose_name_has_a_new_object_waits_for_the_cache():
     world = World()
     uid = world.add("vm")
     await lost(delete("vm", uid), happened=True, world=world)
@@ -112,7 +112,7 @@ async def test_r9_a_lost_delete_whose_name_is_anothers_by_now_waits_for_the_cach
 
 
 @pytest.mark.parametrize("happened", [True, False])
-async def test_r9_a_lost_patch_waits_until_the_cache_shows_what_the_server_has(happened: bool):
+async def test_r9_a_lost_patch_waits_until_the_cache_shows_the_version_of_the_server(happened: bool):
     world = World()
     world.add("vm")
     await lost(patch(labels={"a": "b"}), happened=happened, world=world)
@@ -122,7 +122,7 @@ async def test_r9_a_lost_patch_waits_until_the_cache_shows_what_the_server_has(h
     assert world.settled
 
 
-async def test_r9_a_lost_patch_of_what_is_gone_is_settled():
+async def test_r9_a_lost_patch_of_a_deleted_object_is_settled():
     world = World()
     world.add("vm")
     await lost(patch(labels={"a": "b"}), happened=True, world=world)
@@ -132,7 +132,7 @@ async def test_r9_a_lost_patch_of_what_is_gone_is_settled():
 
 
 @pytest.mark.parametrize("fault", [UNREACHABLE, INVALID, BUSY, *IN_DOUBT])
-async def test_r9_a_doubt_stays_while_the_server_cannot_be_asked(fault: Fault):
+async def test_r9_a_write_stays_unresolved_while_the_server_does_not_answer(fault: Fault):
     world = await lost(create(), happened=True)
     world.fail(fault)
     assert isinstance(await world.resolve(), ApiError)
@@ -143,7 +143,7 @@ async def test_r9_a_doubt_stays_while_the_server_cannot_be_asked(fault: Fault):
     assert world.unresolved == ()
 
 
-async def test_r9_a_doubt_that_nobody_can_clear_up_ends_after_five_minutes():
+async def test_r9_an_unresolved_write_is_given_up_after_five_minutes():
     world = await lost(create(), happened=True)
     world.fail(INVALID)
     await asyncio.sleep(299)
@@ -153,7 +153,7 @@ async def test_r9_a_doubt_that_nobody_can_clear_up_ends_after_five_minutes():
     assert world.settled
 
 
-async def test_what_a_former_owner_of_the_name_left_in_doubt_is_nobodys_business():
+async def test_unresolved_writes_of_an_earlier_owner_of_the_name_are_ignored():
     world = await lost(create(), happened=True)
     assert await world.executor.resolve(OWNER, "uid-of-the-next") is None
     assert world.sent == []

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.looptime
 
 
 @pytest.mark.parametrize("make", [disown, lambda: three_way_merge("uid-101")], ids=["owner reference", "merge"])
-async def test_who_is_always_faster_is_given_up_against(make: Callable[[], RemoveOwnerReference | ThreeWayMerge]):
+async def test_a_change_is_given_up_after_four_conflicts(make: Callable[[], RemoveOwnerReference | ThreeWayMerge]):
     world = World()
     put_vm(world)
     put_disk(world, OWN)
@@ -52,7 +52,7 @@ async def test_who_is_always_faster_is_given_up_against(make: Callable[[], Remov
 
 @pytest.mark.parametrize("make", [disown, lambda: three_way_merge("uid-101")], ids=["owner reference", "merge"])
 @pytest.mark.parametrize("fault", [BUSY, INVALID, UNREACHABLE])
-async def test_what_the_server_refuses_is_refused_with_its_words(
+async def test_a_rejected_change_has_the_message_of_the_server(
     make: Callable[[], RemoveOwnerReference | ThreeWayMerge], fault: Fault
 ):
     world = World()
@@ -66,7 +66,7 @@ async def test_what_the_server_refuses_is_refused_with_its_words(
 
 @pytest.mark.parametrize("make", [disown, lambda: three_way_merge("uid-101")], ids=["owner reference", "merge"])
 @pytest.mark.parametrize("fault", [BUSY, UNREACHABLE, *IN_DOUBT])
-async def test_what_cannot_be_read_is_refused_since_nothing_was_written(
+async def test_a_change_is_rejected_if_the_read_fails_because_nothing_was_written(
     make: Callable[[], RemoveOwnerReference | ThreeWayMerge], fault: Fault
 ):
     world = World()
@@ -80,7 +80,7 @@ async def test_what_cannot_be_read_is_refused_since_nothing_was_written(
 # Going over to a template
 
 
-async def test_p12_only_what_the_templates_differ_in_is_written():
+async def test_p12_only_the_differences_between_the_templates_are_written():
     world = World()
     uid = put_vm(world, labels={"theirs": "1"})
     assert await world.outcome_of(three_way_merge(uid)) == Done(three_way_merge(uid), str(world.api.version))
@@ -91,7 +91,7 @@ async def test_p12_only_what_the_templates_differ_in_is_written():
     assert world.settled
 
 
-async def test_p12_a_vm_that_has_it_all_is_not_written_but_awaited():
+async def test_p12_a_vm_that_is_up_to_date_is_not_written_but_awaited():
     world = World()
     uid = put_vm(world)
     world.api.change(VMIS, key("vm"), {"spec": {"template": 2}})
@@ -102,7 +102,7 @@ async def test_p12_a_vm_that_has_it_all_is_not_written_but_awaited():
     assert world.settled
 
 
-async def test_p12_what_somebody_writes_meanwhile_stays():
+async def test_p12_a_concurrent_change_by_another_writer_stays():
     world = World()
     uid = put_vm(world)
     world.api.fault_for = when("patch", lambda: world.api.change(VMIS, key("vm"), {"spec": {"own": "y"}}), times=2)
@@ -111,7 +111,7 @@ async def test_p12_what_somebody_writes_meanwhile_stays():
 
 
 @pytest.mark.parametrize("moment", ["get", "patch"])
-async def test_p12_another_vm_of_the_name_is_left_alone(moment: str):
+async def test_p12_another_vm_of_the_same_name_is_not_changed(moment: str):
     world = World()
     uid = put_vm(world)
 
@@ -125,7 +125,7 @@ async def test_p12_another_vm_of_the_name_is_left_alone(moment: str):
 
 
 @pytest.mark.parametrize("moment", ["get", "patch"])
-async def test_p12_a_vm_that_is_being_deleted_is_left_alone(moment: str):
+async def test_p12_a_vm_that_is_being_deleted_is_not_changed(moment: str):
     world = World()
     uid = put_vm(world, finalizers=["example.org/theirs"])
     world.api.fault_for = when(moment, lambda: world.api.remove(VMIS, key("vm")))
@@ -134,7 +134,7 @@ async def test_p12_a_vm_that_is_being_deleted_is_left_alone(moment: str):
 
 
 @pytest.mark.parametrize("moment", ["get", "patch"])
-async def test_p12_a_vm_that_is_gone_has_vanished(moment: str):
+async def test_p12_a_vm_that_does_not_exist_is_missing(moment: str):
     world = World()
     uid = put_vm(world)
     world.api.fault_for = when(moment, lambda: world.api.remove(VMIS, key("vm")))
@@ -142,7 +142,7 @@ async def test_p12_a_vm_that_is_gone_has_vanished(moment: str):
     assert world.settled
 
 
-async def test_p12_a_vm_that_cannot_be_read_holds_no_other_up():
+async def test_p12_a_vm_that_cannot_be_decoded_does_not_block_other_vms():
     world = World()
     uids = [put_vm(world, f"vm-{number:03}") for number in range(120)]
     actions = [three_way_merge(uid, f"vm-{number:03}") for number, uid in enumerate(uids)]
@@ -153,7 +153,7 @@ async def test_p12_a_vm_that_cannot_be_read_holds_no_other_up():
 
 
 @pytest.mark.parametrize("fault", IN_DOUBT)
-async def test_p12_a_rebase_whose_answer_is_lost_is_in_doubt_until_the_server_was_asked(fault: Fault):
+async def test_p12_a_merge_whose_answer_is_lost_is_unresolved_until_the_server_is_asked(fault: Fault):
     world = World()
     uid = put_vm(world)
     world.fail(fault, verb="patch")
@@ -168,7 +168,7 @@ async def test_p12_a_rebase_whose_answer_is_lost_is_in_doubt_until_the_server_wa
     assert happened is (fault is Lost.AFTER or isinstance(fault, Garbled))
 
 
-async def test_p12_a_lost_rebase_that_happened_waits_for_the_cache():
+async def test_p12_a_lost_merge_that_happened_waits_for_the_cache():
     world = World()
     uid = put_vm(world)
     world.fail(Lost.AFTER, verb="patch")
@@ -181,7 +181,7 @@ async def test_p12_a_lost_rebase_that_happened_waits_for_the_cache():
     assert world.settled
 
 
-async def test_p12_a_lost_rebase_of_a_vm_that_is_gone_is_settled():
+async def test_p12_a_lost_merge_of_a_deleted_vm_is_settled():
     world = World()
     uid = put_vm(world)
     world.fail(Lost.BEFORE, verb="patch")
@@ -192,7 +192,7 @@ async def test_p12_a_lost_rebase_of_a_vm_that_is_gone_is_settled():
     assert world.settled
 
 
-async def test_reworks_are_counted_by_what_became_of_them():
+async def test_changes_are_counted_by_their_outcome():
     world = World()
     put_disk(world, OWN)
     await world.carry_out([disown(), disown("none"), three_way_merge(put_vm(world))])
@@ -204,7 +204,7 @@ async def test_reworks_are_counted_by_what_became_of_them():
 
 
 @pytest.mark.parametrize("after_ms", range(1, 35, 4))
-async def test_cancelled_between_reading_and_writing_it_sends_nothing_more(after_ms: int):
+async def test_after_a_cancellation_between_read_and_write_nothing_is_sent(after_ms: int):
     world = World()
     put_disk(world, OWN)
     world.api.fault_for = when("patch", meddle(world, DATA_VOLUMES, "disk"), times=1)

@@ -47,14 +47,14 @@ def test_r9_a_write_is_awaited_until_the_store_has_seen_its_version(outcome: Out
     assert world.settled()
 
 
-def test_r9_another_namespace_proves_nothing():
+def test_r9_the_version_of_another_namespace_does_not_count():
     world = World()
     world.record(Done(created(), "12"))
     world.store.advance("20", scope="b")
     assert not world.settled()
 
 
-def test_r9_of_several_writes_the_last_counts():
+def test_r9_the_last_of_several_writes_is_awaited():
     world = World()
     world.record(Done(created("x"), "14"), Done(created("y"), "12"))
     world.record(Done(patched("z"), "13"))
@@ -65,13 +65,13 @@ def test_r9_of_several_writes_the_last_counts():
 
 
 @pytest.mark.parametrize("version", ["", "v12", "1e3", "-12", "１２"])
-def test_a_version_that_is_no_number_is_not_awaited(version: str):
+def test_a_version_that_is_not_a_number_is_not_awaited(version: str):
     world = World()
     world.record(Done(created(), version))
     assert world.settled()
 
 
-def test_a_store_whose_versions_are_no_numbers_is_not_waited_for():
+def test_a_store_whose_versions_are_not_numbers_is_not_awaited():
     world = World()
     world.record(Done(created(resource=OPAQUE), "12"))
     assert world.settled()
@@ -110,7 +110,7 @@ def test_r9_a_deletion_is_awaited_until_the_store_shows_it(outcome: Outcome, sho
         Done(Confirm(resource=VMIS, key=OWNER, uid=UID, why="")),
     ],
 )
-def test_what_was_not_written_is_not_awaited(outcome: Outcome):
+def test_a_write_that_did_not_happen_is_not_awaited(outcome: Outcome):
     world = World()
     world.store.apply(an_object("vm", version="11"), scope="a")
     world.record(outcome)
@@ -118,7 +118,7 @@ def test_what_was_not_written_is_not_awaited(outcome: Outcome):
 
 
 @pytest.mark.parametrize("write", [created(), deleted(), patched(), rebased()])
-def test_r9_a_lost_answer_is_a_doubt_whatever_version_the_store_has_seen(write: Write):
+def test_r9_a_write_with_a_lost_answer_is_unresolved_at_any_version_of_the_store(write: Write):
     world = World()
     world.store.apply(an_object("vm", version="11", owner_uid="somebody-else"), scope="a")
     world.record(Unknown(write, LOST))
@@ -129,7 +129,7 @@ def test_r9_a_lost_answer_is_a_doubt_whatever_version_the_store_has_seen(write: 
     assert world.settled()
 
 
-def test_r9_the_store_proves_a_lost_create():
+def test_r9_the_store_confirms_a_lost_create():
     world = World()
     world.record(Unknown(created(), LOST))
     world.store.apply(an_object("vm", version="11"), scope="a")
@@ -137,7 +137,7 @@ def test_r9_the_store_proves_a_lost_create():
     assert world.settled()
 
 
-def test_r9_the_store_proves_a_lost_delete():
+def test_r9_the_store_confirms_a_lost_delete():
     world = World()
     world.store.apply(an_object("vm", version="11"), scope="a")
     world.record(Unknown(deleted(), LOST))
@@ -146,7 +146,7 @@ def test_r9_the_store_proves_a_lost_delete():
     assert world.settled()
 
 
-def test_r9_what_a_doubt_turned_out_to_be_is_awaited():
+def test_r9_the_outcome_of_a_resolved_write_is_awaited():
     world = World()
     write = created()
     world.record(Unknown(write, LOST))
@@ -157,7 +157,7 @@ def test_r9_what_a_doubt_turned_out_to_be_is_awaited():
     assert world.settled()
 
 
-def test_r9_after_five_minutes_the_pass_goes_on_and_it_is_counted():
+def test_r9_after_five_minutes_the_key_counts_as_settled_and_the_metric_counts_it():
     world = World()
     world.record(Done(created(), "12"), Unknown(created("x"), LOST))
     world.now += GIVE_UP_AFTER_S - 1
@@ -170,7 +170,7 @@ def test_r9_after_five_minutes_the_pass_goes_on_and_it_is_counted():
     assert world.given_up == 1, "what was given up is forgotten"
 
 
-def test_what_arrived_at_the_last_moment_is_not_given_up():
+def test_an_expectation_that_is_met_at_the_deadline_is_not_given_up():
     world = World()
     world.record(Done(created(), "12"))
     world.now += GIVE_UP_AFTER_S
@@ -179,14 +179,14 @@ def test_what_arrived_at_the_last_moment_is_not_given_up():
     assert world.given_up == 0
 
 
-def test_a_set_made_anew_under_the_name_does_not_wait_for_what_the_old_one_wrote():
+def test_a_new_set_of_the_same_name_does_not_wait_for_writes_of_the_old_set():
     world = World()
     world.record(Done(created(), "12"), Unknown(created("x"), LOST))
     assert world.expectations.unresolved(OWNER, "uid-2") == ()
     assert world.settled("uid-2")
 
 
-def test_a_set_that_is_gone_leaves_nothing():
+def test_a_deleted_set_leaves_no_expectations():
     world = World()
     world.record(Done(created(), "12"))
     world.now += 10
@@ -195,7 +195,7 @@ def test_a_set_that_is_gone_leaves_nothing():
     assert world.expectations.oldest_s() == 0
 
 
-def test_what_no_informer_follows_is_not_awaited_but_doubted():
+def test_a_resource_without_a_store_is_not_awaited_but_can_be_unresolved():
     world = World()
     world.record(Done(created(resource=UNWATCHED), "12"), Done(deleted(resource=UNWATCHED)))
     assert world.settled()
@@ -204,7 +204,7 @@ def test_what_no_informer_follows_is_not_awaited_but_doubted():
     assert len(world.expectations.unresolved(OWNER, UID)) == 1
 
 
-def test_r9_the_store_proves_no_lost_rebase():
+def test_r9_the_store_does_not_confirm_a_lost_merge():
     """What it shows may be somebody else's change, or another merge of ours."""
     world = World()
     world.record(Unknown(rebased(), LOST))

@@ -41,9 +41,7 @@ def tried_since(at: float, script: Script) -> set[ObjectKey]:
 
 @pytest.mark.parametrize("error", [REFUSED, CRASHED], ids=repr)
 @pytest.mark.parametrize("outage_s", [1, 20, 3600])
-async def test_a_key_goes_on_within_seconds_of_the_servers_return_however_long_that_took(
-    outage_s: float, error: Exception
-):
+async def test_a_key_is_retried_within_seconds_after_an_outage_of_any_length(outage_s: float, error: Exception):
     script = gone_until(outage_s, error=error)
     async with working(script) as (queue, _):
         queue.add(A)
@@ -53,7 +51,7 @@ async def test_a_key_goes_on_within_seconds_of_the_servers_return_however_long_t
     assert len(script.calls[A]) <= 12 + outage_s / LONGEST_S
 
 
-async def test_a_server_that_is_gone_is_asked_no_more_often_for_a_thousand_keys_than_for_ten():
+async def test_a_failing_server_gets_no_more_requests_for_a_thousand_keys_than_for_ten():
     script = gone_until(60)
     async with working(script, workers=10) as (queue, _):
         for key in MANY:
@@ -63,7 +61,7 @@ async def test_a_server_that_is_gone_is_asked_no_more_often_for_a_thousand_keys_
         assert tries <= len(MANY) + TRIES_AT_ONCE + 60 * TRIES_PER_S
 
 
-async def test_the_first_key_that_gets_through_takes_all_others_along():
+async def test_the_first_success_ends_the_outage_for_all_keys():
     script = gone_until(60)
     async with working(script, workers=10) as (queue, _):
         for key in MANY:
@@ -72,7 +70,7 @@ async def test_the_first_key_that_gets_through_takes_all_others_along():
         assert tried_since(60, script) == set(MANY)
 
 
-async def test_a_key_that_fails_by_itself_shows_others_that_the_server_answers():
+async def test_a_failure_of_a_key_itself_ends_the_outage_for_all_keys():
     async def act(key: ObjectKey, call: int) -> Report:
         if now() < 60:
             raise REFUSED
@@ -86,7 +84,7 @@ async def test_a_key_that_fails_by_itself_shows_others_that_the_server_answers()
         assert tried_since(60, script) == set(MANY)
 
 
-async def test_an_outage_is_over_for_good_the_next_one_starts_with_short_delays():
+async def test_the_next_outage_starts_with_short_delays():
     async def act(key: ObjectKey, call: int) -> Report:
         if now() < 60 or 70 <= now() < 70.004:
             raise REFUSED
@@ -102,7 +100,7 @@ async def test_an_outage_is_over_for_good_the_next_one_starts_with_short_delays(
     assert script.calls[A] == pytest.approx([70, 70.005])
 
 
-async def test_a_key_s_own_failure_after_an_outage_is_its_first():
+async def test_an_outage_does_not_count_towards_the_backoff_of_a_key():
     async def act(key: ObjectKey, call: int) -> Report:
         if now() < 600:
             raise REFUSED
@@ -116,7 +114,7 @@ async def test_a_key_s_own_failure_after_an_outage_is_its_first():
     assert [second - first, third - second] == pytest.approx([0.005, 0.010])
 
 
-async def test_a_failure_of_the_servers_between_a_key_s_own_does_not_shorten_their_backoff():
+async def test_an_outage_between_failures_of_a_key_does_not_shorten_its_backoff():
     async def act(key: ObjectKey, call: int) -> Report:
         if call == 5:
             raise REFUSED
@@ -130,7 +128,7 @@ async def test_a_failure_of_the_servers_between_a_key_s_own_does_not_shorten_the
     assert [sixth - fifth, seventh - sixth] == pytest.approx([0.005, 0.080])
 
 
-async def test_a_pause_that_the_server_asks_for_is_kept_whoever_else_gets_through():
+async def test_a_retry_after_is_respected_even_if_another_key_succeeds():
     async def act(key: ObjectKey, call: int) -> Report:
         if now() >= 10:
             return WELL
@@ -147,7 +145,7 @@ async def test_a_pause_that_the_server_asks_for_is_kept_whoever_else_gets_throug
     assert 10 <= script.calls[B][-1] <= 10 + LONGEST_S
 
 
-async def test_a_key_that_had_to_pause_and_got_through_starts_over():
+async def test_a_key_that_succeeds_after_a_retry_after_starts_with_short_delays():
     async def act(key: ObjectKey, call: int) -> Report:
         if call == 6:
             return WELL
@@ -162,7 +160,7 @@ async def test_a_key_that_had_to_pause_and_got_through_starts_over():
     assert script.calls[A][6:] == pytest.approx([1, 1.005])
 
 
-async def test_the_server_s_failure_with_one_key_alone_is_not_asked_for_more_often_when_others_are_well():
+async def test_a_server_failure_of_one_key_keeps_its_delays_while_other_keys_succeed():
     async def act(key: ObjectKey, call: int) -> Report:
         if key == A:
             raise CRASHED

@@ -43,15 +43,15 @@ def test_a_pass_with_nothing_to_do_waits_for_the_next_change() -> None:
     assert result_of(Plan(), (), settled=True) == AwaitChange()
 
 
-def test_a_pass_that_waits_for_the_cache_looks_again_by_itself() -> None:
+def test_a_pass_that_waits_for_the_cache_requests_a_requeue() -> None:
     assert result_of(Plan(held="the cache is behind"), (), settled=False) == After(LOOK_AGAIN_S)
 
 
-def test_a_pass_that_wrote_looks_again_by_itself() -> None:
+def test_a_pass_that_wrote_requests_a_requeue() -> None:
     assert result_of(Plan(), (Done(CREATE), Missing(DELETE)), settled=True) == After(LOOK_AGAIN_S)
 
 
-def test_a_plan_that_waits_for_a_moment_is_woken_then() -> None:
+def test_a_plan_with_a_requeue_time_is_made_again_then() -> None:
     assert result_of(Plan(requeue_after_s=600.0), (), settled=True) == After(600.0)
 
 
@@ -59,12 +59,12 @@ def test_a_failed_write_is_retried_with_backoff() -> None:
     assert result_of(Plan(), (Rejected(CREATE, QUOTA), Skipped(CREATE)), settled=True) == Retry("exceeded quota")
 
 
-def test_a_write_that_failed_because_the_server_did_is_retried_when_that_is_over() -> None:
+def test_a_write_that_failed_on_the_server_side_is_retried_as_an_outage() -> None:
     outcomes = (Unknown(CREATE, LOST), Skipped(CREATE))
     assert result_of(Plan(), outcomes, settled=True) == Retry("connection reset", outage=True)
 
 
-def test_one_failure_of_the_servers_among_others_is_enough_for_an_outage() -> None:
+def test_one_server_side_failure_among_others_makes_an_outage() -> None:
     outcomes = (Rejected(CREATE, QUOTA), Unknown(DELETE, LOST))
     assert result_of(Plan(), outcomes, settled=True) == Retry("exceeded quota", outage=True)
 
@@ -86,17 +86,17 @@ def test_one_failure_of_the_servers_among_others_is_enough_for_an_outage() -> No
     ],
     ids=repr,
 )
-def test_an_outage_is_what_says_nothing_about_the_request(error: ApiError, outage: bool) -> None:
+def test_an_outage_is_an_error_that_does_not_depend_on_the_request(error: ApiError, outage: bool) -> None:
     result = retry_after(error)
     assert (result.why, result.outage) == (str(error), outage)
 
 
-def test_a_retry_respects_what_the_server_asked_for() -> None:
+def test_a_retry_respects_the_retry_after_of_the_server() -> None:
     outcomes = (Rejected(CREATE, QUOTA), Rejected(CREATE, BUSY))
     assert result_of(Plan(), outcomes, settled=True) == Retry("exceeded quota", not_before_s=7.0, outage=True)
 
 
-def test_nothing_is_retried_in_a_namespace_that_goes_away() -> None:
+def test_nothing_is_retried_in_a_terminating_namespace() -> None:
     assert result_of(Plan(), (Rejected(CREATE, TERMINATING),), settled=True) == AwaitChange()
 
 
@@ -114,7 +114,7 @@ def test_a_pass_that_did_nothing_has_no_facts() -> None:
     assert facts_of(Plan(held="paused"), ()) == {}
 
 
-def test_what_fails_beside_the_plan_is_retried_too_and_told_after_its_failures() -> None:
+def test_an_error_outside_the_plan_is_retried_and_reported_after_the_failures_of_the_plan() -> None:
     busy = Retry("too many requests", not_before_s=7.0, outage=True)
     assert result_of(Plan(), (Done(CREATE),), settled=True, other_error=BUSY) == busy
     lost = Retry("connection reset", outage=True)

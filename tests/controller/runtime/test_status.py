@@ -38,7 +38,7 @@ def test_r11_a_spec_that_did_not_change_is_reported_as_it_is():
     assert recounted(snapshot(replicaset()), latest) is latest
 
 
-def test_r11_a_pass_says_nothing_about_another_set_of_that_name():
+def test_r11_a_pass_writes_no_status_for_another_set_of_the_same_name():
     assert recounted(snapshot(replicaset(uid="old")), snapshot(replicaset(uid="new"))) is None
 
 
@@ -64,7 +64,7 @@ def patch_of(owner: Pool, **changes: Any) -> dict[str, Any] | None:
     return None if body is None else msgspec.json.decode(body)
 
 
-def test_fields_that_the_schema_does_not_know_are_not_sent():
+def test_fields_that_are_not_in_the_schema_are_not_sent():
     owner = pool_with(None)
     body = patch_of(owner, updatedReplicas=3, printableStatus="Running", observedGeneration=4)
     assert body is not None
@@ -72,7 +72,7 @@ def test_fields_that_the_schema_does_not_know_are_not_sent():
     assert body["metadata"] == {"uid": owner.metadata.uid, "resourceVersion": owner.metadata.resource_version}
 
 
-def test_a_schema_of_ours_knows_all_fields():
+def test_our_own_schema_has_all_fields():
     patch = msgspec.json.decode(status_patch(pool_with(None), PoolStatus(replicas=0)) or b"")
     assert set(patch["status"]) == {field.encode_name for field in msgspec.structs.fields(PoolStatus)}
 
@@ -87,7 +87,7 @@ def test_a_schema_of_ours_knows_all_fields():
         {"printableStatus": "Running"},
     ],
 )
-def test_what_the_server_dropped_is_not_sent_again(unknown):
+def test_fields_that_the_server_dropped_are_not_sent_again(unknown):
     assert patch_of(pool_with(AS_KEPT), **unknown) is None
 
 
@@ -106,7 +106,7 @@ def test_conditions_are_compared_as_they_are():
     assert gone["status"]["conditions"] is None
 
 
-def test_no_conditions_are_as_good_as_an_empty_list_of_them():
+def test_absent_conditions_equal_an_empty_list():
     assert patch_of(pool_with({**AS_KEPT, "conditions": []}), observedGeneration=9) is None
 
 
@@ -126,7 +126,7 @@ STATUSES = st.fixed_dictionaries(
 
 
 @given(STATUSES, STATUSES)
-def test_after_a_write_that_the_server_cut_down_there_is_nothing_left_to_write(held, wanted):
+def test_after_the_server_dropped_unknown_fields_nothing_is_left_to_write(held, wanted):
     status = msgspec.convert(wanted, PoolStatus)
     body = status_patch(pool_with(held), status, known=KNOWN)
     fields = msgspec.json.decode(body)["status"] if body else {}

@@ -68,13 +68,13 @@ async def test_r11_a_status_for_an_older_version_is_not_written_and_not_awaited(
     assert world.may_write()
 
 
-async def test_r11_a_status_for_a_set_that_is_gone_is_no_error():
+async def test_r11_a_status_for_a_deleted_set_is_not_an_error():
     world = World()
     world.api.remove(REPLICASETS, KEY)
     assert not await world.write(3)
 
 
-async def test_r11_a_status_never_reaches_the_next_set_of_the_name():
+async def test_r11_a_status_is_never_written_to_a_new_set_of_the_same_name():
     world = World()
     world.api.remove(REPLICASETS, KEY)
     world.api.put(REPLICASETS, {"metadata": {"name": KEY.name, "namespace": KEY.namespace}, "spec": {}})
@@ -82,7 +82,7 @@ async def test_r11_a_status_never_reaches_the_next_set_of_the_name():
     assert world.replicas is None
 
 
-async def test_the_next_set_of_the_name_does_not_wait_for_the_former_ones_status():
+async def test_a_new_set_of_the_same_name_does_not_wait_for_the_status_of_the_old_set():
     world = World()
     await world.write(3)
     assert world.writer.may_write(KEY, "uid-of-the-next")
@@ -98,7 +98,7 @@ async def test_nothing_is_awaited_for_a_set_that_was_forgotten():
 @pytest.mark.parametrize(
     "fault", [Lost.AFTER, Garbled(), TransportError("refused", sent=False), refusal(403, "Forbidden", "no")]
 )
-async def test_r11_whatever_else_goes_wrong_is_the_callers_to_retry(fault: Fault):
+async def test_r11_other_errors_of_a_status_write_are_raised(fault: Fault):
     world = World()
     world.api.fault_for = lambda request: fault
     with pytest.raises(ApiError):
