@@ -1,4 +1,4 @@
-"""Durations as Go writes them."""
+"""Durations in the format of Go."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many: numbers and percentages (P14)."""
+"""Amounts: numbers and percentages (P14)."""
 
 from __future__ import annotations
 

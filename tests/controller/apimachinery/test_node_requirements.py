@@ -1,4 +1,4 @@
-"""Node selector requirements, as Kubernetes' scheduler takes them (P8)."""
+"""Node selector requirements match as in Kubernetes' scheduler (P8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantities count by their value, as in Kubernetes."""
+"""Quantities are compared by value, as in Kubernetes."""
 
 from __future__ import annotations
 

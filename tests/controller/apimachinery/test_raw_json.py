@@ -1,4 +1,4 @@
-"""One place of a document changed, and every other byte left as it was."""
+"""Changes of one value in a document that keep every other byte."""
 
 import msgspec
 import pytest

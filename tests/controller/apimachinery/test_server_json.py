@@ -1,4 +1,4 @@
-"""JSON as the API server writes it: what a patch by the garbage collector makes of it is the same again."""
+"""JSON in the encoding of the API server: a patch by the garbage collector does not change its bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A merge that knows nothing of the kind: every field counts as it is written, and every list is one value."""
+"""A merge without rules for a kind: values are compared as JSON, and every list is one value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""VMs, what templates say about them, and what the server makes of the patch between two templates."""
+"""VMs, their templates, and the VM after the server has applied the patch between two templates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def vm(spec: Json, **metadata: object) -> Json:
 
 
 def shape(spec: Json, **metadata: object) -> Json:
-    """What a template says."""
+    """A template with these values."""
     return {"metadata": metadata, "spec": spec}
 
 
@@ -30,7 +30,7 @@ def patch_of(current: Json, old: Json, new: Json) -> Json | None:
 
 
 def rebased(current: Json, old: Json, new: Json) -> Json:
-    """The object as the server has it after the patch."""
+    """The object on the server after the patch."""
     patch = patch_of(current, old, new)
     return current if patch is None else merge_patch(current, patch)
 
@@ -40,10 +40,10 @@ def rebased_spec(current: Json, old: Json, new: Json) -> Json:
 
 
 def canonical(value: object) -> bytes:
-    """JSON with its fields in one order: what is equal here is equal on the wire, and true is not 1."""
+    """JSON with sorted fields, to compare values: true and 1 differ."""
     return msgspec.json.encode(value, order="sorted")
 
 
 def meaning(spec: Json) -> bytes:
-    """A VM's spec in the form that all its spellings share."""
+    """The normal form of a VM's spec."""
     return encoded(normal_form(spec, VM_SPEC))

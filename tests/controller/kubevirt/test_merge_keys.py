@@ -1,4 +1,4 @@
-"""From one template to the next (P12): what a VM has of its own survives, what the templates differ in arrives."""
+"""Template changes (P12): own values of a VM stay, and the differences between the templates are applied."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_p12_a_list_that_the_template_drops_is_removed_if_it_is_empty_then():
 
 
 def test_p12_an_element_that_a_user_removed_is_not_added_again():
-    """A disk that came back without its volume would be refused, and an empty disk in its place would be worse."""
+    """A disk without its volume would be rejected. A new empty disk would be even worse."""
     old, new = (devices(disks=[{"name": "x", "serial": "1"}, {"name": "y", "serial": n}]) for n in ("1", "2"))
     assert rebased_spec(devices(disks=[]), old, new) == devices(disks=[])
 

@@ -1,4 +1,4 @@
-"""What holds for a three-way merge, whatever the VM and the templates are (P12)."""
+"""Properties of a three-way merge for any VM and any templates (P12)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ networks = st.one_of(
 
 
 def lists_of(elements: st.SearchStrategy[Json]) -> st.SearchStrategy[list[Json]]:
-    """Elements with a name each, in any order."""
+    """Elements with unique names, in any order."""
     pairs = st.lists(st.tuples(names, elements), unique_by=lambda pair: pair[0], max_size=4)
     return pairs.map(lambda pairs: [{"name": name, **element} for name, element in pairs])
 
@@ -82,14 +82,14 @@ machines = st.fixed_dictionaries(
 
 @st.composite
 def shapes(draw: st.DrawFn) -> Json:
-    """A VM's part in a template, or in somebody's hands."""
+    """The spec of a template, or of a VM that a user has changed."""
     spec: Json = dict(draw(powers))
     for field, strategy in (("dataVolumeTemplates", data_volumes), ("unknown", json_values), ("instancetype", labels)):
         if draw(st.booleans()):
             spec[field] = draw(strategy)
     spec["template"] = {"metadata": {"labels": draw(labels)}, "spec": draw(machines)}
     made = shape(spec, labels=draw(labels), annotations=draw(labels))
-    return msgspec.json.decode(msgspec.json.encode(made), type=dict[str, Any])  # infinity is no JSON
+    return msgspec.json.decode(msgspec.json.encode(made), type=dict[str, Any])  # infinity is not valid JSON
 
 
 @given(shapes(), shapes())
@@ -161,13 +161,13 @@ OWN_INTERFACE = {"name": "own", "bridge": {}}
 
 
 def put_in(data: st.DataObject, holder: Json, field: str, element: Json) -> None:
-    """Add an element to a list, anywhere."""
+    """Insert an element at any position of a list."""
     elements = holder.setdefault(field, [])
     elements.insert(data.draw(st.integers(0, len(elements)), label=field), deepcopy(element))
 
 
 def take_out(holder: Json, field: str, element: Json, wanted: Json) -> None:
-    """Take an element out of a list, and the list if it is no part of the template."""
+    """Remove an element from a list. Remove an empty list too if the template does not contain it."""
     assert element in holder[field], f"{element['name']} was lost"
     holder[field].remove(element)
     if not holder[field] and field not in wanted:

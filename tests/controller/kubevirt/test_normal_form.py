@@ -1,4 +1,4 @@
-"""The normal form: what is the same for Go's types is the same for us, and nothing else is."""
+"""The normal form: two values have the same normal form only if they are the same for Go's types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pools on the wire: what is read of a spec can be written again, and nothing of a template is lost."""
+"""Decoding and encoding pools: a decoded spec can be encoded again, and a template loses nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rollout that waits: when to look again, and when the user is told (R14, P14)."""
+"""The progress deadline: when a waiting rollout is checked again, and when the user is told (R14, P14)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def owner(text: str | None) -> ObjectMeta:
 
 
 def watched(*stuck: tuple[float, str], progress: Plan | None = None, template: str = "t1") -> Plan:
-    """What becomes of a rollout with VMs that have not been ready for so many seconds; the deadline is a minute."""
+    """The plan of a rollout whose VMs have not been ready for these numbers of seconds. The deadline is one minute."""
     pairs = [(seconds_ago(seconds), name) for seconds, name in stuck]
     return watch_progress(progress or Plan(held="waits"), pairs, MINUTE, now=NOW, template=template)
 

@@ -1,4 +1,4 @@
-"""What is asked of one VM, and how little of it is kept."""
+"""The functions that read one VM, and the memory that a cached VM needs."""
 
 from __future__ import annotations
 
@@ -140,11 +140,11 @@ def test_p8_selectors_read_the_template_of_the_vm():
     assert vms.revision_of(one) == "web-3"
 
 
-# Leanness
+# Memory
 
 
 def whole_vm(number: int) -> bytes:
-    """A VM as it is on the wire: mostly what nobody asks for."""
+    """A VM as the server sends it. The controller reads only a few of its fields."""
     labels = {"app": "web", "kubevirt.io/vm-pool-revision-name": "web-1"}
     long = "cannot migrate VMI: PVC root is not shared, live migration requires that all PVCs must be shared " * 3
     names = ("LiveMigratable", "StorageLiveMigratable", "AgentConnected", "Ready")

@@ -1,4 +1,4 @@
-"""Expectations, the stores that they look at, and what a pass wrote."""
+"""Expectations for tests, with their stores, and the outcomes of a pass."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def kind(plural: str) -> AnyResource:
 
 
 OPAQUE = kind("opaques")
-"""A kind whose server counts in versions that are no numbers."""
+"""A kind whose resourceVersions are not numbers."""
 
 UNWATCHED = kind("unwatched")
-"""A kind that no informer follows."""
+"""A kind without an informer."""
 
 
 def created(name: str = "vm", *, resource: AnyResource = VMIS, namespace: str = "a") -> Create:
@@ -62,7 +62,7 @@ def an_object(
 
 
 class World:
-    """Expectations over a store of two namespaces and one of opaque versions, and a clock that is set by hand."""
+    """Expectations with a clock that the test sets. One store has two namespaces, and one has opaque versions."""
 
     def __init__(self) -> None:
         self.now = 1000.0

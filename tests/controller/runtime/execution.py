@@ -1,4 +1,4 @@
-"""An executor with its API and its cache, the actions that it is given, and the answers that it gets."""
+"""An executor for tests, with its API server and cache, and the actions and errors of the tests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ INVALID = refusal(422, "Invalid", "spec.domain: Required value")
 BUSY = refusal(429, "TooManyRequests", "too many requests", retry_after_s=7)
 MODIFIED = refusal(409, "Conflict", "the object has been modified; please apply your changes to the latest version")
 GONE = refusal(404, "NotFound", "not found")
-# What a delete is answered, before it gets to storage and in it.
+# The two answers to a delete with the wrong UID: from the check before the storage, and from the storage.
 ANOTHER = refusal(
     409,
     "Conflict",
@@ -88,7 +88,7 @@ class Tally(Counter[tuple[str, str]]):
 
 
 class World:
-    """An executor, the API that it writes to, and a cache that hears of nothing by itself."""
+    """An executor, its API server, and a cache that only the test updates."""
 
     def __init__(self) -> None:
         self.api = FakeApiServer()
@@ -120,7 +120,7 @@ class World:
         return self.expectations.settled(OWNER, OWNER_UID)
 
     def fail(self, fault: Fault, *, verb: str = "", name: str = "") -> None:
-        """Have all requests of this verb for this object fail; all there are, without them."""
+        """Let all requests with this verb for this object fail. Without a verb or an object, all requests fail."""
 
         def disturb(request: Request) -> Fault | None:
             meant = verb in ("", request.verb) and name in ("", request.key.name)
@@ -132,7 +132,7 @@ class World:
         self.api.fault_for = lambda request: None
 
     def add(self, name: str = "vm", **kwargs: object) -> str:
-        """Have a VMI that the cache knows of. Return its UID."""
+        """Add a VMI to the API server and the cache. Returns its UID."""
         made = self.api.put(VMIS, document(name, **kwargs))
         self.cache.catch_up()
         return made["metadata"]["uid"]

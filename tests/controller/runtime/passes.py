@@ -1,4 +1,4 @@
-"""Workers at work on a reconciler that does what the test says."""
+"""Workers with a reconciler that the test controls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ A, B = ObjectKey("ns", "a"), ObjectKey("ns", "b")
 
 
 class Tally:
-    """What the controller reports."""
+    """Records the metrics of the controller."""
 
     def __init__(self) -> None:
         self.results: Counter[str] = Counter()
@@ -36,7 +36,7 @@ class Tally:
 
 
 class Script:
-    """A reconciler that does what the test says, and remembers when it was asked."""
+    """A reconciler that calls a function of the test and records the time of each call."""
 
     def __init__(self, act: Callable[[ObjectKey, int], Awaitable[Report]]) -> None:
         self._act = act
@@ -56,7 +56,7 @@ class Script:
 
 @asynccontextmanager
 async def working(script: Script, *, workers: int = 2) -> AsyncIterator[tuple[WorkQueue[ObjectKey], Tally]]:
-    """Run a controller while the block runs, then let it finish what is in hand."""
+    """Run a controller while the block runs. Then let it finish the running passes."""
     tally = Tally()
     queue: WorkQueue[ObjectKey] = WorkQueue("test")
     controller = Controller("test", queue, script, workers=workers, instruments=tally)

@@ -1,4 +1,4 @@
-"""Disks and their owners, VMs and their templates, and somebody else who writes to them at the wrong moment."""
+"""Disks and their owners, VMs and their templates, and another writer between the read and the patch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OTHERS = [
 
 
 def put_disk(world: World, *owners: dict[str, object], name: str = "disk", resource: Any = DATA_VOLUMES) -> str:
-    """Have a DataVolume or a claim with these owners. Return its UID."""
+    """Add a DataVolume or a claim with these owners. Returns its UID."""
     made = world.api.put(resource, {"metadata": {"name": name, "namespace": "default", "ownerReferences": owners}})
     return made["metadata"]["uid"]
 
@@ -45,7 +45,7 @@ def disown(name: str = "disk", owner_uid: str = VM_UID, resource: Any = DATA_VOL
 
 
 def three_way_merge(uid: str, name: str = "vm", *, old: object = 1, new: object = 2) -> ThreeWayMerge:
-    """From a template that says `old` to one that says `new`."""
+    """A merge from a template with the value `old` to a template with the value `new`."""
     shapes = (msgspec.json.encode({"metadata": {}, "spec": {"template": says}}) for says in (old, new))
     return ThreeWayMerge(
         resource=VMIS, key=key(name), uid=uid, **dict(zip(("old", "new"), shapes, strict=True)), why="newer"
@@ -63,7 +63,7 @@ def spec_of(world: World, name: str = "vm") -> dict[str, object]:
 
 
 def when(verb: str, act: Callable[[], object], *, times: int = 1) -> Callable[[Request], None]:
-    """Have somebody else do something in the moment when such a request is on its way."""
+    """Let another writer act while such a request is being sent."""
     left = times
 
     def disturb(request: Request) -> None:
@@ -76,5 +76,5 @@ def when(verb: str, act: Callable[[], object], *, times: int = 1) -> Callable[[R
 
 
 def meddle(world: World, resource: Any, name: str) -> Callable[[], object]:
-    """Somebody else writes to the object, each time something different."""
+    """Another writer changes the object, with a new value each time."""
     return lambda: world.api.change(resource, key(name), {"metadata": {"labels": {"n": str(world.api.version)}}})

@@ -1,4 +1,4 @@
-"""The workers: one key at a time, failures that stay their key's own, and when a key is looked at again."""
+"""The workers: one pass for a key at a time, failures of single keys, and the time of the next pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking on: what a pass would do is told once, counted once, and never done."""
+"""A dry run logs the actions of a plan once, counts them once, and never carries them out."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.fakes import stores
 
 
 class Lookout:
-    """An onlooker, with the caches that it looks at."""
+    """A dry run reconciler and its caches."""
 
     def __init__(self) -> None:
         self.sets: Store[ReplicaSet] = Store(indexes=REPLICASET_INDEXES)

@@ -1,4 +1,4 @@
-"""Disks outlive their VM: an owner is taken off, and the VM goes when that is done (P10)."""
+"""Disks outlive their VM: the ownerReference is removed from each disk before the VM is deleted (P10)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_p10_a_disk_of_another_owner_is_not_changed(owners: list[dict[str,
 
 
 async def test_p10_a_disk_that_does_not_exist_is_missing():
-    """Nor is it on a cluster without DataVolumes: the server knows no such path."""
+    """The same is true on a cluster without DataVolumes, because the server does not serve that path."""
     assert await World().outcome_of(disown()) == Missing(disown())
 
 
@@ -120,11 +120,11 @@ async def test_p10_a_removal_whose_answer_is_lost_is_unknown_and_can_be_repeated
     assert owners_of(world) == []
 
 
-# What comes after it
+# Patches after a removal
 
 
 def removal(world: World, name: str, *, owner_uid: str) -> Patch:
-    """Take our finalizer off a VM, after its disks."""
+    """A patch that removes our finalizer from a VM after its disks were released."""
     vm = world.api.find(VMIS, key(name))
     assert vm is not None
     body = removal_patch(vm.metadata, FINALIZER)
@@ -132,7 +132,7 @@ def removal(world: World, name: str, *, owner_uid: str) -> Patch:
 
 
 def leaving(world: World, *names: str) -> tuple[Stage, Stage]:
-    """VMs that are being deleted, each with a DataVolume and its claim; and what a plan does with them."""
+    """VMs that are being deleted, each with a DataVolume and its claim, and the plan for them."""
     disowns, removals = [], []
     for name in names:
         uid = world.add(name, finalizers=["example.org/theirs", FINALIZER])
@@ -225,5 +225,5 @@ async def test_p6_a_finalizer_is_not_removed_by_its_index_alone():
 
 
 def test_the_owner_reference_of_a_disk_has_all_fields_of_the_api():
-    """What is written back for the others is all that the API knows of a reference."""
+    """The patch writes the other references back, so it must keep all fields of the API."""
     assert set(OWN) == set(msgspec.to_builtins(msgspec.convert(OWN, OwnerReference)))

@@ -1,4 +1,4 @@
-"""A name is taken over when what its earlier holder left behind is gone, or is nobody's (P3, P10)."""
+"""A name is used again only after the disks of the earlier VM are gone or have no owner (P3, P10)."""
 
 from __future__ import annotations
 

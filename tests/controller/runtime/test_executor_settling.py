@@ -1,4 +1,4 @@
-"""What becomes of writes whose answer was lost (R9)."""
+"""The executor resolves writes whose answer was lost (R9)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.looptime
 
 
 async def lost(action: Action, *, happened: bool, world: World | None = None) -> World:
-    """A world in which the answer to this one write was lost."""
+    """A world in which the answer to this write was lost."""
     world = world or World()
     world.fail(Lost.AFTER if happened else Lost.BEFORE)
     assert kinds([await world.outcome_of(action)]) == ["Unknown"]

@@ -1,4 +1,4 @@
-"""Changes that are worked out on what the server has, and again where somebody was faster: rebases above all (P12)."""
+"""Changes that the executor computes from a fresh read and repeats after a conflict, mainly merges (P12)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_a_change_is_rejected_if_the_read_fails_because_nothing_was_writte
     assert world.settled
 
 
-# Going over to a template
+# Template changes
 
 
 async def test_p12_only_the_differences_between_the_templates_are_written():

@@ -1,4 +1,4 @@
-"""Expectations against a model that is plainly right, whatever is written, shown, lost and waited for (R9)."""
+"""Property test: expectations behave like a simple model for any sequence of writes, events and lost answers (R9)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from tests.controller.runtime.awaiting import (
 
 
 class Item:
-    """One thing that is waited for, in the model: a question to the stores, and the write that it is about."""
+    """One expectation of the model: a condition on the stores, and the write that it belongs to."""
 
     def __init__(self, is_over: Callable[[], bool], doubt: Write | None = None) -> None:
         self.is_over = is_over
@@ -58,7 +58,7 @@ UIDS = st.sampled_from([UID, "uid-2"])
 NAMES = st.sampled_from(["x", "y"])
 NAMESPACES = st.sampled_from(["a", "b"])
 OBJECT_UIDS = st.sampled_from(["old", "new"])
-"""Of an object, told from those of others by what precedes them: the UID of each is unique."""
+"""The part of a UID that is specific to an object. A prefix makes the UID of each object unique."""
 
 RESOURCES = st.sampled_from([VMIS, VMIS, VMIS, OPAQUE, UNWATCHED])
 WRITES = st.one_of(
@@ -77,7 +77,7 @@ WRITES = st.one_of(
     st.builds(disowned, NAMES, resource=RESOURCES, namespace=NAMESPACES),
 )
 STEPS = st.integers(-1, 3)
-"""How far a write's version is ahead of what the server last did."""
+"""The difference between a write's version and the server's last version."""
 
 
 def uid_of(resource: AnyResource, namespace: str, name: str, uid: str) -> str:
@@ -104,7 +104,7 @@ def outcomes(draw: st.DrawFn, version: int) -> Outcome:
 
 
 class ExpectationsMachine(RuleBasedStateMachine):
-    """The model keeps every single wish as a question, and drops those that were answered when it was asked."""
+    """The model keeps each expectation as a condition, and removes a condition when a check finds it true."""
 
     @initialize()
     def start(self) -> None:
@@ -113,7 +113,7 @@ class ExpectationsMachine(RuleBasedStateMachine):
         self.model: dict[ObjectKey, tuple[str, float, list[Item]]] = {}
         self.given_up = 0
 
-    # What happens to the cache
+    # Changes of the cache
 
     @rule(name=NAMES, namespace=NAMESPACES, uid=OBJECT_UIDS, owner_uid=UIDS, deleting=st.booleans())
     def show(self, name: str, namespace: str, uid: str, owner_uid: str, deleting: bool) -> None:
@@ -140,7 +140,7 @@ class ExpectationsMachine(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.world.now += seconds
 
-    # What is written
+    # Writes
 
     @rule(data=st.data(), key=KEYS, uid=UIDS)
     def record(self, data: st.DataObject, key: ObjectKey, uid: str) -> None:
@@ -156,7 +156,7 @@ class ExpectationsMachine(RuleBasedStateMachine):
         self.world.expectations.forget(key)
         self.model.pop(key, None)
 
-    # What is asked
+    # Checks
 
     @rule(key=KEYS, uid=UIDS)
     def ask_whether_settled(self, key: ObjectKey, uid: str) -> None:
@@ -194,7 +194,7 @@ class ExpectationsMachine(RuleBasedStateMachine):
     # The model
 
     def look(self, key: ObjectKey, uid: str) -> None:
-        """Drop what the stores show."""
+        """Remove the expectations that the stores confirm."""
         held_uid, _, items = self.model.get(key, ("", 0.0, []))
         if held_uid == uid:
             items[:] = [item for item in items if not item.is_over()]

@@ -1,4 +1,4 @@
-"""When the server fails, and not what is asked of it: how often it is asked, and how soon all goes on afterwards."""
+"""Retries during server-side failures: the number of requests, and the delay after the server has recovered."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def now() -> float:
 
 
 def gone_until(back_at: float, *, error: Exception = REFUSED) -> Script:
-    """A server that does nothing for anybody before this time, and everything afterwards."""
+    """A server that rejects all requests before this time and accepts all requests after it."""
 
     async def act(key: ObjectKey, call: int) -> Report:
         if now() < back_at:

@@ -1,4 +1,4 @@
-"""What a pass asks for afterwards, from its plan and its outcomes."""
+"""The result of a pass, from its plan and its outcomes."""
 
 from __future__ import annotations
 

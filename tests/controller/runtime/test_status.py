@@ -1,4 +1,4 @@
-"""What a pass reports, and the patch that writes it: only what the served schema knows, and nothing twice."""
+"""The status of a pass and its patch: only fields of the served schema are sent, and no status is sent twice."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def pool_with(status: dict[str, Any] | None) -> Pool:
 
 
 def patch_of(owner: Pool, **changes: Any) -> dict[str, Any] | None:
-    """The patch to what the pool reports, with changes, for a schema that knows four fields."""
+    """The patch from the pool's status to a changed status, for a schema with four fields."""
     body = status_patch(owner, msgspec.convert({**AS_KEPT, **changes}, PoolStatus), known=KNOWN)
     return None if body is None else msgspec.json.decode(body)
 

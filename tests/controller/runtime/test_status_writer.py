@@ -1,4 +1,4 @@
-"""One status after the other: each is seen before the next is written (R11)."""
+"""The status writer writes a status only after the cache shows the previous one (R11)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class World:
         self.cache.catch_up()
 
     async def write(self, replicas: int) -> bool:
-        """Write a status for the set as the cache shows it."""
+        """Write a status for the set in the cache."""
         meta = self.cache.store.get(KEY).metadata
         metadata = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         body = msgspec.json.encode({"metadata": metadata, "status": {"replicas": replicas}})
