@@ -1,10 +1,11 @@
 """Retries while the API server fails: the delays of the keys whose last pass failed because of the server.
 
-Such a failure is a server-side error: no answer, or an answer that the server cannot process requests now. It says
-nothing about the key. The key's own backoff doubles up to 15 minutes, so the key might still wait that long after the
-server has recovered. Therefore these keys wait here instead. Each key is retried after a few seconds at most. A common
-rate limit applies to all keys together, so a failing server gets as few requests for a thousand keys as for ten. The
-first pass that succeeds ends the outage: all other waiting keys are then retried at once.
+Such a failure is a server-side error: no answer, or an answer that the server cannot process requests now. The error
+does not depend on the key. The key's own backoff doubles up to 15 minutes, so with that backoff the key might wait for
+15 more minutes after the server has recovered. Therefore the delays after such errors are separate. A single key is
+retried after at most a few seconds. A common rate limit applies to all keys together, so a failing server gets as few
+requests for a thousand keys as for ten. The outage ends when a pass of a waiting key does not fail because of the
+server. All other waiting keys are then retried at once.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from informers.ratelimit import ItemBackoff, MaxOf, RateLimiter, TokenBucket
 from informers.workqueue import WorkQueue
 
 LONGEST_S = 3.0
-"""The longest delay of a single key."""
+"""The longest delay of a single key, without the common rate limit."""
 
 TRIES_PER_S, TRIES_AT_ONCE = 2.0, 10
 """The rate limit for all keys together."""

@@ -1,5 +1,5 @@
-"""Triggers: which owners a change in a cache wakes, and after which delay (R16, P19). To wake an owner is to queue its
-key for a pass. The functions here are pure.
+"""Triggers: which owners a change in a cache wakes, and after which delay (R16, P19). "Wakes"
+means that the owner's key is queued for a pass. The functions here are pure.
 
 There are three cases:
 
@@ -7,8 +7,7 @@ There are three cases:
   once.
 - The owner wakes after `COUNT_DELAY_S`. The change affects only the counts in the status, or the order in which members
   are chosen later. More such changes usually follow soon, and one pass handles all of them.
-- The owner does not wake. No decision and no status depends on the change. Most updates that a node reports are of this
-  case.
+- The owner does not wake. No decision and no status depends on the change. This is true for most updates by a node.
 """
 
 from __future__ import annotations
