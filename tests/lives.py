@@ -10,6 +10,7 @@ from typing import Any
 from sandbox.behavior import next_step
 from sandbox.vmis import VMIS, Look, SimulatedVMI, look_of
 from sandbox.wishes import BEHAVIOR, READY_AFTER, SHUTDOWN_AFTER
+from tests.fakes.patches import merge_patch
 
 CREATED = datetime(2026, 8, 1, 12, 0, 0, 400_000, tzinfo=UTC)
 WAY_UP = ["", "Pending", "Scheduling", "Scheduled", "Running"]
@@ -83,7 +84,7 @@ class Life:
         assert patch["metadata"]["uid"] == meta["uid"]
         assert patch["metadata"].get("resourceVersion", meta["resourceVersion"]) == meta["resourceVersion"]
         self.patches.append(patch)
-        self.document = merged(self.document, patch)
+        self.document = merge_patch(self.document, patch)
         self.document["metadata"]["resourceVersion"] = str(len(self.patches) + 1)
         look = look_of(self.vmi)
         assert look is not None
@@ -93,7 +94,7 @@ class Life:
     def annotate(self, **annotations: str | None) -> Life:
         names = {"ready_after": READY_AFTER, "behavior": BEHAVIOR, "shutdown_after": SHUTDOWN_AFTER}
         for name, value in annotations.items():
-            self.document = merged(self.document, {"metadata": {"annotations": {names[name]: value}}})
+            self.document = merge_patch(self.document, {"metadata": {"annotations": {names[name]: value}}})
         return self
 
     def delete(self) -> Life:
@@ -112,19 +113,6 @@ class Life:
 
 def whole_seconds(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def merged(document: Any, patch: Any) -> Any:
-    """RFC 7396."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(document) if isinstance(document, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = merged(result.get(key), value)
-    return result
 
 
 def behaving(behavior: str, ready_after: str = "2s", **more: str) -> Life:

@@ -154,6 +154,10 @@ class FakeApiServer:
         held = self._of(resource).get(key)
         return None if held is None else resource.decode(msgspec.json.encode(held))
 
+    def current(self, resource: AnyResource, key: ObjectKey) -> Document | None:
+        """The whole object, if there is one."""
+        return self._of(resource).get(key)
+
     def document(self, resource: AnyResource, key: ObjectKey) -> Document:
         """The whole object. Raises NotFound."""
         try:

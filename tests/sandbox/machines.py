@@ -15,7 +15,8 @@ from sandbox.step import Change, Create, Delete, Patch, Step
 from sandbox.vm_status import Around
 from sandbox.vmis import VMIS
 from sandbox.vms import VMS
-from tests.lives import CREATED, merged
+from tests.fakes.patches import merge_patch
+from tests.lives import CREATED
 
 Document = dict[str, Any]
 
@@ -62,7 +63,7 @@ class Machines:
 
     def patch(self, resource: Resource[Any], name: str, patch: Document) -> None:
         held = self.objects[resource, name]
-        changed = merged(held, patch)
+        changed = merge_patch(held, patch)
         if changed != held:
             changed["metadata"]["resourceVersion"] = str(next(self._number))
         self.objects[resource, name] = changed
@@ -168,7 +169,7 @@ class Machines:
         )
         if patch.subresource:
             body = {patch.subresource: body[patch.subresource]}
-        assert merged(held, body) != held, f"a write that changes nothing: {body}"
+        assert merge_patch(held, body) != held, f"a write that changes nothing: {body}"
         self._note(f"patch {patch.subresource}".strip(), resource, name)
         self.patch(resource, name, body)
 

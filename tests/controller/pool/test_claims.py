@@ -8,7 +8,7 @@ from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
 from controller.pool.plan import plan
 from controller.runtime.plan import Patch, PatchType, RemoveOwnerReference
-from tests.pool_api import finalizers
+from tests.fakes.rules import finalizers_of
 from tests.pool_builders import (
     ANOTHER_CONTROLLER,
     LABELS,
@@ -20,7 +20,7 @@ from tests.pool_builders import (
     vm_spec,
     vms,
 )
-from tests.pool_worlds import World
+from tests.pool_simulation import PoolSimulation
 
 OFFLINE = {"proactive": {"statePreservation": "Offline", "selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
 DISABLED = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
@@ -38,11 +38,11 @@ def patched(todo):
     return {each.key.name: each for each in todo.actions if isinstance(each, Patch) and each.resource is VMS}
 
 
-def world_of(replicas=3, **fields):
+def simulation_of(replicas=3, **fields):
     """A pool at rest whose VMs have a disk each."""
-    world = World(pool(replicas=replicas, **{"spec": vm_spec(disks=["data"]), **fields}))
-    world.come_to_rest()
-    return world
+    simulation = PoolSimulation(pool(replicas=replicas, **{"spec": vm_spec(disks=["data"]), **fields}))
+    simulation.come_to_rest()
+    return simulation
 
 
 def test_p2_a_member_whose_labels_stop_matching_loses_our_reference_and_our_finalizer_in_one_write():
@@ -62,16 +62,16 @@ def test_p2_a_member_whose_labels_stop_matching_loses_our_reference_and_our_fina
 
 
 def test_p2_what_is_released_is_replaced_under_a_new_ordinal_and_can_be_deleted():
-    world = world_of()
-    world.vms["web-1"]["metadata"]["labels"]["app"] = "debug"
-    world.vms["web-1"]["metadata"]["finalizers"].append(OTHER_FINALIZER)
-    world.come_to_rest()
-    assert world.members() == ["web-0", "web-2", "web-3"]
-    released = world.vms["web-1"]["metadata"]
-    assert released["ownerReferences"] == []
+    simulation = simulation_of()
+    finalizers = [*finalizers_of(simulation.vms["web-1"]), OTHER_FINALIZER]
+    simulation.edit_vm("web-1", metadata={"labels": {"app": "debug"}, "finalizers": finalizers})
+    simulation.come_to_rest()
+    assert simulation.members() == ["web-0", "web-2", "web-3"]
+    released = simulation.vms["web-1"]["metadata"]
+    assert "ownerReferences" not in released
     assert POOL_FINALIZER not in released["finalizers"]
     assert OTHER_FINALIZER in released["finalizers"]
-    assert world.of("datavolumes")["data-1"]["metadata"]["ownerReferences"][0]["uid"] == released["uid"]
+    assert simulation.of(DATA_VOLUMES)["data-1"]["metadata"]["ownerReferences"][0]["uid"] == released["uid"]
 
 
 def test_p2_the_replacement_of_what_is_released_does_not_wait_for_the_release():
@@ -99,17 +99,17 @@ def test_p2_a_member_that_is_being_deleted_is_not_released_but_let_go():
 
 
 def test_p2_a_detached_vm_loses_our_finalizer_and_keeps_its_disks():
-    world = world_of(scaleInStrategy=OFFLINE)
-    world.vms["web-1"]["metadata"]["ownerReferences"] = []
-    world.come_to_rest()
-    assert world.members() == ["web-0", "web-2", "web-3"]
-    detached = world.vms["web-1"]["metadata"]
+    simulation = simulation_of(scaleInStrategy=OFFLINE)
+    simulation.edit_vm("web-1", metadata={"ownerReferences": []})
+    simulation.come_to_rest()
+    assert simulation.members() == ["web-0", "web-2", "web-3"]
+    detached = simulation.vms["web-1"]["metadata"]
     assert POOL_FINALIZER not in detached["finalizers"]
-    assert world.of("datavolumes")["data-1"]["metadata"]["ownerReferences"][0]["uid"] == detached["uid"]
-    world.delete_by_user("web-1")
-    world.come_to_rest()
-    assert "web-1" not in world.vms
-    assert "data-1" not in world.claims
+    assert simulation.of(DATA_VOLUMES)["data-1"]["metadata"]["ownerReferences"][0]["uid"] == detached["uid"]
+    simulation.delete_by_user("web-1")
+    simulation.come_to_rest()
+    assert "web-1" not in simulation.vms
+    assert "data-1" not in simulation.claims
 
 
 def test_p2_a_vm_that_was_given_to_somebody_else_loses_nothing_but_our_finalizer():
@@ -124,15 +124,15 @@ def test_p2_a_vm_that_was_given_to_somebody_else_loses_nothing_but_our_finalizer
 
 def test_p10_a_vm_that_left_while_it_was_being_deleted_keeps_its_disks_for_those_to_come():
     """It was scaled in, and before its disks were safe, its pool was deleted with `--cascade=orphan`."""
-    world = world_of(scaleInStrategy=OFFLINE)
-    world.change(replicas=2)
-    world.run_pass()
-    world.delete_pool("Orphan")
-    world.collect_garbage()
-    assert world.vms["web-2"]["metadata"]["ownerReferences"] == []
-    world.come_to_rest()
-    assert sorted(world.vms) == ["web-0", "web-1"]
-    assert sorted(world.claims) == ["data-0", "data-1", "data-2"]
+    simulation = simulation_of(scaleInStrategy=OFFLINE)
+    simulation.change(replicas=2)
+    simulation.run_pass()
+    simulation.delete_pool("Orphan")
+    simulation.collect_garbage()
+    assert "ownerReferences" not in simulation.vms["web-2"]["metadata"]
+    simulation.come_to_rest()
+    assert sorted(simulation.vms) == ["web-0", "web-1"]
+    assert sorted(simulation.claims) == ["data-0", "data-1", "data-2"]
 
 
 def test_p2_an_orphan_that_matches_is_not_adopted():
@@ -198,52 +198,52 @@ def test_p10_no_more_than_the_burst_are_let_go_in_a_pass():
 @pytest.mark.parametrize("state", ["Offline", "Online"])
 def test_p10_a_vm_that_comes_back_finds_the_disks_of_its_ordinal(state, cdi):
     strategy = {"proactive": {"statePreservation": state, "selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
-    world = World(pool(replicas=3, scaleInStrategy=strategy, spec=vm_spec(disks=["data"])), cdi=cdi)
-    world.come_to_rest()
-    before = {name: claim["metadata"]["uid"] for name, claim in world.claims.items()}
-    world.change(replicas=1)
-    world.come_to_rest()
-    assert world.members() == ["web-0"]
-    world.change(replicas=3)
-    world.come_to_rest()
-    assert {name: claim["metadata"]["uid"] for name, claim in world.claims.items()} == before
+    simulation = PoolSimulation(pool(replicas=3, scaleInStrategy=strategy, spec=vm_spec(disks=["data"])), cdi=cdi)
+    simulation.come_to_rest()
+    before = {name: claim["metadata"]["uid"] for name, claim in simulation.claims.items()}
+    simulation.change(replicas=1)
+    simulation.come_to_rest()
+    assert simulation.members() == ["web-0"]
+    simulation.change(replicas=3)
+    simulation.come_to_rest()
+    assert {name: claim["metadata"]["uid"] for name, claim in simulation.claims.items()} == before
 
 
 def test_p10_disabled_disks_go_with_their_vm():
-    world = world_of(scaleInStrategy=DISABLED)
-    world.change(replicas=1)
-    world.come_to_rest()
-    assert list(world.claims) == ["data-0"]
+    simulation = simulation_of(scaleInStrategy=DISABLED)
+    simulation.change(replicas=1)
+    simulation.come_to_rest()
+    assert list(simulation.claims) == ["data-0"]
 
 
 def test_p10_a_vm_whose_disks_resist_stays_held_and_holds_up_nobody_else():
-    world = world_of(scaleInStrategy=OFFLINE)
-    world.refuses = lambda action: isinstance(action, RemoveOwnerReference) and action.key.name == "data-1"
-    world.change(replicas=1)
+    simulation = simulation_of(scaleInStrategy=OFFLINE)
+    simulation.refuses = lambda request: request.is_write and request.key.name == "data-1"
+    simulation.change(replicas=1)
     for _ in range(6):
-        world.run_pass()
-        world.live_on()
-    assert sorted(world.vms) == ["web-0", "web-1"]
-    assert POOL_FINALIZER in finalizers(world.vms["web-1"]["metadata"])
-    assert sorted(world.claims) == ["data-0", "data-1", "data-2"]
-    world.refuses = lambda action: False
-    world.come_to_rest()
-    assert sorted(world.vms) == ["web-0"]
-    assert sorted(world.claims) == ["data-0", "data-1", "data-2"]
+        simulation.run_pass()
+        simulation.live_on()
+    assert sorted(simulation.vms) == ["web-0", "web-1"]
+    assert POOL_FINALIZER in finalizers_of(simulation.vms["web-1"])
+    assert sorted(simulation.claims) == ["data-0", "data-1", "data-2"]
+    simulation.refuses = lambda request: False
+    simulation.come_to_rest()
+    assert sorted(simulation.vms) == ["web-0"]
+    assert sorted(simulation.claims) == ["data-0", "data-1", "data-2"]
 
 
 @pytest.mark.parametrize("how", ["paused", "invalid"])
 def test_a_pool_that_may_not_act_still_lets_go_of_what_a_user_deletes(how):
-    world = world_of(scaleInStrategy=OFFLINE)
-    world.change(**({"paused": True} if how == "paused" else {"maxUnavailable": "half"}))
-    world.delete_by_user("web-1")
-    world.vms["web-2"]["metadata"]["ownerReferences"] = []
-    world.vms["web-0"]["metadata"]["labels"]["app"] = "debug"
-    world.come_to_rest()
-    assert sorted(world.vms) == ["web-0", "web-2"]
-    assert POOL_FINALIZER not in finalizers(world.vms["web-2"]["metadata"])
-    assert sorted(world.claims) == ["data-0", "data-1", "data-2"]
-    assert world.members() == ["web-0"]
+    simulation = simulation_of(scaleInStrategy=OFFLINE)
+    simulation.change(**({"paused": True} if how == "paused" else {"maxUnavailable": "half"}))
+    simulation.delete_by_user("web-1")
+    simulation.edit_vm("web-2", metadata={"ownerReferences": []})
+    simulation.edit_vm("web-0", metadata={"labels": {"app": "debug"}})
+    simulation.come_to_rest()
+    assert sorted(simulation.vms) == ["web-0", "web-2"]
+    assert POOL_FINALIZER not in finalizers_of(simulation.vms["web-2"])
+    assert sorted(simulation.claims) == ["data-0", "data-1", "data-2"]
+    assert simulation.members() == ["web-0"]
 
 
 def test_p10_a_pool_whose_strategy_nobody_can_read_keeps_disks():

@@ -6,12 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from controller.kubevirt.annotations import POOL_FINALIZER
-from controller.kubevirt.resources import VMS
+from controller.kubevirt.resources import DATA_VOLUMES, VMS
 from controller.pool.plan import plan
 from controller.runtime.plan import Create, Delete, PatchType, RemoveOwnerReference
-from tests.pool_api import finalizers
+from tests.fakes.rules import finalizers_of
 from tests.pool_builders import OTHER_FINALIZER, POOLS, pool, snapshot, vm, vm_spec, vms
-from tests.pool_worlds import World
+from tests.pool_simulation import PoolSimulation
 
 OFFLINE = {"proactive": {"statePreservation": "Offline"}}
 THIRD = "example.org/third"
@@ -22,10 +22,10 @@ def leaving(*also, **fields):
     return pool(deleting=True, finalizers=(POOL_FINALIZER, *also), **fields)
 
 
-def world_of(**fields):
-    world = World(pool(finalizers=(), **{"spec": vm_spec(disks=["data"]), **fields}))
-    world.come_to_rest()
-    return world
+def simulation_of(**fields):
+    simulation = PoolSimulation(pool(finalizers=(), **{"spec": vm_spec(disks=["data"]), **fields}))
+    simulation.come_to_rest()
+    return simulation
 
 
 def test_p6_the_pool_carries_our_finalizer_before_it_has_its_first_vm():
@@ -43,10 +43,10 @@ def test_p6_the_pool_carries_our_finalizer_before_it_has_its_first_vm():
 
 
 def test_p6_no_vm_is_made_while_the_pool_cannot_take_the_finalizer():
-    world = World(pool(finalizers=()))
-    world.refuses = lambda action: action.resource is POOLS
-    world.run_pass()
-    assert world.vms == {}
+    simulation = PoolSimulation(pool(finalizers=()))
+    simulation.refuses = lambda request: request.resource is POOLS
+    simulation.run_pass()
+    assert simulation.vms == {}
 
 
 def test_p6_a_pool_that_has_the_finalizer_is_left_alone():
@@ -100,37 +100,36 @@ def test_p6_a_pool_that_was_let_go_is_left_alone():
 @pytest.mark.parametrize("also", [{}, {"paused": True}, {"maxUnavailable": "half"}], ids=["", "paused", "invalid"])
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
 def test_p6_a_deleted_pool_takes_its_vms_and_their_disks_along(policy, also):
-    world = world_of()
-    world.change(**also)
-    world.delete_pool(policy)
-    world.come_to_rest()
-    left = {plural: sorted(objects) for plural, objects in world.objects.items() if objects}
-    assert left == {}
+    simulation = simulation_of()
+    simulation.change(**also)
+    simulation.delete_pool(policy)
+    simulation.come_to_rest()
+    assert list(simulation.server.every()) == []
 
 
 @pytest.mark.parametrize("strategy", [None, OFFLINE], ids=["disks may go", "disks stay"])
 def test_p6_with_cascade_orphan_vms_stay_with_their_disks_and_without_a_trace_of_us(strategy):
-    world = world_of(scaleInStrategy=strategy)
-    before = {name: each["metadata"]["uid"] for name, each in world.vms.items()}
-    world.delete_pool("Orphan")
-    world.come_to_rest()
-    assert world.is_gone
-    assert not [each for each in world.log if isinstance(each, RemoveOwnerReference)]
-    assert {name: each["metadata"]["uid"] for name, each in world.vms.items()} == before
+    simulation = simulation_of(scaleInStrategy=strategy)
+    before = {name: each["metadata"]["uid"] for name, each in simulation.vms.items()}
+    simulation.delete_pool("Orphan")
+    simulation.come_to_rest()
+    assert simulation.is_gone
+    assert not [each for each in simulation.actions if isinstance(each, RemoveOwnerReference)]
+    assert {name: each["metadata"]["uid"] for name, each in simulation.vms.items()} == before
     for ordinal in range(3):
-        meta = world.vms[f"web-{ordinal}"]["metadata"]
-        assert meta["ownerReferences"] == []
-        assert POOL_FINALIZER not in finalizers(meta)
-        assert world.of("datavolumes")[f"data-{ordinal}"]["metadata"]["ownerReferences"][0]["uid"] == meta["uid"]
+        meta = simulation.vms[f"web-{ordinal}"]["metadata"]
+        assert "ownerReferences" not in meta
+        assert POOL_FINALIZER not in meta["finalizers"]
+        assert simulation.of(DATA_VOLUMES)[f"data-{ordinal}"]["metadata"]["ownerReferences"][0]["uid"] == meta["uid"]
 
 
 def test_p6_p10_disks_that_are_to_be_preserved_outlive_the_pool():
-    world = world_of(scaleInStrategy=OFFLINE)
-    world.delete_pool()
-    world.come_to_rest()
-    assert world.is_gone
-    assert world.vms == {}
-    assert sorted(world.claims) == ["data-0", "data-1", "data-2"]
+    simulation = simulation_of(scaleInStrategy=OFFLINE)
+    simulation.delete_pool()
+    simulation.come_to_rest()
+    assert simulation.is_gone
+    assert simulation.vms == {}
+    assert sorted(simulation.claims) == ["data-0", "data-1", "data-2"]
 
 
 def test_p6_p10_disks_are_taken_off_a_vm_only_once_it_is_being_deleted():
@@ -144,27 +143,28 @@ def test_p6_p10_disks_are_taken_off_a_vm_only_once_it_is_being_deleted():
 
 def test_p6_p10_a_vm_is_deleted_with_its_pool_only_if_the_server_still_knows_it_as_the_pools():
     """The collector is done with orphaning, and our cache of pools shows that sooner than our cache of VMs."""
-    world = world_of(scaleInStrategy=OFFLINE)
-    world.delete_pool("Orphan")
-    before = world.see()
-    world.collect_garbage()
-    assert world.pool["metadata"]["finalizers"] == [POOL_FINALIZER]
-    lagging = replace(world.see(), members=before.members, strays=())
+    simulation = simulation_of(scaleInStrategy=OFFLINE)
+    simulation.delete_pool("Orphan")
+    before = simulation.snapshot()
+    simulation.collect_garbage()
+    assert simulation.pool["metadata"]["finalizers"] == [POOL_FINALIZER]
+    lagging = replace(simulation.snapshot(), members=before.members, strays=())
     todo = plan(lagging)
     assert [each for each in todo.actions if isinstance(each, Delete)]
-    world.carry_out(todo.stages)
-    assert not [name for name, each in world.vms.items() if "deletionTimestamp" in each["metadata"]]
-    world.come_to_rest()
-    assert sorted(world.vms) == ["web-0", "web-1", "web-2"]
+    simulation.carry_out(todo.stages)
+    assert not [name for name, each in simulation.vms.items() if "deletionTimestamp" in each["metadata"]]
+    simulation.come_to_rest()
+    assert sorted(simulation.vms) == ["web-0", "web-1", "web-2"]
 
 
 def test_p6_p10_a_vm_that_lost_our_finalizer_gets_it_back_before_it_goes_with_its_pool():
-    world = world_of(scaleInStrategy=OFFLINE)
-    world.vms["web-1"]["metadata"]["finalizers"].remove(POOL_FINALIZER)
-    world.delete_pool()
-    world.come_to_rest()
-    assert world.is_gone
-    assert sorted(world.claims) == ["data-0", "data-1", "data-2"]
+    simulation = simulation_of(scaleInStrategy=OFFLINE)
+    kept = [each for each in finalizers_of(simulation.vms["web-1"]) if each != POOL_FINALIZER]
+    simulation.edit_vm("web-1", metadata={"finalizers": kept})
+    simulation.delete_pool()
+    simulation.come_to_rest()
+    assert simulation.is_gone
+    assert sorted(simulation.claims) == ["data-0", "data-1", "data-2"]
 
 
 def test_p6_p10_it_is_not_deleted_before_it_has_it():

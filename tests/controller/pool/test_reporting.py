@@ -21,6 +21,7 @@ from controller.runtime.plan import (
 from informers.errors import Forbidden
 from tests.builders import NOW, seconds_ago
 from tests.pool_builders import LABELS, pool, revision, vm_spec, vmi, vms
+from tests.pool_healing import break_one
 from tests.pool_outcomes import (
     CREATE,
     DELETE,
@@ -42,7 +43,7 @@ from tests.pool_outcomes import (
     failure_of,
     status_of,
 )
-from tests.pool_worlds import BROKEN, World
+from tests.pool_simulation import PoolSimulation
 
 
 def updated(**fields):
@@ -247,29 +248,28 @@ def test_a_pool_updates_until_everybody_is_on_its_template_if_it_asks_for_that(s
     assert word_of(owner, *vms(owner, 0), *vms(owner, 1, revision="web-2"), revisions=kept) == word
 
 
-def words_of(world, passes=30) -> list[str]:
+def words_of(simulation, passes=30) -> list[str]:
     """What the pool says of itself from here on, each word once in a row."""
     words: list[str] = []
     for _ in range(passes):
-        world.run_pass()
-        words += [word for word in (world.pool["status"]["printableStatus"],) if words[-1:] != [word]]
-        world.live_on()
+        simulation.run_pass()
+        words += [word for word in (simulation.pool["status"]["printableStatus"],) if words[-1:] != [word]]
+        simulation.live_on()
     return words
 
 
 def test_the_words_along_the_life_of_a_pool():
-    world = World(pool(replicas=3, maxUnavailable=1, autohealing={"minFailingToStartDuration": "20s"}))
-    assert words_of(world) == ["Scaling", "Running"]
-    world.change(virtualMachineTemplate={"metadata": {"labels": dict(LABELS)}, "spec": vm_spec(image="v2")})
-    assert words_of(world) == ["Updating", "Running"]
-    world.vms["web-1"]["spec"]["template"]["spec"]["volumes"][0]["containerDisk"]["image"] = BROKEN
-    world.delete("virtualmachineinstances", "web-1")
-    assert words_of(world) == ["Running", "Degraded", "Healing", "Running"]
-    world.change(paused=True)
-    assert words_of(world, 2) == ["Paused"]
-    world.change(paused=False)
-    assert words_of(world, 2) == ["Running"]
-    world.change(replicas=1)
-    assert words_of(world) == ["Scaling", "Running"]
-    world.change(replicas=0)
-    assert words_of(world) == ["Scaling", "Stopped"]
+    simulation = PoolSimulation(pool(replicas=3, maxUnavailable=1, autohealing={"minFailingToStartDuration": "20s"}))
+    assert words_of(simulation) == ["Scaling", "Running"]
+    simulation.change(virtualMachineTemplate={"metadata": {"labels": dict(LABELS)}, "spec": vm_spec(image="v2")})
+    assert words_of(simulation) == ["Updating", "Running"]
+    break_one(simulation, "web-1")
+    assert words_of(simulation) == ["Running", "Degraded", "Healing", "Running"]
+    simulation.change(paused=True)
+    assert words_of(simulation, 2) == ["Paused"]
+    simulation.change(paused=False)
+    assert words_of(simulation, 2) == ["Running"]
+    simulation.change(replicas=1)
+    assert words_of(simulation) == ["Scaling", "Running"]
+    simulation.change(replicas=0)
+    assert words_of(simulation) == ["Scaling", "Stopped"]

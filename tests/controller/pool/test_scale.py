@@ -9,7 +9,7 @@ from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, VM
 from controller.pool.plan import plan
 from controller.runtime.plan import Create, Delete, Patch
 from tests.pool_builders import LABELS, pool, snapshot, vm, vm_spec, vms
-from tests.pool_worlds import World
+from tests.pool_simulation import PoolSimulation
 
 SPARE = {"selectors": {"labelSelector": {"matchLabels": {"tier": "spare"}}}, "sortPolicy": "AscendingOrder"}
 ASCENDING = {"proactive": {"selectionPolicy": {"sortPolicy": "AscendingOrder"}}}
@@ -108,20 +108,20 @@ def test_p8_more_vms_on_their_way_out_than_should_go_are_no_reason_to_delete_or_
 
 
 def test_p8_from_100_to_10_to_60_while_vms_are_still_going():
-    world = World(pool(replicas=100))
-    world.come_to_rest()
-    world.change(replicas=10)
-    world.run_pass()
-    world.live_on()
-    world.change(replicas=60)
-    stayed = set(world.running())
-    world.log.clear()
-    world.come_to_rest()
+    simulation = PoolSimulation(pool(replicas=100))
+    simulation.come_to_rest()
+    simulation.change(replicas=10)
+    simulation.run_pass()
+    simulation.live_on()
+    simulation.change(replicas=60)
+    stayed = set(simulation.running())
+    simulation.actions.clear()
+    simulation.come_to_rest()
     assert len(stayed) == 10
-    assert stayed <= set(world.members())
-    assert world.members() == world.running()
-    assert len(world.members()) == 60
-    assert not [each for each in world.log if isinstance(each, Delete)]
+    assert stayed <= set(simulation.members())
+    assert simulation.members() == simulation.running()
+    assert len(simulation.members()) == 60
+    assert not [each for each in simulation.actions if isinstance(each, Delete)]
 
 
 def test_p8_selectors_that_match_too_few_remove_those_and_the_user_is_told_how_many_stay():
@@ -176,23 +176,23 @@ def test_p9_a_pool_that_may_not_delete_waits_for_somebody_who_does(strategy):
 
 @pytest.mark.parametrize("strategy", ["proactive", "opportunistic", "unmanaged"])
 def test_p9_a_vm_that_a_user_deletes_comes_back_only_if_the_pool_is_short(strategy):
-    world = World(pool(replicas=3, scaleInStrategy={strategy: {}}))
-    world.come_to_rest()
-    before = world.vms["web-1"]["metadata"]["uid"]
-    world.delete_by_user("web-1")
-    world.come_to_rest()
-    assert world.members() == ["web-0", "web-1", "web-2"]
-    assert world.vms["web-1"]["metadata"]["uid"] != before
+    simulation = PoolSimulation(pool(replicas=3, scaleInStrategy={strategy: {}}))
+    simulation.come_to_rest()
+    before = simulation.vms["web-1"]["metadata"]["uid"]
+    simulation.delete_by_user("web-1")
+    simulation.come_to_rest()
+    assert simulation.members() == ["web-0", "web-1", "web-2"]
+    assert simulation.vms["web-1"]["metadata"]["uid"] != before
 
 
 @pytest.mark.parametrize("strategy", ["opportunistic", "unmanaged"])
 def test_p9_a_vm_that_a_user_deletes_goes_while_the_pool_is_too_large(strategy):
-    world = World(pool(replicas=3, scaleInStrategy={strategy: {}}))
-    world.come_to_rest()
-    world.change(replicas=1)
-    world.delete_by_user("web-1")
-    world.come_to_rest()
-    assert world.members() == ["web-0", "web-2"]
+    simulation = PoolSimulation(pool(replicas=3, scaleInStrategy={strategy: {}}))
+    simulation.come_to_rest()
+    simulation.change(replicas=1)
+    simulation.delete_by_user("web-1")
+    simulation.come_to_rest()
+    assert simulation.members() == ["web-0", "web-2"]
 
 
 def test_p10_a_vm_that_lost_our_finalizer_gets_it_back_before_it_is_deleted_if_its_disks_are_to_stay():
