@@ -26,6 +26,7 @@ from tests.fakes.garbage import collect_garbage, references_to
 from tests.fakes.kubevirt import FakeKubeVirt
 from tests.fakes.process import ReconcilerProcess
 from tests.fakes.requests import AnyResource, Document, Request, refusal
+from tests.fakes.rules import without_nulls
 from tests.fakes.virtual_time import loop, run
 from tests.pool_builders import POOLS
 
@@ -41,7 +42,7 @@ class PoolSimulation:
         self.refuses: Callable[[Request], bool] = lambda request: False
         self.server.fault_for = lambda request: FORBIDDEN if self.refuses(request) else None
         self.server.on_write = lambda request, before: self.process.catch_up()
-        self.server.put(POOLS, without_nulls(msgspec.json.decode(msgspec.json.encode(pool))))
+        self.server.put(POOLS, msgspec.json.decode(msgspec.json.encode(pool)))
         self.name, self.uid = pool.metadata.name, pool.metadata.uid
         self.limits = Limits(burst, revision_history)
         self.kubevirt = FakeKubeVirt(self.server, now=lambda: self.now, cdi=cdi)
@@ -173,10 +174,3 @@ class PoolSimulation:
         before = len(self.actions)
         report = run(self.process.reconcile(self.key(self.name)))
         return tuple(self.actions[before:]), report.result
-
-
-def without_nulls(document: Any) -> Any:
-    """As the API server keeps it."""
-    if isinstance(document, dict):
-        return {name: without_nulls(value) for name, value in document.items() if value is not None}
-    return document

@@ -35,6 +35,7 @@ from tests.fakes.rules import (
     patched,
     stored,
     wire,
+    without_nulls,
 )
 
 T = TypeVar("T", bound=KubeObject)
@@ -176,7 +177,8 @@ class FakeApiServer:
     # What other clients do.
 
     def put(self, resource: AnyResource, document: Document) -> Document:
-        """Create an object, without any check. A UID, timestamps and a status that it has are kept."""
+        """Create an object, without any check. UID, timestamps and status are kept if it has them, nulls are not."""
+        document = without_nulls(document)
         meta = document["metadata"]
         return self._add(resource, ObjectKey(meta.get("namespace", "default"), meta["name"]), document)
 
