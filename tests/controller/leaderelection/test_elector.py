@@ -1,54 +1,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from controller.leaderelection.elector import ElectionImpossible, new_identity
 from controller.running import leaf_errors
-from informers.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
-from tests.controller.leaderelection.electorate import LEASE, LEASES, LeaseServer, Process, now, settle
+from informers.errors import Forbidden, Invalid, NotFound
+from tests.controller.leaderelection.electorate import LeaseServer, Process, now, settle
 
 pytestmark = pytest.mark.looptime
-
-
-# The server that these tests lean on
-
-
-def test_the_server_refuses_a_change_of_another_version_or_another_object():
-    server = LeaseServer()
-    made = json.loads(server.handle("POST", LEASES, b'{"metadata": {"name": "vmherd"}, "spec": {"a": 1, "b": 2}}'))
-    assert json.loads(server.handle("GET", LEASE, None)) == made
-    patch = {"metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}, "spec": {"a": None, "c": 3}}
-    changed = json.loads(server.handle("PATCH", LEASE, json.dumps(patch).encode()))
-    assert changed["spec"] == {"b": 2, "c": 3}
-    assert changed["metadata"]["uid"] == made["metadata"]["uid"]
-    assert changed["metadata"]["resourceVersion"] != made["metadata"]["resourceVersion"]
-    with pytest.raises(Conflict):
-        server.handle("PATCH", LEASE, json.dumps(patch).encode())
-    with pytest.raises(Conflict):
-        server.handle("PATCH", LEASE, b'{"metadata": {"uid": "another"}}')
-
-
-def test_the_server_knows_what_exists_and_what_does_not():
-    server = LeaseServer()
-    with pytest.raises(NotFound):
-        server.handle("GET", LEASE, None)
-    with pytest.raises(NotFound):
-        server.handle("PATCH", LEASE, b"{}")
-    server.handle("POST", LEASES, b'{"metadata": {"name": "vmherd"}}')
-    with pytest.raises(AlreadyExists):
-        server.handle("POST", LEASES, b'{"metadata": {"name": "vmherd"}}')
-
-
-def test_the_server_keeps_the_version_of_what_a_patch_does_not_change():
-    server = LeaseServer()
-    made = json.loads(server.handle("POST", LEASES, b'{"metadata": {"name": "vmherd"}, "spec": {"a": 1}}'))
-    assert json.loads(server.handle("PATCH", LEASE, b'{"spec": {"a": 1}}')) == made
 
 
 # Becoming leader
@@ -94,11 +57,11 @@ async def test_a_leader_stays_leader_and_renews_every_retry_period():
     assert leader.led_to == -1
     assert server.record["leaseTransitions"] == 0
     assert server.record["acquireTime"].startswith("2026-11-21T00:00:00.01")
-    renewals = [at for at, method in leader.line.log if method == "PATCH"]
+    renewals = [at for at, method in leader.connection.log if method == "PATCH"]
     gaps = [later - earlier for earlier, later in pairwise(renewals)]
     assert min(gaps) >= 2.0
     assert max(gaps) <= 2.5
-    assert {method for _, method in standby.line.log} == {"GET"}
+    assert {method for _, method in standby.connection.log} == {"GET"}
     await settle(task, other)
 
 
@@ -117,11 +80,11 @@ async def test_a_standby_knows_who_leads():
 async def test_a_server_that_cannot_be_reached_is_waited_for():
     server = LeaseServer()
     process = Process(server, "a")
-    process.line.trouble = "refused"
+    process.connection.trouble = "refused"
     task = process.start()
     await asyncio.sleep(60)
-    assert 30 <= len(process.line.log) <= 60
-    process.line.trouble = ""
+    assert 30 <= len(process.connection.log) <= 60
+    process.connection.trouble = ""
     await asyncio.sleep(2)
     assert process.elector.is_leader
     await settle(task)
@@ -136,30 +99,29 @@ async def test_a_server_that_cannot_be_reached_is_waited_for():
 )
 async def test_what_trying_again_cannot_mend_is_told_and_ends_the_wait(error, told):
     process = Process(LeaseServer(), "a")
-    process.line.error = error
+    process.connection.error = error
     with pytest.raises(ElectionImpossible, match=told):
         await process.run()
 
 
 async def test_a_server_that_refuses_everybody_while_it_starts_is_asked_again():
     process = Process(LeaseServer(), "a")
-    process.line.error = Forbidden("leases is forbidden: User nobody", code=403)
+    process.connection.error = Forbidden("leases is forbidden: User nobody", code=403)
     task = asyncio.create_task(process.run())
     await asyncio.sleep(1)
     assert not task.done()
-    process.line.error = None
+    process.connection.error = None
     await asyncio.sleep(2)
     assert process.elector.is_leader
     await settle(task)
 
 
 async def test_a_namespace_that_does_not_exist_is_told_and_ends_the_wait():
-    class NoNamespace(LeaseServer):
-        def _post(self, path: str, lease: dict[str, Any]) -> dict[str, Any]:
-            raise NotFound('namespaces "here" not found', code=404)
-
+    server = LeaseServer()
+    missing = NotFound('namespaces "here" not found', code=404)
+    server.fault_for = lambda request: missing if request.verb == "create" else None
     with pytest.raises(ElectionImpossible, match='namespaces "here" not found'):
-        await Process(NoNamespace(), "a").run()
+        await Process(server, "a").run()
 
 
 @pytest.mark.parametrize(
@@ -187,7 +149,7 @@ async def test_a_candidate_told_to_stop_before_it_starts_asks_nothing_and_leads_
     process = Process(LeaseServer(), "a")
     process.stop.set()
     assert await process.run() is False
-    assert process.line.log == []
+    assert process.connection.log == []
 
 
 async def test_a_standby_told_to_stop_leaves_at_once_without_having_led():
@@ -206,7 +168,7 @@ async def test_a_standby_told_to_stop_leaves_at_once_without_having_led():
 
 async def test_a_candidate_told_to_stop_while_its_request_hangs_leaves_within_half_the_renew_deadline():
     process = Process(LeaseServer(), "a")
-    process.line.trouble = "hangs"
+    process.connection.trouble = "hangs"
     task = process.start()
     await asyncio.sleep(1)
     process.stop.set()
@@ -263,7 +225,7 @@ async def test_a_leader_that_ends_badly_lets_the_lease_run_out(end):
     await asyncio.sleep(1)
     second = standby.start()
     await asyncio.sleep(30)
-    (last_renewal, _) = leader.line.log[-1]
+    (last_renewal, _) = leader.connection.log[-1]
     leader.stop.set() if end == "failed" else first.cancel()
     (outcome,) = await asyncio.gather(first, return_exceptions=True)
     if end == "failed":
@@ -286,9 +248,9 @@ async def test_a_standby_takes_over_as_soon_as_the_lease_has_run_out_as_far_as_i
     second = standby.start()
     await asyncio.sleep(dies_after_s)
     await settle(first)
-    (died_at, _) = leader.line.log[-1]
+    (died_at, _) = leader.connection.log[-1]
     await asyncio.sleep(20)
-    saw_at = next(at for at, _ in standby.line.log if at > died_at)
+    saw_at = next(at for at, _ in standby.connection.log if at > died_at)
     assert standby.led_from - saw_at == pytest.approx(15, abs=0.1)
     await settle(second)
 
@@ -298,8 +260,8 @@ async def test_a_renewal_under_way_when_the_work_ends_does_not_keep_the_lease_fr
     leader = Process(server, "a")
     task = leader.start()
     await asyncio.sleep(1)
-    leader.line.latency_s = 0.5
-    while leader.line.log[-1][1] != "PATCH":
+    leader.connection.latency_s = 0.5
+    while leader.connection.log[-1][1] != "PATCH":
         await asyncio.sleep(0.05)
     await asyncio.sleep(0.6)  # the server has renewed it, and the answer is on its way
     leader.stop.set()
@@ -313,7 +275,7 @@ async def test_a_release_that_fails_is_given_up_after_half_the_renew_deadline(tr
     leader = Process(server, "a")
     task = leader.start()
     await asyncio.sleep(1)
-    leader.line.trouble = trouble
+    leader.connection.trouble = trouble
     leader.stop.set()
     assert await task is True
     assert now() <= 1 + 5
@@ -349,6 +311,6 @@ async def test_a_standby_does_not_spin_through_the_last_moment_of_a_lease_that_i
     second = standby.start()
     await asyncio.sleep(1)
     await settle(first)
-    standby.line.trouble = "refused"
+    standby.connection.trouble = "refused"
     await asyncio.sleep(20)
     assert [type(end) for end in await settle(second)] == [asyncio.CancelledError]
