@@ -30,6 +30,7 @@ from tests.fakes.rules import (
     SET_BY_SERVER,
     already_exists,
     check_preconditions,
+    finalizers_of,
     garbage_finalizers,
     not_found,
     patched,
@@ -273,7 +274,7 @@ class FakeApiServer:
         defaults = {"uid": f"uid-{self.version + 1}", "creationTimestamp": wire(self._now()), "generation": 1}
         made["metadata"] = {**defaults, **made["metadata"], "namespace": key.namespace}
         if resource in self.finalizers:
-            made["metadata"]["finalizers"] = self.finalizers[resource]
+            made["metadata"]["finalizers"] = [*finalizers_of(made), *self.finalizers[resource]]
         return self._store(resource, key, None, made)
 
     def _patch(self, resource: AnyResource, key: ObjectKey, patch: Any, subresource: str) -> Document:

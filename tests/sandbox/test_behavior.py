@@ -13,7 +13,7 @@ from sandbox.behavior import Obstacle, next_step
 from sandbox.step import Step
 from sandbox.vmis import FINALIZER, NODES, Look, address_for, node_for
 from sandbox.wishes import BEHAVIOR, BEHAVIORS, READY_AFTER, SHUTDOWN_AFTER
-from tests.lives import CREATED, FINAL, WAY_UP, Life, behaving
+from tests.sandbox.lives import CREATED, FINAL, WAY_UP, Life, behaving
 
 READY = Look("Running")
 BOOTING = Look("Running", "ContainersNotReady")
