@@ -69,7 +69,7 @@ def an_object(
     return replace(made, metadata=replace(made.metadata, deletion_timestamp=deletion))
 
 
-class World:
+class ExpectationsSetup:
     """Expectations over a store of two namespaces and one of opaque versions, and a clock that is set by hand."""
 
     def __init__(self) -> None:

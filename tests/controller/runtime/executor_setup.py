@@ -90,22 +90,22 @@ def kinds(outcomes: Iterable[Outcome]) -> list[str]:
     return [type(outcome).__name__ for outcome in outcomes]
 
 
-class Tally(Counter[tuple[str, str]]):
+class Counts(Counter[tuple[str, str]]):
     def acted(self, controller: str, *, action: str, outcome: str) -> None:
         assert controller == "test"
         self[action, outcome] += 1
 
 
-class World:
+class ExecutorSetup:
     """An executor, the API that it writes to, and a cache that hears of nothing by itself."""
 
     def __init__(self) -> None:
-        self.api = FakeApiServer()
-        self.cache = LaggingCache(self.api, VMIS)
+        self.server = FakeApiServer()
+        self.cache = LaggingCache(self.server, VMIS)
         clock = asyncio.get_running_loop().time
         self.expectations = Expectations({VMIS: self.cache.store}, now=clock, gave_up=lambda: None)
-        self.tally = Tally()
-        self.executor = Executor(self.api, self.expectations, controller="test", instruments=self.tally)
+        self.tally = Counts()
+        self.executor = Executor(self.server, self.expectations, controller="test", instruments=self.tally)
 
     async def carry_out(self, *stages: Iterable[Action] | Stage) -> tuple[Outcome, ...]:
         plan = Plan(stages=tuple(stage if isinstance(stage, Stage) else Stage(tuple(stage)) for stage in stages))
@@ -135,21 +135,21 @@ class World:
             meant = verb in ("", request.verb) and name in ("", request.key.name)
             return fault if meant else None
 
-        self.api.fault_for = disturb
+        self.server.fault_for = disturb
 
     def heal(self) -> None:
-        self.api.fault_for = lambda request: None
+        self.server.fault_for = lambda request: None
 
     def add(self, name: str = "vm", **kwargs: object) -> str:
         """Have a VMI that the cache knows of. Return its UID."""
-        made = self.api.put(VMIS, document(name, **kwargs))
+        made = self.server.put(VMIS, document(name, **kwargs))
         self.cache.catch_up()
         return made["metadata"]["uid"]
 
     @property
     def names(self) -> list[str]:
-        return [vmi.metadata.name for vmi in self.api.objects(VMIS)]
+        return [vmi.metadata.name for vmi in self.server.objects(VMIS)]
 
     @property
     def sent(self) -> list[str]:
-        return [f"{request.verb} {request.key.name}" for request in self.api.requests]
+        return [f"{request.verb} {request.key.name}" for request in self.server.requests]

@@ -9,7 +9,7 @@ import msgspec
 
 from controller.kubevirt.resources import DATA_VOLUMES, VMIS
 from controller.runtime.plan import RemoveOwnerReference, ThreeWayMerge
-from tests.controller.runtime.execution import World, document, key
+from tests.controller.runtime.executor_setup import ExecutorSetup, document, key
 from tests.fakes.requests import Request
 
 VM_UID = "uid-of-the-vm"
@@ -28,14 +28,14 @@ OTHERS = [
 ]
 
 
-def put_disk(world: World, *owners: dict[str, object], name: str = "disk", resource: Any = DATA_VOLUMES) -> str:
+def put_disk(setup: ExecutorSetup, *owners: dict[str, object], name: str = "disk", resource: Any = DATA_VOLUMES) -> str:
     """Have a DataVolume or a claim with these owners. Return its UID."""
-    made = world.api.put(resource, {"metadata": {"name": name, "namespace": "default", "ownerReferences": owners}})
+    made = setup.server.put(resource, {"metadata": {"name": name, "namespace": "default", "ownerReferences": owners}})
     return made["metadata"]["uid"]
 
 
-def owners_of(world: World, name: str = "disk", resource: Any = DATA_VOLUMES) -> list[dict[str, object]]:
-    disk = world.api.find(resource, key(name))
+def owners_of(setup: ExecutorSetup, name: str = "disk", resource: Any = DATA_VOLUMES) -> list[dict[str, object]]:
+    disk = setup.server.find(resource, key(name))
     assert disk is not None
     return [msgspec.to_builtins(owner) for owner in disk.metadata.owner_references or ()]
 
@@ -52,14 +52,16 @@ def three_way_merge(uid: str, name: str = "vm", *, old: object = 1, new: object 
     )
 
 
-def put_vm(world: World, name: str = "vm", *, says: object = 1, **metadata: object) -> str:
-    uid = world.api.put(VMIS, {**document(name, **metadata), "spec": {"template": says, "own": "x"}})["metadata"]["uid"]
-    world.cache.catch_up()
+def put_vm(setup: ExecutorSetup, name: str = "vm", *, says: object = 1, **metadata: object) -> str:
+    uid = setup.server.put(VMIS, {**document(name, **metadata), "spec": {"template": says, "own": "x"}})["metadata"][
+        "uid"
+    ]
+    setup.cache.catch_up()
     return uid
 
 
-def spec_of(world: World, name: str = "vm") -> dict[str, object]:
-    return world.api.document(VMIS, key(name))["spec"]
+def spec_of(setup: ExecutorSetup, name: str = "vm") -> dict[str, object]:
+    return setup.server.document(VMIS, key(name))["spec"]
 
 
 def when(verb: str, act: Callable[[], object], *, times: int = 1) -> Callable[[Request], None]:
@@ -75,6 +77,6 @@ def when(verb: str, act: Callable[[], object], *, times: int = 1) -> Callable[[R
     return disturb
 
 
-def meddle(world: World, resource: Any, name: str) -> Callable[[], object]:
+def meddle(setup: ExecutorSetup, resource: Any, name: str) -> Callable[[], object]:
     """Somebody else writes to the object, each time something different."""
-    return lambda: world.api.change(resource, key(name), {"metadata": {"labels": {"n": str(world.api.version)}}})
+    return lambda: setup.server.change(resource, key(name), {"metadata": {"labels": {"n": str(setup.server.version)}}})
