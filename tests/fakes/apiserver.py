@@ -110,7 +110,7 @@ class FakeApiServer:
         resource, key, subresource = self._route(path)
         match method:
             case "GET":
-                return await (self.get(resource, key) if key.name else self.list(resource, key.namespace))
+                return await (self.get(resource, key) if key.name else self.read_list(resource, key.namespace))
             case "POST":
                 return await self.create(resource, key.namespace, body or b"")
             case "PATCH":
@@ -120,7 +120,7 @@ class FakeApiServer:
     async def get(self, resource: AnyResource, key: ObjectKey) -> bytes:
         return await self._serve(Request("get", resource, key), lambda: self.document(resource, key))
 
-    async def list(self, resource: AnyResource, namespace: str = "") -> bytes:
+    async def read_list(self, resource: AnyResource, namespace: str = "") -> bytes:
         return await self._serve(
             Request("list", resource, ObjectKey(namespace, "")), lambda: self._list(resource, namespace)
         )

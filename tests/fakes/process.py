@@ -67,6 +67,7 @@ class ReconcilerProcess:
     def restart(self) -> None:
         """Start a new process with the same caches. It knows nothing of the writes of the one before."""
         written = self._expectations(self._children)
+        recorder: Any = self.recorder
         self.executor = Executor(
             self._server, written, controller=self._rules.name, instruments=self.counts, told=self._keep
         )
@@ -75,7 +76,7 @@ class ReconcilerProcess:
             executor=self.executor,
             expectations=written,
             status_writer=StatusWriter(self._server, self._rules.resource, self._expectations([self._owners])),
-            recorder=self.recorder,
+            recorder=recorder,
             now=self._now,
             instruments=self.counts,
         )

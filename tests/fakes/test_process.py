@@ -13,7 +13,7 @@ from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.caches import LaggingCache
 from tests.fakes.garbage import collect_garbage
 from tests.fakes.patches import PatchError, json_patch, merge_patch
-from tests.fakes.requests import FailedAfter, Garbled, Lost, refusal
+from tests.fakes.requests import FailedAfter, Fault, Garbled, Lost, refusal
 from tests.fakes.virtual_time import loop, run
 from tests.pool_builders import pool
 from tests.pool_simulation import PoolSimulation
@@ -23,7 +23,7 @@ BODY = msgspec.json.encode({"metadata": {"name": "a"}})
 
 
 @pytest.mark.parametrize("writes", [0, 1, 4, 6, 8])
-def test_a_process_that_is_killed_after_some_writes_has_done_just_these(writes: int):
+def test_a_process_that_is_killed_after_some_writes_has_done_just_these(writes: int) -> None:
     """One revision and six VMs are to be created."""
     simulation = PoolSimulation(pool(replicas=6))
     stages = plan(simulation.snapshot()).stages
@@ -33,7 +33,7 @@ def test_a_process_that_is_killed_after_some_writes_has_done_just_these(writes: 
     assert len(simulation.vms) == 6
 
 
-def test_a_process_that_is_killed_in_a_pass_writes_no_status():
+def test_a_process_that_is_killed_in_a_pass_writes_no_status() -> None:
     simulation = PoolSimulation(pool(replicas=2))
     simulation.crash_in_a_pass(2)
     assert (len(simulation.vms), simulation.pool.get("status")) == (1, None)
@@ -41,7 +41,7 @@ def test_a_process_that_is_killed_in_a_pass_writes_no_status():
     assert simulation.pool["status"]["replicas"] == 2
 
 
-def test_virtual_time_costs_no_real_time():
+def test_virtual_time_costs_no_real_time() -> None:
     simulation = PoolSimulation(pool(replicas=1))
     before = simulation.now
     simulation.live_on(3600)
@@ -59,7 +59,9 @@ def test_virtual_time_costs_no_real_time():
         (refusal(403, "Forbidden", "no"), Forbidden, False),
     ],
 )
-def test_a_fault_tells_whether_the_request_had_its_effect(fault: object, error: type[Exception] | None, happened: bool):
+def test_a_fault_tells_whether_the_request_had_its_effect(
+    fault: Fault | None, error: type[Exception] | None, happened: bool
+) -> None:
     server = FakeApiServer()
     server.fault_for = lambda request: fault
     if error is None:
@@ -70,14 +72,14 @@ def test_a_fault_tells_whether_the_request_had_its_effect(fault: object, error: 
     assert (server.find(VMIS, KEY) is not None) is happened
 
 
-def test_a_garbled_answer_is_one_to_a_request_that_had_its_effect():
+def test_a_garbled_answer_is_one_to_a_request_that_had_its_effect() -> None:
     server = FakeApiServer()
     server.fault_for = lambda request: Garbled(b"<html>")
     assert run(server.create(VMIS, "default", BODY)) == b"<html>"
     assert server.find(VMIS, KEY) is not None
 
 
-def test_a_cache_hears_of_events_one_by_one_and_of_versions_by_bookmark():
+def test_a_cache_hears_of_events_one_by_one_and_of_versions_by_bookmark() -> None:
     server = FakeApiServer()
     cache = LaggingCache(server, VMIS)
     for name in ("a", "b"):
@@ -91,7 +93,7 @@ def test_a_cache_hears_of_events_one_by_one_and_of_versions_by_bookmark():
     assert (len(cache.store.values()), cache.store.version("default")) == (2, str(server.version))
 
 
-def test_the_garbage_collector_deletes_dependents_of_what_is_gone_down_the_line():
+def test_the_garbage_collector_deletes_dependents_of_what_is_gone_down_the_line() -> None:
     server = FakeApiServer()
     uid = "gone"
     for name in ("a", "b", "c"):
@@ -102,7 +104,7 @@ def test_the_garbage_collector_deletes_dependents_of_what_is_gone_down_the_line(
     assert list(server.documents(VMIS)) == ["free"]
 
 
-def test_a_merge_patch_replaces_lists_and_removes_what_is_null():
+def test_a_merge_patch_replaces_lists_and_removes_what_is_null() -> None:
     document = {"a": {"b": 1, "c": [1, 2]}, "d": 1}
     assert merge_patch(document, {"a": {"b": None, "c": [3]}, "e": {"f": None, "g": 1}}) == {
         "a": {"c": [3]},
@@ -112,7 +114,7 @@ def test_a_merge_patch_replaces_lists_and_removes_what_is_null():
     assert document == {"a": {"b": 1, "c": [1, 2]}, "d": 1}
 
 
-def test_a_json_patch_that_does_not_fit_changes_nothing():
+def test_a_json_patch_that_does_not_fit_changes_nothing() -> None:
     document = {"a": [1, 2]}
     assert json_patch(document, [{"op": "remove", "path": "/a/0"}]) == {"a": [2]}
     with pytest.raises(PatchError, match="test /a/0"):

@@ -1,4 +1,4 @@
-"""A replica set's reconciler at work: on an API in memory, through caches that lag, as one process after another."""
+"""A replica set on the fake API server: the real reconciler works on it, with caches that may lag and may restart."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ def _document_of(owner: ReplicaSet) -> Document:
 
 
 class ReplicaSetSimulation:
-    """One set, the API server and the caches. They hear of events when the test says so, or at once with `instant`."""
+    """One set, the API server and the caches. The caches hear of events when the test says so; with `instant`, the
+    caches hear of each write of ours at once.
+    """
 
     def __init__(
         self,
@@ -72,7 +74,7 @@ class ReplicaSetSimulation:
         vmi_handler: Callable[[Change[VirtualMachineInstance]], None] = lambda change: None,
         set_handler: Callable[[Change[ReplicaSet]], None] = lambda change: None,
     ) -> None:
-        """`finalizers` gives each VMI one, as KubeVirt does, so that it takes a while to go."""
+        """`finalizers` gives each VMI a finalizer, as KubeVirt does: a deleted VMI stays until `live_on`."""
         held_by = {VMIS: ["kubevirt.io/virtualMachineControllerFinalize"]} if finalizers else {}
         self.key = key
         self.server = FakeApiServer(latency_s=latency_s, has_status=(REPLICASETS,), finalizers=held_by)
@@ -147,17 +149,17 @@ class ReplicaSetSimulation:
                 self.server.replace(VMIS, {**document, "status": status})
 
     def fail(self, fault: Fault, *, verb: str = "", resource: AnyResource | None = None, times: int = 10**6) -> None:
-        """Have the next so many of these requests fail."""
+        """Make the next so many of these requests fail."""
         left = times
 
-        def disturb(request: Request) -> Fault | None:
+        def fault_for(request: Request) -> Fault | None:
             nonlocal left
             if left and verb in ("", request.verb) and resource in (None, request.resource):
                 left -= 1
                 return fault
             return None
 
-        self.server.fault_for = disturb
+        self.server.fault_for = fault_for
 
     def heal(self) -> None:
         self.server.fault_for = lambda request: None
@@ -188,11 +190,11 @@ class ReplicaSetSimulation:
 
     @property
     def reasons(self) -> list[str]:
-        """What Events were told, in order."""
+        """The reasons of all Events, in order."""
         return [notice.reason for notice in self.process.recorder.published]
 
     @property
     def conditions(self) -> dict[str, str]:
-        """The set's conditions: what each says."""
+        """The messages of the set's conditions, by type."""
         status = self.owner.status
         return {} if status is None else {c.type: c.message or "" for c in status.conditions or ()}

@@ -67,13 +67,13 @@ class Running:
         )
         self._lags = lags
         self._faults: Iterator[Fault | None] = iter(faults)
-        self.simulation.server.fault_for = self.disturb
+        self.simulation.server.fault_for = self.fault_for
 
     def wake(self, wakes: Any) -> None:
         for key, delay_s in wakes:
             self.queue.add_after(key, delay_s)
 
-    def disturb(self, request: Request) -> Fault | None:
+    def fault_for(self, request: Request) -> Fault | None:
         return next(self._faults, None)
 
     async def feed(self) -> None:

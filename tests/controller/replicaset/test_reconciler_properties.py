@@ -176,7 +176,7 @@ class Scenario:
     async def run_pass(self, faults: Iterator[Fault | None], progress: Iterator[tuple[int, int]]) -> None:
         planned = False
 
-        def disturb(request: Request) -> Fault | None:
+        def fault_for(request: Request) -> Fault | None:
             nonlocal planned
             if not planned and (request.resource is not VMIS or request.is_write):
                 # The first request that is not about a doubt: the plan was made in this very turn of the loop.
@@ -187,7 +187,7 @@ class Scenario:
             self.simulation.sets.catch_up(sets)
             return next(faults, None)
 
-        self.simulation.server.fault_for = disturb
+        self.simulation.server.fault_for = fault_for
         await self.simulation.reconcile()
 
     def happen(self, what: str, *numbers: int) -> None:

@@ -1,4 +1,4 @@
-"""Disks and their owners, VMs and their templates, and somebody else who writes to them at the wrong moment."""
+"""Disks with owners, VMs with templates, and another client that writes to them between two requests of ours."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OTHERS = [
 
 
 def put_disk(setup: ExecutorSetup, *owners: dict[str, object], name: str = "disk", resource: Any = DATA_VOLUMES) -> str:
-    """Have a DataVolume or a claim with these owners. Return its UID."""
+    """Create a DataVolume or a claim with these owners. Returns its UID."""
     made = setup.server.put(resource, {"metadata": {"name": name, "namespace": "default", "ownerReferences": owners}})
     return made["metadata"]["uid"]
 
@@ -53,11 +53,9 @@ def three_way_merge(uid: str, name: str = "vm", *, old: object = 1, new: object 
 
 
 def put_vm(setup: ExecutorSetup, name: str = "vm", *, says: object = 1, **metadata: object) -> str:
-    uid = setup.server.put(VMIS, {**document(name, **metadata), "spec": {"template": says, "own": "x"}})["metadata"][
-        "uid"
-    ]
+    made = setup.server.put(VMIS, {**document(name, **metadata), "spec": {"template": says, "own": "x"}})
     setup.cache.catch_up()
-    return uid
+    return made["metadata"]["uid"]
 
 
 def spec_of(setup: ExecutorSetup, name: str = "vm") -> dict[str, object]:
@@ -65,18 +63,18 @@ def spec_of(setup: ExecutorSetup, name: str = "vm") -> dict[str, object]:
 
 
 def when(verb: str, act: Callable[[], object], *, times: int = 1) -> Callable[[Request], None]:
-    """Have somebody else do something in the moment when such a request is on its way."""
+    """Make another client act when the next so many requests with this verb arrive."""
     left = times
 
-    def disturb(request: Request) -> None:
+    def fault_for(request: Request) -> None:
         nonlocal left
         if request.verb == verb and left:
             left -= 1
             act()
 
-    return disturb
+    return fault_for
 
 
 def meddle(setup: ExecutorSetup, resource: Any, name: str) -> Callable[[], object]:
-    """Somebody else writes to the object, each time something different."""
+    """Another client changes a label of the object, each time to another value."""
     return lambda: setup.server.change(resource, key(name), {"metadata": {"labels": {"n": str(setup.server.version)}}})

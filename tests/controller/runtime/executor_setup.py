@@ -1,4 +1,4 @@
-"""An executor with its API and its cache, the actions that it is given, and the answers that it gets."""
+"""An executor on the fake API server, builders of actions for it, and errors that the server may answer with."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ INVALID = refusal(422, "Invalid", "spec.domain: Required value")
 BUSY = refusal(429, "TooManyRequests", "too many requests", retry_after_s=7)
 MODIFIED = refusal(409, "Conflict", "the object has been modified; please apply your changes to the latest version")
 GONE = refusal(404, "NotFound", "not found")
-# What a delete is answered, before it gets to storage and in it.
+# The two answers to a delete for another UID: from before storage, and from storage.
 ANOTHER = refusal(
     409,
     "Conflict",
@@ -97,7 +97,7 @@ class Counts(Counter[tuple[str, str]]):
 
 
 class ExecutorSetup:
-    """An executor, the API that it writes to, and a cache that hears of nothing by itself."""
+    """An executor, the server that it writes to, and a cache that hears of events only when a test says so."""
 
     def __init__(self) -> None:
         self.server = FakeApiServer()
@@ -129,19 +129,19 @@ class ExecutorSetup:
         return self.expectations.settled(OWNER, OWNER_UID)
 
     def fail(self, fault: Fault, *, verb: str = "", name: str = "") -> None:
-        """Have all requests of this verb for this object fail; all there are, without them."""
+        """Make all requests with this verb and name fail. An empty verb or name stands for any."""
 
-        def disturb(request: Request) -> Fault | None:
+        def fault_for(request: Request) -> Fault | None:
             meant = verb in ("", request.verb) and name in ("", request.key.name)
             return fault if meant else None
 
-        self.server.fault_for = disturb
+        self.server.fault_for = fault_for
 
     def heal(self) -> None:
         self.server.fault_for = lambda request: None
 
     def add(self, name: str = "vm", **kwargs: object) -> str:
-        """Have a VMI that the cache knows of. Return its UID."""
+        """Create a VMI that the cache shows. Returns its UID."""
         made = self.server.put(VMIS, document(name, **kwargs))
         self.cache.catch_up()
         return made["metadata"]["uid"]

@@ -1,4 +1,4 @@
-"""Expectations, the stores that they look at, and what a pass wrote."""
+"""Expectations with their stores, and builders of the outcomes that they record."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def an_object(
 
 
 class ExpectationsSetup:
-    """Expectations over a store of two namespaces and one of opaque versions, and a clock that is set by hand."""
+    """Expectations over two stores, one of which has opaque versions. The test sets the clock."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -164,11 +164,11 @@ async def test_p10_a_vm_whose_disk_resists_is_held_and_the_others_go(fault: Faul
     setup = ExecutorSetup()
     stages = leaving(setup, "a", "b", "c")
 
-    def disturb(request: Request) -> Fault | None:
+    def fault_for(request: Request) -> Fault | None:
         is_meant = request.resource is resource and request.key.name == "disk-b"
         return fault if is_meant and request.verb == "patch" else None
 
-    setup.server.fault_for = disturb
+    setup.server.fault_for = fault_for
     outcomes = await setup.carry_out(*stages)
     assert kinds(outcomes)[-3:] == ["Done", "Skipped", "Done"]
     assert held(setup) == ["b"]
