@@ -1,7 +1,7 @@
 # The image of the controller: `docker build --tag vmherd:0.1.0 .`
 #
-# Two stages. The first installs into /app with what pip and setuptools need; the second has Python and /app, no pip,
-# and no shell is needed to run it. Every version is pinned, packages by their hashes as well.
+# The first stage installs everything into /app with pip and setuptools. The second stage has Python and /app, but no
+# pip. Running it needs no shell. All versions are pinned, and packages also by their hashes.
 
 ARG PYTHON_IMAGE=python:3.13.11-slim-trixie
 
@@ -11,7 +11,7 @@ ENV PIP_NO_CACHE_DIR=1 \
     PIP_ROOT_USER_ACTION=ignore
 WORKDIR /src
 
-# What changes rarely comes first, so that its layers are made again only when it does.
+# Files that rarely change come first, so that their layers stay in the build cache.
 COPY .ci/requirements-build.txt .ci/requirements-run.txt ./
 RUN python -m venv /build && \
     /build/bin/python -m pip install --require-hashes --only-binary :all: --requirement requirements-build.txt
@@ -19,7 +19,7 @@ RUN python -m venv --without-pip /app && \
     /build/bin/python -m pip --python /app/bin/python install \
         --require-hashes --only-binary :all: --requirement requirements-run.txt
 
-# The sandbox stays out: nothing of it is needed to run the controller.
+# The controller does not need the sandbox.
 COPY pyproject.toml README.md LICENSE ./
 COPY informers informers
 COPY controller controller
@@ -40,7 +40,7 @@ ENV PATH=/app/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \
     VMHERD_REVISION=${REVISION}
-# A number, so that Kubernetes can see that it is not root.
+# A numeric user: Kubernetes can then verify that it is not root.
 USER 65532:65532
 EXPOSE 8080 8081
 ENTRYPOINT ["vmherd", "run"]

@@ -1,5 +1,5 @@
-# Everything a newcomer needs, each target with the set-up that it takes. No root, no terminal, nothing outside of
-# this directory but pip's cache and the control plane's (~/.cache/vmherd).
+# The tasks of a developer. Each target does its own setup. The targets need no root and no terminal. They write only to
+# this directory and to the caches of pip and of the control plane (~/.cache/vmherd).
 
 PYTHON ?=
 VENV := .venv
@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-# Pinned here and nowhere else: it pins the rest.
+# pip-tools pins all other packages. It is pinned only here.
 PIP_TOOLS := pip-tools==7.6.2
 LOCK_PYTHON ?= python3.11
 
@@ -15,17 +15,17 @@ LOCK_PYTHON ?= python3.11
 .DELETE_ON_ERROR:
 
 .PHONY: help
-help:  ## print this
+help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: install
-install: $(INSTALLED)  ## make .venv, with the command in .venv/bin/vmherd
+install: $(INSTALLED)  ## create .venv, with the command .venv/bin/vmherd
 	@echo "installed: $(BIN)/vmherd"
 
 $(INSTALLED): .ci/requirements-dev.txt pyproject.toml
 	@python=$$(PYTHON='$(PYTHON)' .ci/find-python) && \
 	if ! PYTHON=$(BIN)/python .ci/find-python >/dev/null 2>&1; then \
-		echo "making $(VENV) with $$python" && "$$python" -m venv --clear $(VENV); \
+		echo "creating $(VENV) with $$python" && "$$python" -m venv --clear $(VENV); \
 	fi
 	@echo "installing pinned packages into $(VENV) (under a minute the first time)"
 	@$(PIP) install --require-hashes --requirement .ci/requirements-dev.txt
@@ -33,40 +33,53 @@ $(INSTALLED): .ci/requirements-dev.txt pyproject.toml
 	@touch $@
 
 .PHONY: demo
-demo: $(INSTALLED)  ## watch a replica set and a pool come up on a control plane of your own
+demo: $(INSTALLED)  ## run a replica set and a pool on a local control plane, and show them
 	@$(BIN)/vmherd demo $(ARGS)
 
+# Each pytest worker starts its own control planes. Tests with a control plane wait most of the time, so two workers use
+# one core.
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+PYTEST := $(BIN)/python -m pytest --dist worksteal --maxprocesses 8 --numprocesses
+
+.PHONY: check
+check: lint  ## run lint, types, and the tests without a control plane; about a minute
+	@$(PYTEST) $(CORES) -m "not cluster and not e2e" $(ARGS)
+
 .PHONY: test
-test: $(INSTALLED)  ## run all tests; ARGS="-k reflector" runs some
-	@$(BIN)/python -m pytest $(ARGS)
+test: $(INSTALLED)  ## run the tests that every change must pass; ARGS="-k reflector" selects some
+	@$(PYTEST) $$((2 * $(CORES))) -m "not e2e" $(if $(filter true,$(CI)),--cov) $(ARGS)
+
+.PHONY: e2e
+e2e: $(INSTALLED)  ## test the chart, the image, the monitoring, the demo, and a fleet of 500 VMs
+	@$(PYTEST) $(CORES) -m e2e $(ARGS)
 
 .PHONY: lint
-lint: $(INSTALLED)  ## style, types and import contracts
+lint: $(INSTALLED)  ## check style, types and import contracts
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
 .PHONY: format
-format: $(INSTALLED)  ## rewrite the code in the house's format
+format: $(INSTALLED)  ## format the code
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
 .PHONY: bench
-bench: $(INSTALLED)  ## measure; results go to benchmarks/results
+bench: $(INSTALLED)  ## run the benchmarks; results go to benchmarks/results
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 .PHONY: manifests
-manifests: $(INSTALLED)  ## write what the chart and manifests/ get from the program; ARGS=--check only compares
+manifests: $(INSTALLED)  ## write the generated files of the chart and of manifests/; ARGS=--check only compares
 	@$(BIN)/python -m charts $(ARGS)
 
 .PHONY: lock
-lock:  ## pin what pyproject.toml asks for, after a change of it
+lock:  ## pin the dependencies after a change of pyproject.toml
 	@python=$$(PYTHON='$(LOCK_PYTHON)' .ci/find-python) && "$$python" -m venv --clear build/lock
 	@build/lock/bin/python -m pip --quiet install '$(PIP_TOOLS)'
 	@build/lock/bin/python .ci/lock.py
 
 .PHONY: clean
-clean:  ## remove whatever the targets above made here
-	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+clean:  ## remove all files that the targets above created here
+	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .coverage .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

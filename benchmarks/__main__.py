@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: measure, print a table, and write the figures as JSON.
+"""`python -m benchmarks`: measure, print a table, and write the results as JSON.
 
 python -m benchmarks [--count 1000] [--rounds 3] [--rest 10] [--output FILE]
 """
@@ -10,7 +10,8 @@ import json
 import platform
 import statistics
 import tempfile
-from collections.abc import Callable
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,13 @@ RESULTS = Path(__file__).parent / "results" / "burst.json"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="What the controller costs.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Measure the CPU, memory and requests of the controller."
+    )
     parser.add_argument("--count", type=int, default=1000, help="VMIs to create and delete (default 1000)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds, each on a fresh control plane (default 3)")
-    parser.add_argument("--rest", type=float, default=10.0, help="seconds at rest to watch (default 10)")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="where the figures go, as JSON")
+    parser.add_argument("--rest", type=float, default=10.0, help="seconds to measure without any changes (default 10)")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="file for the results, as JSON")
     arguments = parser.parse_args()
     binaries = find_binaries()
     rounds = []
@@ -54,14 +57,15 @@ def main() -> None:
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     arguments.output.write_text(json.dumps(results, indent=2) + "\n")
     _print(results)
-    print(f"\nall figures: {arguments.output}")
+    print(f"\nall results: {arguments.output}")
 
 
 def _print(results: dict[str, Any]) -> None:
     rounds, count = results["rounds"], results["count"]
 
-    def median(figure: Callable[[dict[str, Any]], float]) -> float:
-        return statistics.median(map(figure, rounds))
+    def median(*path: str) -> float:
+        """The median, over all rounds, of the number at this path of keys."""
+        return statistics.median(float(reduce(getitem, path, each)) for each in rounds)
 
     table = Table("figure", "controller", "bare loop", "ratio", title=f"{count} VMIs, median of {len(rounds)} rounds")
     for way, verb in (("up", "create"), ("down", "delete")):
@@ -69,24 +73,21 @@ def _print(results: dict[str, Any]) -> None:
             ("wall", "wall_s", 1.0, "s"),
             (f"CPU for each {verb}", "cpu_s", 1000 / count, "ms"),
         ):
-            ours = median(lambda r, way=way, key=key: r[way][key]) * scale
-            bare = median(lambda r, verb=verb, key=key: r["bare"][verb][key]) * scale
+            ours = median(way, key) * scale
+            bare = median("bare", verb, key) * scale
             table.add_row(f"{verb}s: {label}", f"{ours:.3f} {unit}", f"{bare:.3f} {unit}", f"{ours / bare:.2f}")
-        table.add_row(
-            f"{verb}s: requests for each VMI, beyond Events",
-            f"{median(lambda r, way=way: r[way]['requests_each']):.3f}",
-        )
+        table.add_row(f"{verb}s: requests for each VMI, without Events", f"{median(way, 'requests_each'):.3f}")
     whole = results["import_rss_mb"]["kubernetes_asyncio"]
-    table.add_row("RSS with all VMIs", f"{median(lambda r: r['memory']['full_mb']):.1f} MB")
-    table.add_row("  (kubernetes_asyncio alone, imported as usual)", f"{whole:.1f} MB")
-    table.add_row("RSS at start", f"{median(lambda r: r['memory']['idle_mb']):.1f} MB")
+    table.add_row("RSS with all VMIs", f"{median('memory', 'full_mb'):.1f} MB")
+    table.add_row("  (a process that only imports kubernetes_asyncio)", f"{whole:.1f} MB")
+    table.add_row("RSS after the start", f"{median('memory', 'idle_mb'):.1f} MB")
     decoding = results["decoding"]
     table.add_row(f"decoding one VMI event of {decoding['event_bytes']:.0f} B", f"{decoding['decode_us']:.1f} us")
     table.add_row("storing it, with indexes", f"{decoding['store_us']:.1f} us")
-    table.add_row("bytes that stay", f"{decoding['bytes_kept']:.0f} B")
+    table.add_row("retained memory for each VMI", f"{decoding['bytes_kept']:.0f} B")
     Console().print(table)
     rest = rounds[-1]["rest"]
-    print(f"at rest for {rest['seconds']:g}s: requests {rest['requests'] or 'none'}, CPU {rest['cpu_s']:.2f}s")
+    print(f"without changes for {rest['seconds']:g}s: requests {rest['requests'] or 'none'}, CPU {rest['cpu_s']:.2f}s")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""The yardstick: the same creates and deletes as the controller sends, from a loop that does nothing else.
+"""The baseline: a minimal loop that sends the same creates and deletes as the controller.
 
-One aiohttp session, fifty requests in flight, bodies encoded beforehand, answers read and thrown away. What it takes
-is what the API server and the HTTP client cost; anything above that is the controller's own.
+It uses one aiohttp session and fifty concurrent requests. Bodies are encoded in advance, responses are read and
+discarded. Its time is the cost of the API server and the HTTP client. The difference to the controller's time is the
+controller's own cost.
 
     python -m benchmarks.bare_loop KUBECONFIG NAMESPACE COUNT    prints one JSON object
 """
@@ -51,17 +52,17 @@ async def main(kubeconfig: str, namespace: str, count: int) -> None:
 
 
 async def timed(act: Callable[[str], Awaitable[None]], names: Iterable[str]) -> dict[str, float]:
-    """Act on every name, IN_FLIGHT at once; wall and CPU seconds of this process."""
+    """Call `act` for every name, IN_FLIGHT at a time. Return wall time, CPU time and memory of this process."""
     todo = iter(names)
 
-    async def lane() -> None:
+    async def worker() -> None:
         for name in todo:
             await act(name)
 
     wall, cpu = time.perf_counter(), time.process_time()
     async with asyncio.TaskGroup() as group:
         for _ in range(IN_FLIGHT):
-            group.create_task(lane())
+            group.create_task(worker())
     return {
         "wall_s": time.perf_counter() - wall,
         "cpu_s": time.process_time() - cpu,
@@ -88,5 +89,5 @@ def connection(kubeconfig: Path) -> tuple[str, ssl.SSLContext]:
 
 
 if __name__ == "__main__":
-    # The loop that the controller uses where it is installed.
+    # The controller uses uvloop if it is installed.
     uvloop.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))

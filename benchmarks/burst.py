@@ -1,7 +1,7 @@
-"""One set to N and back to 0: wall time, CPU, memory and requests, beside a loop that only sends the same writes.
+"""Scales one replica set to N and back to 0: wall time, CPU, memory and requests of the controller.
 
-Wall times are the API server's own, from its audit log: from the change of `spec.replicas` to the last create or
-delete that it answered.
+A minimal loop sends the same writes for comparison. Wall times come from the API server's audit log. They run from the
+change of `spec.replicas` to the last answered create or delete.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from sandbox.controlplane import ControlPlane
 
 SETS = "/apis/kubevirt.io/v1/namespaces/bench/virtualmachineinstancereplicasets"
 VMIS = "/apis/kubevirt.io/v1/namespaces/bench/virtualmachineinstances"
-PATIENCE_S = 300.0
+TIMEOUT_S = 300.0
 POLL_S = 0.2
 SETTLE_S = 2.0
-"""After the last write: the last events and the status are on their way."""
+"""Time after the last write in which the last Events and the last status are still written."""
 
 
 def measure_burst(plane: ControlPlane, count: int, *, rest_s: float) -> dict[str, Any]:
-    """The controller's figures, the bare loop's, and what the controller sent while at rest."""
+    """Measure the controller, the minimal loop, and the controller without any changes."""
     admin = Admin(plane.kubeconfig)
     admin.send("POST", "/api/v1/namespaces", b'{"metadata":{"name":"bench"}}', "application/json")
     with running_program(plane.kubeconfig, plane.logs / "controller.log") as program:
@@ -48,15 +48,16 @@ def measure_burst(plane: ControlPlane, count: int, *, rest_s: float) -> dict[str
 
 
 def _scale(plane: ControlPlane, admin: Admin, program: Program, replicas: int, count: int) -> dict[str, Any]:
-    """Scale, wait until the server shows it, and account for it. `count` VMIs come or go."""
+    """Scale the set, wait until all VMIs exist or are gone, and return the measurements. `count` VMIs are created or
+    deleted."""
     position = plane.audit_log.stat().st_size
     cpu = program.cpu_s
     body = json.dumps({"spec": {"replicas": replicas}}).encode()
     admin.send("PATCH", f"{SETS}/{SET_NAME}", body, "application/merge-patch+json")
-    give_up = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not _reached(admin, replicas):
-        if time.monotonic() > give_up:
-            raise RuntimeError(f"not at {replicas} within {PATIENCE_S:g}s")
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"the set did not reach {replicas} VMIs within {TIMEOUT_S:g}s")
         time.sleep(POLL_S)
     time.sleep(SETTLE_S)
     cpu = program.cpu_s - cpu
@@ -84,11 +85,11 @@ def _reached(admin: Admin, replicas: int) -> bool:
     if status.get("replicas", 0) != replicas:
         return False
     page = admin.get(f"{VMIS}?limit=1")
-    return len(page["items"]) + page["metadata"].get("remainingItemCount", 0) == replicas
+    return bool(len(page["items"]) + page["metadata"].get("remainingItemCount", 0) == replicas)
 
 
 def _at_rest(plane: ControlPlane, program: Program, seconds: float) -> dict[str, Any]:
-    """What is sent, and what it costs, when nothing happens."""
+    """The requests and the CPU time of the controller while nothing changes."""
     time.sleep(SETTLE_S)
     position, cpu = plane.audit_log.stat().st_size, program.cpu_s
     time.sleep(seconds)

@@ -1,4 +1,4 @@
-"""What one VMI costs from the wire to the store: microseconds, and the bytes that stay."""
+"""The cost of one VMI watch event, from the bytes to the store: microseconds and retained memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import tracemalloc
 
 from benchmarks.subject import running_vmi
 from controller.kubevirt.resources import VMIS
-from controller.kubevirt.types import VirtualMachineInstance
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.snapshot import VMI_INDEXES
 from informers.store import Store
 from informers.watch import Applied, WatchParser

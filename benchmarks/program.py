@@ -1,4 +1,4 @@
-"""The controller as a process under measurement: what it costs, as the kernel counts it."""
+"""Runs the controller as a process and reads its CPU time and memory from the kernel."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Program:
 
     @property
     def cpu_s(self) -> float:
-        """User and system time so far."""
+        """User and system CPU time since the start."""
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
@@ -41,23 +41,23 @@ class Program:
                 return int(line.split()[1]) / 1024
         raise LookupError(name)
 
-    def says(self, message: str) -> bool:
+    def has_logged(self, message: str) -> bool:
         lines = self._log.read_text().splitlines()
         return any(json.loads(line).get("msg") == message for line in lines if line.startswith("{"))
 
 
 @contextmanager
 def running_program(kubeconfig: Path, log: Path, *flags: str) -> Iterator[Program]:
-    """Start the controller and wait until it works; stop it at the end."""
+    """Start the controller and wait until it is working. Stop it at the end of the block."""
     command = [sys.executable, "-m", "controller", "run", "--kubeconfig", str(kubeconfig), "--log-format", "json"]
     command += ["--metrics-bind-address", "0", "--health-probe-bind-address", "0", *flags]
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
     program = Program(process, log)
     try:
-        give_up = time.monotonic() + 60
-        while not program.says("working"):
-            if process.poll() is not None or time.monotonic() > give_up:
+        deadline = time.monotonic() + 60
+        while not program.has_logged("working"):
+            if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"the controller did not start:\n{log.read_text()}")
             time.sleep(0.05)
         yield program
@@ -67,7 +67,7 @@ def running_program(kubeconfig: Path, log: Path, *flags: str) -> Iterator[Progra
 
 
 def import_rss_mb(*modules: str) -> float:
-    """What a Python that imported these modules holds, and nothing else."""
+    """The memory of a Python process that has only imported these modules."""
     code = f"import {', '.join(modules)}; print(open('/proc/self/status').read())"
     text = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("VmRSS:")) / 1024

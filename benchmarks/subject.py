@@ -1,4 +1,4 @@
-"""What the benchmarks work on: the set, the VMI that is made from it, and a VMI as a running cluster shows it."""
+"""The objects of the benchmarks: the replica set, a VMI as it is created, and a VMI as a running cluster has it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SPEC: dict[str, Any] = {
 
 
 def replica_set(replicas: int) -> dict[str, Any]:
-    """The set, as a user would apply it."""
+    """The replica set as a user would apply it."""
     return {
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachineInstanceReplicaSet",
@@ -42,7 +42,7 @@ def replica_set(replicas: int) -> dict[str, Any]:
 
 
 def vmi(name: str) -> dict[str, Any]:
-    """What the controller creates from that set, but for the values of its hash and its owner's UID."""
+    """A VMI as the controller creates it from that set. Only the hash and the owner's UID are made up."""
     owner = {
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachineInstanceReplicaSet",
@@ -65,14 +65,14 @@ def vmi(name: str) -> dict[str, Any]:
 
 
 def vmi_body(name: str) -> bytes:
-    """The same without an owner: the garbage collector would take a VMI whose owner does not exist."""
+    """The same VMI without an owner. The garbage collector would delete a VMI whose owner does not exist."""
     body = vmi(name)
     del body["metadata"]["ownerReferences"]
     return json.dumps(body).encode()
 
 
 def running_vmi(name: str) -> bytes:
-    """A VMI of about 4 KB as a watch shows it: with status, conditions, and the managedFields that nobody reads."""
+    """A watched VMI of about 4 KB: with status, conditions and managedFields, which are not needed."""
     seen = vmi(name)
     seen["metadata"] |= {
         "namespace": "default",

@@ -1,1 +1,1 @@
-"""The Helm chart is in `vmherd`. What is made from other files is made by `python -m charts`."""
+"""The Helm chart is in `vmherd`. `python -m charts` generates the files that depend on other files."""

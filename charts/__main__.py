@@ -1,4 +1,4 @@
-"""`python -m charts` writes what is made from other files; with `--check` it only says what is out of date."""
+"""`python -m charts` writes the generated files. With `--check` it writes nothing and prints the outdated ones."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from charts.helm import HelmMissing, find_helm
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit code: 0 when all is up to date in the end, 1 when it is not, 2 for a wrong argument."""
+    """Return the exit code: 0 if all files are up to date at the end, 1 if not, 2 for a wrong argument."""
     if arguments not in ([], ["--check"]):
-        print(f"charts: expected --check or nothing, not {' '.join(arguments)}", file=sys.stderr)
+        print(f"charts: expected --check or no argument, got {' '.join(arguments)}", file=sys.stderr)
         return 2
     try:
         made = files(find_helm(3))

@@ -1,12 +1,14 @@
-"""Every file that is made from others, and what it has to contain.
+"""The list of generated files, and their content.
 
     charts/vmherd/files/crds/            from manifests/crds/, byte for byte
     charts/vmherd/templates/_rules.tpl   from controller/preflight/permissions.py
+    charts/vmherd/templates/_kinds.tpl   from controller/kinds.py
     charts/vmherd/values.schema.json     from charts/vmherd/values.yaml
     charts/vmherd/README.md              from charts/vmherd/values.yaml and charts/README.md.in
     manifests/controller/                from the chart, as Helm renders it
 
-Nothing is written here. Helm renders a copy of the chart that has all the rest as it has to be.
+This module writes none of these files. Helm renders a temporary copy of the chart in which the chart's own generated
+files are up to date.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from charts import base, readme, rules, schema
+from charts import base, kinds, readme, rules, schema
 from charts.values import read_values
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,25 +26,26 @@ CHART = ROOT / "charts" / "vmherd"
 
 
 def files(helm: Path) -> dict[Path, str]:
-    """The text that each of them has to have."""
+    """The correct text of each generated file."""
     chart = chart_files()
     return chart | base_files(helm, chart)
 
 
 def chart_files() -> dict[Path, str]:
-    """Those of the chart. They need no Helm."""
+    """The generated files of the chart. They do not need Helm."""
     definitions = sorted((ROOT / "manifests" / "crds").glob("*.yaml"))
     values = read_values((CHART / "values.yaml").read_text())
     return {
         **{CHART / "files" / "crds" / path.name: path.read_text() for path in definitions},
         CHART / "templates" / "_rules.tpl": rules.template(),
+        CHART / "templates" / "_kinds.tpl": kinds.template(),
         CHART / "values.schema.json": schema.document(values),
         CHART / "README.md": readme.text((ROOT / "charts" / "README.md.in").read_text(), values),
     }
 
 
 def base_files(helm: Path, chart: Mapping[Path, str]) -> dict[Path, str]:
-    """Those for people without Helm."""
+    """The generated files of the kustomize base, which is used without Helm."""
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / CHART.name
         shutil.copytree(CHART, copy)

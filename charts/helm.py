@@ -1,7 +1,7 @@
-"""Finds a real Helm of either major version, or builds it from its Go module, pinned in `.ci/helm`.
+"""Provides Helm 3 and Helm 4: from the cache, or built from the Go modules in `.ci/helm` that pin the versions.
 
-It is looked for in the cache first: a Helm on the PATH may be any version. `python -m charts.helm` brings both in and
-prints where they are. A build takes some minutes on two cores, the first time.
+A Helm on the PATH is not used, because it can be any version. `python -m charts.helm` provides both versions and prints
+their paths. The first build takes some minutes on two cores.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ MAJORS = (3, 4)
 
 
 class HelmMissing(Exception):
-    """There is no Helm, and it cannot be built. `str()` says why."""
+    """Helm is not in the cache and cannot be built. `str()` says why."""
 
 
 def find_helm(major: int) -> Path:
-    """The Helm of this major version, built if need be. Raises HelmMissing."""
+    """The path of this major version of Helm. It is built if it is not in the cache. Raises HelmMissing."""
     cached = cache_directory() / "tools" / f"helm-{pinned(major)}"
     if not os.access(cached, os.X_OK):
         _build(major, cached)
@@ -33,7 +33,7 @@ def find_helm(major: int) -> Path:
 
 
 def pinned(major: int) -> str:
-    """The version in the module, such as "v3.22.0"."""
+    """The pinned version, such as "v3.22.0"."""
     return _required(major, f"helm.sh/helm/v{major}")
 
 
@@ -41,22 +41,22 @@ def _required(major: int, module: str) -> str:
     source = MODULES / f"v{major}" / "go.mod"
     found = re.search(rf"{re.escape(module)} (v\S+)", source.read_text())
     if found is None:
-        raise HelmMissing(f"{source} pins no {module}")
+        raise HelmMissing(f"{source} does not pin {module}")
     return found[1]
 
 
-def _stamp(major: int) -> str:
-    """The linker flags of Helm's releases. Without them, Helm 3 takes a cluster that it cannot ask for an old one."""
-    facts = {"internal/version.version": pinned(major)}
+def _linker_variables(major: int) -> str:
+    """The linker flags of Helm's releases. Without them, Helm 3 assumes an old Kubernetes if it has no cluster."""
+    variables = {"internal/version.version": pinned(major)}
     if major == 3:
         minor = _required(major, "k8s.io/client-go").split(".")[1]
         for package in ("pkg/lint/rules", "pkg/chartutil"):
-            facts |= {f"{package}.k8sVersionMajor": "1", f"{package}.k8sVersionMinor": minor}
-    return " ".join(f"-X helm.sh/helm/v{major}/{name}={value}" for name, value in facts.items())
+            variables |= {f"{package}.k8sVersionMajor": "1", f"{package}.k8sVersionMinor": minor}
+    return " ".join(f"-X helm.sh/helm/v{major}/{name}={value}" for name, value in variables.items())
 
 
 def _build(major: int, target: Path) -> None:
-    """Build beside the target and move it there: a build that breaks off leaves nothing behind."""
+    """Build in a temporary directory and move the result to the target. An interrupted build leaves no file behind."""
     try:
         go = find_go()
     except BuildError as error:
@@ -66,7 +66,15 @@ def _build(major: int, target: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name not in ("GOOS", "GOARCH")}
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         built = Path(scratch) / target.name
-        command = [go, "build", "-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags", f"-s -w {_stamp(major)}"]
+        command = [
+            go,
+            "build",
+            "-mod=readonly",
+            "-buildvcs=false",
+            "-trimpath",
+            "-ldflags",
+            f"-s -w {_linker_variables(major)}",
+        ]
         done = subprocess.run(
             [*command, "-o", str(built), f"helm.sh/helm/v{major}/cmd/helm"],
             cwd=MODULES / f"v{major}",

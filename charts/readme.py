@@ -1,4 +1,4 @@
-"""The chart's README: a text for people, and the table of all values in it."""
+"""The chart's README: a written text with a generated table of all values."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from collections.abc import Iterable
 
 from charts.values import Default, Value
 
-PLACE = "<!-- values -->\n"
+MARKER = "<!-- values -->\n"
 LONGEST_DEFAULT = 60
 
 
 def text(prose: str, values: Iterable[Value]) -> str:
-    """The prose with the table in its place."""
-    before, place, after = prose.partition(PLACE)
-    if not place:
-        raise ValueError(f"the README's text has no line {PLACE.strip()}")
+    """The written text, with the table instead of the marker."""
+    before, marker, after = prose.partition(MARKER)
+    if not marker:
+        raise ValueError(f"charts/README.md.in has no line {MARKER.strip()}")
     return before + table(values) + after
 
 
 def table(values: Iterable[Value]) -> str:
     rows = [f"| `{value.name}` | {_shown(value.default)} | {_escaped(value.text)} |\n" for value in values]
-    return "| value | default | what it is |\n| --- | --- | --- |\n" + "".join(rows)
+    return "| value | default | description |\n| --- | --- | --- |\n" + "".join(rows)
 
 
 def _shown(default: Default) -> str:
-    """A default as it is typed. A long one is to be read where it is."""
+    """The default as JSON, or a reference to `values.yaml` if it is long."""
     shown = json.dumps(default)
     return f"`{shown}`" if len(shown) <= LONGEST_DEFAULT else "see `values.yaml`"
 
 
-def _escaped(words: str) -> str:
-    return words.replace("|", "\\|")
+def _escaped(markdown: str) -> str:
+    return markdown.replace("|", "\\|")

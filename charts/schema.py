@@ -1,6 +1,6 @@
-"""The JSON schema of the chart's values: their shape is that of `values.yaml`, and what else holds is said here.
+"""The JSON schema of the chart's values. The names and types come from `values.yaml`; further limits are defined here.
 
-A name that is not in `values.yaml` is refused, so that a typo stops an installation instead of being ignored.
+A name that is not in `values.yaml` is rejected. So a typo stops an installation instead of being ignored.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ Schema: TypeAlias = dict[str, object]
 DURATION: Schema = {"type": "string", "pattern": r"^(0|([0-9]+(\.[0-9]+)?(ms|us|s|m|h))+)$"}
 WHOLE_SECONDS: Schema = {"type": "string", "pattern": r"^([0-9]+(s|m|h))+$"}
 NAMESPACE = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
-TEXTS: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
+STRING_MAP: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
 OBJECTS: Schema = {"type": "array", "items": {"type": "object"}}
 PORT: Schema = {"type": "integer", "minimum": 1, "maximum": 65535}
 COUNT: Schema = {"type": "integer", "minimum": 0}
-SOME: Schema = {"type": "integer", "minimum": 1}
+POSITIVE: Schema = {"type": "integer", "minimum": 1}
 
 
 def one_of(*words: str) -> Schema:
@@ -32,8 +32,8 @@ def pattern(expression: str) -> Schema:
 
 
 MONITOR: Mapping[str, Schema] = {
-    "labels": TEXTS,
-    "annotations": TEXTS,
+    "labels": STRING_MAP,
+    "annotations": STRING_MAP,
     "interval": pattern(r"^([0-9]+(ms|s|m|h))*$"),
     "scrapeTimeout": pattern(r"^([0-9]+(ms|s|m|h))*$"),
     "authorization": {"type": "object"},
@@ -42,32 +42,32 @@ MONITOR: Mapping[str, Schema] = {
 }
 
 REFINED: Mapping[str, Schema] = {
-    "metrics.prometheusRule.labels": TEXTS,
-    "metrics.prometheusRule.annotations": TEXTS,
-    "metrics.dashboards.labels": TEXTS,
-    "metrics.dashboards.annotations": TEXTS,
+    "metrics.prometheusRule.labels": STRING_MAP,
+    "metrics.prometheusRule.annotations": STRING_MAP,
+    "metrics.dashboards.labels": STRING_MAP,
+    "metrics.dashboards.annotations": STRING_MAP,
     "mode": one_of("auto", "standalone", "takeover", "alongside"),
     "secondWriterCheck.kubevirtNamespace": pattern(f"^({NAMESPACE})?$"),
-    "crds.annotations": TEXTS,
+    "crds.annotations": STRING_MAP,
     "watchNamespaces": {"type": "array", "items": pattern(f"^{NAMESPACE}$"), "uniqueItems": True},
     "image.repository": {"type": "string", "minLength": 1},
     "image.digest": pattern(r"^(sha256:[0-9a-f]{64})?$"),
     "image.pullPolicy": one_of("Always", "IfNotPresent", "Never"),
     "imagePullSecrets": OBJECTS,
     "namespaceOverride": pattern(f"^({NAMESPACE})?$"),
-    "commonLabels": TEXTS,
-    "commonAnnotations": TEXTS,
+    "commonLabels": STRING_MAP,
+    "commonAnnotations": STRING_MAP,
     "replicaCount": COUNT,
     "leaderElection.leaseDuration": WHOLE_SECONDS,
     "leaderElection.renewDeadline": DURATION,
     "leaderElection.retryPeriod": DURATION,
-    "settings.workers": SOME,
-    "settings.burst": SOME,
+    "settings.workers": POSITIVE,
+    "settings.burst": POSITIVE,
     "settings.revisionHistory": COUNT,
     "settings.resyncPeriod": DURATION,
     "settings.syncTimeout": DURATION,
     "settings.shutdownGrace": DURATION,
-    "settings.maxInflight": SOME,
+    "settings.maxInflight": POSITIVE,
     "settings.kubeApiQps": {"type": "number", "minimum": 0},
     "settings.kubeApiBurst": COUNT,
     "logs.level": one_of("debug", "info", "warning", "error"),
@@ -80,16 +80,16 @@ REFINED: Mapping[str, Schema] = {
     "extraContainers": OBJECTS,
     "extraInitContainers": OBJECTS,
     "extraObjects": OBJECTS,
-    "serviceAccount.annotations": TEXTS,
-    "serviceAccount.labels": TEXTS,
+    "serviceAccount.annotations": STRING_MAP,
+    "serviceAccount.labels": STRING_MAP,
     "rbac.userRoles": one_of("auto", "cluster", "namespaces", "none"),
     "healthPort": PORT,
     "terminationGracePeriodSeconds": COUNT,
     "revisionHistoryLimit": COUNT,
-    "deploymentAnnotations": TEXTS,
-    "podAnnotations": TEXTS,
-    "podLabels": TEXTS,
-    "nodeSelector": TEXTS,
+    "deploymentAnnotations": STRING_MAP,
+    "podAnnotations": STRING_MAP,
+    "podLabels": STRING_MAP,
+    "nodeSelector": STRING_MAP,
     "tolerations": OBJECTS,
     "topologySpreadConstraints": OBJECTS,
     "dnsPolicy": one_of("", "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"),
@@ -100,26 +100,27 @@ REFINED: Mapping[str, Schema] = {
     "networkPolicy.extraEgress": OBJECTS,
     "networkPolicy.extraIngress": OBJECTS,
     "metrics.port": PORT,
-    "metrics.service.annotations": TEXTS,
-    "metrics.service.labels": TEXTS,
+    "metrics.service.annotations": STRING_MAP,
+    "metrics.service.labels": STRING_MAP,
     **{f"metrics.serviceMonitor.{field}": schema for field, schema in MONITOR.items()},
     **{f"metrics.podMonitor.{field}": schema for field, schema in MONITOR.items()},
 }
-"""More than the type of the default says. Lists have to be here: an empty one tells nothing of its items."""
+"""Schemas that are stricter than the type of the default. Every list needs one, since an empty list has no item type.
+"""
 
 
 class Unknown(ValueError):
-    """A refined value is in no `values.yaml`, or a list is not refined. `str()` names it."""
+    """A name in REFINED is not in `values.yaml`, or a default has no known type. `str()` names it."""
 
 
 def document(values: Sequence[Value]) -> str:
     """The text of `values.schema.json`. Raises Unknown."""
-    if strange := REFINED.keys() - {value.name for value in values}:
-        raise Unknown(f"not in values.yaml: {', '.join(sorted(strange))}")
+    if unknown := REFINED.keys() - {value.name for value in values}:
+        raise Unknown(f"not in values.yaml: {', '.join(sorted(unknown))}")
     root: Schema = {"$schema": "http://json-schema.org/draft-07/schema#", **_section(values, depth=0)}
     properties = root["properties"]
     if isinstance(properties, dict):
-        # Helm hands this to every chart that is part of another.
+        # Helm passes these values to every subchart.
         properties["global"] = {"type": "object"}
     return json.dumps(root, indent=2) + "\n"
 
@@ -129,9 +130,9 @@ def _section(values: Iterable[Value], *, depth: int) -> Schema:
     for value in values:
         grouped.setdefault(value.path[depth], []).append(value)
     properties: dict[str, Schema] = {}
-    for name, inside in grouped.items():
-        alone = len(inside[0].path) == depth + 1
-        properties[name] = _leaf(inside[0]) if alone else _section(inside, depth=depth + 1)
+    for name, members in grouped.items():
+        is_leaf = len(members[0].path) == depth + 1
+        properties[name] = _leaf(members[0]) if is_leaf else _section(members, depth=depth + 1)
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
@@ -150,4 +151,4 @@ def _type_of(name: str, default: Default) -> Schema:
         case dict():
             return {"type": "object"}
         case _:
-            raise Unknown(f"{name}: a default of {default!r} does not tell what it may be")
+            raise Unknown(f"{name}: the type of the default {default!r} is unknown: add the value to REFINED")

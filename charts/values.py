@@ -1,7 +1,7 @@
-"""The values of the chart as `values.yaml` has them: each with its default and the comment above it.
+"""Reads the chart's `values.yaml`: each value with its default and the comment above it.
 
-A mapping with a comment is one value, whole; a mapping without one is a section, whose values have comments of their
-own. So nothing goes without a word of explanation, and the file is the only place where it is said.
+A mapping with a comment is a single value. A mapping without a comment is a section, and each value in it needs a
+comment. So every value is described, and `values.yaml` is the only source of the descriptions.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Uncommented(ValueError):
 
 
 def read_values(source: str) -> tuple[Value, ...]:
-    """All of them, in their order. Raises Uncommented."""
+    """All values, in the order of the file. Raises Uncommented."""
     root = yaml.compose(source, Loader=yaml.SafeLoader)
     if not isinstance(root, yaml.MappingNode):
-        raise Uncommented("values.yaml is no mapping")
+        raise Uncommented("values.yaml is not a mapping")
     return tuple(_values(root, (), source.splitlines()))
 
 
@@ -50,7 +50,7 @@ def _values(node: yaml.MappingNode, above: tuple[str, ...], lines: Sequence[str]
 
 
 def _comment(lines: Sequence[str], line: int, column: int) -> str:
-    """The lines of comment right above a key, in one."""
+    """The comment lines directly above a key, joined into one line."""
     start = line
     while start and lines[start - 1].startswith(" " * column + "#"):
         start -= 1

@@ -24,20 +24,17 @@ from prometheus_client import CollectorRegistry
 from controller import logs
 from controller.config.settings import Config
 from controller.events.recorder import EventRecorder
-from controller.kubevirt.resources import VMIS
+from controller.kinds import KINDS
 from controller.leaderelection.elector import ElectionImpossible, LeaderElector, LeaseLost, new_identity
 from controller.metrics.registry import Metrics
-from controller.pool.wiring import assemble_pool
 from controller.preflight import checks
 from controller.preflight.checks import StartupError
-from controller.replicaset.snapshot import VMI_INDEXES
-from controller.replicaset.wiring import assemble_replicaset
 from controller.running import ServiceEnded, leaf_errors, running
 from controller.runtime.controller import Controller
 from controller.runtime.dry_run import forbid_writes
-from controller.runtime.wiring import Assembly, Parts
+from controller.runtime.wiring import Assembly, Parts, assemble_kinds
 from controller.server.authorization import Reviewer
-from controller.server.certificates import Certificate, FileCertificate, OwnCertificate
+from controller.server.certificates import Certificate, FileCertificate, SelfSignedCertificate
 from controller.server.health import live_checks, ready_checks
 from controller.server.http import BindError, HttpServer, Secure, describe_queues, describe_tasks
 from controller.server.loop_lag import LoopMonitor
@@ -140,9 +137,7 @@ def _build(
     identity = elector.identity if elector else new_identity()
     recorder = EventRecorder(client, component=PROGRAM, now=utc_now, instruments=metrics, instance=identity)
     parts = Parts(config, client, metrics, recorder, utc_now)
-    vmis = parts.informer(VMIS, indexes=VMI_INDEXES)
-    assemblies = [assemble_replicaset(parts, vmis), assemble_pool(parts, vmis)]
-    informers = [vmis, *(informer for assembly in assemblies for informer in assembly.informers)]
+    assemblies, informers = assemble_kinds(parts, KINDS)
     queues = [assembly.controller.queue for assembly in assemblies]
     monitor = LoopMonitor(instruments=metrics)
     for assembly in assemblies:
@@ -167,7 +162,7 @@ def _secure(config: Config, client: ApiClient) -> Secure | None:
     """How the metrics are protected, if at all."""
     if not config.metrics_secure:
         return None
-    certificate: Certificate = OwnCertificate(utc_now)
+    certificate: Certificate = SelfSignedCertificate(utc_now)
     if config.metrics_cert_file:
         certificate = FileCertificate(config.metrics_cert_file, config.metrics_key_file)
     return Secure(certificate, Reviewer(client, clock=asyncio.get_running_loop().time).check)

@@ -1,11 +1,14 @@
-"""Log lines: JSON where a machine reads them, columns and colours where a person does.
+"""Log lines: JSON for machines, or columns and colours for people.
 
-A line is one JSON object: `ts` (UTC), `level`, `msg`, what the context adds (controller, namespace, name,
-reconcile_id), and the line's own data. An exception is one field, however long. What other libraries say through the
-standard library's logging comes out the same way, with their `logger`, from WARNING on: below that, some of them tell
-whole bodies and headers.
+Each line is one JSON object. It contains `ts` (UTC), `level` and `msg`, the fields of the context (controller,
+namespace, name, reconcile_id), and the data of the line. An exception is one field.
 
-Writing a line never raises. What cannot be encoded is written as text, and what a closed pipe does not take is lost.
+Libraries that use the `logging` module of the standard library write lines of the same form, with the field `logger`.
+They are limited to level WARNING and above, because some libraries log whole request bodies and headers at lower
+levels.
+
+Writing a line never raises an exception. A value that cannot be encoded is written as text. A line for a closed pipe is
+lost.
 """
 
 from __future__ import annotations
@@ -25,9 +28,9 @@ FORMATS = ("auto", "json", "console")
 
 
 def configure(level: str, format: str, *, stream: TextIO | None = None) -> None:
-    """Set up all logging of the process, to standard output unless told otherwise.
+    """Set up all logging of the process. Lines go to `stream`, or to standard output if it is None.
 
-    `level` is one of LEVELS. `format` is one of FORMATS; "auto" is console on a terminal and JSON elsewhere.
+    `level` is one of LEVELS. `format` is one of FORMATS; "auto" means "console" on a terminal and "json" otherwise.
     """
     stream = stream or sys.stdout
     on_terminal = stream.isatty()
@@ -44,15 +47,17 @@ def configure(level: str, format: str, *, stream: TextIO | None = None) -> None:
         processors=[*describe, *render],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         logger_factory=lambda *_: lines,
-        # Not cached, which costs two microseconds a line, so that loggers made at import follow a later change.
+        # Without a cache, loggers that were created at import follow a later call of `configure`. This costs about two
+        # microseconds for each line.
         cache_logger_on_first_use=False,
     )
-    _take_in_standard_logging(max(LEVELS[level], logging.WARNING), describe, render, lines)
+    _redirect_standard_logging(max(LEVELS[level], logging.WARNING), describe, render, lines)
 
 
-def _take_in_standard_logging(
+def _redirect_standard_logging(
     level: int, describe: Sequence[Processor], render: Sequence[Processor], lines: _Lines
 ) -> None:
+    """Send the records of the `logging` module to the same stream in the same form."""
     handler = _LinesHandler(lines)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -66,7 +71,7 @@ def _take_in_standard_logging(
 
 
 class _Lines:
-    """Writes whole lines to a stream, at once; what structlog calls a logger, with a method for each level."""
+    """Writes whole lines to a stream and flushes it. structlog calls it a logger, so it has a method for each level."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -79,7 +84,7 @@ class _Lines:
                 self._stream.write(line.encode("ascii", "replace").decode() + "\n")
             self._stream.flush()
         except (OSError, ValueError):
-            pass  # the reader has gone, and there is nowhere left to say so
+            pass  # the stream is closed, and there is no other place to report this
 
     debug = info = warning = warn = error = critical = fatal = exception = log = msg
 
@@ -97,7 +102,7 @@ class _LinesHandler(logging.Handler):
 
 
 def _to_json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
-    """Render a line, with what every line has in front."""
+    """Render a line. The fields that every line has come first."""
     line = {"ts": event.pop("ts", ""), "level": event.pop("level", ""), "msg": event.pop("event", "")}
     line = {**event, **line} if event.keys() & line.keys() else {**line, **event}
     try:
@@ -110,7 +115,7 @@ def _console(*, colours: bool) -> tuple[Processor]:
     renderer = structlog.dev.ConsoleRenderer(
         colors=colours,
         timestamp_key="ts",
-        # The default one shows the local variables of each frame, and those may be anything.
+        # The default formatter shows the local variables of each frame, which may contain secrets.
         exception_formatter=structlog.dev.plain_traceback,
     )
 
@@ -128,7 +133,7 @@ def _plain(value: object) -> object:
 
 
 def _text(value: object) -> str:
-    """A value as text that can be encoded, whatever its own methods do."""
+    """Return the value as text that can be encoded, even if its `__repr__` raises an exception."""
     try:
         text = value if isinstance(value, str) else repr(value)
     except Exception:

@@ -1,4 +1,4 @@
-"""Which program this is, for people, for the User-Agent and for the metrics page."""
+"""The name and version of the program, for people, the User-Agent header and the metrics page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PROGRAM = "vmherd"
 
 
 def version() -> str:
-    """The installed version, such as "0.1.0"; "unknown" in a source tree that nobody installed."""
+    """Return the version of the installed package, such as "0.1.0"; "unknown" if the package is not installed."""
     try:
         return metadata.version(PROGRAM)
     except metadata.PackageNotFoundError:
@@ -17,5 +17,5 @@ def version() -> str:
 
 
 def revision() -> str:
-    """The commit that an image was built from, as its build says; "" where nobody said."""
+    """Return the commit that the image was built from. The image build sets VMHERD_REVISION; "" if it is not set."""
     return os.environ.get("VMHERD_REVISION", "")

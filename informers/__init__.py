@@ -1,7 +1,7 @@
 """Client, cache and work queue for Kubernetes controllers on asyncio. docs/informers.md is the manual.
 
-The names in `__all__` are the public interface. `import informers` loads neither aiohttp nor kubernetes_asyncio: the
-names that need them are imported at their first use.
+The names in `__all__` are the public interface. `import informers` does not load asyncio, aiohttp or
+kubernetes_asyncio. A name that needs one of these packages is imported at its first use.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from informers.errors import (
     ApiError,
     Conflict,
     Forbidden,
+    GateClosed,
     Gone,
     Invalid,
     NotFound,
@@ -42,20 +43,19 @@ from informers.meta import (
     labels_of,
     version_number,
 )
+from informers.objects import PatchType
 from informers.ratelimit import ItemBackoff, MaxOf, RateLimiter, TokenBucket, default_rate_limiter
 from informers.resource import Resource
 from informers.store import ALL_NAMESPACES, Added, Change, Indexes, Removed, Store, StoreView, Updated
-from informers.workqueue import QueueShutDown, WorkQueue
 
 if TYPE_CHECKING:
-    from informers.client import JSON_PATCH, MERGE_PATCH, ApiClient, open_client
+    from informers.client import ApiClient, open_client
     from informers.configuration import ConfigurationError, Credentials, load_credentials
     from informers.informer import SharedInformer
+    from informers.workqueue import QueueShutDown, WorkQueue
 
 __all__ = [
     "ALL_NAMESPACES",
-    "JSON_PATCH",
-    "MERGE_PATCH",
     "NO_INSTRUMENTS",
     "Added",
     "AlreadyExists",
@@ -68,6 +68,7 @@ __all__ = [
     "Conflict",
     "Credentials",
     "Forbidden",
+    "GateClosed",
     "Gone",
     "Indexes",
     "InformerInstruments",
@@ -80,6 +81,7 @@ __all__ = [
     "ObjectKey",
     "ObjectMeta",
     "OwnerReference",
+    "PatchType",
     "QueueInstruments",
     "QueueShutDown",
     "RateLimiter",
@@ -108,19 +110,19 @@ __all__ = [
 
 _HEAVY: Final = {
     "ApiClient": "client",
-    "JSON_PATCH": "client",
-    "MERGE_PATCH": "client",
     "open_client": "client",
     "ConfigurationError": "configuration",
     "Credentials": "configuration",
     "load_credentials": "configuration",
     "SharedInformer": "informer",
+    "QueueShutDown": "workqueue",
+    "WorkQueue": "workqueue",
 }
-"""Names that need aiohttp, and the module that has them. The import takes about a third of a second."""
+"""Public names that need asyncio or aiohttp, each with its module. The import of aiohttp takes about 0.3 seconds."""
 
 
 def __getattr__(name: str) -> object:
-    """Import a heavy name at its first use."""
+    """Import a name from `_HEAVY` at its first use."""
     if name not in _HEAVY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_HEAVY[name]}"), name)

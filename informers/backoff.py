@@ -1,23 +1,24 @@
-"""Delays between attempts that keep failing: exponential, with jitter, forgotten after a spell of health.
+"""Exponential delays with jitter between failed attempts. The delays start over after a time without failures.
 
-Every delay is drawn evenly from `initial_s` up to a ceiling that grows with each failure in a row and stops at
-`maximum_s`. A fleet of clients whose server went away therefore spreads out from the first retry on, and no client
-ever retries faster than `initial_s`, however the dice fall.
+Each delay is a random number between `initial_s` and a ceiling, with a uniform distribution. The ceiling grows with
+each failure in a row, up to `maximum_s`. If many clients lose the same server, their first retries are already at
+different times. No client retries sooner than `initial_s`.
 
-One object serves one activity, such as the list and watch of one resource. It does not sleep and reads no clock.
+One `Backoff` object serves one activity, such as the list and watch of one resource. It does not sleep and reads no
+clock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from random import random  # noqa: TID251 - the one source of jitter; tests hand in their own
+from random import random  # noqa: TID251 - the only source of jitter; tests pass their own function
 
 
 class Backoff:
-    """Give the delay before the next attempt.
+    """Computes the delay before the next attempt.
 
-    Promises: `initial_s <= next(now) <= maximum_s`, and a start from the beginning once `reset_after_s` have passed
-    since the last delay was over without another failure.
+    Every delay is at least `initial_s` and at most `maximum_s`. The delays start over if `reset_after_s` seconds pass
+    without a failure after the end of the last delay.
     """
 
     def __init__(
@@ -29,7 +30,7 @@ class Backoff:
         reset_after_s: float = 120.0,
         chance: Callable[[], float] = random,
     ) -> None:
-        """`chance` returns a number in [0, 1) and decides where in its range each delay falls."""
+        """`chance` returns a random number in [0, 1): 0 selects `initial_s`, numbers near 1 select the ceiling."""
         if not 0 < initial_s <= maximum_s or factor < 1:
             raise ValueError("a backoff needs 0 < initial_s <= maximum_s and factor >= 1")
         self._initial_s = initial_s
@@ -41,18 +42,18 @@ class Backoff:
         self._over_at = float("-inf")
 
     def next(self, now: float) -> float:
-        """Count one failure, and return the seconds to wait before the next attempt.
+        """Count one failure. Return the seconds to wait before the next attempt.
 
-        `now` is any clock that never goes back, and the same one each time.
+        `now` is the time of a monotonic clock in seconds. Every call must use the same clock.
         """
         if now - self._over_at >= self._reset_after_s:
             self.reset()
-        # The ceiling is kept as seconds, not as a count of failures: a power of a large count overflows.
+        # Store the ceiling in seconds, not the number of failures: a power of a large number overflows.
         self._ceiling_s = min(self._maximum_s, self._ceiling_s * self._factor)
         delay_s = self._initial_s + (self._ceiling_s - self._initial_s) * self._chance()
         self._over_at = now + delay_s
         return delay_s
 
     def reset(self) -> None:
-        """Start over: the next failure is the first of its row."""
+        """Start over: the next failure counts as the first one."""
         self._ceiling_s = self._initial_s

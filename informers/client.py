@@ -1,10 +1,14 @@
-"""One thin client of the API server: bytes in, bytes out, every failure typed.
+"""A thin HTTP client for the API server. It sends and returns bytes, and raises a typed error for each failure.
 
-One aiohttp session does it all, with explicit timeouts and without a look at proxies in the environment. A request
-passes, in this order: the limit on requests in flight, the token bucket where one is set, and, for a write, the gate,
-which is asked last, when a connection is at hand and the next thing is the write itself. Watches take no place in the
-limit. Answers 429 and 503 with Retry-After are waited out a few times; a 401 loads the credentials anew and is tried
-once more. Nothing else is retried: what a failure means for a write, only the caller knows.
+One client uses one aiohttp session with explicit timeouts. It ignores proxy settings in the environment.
+
+A request first waits for the limit on requests in flight, then for the token bucket if there is one. For a write, the
+client calls the gate last: it has a connection by then, and sends the request next. Watches do not count towards the
+limit.
+
+The client repeats a request a few times after an answer 429 or 503 with a Retry-After. After an answer 401 it loads the
+credentials again and repeats the request once. It retries nothing else, because only the caller knows whether a write
+may be repeated.
 """
 
 from __future__ import annotations
@@ -30,9 +34,6 @@ from informers.resource import Resource
 from informers.sockets import open_socket
 
 __all__ = [
-    "APPLY_PATCH",
-    "JSON_PATCH",
-    "MERGE_PATCH",
     "ApiClient",
     "ConfigurationError",
     "Credentials",
@@ -43,19 +44,15 @@ __all__ = [
 log = structlog.get_logger()
 
 JSON = "application/json"
-MERGE_PATCH = "application/merge-patch+json"
-JSON_PATCH = "application/json-patch+json"
-APPLY_PATCH = "application/apply-patch+yaml"
-"""Server-side apply. JSON is YAML, so a body of JSON will do."""
 
 REQUEST_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 5.0
-USUAL_LIMITS = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
-PATIENT_TRIES = 4
-"""How often an answer that says "later" is waited out before it becomes the caller's failure."""
+DEFAULT_TIMEOUT = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
+MAX_TRIES = 4
+"""Requests sent in all before an answer 429 or 503 is raised as an error."""
 
-LONGEST_PATIENCE_S = 10.0
-"""A server that asks for a longer pause gets it from the caller, which may have other things to do meanwhile."""
+LONGEST_RETRY_AFTER_S = 10.0
+"""The client does not wait for a longer Retry-After. It raises the error, and the caller decides."""
 
 READ_BUFFER = 1 << 20
 NO_ANSWER = "<error>"
@@ -77,7 +74,7 @@ class _Answer(NamedTuple):
 
 
 class ApiClient:
-    """See the module's contract. Made by `open_client`."""
+    """HTTP client for one API server; the docstring of this module is its contract. Created by `open_client`."""
 
     def __init__(
         self,
@@ -99,12 +96,12 @@ class ApiClient:
 
     @property
     def namespace(self) -> str:
-        """Where things are that nobody named a namespace for: that of the kubeconfig's context, or of the Pod."""
+        """The default namespace, from the kubeconfig's context or from the Pod."""
         return self._credentials.namespace
 
     @property
     def gate(self) -> Gate | None:
-        """Asked immediately before each write leaves; what it raises, the caller of the write gets."""
+        """Function that is called immediately before each write. Its exception goes to the caller of the write."""
         return self._connector.gate
 
     @gate.setter
@@ -121,8 +118,8 @@ class ApiClient:
         content_type: str = JSON,
         timeout_s: float | None = None,
     ) -> bytes:
-        """Send one request and return the answer's body. Raises ApiError."""
-        limits = USUAL_LIMITS
+        """Send one request and return the body of the answer. Raises ApiError."""
+        limits = DEFAULT_TIMEOUT
         if timeout_s is not None:
             limits = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(timeout_s, CONNECT_TIMEOUT_S))
         request = _Request(method, path, params, body, content_type, limits)
@@ -133,9 +130,9 @@ class ApiClient:
                 return await self._try(request)
             except StatusError as error:
                 wait_s = error.retry_after_s
-                if error.code not in (429, 503) or wait_s is None or wait_s > LONGEST_PATIENCE_S:
+                if error.code not in (429, 503) or wait_s is None or wait_s > LONGEST_RETRY_AFTER_S:
                     raise
-                if tries >= PATIENT_TRIES:
+                if tries >= MAX_TRIES:
                     raise
             await asyncio.sleep(wait_s)
 
@@ -160,7 +157,7 @@ class ApiClient:
         propagation: str = "Background",
         version: str = "",
     ) -> bytes:
-        """Delete the object if it still has this UID and resourceVersion; whatever it has, where they are not given."""
+        """Delete the object. `uid` and `version` are preconditions; an empty string sets no precondition."""
         conditions = (("uid", uid), ("resourceVersion", version))
         given = ",".join(f'"{field}":"{value}"' for field, value in conditions if value)
         options = f'"propagationPolicy":"{propagation}","preconditions":{{{given}}}'
@@ -171,9 +168,9 @@ class ApiClient:
     async def stream(
         self, path: str, *, params: Mapping[str, str], idle_timeout_s: float
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open a watch. The iterator ends when the server ends it.
+        """Open a watch and yield an iterator over its chunks. The iterator ends when the server ends the watch.
 
-        Raises ApiError, at the start or while iterating; TimeoutError when nothing came for `idle_timeout_s`.
+        Raises ApiError, at the start or during the iteration. Raises TimeoutError after `idle_timeout_s` without data.
         """
         limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=idle_timeout_s)
         token = await self._token()
@@ -187,8 +184,8 @@ class ApiClient:
         try:
             yield chunks
         finally:
-            # A watch is never read to its end: its connection cannot serve anybody else. Closing TLS takes a turn of
-            # the loop and an answer of the server, which nobody here waits for.
+            # The response is not read to its end, so the connection cannot be used again. Abort it: an orderly end of
+            # TLS needs another iteration of the loop and an answer from the server.
             if answer.connection is not None and answer.connection.transport is not None:
                 answer.connection.transport.abort()
             answer.close()
@@ -201,7 +198,7 @@ class ApiClient:
         started = loop.time()
         code = NO_ANSWER
         try:
-            # Only until the answer has begun: a watch itself has no end.
+            # The timeout covers only the time until the headers arrive. The watch itself has no time limit.
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 answer = await self._session.get(
                     self._credentials.host + path,
@@ -285,19 +282,23 @@ class ApiClient:
             raise TransportError(str(error), sent=False) from error
 
     async def _renew(self, rejected: str | None) -> bool:
-        """Whether there is a point in trying again after a 401."""
+        """Load the credentials again after a 401. Return False if that failed, so that the request is not repeated."""
         try:
             await self._credentials.renew(rejected)
         except ConfigurationError as error:
-            log.warning("credentials were rejected and cannot be loaded anew", why=str(error))
+            log.warning("the server rejected the credentials and they cannot be loaded again", why=str(error))
             return False
         return True
 
     def _transport_error(self, error: Exception) -> TransportError:
-        """`sent` is False only where no connection was had or the gate was closed: the rest may have arrived."""
+        """Convert an error of aiohttp or the system to TransportError.
+
+        `sent` is False only if there was no connection or if the gate forbade the write. In every other case the
+        request may have reached the server.
+        """
         match error:
-            case aiohttp.ClientConnectionError(__cause__=TransportError() as held_back):
-                return held_back
+            case aiohttp.ClientConnectionError(__cause__=TransportError() as forbidden_by_gate):
+                return forbidden_by_gate
             case aiohttp.ClientConnectorCertificateError():
                 cause = error.certificate_error
                 why = getattr(cause, "verify_message", "") or str(cause)
@@ -305,11 +306,11 @@ class ApiClient:
             case aiohttp.ClientConnectorError():
                 return TransportError(f"cannot connect to {self._host}: {_reason(error.os_error)}", sent=False)
             case aiohttp.ConnectionTimeoutError():
-                return TransportError(f"cannot connect to {self._host}: it took too long", sent=False)
+                return TransportError(f"cannot connect to {self._host}: connection timeout", sent=False)
             case TimeoutError():
                 return TransportError(f"no answer from {self._host} in time", sent=True)
             case _:
-                return TransportError(f"the connection to {self._host} broke: {_reason(error)}", sent=True)
+                return TransportError(f"the connection to {self._host} was lost: {_reason(error)}", sent=True)
 
 
 @asynccontextmanager
@@ -323,16 +324,16 @@ async def open_client(
     burst: int = 1,
     gate: Gate | None = None,
 ) -> AsyncIterator[ApiClient]:
-    """A client with a session of its own. `max_inflight=None` and `qps=0` set no limits, as for a lease.
+    """Open a client with its own session. `max_inflight=None` and `qps=0` set no limits; a lease needs such a client.
 
-    Costs next to nothing: certificates and tokens are shared by all clients of the same credentials.
+    A second client is cheap: clients with the same credentials share certificates and tokens.
     """
     connector = GatedConnector(
         limit=0,
         ttl_dns_cache=30,
         keepalive_timeout=75,
         socket_factory=open_socket,
-        # Or a request that is cancelled leaves a TLS connection that waits for the server's goodbye.
+        # Without this, a cancelled request leaves a TLS connection that waits for the server to close it.
         enable_cleanup_closed=NEEDS_CLEANUP_CLOSED,
     )
     connector.gate = gate
@@ -358,7 +359,7 @@ def _headers(token: str | None) -> dict[str, str]:
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong, in the system's own words where it has any."""
+    """The reason of a failure: the text of the operating system if there is one, else the exception's own text."""
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
     return str(error) or type(error).__name__

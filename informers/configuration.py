@@ -1,7 +1,8 @@
-"""How to reach a cluster and who we are there: loaded by kubernetes_asyncio, kept as a small value.
+"""The address of a cluster and the credentials for it, loaded by kubernetes_asyncio.
 
-kubernetes_asyncio owns kubeconfigs, certificates, exec plugins, rotating tokens and their refresh. Nothing else of it
-is used, and no other module knows it. Whatever is wrong with them is a ConfigurationError, one line for people.
+kubernetes_asyncio reads kubeconfigs and certificates, runs exec plugins, and refreshes tokens. The project uses nothing
+else of that package. Only this module and `informers.loaders` import it. Every failure is a ConfigurationError with a
+message of one line.
 """
 
 from __future__ import annotations
@@ -23,31 +24,31 @@ kube_config, kube_client = import_loaders()
 DEFAULT_KUBECONFIG = Path("~/.kube/config")
 POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
-RENEWED_AT_MOST_EVERY_S = 5.0
-"""A server that goes on rejecting us does not make us start an exec plugin for each request."""
+RENEWAL_INTERVAL_S = 5.0
+"""Shortest time between two reloads. It prevents one exec plugin for each request if the server rejects them all."""
 
-LONGEST_REASON = 300
+MAX_REASON_LENGTH = 300
 
 
 class ConfigurationError(Exception):
-    """The cluster's address or our credentials could not be loaded. `str()` is one line for people."""
+    """The cluster's address or the credentials could not be loaded. `str()` is one line for users."""
 
 
 class Loaded(NamedTuple):
-    """What a source says: kubernetes_asyncio's configuration, and the namespace that goes with it, "" for none."""
+    """The result of loading one source: kubernetes_asyncio's configuration, and its namespace ("" if it has none)."""
 
     configuration: Any
     namespace: str
 
 
 class Credentials:
-    """The address of an API server, the TLS context to reach it with, and the token, as fresh as it has to be.
+    """The address of an API server, a TLS context for it, and a token that is refreshed before it expires.
 
-    May serve any number of clients. Made by `load_credentials`.
+    Any number of clients can share one object. Created by `load_credentials`.
     """
 
     def __init__(self, loaded: Loaded, reload: Callable[[], Awaitable[Loaded]]) -> None:
-        """`reload` loads again from the same source."""
+        """`reload` loads the configuration again from the same source."""
         self._configuration = configuration = loaded.configuration
         self.namespace: str = loaded.namespace or "default"
         self._reload = reload
@@ -59,9 +60,9 @@ class Credentials:
         self.ssl = _tls(configuration)
 
     async def authorization(self) -> str | None:
-        """The Authorization header's value; None where a client certificate says who we are.
+        """Return the value of the Authorization header, or None if a client certificate identifies the client.
 
-        Raises ConfigurationError when a token that has to be refreshed cannot be.
+        Raises ConfigurationError if the token has to be refreshed and the refresh fails.
         """
         configuration = self._configuration
         if configuration.refresh_api_key_hook is not None:
@@ -72,13 +73,14 @@ class Credentials:
         return _token_of(configuration)
 
     async def renew(self, rejected: str | None) -> None:
-        """Load the credentials anew, because the server rejected these; once, however many requests ask for it.
+        """Load the credentials again, because the server rejected the token `rejected`.
 
-        Raises ConfigurationError, and goes on with what it has.
+        Several requests that were rejected at the same time cause one reload. Raises ConfigurationError if loading
+        fails; the old credentials stay in use.
         """
         async with self._renewing:
             now = asyncio.get_running_loop().time()
-            if _token_of(self._configuration) != rejected or now - self._renewed_at < RENEWED_AT_MOST_EVERY_S:
+            if _token_of(self._configuration) != rejected or now - self._renewed_at < RENEWAL_INTERVAL_S:
                 return
             self._renewed_at = now
             configuration = (await self._reload()).configuration
@@ -88,9 +90,9 @@ class Credentials:
 
 
 async def load_credentials(kubeconfig: str = "", context: str = "") -> Credentials:
-    """From the kubeconfig named, else $KUBECONFIG, else the Pod's service account, else ~/.kube/config.
+    """Load credentials from `kubeconfig`, else $KUBECONFIG, else the Pod's service account, else ~/.kube/config.
 
-    Raises ConfigurationError.
+    `context` selects a context of the kubeconfig. Raises ConfigurationError.
     """
     load = _choose_source(kubeconfig, context)
     return Credentials(await load(), load)
@@ -107,10 +109,10 @@ def _choose_source(kubeconfig: str, context: str) -> Callable[[], Awaitable[Load
 
 async def _from_kubeconfig(path: str, context: str) -> Loaded:
     configuration = kube_client.Configuration()
-    # The default is localhost: a kubeconfig that names no server must not lead there.
+    # The default is localhost. A kubeconfig without a server must not connect to localhost.
     configuration.host = ""
     if not any(map(os.path.isfile, path.split(os.pathsep))):
-        raise ConfigurationError(f"no kubeconfig at {path}: name one with --kubeconfig or KUBECONFIG")
+        raise ConfigurationError(f"no kubeconfig at {path}: set --kubeconfig or KUBECONFIG to an existing file")
     try:
         loader = await kube_config.load_kube_config(
             config_file=path,
@@ -122,14 +124,17 @@ async def _from_kubeconfig(path: str, context: str) -> Loaded:
     except (kube_config.ConfigException, OSError, yaml.YAMLError) as error:
         raise ConfigurationError(f"kubeconfig {path} cannot be used: {_one_line(error)}") from error
     except Exception as error:
-        # The loader expects well-formed files, and trips over others in a dozen ways.
-        raise ConfigurationError(f"{path} is no kubeconfig that can be read ({_one_line(error)})") from error
+        # For a malformed file the loader raises many different exceptions.
+        raise ConfigurationError(f"{path} is not a valid kubeconfig ({_one_line(error)})") from error
     _check(configuration, f"kubeconfig {path}")
     return Loaded(configuration, namespace if isinstance(namespace, str) else "")
 
 
 def _first_context(path: str) -> str | None:
-    """Of several files the first one's current-context, as kubectl has it: the loader would take the last one's."""
+    """The current-context of the first file that has one, as in kubectl. None if `path` is a single file.
+
+    The loader would take the current-context of the last file.
+    """
     files = path.split(os.pathsep)
     if len(files) == 1:
         return None
@@ -155,13 +160,13 @@ def _pod_namespace() -> str:
 
 
 def _check(configuration: Any, source: str) -> None:
-    """What the loader takes as it comes, and what would surface later, somewhere else."""
+    """Check the server's address and the token, which the loader does not check. Raises ConfigurationError."""
     if not _is_address(configuration.host):
-        found = f"{configuration.host[:80]!r} is none" if configuration.host else "there is none"
+        found = f"{configuration.host[:80]!r} is not an address" if configuration.host else "it names no server"
         raise ConfigurationError(f"{source} has to name a server such as https://host:6443: {found}")
     token = _token_of(configuration)
     if token is not None and not (token.isascii() and token.isprintable()):
-        raise ConfigurationError(f"{source} has a token with characters in it that cannot be sent")
+        raise ConfigurationError(f"{source} has a token with characters that are not allowed in an HTTP header")
 
 
 def _is_address(host: str) -> bool:
@@ -173,13 +178,13 @@ def _is_address(host: str) -> bool:
 
 
 def _token_of(configuration: Any) -> str | None:
-    """With its scheme, such as "Bearer ...". Files of tokens often end with a newline."""
+    """The token with its scheme, such as "Bearer ...". The newline at the end of a token file is removed."""
     token: str = configuration.api_key.get("BearerToken") or ""
     return token.strip() or None
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:LONGEST_REASON] or type(error).__name__
+    return " ".join(str(error).split())[:MAX_REASON_LENGTH] or type(error).__name__
 
 
 def _tls(configuration: Any) -> ssl.SSLContext | bool:
@@ -187,7 +192,7 @@ def _tls(configuration: Any) -> ssl.SSLContext | bool:
         return False
     try:
         context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
-        # Clusters' own CAs often lack the extensions that Python 3.13 asks for.
+        # The certificate authorities of clusters often lack the extensions that Python 3.13 requires.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if configuration.cert_file:
             context.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)

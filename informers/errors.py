@@ -1,7 +1,8 @@
-"""Every way in which a request to the API server can fail, typed once, at the edge.
+"""The types of all failures of a request to the API server. The client assigns the type.
 
     ApiError
     ├── TransportError         no answer; `sent` says whether the request may have reached the server
+    │   └── GateClosed         the gate forbade a write
     └── StatusError            the server answered with a Status
         ├── Unauthorized 401   ├── Forbidden 403        ├── NotFound 404
         ├── Conflict 409       ├── AlreadyExists 409    ├── Gone 410 (expired version or page token)
@@ -9,7 +10,7 @@
         │                                                   └── ServerTimeout 504 (and ResourceVersionTooLarge)
         └── (itself)           any other status
 
-Errors carry the server's message, which is written for people, trimmed; never a body, never a token.
+The text of an error is the server's message, cut to 1,024 characters. An error never contains a body or a token.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 MESSAGE_LIMIT = 1024
-"""Events allow a message of 1,024 bytes; a Status can be far longer."""
+"""Longest message of an error. An Event allows 1,024 bytes; the message of a Status can be far longer."""
 
 
 class StatusCause(Struct, frozen=True):
@@ -36,7 +37,7 @@ class StatusDetails(Struct, frozen=True, rename="camel"):
 
 
 class Status(Struct, frozen=True):
-    """`metav1.Status`: the API server's own description of a failure, also sent inside a watch as an ERROR event."""
+    """`metav1.Status`: the API server's description of a failure. A watch sends it in an ERROR event."""
 
     kind: str | None = None
     status: str | None = None
@@ -47,19 +48,29 @@ class Status(Struct, frozen=True):
 
 
 class ApiError(Exception):
-    """A request failed. `str()` is one line for people."""
+    """A request failed. `str()` is one line for users."""
 
 
 class TransportError(ApiError):
-    """No answer: refused, reset, timed out. `sent` is False only when the request surely never left."""
+    """No answer arrived: connection refused, reset or timed out. `sent` is False only if the request surely never left.
+
+    If `sent` is True, the server may have carried out the request.
+    """
 
     def __init__(self, message: str, *, sent: bool) -> None:
         super().__init__(message)
         self.sent = sent
 
 
+class GateClosed(TransportError):
+    """The gate forbade a write, so the client did not send it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, sent=False)
+
+
 class StatusError(ApiError):
-    """The server answered, and not with success."""
+    """The server answered with an error code."""
 
     def __init__(
         self,
@@ -84,7 +95,7 @@ class Unauthorized(StatusError):
 class Forbidden(StatusError):
     @property
     def namespace_terminating(self) -> bool:
-        """Nothing can be created in a namespace on its way out; retrying is pointless until it is gone."""
+        """True if the namespace is being deleted. Creates in it fail until the namespace is gone."""
         return "NamespaceTerminating" in self.causes
 
 
@@ -93,7 +104,7 @@ class NotFound(StatusError):
 
 
 class Conflict(StatusError):
-    """The object changed since it was read, or a precondition (UID, resourceVersion) did not hold."""
+    """The object changed since it was read, or a precondition (UID, resourceVersion) failed."""
 
 
 class AlreadyExists(StatusError):
@@ -101,7 +112,7 @@ class AlreadyExists(StatusError):
 
 
 class Gone(StatusError):
-    """The version or page token is too old: list again."""
+    """The resourceVersion or the page token is too old. The client has to list again."""
 
 
 class Invalid(StatusError):
@@ -119,7 +130,7 @@ class ServerError(StatusError):
 class ServerTimeout(ServerError):
     @property
     def version_too_large(self) -> bool:
-        """The server has not yet seen the resourceVersion that was asked for: ask again in a moment."""
+        """True if the server has not reached the requested resourceVersion yet. A retry after a second is useful."""
         return "ResourceVersionTooLarge" in self.causes
 
 
@@ -138,9 +149,10 @@ _decode_status = msgspec.json.Decoder(Status).decode
 
 
 def from_response(code: int, body: bytes, *, retry_after: str | None = None) -> StatusError:
-    """Build the error for an HTTP answer that is no success.
+    """Build the error for an HTTP answer with an error code.
 
-    `body` is trusted only where it is a Status; a proxy's HTML page becomes "HTTP 502" and nothing more.
+    `body` is used only if it is a Status. For any other body, such as the HTML page of a proxy, the message contains
+    only the HTTP code.
     """
     try:
         status = _decode_status(body)
@@ -152,7 +164,7 @@ def from_response(code: int, body: bytes, *, retry_after: str | None = None) -> 
 
 
 def from_status(status: Status, *, code: int | None = None, retry_after: str | None = None) -> StatusError:
-    """Build the error for a Status, of an answer or of a watch's ERROR event."""
+    """Build the error for a Status from an HTTP answer or from an ERROR event of a watch."""
     number = code or status.code or 500
     details = status.details or StatusDetails()
     reason = status.reason or ""

@@ -1,7 +1,7 @@
-"""A gate that each write passes last, when the next thing is the write itself.
+"""The gate: a function that is called immediately before each write and can forbid the write.
 
-Between the decision to write and the bytes there may be a wait for a connection, or a process that is stopped: longer
-than a lease lasts.
+Much time can pass between the decision to write and the first byte: the client may wait for a connection, or the
+process may be suspended. By then the leader's lease may have expired. So the check is the last step.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 
 Gate = Callable[[], None]
-"""Raises a TransportError, not `sent`, to forbid the write."""
+"""To forbid a write, the gate raises GateClosed."""
 
 
 class GatedConnector(aiohttp.TCPConnector):
-    """Asks the gate between having a connection and writing to it: making one can take longer than a lease lasts."""
+    """Calls the gate after a connection is made and before the request is written to it.
+
+    Making a connection can take longer than a lease lasts.
+    """
 
     gate: Gate | None = None
 
@@ -39,16 +42,16 @@ class GatedConnector(aiohttp.TCPConnector):
 
 
 class GatedBody(aiohttp.BytesPayload):
-    """Asks the gate once more, when the next thing is the bytes themselves.
+    """A request body that calls the gate once more, immediately before its bytes are written.
 
-    Before Python 3.12 a body is written in a later turn of the loop than the one that had the connection: a process
-    that is stopped in between would send all that was waiting for that turn when it goes on.
+    Before Python 3.12 the body is written in a later iteration of the event loop than the connection is made. If the
+    process is suspended in between, it would send the waiting body after it resumes.
     """
 
     def __init__(self, body: bytes, gate: Gate) -> None:
         super().__init__(body)
-        self._ask = gate
+        self._gate = gate
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        self._ask()
+        self._gate()
         await super().write_with_length(writer, content_length)

@@ -1,22 +1,24 @@
-"""One watch per resource for the whole process: a cache that everybody reads, and handlers that hear of each change.
+"""One watch for each resource in the process. All readers share its cache, and handlers receive each change.
 
 The contract, after client-go's SharedInformer:
 
-- The cache is eventually consistent. It shows, for each object, a state that the server had, and never goes back from
-  a later one to an earlier one. Between objects, and between resources, nothing is promised.
-- Handlers are synchronous, are called in the order in which they were added, in the same turn of the loop as the change
-  was made to the cache, or, for a list, soon afterwards: readers may see a list before handlers have heard all of it.
-  They may read stores and fill queues; they must be quick. One that raises is logged and counted, and stops nobody.
-- A resync hands every object on again as `Updated(obj, obj)`, for handlers that want to be reminded.
-- `synced` is set once the first list has been handed to every handler.
-- A resource that does not exist yet is waited for, and picked up when it appears: `missing` says so meanwhile.
+- The cache is eventually consistent. For each object it shows a state that the server had, and never goes back to an
+  earlier state. There is no promise about the order between two objects or two resources.
+- Handlers are synchronous. They are called in the order in which they were added. For an event, they are called in the
+  same iteration of the loop as the change of the cache. For a list, they are called soon afterwards: readers may see a
+  list before the handlers have received all of it.
+- A handler may read stores and add keys to queues. It must be quick. If a handler raises an exception, the exception is
+  logged and counted, and the other handlers are called.
+- A resync sends every object to the handlers again, as `Updated(obj, obj)`.
+- `synced` is set after the first list was sent to every handler.
+- If the server does not serve the resource, the informer waits for it. `missing` is True meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from random import random  # noqa: TID251 - spreads the watches of many clients; tests hand in their own
+from random import random  # noqa: TID251 - spreads the watches of many clients; tests pass their own function
 from typing import Generic, TypeVar
 
 import structlog
@@ -32,18 +34,18 @@ log = structlog.get_logger()
 
 T = TypeVar("T", bound=KubeObject)
 
-RESYNCED_AT_ONCE = 250
-"""Objects that are handed on again before the loop gets a turn."""
+RESYNC_SLICE = 250
+"""A resync sends this many objects to the handlers before other tasks run."""
 
 Handler = Callable[[Change[T]], None]
 
 
 class SharedInformer(Generic[T]):
-    """See the module's contract. `namespaces=("",)` is one watch over all of them, otherwise there is one for each.
+    """Cache and handlers for one resource; the docstring of this module is its contract.
 
-    `transform` may shrink each object before it is stored; it keeps the metadata. `field_selector` and `label_selector`
-    are the server's work: what does not match is neither sent nor stored. `streaming_lists=False` lists by pages, even
-    where the server offers more.
+    `namespaces=("",)` makes one watch for all namespaces. Other values make one watch for each namespace.
+
+    `transform` may remove fields of each object before it is stored, but must keep the metadata.
     """
 
     def __init__(
@@ -53,11 +55,8 @@ class SharedInformer(Generic[T]):
         *,
         namespaces: Iterable[str] = (ALL_NAMESPACES,),
         indexes: Indexes[T] | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
         transform: Callable[[T], T] | None = None,
         resync_period_s: float = 0.0,
-        streaming_lists: bool = True,
         instruments: InformerInstruments = NO_INSTRUMENTS,
         chance: Callable[[], float] = random,
     ) -> None:
@@ -68,20 +67,17 @@ class SharedInformer(Generic[T]):
         self._handlers: list[Handler[T]] = []
         scopes = tuple(dict.fromkeys(namespaces)) if resource.namespaced else (ALL_NAMESPACES,)
         if not scopes or (ALL_NAMESPACES in scopes and len(scopes) > 1):
-            raise ValueError("an informer watches all namespaces, or each of those that are named")
+            raise ValueError('namespaces must be ("",) for all namespaces, or one or more names')
         self._store: Store[T] = Store(indexes=indexes, scopes=scopes)
-        selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
-        self._followers = [
+        self._reflectors = [
             Reflector(
                 resource,
                 client,
                 self._store,
                 scope=scope,
-                selectors={name: value for name, value in selectors.items() if value},
                 transform=transform,
-                streaming_lists=streaming_lists,
-                hand_on=self._hand_on,
-                completed=self._note_list,
+                emit=self._emit,
+                completed=self._note_listed,
                 instruments=instruments,
                 chance=chance,
             )
@@ -94,31 +90,31 @@ class SharedInformer(Generic[T]):
 
     @property
     def missing(self) -> bool:
-        """Whether the server does not know the resource, as far as it was asked."""
-        return any(follower.missing for follower in self._followers)
+        """True while the informer waits because the server does not serve the resource."""
+        return any(reflector.missing for reflector in self._reflectors)
 
     @property
     def waiting_for(self) -> str:
-        """What keeps the informer from following, in a phrase; "" while it follows."""
-        return next((follower.waiting_for for follower in self._followers if follower.waiting_for), "")
+        """The reason why the informer does not receive changes now, as a phrase. "" if a watch is open."""
+        return next((reflector.waiting_for for reflector in self._reflectors if reflector.waiting_for), "")
 
     def silent_s(self, now: float) -> float:
-        """How long ago something last arrived, on the quietest watch, by the loop's clock."""
-        return max(follower.silent_s(now) for follower in self._followers)
+        """Seconds since data last arrived on the quietest watch. `now` is the loop's time."""
+        return max(reflector.silent_s(now) for reflector in self._reflectors)
 
     def add_handler(self, handler: Handler[T]) -> None:
-        """To be called before `run`: a late handler would not hear of what is in the cache already."""
+        """Add a handler. Call this before `run`: a later handler would not receive objects that are already cached."""
         self._handlers.append(handler)
 
     async def run(self) -> None:
-        """Follow the resource, for ever."""
+        """List and watch the resource until the task is cancelled."""
         async with asyncio.TaskGroup() as group:
-            for follower in self._followers:
-                group.create_task(follower.run(), name=f"informer-{self.resource.plural}-{follower.scope}")
+            for reflector in self._reflectors:
+                group.create_task(reflector.run(), name=f"informer-{self.resource.plural}-{reflector.scope}")
             if self._resync_period_s:
                 group.create_task(self._resync(), name=f"informer-{self.resource.plural}-resync")
 
-    def _hand_on(self, change: Change[T]) -> None:
+    def _emit(self, change: Change[T]) -> None:
         for handler in self._handlers:
             try:
                 handler(change)
@@ -126,19 +122,19 @@ class SharedInformer(Generic[T]):
                 self._instruments.handler_failed(self.resource.name)
                 log.exception("informer handler failed", resource=self.resource.name)
 
-    def _note_list(self) -> None:
-        if all(follower.listed for follower in self._followers):
+    def _note_listed(self) -> None:
+        if all(reflector.listed for reflector in self._reflectors):
             self.synced.set()
 
     async def _resync(self) -> None:
-        """Hand every object on again, now and then, as an update from itself to itself."""
+        """Send every object to the handlers again, once in each resync period, as `Updated(obj, obj)`."""
         await self.synced.wait()
         while True:
             await asyncio.sleep(self._resync_period_s)
             for number, stale in enumerate(self._store.values(), 1):
-                # The loop turned since the row was made: what is in it may have changed, or gone.
+                # Other tasks ran since `values()` was called: the object may have changed or be gone.
                 obj = self._store.get(stale.metadata.key)
                 if obj is not None:
-                    self._hand_on(Updated(obj, obj))
-                if not number % RESYNCED_AT_ONCE:
+                    self._emit(Updated(obj, obj))
+                if not number % RESYNC_SLICE:
                     await asyncio.sleep(0)

@@ -1,6 +1,7 @@
-"""What the machinery reports while it works. The defaults do nothing; the controller plugs in its metrics.
+"""Interfaces through which the client, the informers and the work queue report their work, for example as metrics.
 
-Calls are synchronous, must be cheap and must not raise. All durations are in seconds.
+The default, `NO_INSTRUMENTS`, does nothing. The methods are synchronous, must be cheap and must not raise. All
+durations are in seconds.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Protocol
 
 class ClientInstruments(Protocol):
     def request_finished(self, *, verb: str, host: str, code: str, seconds: float) -> None:
-        """One answer, or `code="<error>"` where none came. `verb` is the HTTP method."""
+        """A request ended. `code` is the HTTP code, or "<error>" if no answer came. `verb` is the HTTP method."""
 
 
 class InformerInstruments(Protocol):
@@ -22,10 +23,14 @@ class InformerInstruments(Protocol):
     def watch_started(self, resource: str) -> None: ...
 
     def watch_ended(self, resource: str, *, reason: str) -> None:
-        """`reason` is "end" (clean), "expired" (410), "silent", or the error's class name."""
+        """A watch ended.
+
+        `reason` is "end" (the server closed it), "expired" (410), "silent", the class name of an error, or "restart"
+        (the informer closed it in order to list again).
+        """
 
     def progress(self, resource: str) -> None:
-        """Something arrived: an event, a bookmark, a page."""
+        """Data arrived: an event, a bookmark or a page of a list."""
 
     def decode_failed(self, resource: str) -> None: ...
 
@@ -49,7 +54,7 @@ class QueueInstruments(Protocol):
 
 
 class NoInstruments:
-    """Reports to nobody."""
+    """Implements all three interfaces and does nothing."""
 
     def request_finished(self, *, verb: str, host: str, code: str, seconds: float) -> None: ...
 

@@ -1,7 +1,8 @@
-"""kubernetes_asyncio's loaders of kubeconfigs and service accounts, without the client that it generates.
+"""Imports the code of kubernetes_asyncio that loads kubeconfigs and service accounts, without its generated client.
 
-The package imports all of that client, 830 modules and 34 MB of classes that nobody here uses. Its two outer packages
-do nothing else, so their own code is not run. Where a later version does not stand that, the whole is imported.
+A normal import of kubernetes_asyncio also imports its generated client: 830 modules and 34 MB of classes, which the
+project does not use. The `__init__` modules of `kubernetes_asyncio` and `kubernetes_asyncio.client` do nothing else, so
+this module does not run them. If that fails with a later version, this module imports the whole package.
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ CLIENT: Final = f"{PACKAGE}.client"
 
 
 def import_loaders() -> tuple[ModuleType, ModuleType]:
-    """`kubernetes_asyncio.config`, and a `kubernetes_asyncio.client` that has the Configuration which that fills in."""
+    """Return the modules `kubernetes_asyncio.config` and `kubernetes_asyncio.client`.
+
+    The client module has at least the class `Configuration`, which the loaders fill in.
+    """
     if PACKAGE not in sys.modules:
         try:
-            _enter()
+            _prepare_packages()
             return import_module(f"{PACKAGE}.config"), sys.modules[CLIENT]
         except (ImportError, AttributeError):
             for name in list(_imported()):
@@ -29,8 +33,11 @@ def import_loaders() -> tuple[ModuleType, ModuleType]:
     return import_module(f"{PACKAGE}.config"), import_module(CLIENT)
 
 
-def _enter() -> None:
-    """Make the modules in both packages importable, and put there what the loaders take from the client."""
+def _prepare_packages() -> None:
+    """Register both packages without running their `__init__`, and define the names that the loaders need.
+
+    Afterwards the modules inside the packages can be imported.
+    """
     for name in (PACKAGE, CLIENT):
         spec = find_spec(name)
         if spec is None:
@@ -39,7 +46,7 @@ def _enter() -> None:
     client = sys.modules[CLIENT]
     vars(sys.modules[PACKAGE])["client"] = client
     configuration = import_module(f"{CLIENT}.configuration").Configuration
-    # The loaders name the client where one is to be returned, and never make one for us.
+    # The loaders use ApiClient only in functions that the project does not call.
     vars(client).update(Configuration=configuration, ApiClient=object)
 
 

@@ -1,8 +1,8 @@
-"""What every Kubernetes object carries: metadata, owners, keys and versions.
+"""The parts that every Kubernetes object has: metadata, owner references, keys and versions.
 
-Values are frozen and name only the fields that somebody reads. Optional wire fields are `T | None`, because the API
-server sends `null` where a schema says string or map (`creationTimestamp: null` in a template); the `..._of`
-functions give the total view.
+Values are frozen and have only the fields that the program reads. An optional field has the type `T | None`, because
+the API server may send `null` for a string or a map, such as `creationTimestamp: null` in a template. The functions
+`labels_of` and `annotations_of` never return None.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NO_LABELS: Mapping[str, str] = {}
 
 
 class ObjectKey(NamedTuple):
-    """Names one object of a kind: the unit of the work queue. `namespace` is "" for cluster-scoped objects."""
+    """Namespace and name of an object. A work queue holds such keys. `namespace` is "" for cluster-scoped objects."""
 
     namespace: str
     name: str
@@ -27,7 +27,7 @@ class ObjectKey(NamedTuple):
 
 
 class OwnerReference(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
-    """One entry of `metadata.ownerReferences`, whole: a release writes the others back as they were."""
+    """One entry of `metadata.ownerReferences`, with all its fields, so that it can be written back unchanged."""
 
     api_version: str
     kind: str
@@ -38,10 +38,10 @@ class OwnerReference(Struct, frozen=True, gc=False, kw_only=True, rename="camel"
 
 
 class ObjectMeta(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
-    """The part of `metadata` that controllers read. `managedFields`, the largest part, is never decoded."""
+    """The fields of `metadata` that controllers read. `managedFields`, the largest field, is never decoded."""
 
-    # gc=False: what was decoded from JSON and is frozen cannot form a cycle, and a cache of 100,000 objects that the
-    # cyclic collector passes over costs it pauses of a few milliseconds instead of a few hundred.
+    # gc=False: a frozen object that was decoded from JSON cannot be part of a reference cycle. The garbage collector
+    # skips it. With 100,000 cached objects, that reduces its pauses from a few hundred milliseconds to a few.
 
     name: str = ""
     namespace: str = ""
@@ -61,24 +61,24 @@ class ObjectMeta(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
 
 
 class KubeObject(Protocol):
-    """Whatever a store can hold: a frozen value with metadata."""
+    """The type of the objects in a store: a frozen value with metadata."""
 
     @property
     def metadata(self) -> ObjectMeta: ...
 
 
 def labels_of(meta: ObjectMeta) -> Mapping[str, str]:
-    """The object's labels; empty when it has none."""
+    """The labels of an object; empty if it has none."""
     return meta.labels or NO_LABELS
 
 
 def annotations_of(meta: ObjectMeta) -> Mapping[str, str]:
-    """The object's annotations; empty when it has none."""
+    """The annotations of an object; empty if it has none."""
     return meta.annotations or NO_LABELS
 
 
 def controller_of(meta: ObjectMeta) -> OwnerReference | None:
-    """The owner that manages this object: the one reference with `controller: true`, of which the API allows one."""
+    """The owner reference with `controller: true`, or None. The API allows at most one for each object."""
     for owner in meta.owner_references or ():
         if owner.controller:
             return owner
@@ -86,9 +86,9 @@ def controller_of(meta: ObjectMeta) -> OwnerReference | None:
 
 
 def version_number(resource_version: str) -> int | None:
-    """The number in a resourceVersion, or None where a server's versions are no numbers.
+    """The number in a resourceVersion, or None if the version is not a number.
 
-    Versions of one resource grow with each write to it, so they can be compared (KEP-5504). One that does not parse
-    is opaque: nothing may be concluded from it.
+    Each write to a resource increases its version, so two versions of one resource can be compared (KEP-5504). A
+    version that is not a number cannot be compared.
     """
     return int(resource_version) if resource_version.isascii() and resource_version.isdigit() else None

@@ -1,9 +1,9 @@
-"""When to try a key again, and how often to do something at all.
+"""Rate limiters: they compute the delay before the next attempt for a key.
 
-A limiter is a policy of three methods, so that the work queue knows nothing of retries but their delay. Limiters
-combine: `MaxOf` asks each and takes the longest delay.
+A limiter has three methods: `delay`, `forget` and `retries`. The work queue asks the limiter for the delay of each
+retry. `MaxOf` combines several limiters: it asks all of them and takes the longest delay.
 
-None of them sleeps or reads a clock: `now` is a number of seconds on any clock that never goes back.
+A limiter does not sleep and reads no clock. `now` is the time of a monotonic clock in seconds.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ K = TypeVar("K", bound=Hashable)
 K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
 
 LARGEST_EXPONENT = 64
-"""2**64 times any sensible delay is beyond any sensible maximum; 2.0**1024 would raise OverflowError."""
+"""Limit for the exponent of 2: a larger one is never useful, and 2.0**1024 raises OverflowError."""
 
 
 class RateLimiter(Protocol[K_contra]):
-    """Decides how long a key waits before it is tried again."""
+    """Computes how long a key waits before its next attempt."""
 
     def delay(self, key: K_contra, now: float) -> float:
-        """Count one more attempt for the key, and return the seconds that it waits."""
+        """Count one more attempt for the key. Return the seconds that the key has to wait."""
 
     def forget(self, key: K_contra) -> None:
-        """The key succeeded, or is given up: its next failure is its first. Nothing of it is kept."""
+        """Delete the count of the key, because the key succeeded or is not retried. Its next failure is its first."""
 
     def retries(self, key: K_contra) -> int:
-        """How many attempts were counted since the key was last forgotten."""
+        """Number of attempts since the last `forget` of the key."""
 
 
 class ItemBackoff(RateLimiter[K]):
-    """Each key by itself: `initial_s`, doubled with every attempt, up to `maximum_s`."""
+    """A separate delay for each key: `initial_s` at first, doubled with every attempt, at most `maximum_s`."""
 
     def __init__(self, *, initial_s: float = 0.005, maximum_s: float = 1000.0) -> None:
         self._initial_s = initial_s
         self._maximum_s = maximum_s
         self._attempts: dict[K, int] = {}
-        """Holds only keys that failed and were not forgotten since."""
+        """Number of attempts for each key that failed and was not forgotten afterwards."""
 
     def delay(self, key: K, now: float) -> float:
         attempts = self._attempts.get(key, 0)
         self._attempts[key] = attempts + 1
-        # No jitter: keys fail one by one, and what spreads a burst of them is the bucket beside this limiter.
+        # No jitter: keys fail at different times, and a token bucket spreads retries if many keys fail at once.
         return min(self._maximum_s, self._initial_s * 2.0 ** min(attempts, LARGEST_EXPONENT))
 
     def forget(self, key: K) -> None:
@@ -54,9 +54,9 @@ class ItemBackoff(RateLimiter[K]):
 
 
 class TokenBucket(RateLimiter[Hashable]):
-    """All keys together: `burst` at once, then `rate_per_s`.
+    """A limit for all keys together: `burst` attempts at once, then `rate_per_s` attempts a second.
 
-    Every reservation is granted, later and later: whoever reserves waits that long and then goes ahead.
+    A reservation never fails. The caller waits for the returned delay, which grows while the bucket is empty.
     """
 
     def __init__(self, *, rate_per_s: float = 10.0, burst: int = 100) -> None:
@@ -65,11 +65,11 @@ class TokenBucket(RateLimiter[Hashable]):
         self._rate_per_s = rate_per_s
         self._burst = burst
         self._tokens = float(burst)
-        """Below zero by the number of reservations that still wait."""
+        """Tokens in the bucket. A negative number counts the reservations that are still waiting."""
         self._filled_at = float("-inf")
 
     def reserve(self, now: float) -> float:
-        """Take one token, and return the seconds until it may be used."""
+        """Take one token. Return the seconds until the token may be used."""
         if now > self._filled_at:
             self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._rate_per_s)
             self._filled_at = now
@@ -80,18 +80,18 @@ class TokenBucket(RateLimiter[Hashable]):
         return self.reserve(now)
 
     def forget(self, key: Hashable) -> None:
-        """A bucket knows no keys."""
+        """Does nothing: a token bucket stores nothing for a single key."""
 
     def retries(self, key: Hashable) -> int:
         return 0
 
 
 class MaxOf(RateLimiter[K]):
-    """The strictest of several limiters. Each of them counts each attempt."""
+    """The longest delay of several limiters. Every limiter counts every attempt."""
 
     def __init__(self, *limiters: RateLimiter[K]) -> None:
         if not limiters:
-            raise ValueError("MaxOf needs a limiter")
+            raise ValueError("MaxOf needs at least one limiter")
         self._limiters = limiters
 
     def delay(self, key: K, now: float) -> float:
@@ -106,5 +106,5 @@ class MaxOf(RateLimiter[K]):
 
 
 def default_rate_limiter() -> RateLimiter[Hashable]:
-    """What client-go's controllers use: 5 ms doubling to 1000 s for each key, and 10 a second with a burst of 100."""
+    """The default of client-go: for each key 5 ms, doubled up to 1,000 s; for all keys 10 a second, burst 100."""
     return MaxOf(ItemBackoff(), TokenBucket())

@@ -1,14 +1,16 @@
-"""Runs the reflector's machine for one scope of one resource: sends what it asks for, does to the store what it says.
+"""The reflector: a loop that lists and watches one scope of one resource and updates the store.
 
-The machine decides, this loop only acts. It never ends and never raises for anything that a server or a network does;
-it is cancelled. Nothing that it does takes long: pages and chunks are decoded one at a time, and a long list is
-compared and handed on bit by bit, though readers get it all at once.
+`informers.watch_state` decides each step. This module only sends the requests and applies the effects to the store.
+
+The loop runs until its task is cancelled. A failure of the server or the network never ends it. It does not block the
+event loop for long: it decodes one page or one chunk at a time. It compares a long list with the old one in slices and
+lets other tasks run between two slices. Readers see the new list as a whole.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar, assert_never
 
 import structlog
@@ -53,23 +55,26 @@ T = TypeVar("T", bound=KubeObject)
 
 PAGE_SIZE = 500
 PAGE_TIMEOUT_S = 60.0
-COMPARED_AT_ONCE = 250
-"""Objects of a new list that are compared with the old one, and handed on, before the loop gets a turn."""
+COMPARE_SLICE = 250
+"""Objects of a new list that are compared with the old list and sent to the handlers before other tasks run."""
 
 IDLE_TIMEOUT_S = 120.0
-"""Bookmarks come each minute: two minutes without a byte, and the connection is dead."""
+"""A watch is closed after this time without data. The server sends a bookmark about once a minute."""
 
-WATCH_FROM_S, WATCH_TO_S = 300, 600
-"""Servers are asked to end a watch somewhere in here, so that many clients do not all come back at once."""
+MIN_WATCH_S, MAX_WATCH_S = 300, 600
+"""Range of the random time after which the server ends a watch, so that many clients do not return at once."""
 
-NAMED_AT_MOST = 1000
-"""Objects whose undecodable versions are remembered, so as to be named only once; beyond that they are only counted."""
+MAX_LOGGED_OBJECTS = 1000
+"""Objects whose last logged undecodable version is stored. Further objects are counted, but not logged."""
 
-FOLLOWING = (Streaming, Watching)
+WATCH_STATES = (Streaming, Watching)
 
 
 class Reflector(Generic[T]):
-    """See the module's contract. `hand_on` tells the handlers, `completed` is called after each complete list."""
+    """Keeps one scope of one resource in the store up to date.
+
+    `emit` is called with each change. `completed` is called after each complete list.
+    """
 
     def __init__(
         self,
@@ -78,10 +83,8 @@ class Reflector(Generic[T]):
         store: Store[T],
         *,
         scope: str,
-        selectors: Mapping[str, str],
         transform: Callable[[T], T] | None,
-        streaming_lists: bool,
-        hand_on: Callable[[Change[T]], None],
+        emit: Callable[[Change[T]], None],
         completed: Callable[[], None],
         instruments: InformerInstruments,
         chance: Callable[[], float],
@@ -93,9 +96,8 @@ class Reflector(Generic[T]):
         self._resource = resource
         self._client = client
         self._store = store
-        self._selectors = dict(selectors)
         self._transform = transform
-        self._hand_on = hand_on
+        self._emit = emit
         self._completed = completed
         self._instruments = instruments
         self._chance = chance
@@ -103,18 +105,19 @@ class Reflector(Generic[T]):
         self._labels = {"resource": resource.name, "scope": scope or "all namespaces"}
         self._backoff = Backoff(initial_s=0.8, maximum_s=30.0, reset_after_s=120.0, chance=chance)
         self._cheap_backoff = Backoff(initial_s=0.8, maximum_s=3.0, reset_after_s=120.0, chance=chance)
-        self._relist: Listing | Streaming = Streaming() if streaming_lists else Listing()
+        self._relist: Listing | Streaming = Streaming()
         self._list_reason = "start"
         self._replacement: Replacement[T] | None = None
         self._last_progress: float | None = None
-        self._named: dict[ObjectKey, str] = {}
-        """The undecodable versions that were logged."""
+        self._logged_versions: dict[ObjectKey, str] = {}
+        """For each object that could not be decoded, the last resourceVersion that was logged."""
 
     def silent_s(self, now: float) -> float:
-        """How long ago anything last arrived; 0 before the first try."""
+        """Seconds since data last arrived; 0 if no request was sent yet."""
         return 0.0 if self._last_progress is None else now - self._last_progress
 
     async def run(self) -> None:
+        """List and watch until the task is cancelled."""
         self._progress()
         state: State = self._relist
         while True:
@@ -122,7 +125,7 @@ class Reflector(Generic[T]):
                 case Waiting():
                     state = await self._wait(state)
                 case Listing():
-                    state = await self._take(state, await self._read_page(state))
+                    state = await self._step(state, await self._read_page(state))
                 case Streaming() | Watching():
                     state = await self._follow(state)
                 case _:
@@ -134,15 +137,15 @@ class Reflector(Generic[T]):
             backoff = self._cheap_backoff if state.cheap else self._backoff
             delay_s = max(delay_s, backoff.next(asyncio.get_running_loop().time()))
         if state.why and state.why != self.waiting_for:
-            what = "resource is not served, waiting for it" if state.missing else "waiting"
-            log.warning(what, **self._labels, why=state.why, cached=len(self._store))
+            message = "resource is not served, waiting for it" if state.missing else "waiting"
+            log.warning(message, **self._labels, why=state.why, cached=len(self._store))
         self.waiting_for = state.why or self.waiting_for
         self.missing = state.missing
         await asyncio.sleep(delay_s)
         return state.then
 
     async def _read_page(self, state: Listing) -> Input[T]:
-        params = {**self._selectors, "limit": str(PAGE_SIZE)}
+        params = {"limit": str(PAGE_SIZE)}
         if state.token:
             params["continue"] = state.token
         try:
@@ -153,7 +156,7 @@ class Reflector(Generic[T]):
         try:
             return self._decode_page(body)
         except UNDECODABLE as error:
-            return Failed(TransportError(f"the list cannot be read: {error}", sent=True))
+            return Failed(TransportError(f"the list cannot be decoded: {error}", sent=True))
 
     def _decode_page(self, body: bytes) -> PageRead[T]:
         try:
@@ -163,7 +166,7 @@ class Reflector(Generic[T]):
         return PageRead(page.items or (), page.metadata.resource_version or "", page.metadata.continue_ or "")
 
     def _decode_each(self, body: bytes) -> PageRead[T]:
-        """The slow way, for a page on which at least one object does not fit its type."""
+        """Decode a page object by object. Used if at least one object of the page does not match its type."""
         page = decode_raw_page(body)
         objects: list[T] = []
         undecodable: list[Undecodable] = []
@@ -176,7 +179,7 @@ class Reflector(Generic[T]):
         return PageRead(tuple(objects), meta.resource_version or "", meta.continue_ or "", tuple(undecodable))
 
     async def _follow(self, state: Streaming | Watching) -> State:
-        """Open a watch and read it until the machine wants something else, or it is over."""
+        """Open a watch and read it until it ends or until the next state is not a watch. Return the next state."""
         loop = asyncio.get_running_loop()
         started, current = loop.time(), state
         parser = WatchParser(self._resource)
@@ -191,48 +194,48 @@ class Reflector(Generic[T]):
                 async for chunk in chunks:
                     self._progress()
                     for event in parser.feed(chunk):
-                        following = await self._take(current, event)
-                        if not isinstance(following, FOLLOWING):
-                            self._note_end(event, following)
-                            return following
-                        current = following
+                        next_state = await self._step(current, event)
+                        if not isinstance(next_state, WATCH_STATES):
+                            self._note_end(event, next_state)
+                            return next_state
+                        current = next_state
                     self._instruments.store_size(self._resource.name, len(self._store))
             end = Ended(loop.time() - started)
         except TimeoutError:
             end = Silent()
-            log.warning("watch was silent, starting it anew", **self._labels, silent_s=IDLE_TIMEOUT_S)
+            log.warning("watch was silent, restarting it", **self._labels, silent_s=IDLE_TIMEOUT_S)
         except ApiError as error:
             end = Failed(error)
-        after = await self._take(current, end)
+        after = await self._step(current, end)
         self._note_end(end, after)
         return after
 
     def _watch_params(self, state: Streaming | Watching) -> dict[str, str]:
-        timeout_s = WATCH_FROM_S + round(self._chance() * (WATCH_TO_S - WATCH_FROM_S))
-        params = {**self._selectors, "watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(timeout_s)}
+        timeout_s = MIN_WATCH_S + round(self._chance() * (MAX_WATCH_S - MIN_WATCH_S))
+        params = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(timeout_s)}
         if isinstance(state, Watching):
             return {**params, "resourceVersion": state.version}
         return {**params, "sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
 
-    async def _take(self, state: State, event: Input[T]) -> State:
-        """One step of the machine, and its effects."""
-        held = self._store.version(self.scope)
-        following, effects = advance(state, event, relist=self._relist, held=held)
+    async def _step(self, state: State, event: Input[T]) -> State:
+        """Pass one input to the state machine, apply the effects, and return the next state."""
+        cached = self._store.version(self.scope)
+        next_state, effects = advance(state, event, relist=self._relist, cached=cached)
         for effect in effects:
             if isinstance(effect, Commit):
                 await self._commit(effect.version)
             else:
                 self._perform(effect)
-        return following
+        return next_state
 
     def _perform(self, effect: QuickEffect[T]) -> None:
         match effect:
             case Apply(object=obj):
-                self._tell(self._store.apply(self._transformed(obj), scope=self.scope))
+                self._emit_all(self._store.apply(self._transformed(obj), scope=self.scope))
             case Remove(object=obj):
-                self._tell(self._store.remove(self._transformed(obj), scope=self.scope))
+                self._emit_all(self._store.remove(self._transformed(obj), scope=self.scope))
             case Drop(meta=meta):
-                self._tell(self._store.drop(meta, scope=self.scope))
+                self._emit_all(self._store.drop(meta, scope=self.scope))
             case Advance(version=version):
                 self._store.advance(version, scope=self.scope)
             case Skip(why=why, meta=meta):
@@ -242,12 +245,12 @@ class Reflector(Generic[T]):
             case Discard():
                 self._replacement = None
             case Collect() | Uncollect() | Keep():
-                self._gather(effect)
+                self._update_replacement(effect)
             case _:
                 assert_never(effect)
 
-    def _gather(self, effect: Collect[T] | Uncollect | Keep) -> None:
-        """Build up the list that is being read."""
+    def _update_replacement(self, effect: Collect[T] | Uncollect | Keep) -> None:
+        """Add an object to the list that is being read, or remove one."""
         if self._replacement is None:
             self._replacement = self._store.begin_replace(scope=self.scope)
         match effect:
@@ -268,15 +271,15 @@ class Reflector(Generic[T]):
         self._instruments.listed(self._resource.name, reason=self._list_reason)
         self._instruments.store_size(self._resource.name, len(self._store))
         self._note_recovery()
-        for changes in replacement.changes(at_once=COMPARED_AT_ONCE):
-            self._tell(changes)
+        for changes in replacement.changes(at_once=COMPARE_SLICE):
+            self._emit_all(changes)
             await asyncio.sleep(0)
         self.listed = True
         self._completed()
 
-    def _tell(self, changes: Iterable[Change[T]]) -> None:
+    def _emit_all(self, changes: Iterable[Change[T]]) -> None:
         for change in changes:
-            self._hand_on(change)
+            self._emit(change)
 
     def _transformed(self, obj: T) -> T:
         return self._transform(obj) if self._transform is not None else obj
@@ -284,10 +287,10 @@ class Reflector(Generic[T]):
     def _skip(self, why: str, meta: ObjectMeta | None) -> None:
         self._instruments.decode_failed(self._resource.name)
         meta = meta or ObjectMeta()
-        named = self._named.get(meta.key)
-        if named == meta.resource_version or (named is None and len(self._named) >= NAMED_AT_MOST):
+        logged = self._logged_versions.get(meta.key)
+        if logged == meta.resource_version or (logged is None and len(self._logged_versions) >= MAX_LOGGED_OBJECTS):
             return
-        self._named[meta.key] = meta.resource_version
+        self._logged_versions[meta.key] = meta.resource_version
         log.error(
             "object cannot be decoded, skipped",
             **self._labels,
@@ -306,7 +309,7 @@ class Reflector(Generic[T]):
             log.info("following again", **self._labels, after=self.waiting_for)
             self.waiting_for, self.missing = "", False
 
-    def _note_end(self, event: Input[T], following: State) -> None:
+    def _note_end(self, event: Input[T], next_state: State) -> None:
         match event:
             case Ended():
                 reason = "end"
@@ -320,7 +323,7 @@ class Reflector(Generic[T]):
                 reason = "restart"
         self._instruments.watch_ended(self._resource.name, reason=reason)
         if reason == "expired":
-            log.info("watch expired, listing anew", **self._labels)
-        then = following.then if isinstance(following, Waiting) else following
+            log.info("watch expired, listing again", **self._labels)
+        then = next_state.then if isinstance(next_state, Waiting) else next_state
         if isinstance(then, Listing | Streaming) and self.listed:
             self._list_reason = "expired" if reason == "expired" else "failure"

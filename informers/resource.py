@@ -1,4 +1,4 @@
-"""What an object is on the wire: its path, its scope and its decoders."""
+"""The description of a resource of the API: its URL path, its scope and its decoders."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class ListMeta(Struct, frozen=True, rename={"resource_version": "resourceVersion
 
 
 class Page(Struct, Generic[T], frozen=True):
-    """A page of a list, or the whole of a short one. Items are None where the server wrote `null`."""
+    """A page of a list, or a whole short list. `items` is None if the server sent `null`."""
 
     metadata: ListMeta = ListMeta()
     items: tuple[T, ...] | None = None
 
 
 class RawPage(Struct, frozen=True):
-    """A page of a list whose items are still bytes: the way round an object that does not decode."""
+    """A page of a list whose items are not decoded yet. It is used if an object of the page cannot be decoded."""
 
     metadata: ListMeta = ListMeta()
     items: tuple[msgspec.Raw, ...] | None = None
@@ -39,7 +39,8 @@ class RawPage(Struct, frozen=True):
 class Resource(Generic[T]):
     """One resource of the API: `Resource(VMI, group="kubevirt.io", version="v1", plural=..., kind=...)`.
 
-    `type` is a frozen Struct that names only the fields that are read. Equal by identity: resources are constants.
+    `type_` is a frozen Struct with only the fields that the program reads. Two resources are equal only if they are the
+    same Python object, so create each resource once, as a constant.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class Resource(Generic[T]):
 
     @property
     def name(self) -> str:
-        """`plural.group`, as kubectl and RBAC messages spell it; plain `plural` in the core group."""
+        """`plural.group`, as in kubectl and in RBAC messages. Only `plural` if the resource is in the core group."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
@@ -66,13 +67,13 @@ class Resource(Generic[T]):
 
     @property
     def group_path(self) -> str:
-        """The discovery document that lists this resource where it is served."""
+        """The URL path of the group and version. Its discovery document lists the resource if the server serves it."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The URL path of a collection, an object, or a subresource of it.
+        """The URL path of a collection, of an object, or of a subresource of an object.
 
-        A namespaced resource without a namespace is the collection of all namespaces.
+        For a namespaced resource, an empty namespace stands for all namespaces.
         """
         parts = [self.group_path]
         if namespace and self.namespaced:
@@ -83,12 +84,12 @@ class Resource(Generic[T]):
 
     @cached_property
     def decode(self) -> Callable[[Wire], T]:
-        """Decode one object's bytes. Raises msgspec.DecodeError (ValidationError is one)."""
+        """Decode the JSON of one object. Raises msgspec.DecodeError or its subclass ValidationError."""
         return msgspec.json.Decoder(self.type).decode
 
     @cached_property
     def decode_page(self) -> Callable[[Wire], Page[T]]:
-        """Decode a page of a list in one go. Raises msgspec.DecodeError when any item does not fit."""
+        """Decode a page of a list. Raises msgspec.DecodeError if any item does not match the type."""
         decoder: msgspec.json.Decoder[Page[T]] = msgspec.json.Decoder(Page[self.type])  # type: ignore[name-defined]
         return decoder.decode
 

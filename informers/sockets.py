@@ -1,9 +1,12 @@
-"""Sockets that only their owner closes.
+"""Sockets that are closed only by a call of `close`, and not by the garbage collector.
 
-A socket of Python closes its descriptor when it is collected. Where uvloop has taken the descriptor over and closed it,
-in one case it forgets to tell the socket: when the server resets a connection that is just being made, as one that
-crashes does with all of them. The number belongs to another connection by the time the socket is collected; that one
-is cut off, and each new connection that gets the number fails, until the process ends (MagicStack/uvloop, 653 and 738).
+This works around a bug of uvloop (MagicStack/uvloop, 653 and 738). When Python collects a socket object, it closes the
+socket's file descriptor. uvloop takes over the descriptor and closes it itself, but in one case does not tell the
+socket object: when the server resets a connection that is just being made. A server that crashes does that to all its
+new connections.
+
+When the socket object is collected later, the number of the descriptor may belong to another connection, and that
+connection is closed. Then every new connection with that number fails until the process ends.
 """
 
 from __future__ import annotations
@@ -13,14 +16,14 @@ from typing import Any
 
 
 class OwnedSocket(socket.socket):
-    """Is closed by being told to, and never by being forgotten."""
+    """A socket whose descriptor stays open when the socket object is collected. Only `close` closes it."""
 
     def __del__(self) -> None:
-        # In place of the finalizer that would close the descriptor.
+        # Replaces the finalizer of `socket.socket`, which would close the descriptor.
         self.detach()
 
 
 def open_socket(address: tuple[int, int, int, str, Any]) -> OwnedSocket:
-    """An unconnected socket for an address as `getaddrinfo` tells it."""
+    """Return an unconnected socket for an address in the format of `getaddrinfo`."""
     family, kind, protocol, _, _ = address
     return OwnedSocket(family, kind, protocol)

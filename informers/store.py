@@ -1,16 +1,17 @@
-"""The cache: objects by key, with indexes that are kept up to date as objects change.
+"""The cache: the objects of one resource by key, with indexes.
 
-One writer, any number of readers. The writer is the informer; everybody else has a `StoreView`, which cannot change
-anything. What is in it is immutable, so a reader may keep what it got. Every write is atomic for readers: nobody ever
-sees half a list, or an object that one index has and another has not.
+There is one writer, the informer, and any number of readers. A reader has a `StoreView`, which has no methods that
+write. Objects are immutable, so a reader may keep an object. Every write is atomic for readers: a reader never sees a
+part of a list, or an object that is in one index and missing in another.
 
-A write returns the `Change`s that it made, which is all there is to tell anybody:
+A write returns its `Change`s:
 
-- an object that is not newer than the one held changes nothing;
-- a name that is used again by another object (another UID) is `Removed`, then `Added`: never an update;
-- `Removed.last_known` may be older than the object's last state, where the deletion itself was missed.
+- An object that is not newer than the cached object changes nothing.
+- If the name now belongs to another object, with another UID, the changes are `Removed` and then `Added`, never
+  `Updated`.
+- `Removed.last_known` may be older than the last state of the object if the deletion event was missed.
 
-Changes of one object come in the order of its versions; between objects no order is promised.
+Changes of one object come in the order of its versions. There is no promised order between two objects.
 """
 
 from __future__ import annotations
@@ -46,34 +47,34 @@ Indexes: TypeAlias = Mapping[str, Callable[[T], Iterable[str]]]
 
 
 class StoreView(Protocol[T_co]):
-    """What readers see of a store."""
+    """The read methods of a store."""
 
     def get(self, key: ObjectKey) -> T_co | None: ...
 
     def by_index(self, index: str, value: str) -> tuple[T_co, ...]:
-        """The objects for which the index function gave this value. KeyError for an index that does not exist."""
+        """The objects for which the index function returns this value. Raises KeyError for an unknown index."""
 
     def values(self) -> tuple[T_co, ...]: ...
 
     def __len__(self) -> int: ...
 
     def version(self, namespace: str = ALL_NAMESPACES) -> str:
-        """The last resourceVersion seen for what covers this namespace, bookmarks included; "" before the first."""
+        """The last resourceVersion of the watch that covers this namespace, bookmarks included; "" before a list."""
 
 
 class _Bucket(Generic[T]):
-    """The objects of one index value. The tuple that readers get is made once, until something changes."""
+    """The objects of one index value. The tuple for readers is cached until an object changes."""
 
-    __slots__ = ("objects", "seen")
+    __slots__ = ("cached_tuple", "objects")
 
     def __init__(self) -> None:
         self.objects: dict[ObjectKey, T] = {}
-        self.seen: tuple[T, ...] | None = None
+        self.cached_tuple: tuple[T, ...] | None = None
 
     def tuple(self) -> tuple[T, ...]:
-        if self.seen is None:
-            self.seen = tuple(self.objects.values())
-        return self.seen
+        if self.cached_tuple is None:
+            self.cached_tuple = tuple(self.objects.values())
+        return self.cached_tuple
 
 
 class Shard(Generic[T]):
@@ -90,22 +91,22 @@ class Shard(Generic[T]):
             buckets = self._indexes[name]
             values = tuple(function(new))
             if old is not None:
-                _take_out(buckets, key, [value for value in function(old) if value not in values])
+                _remove_from_buckets(buckets, key, [value for value in function(old) if value not in values])
             for value in values:
                 bucket = buckets.get(value)
                 if bucket is None:
                     bucket = buckets[value] = _Bucket()
                 bucket.objects[key] = new
-                bucket.seen = None
+                bucket.cached_tuple = None
         self.objects[key] = new
 
     def drop(self, key: ObjectKey) -> None:
         old = self.objects.pop(key)
         for name, function in self._functions.items():
-            _take_out(self._indexes[name], key, function(old))
+            _remove_from_buckets(self._indexes[name], key, function(old))
 
     def forget_indexes(self) -> None:
-        """Let go of what only readers need, once there are none."""
+        """Free the indexes of a shard that has no readers any more."""
         self._indexes.clear()
 
     def by_index(self, index: str, value: str) -> tuple[T, ...]:
@@ -113,64 +114,65 @@ class Shard(Generic[T]):
         return bucket.tuple() if bucket is not None else ()
 
 
-def _take_out(buckets: dict[str, _Bucket[T]], key: ObjectKey, values: Iterable[str]) -> None:
+def _remove_from_buckets(buckets: dict[str, _Bucket[T]], key: ObjectKey, values: Iterable[str]) -> None:
     for value in values:
         bucket = buckets.get(value)
         if bucket is not None and bucket.objects.pop(key, None) is not None:
-            bucket.seen = None
+            bucket.cached_tuple = None
             if not bucket.objects:
                 del buckets[value]
 
 
 class Replacement(Generic[T]):
-    """A list on its way in: collected beside the shard that readers see, which it replaces in one step.
+    """A new list while it is being read. `Store.commit` replaces the shard that readers see in one step.
 
-    An object that the store holds in the same version already is taken from there, so a relist costs the memory of its
-    index and not of its objects.
+    If the cache has an object in the same version, the replacement uses the cached object. So a relist needs memory for
+    the new indexes only.
     """
 
-    def __init__(self, held: Shard[T], shard: Shard[T]) -> None:
-        self.held = held
+    def __init__(self, old: Shard[T], shard: Shard[T]) -> None:
+        self.old = old
         self.shard = shard
 
     def put(self, obj: T) -> None:
         key = obj.metadata.key
-        known = self.held.objects.get(key)
-        self.shard.put(key, obj if known is None or _is_newer(obj.metadata, known.metadata) else known)
+        cached = self.old.objects.get(key)
+        self.shard.put(key, obj if cached is None or _is_newer(obj.metadata, cached.metadata) else cached)
 
     def drop(self, key: ObjectKey) -> None:
         if key in self.shard.objects:
             self.shard.drop(key)
 
     def keep(self, meta: ObjectMeta) -> None:
-        """Take over the state that the store holds: the list has this object, in a version that cannot be decoded."""
-        known = self.held.objects.get(meta.key)
-        if known is not None and known.metadata.uid == meta.uid and meta.key not in self.shard.objects:
-            self.shard.put(meta.key, known)
+        """Keep the cached state of an object. Used if the list has the object in a version that cannot be decoded."""
+        cached = self.old.objects.get(meta.key)
+        if cached is not None and cached.metadata.uid == meta.uid and meta.key not in self.shard.objects:
+            self.shard.put(meta.key, cached)
 
     def changes(self, *, at_once: int) -> Iterator[list[Change[T]]]:
-        """What the replacement changed, after each `at_once` objects that were compared: maybe nothing.
+        """Compare the new list with the old one. Yield the changes of each slice of `at_once` objects, maybe none.
 
-        Removals come first, so that nothing seems to exist twice. To be called once, after the commit: the old list is
-        given back bit by bit, because to free 100,000 objects in one go keeps the loop busy for too long.
+        Removals come first, so that no object seems to exist twice. Call this once, after the commit. The old objects
+        are freed in slices as well, because freeing 100,000 objects at once blocks the event loop for too long.
         """
-        held, shown = self.held.objects, self.shard.objects
-        self.held.forget_indexes()
-        for keys in _chunks(list(held), at_once):
-            yield [Removed(held.pop(key)) for key in keys if key not in shown]
-        for keys in _chunks(list(shown), at_once):
+        old_objects, new_objects = self.old.objects, self.shard.objects
+        self.old.forget_indexes()
+        for keys in _chunks(list(old_objects), at_once):
+            yield [Removed(old_objects.pop(key)) for key in keys if key not in new_objects]
+        for keys in _chunks(list(new_objects), at_once):
             found: list[Change[T]] = []
             for key in keys:
-                known, new = held.pop(key, None), shown[key]
-                if known is not new:
-                    found += _difference(known, new)
+                old, new = old_objects.pop(key, None), new_objects[key]
+                if old is not new:
+                    found += _difference(old, new)
             yield found
 
 
 class Store(Generic[T]):
-    """See the module's contract. `scopes` are the namespaces that are watched, or `("",)` for all of them.
+    """The cached objects of one resource; the docstring of this module is its contract.
 
-    `indexes` are plain functions, total for whatever decodes: they run inside every write.
+    `scopes` are the watched namespaces, or `("",)` for all namespaces. `indexes` are functions that run inside every
+    write. They must not raise for any object that can be decoded.
     """
 
     def __init__(self, *, indexes: Indexes[T] | None = None, scopes: Iterable[str] = (ALL_NAMESPACES,)) -> None:
@@ -198,59 +200,51 @@ class Store(Generic[T]):
         return self._versions.get(ALL_NAMESPACES) or self._versions.get(namespace, "")
 
     def apply(self, obj: T, *, scope: str = ALL_NAMESPACES) -> tuple[Change[T], ...]:
-        """Take in one object that was added or changed."""
+        """Store an object that was added or changed."""
         shard = self._shards[scope]
         key = obj.metadata.key
-        held = shard.objects.get(key)
-        if held is not None and not _is_newer(obj.metadata, held.metadata):
+        cached = shard.objects.get(key)
+        if cached is not None and not _is_newer(obj.metadata, cached.metadata):
             return ()
         shard.put(key, obj)
         self.advance(obj.metadata.resource_version, scope=scope)
-        return tuple(_difference(held, obj))
+        return tuple(_difference(cached, obj))
 
     def remove(self, obj: T, *, scope: str = ALL_NAMESPACES) -> tuple[Change[T], ...]:
-        """Take in one deletion. `obj` is the object's last state, as a DELETED event carries it."""
-        held = self._drop(obj.metadata, scope)
-        if held is None:
+        """Remove a deleted object. `obj` is its last state, from the DELETED event."""
+        removed = self._drop(obj.metadata, scope)
+        if removed is None:
             return ()
-        return (Removed(obj if obj.metadata.uid == held.metadata.uid else held),)
+        return (Removed(obj if obj.metadata.uid == removed.metadata.uid else removed),)
 
     def drop(self, meta: ObjectMeta, *, scope: str = ALL_NAMESPACES) -> tuple[Change[T], ...]:
-        """Take in the deletion of an object whose last state nobody can read."""
-        held = self._drop(meta, scope)
-        return () if held is None else (Removed(held),)
+        """Remove a deleted object whose last state cannot be decoded."""
+        removed = self._drop(meta, scope)
+        return () if removed is None else (Removed(removed),)
 
     def begin_replace(self, *, scope: str = ALL_NAMESPACES) -> Replacement[T]:
         return Replacement(self._shards[scope], Shard(self._indexes))
 
     def commit(self, replacement: Replacement[T], version: str, *, scope: str = ALL_NAMESPACES) -> None:
-        """Make the replacement what readers see. Nothing may have been applied since it was begun."""
+        """Show the new list to readers. No other write may have happened since `begin_replace`."""
         self._shards[scope] = replacement.shard
         self._versions[scope] = version
 
-    def replace(self, objects: Iterable[T], version: str, *, scope: str = ALL_NAMESPACES) -> tuple[Change[T], ...]:
-        """The whole of it in one go, for lists that are short."""
-        replacement = self.begin_replace(scope=scope)
-        for obj in objects:
-            replacement.put(obj)
-        self.commit(replacement, version, scope=scope)
-        return tuple(change for changes in replacement.changes(at_once=1000) for change in changes)
-
     def advance(self, version: str, *, scope: str = ALL_NAMESPACES) -> None:
-        """Note a version that was seen, in an event or a bookmark. It never goes back."""
-        new, held = version_number(version), version_number(self._versions[scope])
-        if new is None or held is None or new > held:
+        """Record the resourceVersion of an event or a bookmark. An older version is ignored."""
+        new, last = version_number(version), version_number(self._versions[scope])
+        if new is None or last is None or new > last:
             self._versions[scope] = version
 
     def _drop(self, meta: ObjectMeta, scope: str) -> T | None:
-        """What was held and is not any more."""
+        """Remove an object and return its cached state. Return None if it is not cached or if its cache is newer."""
         shard = self._shards[scope]
-        held = shard.objects.get(meta.key)
+        cached = shard.objects.get(meta.key)
         self.advance(meta.resource_version, scope=scope)
-        if held is None or _is_newer(held.metadata, meta):
+        if cached is None or _is_newer(cached.metadata, meta):
             return None
         shard.drop(meta.key)
-        return held
+        return cached
 
 
 def _chunks(keys: list[ObjectKey], size: int) -> Iterator[list[ObjectKey]]:
@@ -268,9 +262,12 @@ def _difference(old: T | None, new: T) -> Iterator[Change[T]]:
         yield Updated(old, new)
 
 
-def _is_newer(new: ObjectMeta, held: ObjectMeta) -> bool:
-    """Whether `new` was written later. Versions that are no numbers cannot be compared: the later to arrive wins."""
-    one, other = version_number(new.resource_version), version_number(held.resource_version)
+def _is_newer(new: ObjectMeta, cached: ObjectMeta) -> bool:
+    """True if `new` was written after `cached`.
+
+    Versions that are not numbers cannot be compared. Then `new` counts as newer if the two versions differ.
+    """
+    one, other = version_number(new.resource_version), version_number(cached.resource_version)
     if one is None or other is None:
-        return new.resource_version != held.resource_version
+        return new.resource_version != cached.resource_version
     return one > other

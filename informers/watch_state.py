@@ -1,7 +1,7 @@
-"""List, then watch, for ever: the state machine, and the small loop that runs it.
+"""The state machine of the reflector: list, then watch, and list again if necessary.
 
-`advance` is the machine: a state and an input in, the next state and what to do about the cache out. It waits for
-nothing, so every situation that a watch can get into is a row of a table, and a test without I/O.
+`advance` takes a state and an input. It returns the next state and the effects on the cache. It does no I/O, so a test
+can cover every situation of a watch with one row of a table. `informers.reflector` runs the machine.
 
     Streaming ──initial-events-end──→ Watching ←──────────── Waiting
         │                               │  ↑                    ↑
@@ -9,12 +9,17 @@ nothing, so every situation that a watch can get into is a row of a table, and a
         ↓                               ↓                       │
     Listing ──last page──→ Watching    410 ──→ Waiting ──→ Streaming or Listing
 
-What it promises: the first list and every relist are consistent reads (resourceVersion unset, never "0"); the cache
-never goes back in time (a list older than what the cache shows is not taken, an event that is not newer than the last
-one is a replay and dropped); a watch that is silent for too long is over; after a failure nothing is tried again
-without a delay. An object that cannot be decoded is passed over: what the cache shows of it stays as it was, until a
-version comes that can be read, or its deletion. A resource that vanishes keeps its last state in the cache too: its
-deletions arrive as events before the definition goes, and a 404 alone proves nothing about objects.
+Promises of the machine:
+
+- Every list is a consistent read: resourceVersion is unset, never "0".
+- The cache never goes back in time. A list that is older than the cache is refused. An event that is not newer than the
+  last event is a replay and is ignored.
+- A watch without data for too long is closed.
+- After an error, the same request is repeated only after a delay.
+- An object that cannot be decoded is skipped. The cache keeps its last state until a version that can be decoded or the
+  deletion arrives.
+- If the server no longer serves the resource, the cache keeps its contents. Real deletions arrive as events before the
+  resource definition is removed. A 404 alone does not prove that the objects are gone.
 """
 
 from __future__ import annotations
@@ -40,43 +45,43 @@ from informers.watch import Applied, Bookmark, Deleted, Event, Undecodable, Watc
 
 T = TypeVar("T", bound=KubeObject)
 
-BRIEF_S = 1.0
-"""A watch that ends sooner counts as a failure: or a broken server is asked in a hot loop."""
+SHORTEST_WATCH_S = 1.0
+"""A watch that ends sooner counts as a failure and is delayed. Otherwise a broken server would cause a hot loop."""
 
 OLD_LIST_PAUSE_S = 1.0
 TOO_NEW_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 300.0
-"""What a Retry-After is good for at most: a gateway's "tomorrow" must not stop a controller for a day."""
+"""A longer Retry-After is shortened to this, because a gateway must not stop the controller for a day."""
 
 
 # States
 
 
 class Listing(Struct, frozen=True):
-    """Reading a list, page by page. `token` continues one that was begun."""
+    """Reading a list, page by page. `token` is the continue token of the next page, or "" for the first page."""
 
     token: str = ""
 
 
 class Streaming(Struct, frozen=True):
-    """Reading a list as the beginning of a watch (`sendInitialEvents`)."""
+    """Reading a streaming list: the list arrives as the first events of a watch (`sendInitialEvents`)."""
 
 
 class Watching(Struct, frozen=True):
-    """Following what happens after `version`."""
+    """Watching the changes after `version`."""
 
     version: str
 
 
 class Waiting(Struct, frozen=True):
-    """Pausing before `then`: for the backoff's delay where `backoff`, and for `at_least_s` in any case.
+    """A delay before the state `then`: at least `at_least_s`, and if `backoff` also at least the backoff's delay.
 
-    `cheap`: the failure cost the server next to nothing, and so does trying again. Such failures have a backoff of
-    their own, which stays short, so that a server that comes back is soon followed again; and what may have to follow
-    then, a new list, does not have to pay for them.
+    `cheap` means that the failure and a retry cost the server almost nothing. Such failures have a separate backoff
+    with short delays, so the reflector soon notices that the server is back. They do not lengthen the delay before a
+    new list.
 
-    `why` is for people, and empty where it is no news: an expired version is a server's good right. `missing` tells
-    that the server does not know the resource.
+    `why` is the reason for users. It is empty if the reason is normal, such as an expired version. `missing` means that
+    the server does not serve the resource.
     """
 
     then: Listing | Streaming | Watching
@@ -94,7 +99,7 @@ State: TypeAlias = Listing | Streaming | Watching | Waiting
 
 
 class PageRead(Struct, Generic[T], frozen=True):
-    """A page of a list. `token` is empty on the last one."""
+    """A page of a list was read. `token` is the continue token; it is empty on the last page."""
 
     objects: tuple[T, ...]
     version: str
@@ -103,13 +108,13 @@ class PageRead(Struct, Generic[T], frozen=True):
 
 
 class Ended(Struct, frozen=True):
-    """The stream ended cleanly, so many seconds after it began."""
+    """The server ended the stream without an error, `after_s` seconds after the stream began."""
 
     after_s: float
 
 
 class Silent(Struct, frozen=True):
-    """Nothing came for too long: the connection is dead, whatever TCP says."""
+    """No data arrived for too long, so the connection counts as dead."""
 
 
 class Failed(Struct, frozen=True):
@@ -123,27 +128,29 @@ Input: TypeAlias = PageRead[T] | Event[T] | Ended | Silent | Failed
 
 
 class Collect(Struct, Generic[T], frozen=True):
-    """Put these into the list that is being read."""
+    """Add objects to the list that is being read."""
 
     objects: tuple[T, ...]
 
 
 class Uncollect(Struct, frozen=True):
+    """Remove an object from the list that is being read."""
+
     meta: ObjectMeta
 
 
 class Keep(Struct, frozen=True):
-    """The list that is being read has this object, in a version that cannot be decoded."""
+    """Keep the cached state of this object, because the list has it in a version that cannot be decoded."""
 
     meta: ObjectMeta
 
 
 class Discard(Struct, frozen=True):
-    """Forget the list that is being read."""
+    """Discard the list that is being read."""
 
 
 class Commit(Struct, frozen=True):
-    """The list is complete at this version: show it to readers."""
+    """The list is complete at this version. Show it to readers."""
 
     version: str
 
@@ -163,56 +170,59 @@ class Drop(Struct, frozen=True):
 
 
 class Advance(Struct, frozen=True):
-    """Nothing changed up to this version."""
+    """Record that the cache is up to date at this version."""
 
     version: str
 
 
 class Skip(Struct, frozen=True):
-    """An object that cannot be decoded: counted and named; the last state that could be decoded stays."""
+    """Count and log an object that cannot be decoded. The cache keeps its last decoded state."""
 
     why: str
     meta: ObjectMeta | None
 
 
 class GiveUpStreaming(Struct, frozen=True):
-    """This server offers no streaming lists: do not ask again."""
+    """The server does not support streaming lists. Use paged lists from now on."""
 
 
 QuickEffect: TypeAlias = (
     Collect[T] | Uncollect | Keep | Discard | Apply[T] | Remove[T] | Drop | Advance | Skip | GiveUpStreaming
 )
 Effect: TypeAlias = QuickEffect[T] | Commit
-"""A commit alone may take long, with a long list."""
+"""Every effect. Only Commit can take long, because it compares a long list with the old one."""
 
 Step: TypeAlias = tuple[State, tuple[Effect[T], ...]]
 
 
-def advance(state: State, event: Input[T], *, relist: Listing | Streaming, held: str) -> Step[T]:
-    """The machine. `relist` is how to list anew, `held` the version that the cache shows ("" before the first list)."""
+def advance(state: State, event: Input[T], *, relist: Listing | Streaming, cached: str) -> Step[T]:
+    """Return the next state and the effects of an input.
+
+    `relist` is the state that starts a new list. `cached` is the version of the cache, "" before the first list.
+    """
     match state:
         case Listing():
-            return _listing(state, event, held=held)
+            return _listing(state, event, cached=cached)
         case Streaming():
-            return _streaming(event, held=held)
+            return _streaming(event, cached=cached)
         case Watching():
             return _watching(state, event, relist=relist)
         case Waiting():
             return state, ()
 
 
-def _listing(state: Listing, event: Input[T], *, held: str) -> Step[T]:
+def _listing(state: Listing, event: Input[T], *, cached: str) -> Step[T]:
     match event:
         case PageRead(token=token) if token:
             return Listing(token), _collected(event)
         case PageRead(version=""):
             return Waiting(Listing(), why="the list has no resourceVersion"), (Discard(),)
         case PageRead(version=version):
-            if _is_older(version, held):
+            if _is_older(version, cached):
                 return _wait_for_newer(Listing())
             return Watching(version), (*_collected(event), Commit(version))
-        case Failed(error=error) if state.token and _is_passing(error):
-            # What was read so far is as good as before: go on with the page that failed, while its token lasts.
+        case Failed(error=error) if state.token and _is_transient(error):
+            # The pages read so far are still valid. Read the failed page again while its token is valid.
             return _pause(state, error), ()
         case Failed(error=error):
             return _pause(Listing(), error), (Discard(),)
@@ -220,7 +230,7 @@ def _listing(state: Listing, event: Input[T], *, held: str) -> Step[T]:
             return state, ()
 
 
-def _streaming(event: Input[T], *, held: str) -> Step[T]:
+def _streaming(event: Input[T], *, cached: str) -> Step[T]:
     match event:
         case Applied(object=obj):
             return Streaming(), (Collect((obj,)),)
@@ -229,24 +239,28 @@ def _streaming(event: Input[T], *, held: str) -> Step[T]:
         case Undecodable(meta=ObjectMeta() as meta, deleted=True):
             return Streaming(), (Uncollect(meta),)
         case Undecodable():
-            return Streaming(), _passed_over(event)
+            return Streaming(), _skipped(event)
         case Bookmark(version=version, initial_end=True) if version:
-            if _is_older(version, held):
+            if _is_older(version, cached):
                 return _wait_for_newer(Streaming())
             return Watching(version), (Commit(version),)
         case Bookmark():
-            # A bookmark before the list's end: this server passed over a parameter that it does not know.
+            # A bookmark before the end of the list shows that this server ignored the unknown parameter.
             return Listing(), (Discard(), GiveUpStreaming())
         case Failed(error=error) | WatchError(error=error):
             return _after_streaming(error, in_stream=isinstance(event, WatchError))
         case Ended() | Silent():
-            return Waiting(Listing(), why="a streaming list ended before its end"), (Discard(),)
+            return Waiting(Listing(), why="the watch ended before the streaming list was complete"), (Discard(),)
         case _:
             return Streaming(), ()
 
 
 def _after_streaming(error: ApiError, *, in_stream: bool) -> Step[T]:
-    """Stream again where that may help, and list by pages where it may not: pages always get somewhere."""
+    """Choose the next state after a failed streaming list.
+
+    If the server was not reached or refused the request for now, try a streaming list again. Otherwise use paged lists:
+    a paged list does not lose the pages that it has read.
+    """
     match error:
         case Unauthorized() | Forbidden() | NotFound() | Gone() | TooManyRequests() | TransportError(sent=False):
             return _pause(Streaming(), error), (Discard(),)
@@ -255,7 +269,7 @@ def _after_streaming(error: ApiError, *, in_stream: bool) -> Step[T]:
         case ServerError(code=code) if not in_stream or code in {503, 504}:
             return _pause(Listing(), error), (Discard(),)
         case _:
-            # A server without streaming lists refuses the parameter, at once or, taking it, inside the stream.
+            # A server without streaming lists rejects the parameter in its answer or with an ERROR event.
             return Listing(), (Discard(), GiveUpStreaming())
 
 
@@ -265,7 +279,7 @@ def _watching(state: Watching, event: Input[T], *, relist: Listing | Streaming) 
             if _is_replay(obj.metadata, state):
                 return state, ()
             effect: Effect[T] = Apply(obj) if isinstance(event, Applied) else Remove(obj)
-            return _at(obj.metadata.resource_version, state), (effect,)
+            return _watching_from(obj.metadata.resource_version, state), (effect,)
         case Bookmark(version=version):
             newer = version != "" and not _is_older(version, state.version)
             return (Watching(version), (Advance(version),)) if newer else (state, ())
@@ -274,9 +288,9 @@ def _watching(state: Watching, event: Input[T], *, relist: Listing | Streaming) 
         case Undecodable(why=why, meta=ObjectMeta() as meta, deleted=deleted):
             if _is_replay(meta, state):
                 return state, ()
-            return _at(meta.resource_version, state), (Drop(meta) if deleted else Skip(why, meta),)
-        case Ended(after_s=after_s) if after_s < BRIEF_S:
-            return Waiting(state, why="the watch ended as soon as it began"), ()
+            return _watching_from(meta.resource_version, state), (Drop(meta) if deleted else Skip(why, meta),)
+        case Ended(after_s=after_s) if after_s < SHORTEST_WATCH_S:
+            return Waiting(state, why="the watch ended immediately after its start"), ()
         case Failed(error=error) | WatchError(error=error):
             return _after_watching(state, error, in_stream=isinstance(event, WatchError), relist=relist), ()
         case _:
@@ -284,52 +298,52 @@ def _watching(state: Watching, event: Input[T], *, relist: Listing | Streaming) 
 
 
 def _after_watching(state: Watching, error: ApiError, *, in_stream: bool, relist: Listing | Streaming) -> State:
-    """Go on from where it was, unless that is impossible."""
+    """Resume the watch from its last version if the error allows it. Otherwise list again."""
     if isinstance(error, ServerTimeout) and error.version_too_large:
-        # The server lags behind what we know already: it will be there in a moment.
-        return Waiting(state, why=str(error), at_least_s=_floor(error) or TOO_NEW_PAUSE_S, backoff=False)
+        # The server is behind the cache. It will reach this version soon.
+        return Waiting(state, why=str(error), at_least_s=_retry_after(error) or TOO_NEW_PAUSE_S, backoff=False)
     if in_stream:
         may_resume = isinstance(error, StatusError) and error.code in {429, 503, 504}
     else:
-        may_resume = _is_passing(error) or (isinstance(error, StatusError) and error.code in {401, 403})
+        may_resume = _is_transient(error) or (isinstance(error, StatusError) and error.code in {401, 403})
     return _pause(state if may_resume else relist, error)
 
 
-def _is_passing(error: ApiError) -> bool:
-    """Whether it says nothing about what was asked for: the same request may well succeed a little later."""
+def _is_transient(error: ApiError) -> bool:
+    """True if the same request may succeed a little later, because the error is not about the request."""
     return isinstance(error, TransportError | TooManyRequests | ServerError)
 
 
 def _pause(then: Listing | Streaming | Watching, error: ApiError) -> Waiting:
     why = "" if isinstance(error, Gone) else str(error)
     missing = isinstance(error, NotFound)
-    return Waiting(then, why=why, at_least_s=_floor(error), cheap=_is_cheap(then, error), missing=missing)
+    return Waiting(then, why=why, at_least_s=_retry_after(error), cheap=_is_cheap(then, error), missing=missing)
 
 
 def _is_cheap(then: Listing | Streaming | Watching, error: ApiError) -> bool:
-    """Whether the server was not even reached, or only has to go on with a watch."""
+    """True if the server was not reached, or if the retry only resumes a watch."""
     if isinstance(error, TransportError) and not error.sent:
         return True
     return isinstance(then, Watching) and isinstance(error, TransportError | ServerError)
 
 
-def _floor(error: ApiError) -> float:
+def _retry_after(error: ApiError) -> float:
     wait_s = error.retry_after_s if isinstance(error, StatusError) else None
     return min(wait_s or 0.0, LONGEST_PAUSE_S)
 
 
 def _wait_for_newer(then: Listing | Streaming) -> Step[T]:
-    why = "the list is older than what the cache shows"
+    why = "the list is older than the cache"
     return Waiting(then, why=why, at_least_s=OLD_LIST_PAUSE_S, backoff=False), (Discard(),)
 
 
 def _collected(page: PageRead[T]) -> tuple[Effect[T], ...]:
-    return (Collect(page.objects), *(effect for skipped in page.undecodable for effect in _passed_over(skipped)))
+    return (Collect(page.objects), *(effect for event in page.undecodable for effect in _skipped(event)))
 
 
-def _passed_over(skipped: Undecodable) -> tuple[Skip | Keep, ...]:
-    meta = skipped.meta
-    return (Skip(skipped.why, meta),) if meta is None else (Skip(skipped.why, meta), Keep(meta))
+def _skipped(event: Undecodable) -> tuple[Skip | Keep, ...]:
+    meta = event.meta
+    return (Skip(event.why, meta),) if meta is None else (Skip(event.why, meta), Keep(meta))
 
 
 def _is_replay(meta: ObjectMeta, state: Watching) -> bool:
@@ -337,10 +351,10 @@ def _is_replay(meta: ObjectMeta, state: Watching) -> bool:
     return new is not None and seen is not None and new <= seen
 
 
-def _at(version: str, state: Watching) -> Watching:
+def _watching_from(version: str, state: Watching) -> Watching:
     return Watching(version) if version else state
 
 
-def _is_older(version: str, held: str) -> bool:
-    new, old = version_number(version), version_number(held)
+def _is_older(version: str, cached: str) -> bool:
+    new, old = version_number(version), version_number(cached)
     return new is not None and old is not None and new < old

@@ -1,19 +1,20 @@
-"""The work queue: which keys need work, handed out once each, fairly, and never twice at the same time.
+"""The work queue: it holds the keys that need work and gives each key to one worker at a time.
 
-What it promises, as client-go's does:
+Its promises are those of client-go's queue:
 
-- *Fair*: keys are handed out in the order in which they were added.
-- *Stingy*: a key waits once, however often it is added before somebody takes it.
-- *Never at once*: a key that is added while a worker has it waits until that worker says `done`, and is handed out
-  again afterwards. So every `add` is followed by a run that started after it.
-- *Any number of producers and workers*, all on one event loop. Everything but `get` and iteration is synchronous.
-- *Shut down*: nothing more goes in, delays are dropped, iteration ends; keys in hand are finished by whoever has them.
+- *Order*: keys come out in the order in which they were added.
+- *No duplicates*: a key that is added several times before a worker takes it comes out once.
+- *One worker for each key*: if a key is added while a worker processes it, it comes out again after that worker calls
+  `done`. So after every `add` of a key, a run of the key starts.
+- *Any number of producers and workers* on one event loop. All methods except `get` and iteration are synchronous.
+- *Shutdown*: after `shut_down` the queue accepts no keys, cancels all delays and ends iteration. Workers finish the
+  keys that they are processing.
 
-A worker is `async for key in queue:` with `queue.done(key)` in a `finally`. The queue knows nothing of Kubernetes, and
-nothing of failures but the delay that its rate limiter gives a key. A worker that is cancelled while it waits takes
-no key with it, and the wake-up that was meant for it goes to the next one.
+A worker runs `async for key in queue:` and calls `queue.done(key)` in a `finally` block. The queue does not know why a
+key failed. It only asks its rate limiter for the delay. If a waiting worker is cancelled, no key is lost, and the next
+waiting worker is woken.
 
-Time is the running loop's. Questions about age take `now`, which is `loop.time()`.
+Delays use the time of the running loop. Methods that return an age take `now`, which is `loop.time()`.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ K = TypeVar("K", bound=Hashable)
 
 
 class QueueShutDown(Exception):
-    """There is nothing more to get: the queue was shut down."""
+    """The queue was shut down and has no more keys."""
 
 
 class WorkQueue(Generic[K]):
-    """See the module's contract. `name` labels its metrics."""
+    """Queue of keys for workers; the docstring of this module is its contract. `name` is a label of its metrics."""
 
     def __init__(
         self,
@@ -49,41 +50,35 @@ class WorkQueue(Generic[K]):
         self._instruments = instruments
 
         self._dirty: dict[K, float] = {}
-        """Keys that need a run, each with the time of its first add since the last one began, oldest first."""
+        """Keys that need a run, oldest first. The value is the time of the first add since the last run began."""
 
         self._waiting: deque[K] = deque()
-        """What the next `get` takes. Every key here is dirty, is here once, and is not in hand."""
+        """Keys for the next calls of `get`. Each key is dirty, occurs once, and no worker is processing it."""
 
-        self._in_hand: dict[K, float] = {}
-        """Keys that a worker has, each with the time it got it. Those that are dirty too run again after `done`."""
+        self._processing: dict[K, float] = {}
+        """Keys that a worker is processing, with the start time. A key that is also dirty runs again after `done`."""
 
         self._delayed: dict[K, asyncio.TimerHandle] = {}
-        """At most one timer a key: the earliest that was asked for. The loop's heap of timers is our heap."""
+        """At most one timer for each key: the earliest one. The event loop orders the timers."""
 
         self._getters: deque[asyncio.Future[None]] = deque()
         self._shut = False
-        self._drained = asyncio.Event()
-        """Set once and for good: a queue that is shut down takes nothing in."""
 
     def __len__(self) -> int:
-        """How many keys wait for a worker. Neither those in hand nor those delayed."""
+        """Number of keys that wait for a worker, without delayed keys and keys that a worker is processing."""
         return len(self._waiting)
 
-    @property
-    def shutting_down(self) -> bool:
-        return self._shut
-
     def add(self, key: K) -> None:
-        """Ask for a run of the key that starts after this call. Ignored once the queue is shut down."""
+        """Request a run of the key that starts after this call. Does nothing if the queue is shut down."""
         if self._shut or key in self._dirty:
             return
         self._dirty[key] = self._now()
         self._instruments.added(self.name)
-        if key not in self._in_hand:
+        if key not in self._processing:
             self._enqueue(key)
 
     def add_after(self, key: K, delay_s: float) -> None:
-        """Add the key when the delay has passed. Of several delays of one key, the one that ends first counts."""
+        """Add the key after a delay. If the key has several delays, only the delay that ends first counts."""
         if delay_s <= 0:
             self.add(key)
             return
@@ -98,10 +93,10 @@ class WorkQueue(Generic[K]):
         self._delayed[key] = asyncio.get_running_loop().call_at(when, self._delay_over, key)
 
     def add_rate_limited(self, key: K, *, at_least_s: float = 0.0, limiter: RateLimiter[K] | None = None) -> float:
-        """Add the key again after a failure, when the rate limiter allows it; return that delay.
+        """Add a key that failed after the delay of the rate limiter. Return the delay.
 
-        `at_least_s` is a delay that somebody else asked for, such as a server's Retry-After. `limiter` decides in place
-        of the queue's own, for failures of another kind; what it counts, its owner makes it forget.
+        `at_least_s` is a minimum for the delay, such as a Retry-After. `limiter` replaces the queue's own limiter, for
+        failures of another kind. `forget` does not reset that limiter; the caller has to do so.
         """
         delay_s = max(at_least_s, (limiter or self._limiter).delay(key, self._now()))
         self._instruments.retried(self.name)
@@ -109,19 +104,19 @@ class WorkQueue(Generic[K]):
         return delay_s
 
     def forget(self, key: K) -> None:
-        """The key is well: its next failure counts as its first. Does not take the key out of the queue."""
+        """Reset the rate limiter for a key that succeeded. The key stays in the queue if it is in it."""
         self._limiter.forget(key)
 
     def retries(self, key: K) -> int:
-        """How often the key was added rate-limited since it was last forgotten."""
+        """Number of `add_rate_limited` calls for the key since its last `forget`."""
         return self._limiter.retries(key)
 
     async def get(self) -> K:
-        """Wait for a key and take it in hand; call `done` with it afterwards, whatever happened.
+        """Wait for a key and return it. The caller must call `done` with the key afterwards, also after a failure.
 
-        Raises QueueShutDown when there will be no more.
+        Raises QueueShutDown if the queue was shut down and has no more keys.
         """
-        # Lets the loop turn between two keys: runs that find nothing to wait for must not hold up everything else.
+        # Let other tasks run between two keys: a run that never waits would block the event loop.
         await asyncio.sleep(0)
         while not self._waiting:
             if self._shut:
@@ -139,18 +134,17 @@ class WorkQueue(Generic[K]):
             raise StopAsyncIteration from None
 
     def done(self, key: K) -> None:
-        """The worker is through with the key, well or not. Raises ValueError for a key that nobody has in hand."""
-        if key not in self._in_hand:
-            raise ValueError(f"done({key!r}) without a get")
-        self._instruments.finished(self.name, worked_s=self._now() - self._in_hand.pop(key))
+        """Tell the queue that a worker has finished the key. Raises ValueError if no worker is processing the key."""
+        if key not in self._processing:
+            raise ValueError(f"done({key!r}) was called without a get of this key")
+        self._instruments.finished(self.name, worked_s=self._now() - self._processing.pop(key))
         if key in self._dirty:
             self._enqueue(key)
-        self._note_drained()
 
     def shut_down(self, *, drain: bool = False) -> None:
-        """Take nothing more in. Waiting keys are dropped; with `drain` they are still handed out first.
+        """Stop accepting keys, and drop the waiting keys. With `drain`, the waiting keys still come out first.
 
-        May be called again, to cut a drain short.
+        A second call without `drain` ends a drain early.
         """
         self._shut = True
         for timer in self._delayed.values():
@@ -162,26 +156,22 @@ class WorkQueue(Generic[K]):
             self._instruments.depth(self.name, 0)
         while self._getters:
             self._wake_getter()
-        self._note_drained()
-
-    async def drained(self) -> None:
-        """Wait until the queue is shut down, the last key was handed out, and none is in hand any more."""
-        await self._drained.wait()
 
     def oldest_waiting_s(self, now: float) -> float:
-        """How long the key that waits longest for a run has waited; 0 when none does.
+        """Waiting time in seconds of the key that has waited longest for a run; 0 if no key waits.
 
-        A key that was added again while a worker has it waits too: a worker that hangs shows here.
+        A key that was added again while a worker processes it counts as waiting. So this value also grows if a worker
+        hangs.
         """
         return max(0.0, now - next(iter(self._dirty.values()), now))
 
     def unfinished_s(self, now: float) -> float:
-        """How long the keys in hand have been worked on so far, summed (`workqueue_unfinished_work_seconds`)."""
-        return sum(now - since for since in self._in_hand.values())
+        """Sum of the seconds that workers have spent on unfinished keys (`workqueue_unfinished_work_seconds`)."""
+        return sum(now - since for since in self._processing.values())
 
     def longest_s(self, now: float) -> float:
-        """The longest of them (`workqueue_longest_running_processor_seconds`)."""
-        return max((now - since for since in self._in_hand.values()), default=0.0)
+        """Seconds since the start of the longest unfinished run (`workqueue_longest_running_processor_seconds`)."""
+        return max((now - since for since in self._processing.values()), default=0.0)
 
     def _enqueue(self, key: K) -> None:
         self._waiting.append(key)
@@ -192,7 +182,7 @@ class WorkQueue(Generic[K]):
         key = self._waiting.popleft()
         now = self._now()
         waited_s = now - self._dirty.pop(key)
-        self._in_hand[key] = now
+        self._processing[key] = now
         self._instruments.depth(self.name, len(self._waiting))
         self._instruments.started(self.name, waited_s=waited_s)
         return key
@@ -202,13 +192,16 @@ class WorkQueue(Generic[K]):
         self.add(key)
 
     async def _wait_for_key(self) -> None:
-        """Sleep until there may be a key. A cancelled sleeper hands its wake-up on: it may have been the only one."""
+        """Wait until a key may be available. If this worker is cancelled after its wake-up, wake another worker.
+
+        Otherwise the key would stay in the queue although a worker is waiting.
+        """
         waiter = asyncio.get_running_loop().create_future()
         self._getters.append(waiter)
         try:
             await waiter
         except asyncio.CancelledError:
-            with suppress(ValueError):  # a waker that came after the cancellation has dropped it already
+            with suppress(ValueError):  # `_wake_getter` may have removed the future after the cancellation
                 self._getters.remove(waiter)
             if not waiter.cancelled() and self._waiting:
                 self._wake_getter()
@@ -220,10 +213,6 @@ class WorkQueue(Generic[K]):
             if not waiter.done():
                 waiter.set_result(None)
                 return
-
-    def _note_drained(self) -> None:
-        if self._shut and not self._waiting and not self._in_hand:
-            self._drained.set()
 
     @staticmethod
     def _now() -> float:

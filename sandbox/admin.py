@@ -1,69 +1,135 @@
-"""A sandbox's API server as its admin sees it: blocking requests, for setting it up and asking whether it is there."""
+"""A blocking HTTP client for a sandbox's API server, with administrator rights.
+
+The sandbox uses it for setup and for readiness checks.
+"""
 
 from __future__ import annotations
 
 import json
 import ssl
-import urllib.error
-import urllib.request
-from http.client import HTTPException
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPException, HTTPResponse, HTTPSConnection, RemoteDisconnected
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
+from msgspec import Struct
 
 TIMEOUT_S = 30.0
 
 
 class Unanswered(Exception):
-    """No answer, or one that breaks off."""
+    """The server sent no response, or the response was cut off."""
 
 
 class Rejected(Exception):
-    """The server answered with an error. `str()` is its message."""
+    """The server answered with an error status.
 
-    def __init__(self, status: int, message: str) -> None:
+    `str()` is the server's message. `document` is its Status object, or empty if the server sent none.
+    """
+
+    def __init__(self, status: int, message: str, document: dict[str, Any] | None = None) -> None:
         super().__init__(message)
         self.status = status
+        self.document = document or {}
+
+
+class Answer(Struct, frozen=True):
+    """A response of the server: the body, and the value of each `Warning` header."""
+
+    body: bytes
+    warnings: tuple[str, ...] = ()
 
 
 class Admin:
-    """Sends requests with the certificate of a sandbox's kubeconfig."""
+    """Sends requests with the client certificate of a sandbox's kubeconfig.
+
+    Connections stay open between requests, because a TLS handshake costs client and server more than a small request.
+    It can be used from several threads. The server is on loopback, so proxy settings of the environment are ignored.
+    """
 
     def __init__(self, kubeconfig: Path) -> None:
         config = yaml.safe_load(kubeconfig.read_text())
         cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
-        self._url: str = cluster["server"]
-        context = ssl.create_default_context(cafile=cluster["certificate-authority"])
-        context.load_cert_chain(user["client-certificate"], user["client-key"])
-        # No proxy, whatever the environment says: the server is on loopback.
-        self._opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
-        )
+        self._host = urlsplit(cluster["server"]).netloc
+        self._context = ssl.create_default_context(cafile=cluster["certificate-authority"])
+        self._context.load_cert_chain(user["client-certificate"], user["client-key"])
+        self._idle: list[HTTPSConnection] = []
+        weakref.finalize(self, _close_all, self._idle)
 
     def send(
         self, method: str, path: str, body: bytes | None = None, content_type: str = "", *, timeout_s: float = TIMEOUT_S
     ) -> bytes:
-        """One request, and the body of its answer. Raises Unanswered or Rejected."""
-        request = urllib.request.Request(self._url + path, data=body, method=method)
-        if content_type:
-            request.add_header("Content-Type", content_type)
-        try:
-            with self._opener.open(request, timeout=timeout_s) as answer:
-                content: bytes = answer.read()
-                return content
-        except urllib.error.HTTPError as error:
-            raise Rejected(error.code, _message_of(error)) from error
-        except (OSError, HTTPException) as error:
-            raise Unanswered(str(error)) from error
+        """Send one request and return the body of the response. Raises Unanswered or Rejected."""
+        return self.ask(method, path, body, content_type, timeout_s=timeout_s).body
 
     def get(self, path: str, *, timeout_s: float = TIMEOUT_S) -> Any:
         return json.loads(self.send("GET", path, timeout_s=timeout_s))
 
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, content_type: str = "", *, timeout_s: float = TIMEOUT_S
+    ) -> Answer:
+        """Send one request and return the response. Raises Unanswered or Rejected."""
+        headers = {"Content-Type": content_type} if content_type else {}
+        try:
+            connection, response = self._response(method, path, body, headers, timeout_s)
+            with _closed_on_failure(connection):
+                content = response.read()
+        except (OSError, HTTPException) as error:
+            raise Unanswered(str(error)) from error
+        if response.will_close:
+            connection.close()
+        else:
+            self._idle.append(connection)
+        if response.status >= 400:
+            raise _rejection(response.status, content, response.reason)
+        return Answer(content, tuple(response.headers.get_all("Warning") or ()))
 
-def _message_of(error: urllib.error.HTTPError) -> str:
-    text = error.read().decode(errors="replace")
+    def _response(
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout_s: float
+    ) -> tuple[HTTPSConnection, HTTPResponse]:
+        """Send the request, and return the connection and the response before its body is read."""
+        while self._idle:
+            connection = self._idle.pop()
+            connection.sock.settimeout(timeout_s)
+            try:
+                return connection, _exchange(connection, method, path, body, headers)
+            except (RemoteDisconnected, ConnectionResetError, BrokenPipeError, ssl.SSLEOFError):
+                # The server closed this connection while it was idle, for example because it was restarted.
+                continue
+        connection = HTTPSConnection(self._host, timeout=timeout_s, context=self._context)
+        return connection, _exchange(connection, method, path, body, headers)
+
+
+def _exchange(
+    connection: HTTPSConnection, method: str, path: str, body: bytes | None, headers: dict[str, str]
+) -> HTTPResponse:
+    with _closed_on_failure(connection):
+        connection.request(method, path, body, headers)
+        return connection.getresponse()
+
+
+@contextmanager
+def _closed_on_failure(connection: HTTPSConnection) -> Iterator[None]:
     try:
-        return str(json.loads(text)["message"])
+        yield
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _close_all(connections: list[HTTPSConnection]) -> None:
+    for connection in connections:
+        connection.close()
+
+
+def _rejection(status: int, content: bytes, reason: str) -> Rejected:
+    text = content.decode(errors="replace")
+    try:
+        document = json.loads(text)
+        return Rejected(status, str(document["message"]), document)
     except (ValueError, KeyError, TypeError):
-        return text or error.reason
+        return Rejected(status, text or reason)

@@ -1,7 +1,7 @@
-"""The API server's audit log: every request that it answered, whoever sent it and whatever they say about it.
+"""The API server's audit log. It has one line for each request that the server answered.
 
-The line of a request is written when its answer is, so a client that has just read the answer may be a moment ahead of
-the log. A watch gets its line when it ends.
+The server writes the line of a request together with the response. A client can read its response a moment before the
+line is in the log. A watch gets its line when the watch ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ POLICY: Final = {
         {"level": "Metadata"},
     ],
 }
-"""One line for each request, without bodies. The server's requests to itself are nobody's doing."""
+"""One line for each request, without bodies. Health checks and the server's requests to itself are left out."""
 
 
 _CREDENTIAL: Final = "authentication.kubernetes.io/credential-id"
@@ -49,7 +49,7 @@ class _Status(Struct, frozen=True):
 
 
 class AuditRecord(Struct, frozen=True, kw_only=True, rename="camel"):
-    """One request and how it was answered. `verb` is Kubernetes' own: get, list, watch, create, patch, delete ..."""
+    """One request and its result. `verb` is the Kubernetes verb: get, list, watch, create, patch, delete ..."""
 
     verb: str
     request_uri: str = field(name="requestURI")
@@ -61,7 +61,7 @@ class AuditRecord(Struct, frozen=True, kw_only=True, rename="camel"):
     annotations: Mapping[str, str] = field(default_factory=dict)
     request_received_timestamp: datetime
     stage_timestamp: datetime
-    """When it was answered, or, for a watch, when it ended."""
+    """When the request was answered. For a watch: when the watch ended."""
 
     @property
     def username(self) -> str:
@@ -69,12 +69,16 @@ class AuditRecord(Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def credential(self) -> str:
-        """Which token or certificate it came with: what tells two programs of one user apart; "" for nobody's."""
+        """The ID of the token or certificate that the request came with, or "" if it came with none.
+
+        Two programs that run as the same user can be told apart by it.
+        """
         return next(iter(self.user.extra.get(_CREDENTIAL, ())), "")
 
     @property
     def lacked_permission(self) -> bool:
-        """Whether no role allowed it. What admission refuses has the same code, and is no matter of roles."""
+        """True if no role allowed the request. A rejection by admission has the same status code but does not count
+        here."""
         return self.annotations.get(_DECISION) == "forbid"
 
     @property
@@ -107,7 +111,7 @@ _decode = msgspec.json.Decoder(AuditRecord).decode
 
 
 def read_records(log: Path, since: int = 0) -> Iterator[AuditRecord]:
-    """What was written to the log from this position on, as far as the lines are whole."""
+    """Yield the records after this position in the log. An incomplete last line is skipped."""
     with log.open("rb") as lines:
         lines.seek(since)
         for line in lines:

@@ -1,14 +1,16 @@
-"""What a simulated VMI does: when it comes up, how it misbehaves, how long it takes to go. Pure.
+"""The behavior of a simulated VMI: when it boots, how it fails, how long it takes to shut down. Pure.
 
-A behavior is a timeline: looks, each with the time after the VMI's creation at which it begins. The VMI's next step is
-to take on the look of this moment, or to wait for the next one. So a simulator that was away, or is late, goes straight
-to where the VMI should be by now, and one that is restarted goes on.
+A behavior is a timeline. A timeline is a list of states; each begins at a time after the VMI's creation. The next step
+for a VMI is to write the state that is due now, or to wait for the next one. A simulator that was down or is late
+writes the state that is due now and skips the earlier ones. A restarted simulator continues in the same way.
 
-All of Pending, Scheduling, Scheduled, Running and Ready can be watched where `ready-after` is a second or more. A look
-that would last for less than `BRIEF_S` is not written: a VMI with the default of 300 ms gets one patch and is ready.
+If `ready-after` is one second or more, the phases Pending, Scheduling, Scheduled and Running and the condition Ready
+can all be watched. A state that would last for less than `SHORTEST_VISIBLE_S` is not written. With the default of 300
+ms, a VMI gets one patch and is ready.
 
-Annotations count at any time. One that is put on a running VMI breaks it, and a VMI that is merely unready or unknown
-recovers when it is taken off; but no VMI goes back to a phase before Running, and a final one stays as it is.
+Annotations can be changed at any time. A `behavior` annotation breaks a running VMI. If the annotation is removed, a
+VMI that is only unready or in phase Unknown recovers. No VMI returns to a phase before Running, and a final phase never
+changes.
 """
 
 from __future__ import annotations
@@ -22,190 +24,199 @@ from typing import Final, assert_never
 from msgspec import Struct
 
 from informers.meta import ObjectMeta, annotations_of
+from sandbox.settings import SimulationSettings, read_settings
 from sandbox.step import Step
 from sandbox.vmis import (
     CONTAINERS_NOT_READY,
     ERR_IMAGE_PULL,
-    FINAL,
+    FINAL_PHASES,
     GUEST_NOT_RUNNING,
     IMAGE_PULL_BACK_OFF,
     POD_NOT_EXISTS,
     POD_TERMINATING,
     PVC_NOT_FOUND,
     UNSCHEDULABLE,
-    Look,
     PhaseTransition,
     SimulatedVMI,
-    change_hold,
-    change_to,
+    VMIState,
     condition_of,
-    grace_of,
+    finalizer_patch,
+    grace_period_of,
+    has_finalizer,
     history_of,
-    holds_on,
-    look_of,
     phase_of,
+    state_of,
+    state_patch,
 )
-from sandbox.wishes import Wishes, read_wishes
 
-BRIEF_S: Final = 0.25
-MOMENT_S: Final = 1.0
-"""How long a VMI that ends, crashes or gets lost was up before."""
+SHORTEST_VISIBLE_S: Final = 0.25
+UP_BEFORE_END_S: Final = 1.0
+"""Seconds after `ready-after` at which a VMI ends, crashes or changes to phase Unknown."""
 
-_WAY_UP: Final = ("", "Pending", "Scheduling", "Scheduled", "Running")
+_BOOT_PHASES: Final = ("", "Pending", "Scheduling", "Scheduled", "Running")
 
 
-class Moment(Struct, frozen=True):
+class TimedState(Struct, frozen=True):
     at_s: float
-    look: Look
+    state: VMIState
 
 
 class Timeline(Struct, frozen=True):
-    """`moments` is all that happens, `visible` the part of it that lasts long enough to be written."""
+    """`states` has all states of the timeline. `visible` has those that last long enough to be written."""
 
-    moments: tuple[Moment, ...]
-    visible: tuple[Moment, ...]
+    states: tuple[TimedState, ...]
+    visible: tuple[TimedState, ...]
 
 
 class Obstacle(Struct, frozen=True):
-    """What keeps a VMI from being scheduled: volumes that are not there, or not yet bound."""
+    """The reason why a VMI cannot be scheduled: some of its volumes are missing or not bound."""
 
-    trouble: str = ""
+    problem: str = ""
 
 
 def next_step(vmi: SimulatedVMI, now: datetime, first_seen: datetime, obstacle: Obstacle | None = None) -> Step:
-    """What to do about this VMI next.
+    """Return the next step for this VMI.
 
-    `first_seen` need not be right after a restart of the simulator: it only tells more exactly when a VMI was created,
-    of which the API server keeps whole seconds.
+    `first_seen` is when this simulator first saw the VMI. It refines the creation time, which the API server stores in
+    whole seconds only. After a restart of the simulator it may be too late; that does no harm.
     """
-    wishes = read_wishes(annotations_of(vmi.metadata), grace_s=grace_of(vmi))
+    settings = read_settings(annotations_of(vmi.metadata), grace_s=grace_period_of(vmi))
     if vmi.metadata.deletion_timestamp is not None:
-        return _go(vmi, wishes, now, vmi.metadata.deletion_timestamp)
-    if phase_of(vmi) in FINAL:
-        return Step(flaws=wishes.flaws)
+        return _terminate(vmi, settings, now, vmi.metadata.deletion_timestamp)
+    if phase_of(vmi) in FINAL_PHASES:
+        return Step(warnings=settings.warnings)
     if obstacle is not None and phase_of(vmi) in ("", "Pending"):
-        waiting = Look("Pending", POD_NOT_EXISTS, obstacle.trouble)
-        return Step(write=None if look_of(vmi) == waiting else change_to(waiting, vmi, now=now), flaws=wishes.flaws)
-    return _live(vmi, wishes, now, _began(vmi, first_seen))
+        waiting = VMIState("Pending", POD_NOT_EXISTS, obstacle.problem)
+        return Step(
+            write=None if state_of(vmi) == waiting else state_patch(waiting, vmi, now=now), warnings=settings.warnings
+        )
+    return _follow_timeline(vmi, settings, now, _timeline_start(vmi, first_seen))
 
 
-def _live(vmi: SimulatedVMI, wishes: Wishes, now: datetime, began: datetime) -> Step:
-    line = timeline(wishes)
+def _follow_timeline(vmi: SimulatedVMI, settings: SimulationSettings, now: datetime, began: datetime) -> Step:
+    line = timeline(settings)
     elapsed_s = (now - began).total_seconds()
-    due = [moment for moment in line.visible if moment.at_s <= elapsed_s]
-    coming = line.visible[len(due)].at_s - elapsed_s if len(due) < len(line.visible) else None
-    resting = Step(after_s=coming, flaws=wishes.flaws)
+    due = [timed for timed in line.visible if timed.at_s <= elapsed_s]
+    next_s = line.visible[len(due)].at_s - elapsed_s if len(due) < len(line.visible) else None
+    wait = Step(after_s=next_s, warnings=settings.warnings)
     if not due:
-        return resting
-    look, hold = due[-1].look, True if wishes.shutdown_after_s else None
-    if look != look_of(vmi) and not _goes_back(phase_of(vmi), look.phase):
-        passed = tuple(_passed(vmi, line, due[-1], began))
-        return Step(write=change_to(look, vmi, now=now, passed=passed, hold=hold), flaws=wishes.flaws)
-    if hold and not holds_on(vmi):
-        return Step(write=change_hold(vmi, hold=True), flaws=wishes.flaws)
-    return resting
+        return wait
+    state, finalizer = due[-1].state, True if settings.shutdown_after_s else None
+    if state != state_of(vmi) and not _is_earlier(phase_of(vmi), state.phase):
+        unseen = tuple(_unseen_transitions(vmi, line, due[-1], began))
+        return Step(
+            write=state_patch(state, vmi, now=now, unseen=unseen, finalizer=finalizer), warnings=settings.warnings
+        )
+    if finalizer and not has_finalizer(vmi):
+        return Step(write=finalizer_patch(vmi, finalizer=True), warnings=settings.warnings)
+    return wait
 
 
-def _go(vmi: SimulatedVMI, wishes: Wishes, now: datetime, deleted: datetime) -> Step:
-    """A VMI that is being deleted and still there: the guest shuts down, and whatever held the VMI lets it go.
+def _terminate(vmi: SimulatedVMI, settings: SimulationSettings, now: datetime, deleted: datetime) -> Step:
+    """Return the next step for a VMI that is being deleted: the guest shuts down, then the finalizer is removed.
 
-    The shutdown begins when Ready=False with reason PodTerminating is written, and takes its whole time from then on. A
-    guest that has ended has nothing to shut down.
+    The shutdown begins when Ready=False with the reason PodTerminating is written. The full shutdown time counts from
+    then. A guest that has already ended is not shut down again.
     """
-    phase, look = phase_of(vmi), look_of(vmi)
-    ended = Look(_phase_after(phase), POD_TERMINATING)
-    if holds_on(vmi) and wishes.shutdown_after_s and phase not in FINAL:
-        going = Look(phase, POD_TERMINATING)
-        if look != going:
-            return Step(write=change_to(going, vmi, now=now), flaws=wishes.flaws)
+    phase, state = phase_of(vmi), state_of(vmi)
+    ended = VMIState(_final_phase(phase), POD_TERMINATING)
+    if has_finalizer(vmi) and settings.shutdown_after_s and phase not in FINAL_PHASES:
+        shutting_down = VMIState(phase, POD_TERMINATING)
+        if state != shutting_down:
+            return Step(write=state_patch(shutting_down, vmi, now=now), warnings=settings.warnings)
         ready = condition_of(vmi, "Ready")
         since = (ready and ready.last_probe_time) or deleted
-        left_s = wishes.shutdown_after_s - (now - since).total_seconds()
+        left_s = settings.shutdown_after_s - (now - since).total_seconds()
         if left_s > 0:
-            return Step(after_s=left_s, flaws=wishes.flaws)
-    if holds_on(vmi) or look != ended:
-        return Step(write=change_to(ended, vmi, now=now, hold=False), flaws=wishes.flaws)
-    return Step(flaws=wishes.flaws)
+            return Step(after_s=left_s, warnings=settings.warnings)
+    if has_finalizer(vmi) or state != ended:
+        return Step(write=state_patch(ended, vmi, now=now, finalizer=False), warnings=settings.warnings)
+    return Step(warnings=settings.warnings)
 
 
 @lru_cache(maxsize=256)
-def timeline(wishes: Wishes) -> Timeline:
-    """All that happens to a VMI which is left alone."""
-    moments = _moments(wishes)
-    visible = tuple(moment for moment, after in pairwise(moments) if after.at_s - moment.at_s >= BRIEF_S)
-    return Timeline(moments, (*visible, moments[-1]))
+def timeline(settings: SimulationSettings) -> Timeline:
+    """The states of a VMI that no user changes."""
+    states = _all_states(settings)
+    visible = tuple(timed for timed, after in pairwise(states) if after.at_s - timed.at_s >= SHORTEST_VISIBLE_S)
+    return Timeline(states, (*visible, states[-1]))
 
 
-def _moments(wishes: Wishes) -> tuple[Moment, ...]:
-    up_s = wishes.ready_after_s
+def _all_states(settings: SimulationSettings) -> tuple[TimedState, ...]:
+    up_s = settings.ready_after_s
     pending, scheduling, scheduled, running = boot = (
-        Moment(0.0, Look("Pending", POD_NOT_EXISTS)),
-        Moment(up_s * 0.25, Look("Scheduling", GUEST_NOT_RUNNING)),
-        Moment(up_s * 0.5, Look("Scheduled", GUEST_NOT_RUNNING)),
-        Moment(up_s * 0.75, Look("Running", CONTAINERS_NOT_READY)),
+        TimedState(0.0, VMIState("Pending", POD_NOT_EXISTS)),
+        TimedState(up_s * 0.25, VMIState("Scheduling", GUEST_NOT_RUNNING)),
+        TimedState(up_s * 0.5, VMIState("Scheduled", GUEST_NOT_RUNNING)),
+        TimedState(up_s * 0.75, VMIState("Running", CONTAINERS_NOT_READY)),
     )
-    ready = Moment(up_s, Look("Running"))
-    end_s = up_s + MOMENT_S
-    match wishes.behavior:
+    ready = TimedState(up_s, VMIState("Running"))
+    end_s = up_s + UP_BEFORE_END_S
+    match settings.behavior:
         case "normal" | "slow-shutdown" | "datavolume-error":
             return (*boot, ready)
         case "never-ready":
             return boot
         case "crash-loop":
-            return (*boot, Moment(end_s, Look("Failed", POD_TERMINATING)))
+            return (*boot, TimedState(end_s, VMIState("Failed", POD_TERMINATING)))
         case "fail":
-            return pending, scheduling, scheduled, Moment(running.at_s, Look("Failed", POD_TERMINATING))
+            return pending, scheduling, scheduled, TimedState(running.at_s, VMIState("Failed", POD_TERMINATING))
         case "image-error":
-            pulling = Moment(scheduled.at_s, Look("Scheduling", GUEST_NOT_RUNNING, ERR_IMAGE_PULL))
-            backing_off = Moment(end_s, Look("Scheduling", GUEST_NOT_RUNNING, IMAGE_PULL_BACK_OFF))
+            pulling = TimedState(scheduled.at_s, VMIState("Scheduling", GUEST_NOT_RUNNING, ERR_IMAGE_PULL))
+            backing_off = TimedState(end_s, VMIState("Scheduling", GUEST_NOT_RUNNING, IMAGE_PULL_BACK_OFF))
             return pending, scheduling, pulling, backing_off
         case "unschedulable":
-            return pending, Moment(scheduling.at_s, Look("Scheduling", GUEST_NOT_RUNNING, UNSCHEDULABLE))
+            return pending, TimedState(scheduling.at_s, VMIState("Scheduling", GUEST_NOT_RUNNING, UNSCHEDULABLE))
         case "pvc-missing":
-            return (Moment(0.0, Look("Pending", POD_NOT_EXISTS, PVC_NOT_FOUND)),)
+            return (TimedState(0.0, VMIState("Pending", POD_NOT_EXISTS, PVC_NOT_FOUND)),)
         case "finish":
-            return (*boot, ready, Moment(end_s, Look("Succeeded", POD_TERMINATING)))
+            return (*boot, ready, TimedState(end_s, VMIState("Succeeded", POD_TERMINATING)))
         case "unknown":
-            return (*boot, ready, Moment(end_s, Look("Unknown", GUEST_NOT_RUNNING)))
+            return (*boot, ready, TimedState(end_s, VMIState("Unknown", GUEST_NOT_RUNNING)))
         case _:
-            assert_never(wishes.behavior)
+            assert_never(settings.behavior)
 
 
-def _began(vmi: SimulatedVMI, first_seen: datetime) -> datetime:
-    """When its timeline began: what its own history says, else the latest time at which it can have been created."""
+def _timeline_start(vmi: SimulatedVMI, first_seen: datetime) -> datetime:
+    """When the VMI's timeline began.
+
+    This is the first time in its phase history. Without a history it is the VMI's creation time.
+    """
     for transition in history_of(vmi):
         if transition.phase_transition_timestamp is not None:
             return transition.phase_transition_timestamp
-    return began(vmi.metadata, first_seen)
+    return creation_time(vmi.metadata, first_seen)
 
 
-def began(meta: ObjectMeta, first_seen: datetime) -> datetime:
-    """When an object was created, as exactly as can be known."""
+def creation_time(meta: ObjectMeta, first_seen: datetime) -> datetime:
+    """The latest possible creation time of the object. The API server stores it in whole seconds only."""
     created = meta.creation_timestamp
     return first_seen if created is None else min(first_seen, created + timedelta(seconds=1))
 
 
-def _passed(vmi: SimulatedVMI, line: Timeline, current: Moment, began: datetime) -> Iterator[PhaseTransition]:
-    """The phases before this moment that the VMI's history lacks, at the times at which they came."""
-    known = {transition.phase for transition in history_of(vmi)} | {current.look.phase}
-    for moment in line.moments:
-        if moment.at_s < current.at_s and moment.look.phase not in known:
-            known.add(moment.look.phase)
-            yield PhaseTransition(moment.look.phase, began + timedelta(seconds=moment.at_s))
+def _unseen_transitions(
+    vmi: SimulatedVMI, line: Timeline, current: TimedState, began: datetime
+) -> Iterator[PhaseTransition]:
+    """The earlier phases that are missing in the VMI's history, each with the time at which it was due."""
+    known = {transition.phase for transition in history_of(vmi)} | {current.state.phase}
+    for timed in line.states:
+        if timed.at_s < current.at_s and timed.state.phase not in known:
+            known.add(timed.state.phase)
+            yield PhaseTransition(timed.state.phase, began + timedelta(seconds=timed.at_s))
 
 
-def _goes_back(phase: str, following: str) -> bool:
-    """Whether a VMI would have to boot a second time to get there."""
-    return _height(following) < _height(phase)
+def _is_earlier(phase: str, following: str) -> bool:
+    """True if the VMI would have to boot again to reach the phase `following`."""
+    return _boot_position(following) < _boot_position(phase)
 
 
-def _height(phase: str) -> int:
-    """How far up a phase is. One that is none of the way up comes after it."""
-    return _WAY_UP.index(phase) if phase in _WAY_UP else len(_WAY_UP) - 1
+def _boot_position(phase: str) -> int:
+    """The position of a phase in the boot sequence. Every other phase has the position of Running."""
+    return _BOOT_PHASES.index(phase) if phase in _BOOT_PHASES else len(_BOOT_PHASES) - 1
 
 
-def _phase_after(phase: str) -> str:
-    """How a guest ends that is told to shut down: one that never ran has failed, as KubeVirt sees it."""
-    if phase in FINAL:
+def _final_phase(phase: str) -> str:
+    """The final phase of a guest that is shut down. As in KubeVirt, a guest that never ran has failed."""
+    if phase in FINAL_PHASES:
         return phase
     return "Succeeded" if phase in ("Running", "Unknown") else "Failed"

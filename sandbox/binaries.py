@@ -1,12 +1,14 @@
-"""Where the control plane's programs come from. One place decides, and says so in one line.
+"""Finds the programs of the control plane, and prints in one line where each came from.
 
-1. `KUBEBUILDER_ASSETS`, a directory that holds them, as tests of controllers know it;
+It looks in these places, in this order:
+
+1. the directory in `KUBEBUILDER_ASSETS`, a variable that controller tests commonly use;
 2. the cache, `~/.cache/vmherd/control-plane/<version>/`;
 3. a download of the releases (`sandbox.releases`);
-4. a build from source, with Go, from the module in `sandbox/kube` that pins the versions (`sandbox.gobuild`).
+4. a build from source with Go, from the module in `sandbox/kube` that pins the versions (`sandbox.gobuild`).
 
-A program that one source lacks is looked for in the next. Downloads and builds are made beside the cache and renamed
-into it when they are whole, by one process at a time.
+A program that is missing in one place is looked for in the next. Downloads and builds are written to a temporary
+directory in the cache. A complete file is renamed to its final name. A lock lets only one process do this at a time.
 """
 
 from __future__ import annotations
@@ -23,20 +25,20 @@ from msgspec import Struct
 
 from sandbox import gobuild
 from sandbox.gobuild import BuildError
-from sandbox.progress import say
+from sandbox.progress import print_line
 from sandbox.releases import KUBERNETES, OFFICIAL, DownloadError, Releases
 
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager")
 ASSETS = "KUBEBUILDER_ASSETS"
-_ARRIVING = ".arriving-"
+_SCRATCH_PREFIX = ".incomplete-"
 
 
 class BinariesUnavailable(Exception):
-    """The programs cannot be had on this machine. `str()` names the ways to get them."""
+    """The programs are not available on this machine. `str()` names the ways to get them."""
 
 
 class Binaries(Struct, frozen=True):
-    """The three programs, by name."""
+    """The paths of the three programs, by name."""
 
     paths: Mapping[str, Path]
 
@@ -45,7 +47,7 @@ class Binaries(Struct, frozen=True):
 
 
 def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where what was downloaded or built is kept between runs; outside every checkout."""
+    """The directory that keeps downloads and builds between runs. It is outside of every checkout."""
     if chosen := environment.get("VMHERD_CACHE"):
         return Path(chosen).expanduser()
     base = environment.get("XDG_CACHE_HOME") or "~/.cache"
@@ -55,20 +57,20 @@ def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
 def find_binaries(
     environment: Mapping[str, str] = os.environ, *, releases: Releases = OFFICIAL, may_fetch: bool = True
 ) -> Binaries:
-    """The programs, from the first source that has each; says which. Raises BinariesUnavailable.
+    """Find the programs, each in the first place that has it, and print these places. Raises BinariesUnavailable.
 
-    `may_fetch=False` looks only at what is there already.
+    With `may_fetch=False`, nothing is downloaded or built.
     """
     assets = environment.get(ASSETS)
     store = cache_directory(environment) / "control-plane" / f"v{KUBERNETES}"
     found = _found_in(Path(assets), f"{ASSETS} ({assets})", PROGRAMS) if assets else {}
-    remark = f"; {ASSETS} ({assets}) has none of them" if assets and not found else ""
+    note = f"; {ASSETS} ({assets}) has none of these programs" if assets and not found else ""
     found |= _found_in(store, f"the cache ({store})", _missing(found))
     if missing := _missing(found):
         if not may_fetch:
-            raise BinariesUnavailable(_ways(missing, "not looked for elsewhere"))
-        found |= _fetched(store, missing, releases, environment)
-    say(f"control plane: {_sources(found)}{remark}")
+            raise BinariesUnavailable(_unavailable_message(missing, "downloads and builds are not allowed here"))
+        found |= _fetch_or_build(store, missing, releases, environment)
+    print_line(f"control plane: {_sources(found)}{note}")
     return Binaries({name: found[name].path for name in PROGRAMS})
 
 
@@ -89,45 +91,50 @@ def _missing(found: Mapping[str, _Found]) -> tuple[str, ...]:
     return tuple(name for name in PROGRAMS if name not in found)
 
 
-def _fetched(
+def _fetch_or_build(
     store: Path, missing: tuple[str, ...], releases: Releases, environment: Mapping[str, str]
 ) -> dict[str, _Found]:
-    """The missing programs, brought into the cache: downloaded or, where that fails, built."""
+    """Put the missing programs into the cache. Each is downloaded, or built if the download fails."""
     try:
-        with _one_at_a_time(store):
-            found = _found_in(store, f"the cache ({store})", missing)  # whoever had the lock before us brought these
+        with _exclusive(store):
+            found = _found_in(
+                store, f"the cache ({store})", missing
+            )  # the previous holder of the lock may have added these
             wanted = [name for name in missing if name not in found]
             try:
                 for name in wanted:
-                    with _arriving(store / name) as path:
+                    with _atomic_file(store / name) as path:
                         releases.fetch(name, path)
                     found[name] = _Found(store / name, "a download")
             except DownloadError as error:
-                say(f"{name} cannot be downloaded: {error}")
-                go = _go_instead(environment, missing, error)
+                print_line(f"{name} cannot be downloaded: {error}")
+                go = _find_go(environment, missing, error)
                 for name in wanted:
                     if name not in found:
-                        with _arriving(store / name) as path:
+                        with _atomic_file(store / name) as path:
                             gobuild.build(go, name, path, version=KUBERNETES, environment=environment)
                         found[name] = _Found(store / name, "a build")
             return found
     except BuildError as error:
-        raise BinariesUnavailable(_ways(missing, str(error))) from error
+        raise BinariesUnavailable(_unavailable_message(missing, str(error))) from error
     except OSError as error:
-        raise BinariesUnavailable(_ways(missing, f"the cache {store} cannot be used: {error}")) from error
+        raise BinariesUnavailable(
+            _unavailable_message(missing, f"the cache {store} cannot be used: {error}")
+        ) from error
 
 
-def _go_instead(environment: Mapping[str, str], missing: tuple[str, ...], failure: DownloadError) -> str:
+def _find_go(environment: Mapping[str, str], missing: tuple[str, ...], failure: DownloadError) -> str:
     try:
         return gobuild.find_go(environment)
     except BuildError as error:
-        raise BinariesUnavailable(_ways(missing, f"the download failed: {failure}; {error}")) from error
+        raise BinariesUnavailable(_unavailable_message(missing, f"the download failed: {failure}; {error}")) from error
 
 
 @contextmanager
-def _arriving(path: Path) -> Iterator[Path]:
-    """A file beside its place, moved there when it is whole."""
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=_ARRIVING) as scratch:
+def _atomic_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary path next to the target. The file is renamed to the target when the block ends without an
+    error."""
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=_SCRATCH_PREFIX) as scratch:
         target = Path(scratch) / path.name
         yield target
         target.chmod(0o755)
@@ -135,32 +142,32 @@ def _arriving(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _one_at_a_time(store: Path) -> Iterator[None]:
-    """Fill the cache alone, after whoever does so now; what others left half-done is removed."""
+def _exclusive(store: Path) -> Iterator[None]:
+    """Hold the lock of the cache, and remove incomplete files of interrupted processes."""
     store.mkdir(parents=True, exist_ok=True)
     with (store / ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("waiting for another process that brings the control plane into the cache")
+            print_line("waiting for another process that downloads or builds the control plane")
             fcntl.flock(lock, fcntl.LOCK_EX)
-        for left in store.glob(f"{_ARRIVING}*"):
-            shutil.rmtree(left, ignore_errors=True)
+        for leftover in store.glob(f"{_SCRATCH_PREFIX}*"):
+            shutil.rmtree(leftover, ignore_errors=True)
         yield
 
 
 def _sources(found: Mapping[str, _Found]) -> str:
-    """`etcd from a download, kube-apiserver and ... from the cache (...)`."""
+    """For example: `etcd from a download; kube-apiserver, kube-controller-manager from the cache (...)`."""
     names_by_source: dict[str, list[str]] = {}
     for name in PROGRAMS:
         names_by_source.setdefault(found[name].source, []).append(name)
     return "; ".join(f"{', '.join(names)} from {source}" for source, names in names_by_source.items())
 
 
-def _ways(missing: tuple[str, ...], why: str) -> str:
+def _unavailable_message(missing: tuple[str, ...], why: str) -> str:
     return (
-        f"no {', '.join(missing)} of Kubernetes v{KUBERNETES} on this machine ({why}). Three ways to get them: "
-        f"set {ASSETS} to a directory that holds {', '.join(PROGRAMS)}; "
-        f"or let this machine reach {OFFICIAL.hosts} once; "
-        f"or install Go {gobuild.GO_NAME}, to build them from source"
+        f"{', '.join(missing)} for Kubernetes v{KUBERNETES} not found on this machine ({why}). Three ways to get them: "
+        f"set {ASSETS} to a directory that contains {', '.join(PROGRAMS)}; "
+        f"or connect this machine to {OFFICIAL.hosts} once; "
+        f"or install Go {gobuild.GO_NAME} to build them from source"
     )

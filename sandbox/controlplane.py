@@ -1,10 +1,11 @@
 """A real control plane on loopback: etcd, kube-apiserver and kube-controller-manager, in a directory of their own.
 
-The API server has RBAC, an audit log, aggregation and priority and fairness switched on; the controller manager runs
-the garbage collector, namespaces, service accounts, the horizontal autoscaler and cluster role aggregation. Ports are
-free ones, and each start begins with an empty cluster. No part outlives this process, however that ends.
+The API server runs with RBAC, an audit log, aggregation, and API priority and fairness. The controller manager runs the
+garbage collector, namespaces, service accounts, the horizontal autoscaler and cluster role aggregation. All ports are
+free ports. Each start begins with an empty cluster. No component outlives this process, even if it is killed.
 
-Blocking: `start` returns when requests are answered. May be used from any thread, but from one at a time.
+The methods block: `start` returns when the API server answers requests. They can be called from any thread, but only
+from one thread at a time.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ PORT_TRIES = 3
 PORT_TAKEN = "address already in use"
 
 APISERVER, MANAGER, ETCD = "kube-apiserver", "kube-controller-manager", "etcd"
-BRISK = flags.Autoscaling()
+FAST_AUTOSCALING = flags.Autoscaling()
 DEFAULT_ACCOUNT = "/api/v1/namespaces/default/serviceaccounts/default"
 
 
 class ControlPlaneError(Exception):
-    """A part did not start or did not answer. `str()` says which, and ends with the end of its log."""
+    """A component did not start or did not answer. `str()` names it and ends with the last lines of its log."""
 
 
 class ControlPlane:
-    """See the module's contract. What `start` makes in the directory is documented in `sandbox.home`."""
+    """The control plane of one directory. `sandbox.home` lists the files that `start` creates there."""
 
     def __init__(
         self,
@@ -47,7 +48,7 @@ class ControlPlane:
         binaries: Binaries,
         *,
         crd_directories: Iterable[Path] = crds.CRD_DIRECTORIES,
-        autoscaling: flags.Autoscaling = BRISK,
+        autoscaling: flags.Autoscaling = FAST_AUTOSCALING,
         admission_plugins: Iterable[str] = (),
         ports: Callable[[int], list[int]] = free_ports,
     ) -> None:
@@ -73,9 +74,9 @@ class ControlPlane:
         return self._pki.ca
 
     def start(self) -> None:
-        """Start all parts; return when the API server is ready and the definitions are served.
+        """Start all components. Return when the API server is ready and serves the definitions.
 
-        Raises ControlPlaneError or CrdError, with nothing left running.
+        Raises ControlPlaneError or CrdError; then nothing is left running.
         """
         self.logs.mkdir(parents=True, exist_ok=True)
         self.audit_log.unlink(missing_ok=True)
@@ -83,9 +84,9 @@ class ControlPlane:
         (self.directory / "audit-policy.yaml").write_text(json.dumps(audit.POLICY))
         for tries_left in reversed(range(PORT_TRIES)):
             try:
-                return self._start_parts()
+                return self._start_components()
             except ControlPlaneError as error:
-                # Between finding a free port and using it, somebody else may have taken it.
+                # Another process may have taken the port after it was found to be free.
                 self.stop()
                 if not tries_left or PORT_TAKEN not in str(error):
                     raise
@@ -94,18 +95,18 @@ class ControlPlane:
                 raise
 
     def stop(self) -> None:
-        """Stop what is running, in reverse order."""
+        """Stop the running components in reverse order."""
         for child in reversed(self._children.values()):
             child.stop()
         self._children.clear()
         self._spawner.close()
 
     def stop_apiserver(self) -> None:
-        """Unplug the API server; everything else goes on."""
+        """Stop the API server only. The other components keep running."""
         self._children.pop(APISERVER).stop()
 
     def start_apiserver(self) -> None:
-        """Start it again, on the port it had; return when it is ready."""
+        """Start the API server again on its previous port. Return when it is ready."""
         self._run(APISERVER, flags.apiserver(self._files, self._ports, self._admission_plugins))
         self._wait_for(APISERVER, "/readyz")
 
@@ -114,10 +115,10 @@ class ControlPlane:
         self.start_apiserver()
 
     def failed(self) -> str:
-        """Which part ended by itself, with its last words; "" while all is well."""
+        """The component that ended by itself, with the last lines of its log; "" if all run."""
         for child in tuple(self._children.values()):
             if not child.running:
-                return f"{child.name} ended:\n{child.last_words()}"
+                return f"{child.name} ended:\n{child.log_tail()}"
         return ""
 
     def pids(self) -> dict[str, int]:
@@ -127,17 +128,17 @@ class ControlPlane:
         return {name: child.ref for name, child in self._children.items()}
 
     def write_kubeconfig(self, path: Path, user: str, group: str = "", *, token: str = "") -> Path:
-        """A kubeconfig for somebody: by client certificate, or by bearer token where one is given."""
+        """Write a kubeconfig for a user. It has the bearer token, or a new client certificate if there is no token."""
         if token:
             return self._write_kubeconfig(path, {"token": token}, user)
         return self._write_kubeconfig(path, _certificate(self._pki.client(user, group)), user)
 
     def audit_position(self) -> int:
-        """Where the audit log ends now: `audit_records` gives what comes after it."""
+        """The current end of the audit log. Pass it to `audit_records` to read only later records."""
         return self.audit_log.stat().st_size
 
     def audit_records(self, since: int = 0) -> Iterator[AuditRecord]:
-        """Every request that was answered, or only those from a position on."""
+        """The answered requests, from this position of the audit log on."""
         return audit.read_records(self.audit_log, since)
 
     def _make_keys(self) -> None:
@@ -159,7 +160,7 @@ class ControlPlane:
             manager_kubeconfig=self.directory / f"{MANAGER}.kubeconfig",
         )
 
-    def _start_parts(self) -> None:
+    def _start_components(self) -> None:
         self._spawner = Spawner()
         self._ports = flags.Ports(*self._find_ports(len(flags.Ports.__struct_fields__)))
         shutil.rmtree(self._files.data, ignore_errors=True)
@@ -168,10 +169,12 @@ class ControlPlane:
         self._run(ETCD, flags.etcd(self._files, self._ports))
         self._run(APISERVER, flags.apiserver(self._files, self._ports, self._admission_plugins))
         self._wait_for(APISERVER, "/readyz")
-        # Before the controller manager: its garbage collector looks for new kinds every 30 seconds only.
+        # Install the definitions before the controller manager starts. Its garbage collector looks for new kinds only
+        # every 30 seconds.
         self.crds = crds.install(self.kubeconfig, self._crd_directories)
         self._run(MANAGER, flags.manager(self._files, self._ports, self._autoscaling))
-        # Nobody can make a token or a Pod without it, and it shows that the controller manager works.
+        # Tokens and Pods can be created only when this service account exists. It also shows that the controller
+        # manager works.
         self._wait_for(MANAGER, DEFAULT_ACCOUNT)
 
     def _run(self, name: str, arguments: list[str]) -> None:
@@ -180,18 +183,18 @@ class ControlPlane:
 
     def _wait_for(self, name: str, path: str) -> None:
         admin = Admin(self.kubeconfig)
-        give_up = time.monotonic() + READY_WITHIN_S
-        while time.monotonic() < give_up:
-            if trouble := self.failed():
-                raise ControlPlaneError(trouble)
+        deadline = time.monotonic() + READY_WITHIN_S
+        while time.monotonic() < deadline:
+            if failure := self.failed():
+                raise ControlPlaneError(failure)
             try:
                 admin.send("GET", path, timeout_s=5)
             except (Unanswered, Rejected):
                 time.sleep(0.05)
             else:
                 return
-        last_words = self._children[name].last_words()
-        raise ControlPlaneError(f"{name} is not ready after {READY_WITHIN_S:g} s:\n{last_words}")
+        log_tail = self._children[name].log_tail()
+        raise ControlPlaneError(f"{name} is not ready after {READY_WITHIN_S:g} s:\n{log_tail}")
 
     def _write_kubeconfig(self, path: Path, credentials: Mapping[str, str], user: str) -> Path:
         config = {
@@ -204,10 +207,10 @@ class ControlPlane:
             "contexts": [{"name": "sandbox", "context": {"cluster": "sandbox", "user": user}}],
             "current-context": "sandbox",
         }
-        whole = path.with_name(f".{path.name}.new")
-        with os.fdopen(os.open(whole, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        temporary = path.with_name(f".{path.name}.new")
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             yaml.safe_dump(config, file, sort_keys=False)
-        return whole.replace(path)
+        return temporary.replace(path)
 
 
 def _certificate(identity: Identity) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Puts the CustomResourceDefinitions into a cluster, and waits until the API server serves and announces them."""
+"""Installs CustomResourceDefinitions, and waits until the API server serves them and lists them in discovery."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from sandbox.admin import Admin, Rejected, Unanswered
 
 PROJECT = Path(__file__).parent.parent
 CRD_DIRECTORIES = (PROJECT / "manifests" / "crds", Path(__file__).parent / "crds")
-"""The kinds that the controller serves, and the ones that KubeVirt and CDI would bring."""
+"""The definitions of vmherd's own kinds, and the definitions that KubeVirt and CDI would install."""
 
-SERVED_WITHIN_S = 30.0
+SERVED_TIMEOUT_S = 30.0
 PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 class CrdError(Exception):
-    """A definition was refused, or is not served. `str()` says which and why."""
+    """The server rejected a definition or does not serve it. `str()` names the definition and the reason."""
 
 
 class _Served(NamedTuple):
-    """What a definition promises: one version of one resource."""
+    """One version of a resource that a definition declares as served."""
 
     group_version: str
     plural: str
 
 
 def install(kubeconfig: Path, directories: Iterable[Path]) -> list[str]:
-    """Apply every definition in these directories; return their names when all can be used. Raises CrdError.
+    """Apply every definition in these directories. Return their names when all are served. Raises CrdError.
 
-    Doing it again changes nothing. A directory that does not exist holds none.
+    A second call changes nothing. A directory that does not exist is skipped.
     """
     admin = Admin(kubeconfig)
     definitions = [definition for directory in directories for definition in _definitions(directory)]
     try:
         for definition in definitions:
             _apply(admin, definition)
-        _wait_until_served(admin, {served for definition in definitions for served in _promises(definition)})
+        _wait_until_served(admin, {served for definition in definitions for served in _served_versions(definition)})
     except Unanswered as error:
         raise CrdError(f"the API server does not answer: {error}") from error
     return [_name(definition) for definition in definitions]
@@ -59,7 +59,7 @@ def _definitions(directory: Path) -> Iterator[dict[str, Any]]:
 
 
 def _apply(admin: Admin, definition: dict[str, Any]) -> None:
-    """Server-side apply, so that a second time changes nothing."""
+    """Apply one definition with server-side apply. Applying it again changes nothing."""
     path = f"{PATH}/{_name(definition)}?fieldManager=vmherd-sandbox&force=true"
     try:
         admin.send("PATCH", path, json.dumps(definition).encode(), "application/apply-patch+yaml")
@@ -67,7 +67,7 @@ def _apply(admin: Admin, definition: dict[str, Any]) -> None:
         raise CrdError(f"{_name(definition)}: {error}") from error
 
 
-def _promises(definition: dict[str, Any]) -> Iterator[_Served]:
+def _served_versions(definition: dict[str, Any]) -> Iterator[_Served]:
     spec = definition["spec"]
     for version in spec["versions"]:
         if version["served"]:
@@ -75,28 +75,31 @@ def _promises(definition: dict[str, Any]) -> Iterator[_Served]:
 
 
 def _wait_until_served(admin: Admin, wanted: set[_Served]) -> None:
-    """A kind is announced a moment after it is established; before that, kubectl does not know it."""
-    give_up = time.monotonic() + SERVED_WITHIN_S
-    while missing := wanted - _announced(admin, {served.group_version for served in wanted}):
-        if time.monotonic() > give_up:
+    """Wait until discovery lists all wanted resources. kubectl does not know a kind before that.
+
+    Discovery lists a kind shortly after its definition is established.
+    """
+    deadline = time.monotonic() + SERVED_TIMEOUT_S
+    while missing := wanted - _discovered(admin, {served.group_version for served in wanted}):
+        if time.monotonic() > deadline:
             names = ", ".join(sorted(f"{plural} ({version})" for version, plural in missing))
-            raise CrdError(f"not served after {SERVED_WITHIN_S:g} s: {names}; {_why_not(admin)}")
+            raise CrdError(f"not served after {SERVED_TIMEOUT_S:g} s: {names}; {_failure_reason(admin)}")
         time.sleep(0.05)
 
 
-def _announced(admin: Admin, group_versions: Iterable[str]) -> set[_Served]:
-    announced: set[_Served] = set()
+def _discovered(admin: Admin, group_versions: Iterable[str]) -> set[_Served]:
+    discovered: set[_Served] = set()
     for group_version in group_versions:
         try:
             resources = admin.get(f"/apis/{group_version}")["resources"]
         except Rejected:
             continue
-        announced.update(_Served(group_version, resource["name"]) for resource in resources)
-    return announced
+        discovered.update(_Served(group_version, resource["name"]) for resource in resources)
+    return discovered
 
 
-def _why_not(admin: Admin) -> str:
-    """What the API server says against the definitions it has."""
+def _failure_reason(admin: Admin) -> str:
+    """The first problem that the API server reports in the conditions of its definitions."""
     for definition in admin.get(PATH)["items"]:
         for condition in definition.get("status", {}).get("conditions", ()):
             bad = "True" if condition["type"] == "NonStructuralSchema" else "False"

@@ -1,9 +1,10 @@
-"""Simulated storage: DataVolumes as CDI brings them up, and the PersistentVolumeClaims behind them. Pure.
+"""Simulated storage: DataVolumes as CDI runs them, and their PersistentVolumeClaims. Pure.
 
-A DataVolume gets a PVC of its own name, which it controls; one that is there and has no controller is adopted. It has
-succeeded when that PVC is bound and its time, `sim.vmherd.dev/ready-after`, has passed; on the way it is Pending or
-ImportInProgress, where that lasts long enough to be seen. A PVC is bound at once, and, once it is deleted, stays until
-no VMI needs it any more, which is kube-controller-manager's part elsewhere.
+A DataVolume creates a PVC with its own name and controls it. It adopts an existing PVC that has no controller. The
+DataVolume succeeds when the PVC is bound and the time in `sim.vmherd.dev/ready-after` is over. Before that it is
+Pending or ImportInProgress; these phases are written only if they last long enough to be seen.
+
+A PVC is bound at once. A deleted PVC stays until no VMI uses it. In a real cluster, kube-controller-manager does that.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from msgspec import UNSET, Struct, UnsetType
 
 from informers.meta import ObjectMeta, OwnerReference, annotations_of
 from informers.resource import Resource
-from sandbox.behavior import BRIEF_S, began
-from sandbox.ownership import adoption, controlled_by, is_controlled_by, is_free
+from sandbox.behavior import SHORTEST_VISIBLE_S, creation_time
+from sandbox.ownership import adoption_patch, can_be_adopted, controlled_by, is_controlled_by
+from sandbox.settings import SimulationSettings, read_settings
 from sandbox.step import Change, Create, Patch, Step
-from sandbox.vmis import FINAL, Condition, SimulatedVMI, phase_of
-from sandbox.wishes import Wishes, read_wishes
+from sandbox.vmis import FINAL_PHASES, Condition, SimulatedVMI, phase_of
 
 PROTECTION: Final = "kubernetes.io/pvc-protection"
 """The finalizer that the API server puts on every PVC."""
@@ -43,7 +44,7 @@ class _Resources(Struct, frozen=True, omit_defaults=True):
 
 
 class ClaimSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Of a PVC, and, as `pvc` or `storage`, of a DataVolume: the latter may leave out everything but the size."""
+    """The spec of a PVC. In a DataVolume it is the field `pvc` or `storage`, where only the size is needed."""
 
     access_modes: tuple[str, ...] | None = None
     resources: _Resources | None = None
@@ -126,76 +127,83 @@ def is_bound(claim: SimulatedClaim) -> bool:
 
 
 def volume_step(volume: SimulatedDataVolume, claim: SimulatedClaim | None, now: datetime, first_seen: datetime) -> Step:
-    """What CDI does about this DataVolume next; `claim` is the PVC of its name."""
+    """The next step that CDI would take for this DataVolume. `claim` is the PVC with the same name."""
     meta = volume.metadata
     if meta.deletion_timestamp is not None:
         return Step()
-    wishes = read_wishes(annotations_of(meta))
+    settings = read_settings(annotations_of(meta))
     if claim is None:
-        return Step(effects=(Create(CLAIMS, _new_claim(volume)),), flaws=wishes.flaws)
-    if is_free(claim.metadata):
+        return Step(effects=(Create(CLAIMS, _new_claim(volume)),), warnings=settings.warnings)
+    if can_be_adopted(claim.metadata):
         owner = controlled_by(DATA_VOLUMES, meta)
-        return Step(effects=(Change(CLAIMS, meta.name, adoption(claim.metadata, owner)),), flaws=wishes.flaws)
+        return Step(
+            effects=(Change(CLAIMS, meta.name, adoption_patch(claim.metadata, owner)),), warnings=settings.warnings
+        )
     phase = phase_of_volume(volume)
     if phase in (SUCCEEDED, FAILED):
-        return Step(flaws=wishes.flaws)
+        return Step(warnings=settings.warnings)
     usable = is_bound(claim) and is_controlled_by(claim.metadata, meta)
-    left_s = wishes.ready_after_s - (now - began(meta, first_seen)).total_seconds()
-    wanted = _phase(wishes, usable=usable, left_s=left_s)
-    # A phase that passes in a moment is not worth a write: waiting for the PVC, too, may be over before its time is.
-    worth_it = left_s <= 0 or (usable and wishes.ready_after_s >= BRIEF_S * 2)
-    if wanted != phase and worth_it:
-        return Step(write=_change_volume(volume, wanted, now), flaws=wishes.flaws)
-    return Step(after_s=left_s if left_s > 0 else None, flaws=wishes.flaws)
+    left_s = settings.ready_after_s - (now - creation_time(meta, first_seen)).total_seconds()
+    wanted = _phase(settings, usable=usable, left_s=left_s)
+    # Do not write a phase that is too short to be seen. Pending is written only when ready-after is over, since the PVC
+    # may be bound before that.
+    is_visible = left_s <= 0 or (usable and settings.ready_after_s >= SHORTEST_VISIBLE_S * 2)
+    if wanted != phase and is_visible:
+        return Step(write=_volume_status_patch(volume, wanted, now), warnings=settings.warnings)
+    return Step(after_s=left_s if left_s > 0 else None, warnings=settings.warnings)
 
 
 def claim_step(claim: SimulatedClaim, users: Iterable[SimulatedVMI]) -> Step:
-    """What the cluster does about this PVC next; `users` are the VMIs that name it."""
+    """The next step that a cluster would take for this PVC. `users` are the VMIs that refer to it."""
     meta = claim.metadata
     if meta.deletion_timestamp is not None:
-        if PROTECTION not in (meta.finalizers or ()) or any(phase_of(vmi) not in FINAL for vmi in users):
+        if PROTECTION not in (meta.finalizers or ()) or any(phase_of(vmi) not in FINAL_PHASES for vmi in users):
             return Step()
         others = tuple(name for name in meta.finalizers or () if name != PROTECTION)
-        own = _Meta(uid=meta.uid, resource_version=meta.resource_version, finalizers=others)
-        return Step(write=Patch(_encode(_Body(own))))
-    wishes = read_wishes(annotations_of(meta))
-    if is_bound(claim) or wishes.behavior == "never-ready":
-        return Step(flaws=wishes.flaws)
+        meta_patch = _Meta(uid=meta.uid, resource_version=meta.resource_version, finalizers=others)
+        return Step(write=Patch(_encode(_Body(meta_patch))))
+    settings = read_settings(annotations_of(meta))
+    if is_bound(claim) or settings.behavior == "never-ready":
+        return Step(warnings=settings.warnings)
     spec = claim.spec or ClaimSpec()
     requests = spec.resources.requests if spec.resources is not None else None
     bound = ClaimStatus(phase="Bound", access_modes=spec.access_modes, capacity=requests)
-    own = _Meta(uid=meta.uid, resource_version=meta.resource_version)
-    return Step(write=Patch(_encode(_Body(own, bound)), "status"), flaws=wishes.flaws)
+    meta_patch = _Meta(uid=meta.uid, resource_version=meta.resource_version)
+    return Step(write=Patch(_encode(_Body(meta_patch, bound)), "status"), warnings=settings.warnings)
 
 
-def _phase(wishes: Wishes, *, usable: bool, left_s: float) -> str:
+def _phase(settings: SimulationSettings, *, usable: bool, left_s: float) -> str:
     if not usable:
         return PENDING
-    if left_s > 0 or wishes.behavior == "never-ready":
+    if left_s > 0 or settings.behavior == "never-ready":
         return IN_PROGRESS
-    return FAILED if wishes.behavior == "fail" else SUCCEEDED
+    return FAILED if settings.behavior == "fail" else SUCCEEDED
 
 
 def _new_claim(volume: SimulatedDataVolume) -> bytes:
     spec = volume.spec or DataVolumeSpec()
-    asked = spec.pvc or spec.storage or ClaimSpec()
-    size = asked.resources.requests.storage if asked.resources is not None and asked.resources.requests else None
+    requested = spec.pvc or spec.storage or ClaimSpec()
+    size = (
+        requested.resources.requests.storage
+        if requested.resources is not None and requested.resources.requests
+        else None
+    )
     meta = _NewMeta(
         name=volume.metadata.name,
         labels=volume.metadata.labels,
         owner_references=(controlled_by(DATA_VOLUMES, volume.metadata),),
     )
-    made = ClaimSpec(
-        access_modes=asked.access_modes or ("ReadWriteOnce",),
+    spec_of_claim = ClaimSpec(
+        access_modes=requested.access_modes or ("ReadWriteOnce",),
         resources=_Resources(_Requests(size or DEFAULT_SIZE)),
-        storage_class_name=asked.storage_class_name,
-        volume_mode=asked.volume_mode,
+        storage_class_name=requested.storage_class_name,
+        volume_mode=requested.volume_mode,
         volume_name=f"pvc-{volume.metadata.uid}",
     )
-    return _encode(_New(CLAIMS.api_version, CLAIMS.kind, meta, made))
+    return _encode(_New(CLAIMS.api_version, CLAIMS.kind, meta, spec_of_claim))
 
 
-def _change_volume(volume: SimulatedDataVolume, phase: str, now: datetime) -> Patch:
+def _volume_status_patch(volume: SimulatedDataVolume, phase: str, now: datetime) -> Patch:
     meta = volume.metadata
     done = phase == SUCCEEDED
     conditions = (
@@ -206,9 +214,9 @@ def _change_volume(volume: SimulatedDataVolume, phase: str, now: datetime) -> Pa
     status = DataVolumeStatus(
         phase=phase, claim_name=meta.name, progress="100.0%" if done else "N/A", conditions=conditions
     )
-    own = _Meta(uid=meta.uid, resource_version=meta.resource_version)
-    return Patch(_encode(_Body(own, status)), "status")
+    meta_patch = _Meta(uid=meta.uid, resource_version=meta.resource_version)
+    return Patch(_encode(_Body(meta_patch, status)), "status")
 
 
-def _condition(type_: str, holds: bool, reason: str, now: datetime) -> Condition:
-    return Condition(type=type_, status="True" if holds else "False", reason=reason or None, last_transition_time=now)
+def _condition(type_: str, is_true: bool, reason: str, now: datetime) -> Condition:
+    return Condition(type=type_, status="True" if is_true else "False", reason=reason or None, last_transition_time=now)

@@ -1,23 +1,21 @@
-"""`vmherd demo`: the main job on a control plane of its own, from `kubectl apply` to ready virtual machines.
+"""`vmherd demo`: shows vmherd's main task on its own control plane, from `kubectl apply` to ready virtual machines.
 
-On a terminal it applies a replica set and a pool, shows live tables, and goes on until Ctrl-C; what happens is what is
-pasted into another terminal. With `--once` it needs no terminal: it scales the replica set out and in, updates the
-pool step by step, has one of its VMs fail and healed, prints what kubectl prints, and says with its exit code whether
-all of it happened in its time. Either way nothing is left behind: no process, no file.
+On a terminal it applies a replica set and a pool, shows live tables and runs until Ctrl-C. The user pastes commands
+into another terminal and sees their effect. With `--once` it needs no terminal. It then scales the replica set out and
+in, updates the pool step by step, lets one VM fail and be healed, and prints the output of kubectl. Its exit code says
+whether every step finished within its time limit. No process and no file is left behind.
 """
 
 from __future__ import annotations
 
-import argparse
 import shlex
 import shutil
 import signal
-import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+import click
 from rich.console import Console
 from rich.live import Live
 
@@ -55,25 +53,24 @@ SUGGESTIONS = (
     ("delete a VM, which comes back under its name:", ("delete", "vm", f"{POOL_NAME}-0")),
     ("what happened:", ("describe", "vmpool", POOL_NAME)),
 )
-"""What to paste into another terminal: each with what it is for."""
+"""Commands to paste into another terminal, each with its purpose."""
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run the demo and return the exit code: 0, 1 when something did not happen, 130 after Ctrl-C with --once."""
-    parser = argparse.ArgumentParser(
-        prog="vmherd demo", description="Watch a replica set and a pool come up, on a control plane of your own."
-    )
-    parser.add_argument("--once", action="store_true", help="no terminal needed: run through it, print, and end")
-    arguments = parser.parse_args(list(argv))
+@click.command("demo")
+@click.option("--once", is_flag=True, help="needs no terminal: run all steps, print the results, and end")
+def command(*, once: bool) -> int:
+    """Watch a replica set and a pool start, on a local control plane.
+
+    The exit code is 0, 1 if a step failed, or 130 after Ctrl-C with --once.
+    """
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGHUP, _interrupt)
     try:
-        _run(once=arguments.once)
+        _run(once=once)
     except KeyboardInterrupt:
-        return 130 if arguments.once else 0
+        return 130 if once else 0
     except (BinariesUnavailable, ControlPlaneError, CrdError, DemoFailed, KubectlFailed, KubectlMissing) as error:
-        print(f"vmherd: demo: {error}", file=sys.stderr)
-        return 1
+        raise click.ClickException(f"demo: {error}") from error
     return 0
 
 
@@ -89,7 +86,7 @@ def _run(*, once: bool) -> None:
 
 
 def _watch(world: World) -> None:
-    """Apply the examples and show what becomes of them, until Ctrl-C."""
+    """Apply the examples and show their state until Ctrl-C."""
     for example in (SET_EXAMPLE, POOL_EXAMPLE):
         print(run_kubectl(world.kubeconfig, "apply", "-f", str(example)), end="")
     # Printed once, above the live picture: what is redrawn twice a second is hard to copy.

@@ -1,7 +1,6 @@
-"""Where the demo happens: a control plane, a simulator and a controller, and what can be seen of them.
+"""Runs the demo's control plane, simulator and controller, and reads their objects.
 
-All of it is this process's own: it lives in a temporary directory for as long as the block, and nothing outlives that,
-no process and no file.
+Everything belongs to this process and is in a temporary directory. When the block ends, no process and no file is left.
 """
 
 from __future__ import annotations
@@ -30,20 +29,22 @@ POOLS = "/apis/pool.kubevirt.io/v1beta1/namespaces/default/virtualmachinepools"
 EVENTS = "/api/v1/namespaces/default/events"
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Those that end the demo."""
+"""The signals that end the demo."""
 
-STEP_WITHIN_S = 60.0
-LOOK_EVERY_S = 0.1
+STEP_TIMEOUT_S = 60.0
+POLL_INTERVAL_S = 0.1
 LOG_LINES = 5
 
 
 class DemoFailed(Exception):
-    """Something did not happen in its time, or happened that must not. `str()` says what, with the end of a log where
-    that helps."""
+    """A step did not finish within its time limit, or had a wrong result.
+
+    `str()` says what happened, with the end of a log if that helps.
+    """
 
 
 class World:
-    """A control plane, a simulator and a controller, all running."""
+    """A running control plane, simulator and controller."""
 
     def __init__(self, plane: ControlPlane, children: Sequence[Child], metrics_port: int) -> None:
         self.kubeconfig = plane.kubeconfig
@@ -53,16 +54,16 @@ class World:
         self._admin = Admin(plane.kubeconfig)
 
     def look(self) -> View:
-        """What is there now. Raises DemoFailed when a part has ended by itself."""
+        """The objects that exist now. Raises DemoFailed if a component has ended by itself."""
         self._check()
         try:
             sets, pools, vms, vmis, events = (self._items(path) for path in (SETS, POOLS, VMS, VMIS, EVENTS))
         except (Rejected, Unanswered) as error:
-            return View(trouble=str(error))
+            return View(error=str(error))
         return View(sets=sets, pools=pools, vms=vms, vmis=vmis, events=events)
 
     def list(self, path: str, selector: str) -> tuple[tuple[dict[str, Any], ...], str]:
-        """The objects that carry a label, and the version that `changes_since` goes on from. Raises DemoFailed."""
+        """The objects with a label, and the resource version to pass to `changes_since`. Raises DemoFailed."""
         try:
             answer = self._admin.get(f"{path}?labelSelector={selector}")
         except (Rejected, Unanswered) as error:
@@ -70,9 +71,9 @@ class World:
         return tuple(answer["items"]), str(answer["metadata"]["resourceVersion"])
 
     def changes_since(self, path: str, selector: str, version: str) -> tuple[dict[str, Any], ...]:
-        """Everything that happened to those objects since a version, as watch events: each state that was ever there.
+        """All watch events for these objects since a resource version. No state is missed.
 
-        Takes a second, in which more may happen; that is among them. Raises DemoFailed.
+        The watch runs for one second. Changes during that second are included. Raises DemoFailed.
         """
         self._check()
         query = f"labelSelector={selector}&watch=1&timeoutSeconds=1&resourceVersion={version}"
@@ -83,15 +84,15 @@ class World:
         events = tuple(json.loads(line) for line in lines)
         for event in events:
             if event["type"] == "ERROR":
-                raise DemoFailed(str(event["object"].get("message", "the watch broke off")))
+                raise DemoFailed(str(event["object"].get("message", "the watch was interrupted")))
         return events
 
     def _check(self) -> None:
-        if trouble := self._plane.failed():
-            raise DemoFailed(trouble)
+        if failure := self._plane.failed():
+            raise DemoFailed(failure)
         for child in self._children:
             if not child.running:
-                raise DemoFailed(f"{child.name} ended:\n{child.last_words(LOG_LINES)}")
+                raise DemoFailed(f"{child.name} ended:\n{child.log_tail(LOG_LINES)}")
 
     def _items(self, path: str) -> tuple[dict[str, Any], ...]:
         return tuple(self._admin.get(path)["items"])
@@ -99,18 +100,19 @@ class World:
 
 @contextmanager
 def running_world() -> Iterator[World]:
-    """All parts, started, while the block runs. Raises BinariesUnavailable, ControlPlaneError or CrdError."""
+    """Start all components and stop them when the block ends. Raises BinariesUnavailable, ControlPlaneError or
+    CrdError."""
     with ExitStack() as stack:
         try:
             yield _start(stack)
         finally:
-            # Nothing is left to hurry, and a second Ctrl-C must not keep a file from being removed.
+            # Ignore signals during cleanup. A second Ctrl-C must not interrupt the removal of files.
             for number in SIGNALS:
                 signal.signal(number, signal.SIG_IGN)
 
 
 def _start(stack: ExitStack) -> World:
-    """Start every part, and have the stack stop it, whichever of them comes up."""
+    """Start every component. The stack stops those that were started, even if a later one fails."""
     directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vmherd-demo-")))
     started = time.monotonic()
     plane = ControlPlane(directory, find_binaries())
@@ -132,11 +134,11 @@ def _start(stack: ExitStack) -> World:
     return World(plane, children, metrics_port)
 
 
-def until(true: Callable[[], bool], what: str) -> float:
-    """Look until it is true, and return how many seconds that took. Raises DemoFailed when it takes too long."""
+def until(condition: Callable[[], bool], what: str) -> float:
+    """Poll until the condition is true, and return the seconds it took. Raises DemoFailed after the time limit."""
     started = time.monotonic()
-    while not true():
-        if time.monotonic() - started > STEP_WITHIN_S:
-            raise DemoFailed(f"not within {STEP_WITHIN_S:g}s: {what}")
-        time.sleep(LOOK_EVERY_S)
+    while not condition():
+        if time.monotonic() - started > STEP_TIMEOUT_S:
+            raise DemoFailed(f"not finished within {STEP_TIMEOUT_S:g}s: {what}")
+        time.sleep(POLL_INTERVAL_S)
     return time.monotonic() - started

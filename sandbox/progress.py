@@ -1,4 +1,4 @@
-"""How far something long is: a bar on a terminal, a line now and then where there is none. Always on stderr."""
+"""Shows the progress of a long task on stderr: a bar on a terminal, else a line every 20 seconds."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from contextlib import contextmanager
 EVERY_S = 20.0
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
 @contextmanager
-def shown(title: str, *, total: int, unit: str) -> Iterator[Callable[[int], None]]:
-    """Show progress while the block runs; it is given a function to call with how much is done."""
-    say(title)
+def progress_display(title: str, *, total: int, unit: str) -> Iterator[Callable[[int], None]]:
+    """Show progress while the block runs. The block gets a function to report how much is done."""
+    print_line(title)
     if sys.stderr.isatty():
         with _bar(total=total, unit=unit) as advance:
             yield advance
@@ -37,14 +37,14 @@ def _bar(*, total: int, unit: str) -> Iterator[Callable[[int], None]]:
 
 
 def _lines(*, total: int, unit: str) -> Callable[[int], None]:
-    begun = said = time.monotonic()
+    started = last_printed = time.monotonic()
 
     def advance(done: int) -> None:
-        nonlocal said
+        nonlocal last_printed
         now = time.monotonic()
-        if now - said >= EVERY_S:
-            said = now
+        if now - last_printed >= EVERY_S:
+            last_printed = now
             of_total = f" of {total}" if total else ""
-            say(f"  {done}{of_total} {unit}, {now - begun:.0f} s")
+            print_line(f"  {done}{of_total} {unit}, {now - started:.0f} s")
 
     return advance

@@ -1,7 +1,7 @@
-"""Downloads of the control plane's programs, as their projects publish them, checked before they are used.
+"""Downloads the control plane's programs from the official releases, and verifies their checksums.
 
-The versions are pinned here, the same as in `sandbox/kube/go.mod`; the checksum of a file is the one that the release
-itself publishes beside it, fetched over HTTPS. Whoever cannot reach the internet learns so within seconds.
+The versions are pinned here and equal those in `sandbox/kube/go.mod`. Each checksum comes over HTTPS from the same
+release as the file. Without internet access, the download fails within seconds.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from sandbox.progress import shown
+from sandbox.progress import progress_display
 
 KUBERNETES = "1.37.1"
 ETCD = "3.7.3"
 
-REACHABLE_WITHIN_S = 5.0
-STALLED_AFTER_S = 20.0
+CONNECT_TIMEOUT_S = 5.0
+READ_TIMEOUT_S = 20.0
 _CHUNK = 1 << 20
 _MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 
 
 class DownloadError(Exception):
-    """A program cannot be had from its release. `str()` says why."""
+    """A program cannot be downloaded. `str()` says why."""
 
 
 class Releases(Struct, frozen=True):
-    """Where the projects publish: the addresses of a release's files."""
+    """The base URLs of the releases."""
 
     kubernetes: str
     etcd: str
@@ -46,7 +46,7 @@ class Releases(Struct, frozen=True):
         return " and ".join(str(urlsplit(url).hostname) for url in (self.kubernetes, self.etcd))
 
     def fetch(self, program: str, target: Path) -> None:
-        """Fetch one program into a file. Raises DownloadError; what is in the file then is of no use."""
+        """Download one program into a file. Raises DownloadError; the file is then unusable."""
         try:
             arch = architecture()
             if program == "etcd":
@@ -55,10 +55,10 @@ class Releases(Struct, frozen=True):
                 url = f"{self.kubernetes}/bin/linux/{arch}/{program}"
                 _save(url, target, _first_word(_read(f"{url}.sha256")))
         except (OSError, HTTPException, tarfile.TarError, ValueError, LookupError) as error:
-            raise DownloadError(_told(error)) from error
+            raise DownloadError(_reason(error)) from error
 
     def _fetch_etcd(self, arch: str, target: Path) -> None:
-        """The one program that comes in an archive."""
+        """Download the archive of etcd and extract the program from it."""
         name = f"etcd-v{ETCD}-linux-{arch}"
         expected = _checksum_of(f"{name}.tar.gz", _read(f"{self.etcd}/SHA256SUMS").splitlines())
         with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
@@ -67,7 +67,7 @@ class Releases(Struct, frozen=True):
             with tarfile.open(archive) as files:
                 program = files.extractfile(f"{name}/etcd")
                 if program is None:
-                    raise ValueError(f"{name}.tar.gz holds no file {name}/etcd")
+                    raise ValueError(f"{name}.tar.gz contains no file {name}/etcd")
                 with target.open("wb") as out:
                     shutil.copyfileobj(program, out)
 
@@ -79,29 +79,30 @@ OFFICIAL = Releases(
 
 
 def architecture() -> str:
-    """This machine's, as the releases call it. Raises ValueError where there is none for it."""
+    """The architecture of this machine, in the notation of the releases. Raises ValueError if there is no release for
+    it."""
     if platform.system() != "Linux" or platform.machine() not in _MACHINES:
-        raise ValueError(f"nothing is published for {platform.system()} on {platform.machine()}")
+        raise ValueError(f"there is no release for {platform.system()} on {platform.machine()}")
     return _MACHINES[platform.machine()]
 
 
 def _read(url: str) -> str:
-    """A small file, soon. The first thing that is asked of a host, so it also finds out whether that is there.
+    """Download a small file within a short time. It is the first request to a host, so it also tests the connection.
 
-    In a thread of its own, because a resolver that does not answer keeps to no timeout.
+    The request runs in a separate thread, because the resolver does not obey the timeout.
     """
     results: list[bytes | Exception] = []
 
     def read() -> None:
         try:
-            with urllib.request.urlopen(url, timeout=REACHABLE_WITHIN_S) as answer:
+            with urllib.request.urlopen(url, timeout=CONNECT_TIMEOUT_S) as answer:
                 results.append(answer.read())
         except Exception as error:
             results.append(error)
 
     thread = threading.Thread(target=read, daemon=True, name="release")
     thread.start()
-    thread.join(2 * REACHABLE_WITHIN_S)
+    thread.join(2 * CONNECT_TIMEOUT_S)
     if not results:
         raise TimeoutError(f"{urlsplit(url).hostname} does not answer")
     if isinstance(results[0], Exception):
@@ -112,15 +113,15 @@ def _read(url: str) -> str:
 def _save(url: str, target: Path, expected: str) -> None:
     digest = hashlib.sha256()
     answer: HTTPResponse
-    with urllib.request.urlopen(url, timeout=STALLED_AFTER_S) as answer, target.open("wb") as out:
+    with urllib.request.urlopen(url, timeout=READ_TIMEOUT_S) as answer, target.open("wb") as out:
         size = int(answer.headers.get("Content-Length") or 0)
-        with shown(f"fetching {url}", total=size >> 20, unit="MB") as advance:
+        with progress_display(f"downloading {url}", total=size >> 20, unit="MB") as advance:
             while chunk := answer.read(_CHUNK):
                 digest.update(chunk)
                 out.write(chunk)
                 advance(out.tell() >> 20)
     if digest.hexdigest() != expected:
-        raise ValueError(f"{url} has the checksum {digest.hexdigest()}, its release says {expected}")
+        raise ValueError(f"{url} has the checksum {digest.hexdigest()}, but its release lists {expected}")
 
 
 def _checksum_of(name: str, lines: Iterable[str]) -> str:
@@ -128,7 +129,7 @@ def _checksum_of(name: str, lines: Iterable[str]) -> str:
         checksum, _, file = line.partition(" ")
         if file.strip(" *") == name:
             return checksum
-    raise LookupError(f"the release lists no checksum of {name}")
+    raise LookupError(f"the release lists no checksum for {name}")
 
 
 def _first_word(text: str) -> str:
@@ -138,7 +139,7 @@ def _first_word(text: str) -> str:
     return words[0]
 
 
-def _told(error: Exception) -> str:
-    """An error in a few words: urllib wraps the reason in another one's representation."""
+def _reason(error: Exception) -> str:
+    """A short text for an error. urllib wraps the actual reason in another exception."""
     reason = getattr(error, "reason", None)
     return str(getattr(reason, "strerror", None) or reason or error or type(error).__name__)

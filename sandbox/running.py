@@ -1,7 +1,7 @@
-"""Runs a sandbox in its directory from beginning to end: control plane, definitions, simulator; a signal ends it.
+"""Runs a sandbox in its directory: control plane, definitions, simulator. A signal ends it.
 
-Until it is ready, a signal interrupts whatever is being done; from then on it asks for an orderly end; and during that
-it is ignored, since nothing is left to hurry. However it ends, no process is left, and of the files only the logs.
+Before the sandbox is ready, a signal interrupts the current action. After that, a signal requests an orderly shutdown.
+During the shutdown, signals are ignored. At the end no process is left, and of the files only the logs.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from sandbox.home import Home, State
 from sandbox.processes import reference
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-LOOK_EVERY_S = 0.5
+POLL_INTERVAL_S = 0.5
 
 Simulate: TypeAlias = Callable[[Path], Coroutine[Any, Any, None]]
-"""Simulates virtual machines on the cluster of a kubeconfig, for ever."""
+"""Simulates virtual machines on the cluster of a kubeconfig until it is cancelled."""
 
 _Handler: TypeAlias = Callable[[int, FrameType | None], None] | signal.Handlers
 
 
 class SandboxError(Exception):
-    """Part of the sandbox ended by itself. `str()` says which, and why."""
+    """A component of the sandbox ended by itself. `str()` says which one and why."""
 
 
 def run_sandbox(home: Home, *, simulate: Simulate | None, on_ready: Callable[[], None]) -> None:
-    """Run it until a signal comes. The caller has occupied the home, and is interruptible.
+    """Run the sandbox until a signal comes. The caller holds the home's lock and is inside `interruptible`.
 
-    Raises BinariesUnavailable, ControlPlaneError or CrdError when it does not come up, SandboxError when it does not
-    stay up, and KeyboardInterrupt when the signal comes before it is ready.
+    Raises BinariesUnavailable, ControlPlaneError or CrdError if the sandbox does not start, SandboxError if a component
+    ends, and KeyboardInterrupt if a signal comes before the sandbox is ready.
     """
     plane: ControlPlane | None = None
     try:
@@ -47,11 +47,15 @@ def run_sandbox(home: Home, *, simulate: Simulate | None, on_ready: Callable[[],
         home.write_state(State(runner=me))
         plane = ControlPlane(home.directory, find_binaries())
         plane.start()
-        home.write_state(State(runner=me, parts=plane.references(), ready=True))
-        on_ready()
-        asyncio.run(_keep(plane, simulate))
+        state = State(runner=me, parts=plane.references(), ready=True)
+
+        def ready() -> None:
+            home.write_state(state)
+            on_ready()
+
+        asyncio.run(_run_until_signal(plane, simulate, ready))
     finally:
-        _on_signals(signal.SIG_IGN)
+        _set_signal_handlers(signal.SIG_IGN)
         if plane is not None:
             plane.stop()
         home.tidy()
@@ -59,9 +63,10 @@ def run_sandbox(home: Home, *, simulate: Simulate | None, on_ready: Callable[[],
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Have any of the signals interrupt the block, as Ctrl-C does. Those that are ignored stay so: nohup's, say."""
+    """Let each of the signals interrupt the block as Ctrl-C does. Signals that are ignored, as under nohup, stay
+    ignored."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
-    _on_signals(_interrupt)
+    _set_signal_handlers(_interrupt)
     try:
         yield
     finally:
@@ -69,18 +74,22 @@ def interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-async def _keep(plane: ControlPlane, simulate: Simulate | None) -> None:
-    """Stay until a signal comes. Raises SandboxError when something ends by itself."""
+async def _run_until_signal(plane: ControlPlane, simulate: Simulate | None, ready: Callable[[], None]) -> None:
+    """Report readiness and run until a signal comes. Raises SandboxError if a component ends by itself.
+
+    Readiness is reported after the signal handlers are set. Before that, a signal would interrupt the start of asyncio.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def ask_to_stop(number: int, frame: FrameType | None) -> None:
         loop.call_soon_threadsafe(stop.set)
 
-    _on_signals(ask_to_stop)
+    _set_signal_handlers(ask_to_stop)
     try:
+        ready()
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(_watch(plane), name="watch-parts")]
+            tasks = [group.create_task(_watch_components(plane), name="watch-components")]
             if simulate:
                 tasks.append(group.create_task(_simulate(simulate, plane.kubeconfig), name="simulate"))
             await stop.wait()
@@ -89,27 +98,27 @@ async def _keep(plane: ControlPlane, simulate: Simulate | None) -> None:
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
     finally:
-        _on_signals(signal.SIG_IGN)
+        _set_signal_handlers(signal.SIG_IGN)
 
 
-async def _watch(plane: ControlPlane) -> None:
-    """Look now and then whether all parts are there: the kernel tells it only where a signal handler may ask."""
+async def _watch_components(plane: ControlPlane) -> None:
+    """Poll whether all components still run. The kernel would report the end of a child only to a signal handler."""
     while True:
-        await asyncio.sleep(LOOK_EVERY_S)
-        if trouble := plane.failed():
-            raise SandboxError(trouble)
+        await asyncio.sleep(POLL_INTERVAL_S)
+        if failure := plane.failed():
+            raise SandboxError(failure)
 
 
 async def _simulate(simulate: Simulate, kubeconfig: Path) -> None:
     try:
         await simulate(kubeconfig)
     except Exception as error:
-        traceback.print_exception(error)  # nothing that a user did: whoever mends it needs the place
+        traceback.print_exception(error)  # this is a bug and not a user's mistake: print the traceback
         raise SandboxError("the simulator failed") from error
-    raise SandboxError("the simulator ended")
+    raise SandboxError("the simulator ended unexpectedly")
 
 
-def _on_signals(handler: _Handler) -> None:
+def _set_signal_handlers(handler: _Handler) -> None:
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, handler)

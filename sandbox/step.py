@@ -1,9 +1,8 @@
-"""What a simulated part does next: the vocabulary between the pure behaviors and the loop that carries them out.
+"""The next step for a simulated object: the types between the pure behaviors and the loop that runs them.
 
-A behavior looks at one object, at what is around it, and at the time, and answers with one `Step`. It is asked again
-when the object or its surroundings change, when the step's delay is over, and after every failure; it is never shown a
-state from before its own writes. It keeps nothing in mind, so a simulator that is restarted goes on where the cluster
-stands.
+A behavior gets one object, its related objects and the time. It returns one `Step`. It is called again when one of
+these objects changes, when the step's delay is over, and after every failure. It never sees a state from before its own
+writes. It has no memory, so a restarted simulator continues from the state of the cluster.
 """
 
 from __future__ import annotations
@@ -21,21 +20,21 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class Patch(Struct, frozen=True):
-    """Change the object itself: a JSON merge patch that names the UID of the object it is meant for."""
+    """Change the object itself with a JSON merge patch. The patch names the UID of the object."""
 
     body: bytes
     subresource: str = ""
 
 
 class Create(Struct, frozen=True):
-    """Make another object, in the same namespace. One that is there already is as good."""
+    """Create another object in the same namespace. If it already exists, nothing is done."""
 
     resource: Resource[Any]
     body: bytes
 
 
 class Change(Struct, frozen=True):
-    """Change another object of the same namespace. One that has gone meanwhile needs no change."""
+    """Change another object of the same namespace. If it no longer exists, nothing is done."""
 
     resource: Resource[Any]
     name: str
@@ -43,7 +42,7 @@ class Change(Struct, frozen=True):
 
 
 class Delete(Struct, frozen=True):
-    """Delete another object of the same namespace, if it still is the one with this UID."""
+    """Delete another object of the same namespace if it still has this UID."""
 
     resource: Resource[Any]
     name: str
@@ -54,17 +53,18 @@ Effect: TypeAlias = Create | Change | Delete
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """Do this to other objects, or write this to the object itself, or wait so long, or rest until something changes.
+    """One action: change other objects, or patch the object itself, or wait, or do nothing until something changes.
 
-    One of them at a time. A step that writes needs no delay: what it wrote comes back as a change. `flaws` are the
-    user's mistakes that were passed over, each a sentence that is the same every time.
+    A step that writes has no delay, because the write comes back as a change. `warnings` describe annotations that were
+    ignored. The same mistake always has the same text.
     """
 
     effects: tuple[Effect, ...] = ()
     write: Patch | None = None
     after_s: float | None = None
-    flaws: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 NextStep: TypeAlias = Callable[[T, datetime, datetime], Step]
-"""A behavior that knows its surroundings: the object, the time now, and when the object was first seen."""
+"""A behavior with access to related objects. Its arguments: the object, the current time, when the object was first
+seen."""

@@ -1,13 +1,15 @@
-"""What KubeVirt's VM controller does: it makes storage, starts and stops VMIs by the run strategy, and tells. Pure.
+"""The behavior of KubeVirt's VM controller: it creates storage, starts and stops VMIs, and writes the status. Pure.
 
-- Always: there is a VMI; one that ended or was deleted is started anew.
-- RerunOnFailure: started once, and anew after each failure; not after a success, and not after a deletion.
-- Once: started once.
-- Manual: started and stopped by `status.stateChangeRequests` alone, as `virtctl` makes them.
-- Halted: there is none.
+The run strategy decides when a VMI is started:
 
-A VM is started when its DataVolumes are there, and, after failed starts in a row, not before its backoff is over. What
-a VMI ended with is in the status before that VMI is deleted.
+- Always: there is always a VMI; after it ended or was deleted, a new one is started.
+- RerunOnFailure: a VMI is started once, and again after each failure, but not after a success or a deletion.
+- Once: a VMI is started once.
+- Manual: only `status.stateChangeRequests` start and stop the VMI, as `virtctl` writes them.
+- Halted: there is no VMI.
+
+A VM is started when its DataVolumes are ready. After failed starts in a row, it is not started before its backoff is
+over. The result of a VMI is written to the VM's status before that VMI is deleted.
 """
 
 from __future__ import annotations
@@ -17,16 +19,17 @@ from datetime import datetime
 from typing import Final
 
 from sandbox.datavolumes import DATA_VOLUMES, phase_of_volume
-from sandbox.ownership import adoption, controlled_by, is_controlled_by, is_free
+from sandbox.ownership import adoption_patch, can_be_adopted, controlled_by, is_controlled_by
+from sandbox.settings import BEHAVIOR, read_settings
 from sandbox.step import Change, Create, Delete, Effect, Step
 from sandbox.vm_status import (
     PROVISIONED,
     START,
     STOP,
-    Around,
+    RelatedObjects,
     asks_for,
     is_final,
-    is_going,
+    is_terminating,
     next_status,
 )
 from sandbox.vmis import VMIS, SimulatedVMI
@@ -34,93 +37,95 @@ from sandbox.vms import (
     VMS,
     SimulatedVM,
     annotations_of_template,
-    change_hold,
-    change_status,
     data_volume_templates_of,
-    holds_on,
+    finalizer_patch,
+    has_finalizer,
     manifest,
     start,
     status_of,
+    status_patch,
     strategy_of,
     template_of,
 )
-from sandbox.wishes import BEHAVIOR, read_wishes
 
 ORPHAN: Final = "orphan"
-"""The finalizer of a deletion that is to leave the VMI and the disks alone."""
+"""The finalizer of a deletion that keeps the VMI and the disks."""
 
 
-def next_step(vm: SimulatedVM, around: Around, now: datetime) -> Step:
-    """What to do about this VM next: act, or else say how it stands, or else wait."""
-    vmi = around.vmi
-    own = vmi if vmi is not None and is_controlled_by(vmi.metadata, vm.metadata) else None
-    leaving = vm.metadata.deletion_timestamp is not None
-    if not leaving and not holds_on(vm):
-        return Step(write=change_hold(vm, hold=True))
-    status = next_status(vm, own, around, now)
-    telling = Step(write=change_status(vm, status)) if status != status_of(vm) else None
-    if leaving:
-        return _leave(vm, own) or telling or Step()
-    if telling is not None and own is not None and is_final(own):
-        return telling
-    effects = (*_adopt(vm, around), *_storage(vm, around)) or _run(vm, own, around, now)
+def next_step(vm: SimulatedVM, related: RelatedObjects, now: datetime) -> Step:
+    """Return the next step for this VM: change other objects, or write the status, or wait."""
+    vmi = related.vmi
+    own_vmi = vmi if vmi is not None and is_controlled_by(vmi.metadata, vm.metadata) else None
+    is_deleted = vm.metadata.deletion_timestamp is not None
+    if not is_deleted and not has_finalizer(vm):
+        return Step(write=finalizer_patch(vm, finalizer=True))
+    status = next_status(vm, own_vmi, related, now)
+    status_step = Step(write=status_patch(vm, status)) if status != status_of(vm) else None
+    if is_deleted:
+        return _delete(vm, own_vmi) or status_step or Step()
+    if status_step is not None and own_vmi is not None and is_final(own_vmi):
+        return status_step
+    effects = (*_adopt(vm, related), *_missing_data_volumes(vm, related)) or _run(vm, own_vmi, related, now)
     if effects:
         return Step(effects=effects)
-    return telling or Step(after_s=_backoff_s(vm, now) if own is None else None)
+    return status_step or Step(after_s=_backoff_s(vm, now) if own_vmi is None else None)
 
 
-def _leave(vm: SimulatedVM, own: SimulatedVMI | None) -> Step | None:
-    """A VM that is deleted is let go when its VMI has gone, or at once if it leaves that behind."""
-    if own is None or ORPHAN in (vm.metadata.finalizers or ()):
-        return Step(write=change_hold(vm, hold=False)) if holds_on(vm) else None
-    return None if is_going(own) else Step(effects=(_stop(own),))
+def _delete(vm: SimulatedVM, own_vmi: SimulatedVMI | None) -> Step | None:
+    """Return the next step for a deleted VM, or None if it waits for its VMI.
+
+    The VM's finalizer is removed when the VMI is gone. With the finalizer `orphan`, it is removed at once.
+    """
+    if own_vmi is None or ORPHAN in (vm.metadata.finalizers or ()):
+        return Step(write=finalizer_patch(vm, finalizer=False)) if has_finalizer(vm) else None
+    return None if is_terminating(own_vmi) else Step(effects=(_stop(own_vmi),))
 
 
-def _adopt(vm: SimulatedVM, around: Around) -> Iterator[Effect]:
-    """What has a name that belongs to this VM, and no controller, becomes its own."""
+def _adopt(vm: SimulatedVM, related: RelatedObjects) -> Iterator[Effect]:
+    """Adopt the VMI and the DataVolumes that have this VM's names and no controller."""
     controller = controlled_by(VMS, vm.metadata)
-    if around.vmi is not None and is_free(around.vmi.metadata):
-        yield Change(VMIS, vm.metadata.name, adoption(around.vmi.metadata, controller))
+    if related.vmi is not None and can_be_adopted(related.vmi.metadata):
+        yield Change(VMIS, vm.metadata.name, adoption_patch(related.vmi.metadata, controller))
     for name in data_volume_templates_of(vm):
-        volume = around.volumes.get(name)
-        if volume is not None and is_free(volume.metadata):
-            yield Change(DATA_VOLUMES, name, adoption(volume.metadata, controller))
+        volume = related.volumes.get(name)
+        if volume is not None and can_be_adopted(volume.metadata):
+            yield Change(DATA_VOLUMES, name, adoption_patch(volume.metadata, controller))
 
 
-def _storage(vm: SimulatedVM, around: Around) -> Iterator[Effect]:
-    """The DataVolumes that are missing."""
-    if not around.serves_data_volumes:
+def _missing_data_volumes(vm: SimulatedVM, related: RelatedObjects) -> Iterator[Effect]:
+    """Create the missing DataVolumes."""
+    if not related.serves_data_volumes:
         return
-    wishes = read_wishes(annotations_of_template(template_of(vm)))
-    failing = {BEHAVIOR: "fail"} if wishes.behavior == "datavolume-error" else {}
+    settings = read_settings(annotations_of_template(template_of(vm)))
+    failing = {BEHAVIOR: "fail"} if settings.behavior == "datavolume-error" else {}
     for name, template in data_volume_templates_of(vm).items():
-        if name not in around.volumes:
+        if name not in related.volumes:
             annotations = {**failing, **annotations_of_template(template)}
             yield Create(
                 DATA_VOLUMES, manifest(DATA_VOLUMES, name, template, annotations, controlled_by(VMS, vm.metadata))
             )
 
 
-def _run(vm: SimulatedVM, own: SimulatedVMI | None, around: Around, now: datetime) -> tuple[Effect, ...]:
-    """Start or stop the VMI, as the run strategy says."""
+def _run(vm: SimulatedVM, own_vmi: SimulatedVMI | None, related: RelatedObjects, now: datetime) -> tuple[Effect, ...]:
+    """Start or stop the VMI according to the run strategy."""
     strategy = strategy_of(vm)
-    if strategy != "Halted" and not _provisioned(vm, around):
+    if strategy != "Halted" and not _provisioned(vm, related):
         return ()
-    if own is not None:
-        return (_stop(own),) if not is_going(own) and _must_stop(vm, own) else ()
-    if around.vmi is None and _must_start(vm) and _backoff_s(vm, now) is None:
+    if own_vmi is not None:
+        return (_stop(own_vmi),) if not is_terminating(own_vmi) and _must_stop(vm, own_vmi) else ()
+    if related.vmi is None and _must_start(vm) and _backoff_s(vm, now) is None:
         return (start(vm),)
     return ()
 
 
-def _must_stop(vm: SimulatedVM, own: SimulatedVMI) -> bool:
+def _must_stop(vm: SimulatedVM, own_vmi: SimulatedVMI) -> bool:
     match strategy_of(vm):
         case "Halted":
             return True
         case "Always" | "RerunOnFailure":
-            return is_final(own) or asks_for(vm, STOP, own.metadata.uid)
+            return is_final(own_vmi) or asks_for(vm, STOP, own_vmi.metadata.uid)
         case "Manual":
-            return asks_for(vm, STOP, own.metadata.uid)
+            return asks_for(vm, STOP, own_vmi.metadata.uid)
         case _:
             return False
 
@@ -140,13 +145,13 @@ def _must_start(vm: SimulatedVM) -> bool:
             return False
 
 
-def _provisioned(vm: SimulatedVM, around: Around) -> bool:
-    volumes = [around.volumes.get(name) for name in data_volume_templates_of(vm)]
+def _provisioned(vm: SimulatedVM, related: RelatedObjects) -> bool:
+    volumes = [related.volumes.get(name) for name in data_volume_templates_of(vm)]
     return all(volume is not None and phase_of_volume(volume) in PROVISIONED for volume in volumes)
 
 
 def _backoff_s(vm: SimulatedVM, now: datetime) -> float | None:
-    """How long it must not be started; None when it may be."""
+    """The seconds until the VM may be started; None if it may be started now."""
     failure = status_of(vm).start_failure
     if failure is None or failure.retry_after_timestamp is None:
         return None
@@ -154,5 +159,5 @@ def _backoff_s(vm: SimulatedVM, now: datetime) -> float | None:
     return left_s if left_s > 0 else None
 
 
-def _stop(own: SimulatedVMI) -> Delete:
-    return Delete(VMIS, own.metadata.name, own.metadata.uid)
+def _stop(own_vmi: SimulatedVMI) -> Delete:
+    return Delete(VMIS, own_vmi.metadata.name, own_vmi.metadata.uid)

@@ -1,6 +1,6 @@
-"""What KubeVirt says of a VM: its status, as a function of the VM, its VMI and its storage. Pure.
+"""The status of a VM, as KubeVirt would write it: a function of the VM, its VMI and its storage. Pure.
 
-The same world gives the same status: what was written already, such as a time or a count, is taken over from there.
+The same objects give the same status: times and counts that are already written are kept.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from sandbox.datavolumes import (
     is_bound,
     phase_of_volume,
 )
+from sandbox.settings import read_settings
 from sandbox.vmis import (
     ERR_IMAGE_PULL,
-    FINAL,
+    FINAL_PHASES,
     IMAGE_PULL_BACK_OFF,
     PVC_NOT_FOUND,
-    UNPLACED,
     UNSCHEDULABLE,
+    UNSCHEDULED_PHASES,
     Condition,
     SimulatedVMI,
     condition_of,
     history_of,
     phase_of,
-    trouble_of,
+    problem_of,
 )
 from sandbox.vms import (
     GENERATION,
@@ -46,27 +47,28 @@ from sandbox.vms import (
     strategy_of,
     volumes_of,
 )
-from sandbox.wishes import read_wishes
 
 BACKOFF_S: Final = 0.5
 LONGEST_BACKOFF_S: Final = 15.0
-"""KubeVirt waits 10 s after the first failed start, then 10 s times the square of the failures, at most 5 minutes. Here
-all of it takes a twentieth of the time."""
+"""KubeVirt's backoff is 10 s times the square of the number of failed starts, at most 5 minutes.
+
+The simulator uses a twentieth of these times.
+"""
 
 PROVISIONED: Final = frozenset({SUCCEEDED, "WaitForFirstConsumer", "PendingPopulation"})
-"""The phases of a DataVolume with which a VM can be started."""
+"""The DataVolume phases in which the VM can be started."""
 
 START, STOP = "Start", "Stop"
 
 _RESTARTING: Final = frozenset({"Always", "RerunOnFailure", "Once"})
-_TROUBLES: Final = {
+_PROBLEM_STATUSES: Final = {
     ERR_IMAGE_PULL: "ErrImagePull",
     IMAGE_PULL_BACK_OFF: "ImagePullBackOff",
 }
 
 
-class Around(Struct, frozen=True, kw_only=True):
-    """What matters to a VM: the VMI of its name, and whatever has the names that `storage_of` gives."""
+class RelatedObjects(Struct, frozen=True, kw_only=True):
+    """The objects related to a VM: the VMI with its name, and the disks with the names that `storage_of` returns."""
 
     vmi: SimulatedVMI | None = None
     volumes: Mapping[str, SimulatedDataVolume] = {}
@@ -74,48 +76,48 @@ class Around(Struct, frozen=True, kw_only=True):
     serves_data_volumes: bool = True
 
 
-def next_status(vm: SimulatedVM, vmi: SimulatedVMI | None, around: Around, now: datetime) -> VMStatus:
-    """The status that it should have; `vmi` is its own, not one that happens to have the name."""
+def next_status(vm: SimulatedVM, vmi: SimulatedVMI | None, related: RelatedObjects, now: datetime) -> VMStatus:
+    """The status that the VM should have. `vmi` is controlled by the VM; it does not only have the same name."""
     before = status_of(vm)
     ready = condition_of(vmi, "Ready") if vmi is not None else None
     requests = _requests(vm, vmi)
     started = before.run_strategy is not None or vmi is not None
-    made_from = annotations_of(vmi.metadata).get(GENERATION, "") if vmi is not None else ""
+    vmi_generation = annotations_of(vmi.metadata).get(GENERATION, "") if vmi is not None else ""
     failure = _start_failure(vm, vmi, now)
     return VMStatus(
         created=True if vmi is not None else None,
         ready=True if ready is not None and ready.status == "True" else None,
-        printable_status=_printable(vm, vmi, around, failure),
+        printable_status=_printable(vm, vmi, related, failure),
         run_strategy=strategy_of(vm) if started else None,
         start_failure=failure,
-        conditions=_conditions(vm, vmi, around, now),
+        conditions=_conditions(vm, vmi, related, now),
         state_change_requests=requests or None,
-        observed_generation=int(made_from) if made_from.isdecimal() else before.observed_generation,
+        observed_generation=int(vmi_generation) if vmi_generation.isdecimal() else before.observed_generation,
         desired_generation=vm.metadata.generation if vmi is not None else before.desired_generation,
     )
 
 
 def asks_for(vm: SimulatedVM, action: str, uid: str | None = None) -> bool:
-    """Whether the first request is this one; KubeVirt looks at one at a time."""
+    """True if the first request asks for this action. KubeVirt handles one request at a time."""
     requests = status_of(vm).state_change_requests or ()
     return bool(requests) and requests[0].action == action and (uid is None or requests[0].uid == uid)
 
 
 def is_final(vmi: SimulatedVMI) -> bool:
-    return phase_of(vmi) in FINAL
+    return phase_of(vmi) in FINAL_PHASES
 
 
-def is_going(vmi: SimulatedVMI) -> bool:
+def is_terminating(vmi: SimulatedVMI) -> bool:
     return vmi.metadata.deletion_timestamp is not None
 
 
-def lacks_data_volumes(vm: SimulatedVM, around: Around) -> bool:
-    """Whether it wants DataVolumes where there is no such kind."""
-    return not around.serves_data_volumes and bool(data_volume_templates_of(vm))
+def lacks_data_volumes(vm: SimulatedVM, related: RelatedObjects) -> bool:
+    """True if the VM needs DataVolumes but their definition is not installed."""
+    return not related.serves_data_volumes and bool(data_volume_templates_of(vm))
 
 
 def _requests(vm: SimulatedVM, vmi: SimulatedVMI | None) -> tuple[ChangeRequest, ...]:
-    """The requests without one that is fulfilled, and with one to start what failed, where it is to be rerun."""
+    """The requests, without a fulfilled first one. With RerunOnFailure, a failed VMI adds a request to start."""
     requests = status_of(vm).state_change_requests or ()
     if requests and _fulfilled(requests[0], vmi):
         requests = requests[1:]
@@ -128,14 +130,17 @@ def _requests(vm: SimulatedVM, vmi: SimulatedVMI | None) -> tuple[ChangeRequest,
 def _fulfilled(request: ChangeRequest, vmi: SimulatedVMI | None) -> bool:
     if request.action == STOP:
         return vmi is None or request.uid != vmi.metadata.uid
-    return vmi is not None and not is_going(vmi) and not is_final(vmi)
+    return vmi is not None and not is_terminating(vmi) and not is_final(vmi)
 
 
 def _start_failure(vm: SimulatedVM, vmi: SimulatedVMI | None, now: datetime) -> StartFailure | None:
-    """How often in a row it did not come up. KubeVirt counts a VMI that ended before it ran, and the first that runs
-    ends the row. Here a VMI that is asked to `crash-loop` counts as one that never ran."""
+    """The number of failed starts in a row, with the time of the next attempt; None if there are none.
+
+    KubeVirt counts a VMI that ended before it ran. The first VMI that runs resets the count. In the simulator, a VMI
+    with the behavior `crash-loop` counts as one that never ran.
+    """
     before = status_of(vm).start_failure
-    if strategy_of(vm) not in _RESTARTING or (vmi is not None and _ran(vmi)):
+    if strategy_of(vm) not in _RESTARTING or (vmi is not None and _reached_running(vmi)):
         return None
     if vmi is None or not is_final(vmi) or (before is not None and before.last_failed_vmi_uid == vmi.metadata.uid):
         return before
@@ -148,45 +153,45 @@ def _start_failure(vm: SimulatedVM, vmi: SimulatedVMI | None, now: datetime) -> 
     )
 
 
-def _ran(vmi: SimulatedVMI) -> bool:
-    if read_wishes(annotations_of(vmi.metadata)).behavior == "crash-loop":
+def _reached_running(vmi: SimulatedVMI) -> bool:
+    if read_settings(annotations_of(vmi.metadata)).behavior == "crash-loop":
         return False
     return any(transition.phase == "Running" for transition in history_of(vmi))
 
 
-def _printable(vm: SimulatedVM, vmi: SimulatedVMI | None, around: Around, failure: StartFailure | None) -> str:
-    """The status in one word: of all that are true, the first in KubeVirt's order."""
+def _printable(vm: SimulatedVM, vmi: SimulatedVMI | None, related: RelatedObjects, failure: StartFailure | None) -> str:
+    """The printableStatus. If several statuses apply, it is the first in KubeVirt's order."""
     if vm.metadata.deletion_timestamp is not None:
         return "Terminating"
-    trouble = trouble_of(vmi) if vmi is not None else ""
+    problem = problem_of(vmi) if vmi is not None else ""
     if vmi is not None and not is_final(vmi):
-        if is_going(vmi):
+        if is_terminating(vmi):
             return "Stopping"
         if phase_of(vmi) == "Running":
             return "Running"
-    if trouble == PVC_NOT_FOUND:
+    if problem == PVC_NOT_FOUND:
         return "ErrorPvcNotFound"
-    volumes = [around.volumes.get(volume.data_volume.name or "") for volume in volumes_of(vm) if volume.data_volume]
+    volumes = [related.volumes.get(volume.data_volume.name or "") for volume in volumes_of(vm) if volume.data_volume]
     phases = {phase_of_volume(volume) for volume in volumes if volume is not None}
     if FAILED in phases:
         return "DataVolumeError"
-    if trouble == UNSCHEDULABLE:
+    if problem == UNSCHEDULABLE:
         return "ErrorUnschedulable"
     if phases - PROVISIONED:
         return "Provisioning"
-    claims = [around.claims.get(volume.claim) for volume in volumes_of(vm)]
-    if _set_to_start(vm, vmi) and any(claim is not None and not is_bound(claim) for claim in claims):
+    claims = [related.claims.get(volume.claim) for volume in volumes_of(vm)]
+    if _should_start(vm, vmi) and any(claim is not None and not is_bound(claim) for claim in claims):
         return "WaitingForVolumeBinding"
-    if trouble in _TROUBLES:
-        return _TROUBLES[trouble]
-    if vmi is not None and (phase_of(vmi) in UNPLACED or phase_of(vmi) == "Scheduled"):
+    if problem in _PROBLEM_STATUSES:
+        return _PROBLEM_STATUSES[problem]
+    if vmi is not None and (phase_of(vmi) in UNSCHEDULED_PHASES or phase_of(vmi) == "Scheduled"):
         return "Starting"
     if failure is not None and strategy_of(vm) in _RESTARTING and (vmi is None or is_final(vmi)):
         return "CrashLoopBackOff"
     return "Stopped" if vmi is None or is_final(vmi) else "Unknown"
 
 
-def _set_to_start(vm: SimulatedVM, vmi: SimulatedVMI | None) -> bool:
+def _should_start(vm: SimulatedVM, vmi: SimulatedVMI | None) -> bool:
     match strategy_of(vm):
         case "Always":
             return True
@@ -200,26 +205,28 @@ def _set_to_start(vm: SimulatedVM, vmi: SimulatedVMI | None) -> bool:
             return False
 
 
-def _conditions(vm: SimulatedVM, vmi: SimulatedVMI | None, around: Around, now: datetime) -> tuple[Condition, ...]:
-    """Ready, whatever else the VMI says, and Failure, where the VM cannot even be started.
+def _conditions(
+    vm: SimulatedVM, vmi: SimulatedVMI | None, related: RelatedObjects, now: datetime
+) -> tuple[Condition, ...]:
+    """The conditions: Ready, the VMI's other conditions, and Failure if the VM cannot be started at all.
 
-    As in KubeVirt, a condition is written anew when its status or its reason changes, with the VMI's times.
+    As in KubeVirt, a condition is replaced only when its status or its reason changes. Its times are the VMI's.
     """
     wanted = [_ready(vmi, now)]
-    if lacks_data_volumes(vm, around):
+    if lacks_data_volumes(vm, related):
         why = "Error encountered while creating DataVolumes: the server could not find the requested resource"
         wanted.append(
             Condition(type="Failure", status="True", reason="FailedCreate", message=why, last_transition_time=now)
         )
     if vmi is not None and vmi.status is not None:
         wanted += [condition for condition in vmi.status.conditions or () if condition.type != "Ready"]
-    held = {condition.type: condition for condition in status_of(vm).conditions or ()}
-    return tuple(_kept(held.get(condition.type), condition) for condition in wanted)
+    present = {condition.type: condition for condition in status_of(vm).conditions or ()}
+    return tuple(_unchanged_or_new(present.get(condition.type), condition) for condition in wanted)
 
 
-def _kept(held: Condition | None, wanted: Condition) -> Condition:
-    same = held is not None and held.status == wanted.status and held.reason == wanted.reason
-    return held if held is not None and same else wanted
+def _unchanged_or_new(present: Condition | None, wanted: Condition) -> Condition:
+    same = present is not None and present.status == wanted.status and present.reason == wanted.reason
+    return present if present is not None and same else wanted
 
 
 def _ready(vmi: SimulatedVMI | None, now: datetime) -> Condition:

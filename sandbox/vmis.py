@@ -1,7 +1,7 @@
-"""A simulated VirtualMachineInstance on the wire: what the simulator reads of it, and what KubeVirt would write.
+"""The wire format of a simulated VirtualMachineInstance: the fields that are read, and the patches that are written.
 
-KubeVirt's VMIs have no status subresource: their status is patched on the object itself. A patch carries the whole of
-what it says about conditions, since a JSON merge patch replaces lists.
+KubeVirt's VMIs have no status subresource, so their status is patched on the object itself. A patch has the complete
+list of conditions, because a JSON merge patch replaces lists.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from informers.resource import Resource
 from sandbox.step import Patch
 
 FINALIZER: Final = "kubevirt.io/foregroundDeleteVirtualMachine"
-"""KubeVirt's own. It keeps a VMI that shuts down slowly; the API server removes any other the moment it is deleted."""
+"""KubeVirt's finalizer. It keeps a VMI during a slow shutdown. Without it, a deleted VMI is gone at once."""
 
 NODE_LABEL: Final = "kubevirt.io/nodeName"
 NODES: Final = ("node01", "node02", "node03", "node04", "node05")
 
-UNPLACED: Final = frozenset({"", "Pending", "Scheduling"})
-"""The phases in which it has no node yet."""
+UNSCHEDULED_PHASES: Final = frozenset({"", "Pending", "Scheduling"})
+"""The phases in which a VMI has no node yet."""
 
-FINAL: Final = frozenset({"Succeeded", "Failed"})
+FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
 POD_NOT_EXISTS: Final = "PodNotExists"
 GUEST_NOT_RUNNING: Final = "GuestNotRunning"
@@ -41,7 +41,7 @@ UNSCHEDULABLE: Final = "Unschedulable"
 _MESSAGES: Final = {
     POD_NOT_EXISTS: "virt-launcher pod has not yet been scheduled",
     GUEST_NOT_RUNNING: "Guest VM is not reported as running",
-    CONTAINERS_NOT_READY: "containers with unready status: [compute]",
+    CONTAINERS_NOT_READY: "containers with unready_reason status: [compute]",
     POD_TERMINATING: "virt-launcher pod is terminating",
     ERR_IMAGE_PULL: "rpc error: code = NotFound desc = failed to pull and unpack image: not found",
     IMAGE_PULL_BACK_OFF: "Back-off pulling image",
@@ -71,7 +71,7 @@ class Interface(Struct, frozen=True, rename="camel"):
 
 
 class VMIStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Read and written. What is None in a patch stays as it is."""
+    """The status as it is read and written. A field that is None is left out of a patch and stays unchanged."""
 
     phase: str | None = None
     node_name: str | None = None
@@ -89,14 +89,15 @@ class _ClaimSource(Struct, frozen=True, rename="camel"):
 
 
 class Volume(Struct, frozen=True, rename="camel"):
-    """One volume of a VMI. What is no DataVolume and no PVC is always there."""
+    """One volume of a VMI. Every volume that is not a DataVolume or a PVC is always available."""
 
     data_volume: _DataVolumeSource | None = None
     persistent_volume_claim: _ClaimSource | None = None
 
     @property
     def claim(self) -> str:
-        """The PVC that it needs; "" for none. A DataVolume's has the name of the DataVolume."""
+        """The name of the PVC that the volume needs; "" if it needs none. The PVC of a DataVolume has the DataVolume's
+        name."""
         if self.data_volume is not None:
             return self.data_volume.name or ""
         return (self.persistent_volume_claim.claim_name or "") if self.persistent_volume_claim is not None else ""
@@ -118,16 +119,16 @@ VMIS: Final = Resource(
 )
 
 
-class Look(Struct, frozen=True):
-    """How a VMI looks from outside. It is ready where `unready` gives no reason against it.
+class VMIState(Struct, frozen=True):
+    """The visible state of a VMI. It is ready if `unready_reason` is empty.
 
-    `trouble` is the reason why KubeVirt cannot bring it to what it should be (condition Synchronized), or why it finds
-    no node for it (condition PodScheduled).
+    `problem` is the reason why KubeVirt cannot start the VMI (condition Synchronized) or finds no node for it
+    (condition PodScheduled).
     """
 
     phase: str
-    unready: str = ""
-    trouble: str = ""
+    unready_reason: str = ""
+    problem: str = ""
 
 
 class _Meta(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -149,13 +150,13 @@ def phase_of(vmi: SimulatedVMI) -> str:
     return (vmi.status.phase or "") if vmi.status is not None else ""
 
 
-def grace_of(vmi: SimulatedVMI) -> int:
-    """The seconds after which a guest that does not shut down is killed; 0 where nothing is said."""
+def grace_period_of(vmi: SimulatedVMI) -> int:
+    """The seconds after which a guest that does not shut down is killed; 0 if the spec has no value."""
     return (vmi.spec.termination_grace_period_seconds or 0) if vmi.spec is not None else 0
 
 
 def claims_of(vmi: SimulatedVMI) -> tuple[str, ...]:
-    """The PVCs that it needs, each once."""
+    """The names of the PVCs that the VMI needs, without duplicates."""
     volumes = (vmi.spec.volumes or ()) if vmi.spec is not None else ()
     return tuple(dict.fromkeys(volume.claim for volume in volumes if volume.claim))
 
@@ -168,24 +169,24 @@ def condition_of(vmi: SimulatedVMI, type_: str) -> Condition | None:
 
 
 def history_of(vmi: SimulatedVMI) -> tuple[PhaseTransition, ...]:
-    """When it came into each phase, oldest first."""
+    """The time of each phase change, oldest first."""
     return (vmi.status.phase_transition_timestamps or ()) if vmi.status is not None else ()
 
 
-def holds_on(vmi: SimulatedVMI) -> bool:
-    """Whether our finalizer is on it, so that its deletion waits for us."""
+def has_finalizer(vmi: SimulatedVMI) -> bool:
+    """True if the finalizer is set. A deletion of the VMI then waits for the simulator."""
     return FINALIZER in (vmi.metadata.finalizers or ())
 
 
-def look_of(vmi: SimulatedVMI) -> Look | None:
-    """How it looks; None for one that has no Ready condition yet."""
+def state_of(vmi: SimulatedVMI) -> VMIState | None:
+    """The current state; None if the VMI has no Ready condition yet."""
     ready = condition_of(vmi, "Ready")
     if ready is None:
         return None
-    return Look(phase_of(vmi), "" if ready.status == "True" else ready.reason or ready.status, trouble_of(vmi))
+    return VMIState(phase_of(vmi), "" if ready.status == "True" else ready.reason or ready.status, problem_of(vmi))
 
 
-def trouble_of(vmi: SimulatedVMI) -> str:
+def problem_of(vmi: SimulatedVMI) -> str:
     for type_ in ("Synchronized", "PodScheduled"):
         condition = condition_of(vmi, type_)
         if condition is not None and condition.status == "False":
@@ -194,7 +195,7 @@ def trouble_of(vmi: SimulatedVMI) -> str:
 
 
 def node_for(vmi: SimulatedVMI) -> str:
-    """The node it is scheduled to: always the same for the same VMI, and evenly spread over many."""
+    """The node of the VMI. It depends only on the VMI's UID. Many VMIs are spread evenly over the nodes."""
     return NODES[_number(vmi) % len(NODES)]
 
 
@@ -203,59 +204,70 @@ def address_for(vmi: SimulatedVMI) -> str:
     return f"10.{number >> 24}.{number >> 16 & 255}.{(number & 0xFFFF) % 254 + 1}"
 
 
-def change_to(
-    look: Look, vmi: SimulatedVMI, *, now: datetime, passed: Iterable[PhaseTransition] = (), hold: bool | None = None
+def state_patch(
+    state: VMIState,
+    vmi: SimulatedVMI,
+    *,
+    now: datetime,
+    unseen: Iterable[PhaseTransition] = (),
+    finalizer: bool | None = None,
 ) -> Patch:
-    """The patch after which the VMI looks like this.
+    """The patch that brings the VMI to this state.
 
-    `passed` are phases that it went through unseen. `hold=True` puts our finalizer on it, `hold=False` takes it off; a
-    list of finalizers is replaced as a whole, so such a patch is only taken by the version of the VMI that was read.
+    `unseen` are phases that the VMI passed without a write. `finalizer=True` adds the finalizer, `finalizer=False`
+    removes it. A merge patch replaces the whole list of finalizers, so such a patch applies only to the resource
+    version that was read.
     """
-    placed = look.phase not in UNPLACED
+    placed = state.phase not in UNSCHEDULED_PHASES
     history = history_of(vmi)
-    if phase_of(vmi) != look.phase:
-        history = (*history, *passed, PhaseTransition(look.phase, now))
+    if phase_of(vmi) != state.phase:
+        history = (*history, *unseen, PhaseTransition(state.phase, now))
     status = VMIStatus(
-        phase=look.phase,
+        phase=state.phase,
         node_name=node_for(vmi) if placed else None,
-        conditions=_conditions(look, vmi, now),
-        interfaces=(_interface(vmi),) if look.phase == "Running" else None,
+        conditions=_conditions(state, vmi, now),
+        interfaces=(_interface(vmi),) if state.phase == "Running" else None,
         phase_transition_timestamps=history,
     )
-    return Patch(_encode(_Body(_metadata(vmi, labelled=placed, hold=hold), status)))
+    return Patch(_encode(_Body(_metadata(vmi, labelled=placed, finalizer=finalizer), status)))
 
 
-def change_hold(vmi: SimulatedVMI, *, hold: bool) -> Patch:
-    """Put our finalizer on it, or take it off, and leave the rest."""
-    return Patch(_encode(_Body(_metadata(vmi, labelled=False, hold=hold))))
+def finalizer_patch(vmi: SimulatedVMI, *, finalizer: bool) -> Patch:
+    """The patch that only adds or removes the finalizer."""
+    return Patch(_encode(_Body(_metadata(vmi, labelled=False, finalizer=finalizer))))
 
 
-def _metadata(vmi: SimulatedVMI, *, labelled: bool, hold: bool | None) -> _Meta:
+def _metadata(vmi: SimulatedVMI, *, labelled: bool, finalizer: bool | None) -> _Meta:
     meta = vmi.metadata
     labels = {NODE_LABEL: node_for(vmi)} if labelled else None
-    if hold is None or hold == holds_on(vmi):
+    if finalizer is None or finalizer == has_finalizer(vmi):
         return _Meta(uid=meta.uid, labels=labels)
     others = tuple(name for name in meta.finalizers or () if name != FINALIZER)
     return _Meta(
         uid=meta.uid,
         resource_version=meta.resource_version,
-        finalizers=(*others, FINALIZER) if hold else others,
+        finalizers=(*others, FINALIZER) if finalizer else others,
         labels=labels,
     )
 
 
-def _conditions(look: Look, vmi: SimulatedVMI, now: datetime) -> tuple[Condition, ...]:
-    conditions = [_condition("Ready", vmi, now, status="False" if look.unready else "True", reason=look.unready)]
-    if look.phase == "Running":
+def _conditions(state: VMIState, vmi: SimulatedVMI, now: datetime) -> tuple[Condition, ...]:
+    conditions = [
+        _condition("Ready", vmi, now, status="False" if state.unready_reason else "True", reason=state.unready_reason)
+    ]
+    if state.phase == "Running":
         conditions.append(_condition("LiveMigratable", vmi, now, status="True"))
-    if look.trouble:
-        blames = "PodScheduled" if look.trouble == UNSCHEDULABLE else "Synchronized"
-        conditions.append(_condition(blames, vmi, now, status="False", reason=look.trouble))
+    if state.problem:
+        type_ = "PodScheduled" if state.problem == UNSCHEDULABLE else "Synchronized"
+        conditions.append(_condition(type_, vmi, now, status="False", reason=state.problem))
     return tuple(conditions)
 
 
 def _condition(type_: str, vmi: SimulatedVMI, now: datetime, *, status: str, reason: str = "") -> Condition:
-    """The condition as it is now. Its transition is when its status last changed, its probe when anything of it did."""
+    """The current condition.
+
+    Its transition time is when its status last changed. Its probe time is when its status or its reason last changed.
+    """
     before = condition_of(vmi, type_)
     kept = before if before is not None and before.status == status else Condition()
     since = kept.last_transition_time or now
@@ -276,5 +288,5 @@ def _interface(vmi: SimulatedVMI) -> Interface:
 
 
 def _number(vmi: SimulatedVMI) -> int:
-    """Made-up facts hang on the UID, so that they stay the same without anybody remembering them."""
+    """A number from the VMI's UID. It makes the node and the address stable without any stored state."""
     return crc32(vmi.metadata.uid.encode())

@@ -1,4 +1,4 @@
-"""A simulated VirtualMachine on the wire: what the simulator reads of it, and what KubeVirt would write for it."""
+"""The wire format of a simulated VirtualMachine: the fields that are read, and the patches that are written."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from sandbox.step import Create, Patch
 from sandbox.vmis import VMIS, Condition, Volume
 
 FINALIZER: Final = "kubevirt.io/virtualMachineControllerFinalize"
-"""KubeVirt's own, on every VM: it stays until the VMI has gone."""
+"""KubeVirt's finalizer, which every VM has. It is removed when the VMI is gone."""
 
 GENERATION: Final = "kubevirt.io/vm-generation"
-"""On a VMI: the generation of the VM that it was made from."""
+"""An annotation of a VMI: the generation of the VM that it was made from."""
 
 
 class TemplateMeta(Struct, frozen=True):
@@ -29,7 +29,7 @@ class TemplateMeta(Struct, frozen=True):
 
 
 class Template(Struct, frozen=True):
-    """Of the VMI, or of a DataVolume. The spec is passed on byte by byte."""
+    """The template of a VMI or of a DataVolume. The spec is copied without changes."""
 
     metadata: TemplateMeta | None = None
     spec: Raw = Raw(b"{}")
@@ -49,14 +49,15 @@ class StartFailure(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ChangeRequest(Struct, frozen=True, omit_defaults=True):
-    """Somebody wants the VM started, or the VMI with this UID stopped: what `virtctl start` and `stop` leave behind."""
+    """A request to start the VM, or to stop the VMI with this UID. `virtctl start` and `virtctl stop` write it."""
 
     action: str = ""
     uid: str | None = None
 
 
 class VMStatus(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Read and written. What is None in a patch is taken off: KubeVirt leaves out what is false or empty."""
+    """The status as it is read and written. A field that is None is removed by a patch, since KubeVirt omits empty
+    fields."""
 
     created: bool | None = None
     ready: bool | None = None
@@ -90,7 +91,7 @@ class _NewMeta(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
 
 
 class _New(Struct, frozen=True, rename="camel"):
-    """An object that is about to be created."""
+    """A new object."""
 
     api_version: str
     kind: str
@@ -114,7 +115,7 @@ _decode_volumes: Final = msgspec.json.Decoder(_Volumes).decode
 
 
 def strategy_of(vm: SimulatedVM) -> str:
-    """Its run strategy, also where it is written as `running: true`. A VM that says nothing is halted."""
+    """The VM's run strategy. `running: true` means Always. A VM without both fields is Halted."""
     if vm.spec is None:
         return "Halted"
     if vm.spec.running is not None:
@@ -131,7 +132,7 @@ def annotations_of_template(template: Template) -> Mapping[str, str]:
 
 
 def volumes_of(vm: SimulatedVM) -> tuple[Volume, ...]:
-    """The volumes that its VMI gets; none where the template's are no volumes at all."""
+    """The volumes of the VM's VMI; empty if the template's volumes cannot be decoded."""
     try:
         return _decode_volumes(template_of(vm).spec).volumes or ()
     except msgspec.DecodeError:
@@ -139,7 +140,7 @@ def volumes_of(vm: SimulatedVM) -> tuple[Volume, ...]:
 
 
 def data_volume_templates_of(vm: SimulatedVM) -> Mapping[str, Template]:
-    """What its dataVolumeTemplates ask for, by name."""
+    """The VM's dataVolumeTemplates by name."""
     templates = (vm.spec.data_volume_templates or ()) if vm.spec is not None else ()
     return {
         template.metadata.name: template
@@ -149,7 +150,7 @@ def data_volume_templates_of(vm: SimulatedVM) -> Mapping[str, Template]:
 
 
 def storage_of(vm: SimulatedVM) -> tuple[str, ...]:
-    """The names of all DataVolumes and PVCs that matter to it, each once."""
+    """The names of all DataVolumes and PVCs that the VM uses, without duplicates."""
     named = (volume.claim for volume in volumes_of(vm) if volume.claim)
     return tuple(dict.fromkeys((*data_volume_templates_of(vm), *named)))
 
@@ -158,30 +159,30 @@ def status_of(vm: SimulatedVM) -> VMStatus:
     return vm.status or VMStatus()
 
 
-def holds_on(vm: SimulatedVM) -> bool:
-    """Whether KubeVirt's finalizer is on it."""
+def has_finalizer(vm: SimulatedVM) -> bool:
+    """True if KubeVirt's finalizer is set."""
     return FINALIZER in (vm.metadata.finalizers or ())
 
 
-def change_hold(vm: SimulatedVM, *, hold: bool) -> Patch:
-    """Put KubeVirt's finalizer on it, or take it off, and leave those of others as they are.
+def finalizer_patch(vm: SimulatedVM, *, finalizer: bool) -> Patch:
+    """The patch that adds or removes KubeVirt's finalizer. Other finalizers stay.
 
-    A list of finalizers is replaced as a whole, so it is only taken by the version of the VM that was read.
+    A merge patch replaces the whole list, so the patch applies only to the resource version that was read.
     """
     others = tuple(name for name in vm.metadata.finalizers or () if name != FINALIZER)
-    finalizers = (*others, FINALIZER) if hold else others
+    finalizers = (*others, FINALIZER) if finalizer else others
     meta = vm.metadata
     return Patch(_encode(_Body(_Meta(uid=meta.uid, resource_version=meta.resource_version, finalizers=finalizers))))
 
 
-def change_status(vm: SimulatedVM, status: VMStatus) -> Patch:
-    """Only taken by the version of the VM that was read: a status subresource does not compare UIDs."""
+def status_patch(vm: SimulatedVM, status: VMStatus) -> Patch:
+    """The patch for the status. A status subresource does not compare UIDs, so the patch names the resource version."""
     meta = vm.metadata
     return Patch(_encode(_Body(_Meta(uid=meta.uid, resource_version=meta.resource_version), status)), "status")
 
 
 def start(vm: SimulatedVM) -> Create:
-    """Make its VMI."""
+    """The creation of the VM's VMI."""
     template = template_of(vm)
     meta = template.metadata or TemplateMeta()
     annotations = {**(meta.annotations or {}), GENERATION: str(vm.metadata.generation or 0)}
@@ -195,7 +196,7 @@ def manifest(
     annotations: Mapping[str, str],
     owner: OwnerReference,
 ) -> bytes:
-    """The manifest of an object that the VM makes from one of its templates."""
+    """The manifest of an object that the VM creates from one of its templates."""
     meta = _NewMeta(
         name=name,
         labels=template.metadata.labels if template.metadata is not None else None,

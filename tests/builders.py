@@ -7,25 +7,17 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec import Raw
 
-from controller.kubevirt.resources import VMIS, replicaset_resource
-from controller.kubevirt.types import (
-    Condition,
-    LabelRequirement,
-    LabelSelector,
-    MigrationState,
-    ReplicaSet,
-    ReplicaSetSpec,
-    ReplicaSetStatus,
-    TemplateMeta,
-    VirtualMachineInstance,
-    VMIStatus,
-    VMITemplate,
-)
+from controller import kinds
+from controller.apimachinery.conditions import Condition
+from controller.apimachinery.label_selectors import LabelSelector, SelectorRequirement
+from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetSpec, ReplicaSetStatus
+from controller.kubevirt.resources import VMIS
+from controller.kubevirt.vmi_types import MigrationState, TemplateMeta, VirtualMachineInstance, VMIStatus, VMITemplate
 from controller.replicaset.snapshot import Snapshot
 from informers.meta import ObjectMeta, OwnerReference, controller_of
 
 NOW = datetime(2026, 8, 1, 12, tzinfo=UTC)
-REPLICASETS = replicaset_resource()
+REPLICASETS = kinds.REPLICA_SETS.resource()
 LABELS: Mapping[str, str] = {"myvmi": "myvmi"}
 SPEC = b'{"domain":{"devices":{}}}'
 
@@ -105,7 +97,7 @@ def replicaset(
     replicas: int | None = 3,
     paused: bool | None = None,
     match_labels: Mapping[str, str] | None = LABELS,
-    match_expressions: tuple[LabelRequirement, ...] | None = None,
+    match_expressions: tuple[SelectorRequirement, ...] | None = None,
     template: VMITemplate | str | None = "",
     template_name: str | None = "test",
     generate_name: str | None = None,

@@ -1,4 +1,4 @@
-"""The real control plane for tests: one for the whole run, a namespace for each test.
+"""The real control plane for tests: one for each process of the run, a namespace for each test.
 
 A machine that cannot have one skips these tests and says why; with CI set it fails them instead.
 """
@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from sandbox.admin import Admin, Rejected
 from sandbox.binaries import Binaries, BinariesUnavailable, find_binaries
 from sandbox.controlplane import ControlPlane
 from sandbox.kubectl import kubectl_path
@@ -52,6 +53,63 @@ class Kubectl:
 
     def apply(self, *objects: dict[str, Any]) -> None:
         self("apply", "-f", "-", stdin={"apiVersion": "v1", "kind": "List", "items": list(objects)})
+
+
+class DryRun:
+    """Creates objects as a strict dry run in the namespace "default", which leaves nothing behind."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self._admin = Admin(kubeconfig)
+
+    def warnings(self, document: dict[str, Any]) -> list[str]:
+        """The warnings with which the API server accepts the object."""
+        group_version, plural = document["apiVersion"], f"{document['kind'].lower()}s"
+        path = f"/apis/{group_version}/namespaces/default/{plural}?dryRun=All&fieldValidation=Strict"
+        return list(self._admin.ask("POST", path, json.dumps(document).encode(), "application/json").warnings)
+
+    def refusal(self, document: dict[str, Any]) -> list[str]:
+        """The mistakes for which the API server refuses the object, each in the form "field: message"."""
+        try:
+            self.warnings(document)
+        except Rejected as refused:
+            causes = refused.document.get("details", {}).get("causes") or []
+            return [f"{cause['field']}: {cause['message']}" for cause in causes] or [str(refused)]
+        pytest.fail(f"the API server accepts {document}")
+
+
+SHARED_PLANES = ("vacant_plane", "ranch_plane", "control_plane")
+_running: list[pytest.FixtureDef[Any]] = []
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of one control plane together; unit tests come last, since they fill what is left of a worker."""
+    items.sort(key=lambda item: (item.get_closest_marker("cluster") is None, plane_of(item)))
+
+
+def plane_of(item: pytest.Item) -> str:
+    """Which shared control plane a test uses; "" without one. Each folder may have its own."""
+    names = getattr(item, "fixturenames", ())
+    name = next((name for name in SHARED_PLANES if name in names), "")
+    return name and f"{name} {definition_of(name, item).baseid}"
+
+
+def definition_of(name: str, item: pytest.Item) -> pytest.FixtureDef[Any]:
+    return item._fixtureinfo.name2fixturedefs[name][-1]  # type: ignore[attr-defined]
+
+
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> None:
+    """Stop the shared control planes that this test does not need before another one starts: each takes 0.8 GB.
+
+    A later test that needs one of these gets a new one.
+    """
+    if fixturedef.argname not in SHARED_PLANES or fixturedef.scope != "session":
+        return
+    item: pytest.Item = request._pyfuncitem
+    needed = [definition_of(name, item) for name in SHARED_PLANES if name in request.fixturenames]
+    for other in [other for other in _running if other not in needed]:
+        _running.remove(other)
+        other.finish(request)
+    _running.append(fixturedef)
 
 
 def skip_or_fail(why: str) -> NoReturn:
@@ -90,14 +148,28 @@ def control_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
         yield plane
 
 
+@contextmanager
+def new_namespace(plane: ControlPlane) -> Iterator[str]:
+    """A namespace while the block runs. Its objects are deleted in the background."""
+    name = f"test-{uuid.uuid4().hex[:10]}"
+    admin = Admin(plane.kubeconfig)
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    admin.send("POST", "/api/v1/namespaces", json.dumps(body).encode(), "application/json")
+    yield name
+    admin.send("DELETE", f"/api/v1/namespaces/{name}")
+
+
 @pytest.fixture
 def namespace(control_plane: ControlPlane) -> Iterator[str]:
-    """A namespace of the test's own. What is left in it goes in the background."""
-    name = f"test-{uuid.uuid4().hex[:10]}"
-    kubectl = Kubectl(control_plane.kubeconfig)
-    kubectl("create", "namespace", name)
-    yield name
-    kubectl("delete", "namespace", name, "--wait=false")
+    """A namespace of the test's own."""
+    with new_namespace(control_plane) as name:
+        yield name
+
+
+@pytest.fixture(scope="session")
+def dry(control_plane: ControlPlane) -> DryRun:
+    """What the API server says to an object, without a kubectl."""
+    return DryRun(control_plane.kubeconfig)
 
 
 @pytest.fixture

@@ -29,6 +29,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Without this, looptime looks for the current loop in a synchronous test, and opens one that nobody closes.
 asyncio.set_event_loop(None)
 
+NEEDED = {"control_plane_binaries": "cluster", "major": "e2e", "promtool": "e2e", "linter": "e2e"}
+"""The marker of the tests that have a fixture."""
+
 TURNS = 5
 """How often the loop may turn for what is just about to end: a closed connection, a cancelled task."""
 
@@ -38,9 +41,15 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "ignore:There is no current event loop:DeprecationWarning:looptime")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have each asynchronous test fail when something it started outlives it: every task has a scope that waits."""
+    """Mark each test with what its fixtures need; fail an asynchronous test that leaves a task behind.
+
+    This comes before the selection by marker (`-m`).
+    """
     for item in items:
+        for fixture in NEEDED.keys() & set(getattr(item, "fixturenames", ())):
+            item.add_marker(NEEDED[fixture])
         if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
             item.obj = leaving_no_task_behind(item.obj)
 

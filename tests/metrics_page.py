@@ -8,11 +8,12 @@ from typing import NamedTuple
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
+from controller.apimachinery.conditions import Condition
+from controller.kinds import KINDS
+from controller.kubevirt.pool_types import POOL_KIND as POOL
 from controller.kubevirt.resources import VMS
-from controller.kubevirt.types import Condition
-from controller.metrics.objects import POOL, PREFIXES
 from controller.metrics.registry import Metrics, SetFigures
-from controller.runtime.plan import HEALING, Delete, Done
+from controller.runtime.plan import Cause, Delete, Done
 from informers.meta import ObjectKey
 from tests.builders import NOW
 
@@ -64,7 +65,7 @@ def exercise(metrics: Metrics, *, figures: Callable[[], Iterable[SetFigures]] = 
     metrics.reconciled("replicaset", result="error", seconds=0.2)
     metrics.panicked("replicaset")
     metrics.acted("replicaset", action="create", outcome="already_there")
-    gone = Done(Delete(resource=VMS, key=ObjectKey("n", "a-0"), uid="u", why=f"{HEALING}it failed"))
+    gone = Done(Delete(resource=VMS, key=ObjectKey("n", "a-0"), uid="u", why="it failed", cause=Cause.HEALING))
     metrics.carried_out("pool", "VirtualMachinePool", ObjectKey("n", "a"), [gone])
     metrics.stale_pass("replicaset")
     metrics.gave_up("replicaset")
@@ -98,7 +99,7 @@ class Exported(NamedTuple):
 def exported() -> dict[str, Exported]:
     """Every metric that the program exports, by its name."""
     metrics = Metrics(CollectorRegistry())
-    exercise(metrics, figures=lambda: tuple(talkative(kind) for kind in PREFIXES))
+    exercise(metrics, figures=lambda: tuple(talkative(kind.kind) for kind in KINDS))
     found = {}
     for family in text_string_to_metric_families(metrics.page().render()[0].decode()):
         name = f"{family.name}_total" if family.type == "counter" else family.name

@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from controller import kinds
+from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, PVCS, VMIS, VMS
 from controller.pool.rules import PoolRules
@@ -53,7 +55,13 @@ class PoolSimulation:
         stores = Stores(pools.store, vms.store, vmis.store, revisions.store)
         self._rules = PoolRules(stores, POOLS, self.limits)
         self.process = ReconcilerProcess(
-            self.server, self._rules, owners=pools, children=(pools, vms, vmis, revisions), now=lambda: self.now
+            self.server,
+            kinds.POOLS,
+            self._rules,
+            owners=pools,
+            children=(pools, vms, vmis, revisions),
+            now=lambda: self.now,
+            merge=VM_RULES.merge,
         )
 
     @property

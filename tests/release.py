@@ -20,12 +20,13 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from controller.config.settings import Config, parse
+from controller.config.settings import Config
 from controller.preflight.permissions import Permission, permissions_needed
 from sandbox.admin import Admin, Rejected
 from sandbox.audit import AuditRecord
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
+from tests.command_line import parse
 from tests.rbac import roles, service_account
 
 BASE = Path(__file__).resolve().parent.parent / "manifests" / "controller"

@@ -6,7 +6,8 @@ import msgspec
 from hypothesis import strategies as st
 
 from controller.kubevirt.annotations import DELETION_COST, PROTECT, REMOVE, ROLLING_UPDATE, TEMPLATE_HASH
-from controller.kubevirt.types import ReplicaSet, VirtualMachineInstance
+from controller.kubevirt.replicaset_types import ReplicaSet
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.intent import Intent, parse_intent
 from informers.meta import OwnerReference
 from tests.builders import LABELS, replicaset, snapshot, vmi

@@ -8,9 +8,12 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
+
+from controller.kinds import KINDS
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("informers", "controller", "sandbox")
@@ -26,14 +29,20 @@ BANNED_CALLS = frozenset(["input", "now", "open", "print", "today", "utcnow"])
 
 
 def pure_modules() -> list[Path]:
-    """The files of the core, as the import contract names them: a package stands for all its modules."""
+    """The files of the core, as the import contract names them: a folder stands for all its modules but the exempt."""
     [contract] = [
         contract
         for contract in PROJECT["tool"]["importlinter"]["contracts"]
         if contract["name"].startswith("decisions are pure")
     ]
     bases = [ROOT.joinpath(*name.split(".")) for name in contract["source_modules"]]
-    return [path for base in bases for path in (base.rglob("*.py") if base.is_dir() else [base.with_suffix(".py")])]
+    paths = [path for base in bases for path in (base.rglob("*.py") if base.is_dir() else [base.with_suffix(".py")])]
+    exempt = [ignored.partition(" -> ")[0] for ignored in contract["ignore_imports"]]
+    return [path for path in paths if not any(fnmatch(module_of(path), pattern) for pattern in exempt)]
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
 
 
 def impurities(source: str) -> set[str]:
@@ -86,6 +95,18 @@ def modules_imported_by(path: Path) -> set[str]:
 @pytest.mark.parametrize("path", pure_modules(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_core_has_no_clock_no_chance_and_no_effects(path):
     assert impurities(path.read_text()) == set()
+
+
+def test_every_module_of_a_kind_is_pure_but_for_rules_and_wiring():
+    packages = [kind.package.replace(".", "/") for kind in KINDS]
+    assert {path.name for path in {*sources(*packages)} - {*pure_modules()}} == {"rules.py", "wiring.py"}
+
+
+def test_the_import_contracts_name_every_kind():
+    packages = {kind.package for kind in KINDS}
+    contracts = PROJECT["tool"]["importlinter"]["contracts"]
+    [independent] = [contract["modules"] for contract in contracts if contract["type"] == "independence"]
+    assert set(independent) == packages
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.commands.expose import GROUPS
-from controller.config.settings import OPTIONS, Config
+from controller.commands import expose
+from controller.config.settings import GROUPS, OPTIONS
 from controller.kubevirt import annotations as markers
 
 ROOT = Path(__file__).parent.parent
@@ -24,22 +24,29 @@ def reasons() -> set[str]:
     return {first or second for first, second in REASON.findall(sources)}
 
 
-@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.flag)
+@pytest.mark.parametrize("option", OPTIONS.values(), ids=lambda option: option.flag)
 def test_every_flag_is_in_the_manual_as_help_has_it(option):
-    default = option.unset or f"`{option.kind.show(getattr(Config(), option.field))}`"
+    default = option.unset or f"`{option.default}`"
     assert f"| `{option.flag}`, `{option.variable}` | {default} | {option.help} |" in MANUAL
 
 
-def test_the_manual_knows_no_flag_that_the_program_does_not():
-    rows = re.findall(r"^\| `(--[a-z-]+)`, `VMHERD_", MANUAL, re.MULTILINE)
-    assert rows == [option.flag for option in OPTIONS]
+def test_the_manual_has_the_flags_and_headings_of_help_in_the_same_order():
+    section = MANUAL.partition("\n## Flags\n")[2]
+    rows = re.findall(r"^\| `(--[a-z-]+)`, `VMHERD_|^### (.+)", section, re.MULTILINE)
+    wanted = [[("", title), *((option.flag, "") for option in options)] for title, options in GROUPS.items()]
+    assert rows == [row for rows_of_group in wanted for row in rows_of_group]
 
 
 def test_every_flag_of_a_service_is_in_the_manual():
     section = MANUAL.partition("\n## A Service in front of VMs\n")[2].partition("\n## ")[0]
     said = set(re.findall(r"`(--[a-z-]+)`", section))
-    meant = {option.flag for options in GROUPS.values() for option in options if option not in OPTIONS}
-    assert said == meant | {"--dry-run"}
+    options = [option for group in expose.GROUPS.values() for option in group]
+    assert said == {option.flag for option in options if option not in OPTIONS.values()} | {"--dry-run"}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_manual_says_how_to_switch_on_completion(shell):
+    assert f"_VMHERD_COMPLETE={shell}_source vmherd" in MANUAL
 
 
 def test_every_reason_is_in_the_manual():

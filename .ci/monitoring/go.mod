@@ -1,4 +1,5 @@
-// Pins the kinds of the Prometheus operator that the chart's monitors and rules are checked against: nothing is compiled.
+// Pins the version of the Prometheus operator whose kinds the tests of the chart's monitors and rules use. Nothing is
+// compiled.
 module vmherd.dev/monitoring
 
 go 1.26.0

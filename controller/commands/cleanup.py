@@ -11,40 +11,30 @@ left alone unless `--force` is given.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
-from msgspec import Struct
+import click
 
-from controller.apimachinery.field_error import FieldError
-from controller.apimachinery.finalizers import removal_patch
 from controller.commands.command import (
     DRY_RUN,
     LEASE_NAMESPACE,
-    SAME,
     CommandFailed,
     carry_out,
     list_all,
-    read,
     refuse_beside_a_leader,
 )
 from controller.config.modes import Mode
-from controller.config.options import SWITCH, Option
-from controller.config.settings import Config, with_groups
-from controller.kubevirt.annotations import POOL_FINALIZER
-from controller.kubevirt.pool_types import Pool
-from controller.kubevirt.resources import POOL_GROUP, VMS, pool_resource
-from controller.kubevirt.vm_types import POOL_KIND, VirtualMachine
-from controller.kubevirt.vms import is_deleting, is_held
-from controller.pool.disks import disowns_of_left_behind
-from controller.pool.finalizer import ORPHAN
-from controller.pool.policies import parse_scale_in
+from controller.config.options import Command, Namespaces, Option, Switch, chosen
+from controller.config.settings import OPTIONS, Config, KindGroups, with_groups
+from controller.config.types import GROUP
+from controller.kinds import KINDS, Kind
 from controller.preflight.second_writer import decide_mode
 from controller.runtime.executor import Executor, failed
 from controller.runtime.expectations import Expectations
-from controller.runtime.plan import Action, Outcome, Patch, PatchType, Plan, Rejected, Stage, Unknown
+from controller.runtime.plan import Action, AnyResource, Cleanup, Outcome, Patch, Plan, Rejected, Unknown
 from informers.client import ApiClient
-from informers.meta import ObjectKey, ObjectMeta, controller_of
+from informers.meta import KubeObject, ObjectKey
 from informers.resource import Resource
 
 COMMAND: Final = "vmherd cleanup"
@@ -52,11 +42,16 @@ ROUNDS: Final = 3
 """Somebody may change an object between our look and our write: then we look again."""
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+T = TypeVar("T", bound=KubeObject)
+
+CLEANED: Final = tuple(kind for kind in KINDS if kind.finalizer)
+"""The kinds whose objects, and their children, carry a finalizer of ours."""
+
+
+class Settings(KindGroups, frozen=True, kw_only=True):
     kubeconfig: str = ""
     context: str = ""
     mode: str = Mode.AUTO.value
-    pool_group: str = POOL_GROUP
     watch_namespaces: tuple[str, ...] = ()
     leader_election_id: str = "vmherd"
     leader_election_namespace: str = ""
@@ -65,31 +60,30 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 GROUPS: Final[Mapping[str, Sequence[Option]]] = {
-    "the cluster": (SAME["kubeconfig"], SAME["context"]),
-    "what to clean up": (
+    "The cluster": (OPTIONS["kubeconfig"], OPTIONS["context"]),
+    "What to clean up": (
         Option(
-            "mode", SAME["mode"].kind, "the mode that the controller ran in, from which the group of its pools follows"
+            "mode", OPTIONS["mode"].type, "the mode of the controller; the API groups follow from it", default=Mode.AUTO
         ),
-        Option("pool_group", SAME["pool_group"].kind, "the API group of the pools", unset=SAME["pool_group"].unset),
-        Option("watch_namespaces", SAME["watch_namespaces"].kind, "the namespaces to look in", unset="all"),
+        *(
+            Option(
+                kind.group_setting, GROUP, f"the API group of the {kind.name}s", unset=OPTIONS[kind.group_setting].unset
+            )
+            for kind in CLEANED
+        ),
+        Namespaces("watch_namespaces", "the namespaces to look in; can be repeated"),
         DRY_RUN,
-        Option("force", SWITCH, "also while a controller works, and where disks cannot be kept"),
+        Switch("force", "continue while a controller works, and where disks cannot be kept"),
     ),
-    "the controller that must not work any more": (SAME["leader_election_id"], LEASE_NAMESPACE),
+    "The controller that has to be stopped": (OPTIONS["leader_election_id"], LEASE_NAMESPACE),
 }
 
 
-class Cleanup(Struct, frozen=True):
-    """What to write, and the pools that are better left to the controller."""
-
-    plan: Plan
-    left: tuple[ObjectKey, ...] = ()
-
-
-def main(argv: Sequence[str], env: Mapping[str, str]) -> None:
-    """Raises UsageError, CommandFailed; `--help` prints and raises SystemExit(0)."""
-    settings = read(Settings(), GROUPS, command=COMMAND, argv=argv, env=env, follow=with_groups)
-    carry_out(settings, run)
+@click.command("cleanup", cls=Command, groups=GROUPS)
+@click.pass_context
+def command(ctx: click.Context, /, **_: Any) -> None:
+    """Remove our finalizers from pools and VMs, after the controller is uninstalled. VMs and pools stay."""
+    carry_out(Settings(**with_groups(chosen(ctx))), run)
 
 
 async def run(client: ApiClient, settings: Settings) -> None:
@@ -102,11 +96,21 @@ async def run(client: ApiClient, settings: Settings) -> None:
             why="uninstall it first, for it would put them back",
             force=settings.force,
         )
-    decided = await decide_mode(client, Config(mode=settings.mode, pool_group=settings.pool_group))
-    pools = pool_resource(decided.pool_group)
+    groups = {kind.group_setting: getattr(settings, kind.group_setting) for kind in KINDS}
+    decided = await decide_mode(client, Config(mode=settings.mode, **groups))
+    for kind in CLEANED:
+        await _clean_up(client, kind, kind.resource(decided.group_of(kind)), settings)
+
+
+async def _clean_up(client: ApiClient, kind: Kind[Any], owners: AnyResource, settings: Settings) -> None:
+    """Take the finalizers off this kind's objects and their children, or say which."""
+    plan_cleanup: Callable[..., Cleanup] = kind.module("cleanup").plan_cleanup
+    children = kind.finalized
     done = 0
     for _ in range(ROUNDS):
-        cleanup = plan_cleanup(*await _look(client, pools, settings), pools=pools, force=settings.force)
+        held_owners = await _held(client, owners, kind.finalizer, settings)
+        held_children = await _held(client, children, kind.finalizer, settings) if children is not None else []
+        cleanup = plan_cleanup(held_owners, held_children, owners, force=settings.force)
         if settings.dry_run:
             _print_plan(cleanup.plan)
             break
@@ -124,75 +128,17 @@ async def run(client: ApiClient, settings: Settings) -> None:
             "can do; --force lets them go, disks and all"
         )
     if not settings.dry_run:
-        print(f"{done} objects let go: no finalizer of ours is left on VMs and on {pools.name}")
+        print(f"{done} objects let go: no finalizer of ours is left on VMs and on {owners.name}")
 
 
-def plan_cleanup(
-    held_pools: Iterable[Pool], held_vms: Iterable[VirtualMachine], *, pools: Resource[Pool], force: bool
-) -> Cleanup:
-    """What lets these go, which are all that our finalizer holds: disks first, then VMs, then pools (P16)."""
-    by_uid = {pool.metadata.uid: pool for pool in held_pools}
-    vms = [vm for vm in held_vms if not _is_of_another_group(vm, pools.group)]
-    left = set() if force else {uid for vm in vms if (uid := _owner_uid(vm)) and _needs_controller(by_uid.get(uid), vm)}
-    going = [vm for vm in vms if _owner_uid(vm) not in left]
-    leaving = [vm for vm in going if is_deleting(vm) and _preserves(by_uid.get(_owner_uid(vm)))]
-    stages = (
-        Stage(disowns_of_left_behind(leaving), essential=False),
-        Stage(tuple(_removal(VMS, vm.metadata) for vm in going)),
-        Stage(tuple(_removal(pools, pool.metadata) for uid, pool in by_uid.items() if uid not in left)),
-    )
-    plan = Plan(stages=tuple(stage for stage in stages if stage.actions))
-    return Cleanup(plan, tuple(by_uid[uid].metadata.key for uid in by_uid if uid in left))
-
-
-def _is_of_another_group(vm: VirtualMachine, group: str) -> bool:
-    """Whether a pool of another controller has it: KubeVirt's finalizer has the same name."""
-    owner = controller_of(vm.metadata)
-    return owner is not None and owner.kind == POOL_KIND and owner.api_version.partition("/")[0] != group
-
-
-def _owner_uid(vm: VirtualMachine) -> str:
-    owner = controller_of(vm.metadata)
-    return owner.uid if owner is not None and owner.kind == POOL_KIND else ""
-
-
-def _preserves(pool: Pool | None) -> bool:
-    """Whether disks are to outlive their VMs. Where nobody can tell, they are: what is kept can still be deleted."""
-    scale_in = parse_scale_in(pool.spec) if pool is not None else None
-    return scale_in is None or isinstance(scale_in, FieldError) or scale_in.preserve
-
-
-def _needs_controller(pool: Pool | None, vm: VirtualMachine) -> bool:
-    """Whether the VM is going to be deleted with its pool, and its disks with it, although they are to be kept."""
-    if pool is None or pool.metadata.deletion_timestamp is None or is_deleting(vm):
-        return False
-    return _preserves(pool) and ORPHAN not in (pool.metadata.finalizers or ())
-
-
-def _removal(resource: Resource[Any], meta: ObjectMeta) -> Patch:
-    return Patch(
-        resource=resource,
-        key=meta.key,
-        body=removal_patch(meta, POOL_FINALIZER),
-        type=PatchType.JSON,
-        why=f"take {POOL_FINALIZER} off",
-        after_owner=meta.uid,
-    )
-
-
-async def _look(
-    client: ApiClient, pools: Resource[Pool], settings: Settings
-) -> tuple[list[Pool], list[VirtualMachine]]:
-    """The pools and VMs that our finalizer holds."""
-    namespaces = settings.watch_namespaces or ("",)
-    held_pools = [
-        pool
-        for namespace in namespaces
-        async for pool in list_all(client, pools, namespace)
-        if POOL_FINALIZER in (pool.metadata.finalizers or ())
+async def _held(client: ApiClient, resource: Resource[T], finalizer: str, settings: Settings) -> list[T]:
+    """The objects of this resource that our finalizer holds."""
+    return [
+        held
+        for namespace in settings.watch_namespaces or ("",)
+        async for held in list_all(client, resource, namespace)
+        if finalizer in (held.metadata.finalizers or ())
     ]
-    held_vms = [vm for namespace in namespaces async for vm in list_all(client, VMS, namespace) if is_held(vm)]
-    return held_pools, held_vms
 
 
 class _Silent:

@@ -1,4 +1,4 @@
-"""What the commands have in common that do one thing and end: settings, a connection, failures in one line, the lease.
+"""What the one-shot commands share: options, a connection, failures in one line, and the check of the lease.
 
 Such a command is started by a person, with that person's permissions, and asks the API server for nothing that it does
 not need.
@@ -7,16 +7,16 @@ not need.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Protocol, TypeVar
 
+import click
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
-from controller.config.flags import Operands, read_settings
-from controller.config.options import ANY_NAMESPACE, SWITCH, Option
-from controller.config.settings import OPTIONS
+from controller.config.options import Option, Switch
+from controller.config.types import ANY_NAMESPACE
 from controller.leaderelection.lease import LEASES, Lease, Observed, observe
 from controller.runtime.requests import Requests
 from controller.version import PROGRAM, version
@@ -37,23 +37,19 @@ class Connection(Protocol):
 PAGE = "500"
 
 T = TypeVar("T", bound=KubeObject)
-C = TypeVar("C", bound=Struct)
 K = TypeVar("K", bound=Connection)
 
 USUAL_LEASE_S = 15.0
 PAUSE_S = 1.0
 
-SAME = {option.field: option for option in OPTIONS}
-"""Options that mean here what they mean to `vmherd run`."""
-
-DRY_RUN = Option("dry_run", SWITCH, "send nothing, and print what would be sent")
+DRY_RUN = Switch("dry_run", "send nothing, and print what would be sent")
 LEASE_NAMESPACE = Option(
-    "leader_election_namespace", ANY_NAMESPACE, "the namespace of the controller's lease", unset="wherever there is one"
+    "leader_election_namespace", ANY_NAMESPACE, "the namespace of the controller's lease", unset="any"
 )
 
 
-class CommandFailed(Exception):
-    """The command cannot do what it was asked for. `str()` is one line for the person who asked."""
+class CommandFailed(click.ClickException):
+    """The command cannot do what the user asked for. `str()` is one line for the user; the exit code is 1."""
 
 
 class Holder(Struct, frozen=True):
@@ -66,28 +62,8 @@ class Holder(Struct, frozen=True):
         return f"{self.identity} holds the lease {self.lease}"
 
 
-def read(
-    defaults: C,
-    groups: Mapping[str, Sequence[Option]],
-    *,
-    command: str,
-    argv: Sequence[str],
-    env: Mapping[str, str],
-    follow: Callable[[Mapping[str, object]], Mapping[str, object]] = dict,
-    operands: Operands | None = None,
-) -> C:
-    """The settings of a command; `follow` adds to what was chosen what follows from it.
-
-    Raises UsageError; `--help` prints and raises SystemExit(0).
-    """
-    settings = read_settings(groups, defaults, command=command, argv=argv, env=env, operands=operands)
-    chosen = follow({field: setting.value for field, setting in settings.items()})
-    fields = {field.name for field in structs.fields(defaults)}
-    return structs.replace(defaults, **{field: value for field, value in chosen.items() if field in fields})
-
-
 def carry_out(settings: K, work: Callable[[ApiClient, K], Awaitable[None]]) -> None:
-    """Do the work with a client of the cluster. Raises CommandFailed, and nothing else that anybody has foreseen."""
+    """Do the work with a client of the cluster. Raises CommandFailed for each expected failure."""
 
     async def connected() -> None:
         async with _client(settings) as client:

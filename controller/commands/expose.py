@@ -9,58 +9,56 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final
 
+import click
 import msgspec
 import yaml
 from msgspec import Struct
 
 from controller.apimachinery.field_error import FieldError
-from controller.commands.command import DRY_RUN, SAME, CommandFailed, carry_out, read
-from controller.config.flags import Operands, UsageError
-from controller.config.modes import KUBEVIRT_GROUPS, OWN_GROUPS, Groups
-from controller.config.options import ANY_NAMESPACE, Kind, Option, Unfit, is_label, is_subdomain, one_of, whole_number
-from controller.kubevirt.owners import controller_reference
-from controller.kubevirt.pool_types import Pool
-from controller.kubevirt.resources import SERVICES, pool_resource, replicaset_resource
+from controller.apimachinery.names import is_label, is_subdomain
+from controller.apimachinery.owner_references import controller_reference
+from controller.commands.command import DRY_RUN, CommandFailed, carry_out
+from controller.config.options import Command, Option, chosen
+from controller.config.settings import OPTIONS
+from controller.config.types import ANY_NAMESPACE, Integer, OneOf, Value
+from controller.kinds import KINDS, Kind
+from controller.kubevirt.resources import SERVICES
 from controller.kubevirt.services import ServicePort, ServiceRequest, make_service
-from controller.kubevirt.types import ReplicaSet
+from controller.kubevirt.vmi_types import VMITemplate
 from informers.client import ApiClient
 from informers.errors import NotFound
-from informers.meta import ObjectKey, OwnerReference
+from informers.meta import ObjectKey
 from informers.resource import Resource
 
-COMMAND: Final = "vmherd expose"
-
-SETS: Final = ("virtualmachineinstancereplicaset", "virtualmachineinstancereplicasets")
-POOLS: Final = ("virtualmachinepool", "virtualmachinepools")
-TYPES: Final[Mapping[str, tuple[bool, Groups]]] = {
-    **dict.fromkeys(("vmirs", "vmirss", *SETS), (False, KUBEVIRT_GROUPS)),
-    **dict.fromkeys(("vmpool", "vmpools", *POOLS), (True, KUBEVIRT_GROUPS)),
-    **dict.fromkeys(("hvmirs", "hvmirss"), (False, OWN_GROUPS)),
-    **dict.fromkeys(("hvmpool", "hvmpools"), (True, OWN_GROUPS)),
+EXPOSED: Final = tuple(kind for kind in KINDS if kind.vmi_template is not None)
+TYPES: Final[Mapping[str, tuple[Kind[Any], str]]] = {
+    **{name: (kind, kind.group) for kind in EXPOSED for name in (*kind.short_names, kind.singular, kind.plural)},
+    **{name: (kind, kind.own_group) for kind in EXPOSED for name in kind.own_short_names},
 }
-"""By the names that kubectl knows them by: whether it is a pool, and the groups it is looked for in."""
+"""The kinds by the names by which kubectl knows them, and the group in which each name is looked for."""
 
-KNOWN_TYPES: Final = "vmirs or vmpool, or hvmirs or hvmpool for those of vmherd.dev"
+KNOWN_TYPES: Final = (
+    f"{' or '.join(kind.short_names[0] for kind in EXPOSED)}, "
+    f"or {' or '.join(kind.own_short_names[0] for kind in EXPOSED)} for those of vmherd.dev"
+)
 
 PORT_NAME: Final = re.compile(r"(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*", re.ASCII)
 PORTS: Final = range(1, 65536)
 HEADLESS: Final = "None"
 
-T = TypeVar("T", ReplicaSet, Pool)
-
 
 class Subject(Struct, frozen=True):
     """What to expose."""
 
-    is_pool: bool
+    kind: Kind[Any]
     group: str
     name: str
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    subject: Subject = Subject(False, "", "")
+    subject: Subject = Subject(EXPOSED[0], "", "")
     kubeconfig: str = ""
     context: str = ""
     namespace: str = ""
@@ -78,30 +76,38 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 def read_subject(words: Sequence[str]) -> Subject:
-    """`vmirs NAME` or `vmirs/NAME`; the type may name its group: `virtualmachinepools.pool.example.org`."""
+    """Read `vmirs NAME` or `vmirs/NAME`. The type may have its group: `virtualmachinepools.pool.example.org`.
+
+    Raises ValueError.
+    """
     parts = words[0].split("/") if len(words) == 1 else words
     if len(parts) != 2 or not is_subdomain(parts[1]):
-        raise Unfit("TYPE NAME, such as vmirs testreplicaset or vmpool web")
+        raise ValueError("a type and a name, such as vmirs testreplicaset or vmpool web")
     kind, _, group = parts[0].lower().partition(".")
     if kind not in TYPES:
-        raise Unfit(KNOWN_TYPES)
-    is_pool, groups = TYPES[kind]
-    return Subject(is_pool, group or (groups.pools if is_pool else groups.replicasets), parts[1])
+        raise ValueError(KNOWN_TYPES)
+    known, usual_group = TYPES[kind]
+    return Subject(known, group or usual_group, parts[1])
 
 
-SUBJECT: Final = Operands("subject", "TYPE NAME", f"TYPE is {KNOWN_TYPES}.", read_subject)
+def _subject(ctx: click.Context, param: click.Parameter, words: Sequence[str]) -> Subject:
+    try:
+        return read_subject(words)
+    except ValueError as error:
+        given = f"{' '.join(words)!r} is invalid; " if words else ""
+        raise click.BadParameter(f"{given}expected {error}", ctx=ctx, param=param) from error
 
 
 def _read_service_name(text: str) -> str:
     if is_label(text):
         return text
-    raise Unfit("the name of a Service: small letters, digits and dashes")
+    raise ValueError("the name of a Service: lowercase letters, digits and dashes")
 
 
 def _read_port_name(text: str) -> str:
     if len(text) <= 15 and PORT_NAME.fullmatch(text):
         return text
-    raise Unfit("the name of a port: up to 15 small letters, digits and dashes, such as ssh")
+    raise ValueError("the name of a port: up to 15 lowercase letters, digits and dashes, such as ssh")
 
 
 def _read_target(text: str) -> int | str:
@@ -109,80 +115,70 @@ def _read_target(text: str) -> int | str:
         return _read_port_name(text)
     if len(text) <= 5 and int(text) in PORTS:
         return int(text)
-    raise Unfit(f"a port from {PORTS[0]} to {PORTS[-1]}, or the name of one")
+    raise ValueError(f"a port from {PORTS[0]} to {PORTS[-1]}, or the name of one")
 
 
 def _read_address(text: str) -> str:
     try:
         return str(ipaddress.ip_address(text))
     except ValueError:
-        raise Unfit("an IP address, such as 192.0.2.1") from None
+        raise ValueError("an IP address, such as 192.0.2.1") from None
 
 
 def _read_cluster_ip(text: str) -> str:
     return HEADLESS if text.lower() == HEADLESS.lower() else _read_address(text)
 
 
-def _about_it(field: str, kind: Kind, help_: str, unset: str) -> Option:
-    """No variables: each Service is another one, and a cluster sets VMHERD_PORT where one is named vmherd."""
-    return Option(field, kind, help_, unset=unset, flag_only=True)
+def _about_it(field: str, type: click.ParamType[Any], help: str, unset: str = "", **more: Any) -> Option:
+    """An option without a variable: each Service is different, and a Service named vmherd sets VMHERD_PORT."""
+    return Option(field, type, help, unset=unset, has_variable=False, **more)
 
 
 GROUPS: Final[Mapping[str, Sequence[Option]]] = {
-    "the cluster": (
-        SAME["kubeconfig"],
-        SAME["context"],
-        Option("namespace", ANY_NAMESPACE, "where the object is", unset="that of the context", short="-n"),
+    "The cluster": (
+        OPTIONS["kubeconfig"],
+        OPTIONS["context"],
+        Option(
+            "namespace", ANY_NAMESPACE, "the namespace of the object", unset="the namespace of the context", short="-n"
+        ),
     ),
-    "the Service": (
-        _about_it("name", Kind(read=_read_service_name, metavar="NAME"), "its name, which has to be given", "none"),
+    "The Service": (
+        _about_it("name", Value("name", _read_service_name), "its name", required=True),
         _about_it(
             "port",
-            whole_number(least=PORTS[0], most=PORTS[-1]),
-            "the port that it serves on",
-            "those that the template's interface on the Pod network names",
+            Integer(PORTS[0], PORTS[-1]),
+            "the port of the Service",
+            "the ports of the template's interface on the Pod network",
+        ),
+        _about_it("target_port", Value("port", _read_target), "the port of the VMs, by number or name", "the same"),
+        _about_it("protocol", OneOf("TCP", "UDP"), "the protocol of the port", default="TCP"),
+        _about_it("port_name", Value("name", _read_port_name), "the name of the port", "none"),
+        _about_it(
+            "type", OneOf("ClusterIP", "NodePort", "LoadBalancer"), "the type of the Service", default="ClusterIP"
+        ),
+        _about_it("cluster_ip", Value("ip", _read_cluster_ip), "its address in the cluster; None: headless", "any"),
+        _about_it(
+            "external_ip", Value("ip", _read_address), "an additional address, which is routed to the nodes", "none"
         ),
         _about_it(
-            "target_port",
-            Kind(read=_read_target, metavar="PORT"),
-            "that port of the VMs, by number or name",
-            "the same",
-        ),
-        _about_it("protocol", one_of("TCP", "UDP"), "what is spoken there", "TCP"),
-        _about_it("port_name", Kind(read=_read_port_name, metavar="NAME"), "a name for the port", "none"),
-        _about_it("type", one_of("ClusterIP", "NodePort", "LoadBalancer"), "how it is reached", "ClusterIP"),
-        _about_it(
-            "cluster_ip",
-            Kind(read=_read_cluster_ip, metavar="IP"),
-            "its address in the cluster; None makes it headless",
-            "any",
-        ),
-        _about_it(
-            "external_ip",
-            Kind(read=_read_address, metavar="IP"),
-            "an address that is routed to the nodes, at which it answers as well",
-            "none",
-        ),
-        _about_it(
-            "ip_family",
-            one_of("IPv4", "IPv6", "IPv4,IPv6", "IPv6,IPv4"),
-            "what addresses it has",
-            "as the cluster has it",
+            "ip_family", OneOf("IPv4", "IPv6", "IPv4,IPv6", "IPv6,IPv4"), "its address families", "as the cluster"
         ),
         _about_it(
             "ip_family_policy",
-            one_of("SingleStack", "PreferDualStack", "RequireDualStack"),
+            OneOf("SingleStack", "PreferDualStack", "RequireDualStack"),
             "whether it has addresses of both families",
-            "as the cluster has it; PreferDualStack where --ip-family names two",
+            "as the cluster; PreferDualStack if --ip-family names two families",
         ),
     ),
-    "what to do": (DRY_RUN,),
+    "What to do": (DRY_RUN,),
 }
 
 
-def main(argv: Sequence[str], env: Mapping[str, str]) -> None:
-    """Raises UsageError, CommandFailed; `--help` prints and raises SystemExit(0)."""
-    settings = read(Settings(), GROUPS, command=COMMAND, argv=argv, env=env, operands=SUBJECT)
+@click.command("expose", cls=Command, groups=GROUPS, help=f"Create a Service. TYPE is {KNOWN_TYPES}.")
+@click.argument("subject", nargs=-1, metavar="TYPE NAME", callback=_subject)
+@click.pass_context
+def command(ctx: click.Context, /, **_: Any) -> None:
+    settings = Settings(**chosen(ctx))
     _check(settings)
     carry_out(settings, run)
 
@@ -191,10 +187,13 @@ async def run(client: ApiClient, settings: Settings) -> None:
     """Make the Service, or print what would be sent. Raises CommandFailed, ApiError."""
     namespace = settings.namespace or client.namespace
     key = ObjectKey(namespace, settings.subject.name)
-    owner, reference = await _look(client, settings.subject, key)
-    service = make_service(owner, reference, wish_of(settings, namespace))
+    kind = settings.subject.kind
+    resource = kind.resource(settings.subject.group)
+    owner = await _get(client, resource, key)
+    reference = controller_reference(resource, owner.metadata)
+    service = make_service(owner, kind.vmi_template or VMITemplate, reference, wish_of(settings, namespace))
     if isinstance(service, FieldError):
-        raise CommandFailed(f"{reference.kind} {key} cannot be exposed: {service.message}")
+        raise CommandFailed(f"{kind.kind} {key} cannot be exposed: {service.message}")
     if settings.dry_run:
         print(yaml.safe_dump(service, sort_keys=False), end="")
         return
@@ -221,8 +220,7 @@ def wish_of(settings: Settings, namespace: str) -> ServiceRequest:
 
 
 def _check(settings: Settings) -> None:
-    if not settings.name:
-        raise UsageError("expected --name as well, the name of the Service")
+    """Raise click.UsageError for an option about the port, if there is no port."""
     about_a_port = {
         "--target-port": settings.target_port,
         "--protocol": settings.protocol,
@@ -230,21 +228,11 @@ def _check(settings: Settings) -> None:
     }
     for flag, value in about_a_port.items():
         if value and not settings.port:
-            raise UsageError(f"{flag} {value}: expected --port as well, because it is about that port")
+            raise click.UsageError(f"{flag} needs --port as well, because it describes that port")
 
 
-async def _look(client: ApiClient, subject: Subject, key: ObjectKey) -> tuple[ReplicaSet | Pool, OwnerReference]:
-    """The object, and how what is made for it refers to it. Raises CommandFailed, ApiError."""
-    if subject.is_pool:
-        pools = pool_resource(subject.group)
-        pool = await _get(client, pools, key)
-        return pool, controller_reference(pools, pool.metadata)
-    sets = replicaset_resource(subject.group)
-    replicaset = await _get(client, sets, key)
-    return replicaset, controller_reference(sets, replicaset.metadata)
-
-
-async def _get(client: ApiClient, resource: Resource[T], key: ObjectKey) -> T:
+async def _get(client: ApiClient, resource: Resource[Any], key: ObjectKey) -> Any:
+    """Raises CommandFailed, ApiError."""
     try:
         return resource.decode(await client.get(resource, key))
     except NotFound as error:

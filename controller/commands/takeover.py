@@ -8,28 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
+import click
 from msgspec import Struct
 
 from controller.commands.command import (
     DRY_RUN,
     LEASE_NAMESPACE,
-    SAME,
     CommandFailed,
     carry_out,
-    read,
     refuse_beside_a_leader,
 )
 from controller.commands.takeover_preview import preview
-from controller.config.options import SWITCH, Option
+from controller.config.options import Command, Option, Switch, chosen
+from controller.config.settings import OPTIONS
+from controller.config.types import ANY_NAMESPACE
 from controller.preflight.discovery import Absent, Hidden, find_kubevirt
 from controller.preflight.virt_controller import KUBEVIRTS, VIRT_CONTROLLER, KubeVirt, hand_back, take_over
-from controller.runtime.plan import PatchType
 from informers.client import ApiClient
 from informers.errors import Conflict
-
-COMMAND: Final = "vmherd takeover"
+from informers.objects import PatchType
 
 TRIES: Final = 4
 """How often the patch is made anew, while somebody else writes the KubeVirt object in between."""
@@ -47,26 +46,28 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 GROUPS: Final[Mapping[str, Sequence[Option]]] = {
-    "the cluster": (
-        SAME["kubeconfig"],
-        SAME["context"],
-        Option(
-            "kubevirt_namespace", SAME["kubevirt_namespace"].kind, "the namespace of KubeVirt", unset="wherever it is"
-        ),
+    "The cluster": (
+        OPTIONS["kubeconfig"],
+        OPTIONS["context"],
+        Option("kubevirt_namespace", ANY_NAMESPACE, "the namespace of KubeVirt", unset="any"),
     ),
-    "what to do": (
-        Option("undo", SWITCH, "hand replica sets and pools back to KubeVirt"),
+    "What to do": (
+        Switch("undo", "give replica sets and pools back to KubeVirt"),
         DRY_RUN,
-        Option("force", SWITCH, "hand them back although a controller still works"),
+        Switch("force", "give them back even if a controller still works on them"),
     ),
-    "the controller that must not work when it is undone": (SAME["leader_election_id"], LEASE_NAMESPACE),
+    "The controller that has to be stopped before --undo": (OPTIONS["leader_election_id"], LEASE_NAMESPACE),
 }
 
 
-def main(argv: Sequence[str], env: Mapping[str, str]) -> None:
-    """Raises UsageError, CommandFailed; `--help` prints and raises SystemExit(0)."""
-    settings = read(Settings(), GROUPS, command=COMMAND, argv=argv, env=env)
-    carry_out(settings, run)
+@click.command("takeover", cls=Command, groups=GROUPS)
+@click.pass_context
+def command(ctx: click.Context, /, **_: Any) -> None:
+    """Stop KubeVirt's loops for replica sets and pools, so that `vmherd run --mode takeover` can replace them.
+
+    One patch of the KubeVirt object does this, and --undo removes the patch.
+    """
+    carry_out(Settings(**chosen(ctx)), run)
 
 
 async def run(client: ApiClient, settings: Settings) -> None:

@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from controller.commands.command import list_all
-from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS, pool_resource, replicaset_resource
+from controller.kinds import POOLS, REPLICA_SETS
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.pool.rules import PoolRules
 from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores
 from controller.replicaset.rules import ReplicaSetRules
@@ -33,7 +34,7 @@ T = TypeVar("T", bound=KubeObject)
 
 async def preview(client: ApiClient, *, now: datetime) -> list[str]:
     """One line or more for each set and pool: `nothing`, or what the first pass would do, and why. Raises ApiError."""
-    sets, pools = replicaset_resource(), pool_resource()
+    sets, pools = REPLICA_SETS.resource(), POOLS.resource()
     vmis = await _filled(client, VMIS, VMI_INDEXES)
     set_store = await _filled(client, sets, REPLICASET_INDEXES)
     stores = Stores(

@@ -9,10 +9,6 @@ auto         standalone where there is no KubeVirt, alongside where there is one
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final, NamedTuple
-
-REPLICA_SETS: Final = "virtualmachineinstancereplicasets"
-POOLS: Final = "virtualmachinepools"
 
 
 class Mode(StrEnum):
@@ -22,28 +18,6 @@ class Mode(StrEnum):
     ALONGSIDE = "alongside"
 
 
-class Groups(NamedTuple):
-    """The API groups of the two kinds."""
-
-    replicasets: str
-    pools: str
-
-
-KUBEVIRT_GROUPS: Final = Groups("kubevirt.io", "pool.kubevirt.io")
-OWN_GROUPS: Final = Groups("vmherd.dev", "pool.vmherd.dev")
-
-
-def groups_of(mode: str) -> Groups:
-    """The groups that a mode works on. `auto` has KubeVirt's until it is known which mode that comes to."""
-    return OWN_GROUPS if mode == Mode.ALONGSIDE else KUBEVIRT_GROUPS
-
-
 def mode_beside(*, kubevirt: bool) -> Mode:
     """What `auto` comes to."""
     return Mode.ALONGSIDE if kubevirt else Mode.STANDALONE
-
-
-def shared_with_kubevirt(groups: Groups) -> tuple[str, ...]:
-    """The kinds that KubeVirt's own loops would work on as well, by the names of their resources."""
-    kinds = zip((REPLICA_SETS, POOLS), groups, KUBEVIRT_GROUPS, strict=True)
-    return tuple(f"{plural}.{group}" for plural, group, theirs in kinds if group == theirs)

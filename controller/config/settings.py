@@ -1,47 +1,54 @@
 """The configuration: one frozen value, made once from flags and environment, before anything else happens.
 
-`OPTIONS` is the only list of settings: the flags, the variables and `--help` come from it. Whatever cannot be right
-stops the start with a `UsageError`: one line that says what is wrong, where it was said, and what would be right.
+`GROUPS` is the only list of settings: the flags, the variables and `--help` come from it. A wrong setting stops the
+start with one line that names the flag or the variable, and says what is expected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from msgspec import Struct, structs
+import click
+from msgspec import Struct, defstruct, structs
 
-from controller.config.flags import Setting, UsageError, read_settings
-from controller.config.modes import KUBEVIRT_GROUPS, Groups, Mode, groups_of
-from controller.config.options import (
+from controller.config.modes import Mode
+from controller.config.options import Namespaces, Option, Switch, chosen
+from controller.config.types import (
     ADDRESS,
     ANY_NAMESPACE,
+    FILE,
     GROUP,
     NAMESPACE,
-    NAMESPACES,
     OBJECT_NAME,
-    PATH,
     RATE,
-    SWITCH,
-    TEXT,
     Address,
-    Option,
+    Integer,
+    OneOf,
     duration,
-    one_of,
     show_duration,
-    whole_number,
 )
-
-COMMAND = "vmherd run"
+from controller.kinds import KINDS, Kind
 
 ALL_NAMESPACES = ("",)
 """How the API spells "in every namespace"."""
 
 RETRY_JITTER = 1.2
-"""A try to renew the lease can come this much later than planned, and must still be in time (client-go's factor)."""
+"""An attempt to renew the lease can be delayed by this factor, and must still be in time (as in client-go)."""
 
 
-class Config(Struct, frozen=True, kw_only=True):
-    """Everything that can be set. `OPTIONS` says what each field means; the defaults are here."""
+if TYPE_CHECKING:
+
+    class KindGroups(Struct, frozen=True, kw_only=True):
+        """The API group of each kind, as a field for each: `replicaset_group`, `pool_group`."""
+else:
+    KindGroups = defstruct(
+        "KindGroups", [(kind.group_setting, str, kind.group) for kind in KINDS], frozen=True, kw_only=True
+    )
+
+
+class Config(KindGroups, frozen=True, kw_only=True):
+    """Everything that can be set. `GROUPS` says what each field means; the defaults are here."""
 
     kubeconfig: str = ""
     context: str = ""
@@ -50,8 +57,6 @@ class Config(Struct, frozen=True, kw_only=True):
     max_inflight: int = 50
 
     mode: str = Mode.AUTO.value
-    replicaset_group: str = KUBEVIRT_GROUPS.replicasets
-    pool_group: str = KUBEVIRT_GROUPS.pools
     second_writer_check: bool = True
     kubevirt_namespace: str = ""
     observe: bool = False
@@ -83,230 +88,231 @@ class Config(Struct, frozen=True, kw_only=True):
 
     @property
     def namespaces(self) -> tuple[str, ...]:
-        """The namespaces to watch, each by a watch of its own; `ALL_NAMESPACES` is one that covers them all."""
+        """The namespaces to watch, with one watch for each; `ALL_NAMESPACES` is a single watch of all namespaces."""
         return self.watch_namespaces or ALL_NAMESPACES
 
     @property
-    def groups(self) -> Groups:
-        return Groups(self.replicaset_group, self.pool_group)
+    def groups(self) -> tuple[str, ...]:
+        """The API groups of all kinds, in the order of `KINDS`."""
+        return tuple(self.group_of(kind) for kind in KINDS)
+
+    def group_of(self, kind: Kind[Any]) -> str:
+        """The API group of the kind's objects that are reconciled."""
+        group: str = getattr(self, kind.group_setting)
+        return group
 
     @property
     def elects(self) -> bool:
-        """Whether a lease is needed before work begins. Whoever only looks on disturbs nobody, and needs none."""
+        """True if work has to wait for the lease. A process with `observe` writes nothing, and needs no lease."""
         return self.leader_elect and not self.observe
 
     @property
     def request_burst(self) -> int:
-        """The size of the request bucket: as set, else twice the rate, so that a pass need not trickle."""
+        """The size of the request bucket: as set, else twice the rate, so that one pass is not delayed."""
         return self.kube_api_burst or max(1, round(2 * self.kube_api_qps))
 
 
+DEFAULTS = Config()
+
+
+def _option(field: str, type: click.ParamType[Any], help: str, unset: str = "") -> Option:
+    return Option(field, type, help, default=getattr(DEFAULTS, field), unset=unset)
+
+
+def _switch(field: str, help: str) -> Switch:
+    return Switch(field, help, default=getattr(DEFAULTS, field))
+
+
 GROUPS: Mapping[str, tuple[Option, ...]] = {
-    "the cluster": (
-        Option(
+    "The cluster": (
+        _option(
             "kubeconfig",
-            PATH,
+            FILE,
             "how to reach the cluster",
             unset="$KUBECONFIG, else the Pod's service account, else ~/.kube/config",
         ),
-        Option("context", TEXT, "which context of the kubeconfig to use", unset="its current one"),
-        Option(
+        _option("context", click.STRING, "the context of the kubeconfig to use", unset="its current context"),
+        _option(
             "max_inflight",
-            whole_number(least=1, most=10_000),
+            Integer(1, 10_000),
             "requests that may wait for the API server at the same time; watches and the lease do not count",
         ),
-        Option(
-            "kube_api_qps", RATE, "requests a second; 0 sets no limit and leaves it to the API server to protect itself"
-        ),
-        Option(
+        _option("kube_api_qps", RATE, "requests per second; 0 means no limit: the API server protects itself"),
+        _option(
             "kube_api_burst",
-            whole_number(least=0, most=100_000),
-            "requests that may go at once before --kube-api-qps holds them back",
+            Integer(0, 100_000),
+            "requests that may be sent at once before --kube-api-qps delays them",
             unset="twice --kube-api-qps",
         ),
     ),
-    "who reconciles what": (
-        Option(
+    "Who reconciles what": (
+        _option(
             "mode",
-            one_of(*Mode),
-            "standalone reconciles KubeVirt's groups, where nobody else does; takeover does so in the place of a "
-            "KubeVirt whose own loops rest; alongside leaves KubeVirt as it is, and has groups of its own; auto is "
-            "standalone where there is no KubeVirt, and alongside where there is one",
+            OneOf(*(mode.value for mode in Mode)),
+            "standalone reconciles KubeVirt's groups if no other controller does; takeover reconciles them in place "
+            "of a KubeVirt whose two loops are stopped; alongside leaves KubeVirt as it is and has its own groups; "
+            "auto is alongside if KubeVirt is installed, and standalone otherwise",
         ),
-        Option(
-            "replicaset_group",
-            GROUP,
-            "the API group of the VirtualMachineInstanceReplicaSets to reconcile",
-            unset="as the mode has it: kubevirt.io, or vmherd.dev alongside",
+        *(
+            _option(
+                kind.group_setting,
+                GROUP,
+                f"the API group of the {kind.kind}s to reconcile",
+                unset=f"follows from the mode: {kind.group}, or {kind.own_group} with alongside",
+            )
+            for kind in KINDS
         ),
-        Option(
-            "pool_group",
-            GROUP,
-            "the API group of the VirtualMachinePools to reconcile",
-            unset="as the mode has it: pool.kubevirt.io, or pool.vmherd.dev alongside",
-        ),
-        Option(
+        _switch(
             "second_writer_check",
-            SWITCH,
-            "do not start while KubeVirt's virt-controller works on the same kinds, or while that cannot be told",
+            "do not start while KubeVirt's virt-controller works on the same kinds, or if that cannot be checked",
         ),
-        Option(
+        _option(
             "kubevirt_namespace",
             ANY_NAMESPACE,
-            "the namespace of KubeVirt, for that check; with it, a Role there is enough",
-            unset="wherever it is",
+            "the namespace of KubeVirt, for that check; if it is set, a Role in that namespace is enough",
+            unset="any",
         ),
-        Option(
-            "observe", SWITCH, "write nothing at all: plan, and tell in logs and metrics what would be done; no lease"
-        ),
+        _switch("observe", "write nothing: plan, and show planned actions in logs and metrics; needs no lease"),
     ),
-    "the work": (
-        Option("watch_namespaces", NAMESPACES, "the namespaces to work in; may be given again for more", unset="all"),
-        Option(
-            "workers", whole_number(least=1, most=1_000), "objects of one kind that are reconciled at the same time"
-        ),
-        Option(
-            "burst",
-            whole_number(least=1, most=100_000),
-            "creates, and deletes, that one pass over an object sends at most",
-        ),
-        Option(
+    "The work": (
+        Namespaces("watch_namespaces", "the namespaces to work in; can be repeated"),
+        _option("workers", Integer(1, 1_000), "objects of one kind that are reconciled at the same time"),
+        _option("burst", Integer(1, 100_000), "creates, and deletes, that one pass over an object sends at most"),
+        _option(
             "revision_history",
-            whole_number(least=0, most=1_000),
-            "templates that a pool keeps as ControllerRevisions to go back to, beside those in use",
+            Integer(0, 1_000),
+            "old templates that a pool keeps as ControllerRevisions, in addition to those in use",
         ),
-        Option(
-            "resync_period_s", duration(), "look at every object again this often, though nothing changed; 0 is never"
+        _option(
+            "resync_period_s", duration(), "reconcile every object again after this time, without a change; 0 is never"
         ),
-        Option(
+        _option(
             "sync_timeout_s",
             duration(least_s=1),
-            "how long the first lists may take at start before that counts as a failure",
+            "how long the first lists may take at the start; after that the start has failed",
         ),
-        Option("shutdown_grace_s", duration(), "how long work in hand may go on after SIGTERM"),
+        _option("shutdown_grace_s", duration(), "how long running passes may continue after SIGTERM"),
     ),
-    "leader election": (
-        Option("leader_elect", SWITCH, "work only while holding the lease, so that several replicas can run"),
-        Option("leader_election_id", OBJECT_NAME, "the name of the lease"),
-        Option(
+    "Leader election": (
+        _switch("leader_elect", "work only while holding the lease, so that several replicas can run"),
+        _option("leader_election_id", OBJECT_NAME, "the name of the lease"),
+        _option(
             "leader_election_namespace",
             NAMESPACE,
             "the namespace of the lease",
-            unset="the Pod's own; default outside a cluster",
+            unset="the namespace of the Pod; default outside a cluster",
         ),
-        Option(
+        _option(
             "lease_duration_s",
             duration(least_s=1, whole=True),
-            "how long a lease that is not renewed keeps standbys out",
+            "how long standbys wait after the last renewal of the lease before they take over",
         ),
-        Option("renew_deadline_s", duration(least_s=0.1), "how long a leader tries to renew before it stops"),
-        Option("retry_period_s", duration(least_s=0.1), "how often a leader renews and a standby looks"),
+        _option("renew_deadline_s", duration(least_s=0.1), "how long a leader tries to renew before it stops"),
+        _option("retry_period_s", duration(least_s=0.1), "how often a leader renews and a standby looks"),
     ),
-    "the HTTP servers": (
-        Option("metrics_bind_address", ADDRESS, "where /metrics is served; 0 serves none"),
-        Option(
+    "The HTTP servers": (
+        _option("metrics_bind_address", ADDRESS, "the address of /metrics; 0 disables it"),
+        _switch(
             "metrics_secure",
-            SWITCH,
-            "serve /metrics over HTTPS, and only to those whom the API server allows to get that nonResourceURL",
+            "serve /metrics over HTTPS, and only to users that RBAC allows to get this nonResourceURL",
         ),
-        Option(
+        _option(
             "metrics_cert_file",
-            PATH,
-            "the certificate for that, as PEM; read again when it changes",
-            unset="one that nobody vouches for, made at the start",
+            FILE,
+            "the certificate for HTTPS, as PEM; read again when it changes",
+            unset="a self-signed certificate, made at the start",
         ),
-        Option("metrics_key_file", PATH, "the certificate's key, as PEM", unset="made with the certificate"),
-        Option("health_probe_bind_address", ADDRESS, "where /healthz and /readyz are served; 0 serves none"),
-        Option("object_metrics", SWITCH, "replica gauges for each object; a large fleet may want to do without"),
-        Option("debug_endpoints", SWITCH, "serve /debug/ as well: tasks, queues, stacks"),
+        _option("metrics_key_file", FILE, "the key of the certificate, as PEM", unset="made with the certificate"),
+        _option("health_probe_bind_address", ADDRESS, "the address of /healthz and /readyz; 0 disables them"),
+        _switch("object_metrics", "replica gauges for each object; turn them off for a very large fleet"),
+        _switch("debug_endpoints", "serve /debug/ as well: tasks, queues, stacks"),
     ),
-    "logs": (
-        Option("log_level", one_of("debug", "info", "warning", "error"), "the least important lines to write"),
-        Option("log_format", one_of("auto", "json", "console"), "auto is console on a terminal and JSON elsewhere"),
+    "Logs": (
+        _option("log_level", OneOf("debug", "info", "warning", "error"), "the least important lines to write"),
+        _option("log_format", OneOf("auto", "json", "console"), "auto is console on a terminal, and JSON otherwise"),
     ),
 }
-OPTIONS: tuple[Option, ...] = tuple(option for group in GROUPS.values() for option in group)
+OPTIONS: Mapping[str, Option] = {option.name: option for group in GROUPS.values() for option in group}
+"""By the name of the field."""
 
 
-class MustExceed(Struct, frozen=True):
-    """One duration has to be longer than so many times another."""
-
-    longer: str
-    shorter: str
-    factor: float = 1.0
-
-
-ORDERED = (
+MUST_EXCEED = (
     # A leader has to give up before others may take over, and has to have tried at least twice by then.
-    MustExceed("lease_duration_s", "renew_deadline_s"),
-    MustExceed("renew_deadline_s", "retry_period_s", RETRY_JITTER),
+    ("lease_duration_s", "renew_deadline_s", 1.0),
+    ("renew_deadline_s", "retry_period_s", RETRY_JITTER),
 )
+"""The first duration has to be longer than the second one, multiplied by the factor."""
 
 
-def parse(argv: Sequence[str], env: Mapping[str, str], *, pod_namespace: str = "") -> Config:
-    """Make the configuration. `pod_namespace` is the Pod's own namespace, "" outside a cluster.
+def make_config(ctx: click.Context, *, pod_namespace: str = "") -> Config:
+    """Make the configuration from parsed flags and variables. Raises click.BadParameter.
 
-    Raises UsageError; `--help` prints and raises SystemExit(0).
+    `pod_namespace` is the namespace of the Pod, "" outside a cluster.
     """
-    defaults = Config()
-    settings = read_settings(GROUPS, defaults, command=COMMAND, argv=argv, env=env)
-    chosen = {field: setting.value for field, setting in settings.items()}
-    chosen.setdefault("leader_election_namespace", pod_namespace or defaults.leader_election_namespace)
-    config = structs.replace(defaults, **with_groups(chosen))
+    settings = chosen(ctx)
+    settings.setdefault("leader_election_namespace", pod_namespace or DEFAULTS.leader_election_namespace)
+    config = structs.replace(DEFAULTS, **with_groups(settings))
     if config.elects:
-        _check_durations(config, settings)
-    _check_addresses(config, settings)
-    _check_certificate(config, settings)
+        _check_durations(config, ctx)
+    _check_addresses(config, ctx)
+    _check_certificate(config, ctx)
     return config
 
 
-def with_groups(chosen: Mapping[str, object]) -> dict[str, object]:
-    """What was chosen, with the groups that follow from the mode. A group that was named wins over the mode.
+def with_groups(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Add the API groups that follow from the mode. A group that was chosen wins over the mode.
 
-    Where one was named, there is nothing left for `auto` to choose: it means standalone, and the check of a second
-    writer guards it.
+    A chosen group turns the mode `auto` into standalone: nothing is left to detect. The check for a second writer
+    guards this case.
     """
-    named = chosen.keys() & {"replicaset_group", "pool_group"}
+    named = chosen.keys() & {kind.group_setting for kind in KINDS}
     mode = str(chosen.get("mode", Mode.AUTO))
     if mode == Mode.AUTO and named:
         mode = Mode.STANDALONE.value
-    groups = groups_of(mode)
-    return {"replicaset_group": groups.replicasets, "pool_group": groups.pools, **chosen, "mode": mode}
+    return {**groups_in(mode), **chosen, "mode": mode}
 
 
-def _check_durations(config: Config, settings: Mapping[str, Setting]) -> None:
-    """Raise UsageError, and blame what somebody chose rather than a default."""
-    options = {option.field: option for option in OPTIONS}
-    for rule in ORDERED:
-        longer_s, shorter_s = getattr(config, rule.longer), getattr(config, rule.shorter)
-        if longer_s > shorter_s * rule.factor:
-            continue
-        if rule.longer in settings:
-            where, limit = settings[rule.longer].where, f"more than {show_duration(round(shorter_s * rule.factor, 2))}"
-            other, value_s = options[rule.shorter], shorter_s
-        else:
-            where, limit = settings[rule.shorter].where, f"less than {show_duration(round(longer_s / rule.factor, 2))}"
-            other, value_s = options[rule.longer], longer_s
-        raise UsageError(f"{where}: expected {limit}, because {other.flag} is {show_duration(value_s)}")
+def groups_in(mode: str) -> dict[str, str]:
+    """The groups of all kinds in a mode, by their settings."""
+    return {kind.group_setting: kind.group_in(mode) for kind in KINDS}
 
 
-def _check_addresses(config: Config, settings: Mapping[str, Setting]) -> None:
+def shared_with_kubevirt(config: Config) -> tuple[Kind[Any], ...]:
+    """The kinds that KubeVirt's own loops would work on as well."""
+    return tuple(kind for kind in KINDS if kind.loop_flag and config.group_of(kind) == kind.group)
+
+
+def _check_durations(config: Config, ctx: click.Context) -> None:
+    for longer, shorter, factor in MUST_EXCEED:
+        longer_s, shorter_s = getattr(config, longer), getattr(config, shorter)
+        if longer_s <= shorter_s * factor:
+            least = f"{OPTIONS[shorter].flag} ({show_duration(shorter_s)})"
+            _refuse(
+                ctx,
+                longer if longer in chosen(ctx) else shorter,
+                f"{OPTIONS[longer].flag} ({show_duration(longer_s)}) has to be longer than "
+                f"{least if factor == 1 else f'{factor:g} times {least}'}",
+            )
+
+
+def _check_addresses(config: Config, ctx: click.Context) -> None:
     metrics, health = config.metrics_bind_address, config.health_probe_bind_address
     if metrics is None or health is None or metrics.port != health.port or metrics.port == 0:
         return
     if metrics.host == health.host or not metrics.host or not health.host:
-        setting = settings.get("health_probe_bind_address") or settings["metrics_bind_address"]
-        raise UsageError(f"{setting.where}: expected another port, because metrics and probes each have a server")
+        field = min(chosen(ctx).keys() & {"health_probe_bind_address", "metrics_bind_address"})
+        _refuse(ctx, field, f"port {metrics.port} is used twice; metrics and probes have separate servers")
 
 
-def _check_certificate(config: Config, settings: Mapping[str, Setting]) -> None:
+def _check_certificate(config: Config, ctx: click.Context) -> None:
     files = {"metrics_cert_file": config.metrics_cert_file, "metrics_key_file": config.metrics_key_file}
     given = [field for field, path in files.items() if path]
-    if not given:
-        return
-    where = settings[given[0]].where
-    if not config.metrics_secure:
-        raise UsageError(f"{where}: expected --metrics-secure as well, because only HTTPS needs a certificate")
-    if len(given) < len(files):
-        missing = "--metrics-key-file" if config.metrics_cert_file else "--metrics-cert-file"
-        raise UsageError(f"{where}: expected {missing} as well, because a certificate and its key go together")
+    if given and not config.metrics_secure:
+        _refuse(ctx, given[0], "needs --metrics-secure as well, because only HTTPS needs a certificate")
+    if len(given) == 1:
+        [missing] = files.keys() - given
+        _refuse(ctx, given[0], f"needs {OPTIONS[missing].flag} as well: a certificate and its key belong together")
+
+
+def _refuse(ctx: click.Context, field: str, message: str) -> NoReturn:
+    raise click.BadParameter(message, ctx=ctx, param=OPTIONS[field])

@@ -1,1 +1,1 @@
-"""Events in the API: recorded, counted and sent."""
+"""Kubernetes Events: this package records, counts and sends them."""

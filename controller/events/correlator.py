@@ -1,14 +1,16 @@
-"""Which Events are worth a request: repeats are counted, similar ones folded, objects that talk too much held back.
+"""Correlation of Events: repeats are counted, similar Events are combined, and requests are limited for each object.
 
-The rules are client-go's, so that `kubectl describe` reads as people know it:
+The rules are those of client-go, so that the output of `kubectl describe` looks familiar:
 
-- A repeat (same object, component, type, reason and message) within ten minutes raises the count of its Event.
-- Of more than ten different messages that share all else within ten minutes, the rest goes into one Event,
-  "(combined from similar events): ...", which shows the latest of them.
-- Each object has a bucket of 25 requests, refilled by one every five minutes.
+- A repeat has the same object, component, type, reason and message. Within ten minutes, it raises the count of the
+  existing Event.
+- If more than ten Events within ten minutes differ only in the message, the others share one Event,
+  "(combined from similar events): ...". This Event shows the latest message.
+- Each object has a token bucket of 25 requests. Every five minutes, one request is added.
 
-Nothing here waits, sends or reads a clock: `at` is the moment of the occurrence. What it remembers is bounded, and
-goes when its ten minutes are over. Counts are exact even where a request is held back: the next one carries them.
+The code here does not wait, send or read a clock. The argument `at` is the time of the occurrence. Memory is bounded,
+and entries expire after ten minutes. Counts stay exact even if the limit suppresses a request, because the next request
+for the Event carries the full count.
 """
 
 from __future__ import annotations
@@ -23,10 +25,10 @@ WINDOW = timedelta(minutes=10)
 DISTINCT = 10
 BURST = 25
 REFILL = timedelta(minutes=5)
-REMEMBERED = 4096
+CAPACITY = 4096
 
 MESSAGE_LIMIT = 1024
-"""Bytes of UTF-8, which is what the Event API allows."""
+"""The longest message that the Event API accepts, in bytes of UTF-8."""
 
 COMBINED = "(combined from similar events): "
 
@@ -47,7 +49,7 @@ class ObjectRef(Struct, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
-        """Who it is, whichever version of it: equal for the same object only."""
+        """Identifies the object independent of its resourceVersion."""
         return (self.uid, self.kind, self.namespace, self.name)
 
 
@@ -55,7 +57,7 @@ Identity: TypeAlias = tuple[str, str, str, str]
 
 
 class Series:
-    """One Event object, on the server or about to be: what was said, since when, how often."""
+    """One Event object, which is on the server or will be sent: message, first and last time, count."""
 
     __slots__ = (
         "combined",
@@ -84,46 +86,49 @@ class Series:
         self.last = at
         self.count = 0
         self.posted = False
-        """Whether the server has the Event: the sender's note."""
+        """True if the server has the Event. Only the sender sets this."""
         self.message = ""
-        """The latest, without the prefix of a combined one; `text` is what to write."""
+        """The latest message, without the prefix of a combined Event. Write `text` to the server instead."""
 
     @property
     def text(self) -> str:
-        return fit(COMBINED + self.message) if self.combined else self.message
+        """The message as it is written to the server."""
+        return truncate(COMBINED + self.message) if self.combined else self.message
 
-    def happened(self, message: str, at: datetime) -> None:
+    def add_occurrence(self, message: str, at: datetime) -> None:
         self.message = message
         self.last = at
         self.count += 1
 
 
 class _Group:
-    """What one component said about one object under one reason."""
+    """The Events with the same object, component, type and reason. They differ only in the message."""
 
     __slots__ = ("combined", "singles")
 
     def __init__(self) -> None:
         self.singles: dict[str, Series] = {}
-        """By message, the one that was repeated longest ago first. Never more than DISTINCT."""
+        """At most DISTINCT Events by message, ordered by the last occurrence, oldest first."""
         self.combined: Series | None = None
 
 
 class Correlator:
-    """Maps each occurrence to the Event that tells it."""
+    """Maps each occurrence to the Event that shows it."""
 
-    def __init__(self, *, remembered: int = REMEMBERED) -> None:
-        self._remembered = remembered
+    def __init__(self, *, capacity: int = CAPACITY) -> None:
+        self._capacity = capacity
         self._groups: dict[Hashable, tuple[datetime, _Group]] = {}
-        """With the time of the last occurrence, longest ago first."""
+        """Groups with the time of the last occurrence, oldest first."""
         self._stamp = 0
 
     def __len__(self) -> int:
         return len(self._groups)
 
-    def tell(self, ref: ObjectRef, *, component: str, reason: str, message: str, warning: bool, at: datetime) -> Series:
-        """Count one occurrence, and return the Event that shows it: a new one, or an earlier one with a new count."""
-        message = fit(message)
+    def record(
+        self, ref: ObjectRef, *, component: str, reason: str, message: str, warning: bool, at: datetime
+    ) -> Series:
+        """Count one occurrence. Return the Event that shows it: a new Event, or an earlier Event with a new count."""
+        message = truncate(message)
         group = self._group((component, ref.identity, warning, reason), at)
         series = group.singles.pop(message, None)
         if series is not None and at - series.last <= WINDOW:
@@ -136,27 +141,28 @@ class Correlator:
             if series is None or at - series.last > WINDOW:
                 series = self._new(ref, component=component, reason=reason, warning=warning, at=at, combined=True)
                 group.combined = series
-        series.happened(message, at)
+        series.add_occurrence(message, at)
         return series
 
     def _group(self, key: Hashable, at: datetime) -> _Group:
         _, group = self._groups.pop(key, (at, None))
         if group is None:
             group = _Group()
-            self._forget_old(at)
+            self._evict(at)
         self._groups[key] = (at, group)
         return group
 
-    def _forget_old(self, at: datetime) -> None:
-        """Make room for one more group: those whose window is over, and the oldest if they are still too many."""
+    def _evict(self, at: datetime) -> None:
+        """Make room for one more group: remove expired groups, then the oldest group if there are still too many."""
         while self._groups:
             key, (last, _) = next(iter(self._groups.items()))
-            if at - last <= WINDOW and len(self._groups) < self._remembered:
+            if at - last <= WINDOW and len(self._groups) < self._capacity:
                 return
             del self._groups[key]
 
     @staticmethod
     def _has_room(group: _Group, at: datetime) -> bool:
+        """True if the group may have one more Event of its own. Removes the oldest Event if it has expired."""
         if len(group.singles) < DISTINCT:
             return True
         message, oldest = next(iter(group.singles.items()))
@@ -168,56 +174,59 @@ class Correlator:
     def _new(
         self, ref: ObjectRef, *, component: str, reason: str, warning: bool, at: datetime, combined: bool
     ) -> Series:
-        # Nanoseconds, as client-go names Events; never the same twice, however coarse the clock is.
+        # The name ends with a time in nanoseconds, as in client-go. Names stay unique even if the clock is coarse.
         self._stamp = max(self._stamp + 1, (at - _EPOCH) // _MICROSECOND * 1000)
         name = f"{ref.name[:_NAME_LIMIT].rstrip('.-')}.{self._stamp:x}"
         return Series(ref, component=component, reason=reason, warning=warning, name=name, at=at, combined=combined)
 
 
 class SpamFilter:
-    """A bucket of requests for each object of each component."""
+    """Limits requests with one token bucket for each pair of object and component."""
 
-    def __init__(self, *, remembered: int = REMEMBERED) -> None:
-        self._remembered = remembered
+    def __init__(self, *, capacity: int = CAPACITY) -> None:
+        self._capacity = capacity
         self._buckets: dict[tuple[str, Identity], tuple[float, datetime]] = {}
-        """What is left, and since when; the one used longest ago first. A full bucket need not be remembered."""
+        """The remaining requests and the time of the last use, least recently used first.
+
+        A missing entry means a full bucket.
+        """
 
     def __len__(self) -> int:
         return len(self._buckets)
 
     def admit(self, ref: ObjectRef, component: str, at: datetime) -> bool:
-        """Whether one more request about the object may be sent; if so, it is counted."""
+        """Return True if one more request about the object may be sent, and take it from the bucket."""
         key = (component, ref.identity)
         left, since = self._buckets.pop(key, (float(BURST), at))
         left = min(float(BURST), left + max(0.0, (at - since) / REFILL))
         admitted = left >= 1.0
         self._buckets[key] = (left - 1.0 if admitted else left, at)
-        while len(self._buckets) > self._remembered:
+        while len(self._buckets) > self._capacity:
             del self._buckets[next(iter(self._buckets))]
         return admitted
 
 
 class Occasions:
-    """Which occasions have been told. Bounded: the one asked about longest ago is forgotten first."""
+    """The occasions for which an Event was already published. Bounded: the least recently used occasion is removed."""
 
-    def __init__(self, *, remembered: int = 2 * REMEMBERED) -> None:
-        self._remembered = remembered
-        self._told: dict[Hashable, None] = {}
+    def __init__(self, *, capacity: int = 2 * CAPACITY) -> None:
+        self._capacity = capacity
+        self._reported: dict[Hashable, None] = {}
 
-    def told(self, occasion: Hashable) -> bool:
-        if occasion not in self._told:
+    def is_reported(self, occasion: Hashable) -> bool:
+        if occasion not in self._reported:
             return False
-        self._told[occasion] = self._told.pop(occasion)
+        self._reported[occasion] = self._reported.pop(occasion)
         return True
 
-    def remember(self, occasion: Hashable) -> None:
-        self._told[occasion] = None
-        if len(self._told) > self._remembered:
-            del self._told[next(iter(self._told))]
+    def mark_reported(self, occasion: Hashable) -> None:
+        self._reported[occasion] = None
+        if len(self._reported) > self._capacity:
+            del self._reported[next(iter(self._reported))]
 
 
-def fit(message: str) -> str:
-    """Cut a message to what an Event holds, at the end of a character; replace what UTF-8 cannot express."""
+def truncate(message: str) -> str:
+    """Cut a message to the limit of the Event API, between two characters. Replace what UTF-8 cannot encode."""
     if message.isascii():
         return message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 3] + "..."
     encoded = message.encode("utf-8", "replace")

@@ -1,7 +1,7 @@
-"""An Event on the wire: the body that creates it, and the patch that raises its count.
+"""The encoding of an Event: the body that creates it, and the patch that raises its count.
 
-These are Events of `core/v1`, as client-go's older recorder writes them, because that is what `kubectl describe` sums
-up by count and age. Timestamps are whole seconds, as everywhere in the API.
+The Events are of `core/v1`, as the older recorder of client-go writes them. `kubectl describe` shows count and age for
+these. Timestamps are whole seconds, as elsewhere in the API.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _EventPatch(Struct, frozen=True, rename="camel"):
 
 
 def body_of(series: Series, *, instance: str = "") -> bytes:
-    """The Event as it is created."""
+    """Return the body of the request that creates the Event."""
     ref = series.ref
     return msgspec.json.encode(
         _EventBody(
@@ -93,10 +93,13 @@ def body_of(series: Series, *, instance: str = "") -> bytes:
 
 
 def patch_of(series: Series) -> bytes:
-    """What a repeat changes, as a merge patch."""
+    """Return the merge patch that updates the Event after a repeat."""
     return msgspec.json.encode(_EventPatch(series.text, series.last.replace(microsecond=0), series.count))
 
 
 def namespace_of(ref: ObjectRef) -> str:
-    """Events are namespaced: those of cluster-scoped objects are kept where kubectl looks for them."""
+    """Return the namespace of the Events about this object.
+
+    Events about cluster-scoped objects are in `default`, where kubectl looks for them.
+    """
     return ref.namespace or "default"

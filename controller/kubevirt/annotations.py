@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from controller.apimachinery.field_error import FieldError
+from controller.apimachinery.field_error import FieldError, quoted
 from informers.meta import ObjectMeta
 
 TEMPLATE_HASH: Final = "vmherd.dev/template-hash"
@@ -42,7 +42,6 @@ HEALED: Final = "vmherd.dev/healed"
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,9})", re.ASCII)
 _INT32 = range(-(2**31), 2**31)
-_QUOTED_LENGTH = 64
 
 
 def is_marked(meta: ObjectMeta, annotation: str) -> bool:
@@ -72,8 +71,3 @@ def parse_integer(text: str) -> int | None:
         return None
     number = int(text)
     return number if number in _INT32 else None
-
-
-def quoted(text: str) -> str:
-    """A user's value in quotes, short enough for a message."""
-    return f'"{text}"' if len(text) <= _QUOTED_LENGTH else f'"{text[:_QUOTED_LENGTH]}..."'

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from controller.kubevirt.types import Condition, LabelSelector, NodeRequirement, VMITemplate
+from controller.apimachinery.conditions import Condition
+from controller.apimachinery.label_selectors import LabelSelector, SelectorRequirement
+from controller.kubevirt.vmi_types import VMITemplate
 from informers.meta import ObjectMeta
+
+POOL_KIND: Final = "VirtualMachinePool"
 
 VMTemplate: TypeAlias = VMITemplate
 """`virtualMachineTemplate`: labels and annotations, and the VM spec as raw JSON. It has the shape of a VMI template."""
@@ -15,7 +19,7 @@ VMTemplate: TypeAlias = VMITemplate
 
 class Selectors(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     label_selector: LabelSelector | None = None
-    node_selector_requirement_matcher: tuple[NodeRequirement, ...] | None = None
+    node_selector_requirement_matcher: tuple[SelectorRequirement, ...] | None = None
 
 
 class SelectionPolicy(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 from msgspec.structs import replace
 
-from controller.kubevirt.annotations import PROGRESS_DEADLINE, parse_integer, quoted
+from controller.apimachinery.field_error import quoted
+from controller.kubevirt.annotations import PROGRESS_DEADLINE, parse_integer
 from controller.runtime.plan import Notice, Plan
 from informers.meta import ObjectMeta, annotations_of
 

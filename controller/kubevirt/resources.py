@@ -1,7 +1,6 @@
-"""Where KubeVirt's objects are found on the API server.
+"""Where the objects that the kinds are made of are found on the API server.
 
-The groups of the kinds that this controller serves are parameters: beside a KubeVirt that runs its own controllers for
-them, ours serves the same kinds under a group of its own. VMIs are always KubeVirt's.
+Their groups are fixed. The groups of the kinds themselves are settings: see `controller.kinds`.
 """
 
 from __future__ import annotations
@@ -10,14 +9,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from controller.kubevirt.pool_types import Pool
-from controller.kubevirt.types import ReplicaSet, VirtualMachineInstance
-from controller.kubevirt.vm_types import POOL_KIND, ControllerRevision, VirtualMachine
+from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from informers.meta import ObjectMeta
 from informers.resource import Resource
 
 KUBEVIRT_GROUP: Final = "kubevirt.io"
-POOL_GROUP: Final = "pool.kubevirt.io"
 
 
 class Disk(Struct, frozen=True):
@@ -51,19 +48,3 @@ DATA_VOLUMES: Final = Resource(
     Disk, group="cdi.kubevirt.io", version="v1beta1", plural="datavolumes", kind="DataVolume"
 )
 SERVICES: Final = Resource(Listener, group="", version="v1", plural="services", kind="Service")
-
-
-def replicaset_resource(group: str = KUBEVIRT_GROUP) -> Resource[ReplicaSet]:
-    """VirtualMachineInstanceReplicaSets under this group. Resources are equal by identity: make one, and share it."""
-    return Resource(
-        ReplicaSet,
-        group=group,
-        version="v1",
-        plural="virtualmachineinstancereplicasets",
-        kind="VirtualMachineInstanceReplicaSet",
-    )
-
-
-def pool_resource(group: str = POOL_GROUP) -> Resource[Pool]:
-    """VirtualMachinePools under this group. Resources are equal by identity: make one, and share it."""
-    return Resource(Pool, group=group, version="v1beta1", plural="virtualmachinepools", kind=POOL_KIND)

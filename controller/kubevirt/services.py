@@ -6,17 +6,21 @@ owner's own selector names are the best of them: they stay as they are when a ne
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Struct, structs
 
 from controller.apimachinery.field_error import FieldError
+from controller.apimachinery.label_selectors import LabelSelector
 from controller.kubevirt.annotations import REVISION_NAME, TEMPLATE_HASH
 from controller.kubevirt.pool_types import Pool
-from controller.kubevirt.types import LabelSelector, ReplicaSet, VMITemplate
+from controller.kubevirt.replicaset_types import ReplicaSet
+from controller.kubevirt.vmi_types import VMITemplate
 from informers.meta import OwnerReference
+
+T = TypeVar("T", bound=Any)
 
 NOT_COMMON: Final = frozenset(
     {
@@ -87,11 +91,14 @@ class _VMSpec(Struct, frozen=True):
 
 
 def make_service(
-    owner: ReplicaSet | Pool, reference: OwnerReference, wish: ServiceRequest
+    owner: T, template_of: Callable[[T], VMITemplate], reference: OwnerReference, wish: ServiceRequest
 ) -> Mapping[str, object] | FieldError:
-    """The Service in front of the owner's VMs, which goes when the owner does; or why there cannot be one."""
+    """The Service in front of the owner's VMs, which goes when the owner does; or why there cannot be one.
+
+    `template_of` finds the owner's VMI template.
+    """
     try:
-        template = _vmi_template(owner)
+        template = template_of(owner)
         ports = wish.ports or _ports_of(template)
     except msgspec.DecodeError as error:
         return FieldError(f"its template cannot be read: {error}")
@@ -132,10 +139,12 @@ def choose_selector(selector: LabelSelector | None, labels: Mapping[str, str]) -
     return named if named and named.items() <= common.items() else common
 
 
-def _vmi_template(owner: ReplicaSet | Pool) -> VMITemplate:
+def template_of_replicaset(owner: ReplicaSet) -> VMITemplate:
+    return owner.spec.template or VMITemplate()
+
+
+def template_of_pool(owner: Pool) -> VMITemplate:
     """Raises msgspec.DecodeError."""
-    if isinstance(owner, ReplicaSet):
-        return owner.spec.template or VMITemplate()
     machine = owner.spec.virtual_machine_template
     spec = msgspec.json.decode(machine.spec, type=_VMSpec) if machine is not None and machine.spec else _VMSpec()
     return spec.template or VMITemplate()

@@ -12,10 +12,9 @@ from typing import Final
 import msgspec
 from msgspec import Raw, Struct
 
-from controller.kubevirt.types import Condition
-from informers.meta import ObjectMeta, controller_of
+from controller.apimachinery.conditions import Condition
+from informers.meta import ObjectMeta
 
-POOL_KIND: Final = "VirtualMachinePool"
 READY: Final = "Ready"
 
 
@@ -83,13 +82,12 @@ class VirtualMachine(Struct, frozen=True, gc=False):
 
 
 class ControllerRevision(Struct, frozen=True, gc=False):
-    """A pool's spec as it was. Revisions of other controllers keep no data: they are many, and nobody asks."""
+    """An owner's spec as it was."""
 
     metadata: ObjectMeta = ObjectMeta()
     revision: int = 0
     data: Raw = Raw()
 
     def __post_init__(self) -> None:
-        owner = controller_of(self.metadata)
-        data = self.data.copy() if owner is not None and owner.kind == POOL_KIND else Raw()
-        msgspec.structs.force_setattr(self, "data", data)
+        # A Raw is a view of the whole response it was decoded from: keep the few bytes, free the rest.
+        msgspec.structs.force_setattr(self, "data", self.data.copy())

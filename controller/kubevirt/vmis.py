@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from controller.kubevirt.conditions import moment
-from controller.kubevirt.types import Condition, VirtualMachineInstance
+from controller.apimachinery.conditions import Condition, moment
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 
 FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
@@ -38,13 +38,11 @@ def is_final(vmi: VirtualMachineInstance) -> bool:
     return vmi.status is not None and vmi.status.phase in FINAL_PHASES
 
 
-def is_unknown(vmi: VirtualMachineInstance) -> bool:
-    """Nobody can say whether it still runs, or its pod is being taken away under it (R3)."""
-    return not is_final(vmi) and _is_lost(vmi)
-
-
 def is_spent(vmi: VirtualMachineInstance) -> bool:
-    """Final or unknown: it counts for nothing, and gives way to a replacement (R3, R7)."""
+    """Final or unknown: it counts for nothing, and gives way to a replacement (R3, R7).
+
+    Unknown: nobody can say whether it still runs, or its pod is being taken away under it.
+    """
     return is_final(vmi) or _is_lost(vmi)
 
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
+from controller.apimachinery.conditions import Condition, find_condition, moment
 from controller.kubevirt.annotations import POOL_FINALIZER, REVISION_NAME
-from controller.kubevirt.conditions import find_condition, moment
-from controller.kubevirt.types import Condition
 from controller.kubevirt.vm_types import READY, VirtualMachine
 from informers.meta import NO_LABELS, labels_of
 

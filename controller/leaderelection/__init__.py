@@ -1,1 +1,1 @@
-"""Leader election: one process works, the others stand by."""
+"""Leader election: one process works; the other processes stand by."""

@@ -1,21 +1,24 @@
-"""Leader election: one process of several works, the others stand by.
+"""Leader election: of several processes, one works and the others stand by.
 
     async with elector.elected(stop) as leading:
         if leading:
             await work_until(stop)
 
-The block is cancelled when the lease is lost, `renew_deadline_s` after the start of the last renewal that succeeded.
-That is before the lease runs out for anybody else, by `lease_duration_s - renew_deadline_s`: the time that is left to
-unwind. Because a process can be stopped and continued at any line, cancellation is not enough: `check` compares the
-clock with that deadline and belongs right before every write. Nothing here reads a timestamp of the record (see
-`controller.leaderelection.lease`).
+Deadline: the block is cancelled if the lease is lost, at the latest `renew_deadline_s` after the start of the last
+successful renewal. Other processes see the lease expire later, by `lease_duration_s - renew_deadline_s`. The cancelled
+block has this time to end its work.
 
-A block that ends well releases the lease, so that a standby takes over with its next look, within `retry_period_s`.
-One that fails or is cancelled lets it run out: requests may still be on their way.
+Gate: cancellation is not enough, because the operating system can stop a process at any line and continue it later.
+`check` therefore compares the clock with the deadline; call it directly before every write. The elector never reads the
+timestamps in the lease (see `controller.leaderelection.lease`).
 
-What stays: a lease that somebody deletes while a leader works is put back by that leader at its next renewal, and
-standbys that knew the leader wait for it. A process that starts in just that moment knows nothing and becomes leader
-too, until the old one notices, within `retry_period_s`.
+Release: if the block ends without an exception, the lease is released. A standby reads the lease at least once in
+`retry_period_s` and then takes over. If the block fails or is cancelled, the lease is not released but expires, because
+requests may still be in flight.
+
+Known limit: if a user deletes the lease while a leader works, the leader creates it again at its next renewal. Standby
+processes that have seen the leader wait for this. A process that starts during this gap has not seen the leader, so it
+becomes leader too. The old leader notices this within `retry_period_s` and stops.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
-from random import random  # noqa: TID251 - jitter between candidates; tests hand in their own
+from random import random  # noqa: TID251 - jitter between candidates; tests pass their own function
 from typing import Protocol
 
 import msgspec
@@ -49,54 +52,62 @@ from controller.leaderelection.lease import (
     release,
 )
 from controller.running import running
-from controller.runtime.plan import PatchType
 from controller.runtime.requests import Requests
-from informers.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, TransportError
+from informers.errors import AlreadyExists, ApiError, Conflict, Forbidden, GateClosed, Invalid, NotFound
+from informers.objects import PatchType
 
 log = structlog.get_logger()
 
 JITTER = 1.2
-"""A renewal comes up to this much later than planned, so that processes started together drift apart."""
+"""Each pause before a renewal is multiplied by a random factor from 1 to this value.
 
-SHORTEST_PAUSE_S = 0.05
-"""A standby that waits for the last moment of a lease must not spin through it."""
+Without jitter, processes that start together would send their requests together.
+"""
 
-REFUSALS = 3
-"""How often in a row a lease may be refused us before that counts: a server that starts refuses everybody at first."""
+MIN_PAUSE_S = 0.05
+"""The shortest pause of a standby. It prevents a busy loop shortly before the lease expires."""
+
+MAX_FORBIDDEN = 3
+"""After this many 403 answers in a row, the election fails.
+
+One such answer is no proof, because a starting API server at first answers every request with 403.
+"""
 
 NEVER = float("-inf")
 
 FAILURES = (ApiError, TimeoutError, msgspec.DecodeError)
-"""What may go wrong with one request and go well with the next."""
+"""Failures of one request after which the next request may succeed."""
 
 
-class NotLeader(TransportError):
-    """A write was held back, because somebody else may hold the lease by now. It never left."""
+class NotLeader(GateClosed):
+    """A write was not sent, because this process does not hold the lease."""
 
     def __init__(self) -> None:
-        super().__init__("not sent: this process does not hold the lease (any more)", sent=False)
+        super().__init__("not sent: this process does not hold the lease")
 
 
 class LeaseLost(Exception):
-    """The lease could not be renewed in time, or somebody else has it: the work was cancelled."""
+    """The work was cancelled: the lease was not renewed in time, or another process holds it."""
 
 
 class ElectionImpossible(Exception):
-    """Trying again will not help: no permission, no namespace, no valid name. `str()` says what to mend."""
+    """No retry can succeed: a permission or the namespace is missing, or the name is invalid. `str()` says which."""
 
 
 class LeaderInstruments(Protocol):
+    """The metrics of an election."""
+
     def leading(self, lease: str, *, master: bool) -> None:
-        """Reported at the start, and whenever it changes (`leader_election_master_status`)."""
+        """Set `leader_election_master_status`. Called at the start and at each change."""
 
 
 def new_identity() -> str:
-    """A name for this process that no other has or had, and that tells people where it runs."""
+    """Return a unique name for this process. It contains the host name, so that people see where the process runs."""
     return f"{socket.gethostname()}_{uuid.uuid4()}"
 
 
 class LeaderElector:
-    """One candidate for one lease. Times are seconds on the running loop's clock."""
+    """One candidate for one lease. All times are seconds on the clock of the running event loop."""
 
     def __init__(
         self,
@@ -112,12 +123,13 @@ class LeaderElector:
         retry_period_s: float = 2.0,
         chance: Callable[[], float] = random,
     ) -> None:
-        """`client` should be the lease's own: a busy one must not delay a renewal.
+        """`client` should serve only the lease, so that other requests do not delay a renewal.
 
-        `wall_clock` gives the times that people read in the lease; nothing depends on it.
+        `wall_clock` gives the times that are written to the lease for people. No decision depends on it. `chance`
+        returns random numbers from 0 to 1 for the jitter.
         """
         if not lease_duration_s > renew_deadline_s > retry_period_s * JITTER > 0:
-            raise ValueError(f"need lease_duration_s > renew_deadline_s > {JITTER} * retry_period_s > 0")
+            raise ValueError(f"required: lease_duration_s > renew_deadline_s > {JITTER} * retry_period_s > 0")
         self._client = client
         self._namespace = namespace
         self._name = name
@@ -129,36 +141,40 @@ class LeaderElector:
         self._retry_period_s = retry_period_s
         self._chance = chance
 
-        # Half of the deadline, so that one request that hangs leaves time for another.
+        # Half of the deadline: if one request hangs, there is time for a second one.
         self._attempt_s = renew_deadline_s / 2
 
         self._observed: Observed | None = None
         self._leading_until = NEVER
-        """Set when a write of ours succeeded, to the start of that write plus the renew deadline; then only later."""
+        """The deadline of the leadership: the start of our last successful write plus the renew deadline.
 
-        self._failing, self._refusals = False, 0
+        NEVER if this process does not lead.
+        """
+
+        self._failing, self._forbidden = False, 0
         instruments.leading(name, master=False)
 
     @property
     def is_leader(self) -> bool:
+        """True if the lease is ours and the renew deadline has not passed."""
         return asyncio.get_running_loop().time() < self._leading_until
 
     @property
     def holder(self) -> str:
-        """Who holds the lease, as last seen; "" while nobody does or nothing is known."""
+        """The identity of the last known holder of the lease; "" if no process holds it or it was not read yet."""
         return self._observed.holder if self._observed else ""
 
     def check(self) -> None:
-        """Raise NotLeader unless the lease is surely ours at this moment. For right before each write."""
+        """Raise NotLeader unless the lease is certainly ours at this moment. Call this directly before each write."""
         if not self.is_leader:
             raise NotLeader
 
     @asynccontextmanager
     async def elected(self, stop: asyncio.Event) -> AsyncIterator[bool]:
-        """Wait for the lease and yield True; or yield False if `stop` is set before.
+        """Wait for the lease and yield True. Yield False if `stop` is set before that.
 
-        Raises LeaseLost after the block was cancelled for that reason, and ElectionImpossible. What the block itself
-        raises arrives in an ExceptionGroup, as from `running`.
+        Raises ElectionImpossible if no retry can succeed, and LeaseLost after the lease was lost and the block was
+        cancelled. An exception of the block arrives in an ExceptionGroup, as with `running`.
         """
         if not await self._acquire(stop):
             yield False
@@ -166,11 +182,11 @@ class LeaderElector:
         self._instruments.leading(self._name, master=True)
         log.info("became leader", lease=self._name, identity=self.identity)
         try:
-            async with asyncio.timeout_at(self._leading_until) as term, running(self._keep(term)):
+            async with asyncio.timeout_at(self._leading_until) as term, running(self._keep_renewing(term)):
                 yield True
         except (TimeoutError, ExceptionGroup) as error:
             if term.expired():
-                raise LeaseLost(self._how_lost()) from error
+                raise LeaseLost(self._loss_message()) from error
             raise
         finally:
             self._leading_until = NEVER
@@ -178,9 +194,9 @@ class LeaderElector:
         await self._release()
 
     async def _acquire(self, stop: asyncio.Event) -> bool:
-        """Try until the lease is ours, or until told to stop."""
+        """Try until the lease is ours (return True) or until `stop` is set (return False)."""
         while not stop.is_set():
-            if await self._campaign():
+            if await self._try_to_acquire():
                 if not stop.is_set():
                     return True
                 self._leading_until = NEVER
@@ -189,43 +205,46 @@ class LeaderElector:
                 break
         return False
 
-    async def _campaign(self) -> bool:
-        """Look, and take the lease if it is free. Return whether it is ours now."""
+    async def _try_to_acquire(self) -> bool:
+        """Read the lease, and take it if it is free. Return True if it is ours now."""
         try:
             async with asyncio.timeout(self._attempt_s):
                 await self._read()
-                ours = await self._act()
+                ours = await self._apply_decision()
         except Forbidden as error:
-            self._refusals += 1
-            if self._refusals < REFUSALS:
-                self._note_failure("may not use the lease", error)
+            self._forbidden += 1
+            if self._forbidden < MAX_FORBIDDEN:
+                self._log_failure("not allowed to use the lease", error)
                 return False
             raise ElectionImpossible(
                 f"not allowed to use the lease {self._name} in namespace {self._namespace}: {error};"
                 " a Role there needs the verbs create, get and patch for leases.coordination.k8s.io"
             ) from error
         except Invalid as error:
-            raise ElectionImpossible(f"the API server takes no lease like this: {error}") from error
+            raise ElectionImpossible(f"the API server rejects the lease as invalid: {error}") from error
         except NotFound as error:
             if self._observed is not None and self._observed.lease is None:
-                raise ElectionImpossible(f"no place for the lease {self._name}: {error}") from error
-            return False  # deleted after we looked
+                raise ElectionImpossible(f"cannot create the lease {self._name}: {error}") from error
+            return False  # the lease was deleted after our read
         except (Conflict, AlreadyExists):
-            return False  # somebody was faster
+            return False  # another process was faster
         except FAILURES as error:
-            self._note_failure("cannot reach the lease", error)
+            self._log_failure("cannot read or write the lease", error)
             return False
-        self._failing, self._refusals = False, 0
+        self._failing, self._forbidden = False, 0
         return ours
 
     def _standby_pause_s(self) -> float:
-        """Looks come at most 0.9 retry periods apart: a released lease is taken within one."""
+        """Seconds until a standby reads the lease again.
+
+        This is at most 0.9 retry periods, so that a released lease is taken within one retry period.
+        """
         pause_s = self._retry_period_s * (0.5 + 0.4 * self._chance())
         left_s = self._observed.held_until - asyncio.get_running_loop().time() if self._observed else 0.0
-        return min(pause_s, max(left_s, SHORTEST_PAUSE_S)) if left_s > 0 else pause_s
+        return min(pause_s, max(left_s, MIN_PAUSE_S)) if left_s > 0 else pause_s
 
-    async def _keep(self, term: asyncio.Timeout) -> None:
-        """Renew for ever, and move the end of the term with each success."""
+    async def _keep_renewing(self, term: asyncio.Timeout) -> None:
+        """Renew the lease until cancelled. Each success postpones the end of the term."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(self._retry_period_s * (1 + (JITTER - 1) * self._chance()))
@@ -233,35 +252,35 @@ class LeaderElector:
                 if not await self._renew():
                     self._leading_until = NEVER
             except FAILURES as error:
-                self._note_failure("cannot renew the lease", error)
+                self._log_failure("cannot renew the lease", error)
             else:
                 self._failing = False
-            if not term.expired():  # else the work is being cancelled, and there is no way back
+            if not term.expired():  # an expired term has already cancelled the work and cannot be extended
                 term.reschedule(max(self._leading_until, loop.time()))
 
     async def _renew(self) -> bool:
-        """Renew once. Return False when the lease is lost beyond doubt; raises one of FAILURES while in doubt."""
+        """Renew once. Return False if the lease is certainly lost. Raise one of FAILURES if that is not known."""
         left_s = self._leading_until - asyncio.get_running_loop().time()
         if left_s <= 0:
-            return False  # the process was stopped for too long: what it knows is stale
+            return False  # the process stood still for too long, so its last read is outdated
         async with asyncio.timeout(min(self._attempt_s, left_s)):
             try:
-                return await self._act()
+                return await self._apply_decision()
             except (Conflict, NotFound, AlreadyExists):
-                # Changed or deleted by somebody, or by a renewal of ours whose answer was lost.
+                # Another client changed or deleted the lease, or the answer of an earlier renewal was lost.
                 await self._read()
-                return self.holder == self.identity and await self._act()
+                return self.holder == self.identity and await self._apply_decision()
 
-    def _how_lost(self) -> str:
+    def _loss_message(self) -> str:
         lease = f"the lease {self._namespace}/{self._name}"
         if self.holder in (self.identity, ""):
             return f"{lease} could not be renewed for {self._renew_deadline_s:g}s"
         return f"{lease} is held by {self.holder}"
 
     async def _release(self) -> None:
-        """Give the lease back, if that is possible in a short time; else it runs out by itself.
+        """Release the lease. If that does not succeed in a short time, give up: the lease then expires.
 
-        Not shielded: who cancels this loses nothing but the time until then.
+        The caller may cancel this at any time. The lease then expires as well.
         """
         try:
             async with asyncio.timeout(self._attempt_s):
@@ -269,14 +288,14 @@ class LeaderElector:
                     try:
                         await self._write(self._observed.lease, release(now=self._wall_clock()))
                     except Conflict:
-                        await self._read()  # a renewal was on its way when the block ended
+                        await self._read()  # a renewal was in flight when the block ended
                     else:
                         log.info("released the lease", lease=self._name)
         except FAILURES as error:
-            self._note_failure("could not release the lease", error)
+            self._log_failure("cannot release the lease", error)
 
-    async def _act(self) -> bool:
-        """Do what is to be done with the lease as it was last seen. Return whether it is ours now."""
+    async def _apply_decision(self) -> bool:
+        """Decide on the last known state of the lease, and write the lease if needed. Return True if it is ours now."""
         if self._observed is None:
             return False
         started = asyncio.get_running_loop().time()
@@ -287,10 +306,11 @@ class LeaderElector:
         match decision:
             case Create():
                 body = creation_body(self._namespace, self._name, spec)
-                self._note(LEASES.decode(await self._client.request("POST", LEASES.path(self._namespace), body=body)))
+                answer = await self._client.request("POST", LEASES.path(self._namespace), body=body)
+                self._observe(LEASES.decode(answer))
             case Renew(lease) | Take(lease):
                 await self._write(lease, spec)
-        # From before the request was sent: standbys count from when they see its effect, which is later.
+        # Our deadline counts from before the request. Standbys see the write later, so for them the lease lasts longer.
         self._leading_until = started + self._renew_deadline_s
         return True
 
@@ -298,26 +318,27 @@ class LeaderElector:
         path = LEASES.path(self._namespace, self._name)
         body = change_body(lease, spec)
         answer = await self._client.request("PATCH", path, body=body, content_type=PatchType.MERGE.value)
-        self._note(LEASES.decode(answer))
+        self._observe(LEASES.decode(answer))
 
     async def _read(self) -> None:
         try:
             answer = await self._client.request("GET", LEASES.path(self._namespace, self._name))
         except NotFound:
-            self._note(None)
+            self._observe(None)
         else:
-            self._note(LEASES.decode(answer))
+            self._observe(LEASES.decode(answer))
 
-    def _note(self, lease: Lease | None) -> None:
+    def _observe(self, lease: Lease | None) -> None:
+        """Remember a lease that was read or written; None if there is none."""
         before, now = self.holder, asyncio.get_running_loop().time()
         self._observed = observe(self._observed, lease, now=now, usual_duration_s=self._lease_duration_s)
         if self.holder not in (before, self.identity, ""):
-            log.info("somebody else leads", lease=self._name, holder=self.holder)
+            log.info("another process leads", lease=self._name, holder=self.holder)
 
-    def _note_failure(self, event: str, error: BaseException) -> None:
-        """One warning for a row of failures; the rest is detail."""
-        tell = log.debug if self._failing else log.warning
-        tell(event, lease=self._name, error=str(error) or type(error).__name__)
+    def _log_failure(self, event: str, error: BaseException) -> None:
+        """Log the first of several successive failures as a warning, and the others at level debug."""
+        emit = log.debug if self._failing else log.warning
+        emit(event, lease=self._name, error=str(error) or type(error).__name__)
         self._failing = True
 
 

@@ -1,12 +1,15 @@
-"""What a lease says, what a process may conclude from it, and what to do next. Pure: no I/O, no clock, no chance.
+"""The lease: its content, and the decision of a process about its next step. Pure: no I/O, no clock, no random numbers.
 
-A lease is a `coordination.k8s.io/v1` Lease. Whoever is named in it leads, for as long as the record keeps changing.
+A lease is a `coordination.k8s.io/v1` Lease. Its spec, the record, names the holder. The holder leads as long as the
+lease keeps changing.
 
-No timestamp in a record is believed, as clocks of machines differ. A process notes by its own monotonic clock when it
-*saw* the record change, and counts the record's duration from there. What is left to trust is that clocks run at the
-same rate, to within the difference between the lease's duration and the holder's renew deadline (5 of 15 s).
+No decision uses the timestamps in the record, because the clocks of machines differ. Each process notes on its own
+monotonic clock when it *saw* a change of the lease, and counts the duration of the lease from that moment. This only
+requires that all clocks run at nearly the same rate. The permitted error is the difference between the lease duration
+and the renew deadline of the holder (by default 5 s in 15 s).
 
-Every write carries the resourceVersion that it was decided on, so of several that decide alike only one succeeds.
+Every write carries the resourceVersion of the lease that the decision was made on. If several processes decide to take
+the lease, the write of only one process succeeds.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from informers.resource import Resource
 
 
 class LeaseSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A record. Its times are for people who look at it."""
+    """The record in a lease. Its times are only for people who read it."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -42,7 +45,7 @@ class Lease(Struct, frozen=True, kw_only=True):
 
     @property
     def holder(self) -> str:
-        """Who holds it; "" when it was released."""
+        """The identity of the holder; "" if the lease was released."""
         return self.record.holder_identity or ""
 
 
@@ -52,23 +55,24 @@ LEASES: Resource[Lease] = Resource(
 
 
 class Observed(Struct, frozen=True, kw_only=True):
-    """What a process knows of a lease, from its own reads and writes."""
+    """The knowledge of one process about a lease, from its own reads and writes."""
 
     lease: Lease | None
-    """As last seen; None when there is none."""
+    """The lease as last seen; None if it does not exist."""
 
     holder: str
-    """Who holds it, or held it last before it vanished; "" for nobody."""
+    """The identity of the holder. For a deleted lease, the last holder. "" if no process holds the lease."""
 
     held_until: float
-    """On the observer's monotonic clock: before this, nobody but the holder may write."""
+    """The time until which only the holder may write the lease, on the monotonic clock of the observer."""
 
 
 def observe(before: Observed | None, lease: Lease | None, *, now: float, usual_duration_s: float) -> Observed:
-    """Take in what was just read or written at `now`. `usual_duration_s` is for a record that names no duration.
+    """Return the knowledge after a lease was read or written at the time `now`. `lease` is None if it does not exist.
 
-    Any change of the object is a sign of the holder's life, whatever it changed. A lease that vanished still binds:
-    somebody deleted the record, not the leader, who will put it back.
+    `usual_duration_s` is used if the record has no duration. Every change of the lease object counts as a sign that the
+    holder is alive, even if another client made the change. A deleted lease still counts as held until it would have
+    expired: the leader may still be running, and it will create the lease again.
     """
     if lease is None:
         return Observed(
@@ -85,23 +89,23 @@ def _version(lease: Lease) -> tuple[str, str]:
 
 
 class Create(Struct, frozen=True):
-    """There is no lease, and nobody who may still count on one."""
+    """Create the lease: it does not exist, and no other process may still rely on it."""
 
 
 class Renew(Struct, frozen=True):
-    """It is ours: say that we live."""
+    """Renew the lease, which is ours."""
 
     lease: Lease
 
 
 class Take(Struct, frozen=True):
-    """It was released, or its holder has been silent for too long."""
+    """Take the lease over: it was released, or its holder did not renew it in time."""
 
     lease: Lease
 
 
 class Wait(Struct, frozen=True):
-    """Somebody else has it, at least until then if nothing changes."""
+    """Wait: another process holds the lease, at least until `until`."""
 
     until: float
 
@@ -110,7 +114,7 @@ Decision: TypeAlias = Create | Renew | Take | Wait
 
 
 def decide(observed: Observed, *, identity: str, now: float) -> Decision:
-    """Say what a candidate does next with what it knows."""
+    """Return the next step of the candidate `identity`."""
     if observed.holder == identity:
         return Renew(observed.lease) if observed.lease else Create()
     if now < observed.held_until:
@@ -119,9 +123,9 @@ def decide(observed: Observed, *, identity: str, now: float) -> Decision:
 
 
 def claim(decision: Create | Renew | Take, *, identity: str, duration_s: float, now: datetime) -> LeaseSpec:
-    """The record to write for a decision. `now` is the time of day, for people."""
+    """Return the record to write for a decision. `now` is the wall-clock time, for people who read the record."""
     moment = micro_time(now)
-    seconds = math.ceil(duration_s)  # the API has whole seconds; longer is on the safe side
+    seconds = math.ceil(duration_s)  # the API has whole seconds; a longer duration is safe
     match decision:
         case Create():
             acquired, transitions = moment, 0
@@ -139,13 +143,13 @@ def claim(decision: Create | Renew | Take, *, identity: str, duration_s: float, 
 
 
 def release(*, now: datetime) -> LeaseSpec:
-    """The record of a lease that its holder gives up, as client-go writes it: anybody may take it at once."""
+    """Return the record that releases a lease, as client-go writes it. Any candidate may then take the lease."""
     moment = micro_time(now)
     return LeaseSpec(holder_identity="", lease_duration_seconds=1, acquire_time=moment, renew_time=moment)
 
 
 def creation_body(namespace: str, name: str, spec: LeaseSpec) -> bytes:
-    """A new Lease, for POST."""
+    """Return the body of the POST that creates the lease."""
     metadata = {"namespace": namespace, "name": name}
     return msgspec.json.encode(
         {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata, "spec": spec}
@@ -153,11 +157,11 @@ def creation_body(namespace: str, name: str, spec: LeaseSpec) -> bytes:
 
 
 def change_body(lease: Lease, spec: LeaseSpec) -> bytes:
-    """A merge patch that applies to this version of the lease and to no other; the rest of the object stays."""
+    """Return a merge patch that succeeds only for this version of the lease. Other fields of the object stay."""
     metadata = {"uid": lease.metadata.uid, "resourceVersion": lease.metadata.resource_version}
     return msgspec.json.encode({"metadata": metadata, "spec": spec})
 
 
 def micro_time(moment: datetime) -> str:
-    """A time as MicroTime wants it: UTC, with exactly six digits after the point."""
+    """Format a time as a Kubernetes MicroTime: UTC, with exactly six digits after the decimal point."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
 
-from controller.kubevirt.annotations import PARTITION, ROLLING_UPDATE, is_takeover_held
-from controller.kubevirt.pool_types import PoolSpec, UpdateStrategy
+from controller.kubevirt.annotations import is_takeover_held
 from controller.metrics.objects import ConditionFigure, SetFigures
-from informers.meta import KubeObject, annotations_of
+from informers.meta import KubeObject
 
 
 class _Wish(Protocol):
@@ -40,8 +39,14 @@ class Counted(KubeObject, Protocol):
     def status(self) -> _Counts | None: ...
 
 
-def figures_of(kind: str, group: str, owners: Iterable[Counted]) -> Iterable[SetFigures]:
-    """Made from values that never change, so it may be iterated anywhere."""
+def figures_of(
+    kind: str, group: str, owners: Iterable[Counted], *, rolls_out: Callable[[Any], bool]
+) -> Iterable[SetFigures]:
+    """The figures of these owners. They are made from immutable values, so any thread may iterate them.
+
+    `rolls_out` tells whether an owner replaces all its outdated children unasked: if so, a rollout that does not end
+    is a fault.
+    """
     for owner in owners:
         meta, spec, status = owner.metadata, owner.spec, owner.status
         yield SetFigures(
@@ -64,18 +69,3 @@ def figures_of(kind: str, group: str, owners: Iterable[Counted]) -> Iterable[Set
             # Replica sets have none.
             printable_status=getattr(status, "printable_status", None) or "",
         )
-
-
-def rolls_out(owner: Counted) -> bool:
-    """Whether all that is outdated is going to be replaced, unasked: a rollout that does not end is then amiss."""
-    annotations, spec = annotations_of(owner.metadata), owner.spec
-    if isinstance(spec, PoolSpec):
-        return PARTITION not in annotations and _updates_all(spec.update_strategy or UpdateStrategy())
-    return ROLLING_UPDATE in annotations
-
-
-def _updates_all(strategy: UpdateStrategy) -> bool:
-    if strategy.opportunistic is not None or strategy.unmanaged is not None:
-        return False
-    policy = strategy.proactive.selection_policy if strategy.proactive is not None else None
-    return policy is None or policy.selectors is None

@@ -11,10 +11,12 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter
 
-from controller.metrics.objects import POOL, MachineTally, Tallies
+from controller.kinds import KINDS
+from controller.kubevirt.resources import VMIS, VMS
+from controller.metrics.objects import MachineTally, Tallies
 from controller.runtime.plan import (
-    HEALING,
     AlreadyThere,
+    Cause,
     Create,
     Delete,
     Done,
@@ -25,17 +27,10 @@ from controller.runtime.plan import (
 )
 from informers.meta import ObjectKey
 
-VM: Final = "VirtualMachine"
-VMI: Final = "VirtualMachineInstance"
+TALLIED: Final = frozenset(kind.kind for kind in KINDS if kind.has_tally)
 RESULTS: Final = ("success", "error", "unknown")
 
 _VERBS: Final[Mapping[type, str]] = {Create: "created", Delete: "deleted", ThreeWayMerge: "updated"}
-
-POSSIBLE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
-    "replicaset": {"created": (VMI,), "deleted": (VMI,)},
-    "pool": {"created": (VM,), "deleted": (VM, VMI), "updated": (VM,)},
-}
-"""What each controller does to which kinds: shown from its start, as zero."""
 
 MEANINGS: Final[Mapping[str, str]] = {
     "created": "VMs and VMIs that were to be created, by what became of it.",
@@ -45,7 +40,7 @@ MEANINGS: Final[Mapping[str, str]] = {
 
 
 class MachineCounts:
-    """The counters of all kinds, and the tallies of single pools. On the event loop only."""
+    """The counters of all kinds, and the tallies of single objects. On the event loop only."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         labels = ("controller", "kind", "result")
@@ -56,15 +51,16 @@ class MachineCounts:
         self._healings = Counter(
             "vmherd_healings_total", "VMs that were deleted because they failed.", ("controller",), registry=registry
         )
-        self._tallies: dict[tuple[str, str], MachineTally] = {}
+        self._tallies: dict[tuple[str, str, str], MachineTally] = {}
 
     def start(self, controller: str) -> None:
         """Show what this controller may do, from zero on."""
-        for verb, kinds in POSSIBLE.get(controller, {}).items():
-            for kind in kinds:
+        writes = {verb: resources for kind in KINDS if kind.name == controller for verb, resources in kind.writes}
+        for verb, resources in writes.items():
+            for resource in resources:
                 for result in RESULTS:
-                    self._counters[verb].labels(controller, kind, result)
-        if VM in POSSIBLE.get(controller, {}).get("deleted", ()):
+                    self._counters[verb].labels(controller, resource.kind, result)
+        if VMS in writes.get("deleted", ()):
             self._healings.labels(controller)
 
     def count(self, controller: str, owner_kind: str, owner: ObjectKey, outcomes: Iterable[Outcome]) -> None:
@@ -72,26 +68,25 @@ class MachineCounts:
         started = stopped = healed = 0
         for outcome in outcomes:
             action, result = outcome.action, _result_of(outcome)
-            verb, kind = _VERBS.get(type(action)), action.resource.kind
-            if verb is None or not result or kind not in (VM, VMI):
+            verb, resource = _VERBS.get(type(action)), action.resource
+            if verb is None or not result or resource not in (VMS, VMIS):
                 continue
-            self._counters[verb].labels(controller, kind, result).inc()
-            if kind == VM and result == "success":
+            self._counters[verb].labels(controller, resource.kind, result).inc()
+            if resource is VMS and result == "success":
                 started += verb == "created"
                 stopped += verb == "deleted"
-                healed += isinstance(action, Delete) and action.why.startswith(HEALING)
+                healed += isinstance(action, Delete) and action.cause is Cause.HEALING
         if healed:
             self._healings.labels(controller).inc(healed)
-        if owner_kind == POOL and started + stopped:
-            before = self._tallies.get(owner, MachineTally())
-            self._tallies[owner] = MachineTally(
+        if owner_kind in TALLIED and started + stopped:
+            before = self._tallies.get((owner_kind, *owner), MachineTally())
+            self._tallies[owner_kind, *owner] = MachineTally(
                 before.started + started, before.stopped + stopped, before.healed + healed
             )
 
     def forget(self, owner_kind: str, owner: ObjectKey) -> None:
         """The owner is gone, and what was counted for it with it."""
-        if owner_kind == POOL:
-            self._tallies.pop(owner, None)
+        self._tallies.pop((owner_kind, *owner), None)
 
     def tallies(self) -> Tallies:
         """Those of the moment, for another thread."""

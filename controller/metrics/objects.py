@@ -14,9 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from msgspec import Struct
+
+from controller.kinds import KINDS, Kind
 
 
 class ConditionFigure(Protocol):
@@ -60,8 +62,8 @@ class MachineTally(NamedTuple):
     healed: int = 0
 
 
-Tallies: TypeAlias = Mapping[tuple[str, str], MachineTally]
-"""By namespace and name."""
+Tallies: TypeAlias = Mapping[tuple[str, str, str], MachineTally]
+"""By kind, namespace and name."""
 
 FigureSource: TypeAlias = Callable[[], Iterable[SetFigures]]
 """Called on the loop, and must be quick: what it returns is iterated on another thread, so it must not look at
@@ -78,9 +80,6 @@ class Family(NamedTuple):
     help: str
     lines: Iterable[str]
 
-
-POOL = "VirtualMachinePool"
-PREFIXES: Mapping[str, str] = {POOL: "kubevirt_vmpool", "VirtualMachineInstanceReplicaSet": "kubevirt_vmirs"}
 
 REPLICA_GAUGES: Mapping[str, str] = {
     "desired": "Replicas that the object's spec asks for.",
@@ -102,11 +101,15 @@ def _created(figures: SetFigures) -> float | None:
     return None if figures.created is None else int(figures.created.timestamp())
 
 
-STATE_GAUGES: Mapping[str, tuple[str, Number]] = {
+KUBEVIRT_GAUGES: Mapping[str, tuple[str, Number]] = {
     "desired_replicas": ("Replicas that the spec asks for; 1 where it does not say.", attrgetter("desired")),
     "replicas": ("Replicas that exist, as the status says.", attrgetter("current")),
     "ready_replicas": ("Replicas that are ready, as the status says.", attrgetter("ready")),
     "updated_replicas": ("Replicas of the current template, as the status says.", attrgetter("updated")),
+}
+"""What the replica gauges are called by KubeVirt, which has proposed these names for pools."""
+
+STATE_GAUGES: Mapping[str, tuple[str, Number]] = {
     "paused": ("1 while the object is paused.", attrgetter("paused")),
     "replica_failure": ("1 while the condition ReplicaFailure is true.", _fails),
     "metadata_generation": ("The generation of the object: it grows with its spec.", attrgetter("generation")),
@@ -118,9 +121,9 @@ STATE_GAUGES: Mapping[str, tuple[str, Number]] = {
 }
 
 TALLIES: Mapping[str, tuple[str, Callable[[MachineTally], int]]] = {
-    "vms_started": ("VMs that were created for the pool.", attrgetter("started")),
-    "vms_stopped": ("VMs of the pool that were deleted.", attrgetter("stopped")),
-    "auto_healing_operations": ("VMs of the pool that were deleted because they failed.", attrgetter("healed")),
+    "vms_started": ("VMs that were created for the object.", attrgetter("started")),
+    "vms_stopped": ("VMs of the object that were deleted.", attrgetter("stopped")),
+    "auto_healing_operations": ("VMs of the object that were deleted because they failed.", attrgetter("healed")),
 }
 
 
@@ -155,14 +158,17 @@ def families_of(sources: Iterable[Iterable[SetFigures]], tallies: Tallies) -> It
         yield Family(f"vmherd_replicas_{field}", "gauge", help_text, lines)
     lines = (line for kind, rows in by_kind.items() for line in _flags("vmherd_rolls_out", kind, rows))
     yield Family("vmherd_rolls_out", "gauge", ROLLS_OUT, lines)
-    held = (row for row in by_kind.get(POOL, ()) if row.figures.takeover_held)
+    held = (row for rows in by_kind.values() for row in rows if row.figures.takeover_held)
     yield Family(
         "vmherd_takeover_held", "gauge", TAKEOVER_HELD, (f"vmherd_takeover_held{{{each.labels}}} 1" for each in held)
     )
-    for kind, rows in by_kind.items():
-        if kind in PREFIXES:
-            yield from _state(PREFIXES[kind], rows)
-    yield from _tallies(by_kind.get(POOL, ()), tallies)
+    for kind in KINDS:
+        rows = by_kind.get(kind.kind, ())
+        if kind.has_kubevirt_gauges:
+            yield from _gauges(kind.metric_prefix, KUBEVIRT_GAUGES, rows)
+        yield from _state(kind.metric_prefix, rows)
+        if kind.has_tally:
+            yield from _tallies(kind, rows, tallies)
 
 
 def _replicas(kind: str, field: str, rows: Iterable[_Row]) -> Iterator[str]:
@@ -178,9 +184,13 @@ def _flags(name: str, kind: str, rows: Iterable[_Row]) -> Iterator[str]:
     return (f"{start}{labels}}} {int(figures.rolls_out)}" for labels, figures in rows)
 
 
-def _state(prefix: str, rows: Sequence[_Row]) -> Iterator[Family]:
-    for name, (help_text, number) in STATE_GAUGES.items():
+def _gauges(prefix: str, gauges: Mapping[str, tuple[str, Number]], rows: Sequence[_Row]) -> Iterator[Family]:
+    for name, (help_text, number) in gauges.items():
         yield Family(f"{prefix}_{name}", "gauge", help_text, _numbers(f"{prefix}_{name}", number, rows))
+
+
+def _state(prefix: str, rows: Sequence[_Row]) -> Iterator[Family]:
+    yield from _gauges(prefix, STATE_GAUGES, rows)
     name = f"{prefix}_info"
     lines = (
         f'{name}{{group="{_escaped(figures.group)}",{labels},uid="{_escaped(figures.uid)}"}} 1'
@@ -213,17 +223,17 @@ def _conditions(name: str, rows: Iterable[_Row]) -> Iterator[str]:
             yield f'{name}{{condition="{_escaped(each.type)}",{labels},reason="{reason}",status="{status}"}} 1'
 
 
-def _tallies(rows: Sequence[_Row], tallies: Tallies) -> Iterator[Family]:
+def _tallies(kind: Kind[Any], rows: Sequence[_Row], tallies: Tallies) -> Iterator[Family]:
     nothing = MachineTally()
     told = [
         (
-            f'namespace="{_escaped(figures.namespace)}",pool_name="{_escaped(figures.name)}"',
-            tallies.get((figures.namespace, figures.name), nothing),
+            f'namespace="{_escaped(figures.namespace)}",{kind.name}_name="{_escaped(figures.name)}"',
+            tallies.get((figures.kind, figures.namespace, figures.name), nothing),
         )
         for _, figures in rows
     ]
     for field, (help_text, number) in TALLIES.items():
-        name = f"{PREFIXES[POOL]}_{field}"
+        name = f"{kind.metric_prefix}_{field}"
         lines = [f"{name}_total{{{labels}}} {number(tally)}" for labels, tally in told]
         yield Family(name, "counter", help_text, lines)
 

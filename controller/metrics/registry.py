@@ -36,7 +36,7 @@ from informers.meta import ObjectKey
 
 __all__ = ["FigureSource", "Metrics", "Page", "SetFigures"]
 
-RESULTS = ("success", "error", "requeue", "requeue_after", "terminal")
+RESULTS = ("success", "error", "requeue", "requeue_after")
 LIST_REASONS = ("start", "expired", "failure")
 WATCH_END_REASONS = ("end", "expired", "silent")
 
@@ -210,7 +210,6 @@ class Metrics:
         series.seconds.labels(controller)
         for counter in (
             series.errors,
-            series.terminal_errors,
             series.panics,
             series.stale_skips,
             series.gave_up,
@@ -232,10 +231,8 @@ class Metrics:
         series = self._reconcile_series
         series.results.labels(controller, result).inc()
         series.seconds.labels(controller).observe(seconds)
-        if result in {"error", "terminal"}:
+        if result == "error":
             series.errors.labels(controller).inc()
-        if result == "terminal":
-            series.terminal_errors.labels(controller).inc()
 
     def panicked(self, controller: str) -> None:
         """A pass raised what nobody foresaw. Counted beside its result."""

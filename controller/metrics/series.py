@@ -71,9 +71,6 @@ class ReconcileSeries:
             "controller_runtime_reconcile_total", "Passes, by result.", ("controller", "result"), registry=registry
         )
         self.errors = counter("controller_runtime_reconcile_errors_total", "Passes that failed.")
-        self.terminal_errors = counter(
-            "controller_runtime_terminal_reconcile_errors_total", "Passes that failed and are not tried again."
-        )
         self.panics = counter(
             "controller_runtime_reconcile_panics_total", "Passes that ended in an exception nobody foresaw."
         )

@@ -1,24 +1,32 @@
-"""Puts the pool's controller together."""
+"""Assembles the controller of VirtualMachinePools from its caches, queue and rules."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from controller.config.modes import Mode
-from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMS, pool_resource
-from controller.kubevirt.types import VirtualMachineInstance
-from controller.pool.rules import NAME, PoolRules
-from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores
+from controller.kinds import POOLS
+from controller.kubevirt.merge_keys import VM_RULES
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
+from controller.pool.rules import PoolRules
+from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores, without_foreign_data
 from controller.pool.triggers import pools_of_pool, pools_of_revision, pools_of_vm, pools_of_vmi
-from controller.runtime.wiring import Assembly, Parts, assemble, queue_of, wakes
-from informers.informer import SharedInformer
+from controller.runtime.wiring import Assembly, Cache, Parts, queue_of, wakes
+from controller.runtime.wiring import assemble as assemble_kind
+
+CACHES: Final = {
+    VMIS: Cache({}),
+    VMS: Cache(VM_INDEXES),
+    CONTROLLER_REVISIONS: Cache(REVISION_INDEXES, transform=without_foreign_data),
+}
 
 
-def assemble_pool(parts: Parts, vmis: SharedInformer[VirtualMachineInstance]) -> Assembly:
-    """The controller of VirtualMachinePools. `vmis` is shared between kinds."""
-    resource = pool_resource(parts.config.pool_group)
-    pools = parts.informer(resource, indexes={})
-    vms = parts.informer(VMS, indexes=VM_INDEXES)
-    revisions = parts.informer(CONTROLLER_REVISIONS, indexes=REVISION_INDEXES)
-    queue = queue_of(parts, NAME)
+def assemble(parts: Parts) -> Assembly:
+    """Assemble the controller of VirtualMachinePools."""
+    resource = POOLS.resource(parts.config.group_of(POOLS))
+    pools = parts.informer(resource, Cache({}))
+    vms, vmis, revisions = parts.cache(VMS), parts.cache(VMIS), parts.cache(CONTROLLER_REVISIONS)
+    queue = queue_of(parts, POOLS)
     pools.add_handler(wakes(queue, pools_of_pool))
     vms.add_handler(wakes(queue, pools_of_vm))
     vmis.add_handler(wakes(queue, lambda change: pools_of_vmi(change, vms.store)))
@@ -26,5 +34,6 @@ def assemble_pool(parts: Parts, vmis: SharedInformer[VirtualMachineInstance]) ->
     takes_over = parts.config.mode == Mode.TAKEOVER
     limits = Limits(parts.config.burst, parts.config.revision_history, takes_over=takes_over)
     rules = PoolRules(Stores(pools.store, vms.store, vmis.store, revisions.store), resource, limits)
-    # A plan writes to the pool itself as well: its finalizer, and what was healed.
-    return assemble(parts, rules, queue, owners=pools, children=[pools, vms, vmis, revisions], shared=[vmis])
+    # A plan also patches the pool itself: its finalizer, and annotations such as its healing records.
+    written = (pools, vms, vmis, revisions)
+    return assemble_kind(parts, POOLS, rules, queue, owners=pools, written=written, merge=VM_RULES.merge)

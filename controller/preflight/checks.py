@@ -12,18 +12,18 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 import structlog
 from msgspec import Struct
 
-from controller.config.modes import POOLS, REPLICA_SETS, Mode
+from controller.config.modes import Mode
 from controller.config.settings import Config
+from controller.kinds import KINDS, Kind, accesses
+from controller.kubevirt.resources import KUBEVIRT_GROUP
+from controller.preflight.discovery import is_served
 from controller.preflight.permissions import (
-    KUBEVIRT_GROUP,
-    VMIS,
-    VMS,
     MissingPermission,
     Permission,
     missing_permissions,
@@ -110,29 +110,35 @@ class StartupError(Exception):
 
 def kinds_needed(config: Config) -> tuple[NeededKind, ...]:
     """The kinds without which there is nothing to do."""
-    mend = "kubectl apply -f manifests/crds/, or crds.enabled=true in the chart's values"
-    if config.mode == Mode.TAKEOVER:
-        mend = "it comes with KubeVirt"
-    elif config.mode == Mode.ALONGSIDE:
-        mend = "the chart brings its definition for --mode alongside, which auto comes to beside a KubeVirt"
-    return (
+    owners = (
         NeededKind(
-            config.replicaset_group,
-            "v1",
-            REPLICA_SETS,
-            mend=f"{mend}, or set --replicaset-group to the group that it has",
-        ),
-        NeededKind(
-            config.pool_group,
-            "v1beta1",
-            POOLS,
-            mend=f"{mend}, or set --pool-group to the group that it has",
-        ),
-        *(
-            NeededKind(KUBEVIRT_GROUP, "v1", plural, mend="install KubeVirt, or try it out with 'vmherd sandbox up'")
-            for plural in (VMIS, VMS)
-        ),
+            config.group_of(kind),
+            kind.version,
+            kind.plural,
+            mend=f"{_mend(kind, config.mode)}, or set --{kind.name}-group to the group that it has",
+        )
+        for kind in KINDS
     )
+    children = (
+        NeededKind(
+            each.resource.group,
+            each.resource.version,
+            each.resource.plural,
+            mend="install KubeVirt, or try it out with 'vmherd sandbox up'",
+        )
+        for each in accesses()
+        if each.is_cached and each.resource.group == KUBEVIRT_GROUP
+    )
+    return (*owners, *children)
+
+
+def _mend(kind: Kind[Any], mode: str) -> str:
+    """What to do if the kind's definition is not there."""
+    if mode == Mode.TAKEOVER and kind.loop_flag:
+        return "it comes with KubeVirt"
+    if mode == Mode.ALONGSIDE:
+        return "the chart brings its definition for --mode alongside, which auto comes to beside a KubeVirt"
+    return "kubectl apply -f manifests/crds/, or crds.enabled=true in the chart's values"
 
 
 async def resolve_mode(client: Requests, config: Config, *, patience_s: float = PATIENCE_S) -> Config:
@@ -208,14 +214,6 @@ async def reach(client: Requests, *, patience_s: float) -> None:
             return
 
 
-class _ServedResource(Struct, frozen=True):
-    name: str = ""
-
-
-class _Discovery(Struct, frozen=True):
-    resources: tuple[_ServedResource, ...] | None = None
-
-
 class _Condition(Struct, frozen=True):
     status: str = ""
     message: str | None = None
@@ -228,7 +226,6 @@ class _Definition(Struct, frozen=True):
     status: Status | None = None
 
 
-_decode_discovery = msgspec.json.Decoder(_Discovery).decode
 _decode_definition = msgspec.json.Decoder(_Definition).decode
 
 
@@ -238,7 +235,7 @@ async def missing_kind(client: Requests, kind: NeededKind, *, give_up: float) ->
     `give_up` is a time of the running loop. Raises ApiError where the API server cannot say.
     """
     told = False
-    while not await _is_served(client, kind):
+    while not await is_served(client, f"/apis/{kind.group}/{kind.version}", kind.plural):
         problem, is_sure = await _why_unserved(client, kind)
         if is_sure or asyncio.get_running_loop().time() >= give_up:
             return (problem,)
@@ -247,14 +244,6 @@ async def missing_kind(client: Requests, kind: NeededKind, *, give_up: float) ->
             log.warning("waiting for a kind to be served", kind=kind.name, version=kind.version)
         await asyncio.sleep(PAUSE_S)
     return ()
-
-
-async def _is_served(client: Requests, kind: NeededKind) -> bool:
-    try:
-        body = await client.request("GET", f"/apis/{kind.group}/{kind.version}", timeout_s=REQUEST_TIMEOUT_S)
-    except NotFound:
-        return False
-    return any(resource.name == kind.plural for resource in _decode_discovery(body).resources or ())
 
 
 async def _why_unserved(client: Requests, kind: NeededKind) -> tuple[Problem, bool]:

@@ -78,11 +78,19 @@ _decode_discovery = msgspec.json.Decoder(_Discovery).decode
 _decode_writes = msgspec.json.Decoder(_Writes).decode
 
 
+async def is_served(client: Requests, group_path: str, plural: str) -> bool:
+    """True if the API server serves this resource under this group and version."""
+    try:
+        answer = await client.request("GET", group_path, timeout_s=REQUEST_TIMEOUT_S)
+    except NotFound:
+        return False
+    return any(resource.name == plural for resource in _decode_discovery(answer).resources or ())
+
+
 async def find_kubevirt(client: Requests, namespace: str = "") -> Seen:
     """Look for an installation of KubeVirt in this namespace, or anywhere."""
     try:
-        answer = await client.request("GET", KUBEVIRTS.group_path, timeout_s=REQUEST_TIMEOUT_S)
-        if not any(resource.name == KUBEVIRTS.plural for resource in _decode_discovery(answer).resources or ()):
+        if not await is_served(client, KUBEVIRTS.group_path, KUBEVIRTS.plural):
             return Absent()
         page = KUBEVIRTS.decode_page(
             await client.request("GET", KUBEVIRTS.path(namespace), timeout_s=REQUEST_TIMEOUT_S)

@@ -13,17 +13,14 @@ import msgspec
 import structlog
 from msgspec import Struct
 
-from controller.config.modes import POOLS, REPLICA_SETS, Mode, shared_with_kubevirt
-from controller.config.settings import Config
+from controller.config.modes import Mode
+from controller.config.settings import Config, shared_with_kubevirt
+from controller.kinds import KINDS, READ, accesses
+from controller.kubevirt.resources import KUBEVIRT_GROUP
 from controller.runtime.requests import REQUEST_TIMEOUT_S, Requests
 from informers.errors import ApiError, Forbidden
 
 __all__ = [
-    "KUBEVIRT_GROUP",
-    "POOLS",
-    "REPLICA_SETS",
-    "VMIS",
-    "VMS",
     "MissingPermission",
     "Permission",
     "check_permissions",
@@ -32,12 +29,6 @@ __all__ = [
 ]
 
 log = structlog.get_logger()
-
-KUBEVIRT_GROUP = "kubevirt.io"
-VMIS = "virtualmachineinstances"
-VMS = "virtualmachines"
-
-_READ = ("get", "list", "watch")
 
 
 class Permission(Struct, frozen=True, order=True):
@@ -72,17 +63,11 @@ def permissions_needed(config: Config) -> tuple[Permission, ...]:
     """Exactly what the controller does with this configuration, no more: the RBAC rules it runs under."""
     if config.observe:
         return tuple(_reads(config)) + check_permissions(config) + scrape_permissions(config)
+    owners = [(config.group_of(kind), kind) for kind in KINDS]
     everywhere = [
-        *_owner_permissions(config.replicaset_group, REPLICA_SETS),
-        *_owner_permissions(config.pool_group, POOLS),
-        # A pool carries a finalizer, and an annotation that tells what was healed.
-        (config.pool_group, POOLS, "", "patch"),
-        *((KUBEVIRT_GROUP, VMIS, "", verb) for verb in (*_READ, "create", "patch", "delete")),
-        *((KUBEVIRT_GROUP, VMS, "", verb) for verb in (*_READ, "create", "patch", "delete")),
-        *(("apps", "controllerrevisions", "", verb) for verb in (*_READ, "create", "delete")),
-        # Disks that are to outlive their VM lose its ownerReference. No cache holds them.
-        *(("", "persistentvolumeclaims", "", verb) for verb in ("get", "patch")),
-        *(("cdi.kubevirt.io", "datavolumes", "", verb) for verb in ("get", "patch")),
+        *(permission for group, kind in owners for permission in _owner_permissions(group, kind.plural)),
+        *((group, kind.plural, "", verb) for group, kind in owners for verb in kind.owner_verbs),
+        *((each.resource.group, each.resource.plural, "", verb) for each in accesses() for verb in each.verbs),
         *(("", "events", "", verb) for verb in ("create", "patch")),
     ]
     work = tuple(
@@ -96,13 +81,8 @@ def permissions_needed(config: Config) -> tuple[Permission, ...]:
 
 def _reads(config: Config) -> Iterable[Permission]:
     """What the caches are filled from: all that an onlooker needs."""
-    kinds = (
-        (config.replicaset_group, REPLICA_SETS),
-        (config.pool_group, POOLS),
-        (KUBEVIRT_GROUP, VMIS),
-        (KUBEVIRT_GROUP, VMS),
-        ("apps", "controllerrevisions"),
-    )
+    kinds = [(config.group_of(kind), kind.plural) for kind in KINDS]
+    kinds += [(each.resource.group, each.resource.plural) for each in accesses() if each.is_cached]
     for namespace in config.namespaces:
         for group, resource in kinds:
             yield from (Permission(group, resource, verb, namespace) for verb in ("list", "watch"))
@@ -112,7 +92,7 @@ def check_permissions(config: Config) -> tuple[Permission, ...]:
     """What shows whether KubeVirt's own loops rest. Only a takeover builds on that: the others do without a KubeVirt
     that shares their kinds, and do not start where there is one that they may not look at.
     """
-    if config.mode != Mode.TAKEOVER or not config.second_writer_check or not shared_with_kubevirt(config.groups):
+    if config.mode != Mode.TAKEOVER or not config.second_writer_check or not shared_with_kubevirt(config):
         return ()
     namespace = config.kubevirt_namespace
     return (
@@ -135,7 +115,7 @@ def scrape_permissions(config: Config) -> tuple[Permission, ...]:
 
 def _owner_permissions(group: str, plural: str) -> Iterable[tuple[str, str, str, str]]:
     """What is asked of a kind that is reconciled."""
-    yield from ((group, plural, "", verb) for verb in _READ)
+    yield from ((group, plural, "", verb) for verb in READ)
     yield group, plural, "status", "patch"
     # An owner reference with blockOwnerDeletion needs this where OwnerReferencesPermissionEnforcement is on.
     yield group, plural, "finalizers", "update"

@@ -17,14 +17,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import structlog
 from msgspec import Struct, structs
 
-from controller.config.modes import Mode, groups_of, mode_beside, shared_with_kubevirt
-from controller.config.settings import Config
-from controller.kubevirt.resources import pool_resource, replicaset_resource
+from controller.config.modes import Mode, mode_beside
+from controller.config.settings import Config, groups_in, shared_with_kubevirt
+from controller.kinds import Kind, names_of
 from controller.preflight.discovery import Absent, Hidden, Write, find_kubevirt, get_virt_controller, latest_write
 from controller.preflight.virt_controller import LOOPS, VIRT_CONTROLLER, KubeVirt, is_rolled_out, working_loops
 from controller.runtime.requests import Requests
@@ -72,14 +72,13 @@ class Trail(NamedTuple):
 
     client: Requests
     config: Config
-    kinds: tuple[str, ...]
+    kinds: tuple[Kind[Any], ...]
     now: Callable[[], datetime]
 
     async def follow(self) -> SecondWriter | None:
         """Whether it wrote a status lately, in the namespaces that we work in."""
-        resources = (replicaset_resource(self.config.replicaset_group), pool_resource(self.config.pool_group))
-        for resource in resources:
-            for namespace in self.config.namespaces if resource.name in self.kinds else ():
+        for resource in (kind.resource() for kind in self.kinds):
+            for namespace in self.config.namespaces:
                 write = await _latest_write(self.client, resource.path(namespace))
                 now = self.now()
                 if write is not None and now - write.at < FRESH:
@@ -96,8 +95,7 @@ async def decide_mode(client: Requests, config: Config) -> Config:
         return config
     seen = await find_kubevirt(client, config.kubevirt_namespace)
     mode = mode_beside(kubevirt=not isinstance(seen, Absent))
-    groups = groups_of(mode)
-    return structs.replace(config, mode=mode.value, replicaset_group=groups.replicasets, pool_group=groups.pools)
+    return structs.replace(config, mode=mode.value, **groups_in(mode))
 
 
 async def find_second_writer(
@@ -107,7 +105,7 @@ async def find_second_writer(
 
     Raises ApiError, msgspec.DecodeError.
     """
-    kinds = shared_with_kubevirt(config.groups)
+    kinds = shared_with_kubevirt(config)
     if not kinds or not config.second_writer_check:
         return ()
     seen = await find_kubevirt(client, config.kubevirt_namespace)
@@ -117,22 +115,23 @@ async def find_second_writer(
         return ()
     trail = Trail(client, config, kinds, now)
     if isinstance(seen, Hidden):
-        return (await trail.follow() or Unseen(kinds, seen.why),)
+        return (await trail.follow() or Unseen(names_of(kinds), seen.why),)
     looks = [await _look_at(trail, kubevirt, give_up) for kubevirt in seen.kubevirts]
     return tuple(objection for objection in looks if objection is not None)
 
 
 async def _look_at(trail: Trail, kubevirt: KubeVirt, give_up: float) -> Objection | None:
     name = f"{kubevirt.metadata.namespace}/{VIRT_CONTROLLER}"
+    names = names_of(trail.kinds)
     while True:
         try:
             deployment = await get_virt_controller(trail.client, kubevirt.metadata)
         except NotFound:
-            log.warning("KubeVirt has no virt-controller yet", deployment=name, kinds=trail.kinds)
+            log.warning("KubeVirt has no virt-controller yet", deployment=name, kinds=names)
             return await trail.follow()
         except Forbidden as error:
-            return await trail.follow() or Unseen(trail.kinds, str(error))
-        if working := working_loops(deployment, trail.kinds):
+            return await trail.follow() or Unseen(names, str(error))
+        if working := working_loops(deployment, names):
             missing = " ".join(f"{LOOPS[kind]}=0" for kind in working)
             return SecondWriter(f"KubeVirt works on {' and '.join(working)} (Deployment {name} has no {missing})")
         if is_rolled_out(deployment):
@@ -140,7 +139,7 @@ async def _look_at(trail: Trail, kubevirt: KubeVirt, give_up: float) -> Objectio
                 log.warning("the loops of KubeVirt rest: --mode takeover knows its status fields", deployment=name)
             return None
         if asyncio.get_running_loop().time() >= give_up:
-            told = " and ".join(trail.kinds)
+            told = " and ".join(names)
             return SecondWriter(f"KubeVirt may still work on {told} (Deployment {name} is rolling out)")
         await asyncio.sleep(PAUSE_S)
 

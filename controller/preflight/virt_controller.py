@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from controller.config.modes import KUBEVIRT_GROUPS, POOLS, REPLICA_SETS
+from controller.kinds import KINDS, names_of
 from informers.meta import ObjectMeta
 from informers.resource import Resource
 
@@ -24,8 +24,7 @@ VIRT_CONTROLLER: Final = "virt-controller"
 """The name of the Deployment, of its container, and of the manager of its writes."""
 
 LOOPS: Final[Mapping[str, str]] = {
-    f"{REPLICA_SETS}.{KUBEVIRT_GROUPS.replicasets}": "--rs-controller-threads",
-    f"{POOLS}.{KUBEVIRT_GROUPS.pools}": "--pool-controller-threads",
+    name: kind.loop_flag for kind, name in zip(KINDS, names_of(KINDS), strict=True) if kind.loop_flag
 }
 """Which flag says how many workers a kind has."""
 

@@ -1,1 +1,1 @@
-"""Replica sets: `take_snapshot`, `plan`, `next_status` and `triggers` are pure; `rules` binds them to the caches."""
+"""Replica sets. `take_snapshot`, `plan`, `next_status` and `triggers` are pure; `rules` connects them to the caches."""

@@ -1,19 +1,20 @@
-"""Whose VMIs they are to be: orphans to adopt and members to let go (R2)."""
+"""Ownership of VMIs: a replica set adopts orphans and releases members (R2)."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-from controller.kubevirt.owners import adoption_patch, controller_reference, release_patch
-from controller.kubevirt.selectors import Selector
-from controller.kubevirt.types import VirtualMachineInstance
+from controller.apimachinery.label_selectors import Selector
+from controller.apimachinery.owner_references import adoption_patch, controller_reference, release_patch
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.snapshot import Snapshot
-from controller.runtime.plan import Confirm, Patch, PatchType, Plan, Stage
+from controller.runtime.plan import Confirm, Patch, Plan, Stage
 from informers.meta import ObjectMeta, labels_of
+from informers.objects import PatchType
 
 
 class Claims(Struct, frozen=True):
-    """Members that stay, orphans that come, members that go."""
+    """The members that the set keeps, the orphans that it adopts and the members that it releases."""
 
     kept: tuple[VirtualMachineInstance, ...]
     adopted: tuple[VirtualMachineInstance, ...]
@@ -21,9 +22,9 @@ class Claims(Struct, frozen=True):
 
 
 def choose_claims(snapshot: Snapshot, selector: Selector) -> Claims:
-    """Sort members and orphans by whether the selector wants them.
+    """Decide which VMIs the set keeps, adopts and releases, by comparing their labels with the selector.
 
-    One that is being deleted is neither adopted nor released: it is on its way out either way.
+    A VMI that is being deleted is neither adopted nor released.
     """
     kept, released = [], []
     for vmi in snapshot.members:
@@ -40,20 +41,25 @@ def choose_claims(snapshot: Snapshot, selector: Selector) -> Claims:
 
 
 def plan_claims(snapshot: Snapshot, claims: Claims) -> Plan:
-    """Adopt and release. Nothing is adopted before the server has confirmed that the set still is who it was."""
+    """Plan the patches that adopt and release VMIs.
+
+    Before an adoption, the API server must confirm that the set has the same UID and is not being deleted.
+    """
     owner = snapshot.owner.metadata
     reference = controller_reference(snapshot.replicasets, owner)
     patches = [
-        _patch(snapshot, vmi.metadata, adoption_patch(vmi.metadata, reference), "an orphan that the selector matches")
+        _patch(snapshot, vmi.metadata, adoption_patch(vmi.metadata, reference), "the selector matches this orphan")
         for vmi in claims.adopted
     ]
     patches += [
-        _patch(snapshot, vmi.metadata, release_patch(vmi.metadata, owner.uid), "its labels no longer match")
+        _patch(
+            snapshot, vmi.metadata, release_patch(vmi.metadata, owner.uid), "its labels no longer match the selector"
+        )
         for vmi in claims.released
     ]
     stages = []
     if claims.adopted:
-        why = f"before adopting {len(claims.adopted)}"
+        why = f"confirm the owner before it adopts {len(claims.adopted)} VMIs"
         stages.append(Stage((Confirm(resource=snapshot.replicasets, key=owner.key, uid=owner.uid, why=why),)))
     if patches:
         stages.append(Stage(tuple(patches)))

@@ -1,17 +1,17 @@
-"""What a replica set asks for: its spec, parsed once, or the one thing that makes it impossible to act on (R1)."""
+"""The parsed spec of a replica set, or the error that makes the spec invalid (R1)."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
 from controller.apimachinery.field_error import FieldError
-from controller.kubevirt.selectors import Selector, parse_selector
-from controller.kubevirt.types import LabelSelector, ReplicaSet
+from controller.apimachinery.label_selectors import LabelSelector, Selector, parse_selector
+from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.replicaset.template import Template, parse_template
 
 
 class Intent(Struct, frozen=True, kw_only=True):
-    """A spec that can be acted on. The selector is not empty, and matches the template's labels."""
+    """A valid spec. The selector is not empty and matches the labels of the template."""
 
     wanted: int
     selector: Selector
@@ -19,7 +19,7 @@ class Intent(Struct, frozen=True, kw_only=True):
 
 
 def parse_intent(owner: ReplicaSet) -> Intent | FieldError:
-    """What the set asks for. `replicas` is 1 where nobody filled in the schema's default."""
+    """Parse the spec of the set, or return its first error. If `spec.replicas` is absent, 1 VMI is wanted."""
     wanted = 1 if owner.spec.replicas is None else owner.spec.replicas
     if wanted < 0:
         return FieldError(f"spec.replicas is {wanted}: it must not be negative")

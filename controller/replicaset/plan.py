@@ -1,9 +1,17 @@
-"""What one pass over a replica set does: the rules R1 to R8 and R14, in the order in which they take effect.
+"""The plan of one pass over a replica set. It applies the rules R1 to R8 and R14.
 
-`plan` is total and pure: any snapshot gives a plan, the same one each time, and a set that is as it should be gets an
-empty one. Stages: confirm the set, adopt and release (R2), then create or delete (R4, R6), then clear away what is
-spent (R7), then, when the count is right, replace what is outdated (R14). While the set is being deleted, invalid,
-paused or unsettled, `held` says so and nothing else happens.
+`plan` is a pure function. Every snapshot gives a plan, and equal snapshots give equal plans. If the set needs no
+change, the plan is empty.
+
+The stages of a plan run in this order:
+
+1. Confirm the set with the API server, adopt orphans and release members (R2).
+2. Create VMIs (R4) or delete VMIs (R6).
+3. Delete spent VMIs (R7). A spent VMI has finished, or its state is unknown.
+4. If the number of VMIs is right, replace outdated VMIs (R14).
+
+If the set is being deleted, invalid or paused, the plan has no stages. The same holds if the cache does not show all of
+our own writes yet (`snapshot.settled` is False). The field `held` of the plan gives the reason.
 """
 
 from __future__ import annotations
@@ -12,13 +20,13 @@ from controller.apimachinery.field_error import INVALID_SPEC, FieldError
 from controller.replicaset.claims import choose_claims, plan_claims
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.rollout import plan_rollout
-from controller.replicaset.scale import plan_cleanup, plan_scale, take_census
+from controller.replicaset.scale import plan_cleanup, plan_scale, split_active_and_spent
 from controller.replicaset.snapshot import Snapshot
 from controller.runtime.plan import Delete, Notice, Plan, join
 
 
 def plan(snapshot: Snapshot) -> Plan:
-    """Decide what to do about this set now."""
+    """Return the plan of the next pass over this set."""
     owner = snapshot.owner
     if owner.metadata.deletion_timestamp is not None:
         return Plan(held="being deleted")
@@ -30,18 +38,18 @@ def plan(snapshot: Snapshot) -> Plan:
         return Plan(held="paused")
     if not snapshot.settled:
         return Plan(held="the cache does not show all of our own writes yet")
-    return _plan_freely(snapshot, intent)
+    return _plan_changes(snapshot, intent)
 
 
-def _plan_freely(snapshot: Snapshot, intent: Intent) -> Plan:
+def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
     claims = choose_claims(snapshot, intent.selector)
-    ours = take_census(claims.kept)
-    # What is adopted in this pass counts in it, or its replacement would be created beside it.
-    newcomers = take_census(claims.adopted)
-    active = ours.active + newcomers.active
-    scaling = plan_scale(snapshot, intent, active, newcomers=frozenset(vmi.metadata.uid for vmi in newcomers.active))
+    kept = split_active_and_spent(claims.kept)
+    # VMIs that this pass adopts already count. Otherwise the same pass would create replacements for them.
+    adopted = split_active_and_spent(claims.adopted)
+    active = kept.active + adopted.active
+    scaling = plan_scale(snapshot, intent, active, adopted_uids=frozenset(vmi.metadata.uid for vmi in adopted.active))
     limit = snapshot.burst - _deletes_of(scaling)
-    cleanup = plan_cleanup(snapshot, ours.spent, limit=limit)
+    cleanup = plan_cleanup(snapshot, kept.spent, limit=limit)
     parts = [plan_claims(snapshot, claims), scaling, cleanup]
     if not claims.adopted and not claims.released and len(active) >= intent.wanted and not scaling.stages:
         parts.append(plan_rollout(snapshot, intent, active, limit=limit - _deletes_of(cleanup)))

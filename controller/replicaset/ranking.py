@@ -1,6 +1,7 @@
-"""Who goes first when a set has too many, or replaces the outdated (R6).
+"""The order in which a replica set deletes VMIs, for scale-in and for the replacement of outdated VMIs (R6).
 
-The order is one key, compared criterion by criterion; the name comes last, so it is total and the same in every pass.
+The sort key is a tuple with one element for each criterion. The name of the VMI is the last element, so two VMIs never
+have equal keys and the order is the same in every pass.
 """
 
 from __future__ import annotations
@@ -12,39 +13,42 @@ from typing import TypeAlias
 
 from controller.apimachinery.field_error import FieldError
 from controller.kubevirt.annotations import PROTECT, REMOVE, deletion_cost, is_marked
-from controller.kubevirt.types import VirtualMachineInstance
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_migrating, is_ready, is_running, node_of, ready_since
 
-Worth: TypeAlias = tuple[bool, bool, bool, bool, bool, int]
-Seniority: TypeAlias = tuple[float, float, str]
+StateRank: TypeAlias = tuple[bool, bool, bool, bool, bool, int]
+AgeRank: TypeAlias = tuple[float, float, str]
 
 _by_rank = itemgetter(0)
 
 
 def rank_for_removal(active: Iterable[VirtualMachineInstance]) -> tuple[VirtualMachineInstance, ...]:
-    """The active VMIs that may go, first to go first. Protected ones are not among them.
+    """Return the active VMIs that may be deleted, in the order of deletion. Protected VMIs are left out.
 
-    `active` is all of them: protected ones crowd their nodes like any other. A VMI's rank is its worth, then how
-    crowded its node is when its turn comes, then its seniority.
+    `active` must also contain the protected VMIs, because they count towards the number of VMIs on a node. VMIs are
+    ordered by mark, state and deletion cost, then by the number of VMIs on the node, then by age.
     """
     vmis = tuple(active)
-    crowds = Counter(map(node_of, vmis))
-    by_node: defaultdict[str, list[tuple[tuple[Worth, Seniority], VirtualMachineInstance]]] = defaultdict(list)
+    vmis_per_node = Counter(map(node_of, vmis))
+    by_node: defaultdict[str, list[tuple[tuple[StateRank, AgeRank], VirtualMachineInstance]]] = defaultdict(list)
     for vmi in vmis:
         if not is_marked(vmi.metadata, PROTECT):
-            by_node[node_of(vmi)].append(((worth_of(vmi), seniority_of(vmi)), vmi))
+            by_node[node_of(vmi)].append(((state_rank_of(vmi), age_rank_of(vmi)), vmi))
     ranked = []
-    for node, residents in by_node.items():
-        residents.sort(key=_by_rank)
-        # Each one that goes leaves its node less crowded for the next, so taking many thins the fullest nodes first.
-        for crowd, ((worth, seniority), vmi) in enumerate(residents, start=-crowds[node]):
-            ranked.append(((worth, crowd, seniority), vmi))
+    for node, candidates in by_node.items():
+        candidates.sort(key=_by_rank)
+        # Each deleted VMI lowers the count of its node for the next one. The fullest nodes therefore lose VMIs first.
+        for negative_count, ((state_rank, age_rank), vmi) in enumerate(candidates, start=-vmis_per_node[node]):
+            ranked.append(((state_rank, negative_count, age_rank), vmi))
     ranked.sort(key=_by_rank)
     return tuple(vmi for _, vmi in ranked)
 
 
-def worth_of(vmi: VirtualMachineInstance) -> Worth:
-    """R6's criteria before crowding. The smaller goes first, and False is smaller than True."""
+def state_rank_of(vmi: VirtualMachineInstance) -> StateRank:
+    """The criteria of R6 that come before the number of VMIs on the node.
+
+    The VMI with the smaller tuple is deleted first. False is smaller than True.
+    """
     cost = deletion_cost(vmi.metadata)
     return (
         not is_marked(vmi.metadata, REMOVE),
@@ -56,8 +60,11 @@ def worth_of(vmi: VirtualMachineInstance) -> Worth:
     )
 
 
-def seniority_of(vmi: VirtualMachineInstance) -> Seniority:
-    """R6's criteria after crowding: the later it became ready, and the later it was made, the sooner it goes."""
+def age_rank_of(vmi: VirtualMachineInstance) -> AgeRank:
+    """The criteria of R6 that come after the number of VMIs on the node.
+
+    A VMI that became ready later is deleted first. For equal times, a VMI that was created later is deleted first.
+    """
     since, created = ready_since(vmi), vmi.metadata.creation_timestamp
     return (
         -since.timestamp() if since is not None else 0.0,

@@ -1,8 +1,9 @@
-"""Replacing outdated VMIs step by step, where the set asks for it (R14).
+"""Rolling update: a replica set with the rolling-update annotation replaces its outdated VMIs step by step (R14).
 
-Of the VMIs that are wanted, no more than `maxUnavailable` are not ready because of us. One that is not ready anyway
-costs nothing and may always go. A template that does not come up uses the allowance up and so stops its own rollout;
-when that lasts longer than the progress deadline, the user is told, once for each template.
+A rollout deletes ready VMIs only while fewer than `maxUnavailable` of the wanted VMIs are not ready. An outdated VMI
+that is not ready does not use this limit, so it is deleted at once. If VMIs of a new template do not become ready, they
+use up the limit and the rollout stops. If this lasts longer than the progress deadline, an Event tells the user, once
+for each template.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from datetime import timedelta
 
 from msgspec import Struct
 
-from controller.apimachinery.field_error import FieldError
+from controller.apimachinery.field_error import FieldError, quoted
 from controller.apimachinery.int_or_percent import parse_amount
-from controller.kubevirt.annotations import ROLLING_UPDATE, TEMPLATE_HASH, quoted
+from controller.kubevirt.annotations import ROLLING_UPDATE, TEMPLATE_HASH
 from controller.kubevirt.costs import malformed_costs
 from controller.kubevirt.progress import invalid_annotation, parse_deadline, watch_progress
-from controller.kubevirt.types import VirtualMachineInstance
+from controller.kubevirt.replicaset_types import ReplicaSet
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_ready, unready_since
 from controller.replicaset.intent import Intent
 from controller.replicaset.ranking import rank_for_removal
@@ -30,13 +32,15 @@ _MAX_UNAVAILABLE = re.compile(r"\s*maxUnavailable\s*=\s*(?P<amount>[0-9]{1,9}%?)
 
 
 class Rollout(Struct, frozen=True):
+    """The settings of a rolling update. `notices` reports a setting that is malformed."""
+
     max_unavailable: int
     progress_deadline: timedelta
     notices: tuple[Notice, ...] = ()
 
 
 def parse_rollout(snapshot: Snapshot, wanted: int) -> Rollout | FieldError | None:
-    """How the set wants its VMIs replaced; None where it does not want that."""
+    """Parse the rolling-update annotation of the set; return None if the set does not have it."""
     annotations = annotations_of(snapshot.owner.metadata)
     text = annotations.get(ROLLING_UPDATE)
     if text is None:
@@ -48,13 +52,24 @@ def parse_rollout(snapshot: Snapshot, wanted: int) -> Rollout | FieldError | Non
     return Rollout(allowance, deadline.after, deadline.notices)
 
 
+def rolls_out(owner: ReplicaSet) -> bool:
+    """True if the set has the rolling-update annotation, so a new template replaces all outdated VMIs."""
+    return ROLLING_UPDATE in annotations_of(owner.metadata)
+
+
 def is_updated(vmi: VirtualMachineInstance, template_hash: str) -> bool:
-    """Whether it was made from this template. What was adopted without the label came from none we know."""
+    """True if the VMI was created from the template with this hash.
+
+    An adopted VMI without the template-hash label counts as outdated.
+    """
     return labels_of(vmi.metadata).get(TEMPLATE_HASH) == template_hash
 
 
 def plan_rollout(snapshot: Snapshot, intent: Intent, active: tuple[VirtualMachineInstance, ...], *, limit: int) -> Plan:
-    """Delete outdated VMIs, at most `limit`, for the next pass to replace. To be asked when the count is right."""
+    """Delete at most `limit` outdated VMIs; the next pass creates their replacements.
+
+    Call this only if the number of active VMIs is right.
+    """
     rollout = parse_rollout(snapshot, intent.wanted)
     if rollout is None:
         return Plan()
@@ -65,14 +80,14 @@ def plan_rollout(snapshot: Snapshot, intent: Intent, active: tuple[VirtualMachin
         return Plan(notices=rollout.notices)
     outdated = [vmi for vmi in rank_for_removal(active) if vmi.metadata.uid not in updated]
     unavailable = max(intent.wanted - sum(map(is_ready, active)), 0)
-    going, waiting = _choose(outdated, rollout.max_unavailable - unavailable)
-    deletes = tuple(delete_of(snapshot, vmi, "made from an older template") for vmi in going[: max(limit, 0)])
+    replaced, waiting = _choose(outdated, rollout.max_unavailable - unavailable)
+    deletes = tuple(delete_of(snapshot, vmi, "created from an older template") for vmi in replaced[: max(limit, 0)])
     progress = Plan(
         stages=(Stage(deletes),) if deletes else (),
         notices=rollout.notices + malformed_costs(active),
-        held=f"rollout: {waiting} outdated wait until more are ready" if waiting else "",
+        held=f"rollout: {waiting} outdated VMIs wait until more VMIs are ready" if waiting else "",
     )
-    if going or not waiting:
+    if replaced or not waiting:
         return progress
     stuck = [
         (unready_since(vmi) or snapshot.now, vmi.metadata.name)
@@ -83,25 +98,28 @@ def plan_rollout(snapshot: Snapshot, intent: Intent, active: tuple[VirtualMachin
 
 
 def _choose(outdated: list[VirtualMachineInstance], allowance: int) -> tuple[list[VirtualMachineInstance], int]:
-    """Who goes now, in R6's order, and how many must wait for the allowance."""
-    going, waiting = [], 0
+    """Return the VMIs to replace now, in the given order, and the number of VMIs that must wait.
+
+    `allowance` is the number of ready VMIs that may be replaced now.
+    """
+    replaced, waiting = [], 0
     for vmi in outdated:
         if not is_ready(vmi):
-            going.append(vmi)
+            replaced.append(vmi)
         elif allowance > 0:
             allowance -= 1
-            going.append(vmi)
+            replaced.append(vmi)
         else:
             waiting += 1
-    return going, waiting
+    return replaced, waiting
 
 
 def _parse_max_unavailable(text: str, wanted: int) -> int | FieldError:
-    found = _MAX_UNAVAILABLE.fullmatch(text)
-    amount = parse_amount(found["amount"]) if found else None
+    match = _MAX_UNAVAILABLE.fullmatch(text)
+    amount = parse_amount(match["amount"]) if match else None
     if amount is None:
         return FieldError(
             f"annotation {ROLLING_UPDATE} is {quoted(text)}: it must be maxUnavailable=N with N at least 1, "
-            "or maxUnavailable=P% with P from 1 to 100; nothing is rolled out"
+            "or maxUnavailable=P% with P from 1 to 100; outdated VMIs are not replaced"
         )
     return amount.of(wanted)

@@ -1,4 +1,4 @@
-"""The rules of VirtualMachineInstanceReplicaSets, bound to the caches that they look at."""
+"""The rules of VirtualMachineInstanceReplicaSets, connected to the caches that they read."""
 
 from __future__ import annotations
 
@@ -6,30 +6,29 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
-from controller.kubevirt.status_patch import status_patch
-from controller.kubevirt.types import ReplicaSet, VirtualMachineInstance
+from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetStatus
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.plan import plan
-from controller.replicaset.snapshot import Snapshot, recounted, take_snapshot
+from controller.replicaset.rollout import rolls_out
+from controller.replicaset.snapshot import Snapshot, take_snapshot
 from controller.replicaset.status import next_status, outcome_notices, transition_notices
 from controller.runtime.plan import Notice, Outcome, Plan
-from controller.runtime.reconciler import StatusUpdate
 from informers.meta import ObjectKey
 from informers.resource import Resource
 from informers.store import StoreView
 
-NAME = "replicaset"
-
 
 class ReplicaSetRules(NamedTuple):
-    """`burst` bounds the writes of a kind in one pass (R4)."""
+    """The rules of this kind, as the reconciler calls them.
+
+    One pass sends at most `burst` creates and at most `burst` deletes (R4, R6).
+    """
 
     owners: StoreView[ReplicaSet]
     vmis: StoreView[VirtualMachineInstance]
     resource: Resource[ReplicaSet]
     vmi_resource: Resource[VirtualMachineInstance]
     burst: int
-    name: str = NAME
-    component: str = "virtualmachineinstancereplicaset-controller"
 
     def take_snapshot(self, key: ObjectKey, *, now: datetime, settled: bool) -> Snapshot | None:
         return take_snapshot(
@@ -47,16 +46,17 @@ class ReplicaSetRules(NamedTuple):
         return plan(snapshot)
 
     def plan_absent(self, key: ObjectKey) -> Plan:
-        """Nothing of ours holds its VMIs: the garbage collector does the rest (R15)."""
+        """A deleted set needs no writes, because the garbage collector deletes its VMIs (R15)."""
         return Plan()
 
-    def recounted(self, planned: Snapshot, latest: Snapshot) -> Snapshot | None:
-        return recounted(planned, latest)
+    def next_status(self, snapshot: Snapshot, outcomes: tuple[Outcome, ...]) -> ReplicaSetStatus:
+        return next_status(snapshot, outcomes)
 
-    def status_update(self, snapshot: Snapshot, outcomes: tuple[Outcome, ...]) -> StatusUpdate | None:
-        status = next_status(snapshot, outcomes)
-        body = status_patch(snapshot.owner, status)
-        return None if body is None else StatusUpdate(body, transition_notices(snapshot.owner.status, status))
+    def transition_notices(self, old: ReplicaSetStatus | None, new: ReplicaSetStatus) -> tuple[Notice, ...]:
+        return transition_notices(old, new)
 
     def outcome_notices(self, outcomes: Iterable[Outcome]) -> tuple[Notice, ...]:
         return outcome_notices(outcomes)
+
+    def rolls_out(self, owner: ReplicaSet) -> bool:
+        return rolls_out(owner)

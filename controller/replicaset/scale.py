@@ -1,4 +1,7 @@
-"""As many active VMIs as are wanted: creates (R4, R5) and deletes (R6), and what is spent is cleared away (R7)."""
+"""Scaling: create missing VMIs (R4, R5), delete surplus VMIs (R6) and delete spent VMIs (R7).
+
+A spent VMI has finished, or its state is unknown.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,10 @@ from itertools import islice
 from msgspec import Struct
 
 from controller.apimachinery.names import free_suffixes
+from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.annotations import PROTECT, is_marked
 from controller.kubevirt.costs import malformed_costs
-from controller.kubevirt.owners import controller_reference
-from controller.kubevirt.types import VirtualMachineInstance
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_final, is_spent, phase_of
 from controller.replicaset.intent import Intent
 from controller.replicaset.ranking import rank_for_removal
@@ -22,13 +25,17 @@ from informers.meta import ObjectKey
 
 
 class ActiveAndSpent(Struct, frozen=True):
-    """VMIs that are not being deleted: those that count, and those that give way to a replacement (R3)."""
+    """The VMIs that are not being deleted, in two groups (R3).
+
+    `active` VMIs count towards the wanted number. `spent` VMIs do not count and are deleted.
+    """
 
     active: tuple[VirtualMachineInstance, ...]
     spent: tuple[VirtualMachineInstance, ...]
 
 
-def take_census(vmis: Iterable[VirtualMachineInstance]) -> ActiveAndSpent:
+def split_active_and_spent(vmis: Iterable[VirtualMachineInstance]) -> ActiveAndSpent:
+    """Leave out VMIs that are being deleted, and divide the rest into active and spent VMIs."""
     active: list[VirtualMachineInstance] = []
     spent: list[VirtualMachineInstance] = []
     for vmi in vmis:
@@ -38,24 +45,31 @@ def take_census(vmis: Iterable[VirtualMachineInstance]) -> ActiveAndSpent:
 
 
 def plan_scale(
-    snapshot: Snapshot, intent: Intent, active: tuple[VirtualMachineInstance, ...], *, newcomers: Collection[str] = ()
+    snapshot: Snapshot,
+    intent: Intent,
+    active: tuple[VirtualMachineInstance, ...],
+    *,
+    adopted_uids: Collection[str] = (),
 ) -> Plan:
-    """Bring the number of active VMIs to what is wanted. `newcomers` are the UIDs that this same pass adopts."""
+    """Create or delete VMIs until the wanted number is active.
+
+    `adopted_uids` are the UIDs of the VMIs that the same pass adopts. They are part of `active`.
+    """
     missing = intent.wanted - len(active)
     if missing > 0:
         return _scale_out(snapshot, intent, missing)
     if missing < 0:
-        return _scale_in(snapshot, intent, active, -missing, newcomers)
+        return _scale_in(snapshot, intent, active, -missing, adopted_uids)
     return Plan()
 
 
 def plan_cleanup(snapshot: Snapshot, spent: Iterable[VirtualMachineInstance], *, limit: int) -> Plan:
-    """Delete what is final or unknown, at most `limit`; but nothing protected: somebody wants to look at it."""
-    over = [vmi for vmi in spent if not is_marked(vmi.metadata, PROTECT)]
-    over.sort(key=lambda vmi: (not is_final(vmi), vmi.metadata.name))
+    """Delete at most `limit` spent VMIs. Protected VMIs stay, so that users can inspect them."""
+    deletable = [vmi for vmi in spent if not is_marked(vmi.metadata, PROTECT)]
+    deletable.sort(key=lambda vmi: (not is_final(vmi), vmi.metadata.name))
     deletes = tuple(
-        delete_of(snapshot, vmi, f"finished: {phase_of(vmi)}" if is_final(vmi) else "unknown whether it still runs")
-        for vmi in over[: max(limit, 0)]
+        delete_of(snapshot, vmi, f"finished: {phase_of(vmi)}" if is_final(vmi) else "its state is unknown")
+        for vmi in deletable[: max(limit, 0)]
     )
     return Plan(stages=(Stage(deletes, essential=False),) if deletes else ())
 
@@ -70,7 +84,7 @@ def _scale_out(snapshot: Snapshot, intent: Intent, missing: int) -> Plan:
         intent.template, snapshot.vmis, owner.namespace, controller_reference(snapshot.replicasets, owner)
     )
     free = free_suffixes(encoded.base, owner.uid, taken=snapshot.taken)
-    why = f"{intent.wanted - missing} of {intent.wanted} are active"
+    why = f"{intent.wanted - missing} of {intent.wanted} wanted VMIs are active"
     creates = tuple(
         Create(
             resource=snapshot.vmis,
@@ -90,27 +104,27 @@ def _scale_in(
     intent: Intent,
     active: tuple[VirtualMachineInstance, ...],
     surplus: int,
-    newcomers: Collection[str],
+    adopted_uids: Collection[str],
 ) -> Plan:
     ranked = rank_for_removal(active)
-    victims = ranked[: min(surplus, snapshot.burst)]
-    why = f"surplus: {len(active)} are active, {intent.wanted} wanted"
-    # What is adopted in this pass is ranked with the rest, but it is not ours before the server has said so: if it
-    # ranks among the first, it goes in the next pass, and nobody else goes in its place.
-    deletes = tuple(delete_of(snapshot, vmi, why) for vmi in victims if vmi.metadata.uid not in newcomers)
+    chosen = ranked[: min(surplus, snapshot.burst)]
+    why = f"surplus: {len(active)} VMIs are active, {intent.wanted} are wanted"
+    # VMIs that this pass adopts are ranked with the others. But they are not ours until the server has accepted the
+    # adoption. If such a VMI is chosen, the next pass deletes it, and this pass deletes no other VMI in its place.
+    deletes = tuple(delete_of(snapshot, vmi, why) for vmi in chosen if vmi.metadata.uid not in adopted_uids)
     held, notices = "", malformed_costs(active)
     if surplus > len(ranked):
-        held = f"{surplus - len(ranked)} more than wanted are protected"
-        notices += (_kept_by_protection(snapshot, intent, surplus - len(ranked)),)
+        held = f"{surplus - len(ranked)} surplus VMIs are protected"
+        notices += (_protected_notice(snapshot, intent, surplus - len(ranked)),)
     elif len(deletes) < surplus:
         held = f"{surplus - len(deletes)} more deletes wait for the next pass"
     return Plan(stages=(Stage(deletes),) if deletes else (), notices=notices, held=held)
 
 
-def _kept_by_protection(snapshot: Snapshot, intent: Intent, too_many: int) -> Notice:
+def _protected_notice(snapshot: Snapshot, intent: Intent, protected: int) -> Notice:
     generation = snapshot.owner.metadata.generation
     return Notice(
         reason="ProtectedFromDeletion",
-        message=f"{too_many} more virtual machines than the {intent.wanted} wanted stay: they are marked {PROTECT}",
+        message=f"{protected} surplus virtual machines stay ({intent.wanted} are wanted): they are marked {PROTECT}",
         once=f"protected {generation} {intent.wanted}",
     )

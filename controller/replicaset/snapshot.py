@@ -1,7 +1,7 @@
-"""Everything that one pass over a replica set may know, taken from the caches in one go.
+"""The snapshot of a replica set: all input of one pass, read from the caches at one moment.
 
-A snapshot is a value: decisions made on it depend on nothing else, so the same snapshot gives the same plan. Taking
-one looks only at this set's members and its namespace's orphans, through indexes; it never scans a namespace.
+A snapshot is an immutable value. Plans depend on nothing else, so equal snapshots give equal plans. `take_snapshot`
+uses indexes to find the members of the set and the orphans of its namespace. It never scans all VMIs of a namespace.
 """
 
 from __future__ import annotations
@@ -11,18 +11,17 @@ from datetime import datetime
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from controller.apimachinery.indexes import NAMESPACE, OWNER_UID, NamesInUse, by_namespace, by_owner_uid
-from controller.kubevirt.owners import as_planned
-from controller.kubevirt.types import ReplicaSet, VirtualMachineInstance
+from controller.kubevirt.replicaset_types import ReplicaSet
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from informers.meta import ObjectKey, controller_of
 from informers.resource import Resource
 from informers.store import StoreView
 
 
 def by_orphan_namespace(vmi: VirtualMachineInstance) -> Iterable[str]:
-    """Index: the namespace of a VMI that nobody controls."""
+    """Index function: returns the namespace of a VMI that has no controller, and nothing for other VMIs."""
     return (vmi.metadata.namespace,) if controller_of(vmi.metadata) is None else ()
 
 
@@ -36,11 +35,13 @@ REPLICASET_INDEXES: Final[Mapping[str, Callable[[ReplicaSet], Iterable[str]]]] =
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """One replica set and its surroundings.
+    """One replica set, its VMIs and the orphans of its namespace.
 
-    `members` have the set's UID in their controller reference and live in its namespace; `orphans` live there too and
-    have no controller, matching or not. `taken` holds the names in use. `settled` tells whether the caches show all
-    that was written for this set before (R9). `burst` bounds the creates and the deletes of a pass (R4, R6, R7).
+    - `members`: the VMIs in the namespace of the set whose controller reference has the UID of the set.
+    - `orphans`: the VMIs in the same namespace without a controller. Their labels need not match the selector.
+    - `taken`: the names that VMIs of the namespace have.
+    - `settled`: True if the caches show all earlier writes for this set (R9).
+    - `burst`: the largest number of creates, and of deletes, in one pass (R4, R6, R7).
     """
 
     owner: ReplicaSet
@@ -69,11 +70,12 @@ def take_snapshot(
     replicaset_resource: Resource[ReplicaSet],
     vmi_resource: Resource[VirtualMachineInstance],
 ) -> Snapshot | None:
-    """The set of this key as the caches show it; None when there is no such set."""
+    """Take the snapshot of the set with this key; return None if the cache does not contain the set."""
     owner = replicasets.get(key)
     if owner is None:
         return None
-    # A reference across namespaces is void in Kubernetes: whoever writes one must not reach into somebody's set.
+    # Kubernetes ignores an owner reference to an object of another namespace. A user who writes such a reference must
+    # not change the number of members of that set.
     members = tuple(
         vmi
         for vmi in vmis.by_index(OWNER_UID, owner.metadata.uid)
@@ -90,11 +92,3 @@ def take_snapshot(
         replicasets=replicaset_resource,
         vmis=vmi_resource,
     )
-
-
-def recounted(planned: Snapshot, latest: Snapshot) -> Snapshot | None:
-    """What the status of a pass is told from: the latest members and status, under the spec that was planned from."""
-    owner = as_planned(planned.owner, latest.owner)
-    if owner is None:
-        return None
-    return latest if owner is latest.owner else replace(latest, owner=owner)

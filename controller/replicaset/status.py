@@ -1,23 +1,17 @@
-"""What a replica set reports (R10, R11) and what it tells in Events (R8, R12), after a pass.
+"""The status of a replica set after a pass (R10, R11), and the notices for its Events (R8, R12).
 
-Counts are facts of the newest snapshot. `ReplicaFailure` and `ReplicaPaused` are present while true and absent
-otherwise; their transition time changes when they appear, and never while they stay. Conditions of other types belong
-to somebody else and are written back as they were.
+The counts come from the newest snapshot. The conditions `ReplicaFailure` and `ReplicaPaused` are present while they are
+true and absent otherwise. Their transition time is set when they appear and does not change while they stay. Conditions
+of other types belong to other controllers and stay unchanged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from controller.kubevirt.conditions import (
-    PAUSED,
-    REPLICA_FAILURE,
-    REPLICA_PAUSED,
-    find_true,
-    merge_conditions,
-    without_failures,
-)
-from controller.kubevirt.types import Condition, ReplicaSetStatus
+from controller.apimachinery.conditions import Condition, find_true, merge_conditions
+from controller.kubevirt.conditions import PAUSED, REPLICA_FAILURE, REPLICA_PAUSED, without_failures
+from controller.kubevirt.replicaset_types import ReplicaSetStatus
 from controller.kubevirt.vmis import is_active, is_ready
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.rollout import is_updated
@@ -27,9 +21,10 @@ from informers.errors import StatusError
 
 
 def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetStatus:
-    """The status after a pass with these outcomes. `snapshot` is the newest, taken after the writes.
+    """Return the status after a pass with these outcomes. `snapshot` was taken after the writes of the pass.
 
-    `observedGeneration` is that of the snapshot's set: `snapshot.recounted` keeps it the one that was planned from.
+    `observedGeneration` is the generation of the set in the snapshot. The reconciler makes sure that this is the
+    generation that the pass was planned for (see `runtime.status.recounted`).
     """
     owner = snapshot.owner
     old = owner.status or ReplicaSetStatus()
@@ -46,7 +41,7 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetSt
     return ReplicaSetStatus(
         replicas=len(active),
         ready_replicas=sum(map(is_ready, active)),
-        # Nothing is up to date with an invalid template; autoscalers keep the last selector that was good.
+        # With an invalid template no VMI is up to date. The last valid selector stays, for autoscalers.
         updated_replicas=sum(is_updated(vmi, intent.template.hash) for vmi in active) if intent else 0,
         observed_generation=owner.metadata.generation,
         label_selector=str(intent.selector) if intent else old.label_selector,
@@ -55,17 +50,25 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetSt
 
 
 def transition_notices(old: ReplicaSetStatus | None, new: ReplicaSetStatus) -> tuple[Notice, ...]:
-    """What a status change tells the set's readers (R8). To be told after the status has been written."""
-    was, now = (find_true(status.conditions if status else None, REPLICA_PAUSED) is not None for status in (old, new))
-    if now and not was:
+    """The notices about a pause or a resume, from the status before and after (R8).
+
+    Publish them only after the new status has been written.
+    """
+    was_paused, is_paused = (
+        find_true(status.conditions if status else None, REPLICA_PAUSED) is not None for status in (old, new)
+    )
+    if is_paused and not was_paused:
         return (Notice(reason="SuccessfulPaused", message="Paused", warning=False),)
-    if was and not now:
+    if was_paused and not is_paused:
         return (Notice(reason="SuccessfulResumed", message="Resumed", warning=False),)
     return ()
 
 
 def outcome_notices(outcomes: Iterable[Outcome]) -> tuple[Notice, ...]:
-    """What happened to each VMI, in the words that users know (R12)."""
+    """The notices about the VMIs that were created or deleted, or that could not be (R12).
+
+    The messages use the words that users of KubeVirt know.
+    """
     return tuple(notice for outcome in outcomes if (notice := _notice_of(outcome)) is not None)
 
 
@@ -73,7 +76,7 @@ def _notice_of(outcome: Outcome) -> Notice | None:
     name = outcome.action.key.name
     match outcome:
         case Done(action=Create()) | AlreadyThere():
-            # Found again is created: the answer that would have told so was lost.
+            # AlreadyThere means that an earlier create succeeded but its answer was lost.
             return Notice(reason="SuccessfulCreate", message=f"Created virtual machine: {name}", warning=False)
         case Done(action=Delete()):
             return Notice(reason="SuccessfulDelete", message=f"Deleted virtual machine: {name}", warning=False)
@@ -85,9 +88,9 @@ def _notice_of(outcome: Outcome) -> Notice | None:
 
 
 def _failure_reason(outcome: Outcome) -> str:
-    """`FailedCreate` or `FailedDelete` where the server failed one; "" for anything else.
+    """Return `FailedCreate` or `FailedDelete` if the server answered a create or delete with an error, else "".
 
-    A lost connection, or none to begin with, is no failure of the set's: there is no word of the server to show.
+    A connection error is not a failure of the set, because there is no message of the server to show.
     """
     match outcome:
         case Rejected(action=Create(), error=StatusError()) | Unknown(action=Create(), error=StatusError()):
@@ -98,9 +101,12 @@ def _failure_reason(outcome: Outcome) -> str:
             return ""
 
 
-def _failure(held: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:
-    """`ReplicaFailure` after these outcomes (R10): a failure sets it, a pass in which all went well takes it away."""
+def _failure(previous: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:
+    """Return the condition `ReplicaFailure` after these outcomes (R10).
+
+    A failed write sets the condition. A pass without failures removes it.
+    """
     for outcome in outcomes:
         if isinstance(outcome, Rejected | Unknown) and (reason := _failure_reason(outcome)):
             return Condition(type=REPLICA_FAILURE, status="True", reason=reason, message=outcome.message)
-    return without_failures(held, outcomes, may_write=may_write)
+    return without_failures(previous, outcomes, may_write=may_write)

@@ -1,7 +1,7 @@
-"""What a replica set's VMIs are made from (R5, R13).
+"""The template from which a replica set creates its VMIs (R5, R13).
 
-All VMIs of a set are alike but for the name (R4), so the body of the create is encoded once, and each name is put
-into the gap that was left for it.
+The VMIs of a set differ only in the name (R4). The request body is therefore encoded once, with a gap for the name, and
+each create fills its own name into the gap.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from controller.apimachinery.names import SAFE_ALPHABET, name_base
 from controller.kubevirt.annotations import TEMPLATE_HASH
 from controller.kubevirt.legacy import modernise
 from controller.kubevirt.normal_form import VMI_SPEC, encoded, normal_form
-from controller.kubevirt.types import ReplicaSet, TemplateMeta
+from controller.kubevirt.replicaset_types import ReplicaSet
+from controller.kubevirt.vmi_types import TemplateMeta
 from informers.meta import OwnerReference
 from informers.resource import Resource, T
 
@@ -25,11 +26,11 @@ HASH_LENGTH = 10
 
 
 class Template(Struct, frozen=True, kw_only=True):
-    """A template that something can be made from: parsed, modernised, and named by `hash`.
+    """A valid template: parsed, converted from old spellings (R13), and identified by `hash`.
 
-    The hash depends on the meaning of what reaches a VMI, and on nothing else. The order of fields, the spelling of
-    values (`normal_form`), the base of the names and the set's identity do not change it. So a set that was deleted
-    with `--cascade=orphan` and created again finds its VMIs up to date.
+    The hash depends only on the meaning of the labels, the annotations and the spec that a VMI gets. The order of
+    fields, the spelling of values (`normal_form`), the base of the names and the UID of the set do not change the hash.
+    So if a set is deleted with `--cascade=orphan` and created again, its VMIs are still up to date.
     """
 
     base: str
@@ -40,7 +41,7 @@ class Template(Struct, frozen=True, kw_only=True):
 
 
 class EncodedTemplate(Struct, frozen=True):
-    """The encoded VMI with a gap in its name: `head + suffix + tail`."""
+    """The encoded VMI with a gap for the end of its name: the body is `head + suffix + tail`."""
 
     base: str
     head: bytes
@@ -51,7 +52,7 @@ class EncodedTemplate(Struct, frozen=True):
 
 
 def parse_template(owner: ReplicaSet) -> Template | FieldError:
-    """The set's template, or what is wrong with it (R1)."""
+    """Parse the template of the set; return the error if the template is invalid (R1)."""
     wire = owner.spec.template
     if wire is None:
         return FieldError("spec.template is missing")
@@ -72,7 +73,10 @@ def parse_template(owner: ReplicaSet) -> Template | FieldError:
 def encode_template(
     template: Template, resource: Resource[T], namespace: str, owner: OwnerReference
 ) -> EncodedTemplate:
-    """Encode what is common to all VMIs of a set. The namespace is the set's, whatever the template says (R5)."""
+    """Encode the part that all VMIs of a set share.
+
+    The namespace is that of the set; a namespace in the template is ignored (R5).
+    """
     type_meta = msgspec.json.encode({"apiVersion": resource.api_version, "kind": resource.kind})
     metadata = msgspec.json.encode(
         {
@@ -83,14 +87,15 @@ def encode_template(
             "ownerReferences": (owner,),
         }
     )
-    # The base ends inside its quotes; the suffix needs no escaping, and closes them in the tail.
+    # `head` ends inside the JSON string of the name, and `tail` starts with the closing quote. The suffix has only
+    # letters and digits, so it needs no escaping.
     head = type_meta[:-1] + b',"metadata":{"name":' + msgspec.json.encode(template.base)[:-1]
     tail = b'",' + metadata[1:] + b',"spec":' + template.spec + b"}"
     return EncodedTemplate(template.base, head, tail)
 
 
 def _hash_of(labels: Mapping[str, str], annotations: Mapping[str, str], spec: bytes) -> str | FieldError:
-    """A word of the safe alphabet that is the same for all spellings of the same content."""
+    """Return a hash in characters of the safe alphabet. Different spellings of the same content have the same hash."""
     try:
         canonical = encoded((labels, annotations, normal_form(msgspec.json.decode(spec), VMI_SPEC)))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

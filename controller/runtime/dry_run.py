@@ -11,14 +11,16 @@ waits for time to pass is looked at again at a slow pace.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from datetime import datetime
-from typing import Final, Generic, NamedTuple, Protocol
+from typing import Any, Final, Generic, NamedTuple, Protocol
 
+from controller.kinds import Kind
 from controller.runtime.plan import Action, Patch, Plan, label_of
 from controller.runtime.reconciler import Rules, S
 from controller.runtime.result import After, AwaitChange, Report
-from informers.errors import TransportError
+from controller.runtime.status import status_patch
+from informers.errors import GateClosed
 from informers.meta import ObjectKey
 
 LOOK_AGAIN_S: Final = 60.0
@@ -47,8 +49,18 @@ class DryRunReport(NamedTuple):
 class DryRunReconciler(Generic[S]):
     """A reconciler that writes nothing, for one kind. `now` is the wall clock, for times that objects carry."""
 
-    def __init__(self, rules: Rules[S], *, now: Callable[[], datetime], instruments: ActionInstruments) -> None:
+    def __init__(
+        self,
+        kind: Kind[Any],
+        rules: Rules[S],
+        *,
+        now: Callable[[], datetime],
+        instruments: ActionInstruments,
+        known_status: Container[str] | None = None,
+    ) -> None:
+        self._kind = kind
         self._rules = rules
+        self._known_status = known_status
         self._now = now
         self._instruments = instruments
         self._told: dict[ObjectKey, DryRunReport] = {}
@@ -62,7 +74,9 @@ class DryRunReconciler(Generic[S]):
             would = told_of(plan, status=False)
         else:
             plan = self._rules.plan(snapshot)
-            would = told_of(plan, status=self._rules.status_update(snapshot, ()) is not None)
+            status = self._rules.next_status(snapshot, ())
+            patch = status_patch(snapshot.owner, status, known=self._known_status)
+            would = told_of(plan, status=patch is not None)
         result = AwaitChange() if plan.requeue_after_s is None else After(max(plan.requeue_after_s, LOOK_AGAIN_S))
         return Report(result, self._news(key, plan, would))
 
@@ -74,7 +88,7 @@ class DryRunReconciler(Generic[S]):
         if not would or would == before:
             return {}
         for action in reported_actions(plan):
-            self._instruments.acted(self._rules.name, action=label_of(type(action)), outcome="would")
+            self._instruments.acted(self._kind.name, action=label_of(type(action)), outcome="would")
         return facts_of(plan, would)
 
 
@@ -111,7 +125,7 @@ def facts_of(plan: Plan, would: DryRunReport) -> dict[str, object]:
 
 def forbid_writes() -> None:
     """A gate that lets no write through: what is meant to write nothing can then not do so by mistake either."""
-    raise TransportError("observing: nothing is written", sent=False)
+    raise GateClosed("observing: nothing is written")
 
 
 def _told(action: Action) -> str:

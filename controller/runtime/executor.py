@@ -21,10 +21,9 @@ from typing import Protocol, TypeAlias, assert_never
 
 import msgspec
 
-from controller.kubevirt.owners import release_patch
-from controller.kubevirt.three_way_merge import three_way_merge
+from controller.apimachinery.owner_references import release_patch
+from controller.apimachinery.three_way_merge import PLAIN
 from controller.runtime.expectations import Expectations, Write
-from controller.runtime.objects import ObjectClient, read_meta
 from controller.runtime.plan import (
     Action,
     AlreadyThere,
@@ -35,7 +34,6 @@ from controller.runtime.plan import (
     Missing,
     Outcome,
     Patch,
-    PatchType,
     Plan,
     Postponed,
     Rejected,
@@ -48,6 +46,7 @@ from controller.runtime.plan import (
 )
 from informers.errors import AlreadyExists, ApiError, Conflict, NotFound, ServerError, TransportError
 from informers.meta import ObjectKey, ObjectMeta, controller_of
+from informers.objects import ObjectClient, PatchType, read_meta
 
 PARALLEL = 50
 """Tasks for one stage: more would only queue up before the client's own limit on requests in flight."""
@@ -56,6 +55,9 @@ REWORKS = 4
 """How often a change is worked out on a fresh read, while somebody else keeps being faster."""
 
 _UID_PRECONDITION = re.compile(r"\bUID in (the )?precondition\b", re.IGNORECASE)
+
+Merge: TypeAlias = Callable[[bytes, bytes, bytes], bytes | None]
+"""The object as it is, and as the old and the new template would have it: the merge patch, or None if none is due."""
 
 Numbered: TypeAlias = Sequence[tuple[int, Action]]
 """Actions with their places in their stage."""
@@ -76,13 +78,15 @@ class Executor:
         controller: str,
         instruments: ActionInstruments,
         told: Callable[[ObjectKey, Sequence[Outcome]], None] = lambda _key, _outcomes: None,
+        merge: Merge = PLAIN.merge,
     ) -> None:
-        """`told` hears of the outcomes of each plan."""
+        """`told` is called with the outcomes of each plan. `merge` is how a `ThreeWayMerge` of this kind is done."""
         self._client = client
         self._expectations = expectations
         self._controller = controller
         self._instruments = instruments
         self._told = told
+        self._merge = merge
 
     async def carry_out(self, key: ObjectKey, owner_uid: str, plan: Plan) -> tuple[Outcome, ...]:
         """Do what the plan says, in its order. One outcome for each action, and each is recorded as expected."""
@@ -274,7 +278,10 @@ class Executor:
         except ApiError as error:
             # Nothing was written: what is lost is only the answer to a question.
             return Rejected(action, error)
-        patch = _disowned(action, held) if isinstance(action, RemoveOwnerReference) else _rebased(action, held, current)
+        if isinstance(action, RemoveOwnerReference):
+            patch = _disowned(action, held)
+        else:
+            patch = _merged(self._merge, action, held, current)
         if not isinstance(patch, bytes):
             return patch
         answer = await self._client.patch(action.resource, action.key, patch, content_type=PatchType.MERGE.value)
@@ -288,12 +295,12 @@ def _disowned(action: RemoveOwnerReference, held: ObjectMeta) -> bytes | Outcome
     return release_patch(held, action.owner_uid)
 
 
-def _rebased(action: ThreeWayMerge, held: ObjectMeta, current: bytes) -> bytes | Outcome:
+def _merged(merge: Merge, action: ThreeWayMerge, held: ObjectMeta, current: bytes) -> bytes | Outcome:
     """The patch to what is there, as far as the templates differ; the outcome where there is nothing to patch."""
     if held.uid != action.uid or held.deletion_timestamp is not None:
         return Missing(action)
     try:
-        patch = three_way_merge(current, action.old, action.new)
+        patch = merge(current, action.old, action.new)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return Rejected(action, ApiError(f"{action.key} cannot be read: {error}"))
     return Done(action, held.resource_version) if patch is None else patch

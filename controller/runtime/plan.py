@@ -12,25 +12,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
 from informers.errors import ApiError
 from informers.meta import ObjectKey
+from informers.objects import PatchType
 from informers.resource import Resource
 
 AnyResource: TypeAlias = Resource[Any]
 
-HEALING: Final = "healing: "
-"""How the `why` of a delete begins when the VM goes because it fails (P15): those are counted apart."""
 
+class Cause(StrEnum):
+    """What a delete is for, as far as somebody counts it apart. `why` is for people."""
 
-class PatchType(StrEnum):
-    """The media types in which the API server takes patches of custom resources."""
-
-    MERGE = "application/merge-patch+json"
-    JSON = "application/json-patch+json"
+    UNSPECIFIED = ""
+    HEALING = "healing"
+    """The VM is deleted because it fails (P15)."""
 
 
 class Create(Struct, frozen=True, kw_only=True):
@@ -58,6 +57,7 @@ class Delete(Struct, frozen=True, kw_only=True):
     why: str
     foreground: bool = False
     version: str = ""
+    cause: Cause = Cause.UNSPECIFIED
 
 
 class Patch(Struct, frozen=True, kw_only=True):
@@ -166,6 +166,13 @@ def join(parts: Iterable[Plan]) -> Plan:
         held="; ".join(part.held for part in parts if part.held),
         requeue_after_s=min(requeues, default=None),
     )
+
+
+class Cleanup(Struct, frozen=True):
+    """What removes our finalizers from the objects of a kind, and the owners that are better left to the controller."""
+
+    plan: Plan
+    left: tuple[ObjectKey, ...] = ()
 
 
 class Done(Struct, frozen=True):

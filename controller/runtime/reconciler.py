@@ -6,19 +6,20 @@ cache has moved on meanwhile; write the status if it differs; say when to come b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from datetime import datetime
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
-from msgspec import Struct
 
 from controller.apimachinery.field_error import INVALID_SPEC
 from controller.events.recorder import EventRecorder, ObjectRef
+from controller.kinds import Kind
 from controller.runtime.executor import Executor
 from controller.runtime.expectations import Expectations
 from controller.runtime.plan import AnyResource, Notice, Outcome, Plan
 from controller.runtime.result import Report, facts_of, result_of
+from controller.runtime.status import recounted, status_patch
 from controller.runtime.status_writer import StatusWriter
 from informers.errors import ApiError
 from informers.meta import KubeObject, ObjectKey, ObjectMeta
@@ -43,23 +44,8 @@ class Snapshot(Protocol):
 S = TypeVar("S", bound=Snapshot)
 
 
-class StatusUpdate(Struct, frozen=True):
-    """A merge patch of the owner's status, and what to tell its readers once it is written."""
-
-    body: bytes
-    notices: tuple[Notice, ...]
-
-
 class Rules(Protocol[S]):
     """One kind's rules, bound to the caches that they look at. All but looking is pure."""
-
-    @property
-    def name(self) -> str:
-        """What the kind's queue and metrics are called."""
-
-    @property
-    def component(self) -> str:
-        """Where its Events come from."""
 
     @property
     def resource(self) -> AnyResource: ...
@@ -75,13 +61,16 @@ class Rules(Protocol[S]):
     def plan_absent(self, key: ObjectKey) -> Plan:
         """What is left to do for an owner that is gone."""
 
-    def recounted(self, planned: S, latest: S) -> S | None:
-        """What the status of a pass is told from; None when the pass has nothing to say about this owner."""
+    def next_status(self, snapshot: S, outcomes: tuple[Outcome, ...]) -> Any:
+        """The whole status after a pass with these outcomes, as a Struct."""
 
-    def status_update(self, snapshot: S, outcomes: tuple[Outcome, ...]) -> StatusUpdate | None:
-        """The status after a pass with these outcomes; None where it says so already."""
+    def transition_notices(self, old: Any, new: Any) -> tuple[Notice, ...]:
+        """What the change from the old status (None if there is none) to the new one tells readers of the owner."""
 
     def outcome_notices(self, outcomes: Iterable[Outcome]) -> tuple[Notice, ...]: ...
+
+    def rolls_out(self, owner: Any) -> bool:
+        """True if the owner replaces all its outdated children unasked."""
 
 
 class StaleInstruments(Protocol):
@@ -93,6 +82,7 @@ class RulesReconciler(Generic[S]):
 
     def __init__(
         self,
+        kind: Kind[Any],
         rules: Rules[S],
         *,
         executor: Executor,
@@ -101,7 +91,10 @@ class RulesReconciler(Generic[S]):
         recorder: EventRecorder,
         now: Callable[[], datetime],
         instruments: StaleInstruments,
+        known_status: Container[str] | None = None,
     ) -> None:
+        """`known_status` are the status fields that the served schema knows; None stands for all."""
+        self._kind = kind
         self._rules = rules
         self._executor = executor
         self._expectations = expectations
@@ -109,6 +102,7 @@ class RulesReconciler(Generic[S]):
         self._recorder = recorder
         self._now = now
         self._instruments = instruments
+        self._known_status = known_status
 
     async def reconcile(self, key: ObjectKey) -> Report:
         trouble = await self._settle(key)
@@ -154,26 +148,27 @@ class RulesReconciler(Generic[S]):
 
     def _recount(self, key: ObjectKey, planned: S) -> S | None:
         latest = self._take_snapshot(key)
-        return None if latest is None else self._rules.recounted(planned, latest)
+        return None if latest is None else recounted(planned, latest)
 
     def _note(self, snapshot: S, todo: Plan) -> None:
         for notice in todo.notices:
             if notice.reason == INVALID_SPEC:
                 log.error("invalid spec, nothing is done", why=notice.message)
         if not snapshot.settled:
-            self._instruments.stale_pass(self._rules.name)
+            self._instruments.stale_pass(self._kind.name)
 
     async def _write_status(self, key: ObjectKey, snapshot: S, outcomes: tuple[Outcome, ...]) -> bool:
         """Bring the status up to date (R11). False when that has to wait for the cache. Raises ApiError."""
-        update = self._rules.status_update(snapshot, outcomes)
-        if update is None:
+        owner: Any = snapshot.owner
+        status, meta = self._rules.next_status(snapshot, outcomes), snapshot.owner.metadata
+        body = status_patch(owner, status, known=self._known_status)
+        if body is None:
             return True
-        meta = snapshot.owner.metadata
         if not self._status_writer.may_write(key, meta.uid):
             return False
-        if not await self._status_writer.write(key, meta.uid, update.body):
+        if not await self._status_writer.write(key, meta.uid, body):
             return False
-        self._publish(meta, update.notices)
+        self._publish(meta, self._rules.transition_notices(owner.status, status))
         return True
 
     def _publish(self, owner: ObjectMeta, notices: tuple[Notice, ...]) -> None:
@@ -187,4 +182,4 @@ class RulesReconciler(Generic[S]):
             uid=owner.uid,
             resource_version=owner.resource_version,
         )
-        self._recorder.publish(ref, notices, component=self._rules.component)
+        self._recorder.publish(ref, notices, component=self._kind.component)

@@ -8,10 +8,10 @@ often a busy set writes its status: once for each round trip, however many of it
 from __future__ import annotations
 
 from controller.runtime.expectations import Expectations
-from controller.runtime.objects import ObjectClient, read_meta
-from controller.runtime.plan import AnyResource, Done, Patch, PatchType
+from controller.runtime.plan import AnyResource, Done, Patch
 from informers.errors import Conflict, NotFound
 from informers.meta import ObjectKey
+from informers.objects import ObjectClient, PatchType, read_meta
 
 
 class StatusWriter:

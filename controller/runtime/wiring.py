@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from controller.config.modes import KUBEVIRT_GROUPS, Mode
+from controller.apimachinery.three_way_merge import PLAIN
+from controller.config.modes import Mode
 from controller.config.settings import Config
 from controller.events.recorder import EventRecorder
+from controller.kinds import Kind
 from controller.metrics.figures import figures_of
 from controller.metrics.page import SetFigures
 from controller.metrics.registry import Metrics
 from controller.runtime.controller import Controller
 from controller.runtime.dry_run import DryRunReconciler
-from controller.runtime.executor import Executor
+from controller.runtime.executor import Executor, Merge
 from controller.runtime.expectations import Expectations
-from controller.runtime.known_status import KnownStatus
+from controller.runtime.plan import AnyResource
 from controller.runtime.reconciler import Rules, RulesReconciler, S
 from controller.runtime.result import Reconciler
 from controller.runtime.status_writer import StatusWriter
@@ -30,8 +32,16 @@ from informers.store import Change, Indexes, Removed
 from informers.workqueue import WorkQueue
 
 T = TypeVar("T", bound=KubeObject)
+
 Concerned = Callable[[Change[T]], Iterable[tuple[ObjectKey, float]]]
 """Whom a change concerns, and after how many seconds they are to be looked at."""
+
+
+class Cache(NamedTuple):
+    """What a kind needs of the cache of a resource. `transform` shrinks each object before it is stored."""
+
+    indexes: Indexes[Any]
+    transform: Callable[[Any], Any] | None = None
 
 
 class Parts(NamedTuple):
@@ -42,14 +52,20 @@ class Parts(NamedTuple):
     metrics: Metrics
     recorder: EventRecorder
     now: Callable[[], datetime]
+    caches: Mapping[AnyResource, SharedInformer[Any]] = {}
 
-    def informer(self, resource: Resource[T], *, indexes: Indexes[T]) -> SharedInformer[T]:
+    def cache(self, resource: Resource[T]) -> SharedInformer[T]:
+        """The one informer of a resource that kinds share. A kind names what it needs in its `CACHES`."""
+        return self.caches[resource]
+
+    def informer(self, resource: Resource[T], cache: Cache) -> SharedInformer[T]:
         """An informer of this resource in the namespaces that are watched."""
         return SharedInformer(
             resource,
             self.client,
             namespaces=self.config.namespaces,
-            indexes=indexes,
+            indexes=cache.indexes,
+            transform=cache.transform,
             resync_period_s=self.config.resync_period_s,
             instruments=self.metrics,
         )
@@ -59,13 +75,33 @@ class Assembly(NamedTuple):
     """One kind, ready to run. `figures` gives the replicas of each of its objects, for the metrics page."""
 
     controller: Controller
-    informers: tuple[SharedInformer[Any], ...]
+    owners: SharedInformer[Any]
     figures: Callable[[], Iterable[SetFigures]]
 
 
-def queue_of(parts: Parts, name: str) -> WorkQueue[ObjectKey]:
+def assemble_kinds(parts: Parts, kinds: Iterable[Kind[Any]]) -> tuple[list[Assembly], list[SharedInformer[Any]]]:
+    """The controllers of these kinds, and all the informers that they need. Each resource is watched once."""
+    modules = [kind.module("wiring") for kind in kinds]
+    caches = merged_caches(module.CACHES for module in modules)
+    shared = {resource: parts.informer(resource, cache) for resource, cache in caches.items()}
+    assemblies: list[Assembly] = [module.assemble(parts._replace(caches=shared)) for module in modules]
+    return assemblies, [*shared.values(), *(assembly.owners for assembly in assemblies)]
+
+
+def merged_caches(needs: Iterable[Mapping[AnyResource, Cache]]) -> dict[AnyResource, Cache]:
+    """One cache for each resource, with the indexes of all kinds. Raises ValueError if two kinds transform it."""
+    merged: dict[AnyResource, Cache] = {}
+    for resource, cache in (item for need in needs for item in need.items()):
+        known = merged.get(resource, Cache({}))
+        if known.transform and cache.transform and known.transform is not cache.transform:
+            raise ValueError(f"two kinds transform the cache of {resource.name}")
+        merged[resource] = Cache({**known.indexes, **cache.indexes}, known.transform or cache.transform)
+    return merged
+
+
+def queue_of(parts: Parts, kind: Kind[Any]) -> WorkQueue[ObjectKey]:
     """The queue of a kind's keys."""
-    return WorkQueue(name, instruments=parts.metrics)
+    return WorkQueue(kind.name, instruments=parts.metrics)
 
 
 def wakes(queue: WorkQueue[ObjectKey], concerned: Concerned[T]) -> Callable[[Change[T]], None]:
@@ -80,27 +116,28 @@ def wakes(queue: WorkQueue[ObjectKey], concerned: Concerned[T]) -> Callable[[Cha
 
 def assemble(
     parts: Parts,
+    kind: Kind[Any],
     rules: Rules[S],
     queue: WorkQueue[ObjectKey],
     *,
     owners: SharedInformer[Any],
-    children: Iterable[SharedInformer[Any]],
-    shared: Iterable[SharedInformer[Any]] = (),
+    written: Iterable[SharedInformer[Any]],
+    merge: Merge = PLAIN.merge,
 ) -> Assembly:
-    """The workers of a kind. `children` show what plans write; `shared` are those of them that others run."""
-    children = tuple(children)
-    if parts.config.mode == Mode.TAKEOVER and rules.resource.group in KUBEVIRT_GROUPS:
-        rules = KnownStatus(rules)
+    """The workers of a kind. `written` are the caches of all that its plans write. `merge` is how a `ThreeWayMerge` of
+    this kind is done.
+    """
     reconciler: Reconciler
     if parts.config.observe:
-        reconciler = DryRunReconciler(rules, now=parts.now, instruments=parts.metrics)
+        reconciler = DryRunReconciler(
+            kind, rules, now=parts.now, instruments=parts.metrics, known_status=_known_status(parts, kind)
+        )
     else:
-        reconciler = _writer(parts, rules, owners, children)
-    controller = Controller(rules.name, queue, reconciler, workers=parts.config.workers, instruments=parts.metrics)
-    own = tuple(informer for informer in dict.fromkeys((owners, *children)) if informer not in tuple(shared))
-    resource = rules.resource
-    owners.add_handler(_forgetting(parts, resource.kind))
-    return Assembly(controller, own, lambda: figures_of(resource.kind, resource.group, owners.store.values()))
+        reconciler = _writer(parts, kind, rules, _expectations(parts, kind, written), owners=owners, merge=merge)
+    controller = Controller(kind.name, queue, reconciler, workers=parts.config.workers, instruments=parts.metrics)
+    owners.add_handler(_forgetting(parts, kind.kind))
+    figures = partial(figures_of, kind.kind, rules.resource.group, rolls_out=rules.rolls_out)
+    return Assembly(controller, owners, lambda: figures(owners.store.values()))
 
 
 def _forgetting(parts: Parts, kind: str) -> Callable[[Change[Any]], None]:
@@ -114,28 +151,42 @@ def _forgetting(parts: Parts, kind: str) -> Callable[[Change[Any]], None]:
 
 
 def _writer(
-    parts: Parts, rules: Rules[S], owners: SharedInformer[Any], children: Iterable[SharedInformer[Any]]
+    parts: Parts,
+    kind: Kind[Any],
+    rules: Rules[S],
+    expectations: Expectations,
+    *,
+    owners: SharedInformer[Any],
+    merge: Merge,
 ) -> RulesReconciler[S]:
-    written = _expectations(parts, rules.name, children)
-    parts.metrics.show_unsettled(rules.name, written.oldest_s)
+    parts.metrics.show_unsettled(kind.name, expectations.oldest_s)
     return RulesReconciler(
+        kind,
         rules,
         executor=Executor(
             parts.client,
-            written,
-            controller=rules.name,
+            expectations,
+            controller=kind.name,
             instruments=parts.metrics,
-            told=partial(parts.metrics.carried_out, rules.name, rules.resource.kind),
+            told=partial(parts.metrics.carried_out, kind.name, kind.kind),
+            merge=merge,
         ),
-        expectations=written,
-        status_writer=StatusWriter(parts.client, rules.resource, _expectations(parts, rules.name, [owners])),
+        expectations=expectations,
+        status_writer=StatusWriter(parts.client, rules.resource, _expectations(parts, kind, [owners])),
         recorder=parts.recorder,
         now=parts.now,
         instruments=parts.metrics,
+        known_status=_known_status(parts, kind),
     )
 
 
-def _expectations(parts: Parts, name: str, informers: Iterable[SharedInformer[Any]]) -> Expectations:
+def _known_status(parts: Parts, kind: Kind[Any]) -> frozenset[str] | None:
+    """The status fields that the served schema knows: KubeVirt's few in a takeover, and all in a schema of ours."""
+    in_place = parts.config.mode == Mode.TAKEOVER and parts.config.group_of(kind) == kind.group
+    return kind.known_status if in_place else None
+
+
+def _expectations(parts: Parts, kind: Kind[Any], informers: Iterable[SharedInformer[Any]]) -> Expectations:
     stores = {informer.resource: informer.store for informer in informers}
     clock = asyncio.get_running_loop().time
-    return Expectations(stores, now=clock, gave_up=lambda: parts.metrics.gave_up(name))
+    return Expectations(stores, now=clock, gave_up=lambda: parts.metrics.gave_up(kind.name))

@@ -1,1 +1,1 @@
-"""The HTTP server for probes and metrics: health, certificates, authorization."""
+"""The HTTP server for probes and metrics, with its health checks, certificates and authorization."""

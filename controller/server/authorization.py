@@ -1,9 +1,11 @@
-"""Who may read the metrics: the API server says whose a token is (TokenReview) and what that user may do
-(SubjectAccessReview: get /metrics).
+"""Authorization of requests for metrics.
 
-What it said is remembered for a short time, so that a scrape costs no request: a minute where it allowed, ten seconds
-where it did not. While it cannot be asked, what it allowed holds a few minutes more, since that is when somebody wants
-to see metrics. A token is kept as a hash, and neither logged nor shown.
+The API server decides with two requests. A TokenReview returns the user of a token. A SubjectAccessReview returns
+whether this user may get `/metrics`.
+
+Answers are cached for a short time, so that most scrapes cause no request: a permission for one minute, a denial for
+ten seconds. While the API server does not answer, a permission stays valid for five minutes, because metrics are most
+useful during an outage. The cache contains hashes of tokens. Tokens are never stored, logged or shown.
 """
 
 from __future__ import annotations
@@ -26,12 +28,15 @@ PATH: Final = "/metrics"
 ALLOWED_FOR_S: Final = 60.0
 DENIED_FOR_S: Final = 10.0
 ALLOWED_AT_MOST_S: Final = 300.0
-"""While the API server cannot be asked again."""
+"""How long a permission is valid while the API server does not answer."""
 
-REMEMBERED: Final = 500
-"""Answers of either sort. Those who make up tokens cannot push out what is known of real ones."""
+CACHED_ANSWERS: Final = 500
+"""The size of each of the two caches, for permissions and for denials.
 
-ASKING_AT_ONCE: Final = 4
+The caches are separate, so that requests with invented tokens do not remove the permissions of real tokens.
+"""
+
+MAX_REVIEWS_IN_FLIGHT: Final = 4
 WARN_EVERY_S: Final = 10.0
 
 TOKEN_REVIEWS: Final = "authentication.k8s.io/v1"
@@ -39,7 +44,7 @@ ACCESS_REVIEWS: Final = "authorization.k8s.io/v1"
 
 
 class Denial(Struct, frozen=True):
-    """Why somebody may not read the metrics: a status of HTTP, and one line."""
+    """The reason for which a request for metrics is denied: an HTTP status, and one line of text."""
 
     status: int
     why: str
@@ -47,11 +52,11 @@ class Denial(Struct, frozen=True):
 
 NO_TOKEN: Final = Denial(401, "send the header 'Authorization: Bearer <token>' with the token of a service account")
 BAD_TOKEN: Final = Denial(401, "the API server does not accept this token")
-NO_ANSWER: Final = Denial(503, "the token cannot be checked just now; the log of this program says why")
+NO_ANSWER: Final = Denial(503, "the token cannot be checked now; see the log of vmherd for the reason")
 
 
 class User(Struct, frozen=True, omit_defaults=True):
-    """Whom a token belongs to, as the API server tells it and wants it told again."""
+    """The user of a token, as a TokenReview returns it and a SubjectAccessReview takes it."""
 
     username: str | None = None
     uid: str | None = None
@@ -86,75 +91,76 @@ class _Answer(Struct, frozen=True):
 
 
 class Reviewer:
-    """Lets in whom the API server allows it. `clock` is monotonic. One of a process."""
+    """Checks requests for metrics with the API server. One process needs one Reviewer. `clock` is monotonic."""
 
     def __init__(self, client: Requests, *, clock: Callable[[], float]) -> None:
         self._client = client
         self._clock = clock
         self._allowed: dict[bytes, _Answer] = {}
         self._denied: dict[bytes, _Answer] = {}
-        self._asking = asyncio.Semaphore(ASKING_AT_ONCE)
+        self._reviews = asyncio.Semaphore(MAX_REVIEWS_IN_FLIGHT)
         self._warned_at = float("-inf")
 
     async def check(self, authorization: str) -> Denial | None:
-        """Whether the sender of this Authorization header may read the metrics: None, or why not."""
+        """Return None if the sender of this Authorization header may read the metrics, or else the denial."""
         scheme, _, token = authorization.partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
             return NO_TOKEN
-        name = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
-        known = self._recall(name)
-        if known is None:
-            async with self._asking:
-                # await: whoever was in front may have asked about the same token.
-                known = self._recall(name) or await self._ask(name, token)
-        return known.denial
+        digest = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+        answer = self._cached(digest)
+        if answer is None:
+            async with self._reviews:
+                # await: another task may have reviewed the same token while this task waited for the semaphore.
+                answer = self._cached(digest) or await self._ask(digest, token)
+        return answer.denial
 
-    def _recall(self, name: bytes) -> _Answer | None:
+    def _cached(self, digest: bytes) -> _Answer | None:
         now = self._clock()
         for answers, valid_s in ((self._allowed, ALLOWED_FOR_S), (self._denied, DENIED_FOR_S)):
-            answer = answers.get(name)
+            answer = answers.get(digest)
             if answer is not None and now - answer.at < valid_s:
                 return answer
         return None
 
-    async def _ask(self, name: bytes, token: str) -> _Answer:
+    async def _ask(self, digest: bytes, token: str) -> _Answer:
         try:
             denial = await self._review(token)
         except (ApiError, msgspec.DecodeError) as error:
-            self._warn("cannot check who reads the metrics", why=str(error))
-            last = self._allowed.get(name)
+            self._warn("cannot check the token of a metrics request", why=str(error))
+            last = self._allowed.get(digest)
             if last is not None and self._clock() - last.at < ALLOWED_AT_MOST_S:
                 return last
             return _Answer(NO_ANSWER, self._clock())
         answer = _Answer(denial, self._clock())
-        self._allowed.pop(name, None)
-        self._denied.pop(name, None)
+        self._allowed.pop(digest, None)
+        self._denied.pop(digest, None)
         if denial is None:
-            _keep(self._allowed, name, answer)
+            _store(self._allowed, digest, answer)
         else:
-            _keep(self._denied, name, answer)
-            self._warn("refused to show the metrics", why=denial.why)
+            _store(self._denied, digest, answer)
+            self._warn("denied a metrics request", why=denial.why)
         return answer
 
     async def _review(self, token: str) -> Denial | None:
-        """Ask, both questions. Raises ApiError, or DecodeError where something else answers."""
+        """Send both reviews. Raises ApiError, or DecodeError if the answer is not from an API server."""
         body = await self._create(TOKEN_REVIEWS, "TokenReview", {"token": token})
-        who = _decode_token_review(body).status
-        if who is None or not who.authenticated or who.user is None:
+        token_status = _decode_token_review(body).status
+        if token_status is None or not token_status.authenticated or token_status.user is None:
             return BAD_TOKEN
-        question = {
-            "user": who.user.username,
-            "uid": who.user.uid,
-            "groups": who.user.groups,
-            "extra": who.user.extra,
+        user = token_status.user
+        spec = {
+            "user": user.username,
+            "uid": user.uid,
+            "groups": user.groups,
+            "extra": user.extra,
             "nonResourceAttributes": {"path": PATH, "verb": "get"},
         }
-        body = await self._create(ACCESS_REVIEWS, "SubjectAccessReview", question)
-        may = _decode_access_review(body).status
-        if may is not None and may.allowed:
+        body = await self._create(ACCESS_REVIEWS, "SubjectAccessReview", spec)
+        access = _decode_access_review(body).status
+        if access is not None and access.allowed:
             return None
-        return Denial(403, f"{who.user.username} may not get {PATH}; a ClusterRole has to allow that nonResourceURL")
+        return Denial(403, f"{user.username} may not get {PATH}; a ClusterRole must allow this nonResourceURL")
 
     async def _create(self, api_version: str, kind: str, spec: Mapping[str, object]) -> bytes:
         body = msgspec.json.encode({"apiVersion": api_version, "kind": kind, "spec": spec})
@@ -162,14 +168,15 @@ class Reviewer:
         return await self._client.request("POST", path, body=body, timeout_s=REQUEST_TIMEOUT_S)
 
     def _warn(self, event: str, *, why: str) -> None:
-        """At most one line in a while: whoever guesses tokens must not fill the log."""
+        """Log a warning, but at most one in WARN_EVERY_S: requests with invented tokens must not fill the log."""
         now = self._clock()
         if now - self._warned_at >= WARN_EVERY_S:
             self._warned_at = now
             log.warning(event, why=why)
 
 
-def _keep(answers: dict[bytes, _Answer], name: bytes, answer: _Answer) -> None:
-    if len(answers) >= REMEMBERED:
+def _store(answers: dict[bytes, _Answer], digest: bytes, answer: _Answer) -> None:
+    """Add an answer to a cache. A full cache loses its oldest answer."""
+    if len(answers) >= CACHED_ANSWERS:
         del answers[next(iter(answers))]
-    answers[name] = answer
+    answers[digest] = answer

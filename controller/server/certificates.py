@@ -1,10 +1,11 @@
-"""The certificate of an HTTPS server: from files, or made here; the newest one for each connection.
+"""The certificate of the HTTPS server, read from files or self-signed. Each connection gets the newest certificate.
 
-Whether there is a newer one is looked at when somebody connects, so nothing has to run in the background. A
-certificate and a key that do not fit together, as while one of the files is being replaced, are passed over: the pair
-from before stays in use, and the log says so. A certificate that we make ourselves exists in memory alone, is renewed
-long before it expires, and proves nothing but that the connection is encrypted: whoever scrapes has to be told not to
-verify it.
+A new connection triggers the check for a newer certificate, so no background task is needed. If the certificate and the
+key do not match, for example while only one of the files has been replaced, the previous pair stays in use and a
+warning is logged.
+
+A self-signed certificate is only in memory and is renewed long before it expires. It encrypts the connection but does
+not prove the identity of the server, so a scraper must be configured not to verify it.
 """
 
 from __future__ import annotations
@@ -26,32 +27,33 @@ log = structlog.get_logger()
 
 VALID_FOR = timedelta(days=365)
 RENEWED_AFTER = timedelta(days=180)
-CLOCKS_DIFFER_BY = timedelta(hours=1)
+CLOCK_SKEW = timedelta(hours=1)
+"""A self-signed certificate is valid from this long before it is made, for clients whose clock is behind."""
 
 
 class CertificateError(Exception):
-    """There is no certificate to serve with. `str()` says why, in one line."""
+    """The certificate cannot be loaded or made. `str()` is one line with the reason."""
 
 
 class Certificate(Protocol):
-    """Where certificate and key come from."""
+    """A source of a certificate and its key."""
 
     def stamp(self) -> object:
-        """Equal to the one before for as long as there is nothing new to load. Must be quick."""
+        """Return a value that changes if there is a new certificate to load. Must be fast."""
 
     def load_into(self, context: ssl.SSLContext) -> None:
-        """Raises CertificateError."""
+        """Load the certificate and its key into the TLS context. Raises CertificateError."""
 
 
 class FileCertificate:
-    """A certificate, with the intermediate ones after it, and its key, each from a PEM file."""
+    """A certificate and its key, each from a PEM file. Intermediate certificates follow in the certificate file."""
 
     def __init__(self, certificate: str, key: str) -> None:
         self._certificate = Path(certificate)
         self._key = Path(key)
 
     def stamp(self) -> object:
-        return _identity(self._certificate), _identity(self._key)
+        return _file_stamp(self._certificate), _file_stamp(self._key)
 
     def load_into(self, context: ssl.SSLContext) -> None:
         for path in (self._certificate, self._key):
@@ -61,26 +63,29 @@ class FileCertificate:
                 why = os.strerror(error.errno).lower() if error.errno else str(error)
                 raise CertificateError(f"cannot read {path}: {why}") from error
         try:
-            # A key that wants a password must fail, and not ask for it on the terminal.
+            # With an empty password, an encrypted key fails to load. Without one, OpenSSL would ask on the terminal.
             context.load_cert_chain(self._certificate, self._key, password="")
         except (OSError, ValueError) as error:
-            why = getattr(error, "reason", None) or "not PEM, or the key wants a password"
-            words = str(why).replace("_", " ").lower()
-            message = f"{self._certificate} and {self._key} are no certificate and its key: {words}"
+            why = getattr(error, "reason", None) or "not PEM, or the key has a password"
+            reason = str(why).replace("_", " ").lower()
+            message = f"{self._certificate} and {self._key} are not a certificate and its key: {reason}"
             raise CertificateError(message) from error
 
 
-def _identity(path: Path) -> object:
-    """What a file is now: the links of a mounted Secret lead to another file after each change of it."""
+def _file_stamp(path: Path) -> object:
+    """Return a value that changes if the file changes.
+
+    The path may be a symbolic link, as in a mounted Secret. After an update, the link points to another file.
+    """
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError as error:
         return error.errno
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-class OwnCertificate:
-    """A certificate that nobody else vouches for. `now` is the wall clock."""
+class SelfSignedCertificate:
+    """A self-signed certificate, made when it is loaded. `now` is the wall clock."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
@@ -93,23 +98,25 @@ class OwnCertificate:
 
     def load_into(self, context: ssl.SSLContext) -> None:
         now = self._now()
-        with _named(_self_signed(now)) as path:
+        with _as_file(_self_signed(now)) as path:
             context.load_cert_chain(path)
         self._made_at = now
 
 
 class ServerTls:
-    """TLS for a server. `context` is what it listens with, for as long as it runs. Raises CertificateError."""
+    """TLS for a server. The server uses `context` for its whole lifetime. The constructor raises CertificateError."""
 
     def __init__(self, certificate: Certificate) -> None:
         self._certificate = certificate
-        self.context = self._loaded()
+        self.context = self._new_context()
         self._newest = self.context
         self._stamp = certificate.stamp()
-        # Called for each connection, whether it names a host or not, before a certificate is sent.
-        self.context.sni_callback = self._choose
+        # OpenSSL calls this for each connection before it sends the certificate, even if the client sends no host name.
+        self.context.sni_callback = self._use_newest
 
-    def _choose(self, connection: ssl.SSLObject | ssl.SSLSocket, _host: str | None, _context: ssl.SSLContext) -> None:
+    def _use_newest(
+        self, connection: ssl.SSLObject | ssl.SSLSocket, _host: str | None, _context: ssl.SSLContext
+    ) -> None:
         stamp = self._certificate.stamp()
         if stamp != self._stamp:
             self._stamp = stamp
@@ -118,23 +125,26 @@ class ServerTls:
 
     def _renew(self) -> None:
         try:
-            self._newest = self._loaded()
+            self._newest = self._new_context()
         except CertificateError as error:
-            log.warning("the changed certificate is not used, the one before stays", why=str(error))
+            log.warning("cannot load the changed certificate, the previous one stays in use", why=str(error))
         else:
-            # Loading one that we make changes what its stamp is.
+            # Loading a self-signed certificate changes its stamp.
             self._stamp = self._certificate.stamp()
-            log.info("serving with a new certificate")
+            log.info("now serving the changed certificate")
 
-    def _loaded(self) -> ssl.SSLContext:
+    def _new_context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._certificate.load_into(context)
         return context
 
 
 @contextmanager
-def _named(pem: bytes) -> Iterator[str]:
-    """A file with this in it, while the block runs: OpenSSL's only way in. In memory, where the system has that."""
+def _as_file(pem: bytes) -> Iterator[str]:
+    """Yield the path of a file with this content; the file exists while the block runs.
+
+    The `ssl` module loads certificates only from files. The file is in memory if the system supports that.
+    """
     if hasattr(os, "memfd_create"):
         with os.fdopen(os.memfd_create("certificate"), "wb") as file:
             file.write(pem)
@@ -148,14 +158,14 @@ def _named(pem: bytes) -> Iterator[str]:
 
 
 def _self_signed(now: datetime) -> bytes:
-    """A key and a certificate for it, both as PEM."""
-    # A heavy library, which only those load who give no certificate of their own.
+    """Return a new key and a self-signed certificate for it, both as PEM."""
+    # This library is large, so it is imported only if a self-signed certificate is needed.
     try:
         from cryptography import x509  # noqa: PLC0415
         from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
         from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
     except ImportError as error:
-        message = "making a certificate takes a package that is not installed (pip install 'vmherd[secure]')"
+        message = "a self-signed certificate needs a package that is not installed (pip install 'vmherd[secure]')"
         raise CertificateError(message) from error
 
     host = socket.gethostname()
@@ -169,14 +179,14 @@ def _self_signed(now: datetime) -> bytes:
         x509.CertificateBuilder(issuer_name=name, subject_name=name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - CLOCKS_DIFFER_BY)
+        .not_valid_before(now - CLOCK_SKEW)
         .not_valid_after(now + VALID_FOR)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
-    secret = key.private_bytes(
+    key_pem = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    return secret + certificate.public_bytes(serialization.Encoding.PEM)
+    return key_pem + certificate.public_bytes(serialization.Encoding.PEM)

@@ -1,7 +1,11 @@
-"""What the probes ask: is this process alive, and is it ready. Never whether the API server is well.
+"""The health checks of the probes: whether this process is alive, and whether it is ready.
 
-A process that waits for its API server is alive: starting it anew would help nobody. One whose loop stands still,
-whose watch has gone silent without noticing, or that works on one key for ever, is not.
+The checks do not depend on the health of the API server. A process that waits for its API server is alive, because a
+restart would not help. A process is not alive in these cases:
+
+- Its event loop is blocked.
+- A watch has received nothing for a long time and has not been restarted.
+- A worker reconciles the same key for a very long time.
 """
 
 from __future__ import annotations
@@ -15,10 +19,10 @@ from informers.meta import ObjectKey
 from informers.workqueue import WorkQueue
 
 SILENT_FOR_S = 300.0
-"""A silent watch ends itself after two minutes: five mean that this does not work."""
+"""After two minutes of silence, a watch is restarted. After five minutes, the restart evidently does not work."""
 
 STUCK_FOR_S = 900.0
-"""Longer than any pass can take whose requests all time out."""
+"""No pass takes this long, even if all its requests time out."""
 
 Check = Callable[[], str | None]
 
@@ -29,7 +33,7 @@ def live_checks(
     queues: Sequence[WorkQueue[ObjectKey]],
     clock: Callable[[], float],
 ) -> dict[str, Check]:
-    """The named checks of /healthz: None is well, otherwise why not."""
+    """Return the checks of /healthz by name. A check returns None, or the reason if it fails."""
     return {
         "ping": lambda: None,
         "event-loop": monitor.check,
@@ -39,7 +43,7 @@ def live_checks(
 
 
 def ready_checks(informers: Sequence[SharedInformer[Any]]) -> dict[str, Check]:
-    """The named checks of /readyz. A standby is ready, too: its caches are warm."""
+    """Return the checks of /readyz by name. A standby process is ready too, because its caches are filled."""
     return {"caches": lambda: _unsynced(informers)}
 
 

@@ -1,12 +1,13 @@
-"""Answers probes and scrapes over HTTP: `/healthz`, `/livez`, `/readyz`, `/metrics`, and on request `/debug/*`.
+"""The HTTP server for `/healthz`, `/livez`, `/readyz`, `/metrics` and, if enabled, `/debug/*`.
 
-`/healthz` and `/livez` are the same: whether this process works, whatever the API server does. `/readyz` tells whether
-it is of use. Both answer as controller-runtime's do: 200 and "ok", or 500 and the list of checks; with `?verbose` the
-list in any case; `?exclude=NAME` leaves a check out, and `/readyz/NAME` asks for one alone.
+`/healthz` and `/livez` are equal: they tell whether this process works, independent of the API server. `/readyz` tells
+whether the process is ready. The answers have the format of controller-runtime: status 200 with the text "ok", or
+status 500 with the list of checks. With `?verbose`, the answer always has the list. `?exclude=NAME` leaves a check out.
+`/readyz/NAME` runs only one check.
 
-Probes and metrics have an address each, or none. `open` binds them, so that a port that is taken stops the start
-before anything has happened. Probes are for everybody, over HTTP; metrics may be for those alone whom a guard lets in,
-over HTTPS.
+Probes and metrics have separate addresses, and each may be disabled. `open` binds both addresses. If a port is in use,
+the process therefore stops before it has done anything else. Probes use HTTP and need no authorization. Metrics can be
+restricted to HTTPS with authorization.
 """
 
 from __future__ import annotations
@@ -22,36 +23,39 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from aiohttp import web
 
-from controller.config.options import Address
+from controller.config.types import Address
 from controller.metrics.page import Page
 from controller.server.authorization import Denial
 from controller.server.certificates import Certificate, CertificateError, ServerTls
 
 Check: TypeAlias = Callable[[], str | None]
-"""Says why not, or None when all is well. Called on the event loop, for each probe."""
+"""A check returns None if it passes, or else the reason. It runs on the event loop for each probe."""
 
 Checks: TypeAlias = Mapping[str, Check]
-"""By name, in the order in which they are shown. May grow while the server runs."""
+"""Checks by name, in the order of the list in an answer. Checks may be added while the server runs."""
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.Response]]
 
 SHUTDOWN_TIMEOUT_S = 1.0
-"""For answers on their way; a probe or a scrape that is cut off is simply repeated."""
+"""How long `close` waits for answers in flight. The client repeats a probe or a scrape that is cut off."""
 
 
 class BindError(Exception):
-    """An address cannot be listened on. `str()` is one line that says which, why, and what to change."""
+    """The server cannot listen on an address. `str()` is one line with the address, the reason and the flag."""
 
 
 class Secure(NamedTuple):
-    """Metrics over HTTPS, for those whom `check` lets in; it is given what they sent as `Authorization`."""
+    """Settings for metrics over HTTPS with authorization.
+
+    `check` gets the `Authorization` header of a request and returns None or a denial.
+    """
 
     certificate: Certificate
     check: Callable[[str], Awaitable[Denial | None]]
 
 
 class HttpServer:
-    """The server of a process. `health` and `metrics` are where it listens; None serves that part nowhere."""
+    """The HTTP server of the process. It listens on the addresses `health` and `metrics`; None disables that part."""
 
     def __init__(
         self,
@@ -64,34 +68,36 @@ class HttpServer:
         secure: Secure | None = None,
         debug: Mapping[str, Callable[[], str]] | None = None,
     ) -> None:
-        """`debug` adds `/debug/NAME` to the probes, each with the text that its function gives."""
+        """`debug` adds a page `/debug/NAME` for each name to the health address. The function returns its text."""
         probes = {
             **_check_routes("healthz", live),
             **_check_routes("livez", live),
             **_check_routes("readyz", ready),
             **{f"/debug/{name}": _answer_text(text) for name, text in (debug or {}).items()},
         }
-        show = _answer_page(page) if secure is None else _guarded(_answer_page(page), secure.check)
+        serve_page = _answer_page(page)
+        if secure is not None:
+            serve_page = _with_authorization(serve_page, secure.check)
         self._health = _Listener(health, probes, flag="--health-probe-bind-address")
         self._metrics = _Listener(
             metrics,
-            {"/metrics": show},
+            {"/metrics": serve_page},
             flag="--metrics-bind-address",
             certificate=None if secure is None else secure.certificate,
         )
 
     @property
     def health_address(self) -> Address | None:
-        """Where probes are answered, with the port that was found where 0 was asked for; None while nowhere."""
+        """The address that serves probes, with the real port if 0 was configured; None if no address does."""
         return self._health.bound
 
     @property
     def metrics_address(self) -> Address | None:
-        """Where `/metrics` is served, likewise."""
+        """The address that serves metrics, with the real port if 0 was configured; None if no address does."""
         return self._metrics.bound
 
     async def open(self) -> None:
-        """Listen and answer from now on. Raises BindError, and then listens nowhere."""
+        """Listen on both addresses and answer requests. If this raises BindError, the server listens on no address."""
         try:
             await self._health.open()
             await self._metrics.open()
@@ -99,22 +105,14 @@ class HttpServer:
             await self.close()
             raise
 
-    async def run(self) -> None:
-        """Answer until cancelled; `open` first, unless that has been done."""
-        await self.open()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            await self.close()
-
     async def close(self) -> None:
-        """Listen no more, and let go of every connection."""
+        """Stop listening and close all connections."""
         await self._health.close()
         await self._metrics.close()
 
 
 class _Listener:
-    """One address and its routes, over HTTPS where there is a certificate."""
+    """One address and its routes. Uses HTTPS if there is a certificate."""
 
     def __init__(
         self,
@@ -165,91 +163,93 @@ class _Listener:
         try:
             await web.TCPSite(runner, address.host or None, address.port, ssl_context=tls).start()
         except OSError as error:
-            # Every interface means IPv6 too, and a kernel may know the protocol and have no address of it.
+            # Without a host, the server listens on IPv4 and IPv6. A kernel may support IPv6 but have no IPv6 address.
             if address.host or error.errno != errno.EADDRNOTAVAIL:
                 raise
             await web.TCPSite(runner, "0.0.0.0", address.port, ssl_context=tls).start()
 
 
-def verdict(
+def run_checks(
     endpoint: str, checks: Checks, *, excluded: Collection[str] = (), verbose: bool = False
 ) -> tuple[bool, str]:
-    """Make all checks, and say whether all is well, in the words that controller-runtime has for it."""
+    """Run the checks. Return whether all passed, and the answer text in the format of controller-runtime."""
     lines = []
-    well = True
+    passed = True
     for name, check in checks.items():
         if name in excluded:
             lines.append(f"[+]{name} excluded: ok")
             continue
-        trouble = _make(check)
-        well = well and trouble is None
-        lines.append(f"[+]{name} ok" if trouble is None else f"[-]{name} failed: {trouble}")
-    if well and not verbose:
+        failure = _run_check(check)
+        passed = passed and failure is None
+        lines.append(f"[+]{name} ok" if failure is None else f"[-]{name} failed: {failure}")
+    if passed and not verbose:
         return True, "ok"
     unknown = ", ".join(f'"{name}"' for name in excluded if name not in checks)
     if unknown:
         lines.append(f"warn: some health checks cannot be excluded: no matches for {unknown}")
-    lines.append(f"{endpoint} check {'passed' if well else 'failed'}")
-    return well, "\n".join(lines) + "\n"
+    lines.append(f"{endpoint} check {'passed' if passed else 'failed'}")
+    return passed, "\n".join(lines) + "\n"
 
 
-def _pong() -> str | None:
-    """Whoever answers is there."""
+def _ping() -> str | None:
+    """A check that always passes: if the process can answer, it runs."""
     return None
 
 
-def _make(check: Check) -> str | None:
+def _run_check(check: Check) -> str | None:
     try:
         return check()
     except Exception as error:
-        return f"the check itself failed: {error!r}"
+        return f"the check raised {error!r}"
 
 
 def _check_routes(endpoint: str, checks: Checks) -> dict[str, Handler]:
     async def answer(request: web.Request) -> web.Response:
-        chosen: Checks = {"ping": _pong, **checks}
+        chosen: Checks = {"ping": _ping, **checks}
         name = request.match_info.get("name")
         if name is not None:
             if name not in chosen:
-                raise web.HTTPNotFound(text="there is no such check\n")
+                raise web.HTTPNotFound(text="this check does not exist\n")
             chosen = {name: chosen[name]}
-        well, text = verdict(
+        passed, text = run_checks(
             endpoint, chosen, excluded=request.query.getall("exclude", []), verbose="verbose" in request.query
         )
-        return _text(text, status=200 if well else 500)
+        return _text(text, status=200 if passed else 500)
 
     return {f"/{endpoint}": answer, f"/{endpoint}/{{name}}": answer}
 
 
 def _answer_page(page: Callable[[], Page]) -> Handler:
     async def answer(request: web.Request) -> web.Response:
-        zipped = _takes_gzip(request.headers.get("Accept-Encoding", ""))
+        use_gzip = _accepts_gzip(request.headers.get("Accept-Encoding", ""))
         accept = request.headers.get("Accept", "")
-        taken = page()
+        current = page()
 
         def render() -> tuple[bytes, str]:
-            body, content_type = taken.render(accept)
-            return (gzip.compress(body, compresslevel=1) if zipped else body), content_type
+            body, content_type = current.render(accept)
+            return (gzip.compress(body, compresslevel=1) if use_gzip else body), content_type
 
-        # Rendering takes a millisecond at rest, and a fifth of a second with ten thousand objects.
+        # Rendering takes about 1 ms for an idle process, but about 200 ms for ten thousand objects, hence the thread.
         body, content_type = await asyncio.to_thread(render)
         headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}
-        if zipped:
+        if use_gzip:
             headers["Content-Encoding"] = "gzip"
         return web.Response(body=body, headers=headers)
 
     return answer
 
 
-def _guarded(show: Handler, check: Callable[[str], Awaitable[Denial | None]]) -> Handler:
+def _with_authorization(handler: Handler, check: Callable[[str], Awaitable[Denial | None]]) -> Handler:
+    """Return a handler that calls `handler` only for requests that `check` permits."""
+
     async def answer(request: web.Request) -> web.Response:
         denial = await check(request.headers.get("Authorization", ""))
         if denial is None:
-            return await show(request)
-        refusal = _text(f"{denial.why}\n", status=denial.status)
+            return await handler(request)
+        response = _text(f"{denial.why}\n", status=denial.status)
         if denial.status == 401:
-            refusal.headers["WWW-Authenticate"] = "Bearer"
-        return refusal
+            response.headers["WWW-Authenticate"] = "Bearer"
+        return response
 
     return answer
 
@@ -266,7 +266,7 @@ def _text(text: str, *, status: int = 200) -> web.Response:
     return web.Response(text=text, status=status, headers=headers)
 
 
-def _takes_gzip(accept_encoding: str) -> bool:
+def _accepts_gzip(accept_encoding: str) -> bool:
     for part in accept_encoding.split(","):
         coding, _, weight = part.partition(";")
         if coding.strip().lower() in {"gzip", "*"}:
@@ -275,7 +275,7 @@ def _takes_gzip(accept_encoding: str) -> bool:
 
 
 class QueueState(Protocol):
-    """What a work queue tells about itself."""
+    """The part of a work queue that `describe_queues` reads."""
 
     @property
     def name(self) -> str: ...
@@ -288,11 +288,11 @@ class QueueState(Protocol):
 
 
 def describe_tasks() -> str:
-    """Every task and where it waits: `/debug/tasks`. On the event loop only."""
+    """Return the text of `/debug/tasks`: every task and the lines where it waits. Call it on the event loop."""
     lines = []
     for task in sorted(asyncio.all_tasks(), key=asyncio.Task.get_name):
         lines.append(task.get_name())
-        # A task's own get_stack shows the outermost frame alone; what it waits for is at the other end.
+        # `Task.get_stack` returns only the outermost frame. The innermost frame is the line where the task waits.
         waiting: object = task.get_coro()
         while frame := getattr(waiting, "cr_frame", None):
             lines.append(f"    {frame.f_code.co_qualname} ({Path(frame.f_code.co_filename).name}:{frame.f_lineno})")
@@ -301,9 +301,9 @@ def describe_tasks() -> str:
 
 
 def describe_queues(queues: Iterable[QueueState], now: float) -> str:
-    """Every work queue in a line: `/debug/queues`."""
+    """Return the text of `/debug/queues`: one line for each work queue."""
     return "".join(
-        f"{queue.name}: {len(queue)} waiting, the oldest for {queue.oldest_waiting_s(now):.1f}s;"
-        f" longest in hand for {queue.longest_s(now):.1f}s\n"
+        f"{queue.name}: {len(queue)} keys waiting, the oldest for {queue.oldest_waiting_s(now):.1f}s;"
+        f" the longest reconcile so far takes {queue.longest_s(now):.1f}s\n"
         for queue in queues
     )

@@ -1,7 +1,8 @@
-"""Measures how late the event loop is: the one signal that tells that something blocks it, or that the CPU is short.
+"""Measures the lag of the event loop. A large lag means that code blocks the loop or that the process lacks CPU time.
 
-A timer is set twice a second, and how much too late it comes is the lag. That is cheap enough to run at rest, and
-sees every block of half a second and its share of shorter ones: what happens often shows in the histogram.
+A timer runs every half second. The lag is the delay with which the timer fires. This costs so little that it always
+runs. It detects every block of at least half a second, and a part of the shorter blocks. Frequent short blocks
+therefore appear in the histogram.
 """
 
 from __future__ import annotations
@@ -17,20 +18,22 @@ log = structlog.get_logger()
 INTERVAL_S = 0.5
 
 WARN_OVER_S = 0.1
-"""Twice what any piece of work here may take; less is noise on a busy machine."""
+"""Twice the time that code may block the loop. On a busy machine, a smaller lag is normal."""
 
 WARN_EVERY_S = 60.0
 
 UNHEALTHY_OVER_S = 5.0
-"""From here on, renewals of the lease are at risk."""
+"""With a larger lag, the lease may not be renewed in time."""
 
 
 class LagInstruments(Protocol):
+    """The metric of the loop lag."""
+
     def loop_lagged(self, seconds: float) -> None: ...
 
 
 class LoopMonitor:
-    """A service that measures, and the health check that goes with it."""
+    """A service that measures the lag of the event loop, and the health check for it."""
 
     def __init__(
         self,
@@ -38,32 +41,35 @@ class LoopMonitor:
         instruments: LagInstruments,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """`clock` is monotonic; the running loop's where none is given."""
+        """`clock` is monotonic. The default is the clock of the running event loop."""
         self._instruments = instruments
         self._clock = clock
         self._due_at: float | None = None
-        """When the timer should come; None while nothing is measured."""
+        """The time at which the timer should fire; None while the service does not run."""
         self._lag_s = 0.0
         """The latest measurement."""
         self._warned_at = float("-inf")
 
     async def run(self) -> None:
-        """Measure, for ever."""
+        """Measure until cancelled."""
         try:
             while True:
                 self._due_at = self._now() + INTERVAL_S
                 await asyncio.sleep(INTERVAL_S)
-                self._measured(max(0.0, self._now() - self._due_at))
+                self._record(max(0.0, self._now() - self._due_at))
         finally:
             self._due_at = None
 
     def check(self) -> str | None:
-        """Why the loop is not healthy; None when it is. For whoever gets a turn after a block, such as a probe."""
+        """Return the reason if the loop is not healthy, else None.
+
+        A probe that is answered after a block also sees this block, even if the timer has not fired yet.
+        """
         overdue_s = self._now() - self._due_at if self._due_at is not None else 0.0
         lag_s = max(self._lag_s, overdue_s)
         return f"the event loop was blocked for {lag_s:.1f}s" if lag_s > UNHEALTHY_OVER_S else None
 
-    def _measured(self, lag_s: float) -> None:
+    def _record(self, lag_s: float) -> None:
         self._lag_s = lag_s
         self._instruments.loop_lagged(lag_s)
         now = self._now()

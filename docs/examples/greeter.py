@@ -1,4 +1,4 @@
-"""A whole controller on `informers`: for each Greeting it keeps a ConfigMap of the same name with the greeting's text.
+"""A complete controller with `informers`: each Greeting gets a ConfigMap with the same name and the greeting's text.
 
 Apply greetings-crd.yaml, then run `.venv/bin/python docs/examples/greeter.py [KUBECONFIG]`.
 """
@@ -34,7 +34,7 @@ CONFIG_MAPS = Resource(ConfigMap, group="", version="v1", plural="configmaps", k
 
 
 async def reconcile(key: ObjectKey, client: ApiClient, greetings: SharedInformer, config_maps: SharedInformer) -> None:
-    """Compare the two caches, and make at most one request. The garbage collector deletes what a Greeting leaves."""
+    """Compare the caches and send at most one request. The garbage collector deletes orphaned ConfigMaps."""
     greeting, found = greetings.store.get(key), config_maps.store.get(key)
     if greeting is None or greeting.metadata.deletion_timestamp is not None:
         return
@@ -49,11 +49,11 @@ async def reconcile(key: ObjectKey, client: ApiClient, greetings: SharedInformer
     if controller is not None and controller.uid == uid and (found.data or {}).get("text") != text:
         # The UID is a precondition: the server answers Conflict for another ConfigMap of this name.
         patch = {"metadata": {"uid": found.metadata.uid}, "data": {"text": text}}
-        await client.patch(CONFIG_MAPS, key, json.dumps(patch).encode(), content_type=k8s.MERGE_PATCH)
+        await client.patch(CONFIG_MAPS, key, json.dumps(patch).encode(), content_type=k8s.PatchType.MERGE)
 
 
 def key_of(change: k8s.Change) -> ObjectKey:
-    """A Greeting and its ConfigMap share a name, so a change of either leads to the same key."""
+    """Return the key of the changed object. A Greeting and its ConfigMap have the same name, so the same key."""
     return (change.last_known if isinstance(change, k8s.Removed) else change.new).metadata.key
 
 

@@ -1,7 +1,7 @@
-// Pins what the local control plane is built from: nothing is compiled from this module itself.
+// Pins the versions of the local control plane's programs. This module has no code of its own.
 //
-// Kubernetes is not made to be required as a library: its own go.mod points to directories of its source tree for the
-// staging modules, so each is replaced by the one that was published with the release.
+// Kubernetes is not published for use as a library. Its go.mod refers to directories in its source tree for the staging
+// modules. So each staging module is replaced here by the one that was published with the release.
 module vmherd.dev/control-plane
 
 go 1.26.0

@@ -15,7 +15,7 @@ from tests.charts.test_live import released
 from tests.integration.herd import eventually, stays
 from tests.integration.ranch import Ranch, simulator, uids, vm_template
 
-pytestmark = [pytest.mark.cluster, pytest.mark.parametrize("major", [4], indirect=True)]
+pytestmark = [pytest.mark.cluster, pytest.mark.e2e, pytest.mark.parametrize("major", [4], indirect=True)]
 
 OFFLINE = {"proactive": {"statePreservation": "Offline", "selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
 

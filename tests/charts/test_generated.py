@@ -15,9 +15,9 @@ from charts import rules, schema
 from charts.generated import CHART, ROOT, base_files, chart_files
 from charts.helm import find_helm
 from charts.values import Uncommented, Value, read_values
-from controller.config.settings import parse
 from controller.preflight.permissions import permissions_needed
 from tests.cluster import Kubectl
+from tests.command_line import parse
 from tests.helm import Helm, container, of_kind, only
 
 

@@ -14,6 +14,7 @@ from tests.charts.dockerfile import Image, is_ignored, read_stages, read_steps
 from tests.cluster import skip_or_fail
 
 SOURCE = (ROOT / "Dockerfile").read_text()
+pytestmark = pytest.mark.e2e
 PINS = re.compile(r"^(?P<name>[\w.-]+)==(?P<version>\S+)(?: ;.*)? \\$", re.MULTILINE)
 
 

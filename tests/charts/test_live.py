@@ -13,15 +13,16 @@ from typing import Any
 
 import pytest
 
-from controller.config.settings import Config, parse
+from controller.config.settings import Config
 from controller.preflight.permissions import missing_permissions, permissions_needed
 from informers.client import open_client
 from informers.configuration import load_credentials
 from tests.charts.releases import Site, wait_until
+from tests.command_line import parse
 from tests.integration.herd import Herd, Place, eventually, herd
 from tests.integration.ranch import Ranch
 
-pytestmark = [pytest.mark.cluster, pytest.mark.parametrize("major", [4], indirect=True)]
+pytestmark = [pytest.mark.cluster, pytest.mark.e2e, pytest.mark.parametrize("major", [4], indirect=True)]
 
 GROUPS = {"standalone": ("kubevirt.io", "pool.kubevirt.io"), "alongside": ("vmherd.dev", "pool.vmherd.dev")}
 

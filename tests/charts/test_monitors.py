@@ -15,7 +15,7 @@ from tests.charts.scraping import definitions
 from tests.cluster import Kubectl
 from tests.helm import of_kind
 
-pytestmark = [pytest.mark.cluster, pytest.mark.parametrize("major", [4], indirect=True)]
+pytestmark = [pytest.mark.cluster, pytest.mark.e2e, pytest.mark.parametrize("major", [4], indirect=True)]
 
 PLAIN = {"enabled": True}
 EVERYTHING = {

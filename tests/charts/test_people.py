@@ -10,7 +10,7 @@ from tests.charts.releases import Site, wait_until
 from tests.cluster import Kubectl
 from tests.manifests.documents import SOUND, SOUND_POOL
 
-pytestmark = [pytest.mark.cluster, pytest.mark.parametrize("major", [4], indirect=True)]
+pytestmark = [pytest.mark.cluster, pytest.mark.e2e, pytest.mark.parametrize("major", [4], indirect=True)]
 
 KINDS = {
     "standalone": ("virtualmachineinstancereplicasets.kubevirt.io", "virtualmachinepools.pool.kubevirt.io"),

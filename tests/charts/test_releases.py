@@ -20,7 +20,7 @@ from tests.cluster import Kubectl
 from tests.helm import Helm
 from tests.manifests.documents import SOUND, SOUND_POOL
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
 
 EVERYTHING = {
     "networkPolicy": {

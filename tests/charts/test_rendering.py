@@ -11,7 +11,8 @@ import yaml
 from charts.generated import CHART
 from charts.values import read_values
 from controller.config.modes import Mode
-from controller.config.settings import Config, parse
+from controller.config.settings import Config
+from tests.command_line import parse
 from tests.helm import Helm, container, of_kind, only
 
 KUBEVIRT = "kubevirt.io/v1/KubeVirt"
@@ -349,15 +350,15 @@ def test_a_wrong_value_is_refused_by_its_name(helm: Helm, values: dict[str, Any]
         (
             {"metrics": {"serviceMonitor": {"enabled": True}, "service": {"enabled": False}}},
             (),
-            "would find nothing to scrape",
+            "there would be nothing to scrape",
         ),
         ({"metrics": {"podMonitor": {"enabled": True}, "enabled": False}}, (), "nothing to scrape"),
         (
             {"metrics": {"podMonitor": {"enabled": True}, "secure": {"enabled": True}}},
             (),
-            "does not say who scrapes",
+            "metrics.podMonitor.authorization is not set",
         ),
-        ({"rbac": {"userRoles": "namespaces"}}, (), "names none"),
+        ({"rbac": {"userRoles": "namespaces"}}, (), "watchNamespaces is empty"),
         ({"serviceAccount": {"create": False}}, (), "serviceAccount.name is needed"),
     ],
 )

@@ -26,7 +26,7 @@ from tests.integration.quota import allow
 from tests.integration.ranch import BEHAVIOR, READY_AFTER, Ranch, pasture, simulator, vm_template
 from tests.monitoring.queries import filled_in, metrics_in
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.cluster, pytest.mark.e2e, pytest.mark.timeout(180)]
 
 OFTEN = {"enabled": True, "interval": "1s", "scrapeTimeout": "1s"}
 AUTHORITY = {"ca": {"secret": {"name": "certificate", "key": "ca.crt"}}}

@@ -1,4 +1,4 @@
-"""The command as a shell sees it: what it prints where, and its exit code."""
+"""The command as a shell sees it: output, exit codes, completion, and the modules it imports."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from controller.cli import COMMANDS, main
+from controller.cli import main, vmherd
 from controller.config.settings import Config
 from controller.preflight.permissions import permissions_needed
+
+COMMANDS = ("run", "takeover", "cleanup", "expose", "demo", "sandbox", "version")
 
 ROOT = Path(__file__).resolve().parents[2]
 
 BARE_ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("VMHERD_", "KUBE"))}
 
 
-def vmherd(*arguments: str, code: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+def shell(*arguments: str, code: str = "", **env: str) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own, with no terminal; `code` runs before it."""
     program = ["-c", f"import sys\n{code}\nfrom controller.cli import main\nsys.exit(main())"]
     return subprocess.run(
@@ -39,7 +41,8 @@ def vmherd(*arguments: str, code: str = "", **env: str) -> subprocess.CompletedP
 def test_help_goes_to_stdout_and_names_every_command(argument, capsys):
     assert main([argument]) == 0
     out, err = capsys.readouterr()
-    assert all(f"\n  {name} " in out for name in COMMANDS)
+    listed = [line.split()[0] for line in out.partition("\nCommands:\n")[2].splitlines()]
+    assert listed == list(COMMANDS)
     assert err == ""
 
 
@@ -47,7 +50,7 @@ def test_no_command_prints_help_to_stderr_and_is_misuse(capsys):
     assert main([]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith("usage: vmherd COMMAND")
+    assert err.startswith("Usage: vmherd [OPTIONS] COMMAND")
 
 
 @pytest.mark.parametrize("argument", ["--version", "version"])
@@ -60,23 +63,27 @@ def test_version_is_one_line(argument, capsys):
 
 def test_help_of_run_explains_its_flags(capsys):
     assert main(["run", "--help"]) == 0
-    assert "--max-inflight N" in capsys.readouterr().out
+    assert "--max-inflight INTEGER" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["rnu"], "rnu: no such command; did you mean run?"),
+        (["rnu"], "No such command 'rnu'. Did you mean 'run'?"),
+        (["frobnicate"], "No such command 'frobnicate'; try 'vmherd --help'"),
+        (["version", "2"], "Got unexpected extra argument (2); try 'vmherd version --help'"),
+        (["run", "--workers", "0"], "--workers: 0 is not in the range 1<=x<=1000"),
+        (["run", "--wrokers", "1"], "No such option '--wrokers'. Did you mean '--workers'?"),
+        (["takeover", "--udno"], "No such option '--udno'. Did you mean '--undo'?"),
+        (["cleanup", "now"], "Got unexpected extra argument (now); try 'vmherd cleanup --help'"),
         (
-            ["frobnicate"],
-            "frobnicate: no such command; there are run, takeover, cleanup, expose, demo, sandbox, version",
+            ["cleanup", "--mode", "beside"],
+            "--mode: 'beside' is invalid; expected one of auto, standalone, takeover, alongside",
         ),
-        (["version", "2"], "version: expected nothing after it, not 2"),
-        (["run", "--workers", "0"], "--workers 0: expected a whole number from 1 to 1000"),
-        (["run", "--wrokers", "1"], "--wrokers: no such flag; did you mean --workers?"),
-        (["takeover", "--udno"], "--udno: no such flag; did you mean --undo?"),
-        (["cleanup", "now"], "now: expected flags alone; 'vmherd cleanup --help' lists them"),
-        (["cleanup", "--mode", "beside"], "--mode beside: expected one of auto, standalone, takeover, alongside"),
+        (["sandbox", "up"], "Missing option '--dir'; try 'vmherd sandbox up --help'"),
+        (["sandbox", "up", "--dir", "d", "--dteach"], "No such option '--dteach'. Did you mean '--detach'?"),
+        (["sandbox", "sideways"], "No such command 'sideways'; try 'vmherd sandbox --help'"),
+        (["demo", "--onec"], "No such option '--onec'. Did you mean '--once'?"),
     ],
 )
 def test_a_wrong_call_is_one_line_on_stderr_and_exit_code_2(arguments, line, capsys):
@@ -85,21 +92,21 @@ def test_a_wrong_call_is_one_line_on_stderr_and_exit_code_2(arguments, line, cap
 
 
 def test_a_wrong_variable_is_one_line_on_stderr_and_exit_code_2():
-    done = vmherd("run", VMHERD_WORKERS="0")
+    done = shell("run", VMHERD_WORKERS="0")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "vmherd: VMHERD_WORKERS=0: expected a whole number from 1 to 1000\n"
+    assert done.stderr == "vmherd: VMHERD_WORKERS: 0 is not in the range 1<=x<=1000\n"
 
 
 @pytest.mark.parametrize("command", ["run", "takeover", "cleanup", "expose vmirs web --name web"])
 def test_a_missing_kubeconfig_is_one_line_and_exit_code_1(command):
-    done = vmherd(*command.split(), "--kubeconfig", "/no/such/file")
+    done = shell(*command.split(), "--kubeconfig", "/no/such/file")
     assert done.returncode == 1
     assert done.stderr.startswith("vmherd: no kubeconfig at /no/such/file")
     assert done.stderr.count("\n") == 1
 
 
 def test_an_unknown_variable_is_told_and_ignored():
-    done = vmherd("run", "--kubeconfig", "/no/such/file", VMHERD_WORKER="3")
+    done = shell("run", "--kubeconfig", "/no/such/file", VMHERD_WORKER="3")
     assert done.stderr.startswith("vmherd: VMHERD_WORKER: no such variable, ignored; did you mean VMHERD_WORKERS?\n")
     assert done.returncode == 1
 
@@ -107,7 +114,7 @@ def test_an_unknown_variable_is_told_and_ignored():
 def test_a_broken_kubeconfig_is_one_line_and_exit_code_1(tmp_path):
     broken = tmp_path / "kubeconfig"
     broken.write_text("clusters: [}")
-    done = vmherd("run", "--kubeconfig", str(broken))
+    done = shell("run", "--kubeconfig", str(broken))
     assert done.returncode == 1
     assert str(broken) in done.stderr
     assert done.stderr.count("\n") == 1
@@ -121,7 +128,7 @@ def test_an_unknown_context_is_named_with_exit_code_1(tmp_path):
         "clusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}]\n"
         "users: [{name: a, user: {token: x}}]\n"
     )
-    done = vmherd("run", "--kubeconfig", str(config), "--context", "b")
+    done = shell("run", "--kubeconfig", str(config), "--context", "b")
     assert done.returncode == 1
     assert "b" in done.stderr
     assert done.stderr.count("\n") == 1
@@ -133,7 +140,7 @@ ANY_PORT = ("--metrics-bind-address", "127.0.0.1:0", "--health-probe-bind-addres
 @pytest.mark.cluster
 def test_a_wrong_token_is_one_line_and_exit_code_1(control_plane, tmp_path):
     kubeconfig = control_plane.write_kubeconfig(tmp_path / "kubeconfig", "nobody", token="wrong")
-    done = vmherd("run", "--kubeconfig", str(kubeconfig), *ANY_PORT)
+    done = shell("run", "--kubeconfig", str(kubeconfig), *ANY_PORT)
     assert done.returncode == 1
     assert done.stderr.startswith("vmherd: the API server does not accept our credentials")
     assert done.stderr.count("\n") == 1
@@ -142,7 +149,7 @@ def test_a_wrong_token_is_one_line_and_exit_code_1(control_plane, tmp_path):
 @pytest.mark.cluster
 def test_missing_permissions_are_a_line_for_each_resource_and_exit_code_1(control_plane, tmp_path):
     kubeconfig = control_plane.write_kubeconfig(tmp_path / "kubeconfig", "nobody")
-    done = vmherd("run", "--kubeconfig", str(kubeconfig), "--no-leader-elect", *ANY_PORT)
+    done = shell("run", "--kubeconfig", str(kubeconfig), "--no-leader-elect", *ANY_PORT)
     lines = done.stderr.splitlines()
     assert done.returncode == 1
     assert len(lines) == len({p.subject for p in permissions_needed(Config(leader_elect=False))}) > 5
@@ -151,34 +158,76 @@ def test_missing_permissions_are_a_line_for_each_resource_and_exit_code_1(contro
 
 @pytest.mark.cluster
 def test_a_missing_kind_is_one_line_that_says_what_installs_it_and_exit_code_1(control_plane):
-    done = vmherd("run", "--kubeconfig", str(control_plane.kubeconfig), "--replicaset-group", "nobody.dev", *ANY_PORT)
+    done = shell("run", "--kubeconfig", str(control_plane.kubeconfig), "--replicaset-group", "nobody.dev", *ANY_PORT)
     assert done.returncode == 1
     assert "has no virtualmachineinstancereplicasets.nobody.dev in version v1: kubectl apply -f " in done.stderr
     assert done.stderr.count("\n") == 1
 
 
-def test_help_does_not_load_what_only_run_needs():
-    done = vmherd("run", "--help", code="import atexit; atexit.register(lambda: print(*sys.modules, file=sys.stderr))")
+SLOW = {"asyncio", "kubernetes_asyncio", "aiohttp", "controller.app", "sandbox", "rich", "yaml"}
+PRINT_MODULES = "import atexit; atexit.register(lambda: print(*sys.modules, file=sys.stderr))"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "imported"),
+    [(["--help"], False), (["run", "--help"], True), (["run", "--workers=0"], True), (["rnu"], False)],
+)
+def test_help_and_a_wrong_flag_need_no_slow_import(arguments, imported):
+    done = shell(*arguments, code=PRINT_MODULES)
     loaded = set(done.stderr.split())
-    assert {"controller.config.settings", "argparse"} <= loaded
-    assert not loaded & {"kubernetes_asyncio", "aiohttp", "controller.app", "sandbox", "rich", "yaml"}
+    assert ("controller.config.settings" in loaded) == imported
+    assert not loaded & SLOW
+
+
+def completions(*words: str, code: str = "") -> list[str]:
+    """The words that bash offers after `vmherd`, in the place of the last one."""
+    line = {"COMP_WORDS": f"vmherd {' '.join(words)}", "COMP_CWORD": str(len(words))}
+    done = shell(code=code, _VMHERD_COMPLETE="bash_complete", **line)
+    assert done.returncode == 0, done.stderr
+    assert not set(done.stderr.split()) & SLOW
+    return [line.partition(",")[2] for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["ru"], ["run"]),
+        ([""], list(COMMANDS)),
+        (["run", "--no-lead"], ["--no-leader-elect"]),
+        (["run", "--mode", "a"], ["auto", "alongside"]),
+        (["run", "--workers", "3", "--log-l"], ["--log-level"]),
+    ],
+)
+def test_the_shell_completes_commands_flags_and_values(words, offered):
+    assert completions(*words, code=PRINT_MODULES) == offered
+
+
+def test_the_shell_completes_the_commands_of_the_sandbox():
+    assert completions("sandbox", "u") == ["up"]
+
+
+@pytest.mark.parametrize("shell_name", ["bash", "zsh", "fish"])
+def test_there_is_a_completion_script_for_each_shell(shell_name):
+    done = shell(_VMHERD_COMPLETE=f"{shell_name}_source", PATH=os.environ["PATH"])
+    assert done.returncode == 0
+    assert "_VMHERD_COMPLETE" in done.stdout
 
 
 @pytest.mark.parametrize("command", ["demo", "sandbox"])
 def test_without_the_sandbox_its_commands_say_so_in_one_line(command):
-    done = vmherd(command, code="sys.modules['sandbox'] = None")
+    done = shell(command, code="sys.modules['sandbox'] = None")
     assert done.returncode == 1
     assert done.stderr.startswith(f"vmherd: {command} needs sandbox")
     assert done.stderr.count("\n") == 1
 
 
 def test_ctrl_c_is_no_traceback(monkeypatch, capsys):
-    def interrupted(_: object) -> int:
+    def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(COMMANDS, "version", COMMANDS["version"]._replace(run=interrupted))
+    monkeypatch.setattr(vmherd.commands["version"], "callback", interrupted)
     assert main(["version"]) == 130
-    assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr() == ("", "\n")
 
 
 def test_python_m_controller_is_the_same_command():

@@ -52,7 +52,7 @@ def fail_with_a_secret(token: str) -> None:
     raise ValueError(len(token))
 
 
-def test_a_line_is_one_json_object_with_time_level_and_message_in_front(stream: Stream):
+def test_a_line_is_one_json_object_that_starts_with_time_level_and_message(stream: Stream):
     configure("info", "json", stream=stream)
     log.info("scaled in", deleted=3, why="surplus")
     [line] = stream.lines()
@@ -68,7 +68,7 @@ def test_the_time_of_a_line_is_utc(stream: Stream):
     assert abs(datetime.now(UTC) - written) < timedelta(minutes=1)
 
 
-def test_lines_of_a_reconcile_carry_its_context_and_the_next_ones_do_not(stream: Stream):
+def test_only_the_lines_of_a_reconcile_have_its_context(stream: Stream):
     configure("info", "json", stream=stream)
     with bound_contextvars(controller="replicaset", namespace="shop", name="web", reconcile_id="1f"):
         log.info("reconciled")
@@ -111,7 +111,7 @@ def test_an_exception_is_one_field_of_one_line(stream: Stream):
     assert line["exception"].endswith("ValueError: no such phase")
 
 
-def test_a_group_of_exceptions_shows_each_of_them(stream: Stream):
+def test_an_exception_group_shows_each_exception(stream: Stream):
     configure("info", "json", stream=stream)
     group = ExceptionGroup("services failed", [ValueError("one"), OSError("two")])
     log.error("stopping", exc_info=group)
@@ -120,7 +120,7 @@ def test_a_group_of_exceptions_shows_each_of_them(stream: Stream):
     assert "OSError: two" in line["exception"]
 
 
-class Unspeakable:
+class NoRepr:
     def __repr__(self) -> str:
         raise RuntimeError("no")
 
@@ -136,11 +136,11 @@ def circular() -> list[object]:
     "value",
     [
         object(),
-        Unspeakable(),
+        NoRepr(),
         {("a", 1): 2},
         {1, 2},
         b"\xff",
-        "half a character \ud800",
+        "a lone surrogate \ud800",
         float("nan"),
         10**40,
         ValueError("as a value"),
@@ -148,7 +148,7 @@ def circular() -> list[object]:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_no_value_keeps_a_line_from_being_written(value: object, format: str, stream: Stream):
+def test_a_line_is_written_for_any_value(value: object, format: str, stream: Stream):
     configure("info", format, stream=stream)
     log.info("odd", value=value, other=1)
     assert "odd" in stream.getvalue()
@@ -159,7 +159,7 @@ def test_no_value_keeps_a_line_from_being_written(value: object, format: str, st
         assert "value" in line
 
 
-def test_data_named_like_a_part_of_every_line_does_not_replace_it(stream: Stream):
+def test_data_cannot_replace_the_fields_of_every_line(stream: Stream):
     configure("info", "json", stream=stream)
     log.info("what happened", msg="something else", ts="never")
     [line] = stream.lines()
@@ -167,7 +167,7 @@ def test_data_named_like_a_part_of_every_line_does_not_replace_it(stream: Stream
     assert line["ts"] != "never"
 
 
-def test_other_libraries_are_heard_from_warning_on_in_the_same_form(stream: Stream):
+def test_other_libraries_log_from_level_warning_in_the_same_form(stream: Stream):
     configure("debug", "json", stream=stream)
     library = logging.getLogger("aiohttp.client")
     library.debug("a secret")
@@ -185,7 +185,7 @@ def test_other_libraries_are_heard_from_warning_on_in_the_same_form(stream: Stre
     }
 
 
-def test_an_exception_of_another_library_is_one_field_too(stream: Stream):
+def test_an_exception_of_another_library_is_one_field(stream: Stream):
     configure("info", "json", stream=stream)
     try:
         fail("inside")
@@ -196,7 +196,7 @@ def test_an_exception_of_another_library_is_one_field_too(stream: Stream):
     assert line["exception"].endswith("ValueError: inside")
 
 
-def test_at_level_error_other_libraries_are_heard_from_error_on(stream: Stream):
+def test_at_level_error_other_libraries_log_only_errors(stream: Stream):
     configure("error", "json", stream=stream)
     logging.getLogger("aiohttp").warning("small")
     logging.getLogger("aiohttp").error("large")
@@ -212,7 +212,7 @@ def test_at_level_error_other_libraries_are_heard_from_error_on(stream: Stream):
         ("console", False, False),
     ],
 )
-def test_the_form_follows_the_stream_unless_told(format: str, terminal: bool, json_lines: bool):
+def test_the_automatic_format_depends_on_the_stream(format: str, terminal: bool, json_lines: bool):
     stream = Stream(terminal=terminal)
     configure("info", format, stream=stream)
     log.info("hello", count=3)
@@ -222,7 +222,7 @@ def test_the_form_follows_the_stream_unless_told(format: str, terminal: bool, js
 @pytest.mark.parametrize(
     ("terminal", "no_color", "coloured"), [(True, "", True), (True, "1", False), (False, "", False)]
 )
-def test_colours_are_for_terminals_that_want_them(
+def test_colours_are_used_only_on_terminals_without_no_color(
     terminal: bool, no_color: str, coloured: bool, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("NO_COLOR", no_color)
@@ -248,7 +248,7 @@ class BrokenPipe(Stream):
         raise BrokenPipeError
 
 
-def test_a_closed_pipe_stops_nobody(stream: Stream):
+def test_logging_to_a_closed_pipe_does_not_raise(stream: Stream):
     configure("info", "json", stream=BrokenPipe())
     log.info("into the void")
     logging.getLogger("aiohttp").warning("into the void")
@@ -257,7 +257,7 @@ def test_a_closed_pipe_stops_nobody(stream: Stream):
     log.info("into the void")
 
 
-def test_a_stream_that_knows_only_ascii_gets_every_line():
+def test_an_ascii_stream_gets_every_line():
     raw = io.BytesIO()
     configure("info", "json", stream=io.TextIOWrapper(raw, encoding="ascii"))
     log.info("grün", who="🙂")
@@ -265,7 +265,7 @@ def test_a_stream_that_knows_only_ascii_gets_every_line():
     assert (line["msg"], line["who"]) == ("gr?n", "?")
 
 
-def test_a_logger_made_before_follows_a_later_change(stream: Stream):
+def test_an_existing_logger_follows_a_later_configuration(stream: Stream):
     configure("error", "json", stream=Stream())
     log.info("too early")
     configure("info", "json", stream=stream)

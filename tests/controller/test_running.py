@@ -10,13 +10,13 @@ pytestmark = pytest.mark.looptime
 
 
 class Journal:
-    """What happened, in order."""
+    """Records the order of events."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
 
     async def service(self, name: str, *, stops_in_s: float = 0) -> None:
-        """Run for ever; take a while to stop."""
+        """Run until cancelled. `stops_in_s` is the time that the service needs to stop."""
         self.lines.append(f"{name} starts")
         try:
             await asyncio.Event().wait()
@@ -30,7 +30,7 @@ class Broken(Exception):
     pass
 
 
-async def break_down(after_s: float) -> None:
+async def fail(after_s: float) -> None:
     await asyncio.sleep(after_s)
     raise Broken
 
@@ -63,19 +63,19 @@ async def test_a_block_that_never_waits_still_starts_and_stops_its_services():
 async def test_a_service_that_fails_ends_the_block_and_its_siblings():
     journal = Journal()
     with pytest.raises(ExceptionGroup) as caught:
-        async with running(journal.service("sibling"), break_down(after_s=3)):
+        async with running(journal.service("sibling"), fail(after_s=3)):
             await journal.service("block")
     assert [type(leaf) for leaf in leaf_errors(caught.value)] == [Broken]
     assert sorted(journal.lines) == ["block starts", "block stops", "sibling starts", "sibling stops"]
     assert asyncio.get_running_loop().time() == 3
 
 
-async def test_a_service_that_fails_ends_everything_inside_its_block_and_then_what_is_outside():
+async def test_a_service_that_fails_ends_inner_scopes_before_outer_scopes():
     journal = Journal()
     with pytest.raises(ExceptionGroup) as caught:
         async with (
             running(journal.service("outermost")),
-            running(break_down(after_s=3)),
+            running(fail(after_s=3)),
             running(journal.service("inside", stops_in_s=1)),
         ):
             await asyncio.sleep(100)
@@ -85,12 +85,12 @@ async def test_a_service_that_fails_ends_everything_inside_its_block_and_then_wh
 
 async def test_a_service_that_fails_at_once_ends_the_block():
     with pytest.raises(ExceptionGroup) as caught:
-        async with running(break_down(after_s=0)):
+        async with running(fail(after_s=0)):
             await asyncio.sleep(100)
     assert [type(leaf) for leaf in leaf_errors(caught.value)] == [Broken]
 
 
-async def test_a_service_that_returns_is_missed_by_name():
+async def test_a_service_that_returns_is_reported_by_name():
     with pytest.raises(ExceptionGroup) as caught:
         async with running(return_after(2)):
             await asyncio.sleep(100)
@@ -99,18 +99,18 @@ async def test_a_service_that_returns_is_missed_by_name():
     assert str(ended) == "return_after returned"
 
 
-async def test_a_service_may_return_once_it_was_told_to_stop():
-    async def stop_politely() -> None:
+async def test_a_cancelled_service_may_return():
+    async def return_when_cancelled() -> None:
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             return
 
-    async with running(stop_politely()):
+    async with running(return_when_cancelled()):
         await asyncio.sleep(1)
 
 
-async def test_a_failure_of_the_block_stops_the_services_and_comes_out():
+async def test_a_failure_of_the_block_stops_the_services_and_is_raised():
     journal = Journal()
     with pytest.raises(ExceptionGroup) as caught:
         async with running(journal.service("a")):
@@ -120,33 +120,33 @@ async def test_a_failure_of_the_block_stops_the_services_and_comes_out():
 
 
 async def test_a_service_that_fails_while_it_stops_is_reported():
-    async def stop_badly() -> None:
+    async def fail_when_cancelled() -> None:
         try:
             await asyncio.Event().wait()
         finally:
             raise Broken
 
     with pytest.raises(ExceptionGroup) as caught:
-        async with running(stop_badly()):
+        async with running(fail_when_cancelled()):
             await asyncio.sleep(1)
     assert [type(leaf) for leaf in leaf_errors(caught.value)] == [Broken]
 
 
-async def test_a_failure_of_the_block_and_one_of_a_service_both_come_out():
-    async def stop_badly() -> None:
+async def test_failures_of_the_block_and_of_a_service_are_both_raised():
+    async def fail_when_cancelled() -> None:
         try:
             await asyncio.Event().wait()
         finally:
             raise KeyError
 
     with pytest.raises(ExceptionGroup) as caught:
-        async with running(stop_badly()):
+        async with running(fail_when_cancelled()):
             raise Broken
     assert {type(leaf) for leaf in leaf_errors(caught.value)} == {Broken, KeyError}
 
 
 @pytest.mark.parametrize("after_s", [0, 5], ids=["while services start", "in the block"])
-async def test_cancellation_from_outside_stops_all_and_passes_through(after_s):
+async def test_cancellation_from_outside_stops_all_services_and_is_raised_again(after_s):
     journal = Journal()
 
     async def whole() -> None:
@@ -165,14 +165,14 @@ async def test_cancellation_from_outside_stops_all_and_passes_through(after_s):
 
 
 async def test_a_task_carries_the_name_of_its_service():
-    async def tell_name() -> None:
+    async def record_name() -> None:
         names.append(asyncio.current_task().get_name())
         await asyncio.Event().wait()
 
     names: list[str] = []
-    async with running(tell_name()):
+    async with running(record_name()):
         pass
-    assert names[0].endswith("tell_name")
+    assert names[0].endswith("record_name")
 
 
 async def test_a_scope_without_services_runs_its_block():
@@ -181,12 +181,12 @@ async def test_a_scope_without_services_runs_its_block():
     assert asyncio.get_running_loop().time() == 1
 
 
-def test_leaf_errors_unwraps_groups_in_order_and_leaves_a_plain_error_alone():
+def test_leaf_errors_unwraps_groups_in_order_and_returns_a_plain_error():
     a, b, c = ValueError("a"), KeyError("b"), OSError("c")
     assert leaf_errors(a) == (a,)
     assert leaf_errors(ExceptionGroup("", [ExceptionGroup("", [a, b]), c])) == (a, b, c)
 
 
-def test_leaf_errors_finds_what_is_no_exception_too():
+def test_leaf_errors_returns_base_exceptions_too():
     interrupt, failure = KeyboardInterrupt(), ValueError()
     assert leaf_errors(BaseExceptionGroup("", [interrupt, ExceptionGroup("", [failure])])) == (interrupt, failure)

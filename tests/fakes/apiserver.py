@@ -20,9 +20,9 @@ from urllib.parse import unquote
 
 import msgspec
 
-from informers.client import JSON_PATCH, MERGE_PATCH
 from informers.errors import ApiError, TransportError
 from informers.meta import KubeObject, ObjectKey
+from informers.objects import PatchType
 from informers.resource import Resource
 from tests.fakes.patches import merge_patch
 from tests.fakes.requests import AnyResource, Document, FailedAfter, Fault, Garbled, Lost, Request, refusal
@@ -133,9 +133,9 @@ class FakeApiServer:
     async def patch(
         self, resource: AnyResource, key: ObjectKey, body: bytes, *, content_type: str, subresource: str = ""
     ) -> bytes:
-        assert content_type in (JSON_PATCH, MERGE_PATCH)
+        assert content_type in list(PatchType)
         patch = msgspec.json.decode(body)
-        assert isinstance(patch, list) == (content_type == JSON_PATCH), "a JSON patch is a list, a merge patch is none"
+        assert isinstance(patch, list) == (content_type == PatchType.JSON), "only a JSON patch is a list"
         request = Request("patch", resource, key, subresource)
         return await self._serve(request, lambda: self._patch(resource, key, patch, subresource))
 

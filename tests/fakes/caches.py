@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 from informers.meta import KubeObject
 from informers.resource import Resource
 from informers.store import Change, Indexes, Store
+from tests.fakes import stores
 from tests.fakes.apiserver import Event, FakeApiServer
 
 T = TypeVar("T", bound=KubeObject)
@@ -64,7 +65,7 @@ class LaggingCache(Generic[T]):
     def relist(self) -> None:
         """Read everything again."""
         self._heard = self._scanned = len(self._server.events)
-        self._report(self.store.replace(self._server.objects(self.resource), str(self._server.version)))
+        self._report(stores.replace(self.store, self._server.objects(self.resource), str(self._server.version)))
 
     def _hear(self, event: Event) -> None:
         obj = self.resource.decode(event.body)

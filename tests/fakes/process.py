@@ -8,7 +8,9 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from controller.runtime.executor import Executor
+from controller.apimachinery.three_way_merge import PLAIN
+from controller.kinds import Kind
+from controller.runtime.executor import Executor, Merge
 from controller.runtime.expectations import Expectations
 from controller.runtime.plan import Action, Notice, Outcome, Plan, Postponed, Skipped, Stage
 from controller.runtime.reconciler import Rules, RulesReconciler
@@ -48,17 +50,21 @@ class ReconcilerProcess:
     def __init__(
         self,
         server: FakeApiServer,
+        kind: Kind[Any],
         rules: Rules[Any],
         *,
         owners: LaggingCache[Any],
         children: Iterable[LaggingCache[Any]],
         now: Callable[[], datetime],
+        merge: Merge = PLAIN.merge,
     ) -> None:
         self.recorder = RecordedNotices()
         self.counts = Counts()
         self.actions: list[Action] = []
         self._server = server
+        self._kind = kind
         self._rules = rules
+        self._merge = merge
         self._owners = owners
         self._children = tuple(children)
         self._now = now
@@ -69,9 +75,15 @@ class ReconcilerProcess:
         written = self._expectations(self._children)
         recorder: Any = self.recorder
         self.executor = Executor(
-            self._server, written, controller=self._rules.name, instruments=self.counts, told=self._keep
+            self._server,
+            written,
+            controller=self._kind.name,
+            instruments=self.counts,
+            told=self._keep,
+            merge=self._merge,
         )
         self.reconciler = RulesReconciler(
+            self._kind,
             self._rules,
             executor=self.executor,
             expectations=written,

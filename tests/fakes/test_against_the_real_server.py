@@ -10,9 +10,10 @@ import pytest
 
 from controller.kubevirt.resources import VMIS, VMS
 from controller.leaderelection.lease import LEASES
-from informers.client import JSON_PATCH, MERGE_PATCH, ApiClient, load_credentials, open_client
+from informers.client import ApiClient, load_credentials, open_client
 from informers.errors import StatusError
 from informers.meta import ObjectKey
+from informers.objects import PatchType
 from sandbox.controlplane import ControlPlane
 from tests.builders import REPLICASETS
 from tests.fakes.apiserver import FakeApiServer
@@ -63,7 +64,7 @@ class Recorder:
         await self._keep(self._client.get(self._resource, self._key))
 
     async def patch(self, patch: Document | list[Document], subresource: str = "") -> None:
-        content_type = JSON_PATCH if isinstance(patch, list) else MERGE_PATCH
+        content_type = PatchType.JSON if isinstance(patch, list) else PatchType.MERGE
         body = json.dumps(patch).encode()
         await self._keep(
             self._client.patch(self._resource, self._key, body, content_type=content_type, subresource=subresource)

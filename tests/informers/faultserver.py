@@ -1,6 +1,6 @@
-"""What a network and a server in trouble do to a client, on loopback: answers are bytes, and so is the lack of them.
+"""A fake HTTP server on loopback for tests of the client. It simulates failures of a server or a network.
 
-Not an API server: it answers what the test wrote down, request by request, and remembers what it was asked.
+It is not an API server. It sends the answers that the test lists, in order, and records the requests.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REASONS = {200: "OK", 401: "Unauthorized", 429: "Too Many Requests", 503: "Servi
 
 
 def answer(code: int = 200, body: Any = None, **headers: str) -> bytes:
-    """A whole answer. Headers are spelled with underscores: `retry_after="1"`."""
+    """A complete HTTP answer. Keyword arguments are headers with underscores: `retry_after="1"`."""
     content = body if isinstance(body, bytes) else json.dumps({} if body is None else body).encode()
     lines = [f"HTTP/1.1 {code} {REASONS.get(code, 'Other')}", f"Content-Length: {len(content)}"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
@@ -39,17 +39,17 @@ def answer(code: int = 200, body: Any = None, **headers: str) -> bytes:
 
 
 async def cut(writer: asyncio.StreamWriter) -> None:
-    """Hang up without a word."""
+    """Reset the connection without an answer."""
     writer.transport.abort()
 
 
 async def hang(writer: asyncio.StreamWriter) -> None:
-    """Take the request, and never answer."""
+    """Accept the request and never answer."""
     await asyncio.Event().wait()
 
 
 def chunked(*chunks: bytes, then: Behavior | None = None) -> Behavior:
-    """A watch: chunks that are sent one by one, and a clean end unless something else comes after them."""
+    """A watch that sends chunks one by one. It ends cleanly, or with the behavior `then`."""
 
     async def send(writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -65,7 +65,7 @@ def chunked(*chunks: bytes, then: Behavior | None = None) -> Behavior:
 
 
 def when(event: asyncio.Event, then: bytes) -> Behavior:
-    """Answer as soon as the test allows it."""
+    """Answer after the test has set `event`."""
 
     async def send(writer: asyncio.StreamWriter) -> None:
         await event.wait()
@@ -75,7 +75,7 @@ def when(event: asyncio.Event, then: bytes) -> Behavior:
 
 
 class FaultServer:
-    """Answers in order; the last answer goes on for ever."""
+    """Sends its answers in order, and repeats the last one."""
 
     def __init__(self, *answers: Answer) -> None:
         self.requests: list[Request] = []
@@ -119,7 +119,7 @@ async def _read(reader: asyncio.StreamReader) -> Request:
 
 @asynccontextmanager
 async def listening(server: FaultServer, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
-    """The server's address, while the block runs. Connections are served in tasks that end with it."""
+    """Serve until the block ends, and yield the server's address. The tasks of the connections end with the block."""
     tasks: set[asyncio.Task[None]] = set()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -162,7 +162,7 @@ def write_kubeconfig(path: Path, server: str, user: dict[str, Any] | None = None
 async def client_of(
     server: FaultServer, tmp_path: Path, *, user: dict[str, Any] | None = None, **kwargs: Any
 ) -> AsyncIterator[ApiClient]:
-    """A client of the server, by way of a kubeconfig."""
+    """Start the server and yield a client that uses a kubeconfig for it."""
     async with listening(server) as url:
         credentials = await load_credentials(str(write_kubeconfig(tmp_path / "kubeconfig", url, user)))
         async with open_client(credentials, **{"user_agent": "tests/1", **kwargs}) as client:

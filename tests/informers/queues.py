@@ -1,4 +1,4 @@
-"""What the tests of the work queue share."""
+"""Fixtures and functions for the tests of the work queue."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from informers.workqueue import WorkQueue
 
 @pytest.fixture
 async def loop_errors() -> AsyncIterator[None]:
-    """What a timer's callback raises reaches only the loop's exception handler: here it fails the test."""
+    """Fail the test if the callback of a timer raises. Such an exception reaches only the loop's exception handler."""
     errors = collect_loop_errors()
     yield
     assert errors == []
@@ -35,14 +35,14 @@ def make_queue(**kwargs: Any) -> WorkQueue[str]:
     return WorkQueue("test", **{"limiter": ItemBackoff(), **kwargs})
 
 
-async def turn(times: int = 3) -> None:
-    """Let everything that is ready run."""
+async def run_ready_tasks(times: int = 3) -> None:
+    """Let all tasks that are ready run."""
     for _ in range(times):
         await asyncio.sleep(0)
 
 
 async def take_all(queue: WorkQueue[str]) -> list[str]:
-    """Process whatever waits, one after the other, in no time."""
+    """Take and finish all waiting keys, one after the other, without a delay."""
     taken = []
     while len(queue):
         taken.append(await queue.get())
@@ -51,10 +51,12 @@ async def take_all(queue: WorkQueue[str]) -> list[str]:
 
 
 def in_virtual_time(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    async def watched() -> None:
+    """Run `main` on a loop with virtual time. Fail if the callback of a timer raises."""
+
+    async def main_without_loop_errors() -> None:
         errors = collect_loop_errors()
         await main()
         assert errors == []
 
     with asyncio.Runner(loop_factory=lambda: looptime.new_event_loop(noop_cycles=1)) as runner:
-        runner.run(watched())
+        runner.run(main_without_loop_errors())

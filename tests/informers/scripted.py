@@ -1,7 +1,7 @@
-"""An API server's side of a conversation, written down: what each request of an informer is answered, in order.
+"""A fake ApiClient that answers the requests of an informer from a script, for tests in virtual time.
 
-For tests in virtual time of what is around the list-and-watch machine. No server: it checks nothing and keeps nothing,
-and a test that asks for more than is written down hangs in a watch that never ends.
+There is no server: the fake checks nothing and stores no objects. After the last scripted answer, each request is
+answered with a watch that never ends.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.informers.subjects import CONFIGMAPS, ConfigMap
 
 
 class Stream(NamedTuple):
-    """A watch: its chunks, with pauses where there is a number, and how it ends; None: it does not."""
+    """A watch. A number among the chunks is a pause in seconds. `end` is the end of the watch; None means no end."""
 
     chunks: tuple[bytes | float, ...] = ()
     end: Exception | str | None = None
@@ -31,24 +31,24 @@ def stream(*chunks: bytes | float, end: Exception | str | None = None) -> Stream
     return Stream(chunks, end)
 
 
-class Asked(NamedTuple):
+class SentRequest(NamedTuple):
     at: float
     path: str
     params: Mapping[str, str]
 
 
 class ScriptedClient:
-    """Stands where an ApiClient stands. `answers` are pages (bytes), streams and errors."""
+    """Replaces an ApiClient. `answers` are pages (bytes), streams and errors."""
 
     def __init__(self, *answers: bytes | Stream | Exception, streaming: bool = False) -> None:
-        self.asked: list[Asked] = []
+        self.requests: list[SentRequest] = []
         self._answers = list(answers)
         self._streaming = streaming
 
     async def request(self, method: str, path: str, *, params: Mapping[str, str], **_: Any) -> bytes:
         assert method == "GET"
         answer = self._next(path, params)
-        assert isinstance(answer, bytes), f"a page was asked for, and the script has {answer}"
+        assert isinstance(answer, bytes), f"the informer requested a page, but the script has {answer}"
         return answer
 
     @asynccontextmanager
@@ -56,10 +56,10 @@ class ScriptedClient:
         self, path: str, *, params: Mapping[str, str], idle_timeout_s: float
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         if "sendInitialEvents" in params and not self._streaming:
-            self.asked.append(self._asked(path, params))
+            self.requests.append(self._sent_request(path, params))
             raise from_response(422, b"")
         answer = self._next(path, params)
-        assert isinstance(answer, Stream), f"a watch was asked for, and the script has {answer!r}"
+        assert isinstance(answer, Stream), f"the informer requested a watch, but the script has {answer!r}"
         chunks = _chunks(answer, idle_timeout_s)
         try:
             yield chunks
@@ -67,18 +67,18 @@ class ScriptedClient:
             await chunks.aclose()
 
     def times(self) -> list[float]:
-        return [asked.at for asked in self.asked]
+        return [request.at for request in self.requests]
 
     def _next(self, path: str, params: Mapping[str, str]) -> bytes | Stream:
-        self.asked.append(self._asked(path, params))
+        self.requests.append(self._sent_request(path, params))
         answer = self._answers.pop(0) if self._answers else Stream()
         if isinstance(answer, Exception):
             raise answer
         return answer
 
     @staticmethod
-    def _asked(path: str, params: Mapping[str, str]) -> Asked:
-        return Asked(asyncio.get_running_loop().time(), path, dict(params))
+    def _sent_request(path: str, params: Mapping[str, str]) -> SentRequest:
+        return SentRequest(asyncio.get_running_loop().time(), path, dict(params))
 
 
 async def _chunks(answer: Stream, idle_timeout_s: float) -> AsyncGenerator[bytes, None]:
@@ -94,33 +94,33 @@ async def _chunks(answer: Stream, idle_timeout_s: float) -> AsyncGenerator[bytes
         raise TimeoutError
 
 
-class Reports:
-    """What an informer reported about itself."""
+class RecordedInstruments:
+    """Records the calls of InformerInstruments."""
 
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.calls: list[str] = []
         self.progressed = 0
         self.size = 0
 
     def listed(self, resource: str, *, reason: str) -> None:
-        self.said.append(f"listed: {reason}")
+        self.calls.append(f"listed: {reason}")
 
     def watch_started(self, resource: str) -> None: ...
 
     def watch_ended(self, resource: str, *, reason: str) -> None:
-        self.said.append(f"ended: {reason}")
+        self.calls.append(f"ended: {reason}")
 
     def progress(self, resource: str) -> None:
         self.progressed += 1
 
     def decode_failed(self, resource: str) -> None:
-        self.said.append("undecodable")
+        self.calls.append("undecodable")
 
     def store_size(self, resource: str, objects: int) -> None:
         self.size = objects
 
     def handler_failed(self, resource: str) -> None:
-        self.said.append("handler failed")
+        self.calls.append("handler failed")
 
 
 def make_informer(client: ScriptedClient, **kwargs: Any) -> SharedInformer[ConfigMap]:
@@ -129,7 +129,7 @@ def make_informer(client: ScriptedClient, **kwargs: Any) -> SharedInformer[Confi
 
 @asynccontextmanager
 async def following(informer: SharedInformer[ConfigMap]) -> AsyncIterator[None]:
-    """The informer runs while the block does."""
+    """Run the informer until the block ends."""
     task = asyncio.create_task(informer.run(), name="informer")
     try:
         yield
@@ -140,5 +140,5 @@ async def following(informer: SharedInformer[ConfigMap]) -> AsyncIterator[None]:
 
 
 def error(code: int, body: Mapping[str, Any] | None = None, *, retry_after: str | None = None) -> ApiError:
-    """What the client raises for such an answer."""
+    """The exception that the client raises for an answer with this code and body."""
     return from_response(code, json.dumps(body).encode(), retry_after=retry_after)

@@ -1,4 +1,4 @@
-"""A small kind for tests of the machinery, and its objects and events as the API server writes them."""
+"""A small kind for tests, with its objects and events in the format of the API server."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def bookmark(version: int | str, *, initial_end: bool = False) -> bytes:
 def failure(
     code: int, reason: str = "", message: str = "no", *causes: str, retry_after: int | None = None
 ) -> dict[str, Any]:
-    """A Status, as in the body of an answer and in an ERROR event."""
+    """A Status, for the body of an answer or for an ERROR event."""
     details = {"causes": [{"reason": cause} for cause in causes], "retryAfterSeconds": retry_after}
     return {
         "kind": "Status",
@@ -80,6 +80,6 @@ def page(*objects: ConfigMap | dict[str, Any], version: int | str, token: str = 
 
 
 def broken(name: str, version: int | str, namespace: str = "ns") -> dict[str, Any]:
-    """An object that does not fit its type."""
+    """An object that cannot be decoded, because `data` has the wrong type."""
     meta = {"name": name, "namespace": namespace, "uid": f"uid-of-{name}", "resourceVersion": str(version)}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": ["not", "a", "map"]}

@@ -17,15 +17,15 @@ def test_the_ceiling_doubles_with_each_failure_up_to_the_maximum():
     assert delays(longest(), 7) == pytest.approx([1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0])
 
 
-def test_the_luckiest_draw_still_waits_the_initial_delay():
+def test_no_delay_is_shorter_than_the_initial_delay():
     assert delays(Backoff(initial_s=0.8, maximum_s=30.0, chance=lambda: 0.0), 5) == [0.8] * 5
 
 
-def test_chance_places_a_delay_evenly_between_the_initial_delay_and_the_ceiling():
+def test_the_distribution_is_uniform_between_the_initial_delay_and_the_ceiling():
     assert Backoff(initial_s=1.0, maximum_s=30.0, chance=lambda: 0.5).next(now=0.0) == 1.5
 
 
-def test_the_first_delay_has_jitter_already_so_that_a_fleet_spreads_out_at_once():
+def test_the_first_delay_has_jitter():
     backoff = Backoff(initial_s=0.8, maximum_s=30.0)
     firsts = set()
     for _ in range(20):
@@ -34,32 +34,32 @@ def test_the_first_delay_has_jitter_already_so_that_a_fleet_spreads_out_at_once(
     assert len(firsts) > 1
 
 
-def test_failures_during_bad_health_keep_growing():
+def test_delays_grow_if_the_time_without_failures_was_too_short():
     backoff = longest(reset_after_s=120.0)
     first = backoff.next(now=0.0)
     assert backoff.next(now=first + 119.9) == pytest.approx(3.2)
 
 
-def test_two_minutes_of_health_after_the_last_delay_start_over():
+def test_delays_start_over_after_two_minutes_without_failures():
     backoff = longest(reset_after_s=120.0)
     last = delays(backoff, 5)[-1]
     assert backoff.next(now=last + 120.0) == pytest.approx(1.6)
 
 
-def test_health_is_counted_from_the_end_of_the_delay_and_not_from_its_start():
+def test_the_time_without_failures_begins_at_the_end_of_the_last_delay():
     backoff = longest(reset_after_s=20.0)
     delays(backoff, 7)
     assert backoff.next(now=29.0) == 30.0
 
 
-def test_reset_starts_over():
+def test_delays_start_over_after_reset():
     backoff = longest()
     delays(backoff, 5)
     backoff.reset()
     assert backoff.next(now=0.0) == pytest.approx(1.6)
 
 
-def test_a_failure_that_never_ends_does_not_overflow():
+def test_thousands_of_failures_do_not_overflow():
     assert delays(longest(), 5000)[-1] == 30.0
 
 
@@ -72,7 +72,7 @@ def test_a_factor_of_one_gives_a_constant_delay():
     [(0.0, 1.0, 2.0), (2.0, 1.0, 2.0), (1.0, 2.0, 0.5)],
     ids=["no initial delay", "maximum below initial", "shrinking"],
 )
-def test_nonsense_is_refused(initial_s, maximum_s, factor):
+def test_invalid_arguments_are_rejected(initial_s, maximum_s, factor):
     with pytest.raises(ValueError, match="a backoff needs"):
         Backoff(initial_s=initial_s, maximum_s=maximum_s, factor=factor)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from informers.client import JSON_PATCH, MERGE_PATCH, ApiClient, open_client
+from informers.client import ApiClient, open_client
 from informers.configuration import load_credentials
 from informers.errors import (
     AlreadyExists,
@@ -24,13 +24,14 @@ from informers.errors import (
     TransportError,
     Unauthorized,
 )
+from informers.objects import PatchType
 from tests.informers.faultserver import FaultServer, answer, client_of, cut, hang, listening, when, write_kubeconfig
 from tests.informers.subjects import CONFIGMAPS, failure, key
 
 PATH = "/api/v1/namespaces/ns/configmaps"
 
 
-async def test_bytes_go_out_and_bytes_come_back(tmp_path: Path):
+async def test_create_sends_the_body_with_headers_and_returns_the_answers_body(tmp_path: Path):
     server = FaultServer(answer(201, b'{"kind":"ConfigMap"}'))
     async with client_of(server, tmp_path) as client:
         assert await client.create(CONFIGMAPS, "ns", b'{"data":{}}') == b'{"kind":"ConfigMap"}'
@@ -42,21 +43,21 @@ async def test_bytes_go_out_and_bytes_come_back(tmp_path: Path):
     assert request.headers["authorization"] == "Bearer secret"
 
 
-async def test_every_verb_goes_to_its_path(tmp_path: Path):
+async def test_each_method_uses_its_verb_path_and_media_type(tmp_path: Path):
     server = FaultServer()
     async with client_of(server, tmp_path) as client:
         await client.get(CONFIGMAPS, key("a"))
-        await client.patch(CONFIGMAPS, key("a"), b"{}", content_type=MERGE_PATCH, subresource="status")
-        await client.patch(CONFIGMAPS, key("a/b c"), b"[]", content_type=JSON_PATCH)
+        await client.patch(CONFIGMAPS, key("a"), b"{}", content_type=PatchType.MERGE, subresource="status")
+        await client.patch(CONFIGMAPS, key("a/b c"), b"[]", content_type=PatchType.JSON)
         await client.request("GET", PATH, params={"labelSelector": "a in (b,c),d!=e", "limit": "500"})
     get, patch, odd, listed = server.requests
     assert (get.method, get.path, get.body) == ("GET", f"{PATH}/a", b"")
-    assert (patch.method, patch.path, patch.headers["content-type"]) == ("PATCH", f"{PATH}/a/status", MERGE_PATCH)
+    assert (patch.method, patch.path, patch.headers["content-type"]) == ("PATCH", f"{PATH}/a/status", PatchType.MERGE)
     assert odd.path == f"{PATH}/a%2Fb%20c"
     assert listed.path == f"{PATH}?labelSelector=a+in+(b,c),d!%3De&limit=500"
 
 
-async def test_a_deletion_names_the_object_it_means(tmp_path: Path):
+async def test_a_delete_sends_uid_and_version_as_preconditions(tmp_path: Path):
     server = FaultServer()
     async with client_of(server, tmp_path) as client:
         await client.delete(CONFIGMAPS, key("a"), uid="1234", propagation="Foreground")
@@ -87,7 +88,7 @@ async def test_a_deletion_names_the_object_it_means(tmp_path: Path):
         (504, "Timeout", ServerTimeout),
     ],
 )
-async def test_every_refusal_has_its_type_and_the_servers_words(
+async def test_each_error_code_has_its_exception_with_the_servers_message(
     tmp_path: Path, code: int, reason: str, kind: type[StatusError]
 ):
     async with client_of(FaultServer(answer(code, failure(code, reason, "because"))), tmp_path) as client:
@@ -97,7 +98,7 @@ async def test_every_refusal_has_its_type_and_the_servers_words(
     assert (caught.value.code, caught.value.reason, str(caught.value)) == (code, reason, "because")
 
 
-async def test_a_page_of_a_gateway_is_no_message(tmp_path: Path):
+async def test_a_body_that_is_not_a_status_is_not_used_as_message(tmp_path: Path):
     async with client_of(FaultServer(answer(502, b"<html>oops</html>")), tmp_path) as client:
         with pytest.raises(ServerError) as caught:
             await client.get(CONFIGMAPS, key("a"))
@@ -113,14 +114,14 @@ async def test_a_redirect_is_not_followed(tmp_path: Path):
 
 
 @pytest.mark.parametrize("code", [429, 503])
-async def test_a_server_that_says_later_is_asked_again(tmp_path: Path, code: int):
+async def test_a_request_is_repeated_after_429_and_503_with_retry_after(tmp_path: Path, code: int):
     server = FaultServer(answer(code, retry_after="0"), answer(code, retry_after="0"), answer(200, b"done"))
     async with client_of(server, tmp_path) as client:
         assert await client.create(CONFIGMAPS, "ns", b"{}") == b"done"
     assert len(server.requests) == 3
 
 
-async def test_retry_after_is_waited_for(tmp_path: Path):
+async def test_the_client_waits_for_retry_after(tmp_path: Path):
     server = FaultServer(answer(429, retry_after="1"), answer(200, b"done"))
     async with client_of(server, tmp_path) as client:
         started = asyncio.get_running_loop().time()
@@ -128,7 +129,7 @@ async def test_retry_after_is_waited_for(tmp_path: Path):
         assert asyncio.get_running_loop().time() - started >= 1
 
 
-async def test_a_server_that_always_says_later_is_believed_in_the_end(tmp_path: Path):
+async def test_the_fourth_429_is_raised(tmp_path: Path):
     server = FaultServer(answer(429, failure(429, "TooManyRequests", "busy"), retry_after="0"))
     async with client_of(server, tmp_path) as client:
         with pytest.raises(TooManyRequests) as caught:
@@ -147,7 +148,7 @@ async def test_a_server_that_always_says_later_is_believed_in_the_end(tmp_path: 
         answer(504, retry_after="0"),
     ],
 )
-async def test_nothing_else_is_tried_again(tmp_path: Path, refusal: bytes):
+async def test_other_errors_are_not_retried(tmp_path: Path, refusal: bytes):
     server = FaultServer(refusal)
     async with client_of(server, tmp_path) as client:
         with pytest.raises(StatusError):
@@ -155,7 +156,7 @@ async def test_nothing_else_is_tried_again(tmp_path: Path, refusal: bytes):
     assert len(server.requests) == 1
 
 
-async def test_a_rejected_token_is_loaded_anew_and_tried_once_more(tmp_path: Path):
+async def test_after_401_the_token_is_reloaded_and_the_request_repeated(tmp_path: Path):
     token = tmp_path / "token"
     token.write_text("old\n")
     server = FaultServer(answer(401), answer(200, b"done"))
@@ -165,7 +166,7 @@ async def test_a_rejected_token_is_loaded_anew_and_tried_once_more(tmp_path: Pat
     assert [request.headers["authorization"] for request in server.requests] == ["Bearer old", "Bearer new"]
 
 
-async def test_a_token_that_stays_rejected_is_the_callers_failure(tmp_path: Path):
+async def test_a_second_401_is_raised(tmp_path: Path):
     server = FaultServer(answer(401, failure(401, "Unauthorized", "Unauthorized")))
     async with client_of(server, tmp_path) as client:
         with pytest.raises(Unauthorized):
@@ -173,7 +174,7 @@ async def test_a_token_that_stays_rejected_is_the_callers_failure(tmp_path: Path
     assert len(server.requests) == 2
 
 
-async def test_credentials_that_cannot_be_loaded_anew_leave_the_refusal_as_it_is(tmp_path: Path):
+async def test_the_401_is_raised_if_the_credentials_cannot_be_reloaded(tmp_path: Path):
     server = FaultServer(answer(401, failure(401, "Unauthorized", "Unauthorized")))
     async with client_of(server, tmp_path) as client:
         (tmp_path / "kubeconfig").unlink()
@@ -182,7 +183,7 @@ async def test_credentials_that_cannot_be_loaded_anew_leave_the_refusal_as_it_is
     assert len(server.requests) == 1
 
 
-async def test_nobody_listening_means_surely_not_sent(tmp_path: Path):
+async def test_after_connection_refused_sent_is_false(tmp_path: Path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     credentials = await load_credentials(str(write_kubeconfig(tmp_path / "kubeconfig", f"http://127.0.0.1:{port}")))
@@ -193,7 +194,7 @@ async def test_nobody_listening_means_surely_not_sent(tmp_path: Path):
     assert "secret" not in str(caught.value)
 
 
-async def test_an_unknown_host_means_surely_not_sent(tmp_path: Path):
+async def test_with_an_unknown_host_sent_is_false(tmp_path: Path):
     credentials = await load_credentials(str(write_kubeconfig(tmp_path / "kubeconfig", "http://nowhere.invalid:1")))
     async with open_client(credentials, user_agent="tests") as client:
         with pytest.raises(TransportError, match=r"cannot connect to nowhere\.invalid:1") as caught:
@@ -202,7 +203,7 @@ async def test_an_unknown_host_means_surely_not_sent(tmp_path: Path):
 
 
 @pytest.mark.parametrize("after", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf of it"])
-async def test_a_line_that_is_cut_may_have_carried_the_request(tmp_path: Path, after: bytes):
+async def test_after_a_lost_connection_sent_is_true(tmp_path: Path, after: bytes):
     async def cut_after(writer: asyncio.StreamWriter) -> None:
         writer.write(after)
         await writer.drain()
@@ -214,8 +215,8 @@ async def test_a_line_that_is_cut_may_have_carried_the_request(tmp_path: Path, a
     assert caught.value.sent is True
 
 
-async def test_a_post_is_never_sent_twice_by_itself(tmp_path: Path):
-    """Not even where a kept connection turns out to be dead: the server may have taken it."""
+async def test_a_post_is_not_repeated_after_a_lost_connection(tmp_path: Path):
+    """This also holds if the server closes a connection that was kept alive: it may have carried out the request."""
     server = FaultServer(answer(), cut)
     async with client_of(server, tmp_path) as client:
         await client.get(CONFIGMAPS, key("a"))
@@ -224,16 +225,16 @@ async def test_a_post_is_never_sent_twice_by_itself(tmp_path: Path):
     assert [request.method for request in server.requests] == ["GET", "POST"]
 
 
-async def test_no_answer_in_time_may_still_have_been_carried_out(tmp_path: Path):
+async def test_after_a_timeout_sent_is_true(tmp_path: Path):
     async with client_of(FaultServer(hang), tmp_path) as client:
         with pytest.raises(TransportError, match="in time") as caught:
             await client.request("POST", PATH, body=b"{}", timeout_s=0.05)
     assert caught.value.sent is True
 
 
-async def test_no_more_requests_are_in_flight_than_allowed(tmp_path: Path):
-    go_on = asyncio.Event()
-    server = FaultServer(when(go_on, answer()))
+async def test_max_inflight_limits_the_requests_in_flight(tmp_path: Path):
+    may_answer = asyncio.Event()
+    server = FaultServer(when(may_answer, answer()))
     async with client_of(server, tmp_path, max_inflight=3) as client, asyncio.TaskGroup() as group:
         for _ in range(10):
             group.create_task(client.get(CONFIGMAPS, key("a")))
@@ -241,12 +242,12 @@ async def test_no_more_requests_are_in_flight_than_allowed(tmp_path: Path):
             await asyncio.sleep(0.001)
         for _ in range(20):
             await asyncio.sleep(0.001)
-        go_on.set()
+        may_answer.set()
     assert server.busiest == 3
     assert len(server.requests) == 10
 
 
-async def test_a_bucket_spreads_requests(tmp_path: Path):
+async def test_a_token_bucket_delays_requests(tmp_path: Path):
     async with client_of(FaultServer(), tmp_path, qps=50, burst=2) as client:
         loop = asyncio.get_running_loop()
         started = loop.time()
@@ -259,7 +260,7 @@ async def write(client: ApiClient) -> None:
     await client.create(CONFIGMAPS, "ns", b"{}")
 
 
-async def test_proxies_in_the_environment_are_none_of_its_business(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_proxy_settings_in_the_environment_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     monkeypatch.delenv("NO_PROXY", raising=False)
@@ -275,9 +276,9 @@ async def test_cookies_are_not_kept(tmp_path: Path):
     assert "cookie" not in server.requests[1].headers
 
 
-async def test_two_clients_of_the_same_credentials_do_not_wait_for_each_other(tmp_path: Path):
-    go_on = asyncio.Event()
-    server = FaultServer(when(go_on, answer()), answer(200, b"lease"))
+async def test_clients_with_the_same_credentials_have_separate_limits(tmp_path: Path):
+    may_answer = asyncio.Event()
+    server = FaultServer(when(may_answer, answer()), answer(200, b"lease"))
     async with listening(server) as url:
         credentials = await load_credentials(str(write_kubeconfig(tmp_path / "kubeconfig", url)))
         async with (
@@ -289,10 +290,10 @@ async def test_two_clients_of_the_same_credentials_do_not_wait_for_each_other(tm
             while not server.busy:
                 await asyncio.sleep(0.001)
             assert await lease.get(CONFIGMAPS, key("lease")) == b"lease"
-            go_on.set()
+            may_answer.set()
 
 
-class Counted:
+class RequestCounter:
     def __init__(self) -> None:
         self.requests: list[tuple[str, str]] = []
         self.seconds: list[float] = []
@@ -303,8 +304,8 @@ class Counted:
         self.seconds.append(seconds)
 
 
-async def test_every_request_on_the_wire_is_counted_by_its_code(tmp_path: Path):
-    counted = Counted()
+async def test_each_sent_request_is_reported_with_its_code(tmp_path: Path):
+    counted = RequestCounter()
     server = FaultServer(answer(429, retry_after="0"), answer(201), answer(404), cut)
     async with client_of(server, tmp_path, instruments=counted) as client:
         await write(client)
@@ -315,7 +316,7 @@ async def test_every_request_on_the_wire_is_counted_by_its_code(tmp_path: Path):
     assert all(0 <= seconds < 60 for seconds in counted.seconds)
 
 
-async def test_a_cancelled_request_gives_its_place_back(tmp_path: Path):
+async def test_a_cancelled_request_does_not_count_as_in_flight(tmp_path: Path):
     server: Any = FaultServer(hang, answer(200, b"done"))
     async with client_of(server, tmp_path, max_inflight=1) as client:
         task = asyncio.create_task(write(client))

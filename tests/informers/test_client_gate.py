@@ -1,4 +1,4 @@
-"""The gate before every write: what it forbids never reaches the server, whatever a write had to wait for."""
+"""A write that the gate forbids never reaches the server, no matter what the write waited for."""
 
 from __future__ import annotations
 
@@ -7,54 +7,50 @@ from pathlib import Path
 
 import pytest
 
-from informers.client import MERGE_PATCH, ApiClient
-from informers.errors import TransportError
+from informers.client import ApiClient
+from informers.errors import GateClosed, TransportError
+from informers.objects import PatchType
 from tests.informers.faultserver import FaultServer, answer, client_of, when
 from tests.informers.subjects import CONFIGMAPS, key
 
 
-class Closed(TransportError):
-    def __init__(self) -> None:
-        super().__init__("held back", sent=False)
-
-
 class Gate:
-    """Counts who asks, and closes."""
+    """A gate that counts its calls. It raises if it is closed, or in call number `closes_at`."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.calls = 0
         self.closed = False
         self.closes_at = 0
 
     def __call__(self) -> None:
-        self.asked += 1
-        if self.closed or self.asked == self.closes_at:
-            raise Closed
+        self.calls += 1
+        if self.closed or self.calls == self.closes_at:
+            raise GateClosed("the gate is closed")
 
 
 async def write(client: ApiClient) -> None:
     await client.create(CONFIGMAPS, "ns", b"{}")
 
 
-async def test_a_closed_gate_lets_no_write_out_and_every_read(tmp_path: Path):
+async def test_a_closed_gate_forbids_writes_and_allows_reads(tmp_path: Path):
     gate, server = Gate(), FaultServer()
     gate.closed = True
     async with client_of(server, tmp_path, gate=gate) as client:
         for request in (
             write(client),
             client.delete(CONFIGMAPS, key("a"), uid="1"),
-            client.patch(CONFIGMAPS, key("a"), b"{}", content_type=MERGE_PATCH),
+            client.patch(CONFIGMAPS, key("a"), b"{}", content_type=PatchType.MERGE),
         ):
-            with pytest.raises(Closed):
+            with pytest.raises(GateClosed):
                 await request
         await client.get(CONFIGMAPS, key("a"))
     assert [request.method for request in server.requests] == ["GET"]
-    assert gate.asked == 3
+    assert gate.calls == 3
 
 
-async def test_a_gate_that_closes_while_a_write_waits_for_its_turn_keeps_it_in(tmp_path: Path):
-    go_on, gate = asyncio.Event(), Gate()
-    server = FaultServer(when(go_on, answer()))
+async def test_a_write_is_not_sent_if_the_gate_closes_while_it_waits_for_the_limit(tmp_path: Path):
+    may_answer, gate = asyncio.Event(), Gate()
+    server = FaultServer(when(may_answer, answer()))
     async with client_of(server, tmp_path, gate=gate, max_inflight=1) as client, asyncio.TaskGroup() as group:
         first = group.create_task(write(client))
         while not server.busy:
@@ -62,13 +58,13 @@ async def test_a_gate_that_closes_while_a_write_waits_for_its_turn_keeps_it_in(t
         second = group.create_task(expect_closed(client))
         await asyncio.sleep(0.001)
         gate.closed = True
-        go_on.set()
+        may_answer.set()
     assert first.done()
     assert second.done()
     assert len(server.requests) == 1
 
 
-async def test_a_gate_that_closes_while_a_connection_is_made_keeps_the_write_in(tmp_path: Path):
+async def test_a_write_is_not_sent_if_the_gate_closes_while_the_connection_is_made(tmp_path: Path):
     gate, server = Gate(), FaultServer()
 
     def close() -> None:
@@ -81,7 +77,7 @@ async def test_a_gate_that_closes_while_a_connection_is_made_keeps_the_write_in(
     assert server.requests == []
 
 
-async def test_a_gate_may_be_put_in_later_and_holds_for_what_is_tried_again(tmp_path: Path):
+async def test_a_gate_that_is_set_later_also_forbids_retries(tmp_path: Path):
     gate = Gate()
 
     async def close_and_refuse(writer: asyncio.StreamWriter) -> None:
@@ -95,7 +91,7 @@ async def test_a_gate_may_be_put_in_later_and_holds_for_what_is_tried_again(tmp_
     assert len(server.requests) == 1
 
 
-async def test_a_gate_that_closes_between_having_a_connection_and_using_it_keeps_the_write_in(tmp_path: Path):
+async def test_a_write_is_not_sent_if_the_gate_closes_after_the_connection_is_made(tmp_path: Path):
     gate, server = Gate(), FaultServer()
     gate.closes_at = 2
     async with client_of(server, tmp_path, gate=gate) as client:
@@ -108,12 +104,12 @@ async def test_a_gate_that_closes_between_having_a_connection_and_using_it_keeps
 
 
 async def expect_closed(client: ApiClient) -> None:
-    with pytest.raises(Closed):
+    with pytest.raises(GateClosed):
         await write(client)
 
 
 async def expect_closed_after_connecting(client: ApiClient, server: FaultServer, gate: Gate) -> None:
     gate.closed = False
-    with pytest.raises(Closed):
+    with pytest.raises(GateClosed):
         await write(client)
     assert server.connections == 1

@@ -1,4 +1,4 @@
-"""Watches on the wire: how they begin, how they end, and what a network may do to them."""
+"""`ApiClient.stream`: the start and the end of a watch, and failures of the network."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ async def test_a_watch_is_read_until_the_server_ends_it(tmp_path: Path):
     assert server.requests[0].headers["authorization"] == "Bearer secret"
 
 
-async def test_a_watch_that_is_refused_is_a_typed_failure(tmp_path: Path):
+async def test_a_rejected_watch_raises_the_exception_of_its_code(tmp_path: Path):
     async with client_of(FaultServer(answer(410, failure(410, "Expired", "too old"))), tmp_path) as client:
         with pytest.raises(Gone, match="too old"):
             await read(client)
 
 
-async def test_a_watch_that_is_cut_is_a_failure_and_no_end(tmp_path: Path):
+async def test_a_lost_connection_raises_and_is_not_a_clean_end(tmp_path: Path):
     async with client_of(FaultServer(chunked(b"{}\n", then=cut)), tmp_path) as client:
         with pytest.raises(TransportError):
             await read(client)
 
 
-async def test_a_watch_that_falls_silent_times_out(tmp_path: Path):
+async def test_a_silent_watch_times_out(tmp_path: Path):
     async with client_of(FaultServer(chunked(b"{}\n", then=hang)), tmp_path) as client:
         with pytest.raises(TimeoutError):
             await read(client, idle_timeout_s=0.05)
 
 
-async def test_a_rejected_token_is_loaded_anew_for_a_watch_too(tmp_path: Path):
+async def test_after_401_the_token_is_reloaded_for_a_watch(tmp_path: Path):
     token = tmp_path / "token"
     token.write_text("old")
     server = FaultServer(answer(401), chunked(b"{}\n"))
@@ -59,7 +59,7 @@ async def test_a_rejected_token_is_loaded_anew_for_a_watch_too(tmp_path: Path):
     assert [request.headers["authorization"] for request in server.requests] == ["Bearer old", "Bearer new"]
 
 
-async def test_a_token_that_stays_rejected_ends_the_watch(tmp_path: Path):
+async def test_a_second_401_ends_the_watch(tmp_path: Path):
     server = FaultServer(answer(401, failure(401, "Unauthorized")))
     async with client_of(server, tmp_path) as client:
         with pytest.raises(Unauthorized):
@@ -67,7 +67,7 @@ async def test_a_token_that_stays_rejected_ends_the_watch(tmp_path: Path):
     assert len(server.requests) == 2
 
 
-async def test_watches_take_no_place_among_the_requests_in_flight(tmp_path: Path):
+async def test_watches_do_not_count_as_requests_in_flight(tmp_path: Path):
     server = FaultServer(chunked(b"{}\n", then=hang), chunked(b"{}\n", then=hang), answer(200, b"done"))
     async with (
         client_of(server, tmp_path, max_inflight=1) as client,
@@ -78,21 +78,21 @@ async def test_watches_take_no_place_among_the_requests_in_flight(tmp_path: Path
         assert await client.get(CONFIGMAPS, key("a")) == b"done"
 
 
-async def test_a_watch_that_nobody_reads_any_more_lets_go_of_its_connection(tmp_path: Path):
-    gone = asyncio.Event()
+async def test_the_connection_is_closed_when_the_stream_block_ends(tmp_path: Path):
+    closed = asyncio.Event()
 
-    async def until_gone(writer: asyncio.StreamWriter) -> None:
+    async def send_until_closed(writer: asyncio.StreamWriter) -> None:
         try:
             while True:
                 writer.write(b"3\r\n{}\n\r\n")
                 await writer.drain()
                 await asyncio.sleep(0.001)
         except ConnectionError:
-            gone.set()
+            closed.set()
             raise
 
-    async with client_of(FaultServer(chunked(b"{}\n", then=until_gone)), tmp_path) as client:
+    async with client_of(FaultServer(chunked(b"{}\n", then=send_until_closed)), tmp_path) as client:
         async with client.stream(PATH, params={}, idle_timeout_s=5) as chunks:
             assert await anext(aiter(chunks))
         async with asyncio.timeout(5):
-            await gone.wait()
+            await closed.wait()

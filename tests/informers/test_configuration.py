@@ -1,4 +1,4 @@
-"""Where credentials come from, what is said of broken ones, and how they stay fresh."""
+"""The sources of credentials, the error messages for invalid ones, and their renewal."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ SERVER = "http://127.0.0.1:8001"
 
 
 @pytest.fixture(autouse=True)
-def nothing_in_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def empty_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
-async def test_a_named_file_comes_before_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_an_explicit_file_has_priority_over_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path / "environment", "http://environment:1")))
     named = write_kubeconfig(tmp_path / "named", "http://named:1")
     assert (await load_credentials(str(named))).host == "http://named:1"
     assert (await load_credentials()).host == "http://environment:1"
 
 
-async def test_the_last_resort_is_the_users_own_file(tmp_path: Path):
+async def test_the_last_choice_is_the_file_in_the_home_directory(tmp_path: Path):
     (tmp_path / ".kube").mkdir()
     write_kubeconfig(tmp_path / ".kube" / "config", SERVER)
     assert (await load_credentials()).host == SERVER
 
 
-async def test_a_context_may_be_chosen(tmp_path: Path):
+async def test_a_context_can_be_selected(tmp_path: Path):
     path = write_kubeconfig(tmp_path / "kubeconfig", SERVER)
     config = yaml.safe_load(path.read_text())
     config["clusters"].append({"name": "other", "cluster": {"server": "http://other:1/k8s/"}})
@@ -54,7 +54,7 @@ async def test_a_context_may_be_chosen(tmp_path: Path):
 
 
 def write_contexts(path: Path, **namespaces: Any) -> Path:
-    """A kubeconfig with these contexts, of which the first is the current one."""
+    """Write a kubeconfig with these contexts. The first one is the current context."""
     write_kubeconfig(path, SERVER)
     config = yaml.safe_load(path.read_text())
     [context] = config["contexts"]
@@ -67,7 +67,7 @@ def write_contexts(path: Path, **namespaces: Any) -> Path:
     return path
 
 
-async def test_a_context_names_the_namespace_that_goes_without_saying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_the_context_sets_the_default_namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = write_contexts(tmp_path / "a", mine="team-a", none=None, empty="", broken=7)
     named = {context: (await load_credentials(str(path), context)).namespace for context in ("", "mine", "none")}
     assert named == {"": "team-a", "mine": "team-a", "none": "default"}
@@ -76,7 +76,7 @@ async def test_a_context_names_the_namespace_that_goes_without_saying(tmp_path: 
     assert [(await load_credentials("", context)).namespace for context in ("mine", "other")] == ["team-a", "team-b"]
 
 
-async def test_of_several_files_the_first_current_context_is_taken_as_kubectl_takes_it(
+async def test_the_first_current_context_of_several_files_is_used_as_in_kubectl(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     files = [write_contexts(tmp_path / name, **{name: f"team-{name}"}) for name in ("a", "b")]
@@ -86,39 +86,39 @@ async def test_of_several_files_the_first_current_context_is_taken_as_kubectl_ta
     assert (await load_credentials()).namespace == "team-b"
 
 
-async def test_nothing_anywhere_is_said_in_one_line(tmp_path: Path):
-    with pytest.raises(ConfigurationError, match=r"no kubeconfig at .*/\.kube/config: name one with --kubeconfig"):
+async def test_a_missing_configuration_is_an_error_of_one_line(tmp_path: Path):
+    with pytest.raises(ConfigurationError, match=r"no kubeconfig at .*/\.kube/config: set --kubeconfig or"):
         await load_credentials()
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
-        ("", "no kubeconfig that can be read"),
+        ("", "is not a valid kubeconfig"),
         ("{", "cannot be used: while parsing"),
-        ("[]", "no kubeconfig that can be read"),
-        ("just words", "no kubeconfig that can be read"),
+        ("[]", "is not a valid kubeconfig"),
+        ("just words", "is not a valid kubeconfig"),
         ('{"clusters": [], "contexts": [], "current-context": "x"}', "name x in"),
         ('{"clusters": [], "contexts": []}', "current-context"),
     ],
 )
-async def test_what_is_no_kubeconfig_is_said_in_one_line(tmp_path: Path, text: str, says: str):
+async def test_an_invalid_kubeconfig_is_an_error_of_one_line(tmp_path: Path, text: str, message: str):
     path = tmp_path / "kubeconfig"
     path.write_text(text)
     with pytest.raises(ConfigurationError) as caught:
         await load_credentials(str(path))
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("server", ["", "localhost:6443", "ftp://host", "https://", "https://host:99999"])
-async def test_a_server_that_is_no_address_is_refused(tmp_path: Path, server: str):
+async def test_an_invalid_server_address_is_rejected(tmp_path: Path, server: str):
     with pytest.raises(ConfigurationError, match="has to name a server"):
         await load_credentials(str(write_kubeconfig(tmp_path / "kubeconfig", server)))
 
 
-async def test_a_cluster_without_a_server_does_not_mean_localhost(tmp_path: Path):
+async def test_a_cluster_without_a_server_does_not_default_to_localhost(tmp_path: Path):
     path = write_kubeconfig(tmp_path / "kubeconfig", SERVER)
     config = yaml.safe_load(path.read_text())
     config["clusters"][0]["cluster"] = {"tls-server-name": "cluster"}
@@ -127,7 +127,7 @@ async def test_a_cluster_without_a_server_does_not_mean_localhost(tmp_path: Path
         await load_credentials(str(path))
 
 
-async def test_a_token_that_cannot_be_sent_is_refused_and_not_shown(tmp_path: Path):
+async def test_a_token_with_invalid_characters_is_rejected_and_not_printed(tmp_path: Path):
     path = write_kubeconfig(tmp_path / "kubeconfig", SERVER, {"token": "se\ncret"})
     with pytest.raises(ConfigurationError) as caught:
         await load_credentials(str(path))
@@ -142,13 +142,13 @@ async def test_a_token_that_cannot_be_sent_is_refused_and_not_shown(tmp_path: Pa
         {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "false"}},
     ],
 )
-async def test_credentials_that_are_not_there_are_said_in_one_line(tmp_path: Path, user: dict[str, Any]):
+async def test_missing_credentials_are_an_error_of_one_line(tmp_path: Path, user: dict[str, Any]):
     path = write_kubeconfig(tmp_path / "kubeconfig", "https://127.0.0.1:1", user)
     with pytest.raises(ConfigurationError, match="cannot be used"):
         await load_credentials(str(path))
 
 
-async def test_certificates_that_are_none_are_said_in_one_line(tmp_path: Path):
+async def test_invalid_certificates_are_an_error_of_one_line(tmp_path: Path):
     (tmp_path / "ca").write_text("nonsense")
     path = write_kubeconfig(
         tmp_path / "kubeconfig", "https://127.0.0.1:1", **{"certificate-authority": str(tmp_path / "ca")}
@@ -157,7 +157,7 @@ async def test_certificates_that_are_none_are_said_in_one_line(tmp_path: Path):
         await load_credentials(str(path))
 
 
-async def test_user_and_password_are_sent_as_such(tmp_path: Path):
+async def test_user_and_password_are_sent_as_basic_authentication(tmp_path: Path):
     server = FaultServer()
     async with client_of(server, tmp_path, user={"username": "u", "password": "p"}) as client:
         await client.get(CONFIGMAPS, key("a"))
@@ -181,7 +181,7 @@ async def test_an_exec_plugin_is_run_again_when_its_token_is_rejected(tmp_path: 
     assert [request.headers["authorization"] for request in server.requests] == ["Bearer token-1", "Bearer token-2"]
 
 
-async def test_many_rejections_at_once_load_the_credentials_once(tmp_path: Path):
+async def test_simultaneous_rejections_reload_the_credentials_once(tmp_path: Path):
     runs = tmp_path / "runs"
     api = "client.authentication.k8s.io/v1"
     status = json.dumps({"apiVersion": api, "kind": "ExecCredential", "status": {"token": "same"}})
@@ -194,7 +194,7 @@ async def test_many_rejections_at_once_load_the_credentials_once(tmp_path: Path)
 
 
 class Pod:
-    """A service account as a Pod finds it."""
+    """The files and variables of a Pod's service account."""
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.token = directory / "token"
@@ -204,7 +204,7 @@ class Pod:
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
 
 
-async def test_a_pod_uses_its_service_account_and_follows_its_rotation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_pod_uses_its_service_account_and_reloads_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     pod = Pod(tmp_path, monkeypatch)
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(pod.ca))
@@ -221,25 +221,25 @@ async def test_a_pod_uses_its_service_account_and_follows_its_rotation(tmp_path:
     assert sent == ["Bearer first", "Bearer first", "Bearer second"]
 
 
-async def test_a_pods_namespace_goes_without_saying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_the_pod_sets_the_default_namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     pod = Pod(tmp_path, monkeypatch)
     trustme.CA().cert_pem.write_to_path(str(pod.ca))
     pod.token.write_text("token")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     monkeypatch.setattr(configuration, "POD_NAMESPACE", tmp_path / "namespace")
     assert (await load_credentials()).namespace == "default"
-    (tmp_path / "namespace").write_text("herd\n")
-    assert (await load_credentials()).namespace == "herd"
+    (tmp_path / "namespace").write_text("team-a\n")
+    assert (await load_credentials()).namespace == "team-a"
 
 
-async def test_a_pod_without_a_token_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_pod_without_a_token_is_an_error_of_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     Pod(tmp_path, monkeypatch)
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     with pytest.raises(ConfigurationError, match="service account cannot be used"):
         await load_credentials()
 
 
-async def test_a_server_that_is_not_trusted_gets_no_request(tmp_path: Path):
+async def test_an_untrusted_server_receives_no_request(tmp_path: Path):
     server = FaultServer()
     trustme.CA().cert_pem.write_to_path(str(tmp_path / "other-ca"))
     async with listening(server, tls=tls_of(trustme.CA())) as url:
@@ -252,7 +252,7 @@ async def test_a_server_that_is_not_trusted_gets_no_request(tmp_path: Path):
     assert server.requests == []
 
 
-async def test_the_check_of_certificates_can_be_switched_off(tmp_path: Path):
+async def test_certificate_verification_can_be_disabled(tmp_path: Path):
     server = FaultServer()
     async with listening(server, tls=tls_of(trustme.CA())) as url:
         insecure = {"insecure-skip-tls-verify": True}

@@ -1,6 +1,6 @@
-"""The loaders of kubernetes_asyncio come without its client where that can be had, and with it everywhere else.
+"""`informers.loaders` imports kubernetes_asyncio without its generated client, or with it if that is necessary.
 
-Each in a process of its own: what a process has imported, it keeps.
+Each test starts a new process, because a process keeps its imported modules.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ host = asyncio.run(load_credentials(sys.argv[1])).host
 print(json.dumps([host, [name for name in sys.modules if name.startswith("kubernetes_asyncio.client.")]]))
 """
 
-A_VERSION_THAT_NEEDS_ITS_OWN_CODE = """
+REQUIRE_PACKAGE_CODE = """
 import sys
 class Finder:
     def find_spec(self, name, path=None, target=None):
@@ -31,29 +31,29 @@ sys.meta_path.insert(0, Finder())
 """
 
 
-def loaded(program: str, tmp_path: Path) -> list[str]:
-    """The modules of the client that this program imports on its way to the credentials."""
-    kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", "http://herd:1")
+def client_modules(program: str, tmp_path: Path) -> list[str]:
+    """Run a program that loads credentials. Return the modules of the generated client that it imports."""
+    kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", "http://server:1")
     done = subprocess.run(
         [sys.executable, "-c", program, str(kubeconfig)], capture_output=True, text=True, timeout=60, check=True
     )
     host, modules = json.loads(done.stdout)
-    assert host == "http://herd:1"
+    assert host == "http://server:1"
     return list(modules)
 
 
 def test_credentials_are_loaded_without_the_generated_client(tmp_path: Path) -> None:
-    assert sorted(loaded(LOAD, tmp_path)) == [
+    assert sorted(client_modules(LOAD, tmp_path)) == [
         "kubernetes_asyncio.client.configuration",
         "kubernetes_asyncio.client.exceptions",
     ]
 
 
 @pytest.mark.parametrize("module", ["client", "client.configuration", "config"])
-def test_where_a_version_does_not_stand_that_it_is_imported_as_a_whole(module: str, tmp_path: Path) -> None:
-    modules = loaded(A_VERSION_THAT_NEEDS_ITS_OWN_CODE % module + LOAD, tmp_path)
+def test_a_version_that_needs_its_package_code_is_imported_completely(module: str, tmp_path: Path) -> None:
+    modules = client_modules(REQUIRE_PACKAGE_CODE % module + LOAD, tmp_path)
     assert "kubernetes_asyncio.client.models" in modules
 
 
-def test_where_it_is_there_already_it_is_taken_as_it_is(tmp_path: Path) -> None:
-    assert "kubernetes_asyncio.client.models" in loaded("import kubernetes_asyncio\n" + LOAD, tmp_path)
+def test_an_already_imported_package_is_used(tmp_path: Path) -> None:
+    assert "kubernetes_asyncio.client.models" in client_modules("import kubernetes_asyncio\n" + LOAD, tmp_path)

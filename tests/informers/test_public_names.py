@@ -1,4 +1,4 @@
-"""`informers` on its own: its public names, what importing it costs, and the pages that describe it."""
+"""The package `informers`: its public names, the modules that an import loads, its manual and its example."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ def test_a_key_waits_twice_as_long_with_each_failure_up_to_the_maximum():
     assert delays[17:] == pytest.approx([655.36, 1000.0, 1000.0])
 
 
-def test_keys_do_not_slow_each_other_down():
+def test_failures_of_one_key_do_not_delay_another_key():
     limiter: ItemBackoff[str] = ItemBackoff()
     for _ in range(10):
         limiter.delay("bad", now=0.0)
@@ -37,32 +37,32 @@ def test_forgetting_a_key_that_never_failed_is_harmless():
     assert limiter.retries("a") == 0
 
 
-def test_a_key_that_fails_for_ever_does_not_overflow():
+def test_thousands_of_failures_do_not_overflow():
     limiter: ItemBackoff[str] = ItemBackoff()
     assert [limiter.delay("a", now=0.0) for _ in range(2000)][-1] == 1000.0
 
 
-def test_nothing_is_kept_of_forgotten_keys():
+def test_no_reference_to_a_forgotten_key_is_kept():
     class Key:
-        """A key whose life can be watched."""
+        """A key whose references can be counted."""
 
     limiter: MaxOf[Key] = MaxOf(ItemBackoff(), TokenBucket())
     key = Key()
     limiter.delay(key, now=0.0)
-    held = sys.getrefcount(key)
+    references = sys.getrefcount(key)
     limiter.forget(key)
-    assert sys.getrefcount(key) == held - 1
+    assert sys.getrefcount(key) == references - 1
 
 
-def test_asking_for_retries_keeps_nothing():
+def test_retries_keeps_no_reference_to_the_key():
     limiter: ItemBackoff[object] = ItemBackoff()
     key = object()
-    held = sys.getrefcount(key)
+    references = sys.getrefcount(key)
     assert limiter.retries(key) == 0
-    assert sys.getrefcount(key) == held
+    assert sys.getrefcount(key) == references
 
 
-def test_a_bucket_lets_its_burst_through_at_once_and_spaces_the_rest():
+def test_a_bucket_allows_its_burst_at_once_and_delays_the_rest():
     bucket = TokenBucket(rate_per_s=10.0, burst=3)
     assert [bucket.reserve(now=5.0) for _ in range(5)] == pytest.approx([0.0, 0.0, 0.0, 0.1, 0.2])
 
@@ -75,19 +75,19 @@ def test_a_bucket_fills_with_time_but_never_beyond_its_burst():
     assert [bucket.reserve(now=1000.0) for _ in range(4)] == pytest.approx([0.0, 0.0, 0.0, 0.1])
 
 
-def test_a_bucket_survives_a_clock_that_stands_still_or_goes_back():
+def test_a_bucket_accepts_a_clock_that_stops_or_runs_backwards():
     bucket = TokenBucket(rate_per_s=1.0, burst=1)
     assert [bucket.reserve(now=t) for t in (10.0, 10.0, 9.0)] == pytest.approx([0.0, 1.0, 2.0])
 
 
 @pytest.mark.parametrize(("rate_per_s", "burst"), [(0.0, 1), (-1.0, 1), (1.0, 0)])
-def test_a_bucket_that_never_gives_anything_is_refused(rate_per_s, burst):
+def test_a_bucket_without_tokens_is_rejected(rate_per_s, burst):
     with pytest.raises(ValueError, match="token bucket"):
         TokenBucket(rate_per_s=rate_per_s, burst=burst)
 
 
 @given(gaps=st.lists(st.floats(0, 2), min_size=1, max_size=60), burst=st.integers(1, 10))
-def test_no_window_of_time_sees_more_than_the_burst_and_the_rate_allow(gaps, burst):
+def test_no_period_has_more_attempts_than_burst_and_rate_allow(gaps, burst):
     bucket = TokenBucket(rate_per_s=5.0, burst=burst)
     now, used_at = 0.0, []
     for gap in gaps:
@@ -99,7 +99,7 @@ def test_no_window_of_time_sees_more_than_the_burst_and_the_rate_allow(gaps, bur
             assert last - first + 1 <= burst + 5.0 * (used_at[last] - begin) + 1e-6
 
 
-def test_the_strictest_limiter_decides_and_each_counts_each_attempt():
+def test_the_longest_delay_counts_and_every_limiter_counts_every_attempt():
     bucket = TokenBucket(rate_per_s=1.0, burst=2)
     limiter: MaxOf[str] = MaxOf(ItemBackoff(initial_s=0.25), bucket)
     assert limiter.delay("a", now=0.0) == 0.25
@@ -108,12 +108,12 @@ def test_the_strictest_limiter_decides_and_each_counts_each_attempt():
     assert limiter.retries("a") == 1
 
 
-def test_no_limiter_at_all_is_refused():
-    with pytest.raises(ValueError, match="needs a limiter"):
+def test_max_of_without_limiters_is_rejected():
+    with pytest.raises(ValueError, match="at least one limiter"):
         MaxOf()
 
 
-def test_the_default_is_that_of_client_go():
+def test_the_default_limiter_is_that_of_client_go():
     limiter = default_rate_limiter()
     first_hundred = [limiter.delay(number, now=0.0) for number in range(100)]
     assert first_hundred == [0.005] * 100

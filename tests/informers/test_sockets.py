@@ -1,4 +1,4 @@
-"""Sockets that only their owner closes."""
+"""Sockets that are closed only by a call of `close`, and not by the garbage collector."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ def is_open(number: int) -> bool:
     return True
 
 
-def test_a_socket_that_is_forgotten_closes_nothing():
-    forgotten = open_socket(ADDRESS)
-    number = forgotten.fileno()
-    del forgotten
+def test_a_collected_socket_leaves_its_descriptor_open():
+    collected = open_socket(ADDRESS)
+    number = collected.fileno()
+    del collected
     gc.collect()
     assert is_open(number)
     os.close(number)
 
 
-def test_a_socket_that_is_told_to_closes():
+def test_close_closes_the_descriptor():
     owned = open_socket(ADDRESS)
     number = owned.fileno()
     owned.close()
     assert not is_open(number)
 
 
-def test_it_is_a_socket_for_the_address_that_was_asked_for():
+def test_open_socket_uses_family_type_and_protocol_of_the_address():
     with open_socket(ADDRESS) as made:
         assert (made.family, made.type, made.proto) == ADDRESS[:3]
 
 
-async def test_the_client_connects_with_nothing_else(tmp_path: Path):
+async def test_the_client_connects_with_such_a_socket(tmp_path: Path):
     before = len(alive())
     async with client_of(FaultServer(), tmp_path) as client:
         await client.request("GET", "/version")

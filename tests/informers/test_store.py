@@ -9,16 +9,17 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from informers.meta import ObjectKey, ObjectMeta
 from informers.store import Added, Change, Removed, Store, Updated
+from tests.fakes import stores
 from tests.informers.subjects import COLOR, ConfigMap, by_color, config_map, key
 
 
 def make_store(*objects: ConfigMap, version: str = "1") -> Store[ConfigMap]:
     store = Store(indexes={COLOR: by_color})
-    store.replace(objects, version)
+    stores.replace(store, objects, version)
     return store
 
 
-def test_an_object_that_was_not_there_is_added():
+def test_an_unknown_object_is_added():
     store = make_store()
     new = config_map("a", 5)
     assert store.apply(new) == (Added(new),)
@@ -46,20 +47,20 @@ def test_versions_are_compared_as_numbers():
     assert store.apply(config_map("a", 9)) == ()
 
 
-def test_of_versions_that_are_no_numbers_the_later_to_arrive_wins():
+def test_if_versions_are_not_numbers_the_last_object_to_arrive_is_stored():
     store = make_store(config_map("a", "zz"))
     new = config_map("a", "aa")
     assert store.apply(config_map("a", "zz")) == ()
     assert store.apply(new) == (Updated(config_map("a", "zz"), new),)
 
 
-def test_a_name_that_is_used_again_is_a_removal_and_an_addition():
+def test_a_new_uid_under_the_same_name_is_a_removal_and_an_addition():
     old, new = config_map("a", 5, uid="one"), config_map("a", 7, uid="two")
     store = make_store(old)
     assert store.apply(new) == (Removed(old), Added(new))
 
 
-def test_a_deletion_tells_the_last_state():
+def test_a_deletion_returns_the_last_state():
     store = make_store(config_map("a", 5, color="red"))
     last = config_map("a", 8, color="blue")
     assert store.remove(last) == (Removed(last),)
@@ -68,55 +69,55 @@ def test_a_deletion_tells_the_last_state():
     assert store.version() == "8"
 
 
-def test_a_deletion_of_another_object_of_that_name_tells_the_state_that_was_held():
+def test_a_deletion_with_another_uid_returns_the_cached_state():
     held = config_map("a", 5, uid="one")
     assert make_store(held).remove(config_map("a", 8, uid="two")) == (Removed(held),)
 
 
-def test_a_deletion_that_is_older_than_the_object_is_not_its_own():
+def test_a_deletion_that_is_older_than_the_object_is_ignored():
     held = config_map("a", 5, uid="two")
     store = make_store(held)
     assert store.remove(config_map("a", 4, uid="one")) == ()
     assert store.get(key("a")) is held
 
 
-def test_a_deletion_without_a_readable_state_tells_the_last_one_that_was():
+def test_an_undecodable_deletion_returns_the_cached_state():
     held = config_map("a", 5)
     store = make_store(held)
     assert store.drop(ObjectMeta(name="a", namespace="ns", resource_version="9")) == (Removed(held),)
     assert len(store) == 0
 
 
-def test_a_list_tells_exactly_what_it_changed():
+def test_a_list_returns_only_the_differences():
     gone, same, old = config_map("gone", 1), config_map("same", 2), config_map("old", 3)
     store = make_store(gone, same, old)
     new, fresh = config_map("old", 6), config_map("fresh", 5)
-    changes = store.replace([config_map("same", 2), new, fresh], "7")
+    changes = stores.replace(store, [config_map("same", 2), new, fresh], "7")
     assert set(changes) == {Removed(gone), Updated(old, new), Added(fresh)}
     assert changes[0] == Removed(gone)
     assert store.version() == "7"
 
 
-def test_a_list_keeps_the_very_objects_that_did_not_change():
+def test_a_list_keeps_the_unchanged_objects_of_the_cache():
     held = config_map("a", 5)
     store = make_store(held)
-    store.replace([config_map("a", 5)], "9")
+    stores.replace(store, [config_map("a", 5)], "9")
     assert store.get(key("a")) is held
 
 
-def test_a_list_never_takes_an_object_back():
+def test_a_list_does_not_replace_an_object_by_an_older_version():
     held = config_map("a", 5)
     store = make_store(held)
-    assert store.replace([config_map("a", 4)], "9") == ()
+    assert stores.replace(store, [config_map("a", 4)], "9") == ()
     assert store.get(key("a")) is held
 
 
-def test_a_name_that_was_used_again_between_two_lists_is_a_removal_and_an_addition():
+def test_a_new_uid_between_two_lists_is_a_removal_and_an_addition():
     old, new = config_map("a", 5, uid="one"), config_map("a", 7, uid="two")
-    assert make_store(old).replace([new], "8") == (Removed(old), Added(new))
+    assert stores.replace(make_store(old), [new], "8") == (Removed(old), Added(new))
 
 
-def test_readers_see_a_list_all_at_once():
+def test_readers_see_a_list_only_after_the_commit():
     store = make_store(config_map("old", 1, color="red"))
     incoming = store.begin_replace()
     incoming.put(config_map("new", 5, color="red"))
@@ -125,7 +126,7 @@ def test_readers_see_a_list_all_at_once():
     assert [obj.metadata.name for obj in store.by_index(COLOR, "red")] == ["new"]
 
 
-def test_a_long_list_is_compared_bit_by_bit():
+def test_a_long_list_is_compared_in_slices():
     store = make_store(*(config_map(f"a{n}", n + 1) for n in range(10)))
     incoming = store.begin_replace()
     for n in range(5, 15):
@@ -135,7 +136,7 @@ def test_a_long_list_is_compared_bit_by_bit():
     assert len(store) == 10
 
 
-def test_what_a_list_has_and_cannot_be_read_stays_as_it_was():
+def test_an_undecodable_object_of_a_list_keeps_its_cached_state():
     held = config_map("a", 5, color="red")
     store = make_store(held)
     incoming = store.begin_replace()
@@ -147,7 +148,7 @@ def test_what_a_list_has_and_cannot_be_read_stays_as_it_was():
     assert len(store) == 1
 
 
-def test_what_cannot_be_read_stays_only_if_it_still_is_the_same_object():
+def test_an_undecodable_object_with_a_new_uid_is_removed():
     held = config_map("a", 5, uid="one")
     store = make_store(held)
     incoming = store.begin_replace()
@@ -156,7 +157,7 @@ def test_what_cannot_be_read_stays_only_if_it_still_is_the_same_object():
     assert [change for changes in incoming.changes(at_once=10) for change in changes] == [Removed(held)]
 
 
-def test_an_object_is_in_every_place_of_an_index_that_its_function_names():
+def test_an_object_is_indexed_under_every_value_of_the_index_function():
     store = make_store(config_map("a", 1, color="red,blue,red"))
     assert len(store.by_index(COLOR, "red")) == len(store.by_index(COLOR, "blue")) == 1
     store.apply(config_map("a", 2, color="blue"))
@@ -165,12 +166,12 @@ def test_an_object_is_in_every_place_of_an_index_that_its_function_names():
     assert store.by_index(COLOR, "blue") == ()
 
 
-def test_an_index_that_does_not_exist_is_a_mistake_and_no_empty_answer():
+def test_an_unknown_index_raises_key_error():
     with pytest.raises(KeyError):
         make_store().by_index("size", "red")
 
 
-def test_a_lookup_is_not_made_anew_until_something_changes():
+def test_the_result_of_a_lookup_is_cached_until_an_object_changes():
     store = make_store(*(config_map(f"a{n}", n, color="red") for n in range(5)))
     first = store.by_index(COLOR, "red")
     store.apply(config_map("other", 50, color="blue"))
@@ -179,18 +180,18 @@ def test_a_lookup_is_not_made_anew_until_something_changes():
     assert store.by_index(COLOR, "red") is not first
 
 
-def test_a_bookmark_moves_the_version_and_never_back():
+def test_a_bookmark_increases_the_version_and_never_decreases_it():
     store = make_store(version="10")
     store.advance("15")
     store.advance("12")
     assert store.version("any-namespace") == "15"
 
 
-def test_each_namespace_has_a_version_and_objects_of_its_own():
+def test_each_namespace_has_its_own_version_and_objects():
     store: Store[ConfigMap] = Store(indexes={COLOR: by_color}, scopes=("one", "two"))
-    store.replace([config_map("a", 3, namespace="one", color="red")], "5", scope="one")
-    store.replace([config_map("a", 4, namespace="two", color="red")], "8", scope="two")
-    store.replace([], "9", scope="one")
+    stores.replace(store, [config_map("a", 3, namespace="one", color="red")], "5", scope="one")
+    stores.replace(store, [config_map("a", 4, namespace="two", color="red")], "8", scope="two")
+    stores.replace(store, [], "9", scope="one")
     assert store.get(key("a", "one")) is None
     assert store.get(key("a", "two")) is not None
     assert store.get(key("a", "elsewhere")) is None
@@ -203,31 +204,31 @@ COLORS = st.sampled_from([None, "red", "blue", "red,blue"])
 
 
 class StoreAgainstADictionary(RuleBasedStateMachine):
-    """Whatever is written, in order or out of it: the store and its indexes show what a plain dictionary would."""
+    """After any writes, in or out of order, the store and its indexes have the same contents as a dictionary."""
 
     def __init__(self) -> None:
         super().__init__()
         self.store: Store[ConfigMap] = Store(indexes={COLOR: by_color})
         self.model: dict[ObjectKey, ConfigMap] = {}
-        self.told: dict[ObjectKey, ConfigMap] = {}
+        self.received: dict[ObjectKey, ConfigMap] = {}
         self.clock = 100
 
     def make(self, name: str, age: int, color: str | None, uid: str) -> ConfigMap:
         return config_map(name, self.clock - age, uid=f"{name}{uid}", color=color)
 
-    def hear(self, changes: Iterator[Change[ConfigMap]] | tuple[Change[ConfigMap], ...]) -> None:
-        """Follow the changes as a handler would, and check that each of them is true."""
+    def receive(self, changes: Iterator[Change[ConfigMap]] | tuple[Change[ConfigMap], ...]) -> None:
+        """Apply the changes as a handler would, and check that each change fits the previous ones."""
         for change in changes:
             match change:
                 case Added(new=new):
-                    assert new.metadata.key not in self.told
-                    self.told[new.metadata.key] = new
+                    assert new.metadata.key not in self.received
+                    self.received[new.metadata.key] = new
                 case Updated(old=old, new=new):
-                    assert self.told[new.metadata.key] is old
+                    assert self.received[new.metadata.key] is old
                     assert old.metadata.uid == new.metadata.uid
-                    self.told[new.metadata.key] = new
+                    self.received[new.metadata.key] = new
                 case Removed(last_known=last):
-                    assert self.told.pop(last.metadata.key).metadata.uid == last.metadata.uid
+                    assert self.received.pop(last.metadata.key).metadata.uid == last.metadata.uid
 
     @rule(name=NAMES, age=st.integers(0, 3), color=COLORS, uid=st.sampled_from("xy"))
     def apply(self, name: str, age: int, color: str | None, uid: str) -> None:
@@ -236,7 +237,7 @@ class StoreAgainstADictionary(RuleBasedStateMachine):
         held = self.model.get(obj.metadata.key)
         if held is None or int(obj.metadata.resource_version) > int(held.metadata.resource_version):
             self.model[obj.metadata.key] = obj
-        self.hear(self.store.apply(obj))
+        self.receive(self.store.apply(obj))
 
     @rule(name=NAMES, age=st.integers(0, 3))
     def remove(self, name: str, age: int) -> None:
@@ -245,7 +246,7 @@ class StoreAgainstADictionary(RuleBasedStateMachine):
         held = self.model.get(obj.metadata.key)
         if held is not None and int(obj.metadata.resource_version) >= int(held.metadata.resource_version):
             del self.model[obj.metadata.key]
-        self.hear(self.store.remove(obj))
+        self.receive(self.store.remove(obj))
 
     @rule(listed=st.dictionaries(NAMES, st.tuples(COLORS, st.sampled_from("xy"))), kept=st.sets(NAMES))
     def replace(self, listed: dict[str, tuple[str | None, str]], kept: set[str]) -> None:
@@ -260,15 +261,15 @@ class StoreAgainstADictionary(RuleBasedStateMachine):
         }
         self.store.commit(incoming, str(self.clock))
         for changes in incoming.changes(at_once=2):
-            self.hear(tuple(changes))
+            self.receive(tuple(changes))
 
     @invariant()
-    def it_shows_what_the_dictionary_holds(self) -> None:
-        assert {obj.metadata.key: obj for obj in self.store.values()} == self.model == self.told
+    def the_store_has_the_contents_of_the_dictionary(self) -> None:
+        assert {obj.metadata.key: obj for obj in self.store.values()} == self.model == self.received
         assert len(self.store) == len(self.model)
 
     @invariant()
-    def its_indexes_agree_with_its_objects(self) -> None:
+    def the_indexes_match_the_objects(self) -> None:
         for color in ("red", "blue"):
             expected = {obj.metadata.key for obj in self.model.values() if color in by_color(obj)}
             found = self.store.by_index(COLOR, color)

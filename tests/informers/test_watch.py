@@ -23,15 +23,15 @@ def parse(*chunks: bytes, resource: Resource[KubeObject] = CONFIGMAPS) -> list[E
 
 
 @pytest.mark.parametrize("kind", ["ADDED", "MODIFIED"])
-def test_an_object_that_was_added_or_modified_is_applied(kind: str):
+def test_an_added_or_modified_object_is_an_applied_event(kind: str):
     assert parse(line(kind, config_map("a", 5, color="red"))) == [Applied(config_map("a", 5, color="red"))]
 
 
-def test_a_deletion_carries_the_last_state():
+def test_a_deletion_has_the_last_state():
     assert parse(line("DELETED", config_map("a", 6))) == [Deleted(config_map("a", 6))]
 
 
-def test_a_bookmark_is_a_version_and_nothing_else():
+def test_a_bookmark_has_only_a_version():
     assert parse(bookmark(77)) == [Bookmark("77")]
 
 
@@ -39,7 +39,7 @@ def test_a_bookmark_may_end_a_streaming_list():
     assert parse(bookmark(77, initial_end=True)) == [Bookmark("77", initial_end=True)]
 
 
-def test_a_bookmark_is_read_where_the_type_of_its_objects_demands_more_than_a_bookmark_has():
+def test_a_bookmark_is_decoded_even_if_the_object_type_has_required_fields():
     class Strict(Struct, frozen=True):
         metadata: ObjectMeta
         spec: dict[str, int]
@@ -48,7 +48,7 @@ def test_a_bookmark_is_read_where_the_type_of_its_objects_demands_more_than_a_bo
     assert parse(bookmark(5), resource=resource) == [Bookmark("5")]
 
 
-def test_an_error_inside_the_stream_is_typed():
+def test_an_error_event_has_the_exception_of_its_code():
     [expired] = parse(line("ERROR", failure(410, "Expired", "too old resource version: 1 (9)")))
     [too_new] = parse(line("ERROR", failure(504, "Timeout", "later", "ResourceVersionTooLarge", retry_after=1)))
     assert isinstance(expired, WatchError)
@@ -60,13 +60,13 @@ def test_an_error_inside_the_stream_is_typed():
     assert too_new.error.retry_after_s == 1
 
 
-def test_null_stands_for_what_is_not_there():
+def test_null_is_the_same_as_an_absent_field():
     meta = {"name": "a", "namespace": "ns", "resourceVersion": "5", "labels": None, "creationTimestamp": None}
     [event] = parse(line("ADDED", {"metadata": meta, "data": None}))
     assert event == Applied(ConfigMap(ObjectMeta(name="a", namespace="ns", resource_version="5")))
 
 
-def test_an_object_that_does_not_fit_is_named_and_the_next_one_is_read():
+def test_an_undecodable_object_is_identified_and_the_next_event_is_parsed():
     undecodable, applied = parse(line("MODIFIED", broken("bad", 5)) + line("ADDED", config_map("good", 6)))
     assert isinstance(undecodable, Undecodable)
     assert undecodable.meta == ObjectMeta(name="bad", namespace="ns", uid="uid-of-bad", resource_version="5")
@@ -75,7 +75,7 @@ def test_an_object_that_does_not_fit_is_named_and_the_next_one_is_read():
     assert applied == Applied(config_map("good", 6))
 
 
-def test_the_deletion_of_an_object_that_does_not_fit_is_still_known_as_one():
+def test_the_deletion_of_an_undecodable_object_is_recognised():
     [event] = parse(line("DELETED", broken("bad", 5)))
     assert isinstance(event, Undecodable)
     assert event.deleted
@@ -83,7 +83,7 @@ def test_the_deletion_of_an_object_that_does_not_fit_is_still_known_as_one():
     assert event.meta.name == "bad"
 
 
-def test_an_object_is_named_even_where_its_metadata_do_not_fit():
+def test_an_object_is_identified_even_if_its_metadata_cannot_be_decoded():
     meta = {"name": "bad", "namespace": "ns", "resourceVersion": "5", "creationTimestamp": "yesterday"}
     [event] = parse(line("ADDED", {"metadata": meta}))
     assert isinstance(event, Undecodable)
@@ -101,19 +101,19 @@ def test_an_object_is_named_even_where_its_metadata_do_not_fit():
         b"{}",
     ],
 )
-def test_what_is_no_event_at_all_is_undecodable_and_about_nothing(text: bytes):
+def test_text_that_is_not_an_event_is_undecodable_without_an_object(text: bytes):
     [event] = parse(text + b"\n")
     assert isinstance(event, Undecodable)
     assert event.meta is None
 
 
-def test_an_unknown_type_of_event_is_not_taken_for_an_object():
+def test_an_unknown_event_type_is_undecodable():
     [event] = parse(line("RENAMED", config_map("a", 5)))
     assert isinstance(event, Undecodable)
     assert "RENAMED" in event.why
 
 
-def test_an_object_that_is_nested_too_deep_is_undecodable_and_no_crash():
+def test_a_too_deeply_nested_object_is_undecodable():
     deep = {"metadata": {"name": "deep", "namespace": "ns", "resourceVersion": "5"}, "spec": "DEEP"}
     text = line("ADDED", deep).replace(b'"DEEP"', b"[" * 20_000 + b"]" * 20_000)
     [event, after] = parse(text + line("ADDED", config_map("a", 6)))
@@ -136,7 +136,7 @@ def outline(events: Iterable[Event[ConfigMap]]) -> list[str]:
     return [repr(event) for event in events]
 
 
-def test_the_stream_may_be_cut_at_any_byte():
+def test_the_stream_may_be_split_at_any_byte():
     whole = [type(event) for event in parse(STREAM)]
     assert whole == [Applied, Bookmark, Deleted, WatchError]
     for cut in range(len(STREAM) + 1):
@@ -146,34 +146,34 @@ def test_the_stream_may_be_cut_at_any_byte():
 
 
 @given(cuts=st.lists(st.integers(0, len(STREAM)), max_size=12))
-def test_the_stream_may_be_cut_anywhere_any_number_of_times(cuts: list[int]):
+def test_the_stream_may_be_split_into_any_chunks(cuts: list[int]):
     edges = [0, *sorted(cuts), len(STREAM)]
     chunks = [STREAM[start:end] for start, end in itertools.pairwise(edges)]
     assert outline(parse(*chunks)[:3]) == outline(parse(STREAM)[:3])
 
 
-def test_a_line_that_has_not_ended_is_no_event_yet():
+def test_an_incomplete_line_is_not_an_event_yet():
     text = line("ADDED", config_map("a", 5))
     parser = WatchParser(CONFIGMAPS)
     assert parser.feed(text[:-1]) == []
     assert parser.feed(b"\n") == [Applied(config_map("a", 5))]
 
 
-def test_an_object_of_sixteen_mebibytes_arrives_whole():
+def test_an_object_of_sixteen_mebibytes_is_decoded():
     big = config_map("big", 5, color="x" * (16 << 20))
     text = line("ADDED", big) + line("ADDED", config_map("small", 6))
     chunks = [text[start : start + 65536] for start in range(0, len(text), 65536)]
     assert parse(*chunks) == [Applied(big), Applied(config_map("small", 6))]
 
 
-def test_a_line_without_end_is_given_up():
+def test_a_line_over_the_limit_raises():
     parser = WatchParser(CONFIGMAPS, line_limit=1000)
     parser.feed(b"x" * 900)
     with pytest.raises(TransportError, match="more than 1000 bytes"):
         parser.feed(b"x" * 200)
 
 
-def test_what_the_type_does_not_name_is_not_kept():
+def test_fields_that_the_type_does_not_have_are_not_stored():
     meta = {"name": "a", "namespace": "ns", "resourceVersion": "5", "managedFields": [{"fieldsV1": {"f:x": {}}}] * 50}
     [event] = parse(line("ADDED", {"metadata": meta, "data": {}}))
     assert isinstance(event, Applied)

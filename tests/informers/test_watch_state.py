@@ -1,4 +1,4 @@
-"""The list-and-watch machine: each situation is a row, and no row needs I/O."""
+"""The state machine of the reflector. Each row of the table is one situation."""
 
 from __future__ import annotations
 
@@ -56,23 +56,23 @@ META9 = ObjectMeta(name="bad", namespace="ns", resource_version="9")
 META5 = ObjectMeta(name="bad", namespace="ns", resource_version="5")
 
 REFUSED = TransportError("cannot connect", sent=False)
-BROKEN = TransportError("broke", sent=True)
+LOST = TransportError("broke", sent=True)
 EXPIRED = Gone("too old", code=410)
-MISSING = NotFound("not served", code=404)
-DENIED = Forbidden("may not list", code=403)
-STRANGER = Unauthorized("who?", code=401)
+NOT_SERVED = NotFound("not served", code=404)
+FORBIDDEN = Forbidden("may not list", code=403)
+UNAUTHORIZED = Unauthorized("who?", code=401)
 BUSY = TooManyRequests("busy", code=429, retry_after_s=7)
 DOWN = ServerError("down", code=503, retry_after_s=3)
 CRASHED = ServerError("crashed", code=500)
-NONSENSE = StatusError("bad request", code=400)
+BAD_REQUEST = StatusError("bad request", code=400)
 TOO_NEW = ServerTimeout("too large", code=504, retry_after_s=2, causes=("ResourceVersionTooLarge",))
 TOO_NEW_WITHOUT_HINT = ServerTimeout("too large", code=504, causes=("ResourceVersionTooLarge",))
 SLOW = ServerTimeout("slow", code=504)
-NOT_OFFERED = Invalid("sendInitialEvents is forbidden", code=422)
-PATIENT_GATEWAY = ServerError("tomorrow", code=503, retry_after_s=86_400)
+NOT_SUPPORTED = Invalid("sendInitialEvents is forbidden", code=422)
+LONG_RETRY_AFTER = ServerError("tomorrow", code=503, retry_after_s=86_400)
 
 DISCARD: tuple[Effect[ConfigMap], ...] = (Discard(),)
-GIVEN_UP: tuple[Effect[ConfigMap], ...] = (Discard(), GiveUpStreaming())
+DISCARD_AND_GIVE_UP: tuple[Effect[ConfigMap], ...] = (Discard(), GiveUpStreaming())
 
 
 def after(error: ApiError, then: Listing | Streaming | Watching, *, at_least_s: float = 0.0) -> Waiting:
@@ -88,7 +88,7 @@ class Row(NamedTuple):
     event: Input[ConfigMap]
     next: State
     effects: tuple[Effect[ConfigMap], ...] = ()
-    held: str = "8"
+    cached: str = "8"
 
 
 ROWS = {
@@ -98,12 +98,12 @@ ROWS = {
     ),
     "the last page": Row(Listing("more"), PageRead((A5,), "9"), Watching("9"), (Collect((A5,)), Commit("9"))),
     "an empty list": Row(Listing(), PageRead((), "9"), Watching("9"), (Collect(()), Commit("9"))),
-    "the very first list": Row(Listing(), PageRead((), "1"), Watching("1"), (Collect(()), Commit("1")), held=""),
+    "the very first list": Row(Listing(), PageRead((), "1"), Watching("1"), (Collect(()), Commit("1")), cached=""),
     "a list as old as the cache": Row(Listing(), PageRead((), "8"), Watching("8"), (Collect(()), Commit("8"))),
     "a list older than the cache": Row(
         Listing(),
         PageRead((A5,), "7"),
-        Waiting(Listing(), why="the list is older than what the cache shows", at_least_s=1.0, backoff=False),
+        Waiting(Listing(), why="the list is older than the cache", at_least_s=1.0, backoff=False),
         DISCARD,
     ),
     "a list without a version": Row(
@@ -115,89 +115,93 @@ ROWS = {
         Watching("9"),
         (Collect((A5,)), Skip("bad", META9), Keep(META9), Commit("9")),
     ),
-    "an object of a page that cannot even be named": Row(
+    "an object of a page that cannot be identified": Row(
         Listing(),
         PageRead((), "9", "more", (Undecodable("bad"),)),
         Listing("more"),
         (Collect(()), Skip("bad", None)),
     ),
     "page token expired": Row(Listing("more"), Failed(EXPIRED), Waiting(Listing(), why=""), DISCARD),
-    "connection lost between pages": Row(Listing("more"), Failed(BROKEN), after(BROKEN, Listing("more"))),
+    "connection lost between pages": Row(Listing("more"), Failed(LOST), after(LOST, Listing("more"))),
     "server busy between pages": Row(Listing("more"), Failed(BUSY), after(BUSY, Listing("more"), at_least_s=7)),
-    "resource vanished between pages": Row(
-        Listing("more"), Failed(MISSING), Waiting(Listing(), why=str(MISSING), missing=True), DISCARD
+    "resource not served between pages": Row(
+        Listing("more"), Failed(NOT_SERVED), Waiting(Listing(), why=str(NOT_SERVED), missing=True), DISCARD
     ),
-    "list refused a connection": Row(Listing(), Failed(REFUSED), cheap_after(REFUSED, Listing()), DISCARD),
-    "list refused a connection between pages": Row(
-        Listing("more"), Failed(REFUSED), cheap_after(REFUSED, Listing("more"))
-    ),
-    "server crashed at a list": Row(Listing(), Failed(CRASHED), after(CRASHED, Listing()), DISCARD),
-    "list forbidden": Row(Listing(), Failed(DENIED), after(DENIED, Listing()), DISCARD),
+    "list: connection refused": Row(Listing(), Failed(REFUSED), cheap_after(REFUSED, Listing()), DISCARD),
+    "connection refused between pages": Row(Listing("more"), Failed(REFUSED), cheap_after(REFUSED, Listing("more"))),
+    "list: server crashed": Row(Listing(), Failed(CRASHED), after(CRASHED, Listing()), DISCARD),
+    "list forbidden": Row(Listing(), Failed(FORBIDDEN), after(FORBIDDEN, Listing()), DISCARD),
     "list of a resource that is not served": Row(
-        Listing(), Failed(MISSING), Waiting(Listing(), why=str(MISSING), missing=True), DISCARD
+        Listing(), Failed(NOT_SERVED), Waiting(Listing(), why=str(NOT_SERVED), missing=True), DISCARD
     ),
     "a Retry-After of a day": Row(
-        Listing(), Failed(PATIENT_GATEWAY), after(PATIENT_GATEWAY, Listing(), at_least_s=300), DISCARD
+        Listing(), Failed(LONG_RETRY_AFTER), after(LONG_RETRY_AFTER, Listing(), at_least_s=300), DISCARD
     ),
     # A streaming list
     "an object of a streaming list": Row(Streaming(), Applied(A5), Streaming(), (Collect((A5,)),)),
-    "deleted while the list streams": Row(Streaming(), Deleted(A9), Streaming(), (Uncollect(A9.metadata),)),
-    "deleted while the list streams, unreadable": Row(
+    "deleted during a streaming list": Row(Streaming(), Deleted(A9), Streaming(), (Uncollect(A9.metadata),)),
+    "deleted during a streaming list, undecodable": Row(
         Streaming(), Undecodable("bad", META9, deleted=True), Streaming(), (Uncollect(META9),)
     ),
-    "unreadable in a streaming list": Row(
+    "undecodable in a streaming list": Row(
         Streaming(), Undecodable("bad", META9), Streaming(), (Skip("bad", META9), Keep(META9))
     ),
     "the streaming list is complete": Row(Streaming(), Bookmark("9", initial_end=True), Watching("9"), (Commit("9"),)),
     "a streaming list older than the cache": Row(
         Streaming(),
         Bookmark("7", initial_end=True),
-        Waiting(Streaming(), why="the list is older than what the cache shows", at_least_s=1.0, backoff=False),
+        Waiting(Streaming(), why="the list is older than the cache", at_least_s=1.0, backoff=False),
         DISCARD,
     ),
-    "streaming lists are not offered": Row(Streaming(), Failed(NOT_OFFERED), Listing(), GIVEN_UP),
-    "the parameter is not understood": Row(Streaming(), Failed(NONSENSE), Listing(), GIVEN_UP),
-    "the parameter is passed over": Row(Streaming(), Bookmark("9"), Listing(), GIVEN_UP),
-    "streaming lists do not work": Row(Streaming(), WatchError(CRASHED), Listing(), GIVEN_UP),
+    "streaming lists are not supported": Row(Streaming(), Failed(NOT_SUPPORTED), Listing(), DISCARD_AND_GIVE_UP),
+    "the parameter is rejected": Row(Streaming(), Failed(BAD_REQUEST), Listing(), DISCARD_AND_GIVE_UP),
+    "the parameter is ignored": Row(Streaming(), Bookmark("9"), Listing(), DISCARD_AND_GIVE_UP),
+    "a streaming list ends with a server error": Row(Streaming(), WatchError(CRASHED), Listing(), DISCARD_AND_GIVE_UP),
     "streaming list: connection refused": Row(Streaming(), Failed(REFUSED), cheap_after(REFUSED, Streaming()), DISCARD),
-    "streaming list: cut off": Row(Streaming(), Failed(BROKEN), after(BROKEN, Listing()), DISCARD),
+    "streaming list: connection lost": Row(Streaming(), Failed(LOST), after(LOST, Listing()), DISCARD),
     "streaming list: server crashed": Row(Streaming(), Failed(CRASHED), after(CRASHED, Listing()), DISCARD),
     "streaming list: server slow": Row(Streaming(), WatchError(SLOW), after(SLOW, Listing()), DISCARD),
     "streaming list: server busy": Row(Streaming(), Failed(BUSY), after(BUSY, Streaming(), at_least_s=7), DISCARD),
-    "streaming list: forbidden": Row(Streaming(), Failed(DENIED), after(DENIED, Streaming()), DISCARD),
+    "streaming list: forbidden": Row(Streaming(), Failed(FORBIDDEN), after(FORBIDDEN, Streaming()), DISCARD),
     "streaming list: not served": Row(
-        Streaming(), Failed(MISSING), Waiting(Streaming(), why=str(MISSING), missing=True), DISCARD
+        Streaming(), Failed(NOT_SERVED), Waiting(Streaming(), why=str(NOT_SERVED), missing=True), DISCARD
     ),
     "streaming list: expired": Row(Streaming(), WatchError(EXPIRED), Waiting(Streaming(), why=""), DISCARD),
     "streaming list: ended early": Row(
-        Streaming(), Ended(30), Waiting(Listing(), why="a streaming list ended before its end"), DISCARD
+        Streaming(),
+        Ended(30),
+        Waiting(Listing(), why="the watch ended before the streaming list was complete"),
+        DISCARD,
     ),
     "streaming list: silent": Row(
-        Streaming(), Silent(), Waiting(Listing(), why="a streaming list ended before its end"), DISCARD
+        Streaming(),
+        Silent(),
+        Waiting(Listing(), why="the watch ended before the streaming list was complete"),
+        DISCARD,
     ),
     # A watch
-    "something was applied": Row(Watching("8"), Applied(A9), Watching("9"), (Apply(A9),)),
-    "something was deleted": Row(Watching("8"), Deleted(A9), Watching("9"), (Remove(A9),)),
-    "an event of the past": Row(Watching("8"), Applied(A5), Watching("8")),
-    "a deletion of the past": Row(Watching("8"), Deleted(A5), Watching("8")),
-    "an event that was seen": Row(Watching("9"), Deleted(A9), Watching("9")),
+    "an object was added or modified": Row(Watching("8"), Applied(A9), Watching("9"), (Apply(A9),)),
+    "an object was deleted": Row(Watching("8"), Deleted(A9), Watching("9"), (Remove(A9),)),
+    "an old event": Row(Watching("8"), Applied(A5), Watching("8")),
+    "an old deletion": Row(Watching("8"), Deleted(A5), Watching("8")),
+    "a repeated event": Row(Watching("9"), Deleted(A9), Watching("9")),
     "an object without a version": Row(Watching("8"), Applied(UNVERSIONED), Watching("8"), (Apply(UNVERSIONED),)),
     "bookmark": Row(Watching("8"), Bookmark("20"), Watching("20"), (Advance("20"),)),
-    "a bookmark of the past": Row(Watching("8"), Bookmark("5"), Watching("8")),
+    "an old bookmark": Row(Watching("8"), Bookmark("5"), Watching("8")),
     "a bookmark without a version": Row(Watching("8"), Bookmark(""), Watching("8")),
     "undecodable": Row(Watching("8"), Undecodable("bad", META9), Watching("9"), (Skip("bad", META9),)),
-    "undecodable, of the past": Row(Watching("8"), Undecodable("bad", META5), Watching("8")),
-    "undecodable, whatever it is": Row(Watching("8"), Undecodable("bad"), Watching("8"), (Skip("bad", None),)),
+    "undecodable and old": Row(Watching("8"), Undecodable("bad", META5), Watching("8")),
+    "undecodable without an identity": Row(Watching("8"), Undecodable("bad"), Watching("8"), (Skip("bad", None),)),
     "an undecodable object was deleted": Row(
         Watching("8"), Undecodable("bad", META9, deleted=True), Watching("9"), (Drop(META9),)
     ),
     "clean end": Row(Watching("8"), Ended(400), Watching("8")),
-    "ended as soon as it began": Row(
-        Watching("8"), Ended(0.1), Waiting(Watching("8"), why="the watch ended as soon as it began")
+    "ended immediately after its start": Row(
+        Watching("8"), Ended(0.1), Waiting(Watching("8"), why="the watch ended immediately after its start")
     ),
     "silence": Row(Watching("8"), Silent(), Watching("8")),
     "expired, in the stream": Row(Watching("8"), WatchError(EXPIRED), Waiting(Streaming(), why="")),
-    "expired, at once": Row(Watching("8"), Failed(EXPIRED), Waiting(Streaming(), why="")),
+    "expired, in the answer": Row(Watching("8"), Failed(EXPIRED), Waiting(Streaming(), why="")),
     "version too large": Row(
         Watching("8"), Failed(TOO_NEW), Waiting(Watching("8"), why="too large", at_least_s=2, backoff=False)
     ),
@@ -209,7 +213,7 @@ ROWS = {
         Failed(TOO_NEW_WITHOUT_HINT),
         Waiting(Watching("8"), why="too large", at_least_s=1, backoff=False),
     ),
-    "connection lost": Row(Watching("8"), Failed(BROKEN), cheap_after(BROKEN, Watching("8"))),
+    "connection lost": Row(Watching("8"), Failed(LOST), cheap_after(LOST, Watching("8"))),
     "connection refused": Row(Watching("8"), Failed(REFUSED), cheap_after(REFUSED, Watching("8"))),
     "busy": Row(Watching("8"), Failed(BUSY), after(BUSY, Watching("8"), at_least_s=7)),
     "busy, in the stream": Row(Watching("8"), WatchError(BUSY), after(BUSY, Watching("8"), at_least_s=7)),
@@ -220,31 +224,35 @@ ROWS = {
     "some other error, in the stream": Row(
         Watching("8"), WatchError(Conflict("odd", code=409)), Waiting(Streaming(), why="odd")
     ),
-    "permission taken away": Row(Watching("8"), Failed(DENIED), after(DENIED, Watching("8"))),
-    "token not accepted": Row(Watching("8"), Failed(STRANGER), after(STRANGER, Watching("8"))),
-    "version not understood": Row(Watching("8"), Failed(NONSENSE), after(NONSENSE, Streaming())),
-    "definition removed": Row(Watching("8"), Failed(MISSING), Waiting(Streaming(), why=str(MISSING), missing=True)),
+    "permission removed": Row(Watching("8"), Failed(FORBIDDEN), after(FORBIDDEN, Watching("8"))),
+    "token rejected": Row(Watching("8"), Failed(UNAUTHORIZED), after(UNAUTHORIZED, Watching("8"))),
+    "version rejected": Row(Watching("8"), Failed(BAD_REQUEST), after(BAD_REQUEST, Streaming())),
+    "definition removed": Row(
+        Watching("8"), Failed(NOT_SERVED), Waiting(Streaming(), why=str(NOT_SERVED), missing=True)
+    ),
 }
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS.keys())
-def test_the_machine_does_what_the_row_says(row: Row):
-    assert advance(row.state, row.event, relist=Streaming(), held=row.held) == (row.next, row.effects)
+def test_advance_returns_the_state_and_effects_of_the_row(row: Row):
+    assert advance(row.state, row.event, relist=Streaming(), cached=row.cached) == (row.next, row.effects)
 
 
-def test_a_server_without_streaming_lists_is_not_asked_for_one_again():
-    state, _ = advance(Watching("8"), WatchError(EXPIRED), relist=Listing(), held="8")
+def test_a_server_without_streaming_lists_gets_paged_lists_from_then_on():
+    state, _ = advance(Watching("8"), WatchError(EXPIRED), relist=Listing(), cached="8")
     assert state == Waiting(Listing(), why="")
 
 
-def test_no_failure_is_followed_by_another_try_without_a_pause():
+def test_after_every_error_there_is_a_delay():
     failures = [row for row in ROWS.values() if isinstance(row.event, Failed | WatchError)]
-    hasty = [row for row in failures if not isinstance(row.next, Waiting) and GiveUpStreaming() not in row.effects]
-    assert hasty == []
+    without_delay = [
+        row for row in failures if not isinstance(row.next, Waiting) and GiveUpStreaming() not in row.effects
+    ]
+    assert without_delay == []
     assert all(row.next.backoff or row.next.at_least_s for row in failures if isinstance(row.next, Waiting))
 
 
-def test_only_a_complete_list_reaches_the_readers():
+def test_readers_see_only_complete_lists():
     for row in ROWS.values():
         if Commit("9") in row.effects:
             assert isinstance(row.next, Watching)

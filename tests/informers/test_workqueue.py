@@ -11,14 +11,14 @@ from tests.informers.queues import loop_errors, make_queue, now, take_all
 pytestmark = [pytest.mark.looptime, pytest.mark.usefixtures(loop_errors.__name__)]
 
 
-async def test_keys_come_out_in_the_order_in_which_they_went_in():
+async def test_keys_come_out_in_the_order_in_which_they_were_added():
     queue = make_queue()
     for key in "cab":
         queue.add(key)
     assert await take_all(queue) == ["c", "a", "b"]
 
 
-async def test_a_key_added_many_times_is_handed_out_once():
+async def test_a_key_that_is_added_several_times_comes_out_once():
     queue = make_queue()
     for key in "abaab":
         queue.add(key)
@@ -26,7 +26,7 @@ async def test_a_key_added_many_times_is_handed_out_once():
     assert await take_all(queue) == ["a", "b"]
 
 
-async def test_a_key_added_while_a_worker_has_it_waits_for_that_worker_and_runs_again():
+async def test_a_key_that_is_added_during_its_run_runs_again_after_done():
     queue = make_queue()
     queue.add("a")
     assert await queue.get() == "a"
@@ -37,7 +37,7 @@ async def test_a_key_added_while_a_worker_has_it_waits_for_that_worker_and_runs_
     assert await take_all(queue) == ["a"]
 
 
-async def test_a_key_that_runs_again_waits_behind_those_that_came_before():
+async def test_a_key_that_runs_again_waits_behind_earlier_keys():
     queue = make_queue()
     queue.add("a")
     queue.add("b")
@@ -47,22 +47,22 @@ async def test_a_key_that_runs_again_waits_behind_those_that_came_before():
     assert await take_all(queue) == ["b", "a"]
 
 
-async def test_done_without_work_in_hand_is_an_error():
+async def test_done_without_get_is_an_error():
     queue = make_queue()
     queue.add("a")
-    with pytest.raises(ValueError, match="without a get"):
+    with pytest.raises(ValueError, match="called without a get"):
         queue.done("a")
     assert await take_all(queue) == ["a"]
 
 
-async def test_a_waiting_worker_gets_a_key_that_comes_later():
+async def test_a_waiting_worker_gets_a_key_that_is_added_later():
     queue = make_queue()
     asyncio.get_running_loop().call_later(5, queue.add, "a")
     assert await queue.get() == "a"
     assert now() == 5
 
 
-async def test_between_two_keys_the_loop_gets_its_turn():
+async def test_other_tasks_run_between_two_keys():
     queue = make_queue()
     for number in range(100):
         queue.add(str(number))
@@ -75,7 +75,7 @@ async def test_between_two_keys_the_loop_gets_its_turn():
 # Delays
 
 
-async def test_a_delayed_key_comes_when_its_delay_is_over():
+async def test_a_delayed_key_comes_out_after_its_delay():
     queue = make_queue()
     queue.add_after("a", 30)
     assert len(queue) == 0
@@ -84,7 +84,7 @@ async def test_a_delayed_key_comes_when_its_delay_is_over():
 
 
 @pytest.mark.parametrize("delays", [(30, 10), (10, 30)], ids=["shorter later", "longer later"])
-async def test_of_several_delays_the_one_that_ends_first_counts_and_the_key_comes_once(delays):
+async def test_the_delay_that_ends_first_counts_and_the_key_comes_out_once(delays):
     queue = make_queue()
     for delay in delays:
         queue.add_after("a", delay)
@@ -96,13 +96,13 @@ async def test_of_several_delays_the_one_that_ends_first_counts_and_the_key_come
 
 
 @pytest.mark.parametrize("delay_s", [0, -1])
-async def test_no_delay_is_a_plain_add(delay_s):
+async def test_a_delay_of_zero_or_less_adds_the_key_immediately(delay_s):
     queue = make_queue()
     queue.add_after("a", delay_s)
     assert len(queue) == 1
 
 
-async def test_a_plain_add_does_not_take_a_delayed_one_away():
+async def test_add_does_not_cancel_a_delay_of_the_key():
     queue = make_queue()
     queue.add_after("a", 30)
     queue.add("a")
@@ -111,7 +111,7 @@ async def test_a_plain_add_does_not_take_a_delayed_one_away():
     assert now() == 30
 
 
-async def test_a_delay_that_ends_while_a_worker_has_the_key_makes_it_run_again():
+async def test_a_delay_that_ends_during_a_run_of_the_key_causes_another_run():
     queue = make_queue()
     queue.add("a")
     await queue.get()
@@ -122,7 +122,7 @@ async def test_a_delay_that_ends_while_a_worker_has_the_key_makes_it_run_again()
     assert await take_all(queue) == ["a"]
 
 
-async def test_failures_of_a_key_delay_it_more_and_more_until_it_is_forgotten():
+async def test_the_delay_of_a_failing_key_grows_until_it_is_forgotten():
     queue = make_queue(limiter=ItemBackoff(initial_s=1))
     came_at = []
     for _ in range(3):
@@ -137,7 +137,7 @@ async def test_failures_of_a_key_delay_it_more_and_more_until_it_is_forgotten():
     assert queue.add_rate_limited("a") == 1
 
 
-async def test_a_servers_retry_after_is_the_least_that_a_retry_waits():
+async def test_the_delay_of_a_retry_is_at_least_retry_after():
     queue = make_queue(limiter=ItemBackoff(initial_s=1))
     assert queue.add_rate_limited("a", at_least_s=20) == 20
     await queue.get()
@@ -146,7 +146,7 @@ async def test_a_servers_retry_after_is_the_least_that_a_retry_waits():
     assert queue.add_rate_limited("a", at_least_s=1) == 2
 
 
-async def test_failures_of_another_kind_may_have_a_limiter_of_their_own_and_leave_the_queues_alone():
+async def test_another_limiter_does_not_count_in_the_queues_own_limiter():
     queue = make_queue(limiter=ItemBackoff(initial_s=1))
     other: ItemBackoff[str] = ItemBackoff(initial_s=0.25)
     assert [queue.add_rate_limited("a", limiter=other) for _ in range(3)] == [0.25, 0.5, 1]
@@ -158,15 +158,15 @@ async def test_failures_of_another_kind_may_have_a_limiter_of_their_own_and_leav
     assert queue.add_rate_limited("a") == 1
 
 
-async def test_the_default_limiter_is_the_one_of_client_go():
+async def test_the_default_limiter_is_that_of_client_go():
     assert WorkQueue[str]("test").add_rate_limited("a") == 0.005
 
 
-# What it reports
+# Instruments
 
 
-class Figures:
-    """Keeps what the queue reports."""
+class RecordedInstruments:
+    """Records the calls of QueueInstruments."""
 
     def __init__(self) -> None:
         self.depths: list[int] = []
@@ -192,9 +192,9 @@ class Figures:
         self.works.append(worked_s)
 
 
-async def test_the_figures_tell_depth_waiting_and_working_time():
-    figures = Figures()
-    queue = make_queue(instruments=figures, limiter=ItemBackoff(initial_s=1))
+async def test_depth_waiting_time_and_working_time_are_reported():
+    recorded = RecordedInstruments()
+    queue = make_queue(instruments=recorded, limiter=ItemBackoff(initial_s=1))
     queue.add("a")
     queue.add("a")
     queue.add("b")
@@ -203,15 +203,15 @@ async def test_the_figures_tell_depth_waiting_and_working_time():
     await asyncio.sleep(2)
     queue.done("a")
     queue.add_rate_limited("a")
-    assert (figures.adds, figures.retries) == (2, 1)
-    assert figures.depths == [1, 2, 1]
-    assert figures.waits == [3]
-    assert figures.works == [2]
+    assert (recorded.adds, recorded.retries) == (2, 1)
+    assert recorded.depths == [1, 2, 1]
+    assert recorded.waits == [3]
+    assert recorded.works == [2]
 
 
-async def test_a_key_added_during_its_own_run_waits_from_that_moment_on():
-    figures = Figures()
-    queue = make_queue(instruments=figures)
+async def test_the_waiting_time_of_a_key_that_is_added_during_its_run_starts_at_that_moment():
+    recorded = RecordedInstruments()
+    queue = make_queue(instruments=recorded)
     queue.add("a")
     await queue.get()
     await asyncio.sleep(1)
@@ -220,18 +220,18 @@ async def test_a_key_added_during_its_own_run_waits_from_that_moment_on():
     assert queue.oldest_waiting_s(now()) == 6
     queue.done("a")
     await queue.get()
-    assert figures.waits == [0, 6]
+    assert recorded.waits == [0, 6]
 
 
-async def test_the_depth_is_zero_after_a_shut_down_that_drops_keys():
-    figures = Figures()
-    queue = make_queue(instruments=figures)
+async def test_the_depth_is_zero_after_a_shut_down_without_drain():
+    recorded = RecordedInstruments()
+    queue = make_queue(instruments=recorded)
     queue.add("a")
     queue.shut_down()
-    assert figures.depths == [1, 0]
+    assert recorded.depths == [1, 0]
 
 
-async def test_the_ages_of_work_waiting_and_in_hand_can_be_asked_for():
+async def test_the_ages_of_waiting_and_unfinished_keys():
     queue = make_queue()
     assert (queue.oldest_waiting_s(now()), queue.unfinished_s(now()), queue.longest_s(now())) == (0, 0, 0)
     queue.add("a")

@@ -5,6 +5,7 @@ The test plays virt-operator: it applies the object's patches to the Deployment,
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -12,13 +13,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from sandbox.admin import Admin, Rejected
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
+from tests.integration.herd import MERGE, eventually
 
 NAMESPACE = "kubevirt"
 ARGS = ["--launcher-image", "launcher:v1", "--port", "8443", "-v", "2"]
 RESTING = ["--rs-controller-threads=0", "--pool-controller-threads=0"]
 OTHER = {"resourceType": "DaemonSet", "resourceName": "virt-handler", "patch": '{"metadata":{}}', "type": "merge"}
+KUBEVIRT = f"/apis/kubevirt.io/v1/namespaces/{NAMESPACE}/kubevirts/kubevirt"
+DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/virt-controller"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 GROUPS = {"kubevirt.io": "vmherd.dev", "pool.kubevirt.io": "pool.vmherd.dev"}
 
 
@@ -28,24 +34,28 @@ class Neighbour:
     def __init__(self, plane: ControlPlane) -> None:
         self.plane = plane
         self.kubectl = Kubectl(plane.kubeconfig, NAMESPACE)
+        self._admin = Admin(plane.kubeconfig)
 
     def move_in(self, *args: str, patches: tuple[dict[str, str], ...] = ()) -> None:
         """Install KubeVirt, with virt-controller started with these arguments behind the usual ones."""
         self.define()
-        Kubectl(self.plane.kubeconfig).apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-        self.kubectl.apply(_kubevirt(patches))
+        self._apply(f"/api/v1/namespaces/{NAMESPACE}", _namespace())
+        self._apply(KUBEVIRT, _kubevirt(patches))
         self.start(*args)
+
+    def move_out(self) -> None:
+        """Remove the object. The definition stays: its removal and return cost each test two seconds."""
+        with contextlib.suppress(Rejected):  # a test may have removed it
+            self._admin.send("DELETE", KUBEVIRT)
 
     def define(self) -> None:
         """The definition alone, as an operator that has not installed anything yet."""
-        cluster = Kubectl(self.plane.kubeconfig)
-        cluster.apply(_definition())
-        cluster("wait", "--for=condition=Established", "crd/kubevirts.kubevirt.io", "--timeout=20s")
+        self._apply(f"{DEFINITIONS}/kubevirts.kubevirt.io", _definition())
+        eventually(lambda: _serves(self._admin, KUBEVIRT.rpartition("/")[0]), what="kubevirts are served")
 
     def start(self, *args: str) -> None:
         """Have virt-controller run with these arguments, rolled out: nothing runs Pods here."""
-        self.kubectl.apply(_deployment([*ARGS, *args]))
-        made = self.kubectl.json("get", "deployment", "virt-controller")
+        made = self._apply(DEPLOYMENT, _deployment([*ARGS, *args]))
         status = {"observedGeneration": made["metadata"]["generation"], "replicas": 2, "updatedReplicas": 2}
         self._set_status(status)
 
@@ -60,28 +70,33 @@ class Neighbour:
         self.start(*args)
 
     def patches(self) -> list[dict[str, str]]:
-        spec = self.kubectl.json("get", "kubevirts", "kubevirt")["spec"]
+        spec = self._admin.get(KUBEVIRT)["spec"]
         found: list[dict[str, str]] = (spec.get("customizeComponents") or {}).get("patches") or []
         return found
 
     def args(self) -> list[str]:
-        spec = self.kubectl.json("get", "deployment", "virt-controller")["spec"]
+        spec = self._admin.get(DEPLOYMENT)["spec"]
         found: list[str] = spec["template"]["spec"]["containers"][0]["args"]
         return found
 
     def _set_status(self, status: dict[str, int]) -> None:
-        patch = json.dumps({"status": status})
-        self.kubectl(
-            "patch", "deployment", "virt-controller", "--subresource=status", "--type=merge", f"--patch={patch}"
-        )
+        self._admin.send("PATCH", f"{DEPLOYMENT}/status", json.dumps({"status": status}).encode(), MERGE)
+
+    def _apply(self, path: str, document: dict[str, Any]) -> dict[str, Any]:
+        """Server-side apply."""
+        body = json.dumps(document).encode()  # JSON is YAML
+        query = "?fieldManager=virt-operator&force=true"
+        answer = self._admin.send("PATCH", path + query, body, "application/apply-patch+yaml")
+        made: dict[str, Any] = json.loads(answer)
+        return made
 
 
 def under_own_groups(plane: ControlPlane) -> None:
     """Install our kinds under groups of our own, as for `alongside`."""
-    cluster = Kubectl(plane.kubeconfig)
+    admin = Admin(plane.kubeconfig)
     for theirs, ours in GROUPS.items():
         plural = "virtualmachinepools" if theirs.startswith("pool.") else "virtualmachineinstancereplicasets"
-        definition = cluster.json("get", "crd", f"{plural}.{theirs}")
+        definition = admin.get(f"{DEFINITIONS}/{plural}.{theirs}")
         names = {**definition["spec"]["names"], "shortNames": []}
         copy = {
             "apiVersion": definition["apiVersion"],
@@ -89,8 +104,17 @@ def under_own_groups(plane: ControlPlane) -> None:
             "metadata": {"name": f"{plural}.{ours}"},
             "spec": {**definition["spec"], "group": ours, "names": names},
         }
-        cluster("create", "-f", "-", stdin=copy)
-        cluster("wait", "--for=condition=Established", f"crd/{plural}.{ours}", "--timeout=20s")
+        admin.send("POST", DEFINITIONS, json.dumps(copy).encode(), "application/json")
+        version = copy["spec"]["versions"][0]["name"]
+        eventually(lambda path=f"/apis/{ours}/{version}/{plural}": _serves(admin, path), what=f"{plural}.{ours}")
+
+
+def _serves(admin: Admin, path: str) -> bool:
+    try:
+        admin.get(path)
+    except Rejected:
+        return False
+    return True
 
 
 def with_kubevirts_status(plane: ControlPlane) -> None:
@@ -117,6 +141,10 @@ def vmherd(kubeconfig: Path, command: str, *flags: str) -> subprocess.CompletedP
         timeout=60,
         check=False,
     )
+
+
+def _namespace() -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
 
 
 def _definition() -> dict[str, Any]:

@@ -15,7 +15,7 @@ import pytest
 
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
-from tests.cluster import Kubectl, running_plane
+from tests.cluster import new_namespace, running_plane
 from tests.integration.herd import Herd, Place, Rejected, eventually, herd
 
 POOL_LABELS = {"app": "ranch"}
@@ -366,11 +366,8 @@ def rancher(ranch_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
 @contextmanager
 def pasture(plane: ControlPlane) -> Iterator[Ranch]:
     """A new namespace, while the block runs."""
-    kubectl = Kubectl(plane.kubeconfig)
-    place = Ranch(plane, f"test-{uuid.uuid4().hex[:10]}")
-    kubectl("create", "namespace", place.namespace)
-    yield place
-    kubectl("delete", "namespace", place.namespace, "--wait=false")
+    with new_namespace(plane) as name:
+        yield Ranch(plane, name)
 
 
 @pytest.fixture

@@ -183,7 +183,7 @@ def test_who_may_read_a_set_and_not_make_services_is_told_so(place: Place, tmp_p
 def test_every_command_is_kubectls_too(shell: Shell) -> None:
     assert shell("vmherd", "version").stdout.startswith("vmherd ")
     assert "kubectl-vmherd" in shell("plugin", "list").stdout
-    assert "put a Service in front of" in shell("vmherd", "--help").stdout
+    assert "create a Service for" in shell("vmherd", "--help").stdout
 
 
 def test_alongside_kubevirt_the_kinds_of_ours_are_exposed(own_plane: Any, tmp_path: Path) -> None:

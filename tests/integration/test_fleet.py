@@ -15,7 +15,7 @@ from tests.integration.availability import watched
 from tests.integration.herd import eventually
 from tests.integration.ranch import Ranch, vm_template
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.e2e, pytest.mark.timeout(900)]
 
 FLEET = int(os.environ.get("VMHERD_TEST_FLEET", "500"))
 FEWER = FLEET // 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from controller.preflight.permissions import check_permissions, permissions_needed
+from sandbox.admin import Admin, Rejected
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
-from tests.cluster import Kubectl, running_plane
+from tests.cluster import Kubectl, new_namespace, running_plane
 from tests.integration.beside import (
     OTHER,
     RESTING,
@@ -22,8 +24,8 @@ from tests.integration.beside import (
 )
 from tests.integration.herd import Herd, Place, eventually, herd, stays
 from tests.integration.ranch import Ranch, vm_template
-from tests.integration.vacant import SHORT_LEASE
-from tests.release import NAMESPACE, Pod, pod, pod_that_may, settings
+from tests.integration.vacant import LEASE, SHORT_LEASE
+from tests.release import Pod, pod, pod_that_may, settings
 
 pytestmark = pytest.mark.cluster
 
@@ -42,16 +44,16 @@ def neighbour(shared_plane: ControlPlane) -> Iterator[Neighbour]:
     living = Neighbour(shared_plane)
     living.move_in()
     yield living
-    Kubectl(shared_plane.kubeconfig)("delete", "crd", "kubevirts.kubevirt.io", "--ignore-not-found")
-    Kubectl(shared_plane.kubeconfig)("delete", "leases", "vmherd", f"--namespace={NAMESPACE}", "--ignore-not-found")
+    living.move_out()
+    with contextlib.suppress(Rejected):  # not every test has a controller that takes the lease
+        Admin(shared_plane.kubeconfig).send("DELETE", LEASE)
 
 
 @pytest.fixture
-def village(shared_plane: ControlPlane, request: pytest.FixtureRequest) -> str:
+def village(shared_plane: ControlPlane) -> Iterator[str]:
     """A namespace of the test's own."""
-    name = f"test-{abs(hash(request.node.name)):x}"[:20]
-    Kubectl(shared_plane.kubeconfig)("create", "namespace", name)
-    return name
+    with new_namespace(shared_plane) as name:
+        yield name
 
 
 def knowing(plane: ControlPlane, *flags: str) -> Pod:

@@ -34,6 +34,7 @@ def test_kubectl_get_shows_the_columns_that_users_know_with_the_right_numbers(pl
     assert re.fullmatch(r"\d+[smh].*", row.split()[4])
 
 
+@pytest.mark.e2e
 def test_the_metrics_page_is_well_formed_in_promtools_eyes(place: Place, running: Herd) -> None:
     tool = promtool.find_or_fetch()
     if tool is None:

@@ -21,7 +21,7 @@ from tests.integration.prometheus import Prometheus, Target, prometheus, prometh
 from tests.integration.ranch import BEHAVIOR, READY_AFTER, Ranch, pasture, simulator, vm_template
 from tests.integration.vacant import SHORT_LEASE
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.cluster, pytest.mark.e2e, pytest.mark.timeout(180)]
 
 SCRAPER = "prometheus"
 SOON = {"startUpFailureThreshold": 99, "minFailingToStartDuration": "1s"}
@@ -131,7 +131,7 @@ def test_only_who_may_get_metrics_gets_them(watched: Watched) -> None:
     assert watched.scrape("made.up.token") == (401, "the API server does not accept this token\n")
     assert watched.scrape(watched.tokens["nosy"]) == (
         403,
-        "system:serviceaccount:default:nosy may not get /metrics; a ClusterRole has to allow that nonResourceURL\n",
+        "system:serviceaccount:default:nosy may not get /metrics; a ClusterRole must allow this nonResourceURL\n",
     )
 
 
@@ -140,7 +140,7 @@ def test_the_log_has_no_token(watched: Watched) -> None:
         watched.scrape(token)
     watched.scrape("made.up.token")
     log = watched.program.log.read_text()
-    assert "refused to show the metrics" in log
+    assert "denied a metrics request" in log
     assert not [name for name, token in {**watched.tokens, "made up": "made.up.token"}.items() if token in log]
 
 

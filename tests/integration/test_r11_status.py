@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.herd import Place, eventually, stays
+from tests.integration.herd import Place, eventually, stays, steady
 
 pytestmark = pytest.mark.cluster
 
@@ -18,7 +18,7 @@ def test_r11_a_change_that_alters_no_count_writes_no_status(place: Place) -> Non
     name = next(iter(place.wait_for(3)))
     place.play_all()
     eventually(lambda: place.status().get("readyReplicas") == 3, what="all are ready")
-    before = (status_writes(place), place.set()["metadata"]["resourceVersion"])
+    before = steady(lambda: (status_writes(place), place.set()["metadata"]["resourceVersion"]))
     place.change_vmi(name, {"metadata": {"annotations": {"note": "hello"}}})
     place.change_vmi(name, {"status": {"guestOSInfo": {"name": "Fedora"}}})
     stays(lambda: (status_writes(place), place.set()["metadata"]["resourceVersion"]) == before, what="no write")

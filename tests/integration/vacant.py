@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import uuid
+import contextlib
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
+from sandbox.admin import Admin, Rejected
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
-from tests.cluster import Kubectl, running_plane
-from tests.integration.herd import Place
+from tests.cluster import new_namespace, running_plane
+from tests.integration.herd import GROUP_VERSION, Place
 from tests.release import NAMESPACE
 
 SHORT_LEASE = ("--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "400ms")
 LEASE_S = 3.0
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/vmherd"
 
 
 @pytest.fixture(scope="session")
@@ -27,12 +29,16 @@ def vacant_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
 @pytest.fixture
 def vacant(vacant_plane: ControlPlane) -> Iterator[Place]:
     """A namespace there, of the test's own; the next test finds neither its sets nor its lease."""
-    kubectl = Kubectl(vacant_plane.kubeconfig)
-    place = Place(vacant_plane, f"test-{uuid.uuid4().hex[:10]}")
-    kubectl("create", "namespace", place.namespace)
-    yield place
-    kubectl("delete", "lease", "vmherd", "--namespace", NAMESPACE, "--ignore-not-found")
-    kubectl("delete", "namespace", place.namespace, "--wait=false")
+    with new_namespace(vacant_plane) as name:
+        yield Place(vacant_plane, name)
+        # The controller of a later test would still fill the sets of a namespace that is being deleted.
+        Admin(vacant_plane.kubeconfig).send("DELETE", place_of_sets(name))
+        with contextlib.suppress(Rejected):  # not every test has a controller that takes the lease
+            Admin(vacant_plane.kubeconfig).send("DELETE", LEASE)
+
+
+def place_of_sets(namespace: str) -> str:
+    return f"/apis/{GROUP_VERSION}/namespaces/{namespace}/virtualmachineinstancereplicasets"
 
 
 def created(place: Place) -> Counter[str]:

@@ -22,11 +22,11 @@ HEADERS = {
 
 EXPLAINED = {
     "vmirs": "keeps a number of VirtualMachineInstances running",
-    "vmirs.spec": "How many VMIs are wanted",
+    "vmirs.spec": "The number of desired VMIs",
     "vmirs.spec.selector": "must match the labels in",
-    "vmirs.spec.template.metadata": "the beginning of their names",
+    "vmirs.spec.template.metadata": "the prefix of their names",
     "vmirs.spec.template.spec": "a VirtualMachineInstance spec",
-    "vmirs.status": "How many of the active VMIs are ready",
+    "vmirs.status": "The number of active VMIs that are ready",
 }
 
 

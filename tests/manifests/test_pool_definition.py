@@ -12,9 +12,9 @@ pytestmark = pytest.mark.cluster
 EXPLAINED = {
     "vmpool": "keeps a number of VirtualMachines",
     "vmpool.spec.virtualMachineTemplate.spec": "a VirtualMachine spec",
-    "vmpool.spec.maxUnavailable": "How many VMs may be not ready at once",
-    "vmpool.spec.appendPostfixToSecretReferences": "The older name of nameGeneration.appendIndexToSecretRefs",
-    "vmpool.status": "All of it in one word",
+    "vmpool.spec.maxUnavailable": "The maximum number of VMs that updates and healing",
+    "vmpool.spec.appendPostfixToSecretReferences": "The old name of nameGeneration.appendIndexToSecretRefs",
+    "vmpool.status": "The state of the pool in one word",
 }
 
 

@@ -25,6 +25,7 @@ def test_there_is_one_for_the_controller_and_one_for_the_fleet():
     assert len({board["title"] for board in dashboards().values()}) == 2
 
 
+@pytest.mark.e2e
 def test_every_query_is_promql(tmp_path: Path):
     promtool = find_or_fetch()
     if promtool is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sandbox.demo_account import REVISION
+from sandbox.demo_status import REVISION
 
 
 def vmi(name: str, revision: str = "pool-1", **more: Any) -> dict[str, Any]:

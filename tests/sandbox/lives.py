@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from informers.client import MERGE_PATCH
 from informers.meta import ObjectKey
+from informers.objects import PatchType
 from sandbox.behavior import next_step
-from sandbox.vmis import VMIS, Look, SimulatedVMI, look_of
-from sandbox.wishes import BEHAVIOR, READY_AFTER, SHUTDOWN_AFTER
+from sandbox.settings import BEHAVIOR, READY_AFTER, SHUTDOWN_AFTER
+from sandbox.vmis import VMIS, SimulatedVMI, VMIState, state_of
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.virtual_time import run
 
@@ -30,7 +30,7 @@ class Life:
         self.now = CREATED
         self.first_seen = CREATED
         self.gone_at: float | None = None
-        self.seen: list[tuple[float, Look]] = []
+        self.seen: list[tuple[float, VMIState]] = []
         self.patches: list[dict[str, Any]] = []
         self._server = FakeApiServer(latency_s=0, now=lambda: self.now)
         self.document = self._server.put(
@@ -84,11 +84,16 @@ class Life:
         patch = json.loads(body)
         assert patch["metadata"]["uid"] == self.document["metadata"]["uid"]
         self.patches.append(patch)
-        self.document = json.loads(run(self._server.patch(VMIS, KEY, body, content_type=MERGE_PATCH)))
-        look = look_of(self.vmi)
+        self.document = json.loads(run(self._server.patch(VMIS, KEY, body, content_type=PatchType.MERGE)))
+        look = state_of(self.vmi)
         assert look is not None
         self.seen.append((round(self.elapsed_s, 3), look))
         self._note_if_gone()
+
+    def set_finalizers(self, *finalizers: str) -> Life:
+        """Another client replaces the finalizers."""
+        self.document = self._server.change(VMIS, KEY, {"metadata": {"finalizers": list(finalizers)}})
+        return self
 
     def annotate(self, **annotations: str | None) -> Life:
         names = {"ready_after": READY_AFTER, "behavior": BEHAVIOR, "shutdown_after": SHUTDOWN_AFTER}

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
-from informers.client import MERGE_PATCH
 from informers.meta import ObjectKey
+from informers.objects import PatchType
 from informers.resource import Resource
 from sandbox import behavior, vm_behavior
 from sandbox.datavolumes import CLAIMS, DATA_VOLUMES, PROTECTION, claim_step, volume_step
 from sandbox.step import Change, Create, Delete, Patch, Step
-from sandbox.vm_status import Around
+from sandbox.vm_status import RelatedObjects
 from sandbox.vmis import VMIS
 from sandbox.vms import VMS
 from tests.fakes.apiserver import FakeApiServer
@@ -134,8 +134,8 @@ class Machines:
         users = [vmi for name, vmi in self._decoded(VMIS).items() if named in json.dumps(self.get(VMIS, name))]
         return claim_step(obj, users)
 
-    def _around(self, name: str) -> Around:
-        return Around(
+    def _around(self, name: str) -> RelatedObjects:
+        return RelatedObjects(
             vmi=self._decoded(VMIS).get(name),
             volumes=self._decoded(DATA_VOLUMES),
             claims=self._decoded(CLAIMS),
@@ -151,7 +151,7 @@ class Machines:
         body, before = json.loads(patch.body), self.server.version
         assert body["metadata"]["uid"] == self.uid(resource, name)
         request = self.server.patch(
-            resource, key(name), patch.body, content_type=MERGE_PATCH, subresource=patch.subresource
+            resource, key(name), patch.body, content_type=PatchType.MERGE, subresource=patch.subresource
         )
         run(request)
         assert self.server.version > before, f"a write that changes nothing: {body}"

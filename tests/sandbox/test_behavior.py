@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.behavior import Obstacle, next_step
+from sandbox.settings import BEHAVIOR, BEHAVIORS, READY_AFTER, SHUTDOWN_AFTER
 from sandbox.step import Step
-from sandbox.vmis import FINALIZER, NODES, Look, address_for, node_for
-from sandbox.wishes import BEHAVIOR, BEHAVIORS, READY_AFTER, SHUTDOWN_AFTER
+from sandbox.vmis import FINALIZER, NODES, VMIState, address_for, node_for
 from tests.sandbox.lives import CREATED, FINAL, WAY_UP, Life, behaving
 
-READY = Look("Running")
-BOOTING = Look("Running", "ContainersNotReady")
-FAILED = Look("Failed", "PodTerminating")
+READY = VMIState("Running")
+BOOTING = VMIState("Running", "ContainersNotReady")
+FAILED = VMIState("Failed", "PodTerminating")
 BOOT = [
-    (0.0, Look("Pending", "PodNotExists")),
-    (0.5, Look("Scheduling", "GuestNotRunning")),
-    (1.0, Look("Scheduled", "GuestNotRunning")),
+    (0.0, VMIState("Pending", "PodNotExists")),
+    (0.5, VMIState("Scheduling", "GuestNotRunning")),
+    (1.0, VMIState("Scheduled", "GuestNotRunning")),
     (1.5, BOOTING),
 ]
 
@@ -43,11 +43,11 @@ def test_all_phases_can_be_watched_where_ready_after_is_a_second() -> None:
         ("slow-shutdown", [(2.0, READY)]),
         ("never-ready", []),
         ("crash-loop", [(3.0, FAILED)]),
-        ("finish", [(2.0, READY), (3.0, Look("Succeeded", "PodTerminating"))]),
-        ("unknown", [(2.0, READY), (3.0, Look("Unknown", "GuestNotRunning"))]),
+        ("finish", [(2.0, READY), (3.0, VMIState("Succeeded", "PodTerminating"))]),
+        ("unknown", [(2.0, READY), (3.0, VMIState("Unknown", "GuestNotRunning"))]),
     ],
 )
-def test_a_vmi_that_boots_goes_on_as_its_behavior_says(behavior: str, after_boot: list[tuple[float, Look]]) -> None:
+def test_a_vmi_that_boots_goes_on_as_its_behavior_says(behavior: str, after_boot: list[tuple[float, VMIState]]) -> None:
     assert behaving(behavior).live(3600).seen == [*BOOT, *after_boot]
 
 
@@ -58,14 +58,14 @@ def test_a_vmi_that_fails_never_runs() -> None:
 def test_a_vmi_without_an_image_stays_in_scheduling_and_says_why() -> None:
     assert behaving("image-error").live(3600).seen == [
         *BOOT[:2],
-        (1.0, Look("Scheduling", "GuestNotRunning", "ErrImagePull")),
-        (3.0, Look("Scheduling", "GuestNotRunning", "ImagePullBackOff")),
+        (1.0, VMIState("Scheduling", "GuestNotRunning", "ErrImagePull")),
+        (3.0, VMIState("Scheduling", "GuestNotRunning", "ImagePullBackOff")),
     ]
 
 
 def test_a_vmi_without_a_node_stays_in_scheduling_and_says_why() -> None:
     life = behaving("unschedulable").live(3600)
-    assert life.seen == [BOOT[0], (0.5, Look("Scheduling", "GuestNotRunning", "Unschedulable"))]
+    assert life.seen == [BOOT[0], (0.5, VMIState("Scheduling", "GuestNotRunning", "Unschedulable"))]
     condition = life.document["status"]["conditions"][1]
     assert (condition["type"], condition["status"], condition["reason"]) == ("PodScheduled", "False", "Unschedulable")
     assert condition["message"]
@@ -73,7 +73,7 @@ def test_a_vmi_without_a_node_stays_in_scheduling_and_says_why() -> None:
 
 def test_a_vmi_without_its_pvc_stays_pending_and_says_why() -> None:
     life = behaving("pvc-missing").live(3600)
-    assert life.seen == [(0.0, Look("Pending", "PodNotExists", "FailedPvcNotFound"))]
+    assert life.seen == [(0.0, VMIState("Pending", "PodNotExists", "FailedPvcNotFound"))]
     assert life.document["status"]["conditions"][1]["type"] == "Synchronized"
 
 
@@ -87,7 +87,7 @@ def test_a_vmi_waits_before_an_obstacle_and_goes_on_when_it_is_gone(trouble: str
     waiting = next_step(life.vmi, life.now, life.first_seen, Obstacle(trouble)).write
     assert waiting is not None
     life.take(waiting.body)
-    assert life.seen == [(0.0, Look("Pending", "PodNotExists", trouble))]
+    assert life.seen == [(0.0, VMIState("Pending", "PodNotExists", trouble))]
     assert next_step(life.vmi, life.now, life.first_seen, Obstacle(trouble)) == Step()
     assert life.live(3600).seen[1:] == [(0.3, READY)]
     assert next_step(life.vmi, life.now, life.first_seen, Obstacle(trouble)) == Step()
@@ -97,12 +97,12 @@ def test_a_vmi_waits_before_an_obstacle_and_goes_on_when_it_is_gone(trouble: str
     ("behavior", "seen"),
     [
         ("crash-loop", [(0.225, BOOTING), (1.3, FAILED)]),
-        ("finish", [(0.3, READY), (1.3, Look("Succeeded", "PodTerminating"))]),
+        ("finish", [(0.3, READY), (1.3, VMIState("Succeeded", "PodTerminating"))]),
         ("never-ready", [(0.225, BOOTING)]),
         ("fail", [(0.225, FAILED)]),
     ],
 )
-def test_a_short_boot_shows_only_what_lasts(behavior: str, seen: list[tuple[float, Look]]) -> None:
+def test_a_short_boot_shows_only_what_lasts(behavior: str, seen: list[tuple[float, VMIState]]) -> None:
     assert Life({BEHAVIOR: behavior}).live(3600).seen == seen
 
 
@@ -164,7 +164,7 @@ def test_a_slow_vmi_shuts_down_for_its_time_and_is_gone(
     life = Life(annotations, grace_s=grace_s).live(10)
     assert life.finalizers == [FINALIZER]
     life.delete().live(takes_s - 0.1)
-    assert life.seen[-1] == (10.0, Look("Running", "PodTerminating"))
+    assert life.seen[-1] == (10.0, VMIState("Running", "PodTerminating"))
     assert life.gone_at is None
     life.live(3600)
     assert life.gone_at == pytest.approx(10 + takes_s, abs=0.01)
@@ -195,18 +195,18 @@ def test_a_vmi_that_is_told_to_shut_down_at_once_after_all_does() -> None:
 
 def test_finalizers_of_others_stay_and_their_vmi_ends_all_the_same() -> None:
     life = behaving("slow-shutdown")
-    life.document["metadata"]["finalizers"] = ["example.org/a", "example.org/b"]
+    life.set_finalizers("example.org/a", "example.org/b")
     life.live(10)
     assert life.finalizers == ["example.org/a", "example.org/b", FINALIZER]
     life.delete().live(3600)
     assert life.finalizers == ["example.org/a", "example.org/b"]
-    assert life.seen[-1] == (40.0, Look("Succeeded", "PodTerminating"))
+    assert life.seen[-1] == (40.0, VMIState("Succeeded", "PodTerminating"))
 
 
 def test_a_vmi_that_only_others_hold_ends_as_soon_as_it_is_deleted() -> None:
     life = Life()
-    life.document["metadata"]["finalizers"] = ["example.org/a"]
-    assert life.live(10).delete().live(3600).seen[-1] == (10.0, Look("Succeeded", "PodTerminating"))
+    life.set_finalizers("example.org/a")
+    assert life.live(10).delete().live(3600).seen[-1] == (10.0, VMIState("Succeeded", "PodTerminating"))
     assert life.finalizers == ["example.org/a"]
 
 
@@ -219,13 +219,13 @@ def test_a_patch_of_finalizers_is_only_taken_by_the_version_that_was_read() -> N
     ("behavior", "look"),
     [
         ("never-ready", BOOTING),
-        ("unknown", Look("Unknown", "GuestNotRunning")),
+        ("unknown", VMIState("Unknown", "GuestNotRunning")),
         ("fail", FAILED),
         ("crash-loop", FAILED),
-        ("finish", Look("Succeeded", "PodTerminating")),
+        ("finish", VMIState("Succeeded", "PodTerminating")),
     ],
 )
-def test_an_annotation_breaks_a_running_vmi_now(behavior: str, look: Look) -> None:
+def test_an_annotation_breaks_a_running_vmi_now(behavior: str, look: VMIState) -> None:
     life = behaving("normal").live(600).annotate(behavior=behavior).live(10)
     assert life.seen[-1] == (600.0, look)
     transition = life.document["status"]["conditions"][0]["lastTransitionTime"]
@@ -270,12 +270,12 @@ def test_what_runs_already_can_be_made_to_shut_down_slowly() -> None:
     ],
 )
 def test_a_value_that_cannot_be_read_is_named_and_counts_as_the_default(
-    annotation: str, text: str, seen: list[tuple[float, Look]]
+    annotation: str, text: str, seen: list[tuple[float, VMIState]]
 ) -> None:
     life = Life({annotation: text})
-    [flaw] = next_step(life.vmi, life.now, life.first_seen).flaws
-    assert annotation in flaw
-    assert f'"{text}"' in flaw
+    [warning] = next_step(life.vmi, life.now, life.first_seen).warnings
+    assert annotation in warning
+    assert f'"{text}"' in warning
     assert life.live(3600).seen == seen
     assert life.finalizers == []
 
@@ -338,7 +338,7 @@ def test_whatever_happens_a_vmi_never_boots_twice_and_can_be_deleted(
 ) -> None:
     life = Life()
     if foreign:
-        life.document["metadata"]["finalizers"] = ["example.org/other"]
+        life.set_finalizers("example.org/other")
     for event, value in story:
         match event:
             case "live":

@@ -149,7 +149,7 @@ def test_a_users_directory_without_programs_is_not_passed_over_in_silence(
     machine.use_assets()
     machine.put(machine.store, *PROGRAMS)
     machine.find()
-    assert f"KUBEBUILDER_ASSETS ({machine.assets}) has none of them" in capsys.readouterr().err
+    assert f"KUBEBUILDER_ASSETS ({machine.assets}) has none of these programs" in capsys.readouterr().err
 
 
 def test_a_file_that_cannot_be_run_is_no_program(machine: Machine) -> None:
@@ -183,7 +183,7 @@ def test_a_download_with_another_checksum_is_not_used(machine: Machine, publishe
         sums.write_text(re.sub(r"[0-9a-f]{64}", "f" * 64, sums.read_text()))
     else:
         (published / "kubernetes" / "bin" / "linux" / MACHINE / name).write_text("tampered with")
-    with pytest.raises(BinariesUnavailable, match=r"has the checksum .*, its release says"):
+    with pytest.raises(BinariesUnavailable, match=r"has the checksum .*, but its release lists"):
         machine.find()
     assert name not in machine.stored()
 
@@ -225,7 +225,7 @@ def test_a_build_is_stamped_with_the_version_of_kubernetes(machine: Machine) -> 
 @pytest.mark.parametrize("version", ["go1.25.9", "go1.27.0"])
 def test_another_release_of_go_is_not_used(machine: Machine, version: str) -> None:
     machine.install_go(version=version)
-    with pytest.raises(BinariesUnavailable, match=rf"{re.escape(version)}, and Kubernetes needs Go 1\.26"):
+    with pytest.raises(BinariesUnavailable, match=rf"{re.escape(version)}, but Kubernetes needs Go 1\.26"):
         machine.find()
 
 

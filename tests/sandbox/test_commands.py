@@ -14,15 +14,13 @@ from typing import Any
 
 import pytest
 
-from controller.config.flags import UsageError
-from sandbox import commands
 from sandbox.binaries import PROGRAMS
 from sandbox.home import Home, State
 from sandbox.processes import ProcessRef, reference
 from tests.cluster import Kubectl
 from tests.sandbox.patience import processes_about, wait_for
 
-SANDBOX = [sys.executable, "-m", "sandbox.commands"]
+SANDBOX = [sys.executable, "-m", "controller", "sandbox"]
 UP_WITHIN_S = 60
 FOR_CLUSTER = [pytest.mark.cluster, pytest.mark.usefixtures("control_plane_binaries")]
 
@@ -106,6 +104,7 @@ def test_up_tells_where_the_programs_are_from_and_how_to_use_the_sandbox(tmp_pat
 
 
 @pytest.mark.cluster
+@pytest.mark.e2e
 def test_up_is_ready_within_ten_seconds(detached: Path) -> None:
     [seconds] = re.findall(r"ready after (\S+) s", (detached / "logs" / "sandbox.log").read_text())
     assert float(seconds) < 10
@@ -143,7 +142,7 @@ def test_a_second_up_in_the_same_directory_leaves_the_first_alone(detached: Path
     state = Home(detached).state()
     done = run("up", "--dir", str(detached), *options)
     assert done.returncode == 1
-    assert re.fullmatch(r"vmherd: a sandbox runs in \S+ already \(process \d+\)\n", done.stderr.splitlines(True)[-1])
+    assert re.fullmatch(r"vmherd: a sandbox already runs in \S+ \(process \d+\)\n", done.stderr.splitlines(True)[-1])
     assert Home(detached).state() == state
     assert state is not None
     assert all(ref.alive for ref in (state.runner, *state.parts.values()))
@@ -247,17 +246,3 @@ def test_down_does_not_stop_a_stranger_that_has_the_pid_by_now(tmp_path: Path) -
         assert run("down", "--dir", str(home.directory)).stdout == f"no sandbox runs in {home.directory}\n"
         assert reference(stranger.pid).alive
         stranger.kill()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "sandbox: the following arguments are required: COMMAND"),
-        (["up"], "sandbox up: the following arguments are required: --dir"),
-        (["up", "--dir", "d", "--dteach"], "sandbox: unrecognized arguments: --dteach"),
-        (["sideways"], "sandbox: argument COMMAND: invalid choice: 'sideways'"),
-    ],
-)
-def test_a_wrong_command_line_is_answered_with_what_is_wrong(arguments: list[str], message: str) -> None:
-    with pytest.raises(UsageError, match=f"^{re.escape(message)}"):
-        commands.main(arguments)

@@ -22,7 +22,7 @@ from tests.sandbox.patience import processes_about, wait_for
 DEMO = [sys.executable, "-m", "controller", "demo"]
 ON_A_TERMINAL = "import os, sys; os.login_tty(int(sys.argv[1])); os.execv(sys.argv[2], sys.argv[2:])"
 WITHIN_S = 100.0
-pytestmark = pytest.mark.timeout(3 * WITHIN_S)
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3 * WITHIN_S)]
 CTRL_C = b"\x03"
 
 ALL_SET = "vmirs/testreplicaset +3 +3 +3 +3 "
@@ -124,7 +124,7 @@ def test_once_updates_a_pool_one_vm_at_a_time(once: str) -> None:
     assert {ready for _, ready in steps} == {"3", "4"}
     assert [int(updated) for updated, _ in steps] == sorted(int(updated) for updated, _ in steps)
     assert steps[-1] == ("4", "4")
-    assert "with never more than 1 of 4 unavailable\n" in once
+    assert "at most 1 of 4 unavailable\n" in once
 
 
 @pytest.mark.cluster

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from sandbox.demo_account import Course, Progress, is_at_rest, is_ready
-from sandbox.demo_story import MOST_UNAVAILABLE, POOL_EXAMPLE, POOL_NAME, follow_update
+from sandbox.demo_status import ObservedVMIs, Progress, is_complete, is_ready
+from sandbox.demo_story import EXAMPLE_MAX_UNAVAILABLE, POOL_EXAMPLE, POOL_NAME, follow_update
 from sandbox.demo_world import DemoFailed
 from tests.sandbox.demo_objects import counts, owner, vmi
 
@@ -57,7 +57,7 @@ def test_an_update_of_one_after_the_other_is_followed_to_its_end(capsys: pytest.
 
 def test_two_that_are_unavailable_for_a_single_change_fail_the_demo() -> None:
     first, second = replaced("pool-0", 10), replaced("pool-1", 13)
-    with pytest.raises(DemoFailed, match=r"^2 VMs were unavailable at once, where maxUnavailable allows 1$"):
+    with pytest.raises(DemoFailed, match=r"^2 VMs were unavailable at once, but maxUnavailable allows 1$"):
         follow_update(told(*first[:3], second[0], first[3], *second[1:], at_once=9), BEFORE, "1")
 
 
@@ -69,7 +69,7 @@ def test_an_update_that_does_not_end_fails_the_demo() -> None:
 def test_the_example_allows_as_many_unavailable_as_the_demo_does() -> None:
     pool = yaml.safe_load(POOL_EXAMPLE.read_text())
     percentage = int(pool["spec"]["maxUnavailable"].removesuffix("%"))
-    assert pool["spec"]["replicas"] * percentage // 100 == MOST_UNAVAILABLE
+    assert pool["spec"]["replicas"] * percentage // 100 == EXAMPLE_MAX_UNAVAILABLE
     assert pool["metadata"]["name"] == POOL_NAME
     assert pool["spec"]["autohealing"]["startUpFailureThreshold"] == 3
 
@@ -81,13 +81,13 @@ def test_a_vmi_that_is_being_deleted_is_not_ready_whatever_it_says() -> None:
 
 
 def test_a_vmi_that_is_gone_does_not_count_as_it_was_when_last_seen() -> None:
-    course = Course.beginning(BEFORE).after(change("DELETED", vmi("pool-1")))
-    assert course.progress("pool-1") == Progress(updated=0, ready=3)
+    observed = ObservedVMIs.listed(BEFORE).after(change("DELETED", vmi("pool-1")))
+    assert observed.progress("pool-1") == Progress(updated=0, ready=3)
 
 
 def test_a_vmi_counts_as_updated_when_it_is_ready() -> None:
-    course = Course.beginning([vmi("pool-0", "pool-2"), vmi("pool-1", "pool-2", ready=False), vmi("pool-2")])
-    assert course.progress("pool-1") == Progress(updated=1, ready=2)
+    observed = ObservedVMIs.listed([vmi("pool-0", "pool-2"), vmi("pool-1", "pool-2", ready=False), vmi("pool-2")])
+    assert observed.progress("pool-1") == Progress(updated=1, ready=2)
 
 
 @pytest.mark.parametrize(
@@ -105,4 +105,4 @@ def test_a_vmi_counts_as_updated_when_it_is_ready() -> None:
 def test_an_owner_is_at_rest_when_all_its_counts_are_those_of_the_spec_it_has_seen(
     subject: dict[str, Any], rests: bool
 ) -> None:
-    assert is_at_rest(subject) is rests
+    assert is_complete(subject) is rests

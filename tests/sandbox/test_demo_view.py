@@ -115,7 +115,7 @@ def test_what_does_not_fit_is_counted() -> None:
 
 
 def test_a_server_that_does_not_answer_is_told() -> None:
-    assert picture(View(trouble="connection refused")) == ["the API server does not answer: connection refused"]
+    assert picture(View(error="connection refused")) == ["no answer from the API server: connection refused"]
 
 
 @pytest.mark.parametrize(

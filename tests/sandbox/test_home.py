@@ -32,7 +32,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 def test_a_directory_with_somebodys_files_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "mine").write_text("precious")
-    with pytest.raises(HomeError, match="has files in it that are no sandbox's"):
+    with pytest.raises(HomeError, match="has other files than a sandbox's"):
         Home(tmp_path).prepare()
     assert [path.name for path in tmp_path.rglob("*")] == ["logs", "mine"]
 
@@ -54,7 +54,7 @@ def test_a_place_where_no_directory_can_be_made_is_told_in_one_line(tmp_path: Pa
 def test_two_cannot_be_in_it_at_once(home: Home) -> None:
     with home.occupied():
         home.write_state(State(runner=ProcessRef(4711, "now")))
-        with pytest.raises(Occupied, match=r"already \(process 4711\)$"), home.occupied():
+        with pytest.raises(Occupied, match=r"already runs in \S+ \(process 4711\)$"), home.occupied():
             pass
     with home.occupied():
         pass

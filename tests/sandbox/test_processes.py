@@ -83,15 +83,15 @@ def test_closing_kills_the_children_that_were_not_stopped(tmp_path: Path) -> Non
 
 def test_a_child_that_does_not_listen_is_killed(spawner: Spawner, tmp_path: Path) -> None:
     child = spawner.start("deaf", DEAF, tmp_path / "log")
-    wait_for(lambda: child.last_words() == "deaf")
-    child.stop(patience_s=0.05)
+    wait_for(lambda: child.log_tail() == "deaf")
+    child.stop(grace_s=0.05)
     assert not child.running
 
 
 def test_a_program_that_is_not_there_says_so_in_its_log(spawner: Spawner, tmp_path: Path) -> None:
     child = spawner.start("nothing", ["/nowhere/nothing"], tmp_path / "log")
     wait_for(lambda: not child.running)
-    assert child.last_words() == "/nowhere/nothing: No such file or directory"
+    assert child.log_tail() == "/nowhere/nothing: No such file or directory"
 
 
 def test_a_signal_to_the_parents_group_does_not_reach_the_child(spawner: Spawner, tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_one_that_does_not_listen_is_killed() -> None:
     with subprocess.Popen(DEAF, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        assert stop_process(reference(process.pid), patience_s=0.05)
+        assert stop_process(reference(process.pid), grace_s=0.05)
         assert process.wait() == -signal.SIGKILL
 
 

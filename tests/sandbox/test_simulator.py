@@ -18,11 +18,11 @@ from informers.meta import ObjectKey
 from informers.store import Added, Change, Removed, Updated
 from sandbox import simulator
 from sandbox.controlplane import ControlPlane
-from sandbox.vmis import VMIS, Look, SimulatedVMI, look_of
-from sandbox.wishes import BEHAVIOR, READY_AFTER, SHUTDOWN_AFTER
+from sandbox.settings import BEHAVIOR, READY_AFTER, SHUTDOWN_AFTER
+from sandbox.vmis import VMIS, SimulatedVMI, VMIState, state_of
 
 PATIENCE_S = 30.0
-READY = Look("Running")
+READY = VMIState("Running")
 
 
 @asynccontextmanager
@@ -45,13 +45,13 @@ class Audience:
         self._changed = asyncio.Event()
         self.informer = SharedInformer(VMIS, client, namespaces=(namespace,), chance=lambda: 0.0)
         self.informer.add_handler(self._note)
-        self.seen: dict[str, list[Look]] = {}
+        self.seen: dict[str, list[VMIState]] = {}
 
     def _note(self, change: Change[SimulatedVMI]) -> None:
         match change:
             case Added(new=vmi) | Updated(new=vmi):
                 looks = self.seen.setdefault(vmi.metadata.name, [])
-                look = look_of(vmi)
+                look = state_of(vmi)
                 if look is not None and (not looks or looks[-1] != look):
                     looks.append(look)
             case Removed():
@@ -74,8 +74,8 @@ class Audience:
     def vmi(self, name: str) -> SimulatedVMI | None:
         return self.informer.store.get(ObjectKey(self._namespace, name))
 
-    def looks(self, names: Iterable[str]) -> dict[str, Look | None]:
-        return {name: look_of(vmi) if (vmi := self.vmi(name)) is not None else None for name in names}
+    def looks(self, names: Iterable[str]) -> dict[str, VMIState | None]:
+        return {name: state_of(vmi) if (vmi := self.vmi(name)) is not None else None for name in names}
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Wait until it is so, as the watch shows it."""
@@ -160,18 +160,18 @@ async def test_every_phase_can_be_watched(control_plane: ControlPlane, namespace
 @pytest.mark.cluster
 async def test_misbehavior_ends_as_asked(control_plane: ControlPlane, namespace: str, audience: Audience) -> None:
     ends = {
-        "never-ready": Look("Running", "ContainersNotReady"),
-        "crash-loop": Look("Failed", "PodTerminating"),
-        "image-error": Look("Scheduling", "GuestNotRunning", "ImagePullBackOff"),
-        "finish": Look("Succeeded", "PodTerminating"),
-        "fail": Look("Failed", "PodTerminating"),
-        "unknown": Look("Unknown", "GuestNotRunning"),
+        "never-ready": VMIState("Running", "ContainersNotReady"),
+        "crash-loop": VMIState("Failed", "PodTerminating"),
+        "image-error": VMIState("Scheduling", "GuestNotRunning", "ImagePullBackOff"),
+        "finish": VMIState("Succeeded", "PodTerminating"),
+        "fail": VMIState("Failed", "PodTerminating"),
+        "unknown": VMIState("Unknown", "GuestNotRunning"),
     }
     async with simulating(control_plane, namespace):
         for behavior in ends:
             await audience.create(behavior, annotations={BEHAVIOR: behavior})
         await audience.until(lambda: audience.looks(ends) == ends)
-    assert Look("Running", "ContainersNotReady") in audience.seen["crash-loop"]
+    assert VMIState("Running", "ContainersNotReady") in audience.seen["crash-loop"]
     assert READY in audience.seen["finish"]
     assert READY not in audience.seen["never-ready"]
 
@@ -183,7 +183,7 @@ async def test_a_slow_shutdown_shows_and_ends(control_plane: ControlPlane, names
         await audience.until_ready("slow")
         began = asyncio.get_running_loop().time()
         await audience.delete("slow")
-        await audience.until(lambda: audience.seen["slow"][-1] == Look("Running", "PodTerminating"))
+        await audience.until(lambda: audience.seen["slow"][-1] == VMIState("Running", "PodTerminating"))
         await audience.until(lambda: audience.vmi("slow") is None)
         assert asyncio.get_running_loop().time() - began >= 2
 
@@ -225,7 +225,7 @@ async def test_a_name_that_is_used_again_is_another_vmi(
 ) -> None:
     async with simulating(control_plane, namespace):
         await audience.create("again", annotations={BEHAVIOR: "fail"})
-        await audience.until(lambda: Look("Failed", "PodTerminating") in audience.looks(["again"]).values())
+        await audience.until(lambda: VMIState("Failed", "PodTerminating") in audience.looks(["again"]).values())
         await audience.delete("again")
         await audience.create("again")
         await audience.until_ready("again")

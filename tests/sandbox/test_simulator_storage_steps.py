@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from sandbox.datavolumes import CLAIMS, DATA_VOLUMES, PROTECTION
+from sandbox.settings import BEHAVIOR, READY_AFTER
 from sandbox.vmis import VMIS
-from sandbox.wishes import BEHAVIOR, READY_AFTER
 from tests.sandbox.machines import Machines
 
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.datavolumes import CLAIMS, DATA_VOLUMES
+from sandbox.settings import BEHAVIOR, BEHAVIORS, READY_AFTER, SHUTDOWN_AFTER
 from sandbox.vmis import VMIS
 from sandbox.vms import FINALIZER, VMS
-from sandbox.wishes import BEHAVIOR, BEHAVIORS, READY_AFTER, SHUTDOWN_AFTER
 from tests.sandbox.machines import Machines, vm_document
 
 STRATEGIES = ("Always", "RerunOnFailure", "Once", "Manual", "Halted")

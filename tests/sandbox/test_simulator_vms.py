@@ -14,17 +14,18 @@ from typing import Any
 
 import pytest
 
-from informers.client import MERGE_PATCH, ApiClient, load_credentials, open_client
+from informers.client import ApiClient, load_credentials, open_client
 from informers.informer import SharedInformer
 from informers.meta import ObjectKey, controller_of
+from informers.objects import PatchType
 from informers.resource import Resource
 from sandbox import crds, simulator
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from sandbox.datavolumes import CLAIMS, DATA_VOLUMES
+from sandbox.settings import BEHAVIOR, READY_AFTER, SHUTDOWN_AFTER
 from sandbox.vmis import VMIS
 from sandbox.vms import FINALIZER, VMS
-from sandbox.wishes import BEHAVIOR, READY_AFTER, SHUTDOWN_AFTER
 from tests.sandbox.machines import vm_document
 
 PATIENCE_S = 60.0
@@ -53,7 +54,7 @@ class Scene:
 
     async def patch(self, resource: Resource[Any], name: str, patch: dict[str, Any], subresource: str = "") -> None:
         key, body = ObjectKey(self._namespace, name), json.dumps(patch).encode()
-        await self.client.patch(resource, key, body, content_type=MERGE_PATCH, subresource=subresource)
+        await self.client.patch(resource, key, body, content_type=PatchType.MERGE, subresource=subresource)
 
     async def delete(self, resource: Resource[Any], name: str, propagation: str = "Background") -> None:
         await self.client.delete(resource, ObjectKey(self._namespace, name), propagation=propagation)

@@ -1,4 +1,4 @@
-// Pins the Helm 3 that the chart is tested with: nothing is compiled from this module itself.
+// Pins the version of Helm 3 for the tests of the chart. This module has no code of its own.
 module vmherd.dev/helm3
 
 go 1.26.0

@@ -1,4 +1,4 @@
-// Pins the Helm 4 that the chart is tested with: nothing is compiled from this module itself.
+// Pins the version of Helm 4 for the tests of the chart. This module has no code of its own.
 module vmherd.dev/helm4
 
 go 1.26.0

@@ -1,27 +1,29 @@
-# Asks for the metrics page of a release. Runs as `python -c`, with the page's address after it.
+# Requests the metrics page of a release. It runs as `python -c`; its argument is the URL of the page.
 import ssl
 import sys
 import time
 import urllib.error
 import urllib.request
 
-url, patience_s = sys.argv[1], 60.0
-# A certificate that the program made itself proves nothing, and there is nothing secret to send.
+url, timeout_s = sys.argv[1], 60.0
+# The certificate is not verified: it may be self-signed, and the request contains no secret.
 unverified = ssl.create_default_context()
 unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
-give_up = time.monotonic() + patience_s
+deadline = time.monotonic() + timeout_s
 while True:
     try:
         with urllib.request.urlopen(url, timeout=5, context=unverified) as answer:
             page = answer.read().decode()
-        said = "" if "controller_runtime_max_concurrent_reconciles" in page else f"{url} is no metrics page of vmherd"
+        problem = (
+            "" if "controller_runtime_max_concurrent_reconciles" in page else f"{url} is not a metrics page of vmherd"
+        )
     except urllib.error.HTTPError as error:
-        said = "" if error.code == 401 else f"{url}: {error}"
+        problem = "" if error.code == 401 else f"{url}: {error}"
     except OSError as error:
-        said = f"{url}: {error}"
-    if not said:
+        problem = f"{url}: {error}"
+    if not problem:
         print(f"{url} answers")
         break
-    if time.monotonic() > give_up:
-        sys.exit(said)
+    if time.monotonic() > deadline:
+        sys.exit(problem)
     time.sleep(1)

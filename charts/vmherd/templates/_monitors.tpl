@@ -1,4 +1,4 @@
-{{/* How to scrape: a list of the root, and the values of the monitor. */}}
+{{/* The endpoint of a monitor. The argument is a list: the root, and the values of the monitor. */}}
 {{- define "vmherd.endpoint" -}}
 {{- $root := index . 0 -}}
 {{- $monitor := index . 1 -}}
@@ -20,8 +20,9 @@
   {{- end }}
 {{- end }}
 
-{{/* How to verify the certificate: a list of the root, and the values of the monitor. Prometheus connects to the address
-of a Pod, which no certificate is for, so it has to be told the name, whatever else the values say. */}}
+{{/* The TLS settings of a monitor. The argument is a list: the root, and the values of the monitor.
+Prometheus connects to the address of a Pod, but the certificate is for the name of the Service. So serverName is set if
+metrics.secure has a certificateSecret, also if the values have other TLS settings. */}}
 {{- define "vmherd.tls" -}}
 {{- $root := index . 0 -}}
 {{- $monitor := index . 1 -}}
@@ -34,7 +35,7 @@ of a Pod, which no certificate is for, so it has to be told the name, whatever e
 {{- merge (dict) $monitor.tlsConfig $otherwise | toYaml }}
 {{- end }}
 
-{{/* The head of a monitor: a list of the root, and the values of the monitor. */}}
+{{/* The metadata of a monitor. The argument is a list: the root, and the values of the monitor. */}}
 {{- define "vmherd.monitor.metadata" -}}
 {{- $root := index . 0 -}}
 {{- $monitor := index . 1 -}}
@@ -43,7 +44,7 @@ namespace: {{ default (include "vmherd.namespace" $root) $monitor.namespace }}
 {{ include "vmherd.marks" (list $root $monitor.labels $monitor.annotations) }}
 {{- end }}
 
-{{/* What to scrape. */}}
+{{/* The targets of a monitor. */}}
 {{- define "vmherd.monitor.targets" -}}
 namespaceSelector:
   matchNames: [{{ include "vmherd.namespace" . }}]

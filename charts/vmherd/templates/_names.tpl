@@ -4,7 +4,7 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 52 | trimSuffix "-" }}
 {{- end }}
 
-{{/* At most 52 characters, so that what is appended to it still fits into the 63 of a label. */}}
+{{/* At most 52 characters: with a suffix, the name must fit into a label value of 63 characters. */}}
 {{- define "vmherd.fullname" -}}
 {{- if .Values.fullnameOverride }}
 {{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" }}
@@ -25,7 +25,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: controller
 {{- end }}
 
-{{/* "true" where there is a Pod for `helm test`. */}}
+{{/* "true" if there is a Pod for `helm test`. */}}
 {{- define "vmherd.hasTest" -}}
 {{- if and .Values.tests.enabled .Values.metrics.enabled .Values.metrics.service.enabled }}true{{ end }}
 {{- end }}
@@ -36,7 +36,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: test
 {{- end }}
 
-{{/* Nothing in it changes with the chart's version, so that an upgrade replaces Pods only where something else did. */}}
+{{/* These labels do not contain the chart's version. So an upgrade replaces Pods only if something else changed. */}}
 {{- define "vmherd.podLabels" -}}
 {{- $selector := include "vmherd.selectorLabels" . | fromYaml }}
 {{- merge (dict) $selector .Values.podLabels .Values.commonLabels | toYaml }}
@@ -53,7 +53,8 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end }}
 
-{{/* Labels and annotations of an object: a list of the root and of more labels and annotations for it. */}}
+{{/* The labels and annotations of an object. The argument is a list: the root, additional labels, additional
+annotations. */}}
 {{- define "vmherd.marks" -}}
 {{- $root := index . 0 -}}
 {{- $labels := merge (dict) (default (dict) (index . 1)) (include "vmherd.labels" $root | fromYaml) -}}
@@ -70,7 +71,7 @@ annotations:
 {{- if .Values.serviceAccount.create }}
 {{- default (include "vmherd.fullname" .) .Values.serviceAccount.name }}
 {{- else }}
-{{- required "serviceAccount.name is needed where serviceAccount.create is false" .Values.serviceAccount.name }}
+{{- required "serviceAccount.name is needed if serviceAccount.create is false" .Values.serviceAccount.name }}
 {{- end }}
 {{- end }}
 

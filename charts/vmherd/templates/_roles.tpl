@@ -1,4 +1,4 @@
-{{/* A role with its binding to the controller's account: for the cluster, where the namespace is "". */}}
+{{/* A role and its binding to the controller's service account. They are cluster-wide if the namespace is "". */}}
 {{- define "vmherd.role" }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
@@ -22,7 +22,7 @@ subjects:
     namespace: {{ include "vmherd.namespace" .root }}
 {{- end }}
 
-{{/* No request of the program takes these: an admission plugin asks for them when an ownerReference goes. */}}
+{{/* The controller deletes no disks. An admission plugin requires these permissions to remove an ownerReference. */}}
 {{- define "vmherd.rules.disks" }}
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
@@ -32,7 +32,7 @@ subjects:
   verbs: [delete]
 {{- end }}
 
-{{/* A role for people, which adds itself to roles of the cluster where it is one of the cluster's. */}}
+{{/* A role for users. A ClusterRole is aggregated to the roles in addsTo. */}}
 {{- define "vmherd.userRole" }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1

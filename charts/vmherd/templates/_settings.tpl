@@ -58,7 +58,7 @@
 /etc/vmherd/certificate
 {{- end }}
 
-{{/* The certificate and what the values add, as a list. */}}
+{{/* The list of volumes: the certificate, and the additional volumes in the values. */}}
 {{- define "vmherd.volumes" -}}
 {{- $volumes := .Values.extraVolumes }}
 {{- if include "vmherd.hasCertificate" . }}

@@ -1,4 +1,4 @@
-{{/* How the Pods spread: as asked, else over nodes and zones where that can be had. */}}
+{{/* The topology spread constraints: those in the values, or a spread over nodes and zones if possible. */}}
 {{- define "vmherd.spread" -}}
 {{- $selector := dict "matchLabels" (include "vmherd.selectorLabels" . | fromYaml) }}
 {{- $constraints := .Values.topologySpreadConstraints }}

@@ -1,9 +1,10 @@
 from itertools import islice
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.apimachinery.names import SAFE_ALPHABET, free_suffixes, name_base, suffixes
+from controller.apimachinery.names import SAFE_ALPHABET, free_suffixes, is_label, is_subdomain, name_base, suffixes
 
 
 def first(seed: str, number: int) -> list[str]:
@@ -48,3 +49,20 @@ def test_r5_a_base_is_the_first_that_says_anything_cut_to_58():
     assert name_base("test", "other", "set") == "test"
     assert name_base(None, "", "set") == "set"
     assert name_base("x" * 80) == "x" * 58
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "subdomain"),
+    [
+        ("web", True, True),
+        ("web-1", True, True),
+        ("a" * 63, True, True),
+        ("a" * 64, False, True),
+        ("web.example.org", False, True),
+        ("a" * 253, False, True),
+        ("a" * 254, False, False),
+        *((text, False, False) for text in ("", "-a", "a-", "A", "a_b", ".a", "a.", "a..b", "grün", "a\n")),
+    ],
+)
+def test_valid_names_are_those_of_kubernetes(text, label, subdomain):
+    assert (is_label(text), is_subdomain(text)) == (label, subdomain)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from controller.commands.cleanup import plan_cleanup
+from controller import kinds
 from controller.kubevirt.annotations import POOL_FINALIZER
-from controller.kubevirt.resources import pool_resource
+from controller.pool.cleanup import plan_cleanup
 from controller.runtime.plan import Patch, RemoveOwnerReference
 from informers.meta import ObjectKey, OwnerReference
 from tests.pool_builders import ANOTHER_CONTROLLER, OTHER_FINALIZER, POOLS, pool, vm, vm_spec, vms
@@ -18,7 +18,7 @@ WITH_DISK = vm_spec(disks=("data",))
 
 def steps(pools, held, *, force=False):
     """What would be done to whom, in order, and which pools are left."""
-    cleanup = plan_cleanup(pools, held, pools=POOLS, force=force)
+    cleanup = plan_cleanup(pools, held, POOLS, force=force)
     told = [
         ("keep" if isinstance(action, RemoveOwnerReference) else "free", action.resource.plural, action.key.name)
         for action in cleanup.plan.actions
@@ -38,13 +38,13 @@ def test_vms_are_freed_before_their_pool():
 
 
 def test_a_pool_waits_for_its_vms():
-    stages = plan_cleanup([pool()], vms(pool(), 0), pools=POOLS, force=False).plan.stages
+    stages = plan_cleanup([pool()], vms(pool(), 0), POOLS, force=False).plan.stages
     assert [stage.essential for stage in stages] == [True, True]
 
 
 def test_only_our_finalizer_goes_and_only_from_the_object_that_was_seen():
     owner = pool(finalizers=(OTHER_FINALIZER, POOL_FINALIZER))
-    [patch] = plan_cleanup([owner], [], pools=POOLS, force=False).plan.actions
+    [patch] = plan_cleanup([owner], [], POOLS, force=False).plan.actions
     assert isinstance(patch, Patch)
     assert msgspec.json.decode(patch.body) == [
         {"op": "test", "path": "/metadata/uid", "value": owner.metadata.uid},
@@ -68,7 +68,7 @@ def test_a_vm_of_another_groups_pool_is_left_to_its_controller():
     )
     held = [vm(owners=(owner,))]
     assert steps([], held) == ([], [])
-    theirs = plan_cleanup([], held, pools=pool_resource("pool.vmherd.dev"), force=False)
+    theirs = plan_cleanup([], held, kinds.POOLS.resource("pool.vmherd.dev"), force=False)
     assert len(theirs.plan.actions) == 1
 
 
@@ -97,7 +97,7 @@ def test_the_disks_of_a_vm_that_is_being_deleted_without_a_pool_are_saved():
 def test_a_vm_whose_disks_could_not_be_saved_is_not_freed():
     owner = pool(scaleInStrategy=OFFLINE)
     [member] = vms(owner, 0, deleting=True, spec=WITH_DISK)
-    actions = plan_cleanup([owner], [member], pools=POOLS, force=False).plan.actions
+    actions = plan_cleanup([owner], [member], POOLS, force=False).plan.actions
     [freed] = [a for a in actions if isinstance(a, Patch) and a.key.name == "web-0"]
     assert freed.after_owner == member.metadata.uid
     assert {a.owner_uid for a in actions if isinstance(a, RemoveOwnerReference)} == {member.metadata.uid}
@@ -127,11 +127,11 @@ def test_a_pool_whose_disks_are_in_no_danger_is_freed(owner):
 
 
 def test_nothing_held_is_nothing_to_do():
-    cleanup = plan_cleanup([], [], pools=POOLS, force=False)
+    cleanup = plan_cleanup([], [], POOLS, force=False)
     assert cleanup.plan.stages == ()
     assert cleanup.left == ()
 
 
 def test_the_pools_that_are_left_are_told_with_their_namespace():
     owner = pool(scaleInStrategy=OFFLINE, deleting=True)
-    assert plan_cleanup([owner], vms(owner, 0), pools=POOLS, force=False).left == (ObjectKey("default", "web"),)
+    assert plan_cleanup([owner], vms(owner, 0), POOLS, force=False).left == (ObjectKey("default", "web"),)

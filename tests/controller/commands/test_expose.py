@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -13,34 +13,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.apimachinery.field_error import FieldError
+from controller.apimachinery.label_selectors import LabelSelector, SelectorRequirement
+from controller.apimachinery.owner_references import controller_reference
 from controller.cli import main
 from controller.commands.expose import TYPES, Settings, Subject, read_subject, wish_of
-from controller.config.options import Unfit
-from controller.kubevirt.owners import controller_reference
+from controller.kinds import POOLS, REPLICA_SETS, Kind
 from controller.kubevirt.pool_types import Pool
+from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.services import NOT_COMMON, ServicePort, ServiceRequest, choose_selector, make_service
-from controller.kubevirt.types import LabelRequirement, LabelSelector, ReplicaSet
 from tests import builders, pool_builders
 
 SSH = ServicePort(27017, target_port=22)
 WISH = ServiceRequest(name="vmiservice", namespace="default", ports=(SSH,))
 LABELS = st.dictionaries(st.sampled_from(["app", "tier", "zone", "kubevirt.io", "vmi.kubevirt.io/id"]), st.text("ab"))
-EXPRESSION = LabelRequirement(key="tier", operator="Exists")
+EXPRESSION = SelectorRequirement(key="tier", operator="Exists")
 
 
 def service(owner: ReplicaSet | Pool, wish: ServiceRequest = WISH) -> dict[str, Any]:
     """As it goes over the wire."""
-    if isinstance(owner, Pool):
-        reference = controller_reference(pool_builders.POOLS, owner.metadata)
-    else:
-        reference = controller_reference(builders.REPLICASETS, owner.metadata)
-    made = make_service(owner, reference, wish)
+    made = made_for(owner, wish)
     assert not isinstance(made, FieldError), made.message
     return dict(json.loads(msgspec.json.encode(made)))
 
 
+def made_for(owner: ReplicaSet | Pool, wish: ServiceRequest) -> Mapping[str, object] | FieldError:
+    kind: Kind[Any] = POOLS if isinstance(owner, Pool) else REPLICA_SETS
+    assert kind.vmi_template is not None
+    return make_service(owner, kind.vmi_template, controller_reference(kind.resource(), owner.metadata), wish)
+
+
 def flaw(owner: ReplicaSet | Pool, wish: ServiceRequest = WISH) -> str:
-    made = make_service(owner, controller_reference(builders.REPLICASETS, owner.metadata), wish)
+    made = made_for(owner, wish)
     assert isinstance(made, FieldError)
     return made.message
 
@@ -192,8 +195,8 @@ def test_two_families_prefer_both_unless_somebody_says_otherwise():
     assert wish.ip_family_policy == "RequireDualStack"
 
 
-SET = Subject(False, "kubevirt.io", "web")
-POOL = Subject(True, "pool.kubevirt.io", "web")
+SET = Subject(REPLICA_SETS, "kubevirt.io", "web")
+POOL = Subject(POOLS, "pool.kubevirt.io", "web")
 
 
 @pytest.mark.parametrize(
@@ -208,9 +211,9 @@ POOL = Subject(True, "pool.kubevirt.io", "web")
         (("vmpools/web",), POOL),
         (("virtualmachinepool", "web"), POOL),
         (("virtualmachinepools", "web"), POOL),
-        (("hvmirs", "web"), Subject(False, "vmherd.dev", "web")),
-        (("hvmpool", "web"), Subject(True, "pool.vmherd.dev", "web")),
-        (("virtualmachinepools.pool.example.org", "web"), Subject(True, "pool.example.org", "web")),
+        (("hvmirs", "web"), Subject(REPLICA_SETS, "vmherd.dev", "web")),
+        (("hvmpool", "web"), Subject(POOLS, "pool.vmherd.dev", "web")),
+        (("virtualmachinepools.pool.example.org", "web"), Subject(POOLS, "pool.example.org", "web")),
     ],
 )
 def test_a_kind_goes_by_the_names_that_kubectl_knows(words, subject):
@@ -218,8 +221,8 @@ def test_a_kind_goes_by_the_names_that_kubectl_knows(words, subject):
 
 
 @given(st.lists(st.text(max_size=5) | st.sampled_from(["vmirs", "vmpool/", "vmpool/a", "/", "a/b/c"]), max_size=3))
-def test_words_name_a_subject_or_are_unfit(words):
-    with contextlib.suppress(Unfit):
+def test_words_name_a_subject_or_are_refused(words):
+    with contextlib.suppress(ValueError):
         subject = read_subject(words)
         assert subject.name == words[-1].rpartition("/")[2]
         assert words[0].partition("/")[0].lower().partition(".")[0] in TYPES
@@ -233,45 +236,57 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 KNOWN = "vmirs or vmpool, or hvmirs or hvmpool for those of vmherd.dev"
-FORM = "expected TYPE NAME, such as vmirs testreplicaset or vmpool web"
+FORM = "expected a type and a name, such as vmirs testreplicaset or vmpool web"
+SIMILAR = "(Did you mean one of: '--name', '--namespace', '--port-name'?)"
+PORT_RANGE = "is not in the range 1<=x<=65535"
 
 
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ((), FORM),
-        (("vmirs",), f"vmirs: {FORM}"),
-        (("vmirs", "web", "db"), f"vmirs web db: {FORM}"),
-        (("vmirs", "We b"), f"vmirs 'We b': {FORM}"),
-        (("vm", "web", "--name", "s"), f"vm web: expected {KNOWN}"),
-        (("vmirs", "web"), "expected --name as well, the name of the Service"),
-        (("vmirs", "--nam", "s", "web"), "--nam: no such flag; did you mean --name?"),
-        (("vmirs", "web", "--name", "S"), "--name S: expected the name of a Service: small letters, digits and dashes"),
-        (("vmirs", "web", "--name=s", "--port=0"), "--port 0: expected a whole number from 1 to 65535"),
-        (("vmirs", "web", "--name=s", "--port=65536"), "--port 65536: expected a whole number from 1 to 65535"),
+        ((), f"TYPE NAME: {FORM}"),
+        (("vmirs",), f"TYPE NAME: 'vmirs' is invalid; {FORM}"),
+        (("vmirs", "web", "db"), f"TYPE NAME: 'vmirs web db' is invalid; {FORM}"),
+        (("vmirs", "We b"), f"TYPE NAME: 'vmirs We b' is invalid; {FORM}"),
+        (("vm", "web", "--name", "s"), f"TYPE NAME: 'vm web' is invalid; expected {KNOWN}"),
+        (("vmirs", "web"), "Missing option '--name'; try 'vmherd expose --help'"),
+        (("vmirs", "--nam", "s", "web"), f"No such option '--nam'. {SIMILAR}"),
+        (
+            ("vmirs", "web", "--name", "S"),
+            "--name: 'S' is invalid; expected the name of a Service: lowercase letters, digits and dashes",
+        ),
+        (("vmirs", "web", "--name=s", "--port=0"), f"--port: 0 {PORT_RANGE}"),
+        (("vmirs", "web", "--name=s", "--port=65536"), f"--port: 65536 {PORT_RANGE}"),
         (
             ("vmirs", "web", "--name=s", "--port=1", "--target-port=0"),
-            "--target-port 0: expected a port from 1 to 65535, or the name of one",
+            "--target-port: '0' is invalid; expected a port from 1 to 65535, or the name of one",
         ),
         (
             ("vmirs", "web", "--name=s", "--port=1", "--target-port=SSH"),
-            "--target-port SSH: expected the name of a port: up to 15 small letters, digits and dashes, such as ssh",
+            "--target-port: 'SSH' is invalid; expected the name of a port: "
+            "up to 15 lowercase letters, digits and dashes, such as ssh",
         ),
         (
             ("vmirs", "web", "--name=s", "--target-port=22"),
-            "--target-port 22: expected --port as well, because it is about that port",
+            "--target-port needs --port as well, because it describes that port; try 'vmherd expose --help'",
         ),
         (
             ("vmirs", "web", "--name=s", "--protocol", "udp"),
-            "--protocol UDP: expected --port as well, because it is about that port",
+            "--protocol needs --port as well, because it describes that port; try 'vmherd expose --help'",
         ),
-        (("vmirs", "web", "--name=s", "--protocol=SCTP"), "--protocol SCTP: expected one of TCP, UDP"),
+        (("vmirs", "web", "--name=s", "--protocol=SCTP"), "--protocol: 'SCTP' is invalid; expected one of TCP, UDP"),
         (
             ("vmirs", "web", "--name=s", "--type=ExternalName"),
-            "--type ExternalName: expected one of ClusterIP, NodePort, LoadBalancer",
+            "--type: 'ExternalName' is invalid; expected one of ClusterIP, NodePort, LoadBalancer",
         ),
-        (("vmirs", "web", "--name=s", "--cluster-ip=x"), "--cluster-ip x: expected an IP address, such as 192.0.2.1"),
-        (("vmirs", "web", "-n", "A"), "--namespace A: expected the name of a namespace, such as vmherd-system"),
+        (
+            ("vmirs", "web", "--name=s", "--cluster-ip=x"),
+            "--cluster-ip: 'x' is invalid; expected an IP address, such as 192.0.2.1",
+        ),
+        (
+            ("vmirs", "web", "--name=s", "-n", "A"),
+            "--namespace: 'A' is invalid; expected the name of a namespace, such as vmherd-system",
+        ),
     ],
 )
 def test_a_wrong_call_is_one_line_and_exit_code_2(arguments, line, capsys):
@@ -287,6 +302,6 @@ def test_what_a_cluster_sets_for_a_service_named_vmherd_is_no_port(capsys, monke
 def test_help_says_what_can_be_exposed(capsys):
     assert main(["expose", "--help"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("usage: vmherd expose TYPE NAME [flags]\n\nTYPE is vmirs or vmpool")
+    assert out.startswith("Usage: vmherd expose [OPTIONS] TYPE NAME\n\n  Create a Service. TYPE is vmirs or vmpool")
     assert "VMHERD_PORT" not in out
-    assert re.search(r"-n( NAME)?, --namespace NAME", out), "Python 3.13 names the value once"
+    assert "-n, --namespace NAMESPACE" in out

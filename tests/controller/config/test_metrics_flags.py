@@ -1,12 +1,14 @@
-"""What is said of settings for secure metrics that cannot be right, and what they need to be allowed."""
+"""Settings for secure metrics: wrong combinations, and the permissions they need."""
 
 from __future__ import annotations
 
+import click
 import pytest
 
-from controller.config.flags import UsageError
-from controller.config.settings import Config, parse
+from controller.config.messages import describe
+from controller.config.settings import Config
 from controller.preflight.permissions import Permission, permissions_needed
+from tests.command_line import parse
 
 REVIEWS = {
     Permission("authentication.k8s.io", "tokenreviews", "create"),
@@ -19,22 +21,22 @@ REVIEWS = {
     [
         (
             ["--metrics-cert-file=a", "--metrics-key-file=b"],
-            "--metrics-cert-file a: expected --metrics-secure as well, because only HTTPS needs a certificate",
+            "--metrics-cert-file: needs --metrics-secure as well, because only HTTPS needs a certificate",
         ),
         (
             ["--metrics-secure", "--metrics-cert-file=a"],
-            "--metrics-cert-file a: expected --metrics-key-file as well, because a certificate and its key go together",
+            "--metrics-cert-file: needs --metrics-key-file as well: a certificate and its key belong together",
         ),
         (
             ["--metrics-secure", "--metrics-key-file=b"],
-            "--metrics-key-file b: expected --metrics-cert-file as well, because a certificate and its key go together",
+            "--metrics-key-file: needs --metrics-cert-file as well: a certificate and its key belong together",
         ),
     ],
 )
 def test_half_of_what_https_needs_is_told_in_one_line(argv: list[str], line: str):
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(click.UsageError) as caught:
         parse(argv, {})
-    assert str(caught.value) == line
+    assert describe(caught.value) == line
 
 
 def test_without_files_a_certificate_is_made():

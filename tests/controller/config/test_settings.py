@@ -1,17 +1,21 @@
-"""What a person may write on the command line and in the environment, and what is said of what he may not."""
+"""Flags and variables of `vmherd run`: the values they accept, and the line that a wrong value gives."""
 
 from __future__ import annotations
 
 import re
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from controller.config.flags import UsageError, unknown_variables
-from controller.config.options import Address, seconds_in, show_duration
-from controller.config.settings import OPTIONS, Config, parse
+from controller.commands.run import command
+from controller.config.messages import describe
+from controller.config.options import Switch
+from controller.config.settings import OPTIONS, Config
+from controller.config.types import Address
+from tests.command_line import parse
 
 CHOSEN = {
     "--kubeconfig": ("/etc/kube.conf", "/etc/kube.conf"),
@@ -56,23 +60,15 @@ NEEDS = {
 }
 """What some flags make no sense without."""
 
-BY_FLAG = {option.flag: option for option in OPTIONS}
+BY_FLAG = {option.flag: option for option in OPTIONS.values()}
 
 
 def complaint(*argv: str, **env: str) -> str:
-    """The line that a person reads who called the program like this."""
-    with pytest.raises(UsageError) as caught:
-        parse(argv, env)
-    line = str(caught.value)
-    assert "\n" not in line
-    return line
-
-
-def complaint_if_any(*argv: str) -> str:
+    """The line that a user reads after these flags and variables; "" if they are right."""
     try:
-        parse(argv, {})
-    except UsageError as error:
-        return str(error)
+        parse(argv, env)
+    except click.UsageError as error:
+        return describe(error)
     return ""
 
 
@@ -81,7 +77,7 @@ def test_nothing_said_means_the_defaults():
 
 
 def test_every_field_has_its_option_and_every_option_its_field():
-    assert sorted(option.field for option in OPTIONS) == sorted(field.name for field in structs.fields(Config))
+    assert sorted(OPTIONS) == sorted(field.name for field in structs.fields(Config))
 
 
 def test_every_option_is_tried_here():
@@ -92,9 +88,9 @@ def test_every_option_is_tried_here():
 def test_a_flag_sets_its_field(flag):
     text, value = CHOSEN[flag]
     option = BY_FLAG[flag]
-    assert getattr(Config(), option.field) != value
-    argv = [flag, text] if not option.kind.switch else [f"{flag}={text}"]
-    assert getattr(parse(argv, NEEDS.get(flag, {})), option.field) == value
+    assert getattr(Config(), option.name) != value
+    for argv in ([flag, text], [f"{flag}={text}"]):
+        assert getattr(parse(argv, NEEDS.get(flag, {})), option.name) == value
 
 
 @pytest.mark.parametrize("flag", CHOSEN)
@@ -102,13 +98,13 @@ def test_the_variable_of_a_flag_sets_the_same_field(flag):
     text, value = CHOSEN[flag]
     option = BY_FLAG[flag]
     assert option.variable == "VMHERD_" + flag[2:].replace("-", "_").upper()
-    assert getattr(parse([], {option.variable: text, **NEEDS.get(flag, {})}), option.field) == value
+    assert getattr(parse([], {option.variable: text, **NEEDS.get(flag, {})}), option.name) == value
 
 
-@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.flag)
+@pytest.mark.parametrize("option", OPTIONS.values(), ids=lambda option: option.flag)
 def test_a_default_is_shown_the_way_it_can_be_typed(option):
-    default = getattr(Config(), option.field)
-    assert option.kind.read(option.kind.show(default)) == default
+    default = getattr(Config(), option.name)
+    assert option.unset or option.type.convert(option.default, option, None) == default
 
 
 def test_a_flag_wins_over_its_variable():
@@ -127,6 +123,11 @@ def test_of_a_flag_given_twice_the_last_one_counts():
     assert parse(["--workers", "3", "--workers", "4"], {}).workers == 4
 
 
+@pytest.mark.parametrize("text", ["blue,green", "blue, green", "blue green", ",blue,,green,"])
+def test_a_variable_holds_several_namespaces(text):
+    assert parse([], {"VMHERD_WATCH_NAMESPACES": text}).watch_namespaces == ("blue", "green")
+
+
 def test_namespaces_add_up_without_doubles():
     config = parse(["--watch-namespaces", "blue, green", "--watch-namespaces=red", "--watch-namespaces=blue"], {})
     assert config.watch_namespaces == ("blue", "green", "red")
@@ -143,6 +144,8 @@ def test_without_namespaces_all_are_watched_as_one():
         (["--leader-elect"], True),
         (["--no-leader-elect"], False),
         (["--leader-elect=false"], False),
+        (["--leader-elect", "false"], False),
+        (["--leader-elect", "--log-level", "debug"], True),
         (["--no-leader-elect", "--leader-elect"], True),
         (["--leader-elect", "--no-leader-elect"], False),
     ],
@@ -161,67 +164,6 @@ def test_the_request_bucket_holds_two_seconds_worth_unless_told_otherwise():
     assert parse(["--kube-api-qps", "50"], {}).request_burst == 100
     assert parse(["--kube-api-qps", "0.1"], {}).request_burst == 1
     assert parse(["--kube-api-qps", "50", "--kube-api-burst", "60"], {}).request_burst == 60
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("0", 0.0),
-        ("15", 15.0),
-        ("2.5", 2.5),
-        ("15s", 15.0),
-        ("1m30s", 90.0),
-        ("1h", 3600.0),
-        ("1.5h", 5400.0),
-        ("500ms", 0.5),
-        ("1s500ms", 1.5),
-        ("", None),
-        ("s", None),
-        ("-1s", None),
-        ("1 s", None),
-        ("1d", None),
-        ("1m30", None),
-        ("1.2.3s", None),
-        ("１s", None),
-        ("inf", None),
-        ("nan", None),
-        ("1e3", None),
-    ],
-)
-def test_durations_are_read_as_go_programs_read_them(text, seconds):
-    assert seconds_in(text) == seconds
-
-
-@given(st.integers(0, 10**9).map(lambda ms: ms / 1000))
-def test_a_duration_that_is_shown_reads_the_same(seconds):
-    assert seconds_in(show_duration(seconds)) == pytest.approx(seconds, abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("text", "address"),
-    [
-        (":8080", Address("", 8080)),
-        (":0", Address("", 0)),
-        ("0", None),
-        ("localhost:80", Address("localhost", 80)),
-        ("0.0.0.0:80", Address("0.0.0.0", 80)),
-        ("[::1]:80", Address("::1", 80)),
-        ("[::]:80", Address("::", 80)),
-    ],
-)
-def test_an_address_is_a_host_and_a_port(text, address):
-    assert parse(["--metrics-bind-address", text], {}).metrics_bind_address == address
-    assert address is None or str(address) == text
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "8080", "host", ":", ":http", ":65536", "::1:80", "[x]:80", "[]:80", "a b:80", "http://x:80", ":-1", "-h:1"],
-)
-def test_a_bad_address_is_refused(text):
-    line = complaint(f"--metrics-bind-address={text}")
-    assert line.startswith("--metrics-bind-address ")
-    assert "expected host:port" in line
 
 
 WRONG = {
@@ -262,55 +204,75 @@ def test_everything_that_can_be_wrong_is_tried_here():
 
 
 @pytest.mark.parametrize("flag", WRONG)
-def test_a_wrong_value_is_told_with_its_flag_and_what_would_be_right(flag):
+def test_a_wrong_value_is_told_with_its_flag(flag):
     line = complaint(f"{flag}={WRONG[flag]}")
-    assert re.fullmatch(rf"{flag} ['\w].*: expected .+", line) or line.startswith(f"{flag} {WRONG[flag]}: expected ")
+    assert line.startswith(f"{flag}: ")
+    assert WRONG[flag] in line
 
 
 @pytest.mark.parametrize("flag", WRONG)
-def test_a_wrong_variable_is_told_by_its_name(flag):
+def test_a_wrong_value_is_told_with_its_variable(flag):
     variable = BY_FLAG[flag].variable
-    assert complaint(**{variable: WRONG[flag]}).startswith(f"{variable}=")
+    line = complaint(**{variable: WRONG[flag]})
+    assert line.startswith(f"{variable}: ")
+    assert WRONG[flag] in line
 
 
-@given(st.sampled_from([flag for flag in WRONG]), st.text())
-def test_whatever_is_written_gives_a_configuration_or_one_printable_line(flag, text):
-    line = complaint_if_any(f"{flag}={text}")
-    assert line.isprintable()
-    assert len(line) < 400
+@given(st.sampled_from(list(WRONG)), st.text())
+def test_each_value_gives_a_configuration_or_one_printable_line(flag, text):
+    assert complaint(f"{flag}={text}").isprintable()
 
 
 @given(
     st.lists(
-        st.sampled_from(["--", "-", "-x", "--x=1", "x", "--workers", "3", "--leader-elect", "--no-leader-elect=x"])
+        st.sampled_from(["--", "-", "-x", "--x=1", "x\ny", "--workers", "3", "--leader-elect", "--no-leader-elect=x"])
     )
 )
-def test_whatever_is_typed_gives_a_configuration_or_one_printable_line(argv):
-    assert complaint_if_any(*argv).isprintable()
+def test_each_command_line_gives_a_configuration_or_one_printable_line(argv):
+    assert complaint(*argv).isprintable()
 
 
 @pytest.mark.parametrize(
     ("argv", "line"),
     [
-        (["--worker", "3"], "--worker: no such flag; did you mean --workers?"),
-        (["--no-leader-elct"], "--no-leader-elct: no such flag; did you mean --no-leader-elect?"),
-        (["--frobnicate", "3"], "--frobnicate: no such flag; 'vmherd run --help' lists them"),
-        (["-v"], "-v: no such flag; 'vmherd run --help' lists them"),
-        (["now"], "now: expected flags alone; 'vmherd run --help' lists them"),
-        (["--workers"], "--workers: expected a value after it"),
-        (["--workers", "-1"], "--workers -1: expected a whole number from 1 to 1000"),
-        (["--log-level", "loud"], "--log-level loud: expected one of debug, info, warning, error"),
-        (["--lease-duration", "10s"], "--lease-duration 10s: expected more than 10s, because --renew-deadline is 10s"),
-        (["--renew-deadline", "20s"], "--renew-deadline 20s: expected less than 15s, because --lease-duration is 15s"),
-        (["--retry-period", "9s"], "--retry-period 9s: expected less than 8.33s, because --renew-deadline is 10s"),
+        (["--worker", "3"], "No such option '--worker'. Did you mean '--workers'?"),
+        (["--frobnicate", "3"], "No such option '--frobnicate'; try 'vmherd run --help'"),
+        (["-v"], "No such option '-v'; try 'vmherd run --help'"),
+        (["now"], "Got unexpected extra argument (now); try 'vmherd run --help'"),
+        (["--workers"], "Option '--workers' requires an argument"),
+        (["--workers", "-1"], "--workers: -1 is not in the range 1<=x<=1000"),
+        (["--workers", "1.5"], "--workers: '1.5' is not a valid integer"),
+        (["--leader-elect="], "--leader-elect: '' is invalid; expected true or false"),
+        (["--log-level", "loud"], "--log-level: 'loud' is invalid; expected one of debug, info, warning, error"),
+        (
+            ["--lease-duration", "1.5s"],
+            "--lease-duration: '1.5s' is invalid; "
+            "expected a duration in whole seconds, 1s or more, such as 15s or 1m30s",
+        ),
+        (
+            ["--lease-duration", "10s"],
+            "--lease-duration: --lease-duration (10s) has to be longer than --renew-deadline (10s)",
+        ),
+        (
+            ["--renew-deadline", "20s"],
+            "--renew-deadline: --lease-duration (15s) has to be longer than --renew-deadline (20s)",
+        ),
+        (
+            ["--retry-period", "9s"],
+            "--retry-period: --renew-deadline (10s) has to be longer than 1.2 times --retry-period (9s)",
+        ),
         (
             ["--metrics-bind-address", ":8081"],
-            "--metrics-bind-address :8081: expected another port, because metrics and probes each have a server",
+            "--metrics-bind-address: port 8081 is used twice; metrics and probes have separate servers",
         ),
     ],
 )
 def test_the_lines_that_people_read(argv, line):
     assert complaint(*argv) == line
+
+
+def test_a_mistyped_opposite_of_a_switch_has_a_suggestion():
+    assert "'--no-leader-elect'" in complaint("--no-leader-elct")
 
 
 @pytest.mark.parametrize(
@@ -337,7 +299,7 @@ def test_an_onlooker_needs_no_lease():
 
 
 def test_a_contradiction_between_variables_names_a_variable():
-    assert complaint(VMHERD_RENEW_DEADLINE="20").startswith("VMHERD_RENEW_DEADLINE=20: expected less than 15s")
+    assert complaint(VMHERD_RENEW_DEADLINE="20").startswith("VMHERD_RENEW_DEADLINE: --lease-duration (15s) has to")
 
 
 def test_without_leader_election_its_times_do_not_matter():
@@ -356,37 +318,13 @@ def test_servers_that_do_not_meet_are_fine(argv):
     parse(argv, {})
 
 
-def test_a_variable_that_looks_like_ours_and_is_none_is_told():
-    assert unknown_variables(OPTIONS, {"VMHERD_WORKER": "3", "VMHERD_X": "", "PATH": "/bin"}) == (
-        "VMHERD_WORKER: no such variable, ignored; did you mean VMHERD_WORKERS?",
-        "VMHERD_X: no such variable, ignored",
-    )
-
-
-def test_known_variables_and_what_a_kubelet_sets_for_a_service_of_our_name_are_not_told():
-    env = dict.fromkeys(
-        [
-            *(option.variable for option in OPTIONS),
-            "VMHERD_REVISION",
-            "VMHERD_SERVICE_HOST",
-            "VMHERD_SERVICE_PORT",
-            "VMHERD_SERVICE_PORT_METRICS",
-            "VMHERD_PORT",
-            "VMHERD_PORT_8080_TCP",
-            "VMHERD_PORT_8080_TCP_ADDR",
-            "VMHERD_METRICS_SERVICE_HOST",
-        ],
-        "",
-    )
-    assert unknown_variables(OPTIONS, env) == ()
-
-
-def test_help_tells_every_flag_its_variable_and_its_default(capsys):
-    with pytest.raises(SystemExit) as done:
-        parse(["--help"], {})
-    assert done.value.code == 0
-    text = capsys.readouterr().out
-    for option in OPTIONS:
-        assert option.flag in text
-        assert option.variable in text
-    assert "VMHERD_WORKERS; default: 10]" in text
+def test_help_tells_every_flag_its_variable_and_its_default_under_a_heading():
+    text = command.get_help(click.Context(command, info_name="vmherd run"))
+    plain = "".join(text.split())
+    for option in OPTIONS.values():
+        assert option.flag in plain
+        assert f"{option.help}[envvar:{option.variable};default:".replace(" ", "") in plain
+        assert (option.unset or option.default).replace(" ", "") in plain
+        assert not isinstance(option, Switch) or f"{option.flag} / --no-{option.flag[2:]}" in text
+    headings = re.findall(r"^(\S.*):$", text, re.MULTILINE)
+    assert headings == [*command.groups, "Other"]

@@ -17,7 +17,7 @@ from controller.events.correlator import (
     Occasions,
     Series,
     SpamFilter,
-    fit,
+    truncate,
 )
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -35,7 +35,7 @@ def ref(name: str = "web", *, uid: str = "", version: str = "1") -> ObjectRef:
     )
 
 
-def tell(
+def record(
     correlator: Correlator,
     message: str,
     at: datetime = START,
@@ -45,27 +45,29 @@ def tell(
     reason: str = "SuccessfulCreate",
     warning: bool = False,
 ) -> Series:
-    return correlator.tell(about or ref(), component=component, reason=reason, message=message, warning=warning, at=at)
+    return correlator.record(
+        about or ref(), component=component, reason=reason, message=message, warning=warning, at=at
+    )
 
 
 def test_a_repeat_raises_the_count_of_the_same_event():
     correlator = Correlator()
-    first = tell(correlator, "created a")
-    again = tell(correlator, "created a", START + 5 * SECOND)
+    first = record(correlator, "created a")
+    again = record(correlator, "created a", START + 5 * SECOND)
     assert again is first
     assert (again.count, again.first, again.last) == (2, START, START + 5 * SECOND)
 
 
 def test_another_version_of_the_object_is_the_same_object():
     correlator = Correlator()
-    assert tell(correlator, "a", about=ref(version="1")) is tell(correlator, "a", about=ref(version="2"))
+    assert record(correlator, "a", about=ref(version="1")) is record(correlator, "a", about=ref(version="2"))
 
 
 @pytest.mark.parametrize(
     "difference",
     [
         {"about": ref("other")},
-        {"about": ref(uid="made anew")},
+        {"about": ref(uid="another-uid")},
         {"component": "pool-controller"},
         {"reason": "SuccessfulDelete"},
         {"warning": True},
@@ -73,98 +75,98 @@ def test_another_version_of_the_object_is_the_same_object():
     ],
     ids=lambda difference: next(iter(difference)),
 )
-def test_what_differs_in_anything_is_another_event(difference: dict[str, object]):
+def test_any_difference_makes_another_event(difference: dict[str, object]):
     correlator = Correlator()
-    first = tell(correlator, "created a")
-    other = tell(correlator, **{"message": "created a", **difference})  # type: ignore[arg-type]
+    first = record(correlator, "created a")
+    other = record(correlator, **{"message": "created a", **difference})  # type: ignore[arg-type]
     assert other is not first
     assert (first.count, other.count) == (1, 1)
 
 
-def test_after_ten_quiet_minutes_a_repeat_is_a_new_event():
+def test_a_repeat_after_more_than_ten_minutes_is_a_new_event():
     correlator = Correlator()
-    first = tell(correlator, "a")
-    assert tell(correlator, "a", START + WINDOW) is first
-    later = tell(correlator, "a", START + 2 * WINDOW + SECOND)
+    first = record(correlator, "a")
+    assert record(correlator, "a", START + WINDOW) is first
+    later = record(correlator, "a", START + 2 * WINDOW + SECOND)
     assert later is not first
     assert later.count == 1
 
 
 def test_a_repeat_every_nine_minutes_stays_one_event():
     correlator = Correlator()
-    all_told = {tell(correlator, "a", START + n * timedelta(minutes=9)) for n in range(20)}
-    assert [series.count for series in all_told] == [20]
+    events = {record(correlator, "a", START + n * timedelta(minutes=9)) for n in range(20)}
+    assert [series.count for series in events] == [20]
 
 
-def test_ten_similar_events_stand_alone_and_the_rest_is_combined():
+def test_ten_similar_events_stay_separate_and_the_others_are_combined():
     correlator = Correlator()
-    told = [tell(correlator, f"created {n}") for n in range(1000)]
-    assert len(set(told)) == DISTINCT + 1
-    assert not any(series.combined for series in told[:DISTINCT])
-    combined = told[-1]
-    assert set(told[DISTINCT:]) == {combined}
+    recorded = [record(correlator, f"created {n}") for n in range(1000)]
+    assert len(set(recorded)) == DISTINCT + 1
+    assert not any(series.combined for series in recorded[:DISTINCT])
+    combined = recorded[-1]
+    assert set(recorded[DISTINCT:]) == {combined}
     assert combined.count == 990
     assert combined.text == "(combined from similar events): created 999"
 
 
-def test_one_of_the_ten_is_still_counted_by_itself_when_it_repeats():
+def test_a_repeat_of_a_separate_event_raises_its_own_count():
     correlator = Correlator()
-    told = [tell(correlator, f"created {n}") for n in range(20)]
-    again = tell(correlator, "created 3")
-    assert again is told[3]
+    recorded = [record(correlator, f"created {n}") for n in range(20)]
+    again = record(correlator, "created 3")
+    assert again is recorded[3]
     assert again.count == 2
 
 
-def test_similar_events_stand_alone_again_when_the_flood_is_over():
+def test_similar_events_are_separate_again_after_ten_minutes():
     correlator = Correlator()
     for n in range(20):
-        tell(correlator, f"created {n}")
-    later = tell(correlator, "created late", START + WINDOW + SECOND)
+        record(correlator, f"created {n}")
+    later = record(correlator, "created late", START + WINDOW + SECOND)
     assert not later.combined
 
 
-def test_a_slow_trickle_of_similar_events_is_never_combined():
-    """Ten in ten minutes are allowed, whatever came before them."""
+def test_similar_events_at_a_low_rate_are_never_combined():
+    """Ten separate Events in any ten minutes are allowed."""
     correlator = Correlator()
-    told = [tell(correlator, f"created {n}", START + n * timedelta(seconds=61)) for n in range(100)]
-    assert not any(series.combined for series in told)
+    recorded = [record(correlator, f"created {n}", START + n * timedelta(seconds=61)) for n in range(100)]
+    assert not any(series.combined for series in recorded)
 
 
-def test_names_are_the_objects_name_and_a_stamp_and_never_the_same_twice():
+def test_event_names_are_unique_and_consist_of_the_object_name_and_a_time():
     correlator = Correlator()
-    names = [tell(correlator, "a", reason=f"Reason{n}").name for n in range(100)]
+    names = [record(correlator, "a", reason=f"Reason{n}").name for n in range(100)]
     assert len(set(names)) == 100
     assert all(name.startswith("web.") for name in names)
     stamp = int(names[0].removeprefix("web."), 16)
     assert datetime.fromtimestamp(stamp / 1e9, UTC) == START
 
 
-def test_the_name_of_an_object_with_a_long_name_is_cut_and_stays_a_dns_name():
+def test_the_event_name_for_a_long_object_name_is_cut_and_stays_a_dns_name():
     name = "a" * 235 + "." + "b" * 17
-    event = tell(Correlator(), "a", about=ref(name)).name
+    event = record(Correlator(), "a", about=ref(name)).name
     assert len(event) <= 253
     assert event.startswith("a" * 235 + ".1")
 
 
-def test_a_clock_that_goes_back_makes_no_new_event_and_no_equal_name():
+def test_a_clock_that_goes_back_causes_no_new_event_and_no_duplicate_name():
     correlator = Correlator()
-    first = tell(correlator, "a")
-    assert tell(correlator, "a", START - 3600 * SECOND) is first
-    assert tell(correlator, "b", START - 3600 * SECOND).name != first.name
+    first = record(correlator, "a")
+    assert record(correlator, "a", START - 3600 * SECOND) is first
+    assert record(correlator, "b", START - 3600 * SECOND).name != first.name
 
 
-def test_what_is_remembered_is_bounded():
-    correlator = Correlator(remembered=50)
+def test_the_number_of_groups_is_bounded():
+    correlator = Correlator(capacity=50)
     for n in range(1000):
-        tell(correlator, "a", about=ref(f"web-{n}"))
+        record(correlator, "a", about=ref(f"web-{n}"))
     assert len(correlator) == 50
 
 
-def test_what_is_old_is_forgotten_when_something_new_happens():
+def test_a_new_group_evicts_expired_groups():
     correlator = Correlator()
     for n in range(100):
-        tell(correlator, "a", about=ref(f"web-{n}"))
-    tell(correlator, "a", START + WINDOW + SECOND, about=ref("late"))
+        record(correlator, "a", about=ref(f"web-{n}"))
+    record(correlator, "a", START + WINDOW + SECOND, about=ref("late"))
     assert len(correlator) == 1
 
 
@@ -175,20 +177,20 @@ occurrences = st.lists(
 
 
 @given(occurrences)
-def test_every_occurrence_is_counted_once_and_no_more_than_ten_similar_ones_stand_alone(
+def test_every_occurrence_is_counted_once_and_at_most_ten_similar_events_are_separate(
     history: list[tuple[int, str, int]],
 ):
     correlator = Correlator()
     now = START
-    told: list[Series] = []
+    recorded: list[Series] = []
     for number, reason, gap in history:
         now += gap * SECOND
-        told.append(tell(correlator, f"message {number}", now, reason=reason))
-        recent = {s for s in told if s.reason == reason and not s.combined and now - s.last <= WINDOW}
+        recorded.append(record(correlator, f"message {number}", now, reason=reason))
+        recent = {s for s in recorded if s.reason == reason and not s.combined and now - s.last <= WINDOW}
         assert len(recent) <= DISTINCT
-        assert told[-1].message == f"message {number}"
-    assert sum(series.count for series in set(told)) == len(history)
-    assert all(series.count == told.count(series) for series in set(told))
+        assert recorded[-1].message == f"message {number}"
+    assert sum(series.count for series in set(recorded)) == len(history)
+    assert all(series.count == recorded.count(series) for series in set(recorded))
 
 
 def test_an_object_may_send_a_burst_and_then_one_request_in_five_minutes():
@@ -206,7 +208,7 @@ def test_a_bucket_never_holds_more_than_the_burst():
     assert sum(spam_filter.admit(ref(), "c", much_later) for _ in range(100)) == BURST
 
 
-def test_one_object_that_talks_too_much_silences_no_other():
+def test_the_limit_of_one_object_does_not_affect_other_objects():
     spam_filter = SpamFilter()
     for _ in range(100):
         spam_filter.admit(ref("loud"), "c", START)
@@ -214,58 +216,58 @@ def test_one_object_that_talks_too_much_silences_no_other():
     assert spam_filter.admit(ref("loud"), "another component", START)
 
 
-def test_a_clock_that_goes_back_takes_nothing_out_of_a_bucket():
+def test_a_clock_that_goes_back_does_not_empty_a_bucket():
     spam_filter = SpamFilter()
     assert [spam_filter.admit(ref(), "c", START - n * 3600 * SECOND) for n in range(BURST)] == [True] * BURST
 
 
-def test_buckets_are_bounded():
-    spam_filter = SpamFilter(remembered=50)
+def test_the_number_of_buckets_is_bounded():
+    spam_filter = SpamFilter(capacity=50)
     for n in range(1000):
         spam_filter.admit(ref(f"web-{n}"), "c", START)
     assert len(spam_filter) == 50
 
 
-def test_an_occasion_is_told_once_it_was_remembered():
+def test_an_occasion_is_reported_after_it_was_marked():
     occasions = Occasions()
-    assert not occasions.told("a")
-    occasions.remember("a")
-    assert occasions.told("a")
-    assert not occasions.told("b")
+    assert not occasions.is_reported("a")
+    occasions.mark_reported("a")
+    assert occasions.is_reported("a")
+    assert not occasions.is_reported("b")
 
 
-def test_the_occasion_that_was_asked_about_longest_ago_is_forgotten_first():
-    occasions = Occasions(remembered=2)
-    occasions.remember("a")
-    occasions.remember("b")
-    assert occasions.told("a")
-    occasions.remember("c")
-    assert [name for name in "abc" if occasions.told(name)] == ["a", "c"]
+def test_the_least_recently_used_occasion_is_removed_first():
+    occasions = Occasions(capacity=2)
+    occasions.mark_reported("a")
+    occasions.mark_reported("b")
+    assert occasions.is_reported("a")
+    occasions.mark_reported("c")
+    assert [name for name in "abc" if occasions.is_reported(name)] == ["a", "c"]
 
 
 @given(st.text(max_size=3000))
-def test_a_message_fits_into_an_event_whatever_it_is(message: str):
-    fitted = fit(message)
-    assert len(fitted.encode()) <= MESSAGE_LIMIT
-    kept = fitted.removesuffix("...")
-    assert message.startswith(kept) or fitted == message
+def test_any_message_fits_into_an_event(message: str):
+    truncated = truncate(message)
+    assert len(truncated.encode()) <= MESSAGE_LIMIT
+    kept = truncated.removesuffix("...")
+    assert message.startswith(kept) or truncated == message
 
 
 @given(st.text(alphabet="aß語🙂", min_size=1025, max_size=2000))
-def test_a_message_that_is_too_long_is_cut_at_the_end_of_a_character(message: str):
-    fitted = fit(message)
-    assert fitted.endswith("...")
-    assert message.startswith(fitted.removesuffix("..."))
-    assert MESSAGE_LIMIT - 4 < len(fitted.encode()) <= MESSAGE_LIMIT
+def test_a_long_message_is_cut_between_two_characters(message: str):
+    truncated = truncate(message)
+    assert truncated.endswith("...")
+    assert message.startswith(truncated.removesuffix("..."))
+    assert MESSAGE_LIMIT - 4 < len(truncated.encode()) <= MESSAGE_LIMIT
 
 
-def test_what_utf_8_cannot_express_is_replaced():
-    assert fit("broken \udc80 name") == "broken ? name"
+def test_characters_that_utf_8_cannot_encode_are_replaced():
+    assert truncate("broken \udc80 name") == "broken ? name"
 
 
 def test_a_combined_message_fits_with_its_prefix():
     correlator = Correlator()
     for n in range(20):
-        combined = tell(correlator, f"{n}" + "x" * 2000)
+        combined = record(correlator, f"{n}" + "x" * 2000)
     assert combined.combined
     assert len(combined.text) == MESSAGE_LIMIT

@@ -14,7 +14,7 @@ from tests.fakes.apiserver import FakeApiServer
 pytestmark = pytest.mark.looptime
 
 
-async def test_an_event_says_who_saw_what_happen_to_which_object_and_when():
+async def test_the_body_of_an_event():
     async with recording(instance="vmherd-0") as setup:
         setup.recorder.publish(ref(), [created("web1")])
         await setup.sent()
@@ -45,7 +45,7 @@ async def test_an_event_says_who_saw_what_happen_to_which_object_and_when():
     }
 
 
-async def test_one_recorder_speaks_for_several_components():
+async def test_one_recorder_publishes_for_several_components():
     async with recording() as setup:
         setup.recorder.publish(ref("web"), [created("web1")])
         setup.recorder.publish(ref("pool"), [created("pool-0")], component="virtualmachinepool-controller")
@@ -54,7 +54,7 @@ async def test_one_recorder_speaks_for_several_components():
     assert sources == [COMPONENT, "virtualmachinepool-controller"]
 
 
-async def test_a_notice_of_trouble_is_a_warning():
+async def test_a_notice_is_a_warning_by_default():
     async with recording() as setup:
         setup.recorder.publish(ref(), [Notice(reason="FailedCreate", message="quota exceeded")])
         await setup.sent()
@@ -76,7 +76,7 @@ async def test_a_repeat_raises_the_count_of_the_event_on_the_server():
     assert setup.verbs == ["create", "patch", "patch"]
 
 
-async def test_a_repeat_of_an_event_that_expired_makes_a_new_one():
+async def test_a_repeat_of_an_expired_event_creates_a_new_event():
     async with recording() as setup:
         setup.recorder.publish(ref(), [created("web1")])
         await setup.sent()
@@ -87,7 +87,7 @@ async def test_a_repeat_of_an_event_that_expired_makes_a_new_one():
     assert setup.counts() == [("Created virtual machine: web1", 2)]
 
 
-async def test_a_thousand_notices_in_one_go_are_eleven_requests_and_all_are_counted():
+async def test_a_thousand_notices_at_once_are_eleven_requests_and_all_are_counted():
     async with recording() as setup:
         setup.recorder.publish(ref(), [created(f"web{n}") for n in range(1000)])
         await setup.sent()
@@ -99,7 +99,7 @@ async def test_a_thousand_notices_in_one_go_are_eleven_requests_and_all_are_coun
     assert setup.drops == {}
 
 
-async def test_publishing_a_thousand_notices_costs_the_loop_a_few_milliseconds():
+async def test_publishing_a_thousand_notices_blocks_the_loop_for_a_few_milliseconds():
     notices = [created(f"web{n}") for n in range(1000)]
     costs = []
     for _ in range(5):
@@ -110,7 +110,7 @@ async def test_publishing_a_thousand_notices_costs_the_loop_a_few_milliseconds()
     assert min(costs) < 0.010
 
 
-async def test_a_thousand_notices_over_a_minute_are_a_few_dozen_requests_at_most():
+async def test_a_thousand_notices_in_a_minute_are_at_most_a_few_dozen_requests():
     async with recording() as setup:
         setup.server.latency_s = 0.002
         for n in range(1000):
@@ -122,7 +122,7 @@ async def test_a_thousand_notices_over_a_minute_are_a_few_dozen_requests_at_most
     assert setup.drops == {"spam": 975}
 
 
-async def test_the_count_of_a_request_that_was_held_back_goes_out_with_the_next():
+async def test_the_next_request_carries_the_count_of_suppressed_requests():
     async with recording() as setup:
         for _ in range(40):
             setup.recorder.publish(ref(), [created("web1")])
@@ -134,7 +134,7 @@ async def test_the_count_of_a_request_that_was_held_back_goes_out_with_the_next(
     assert setup.counts() == [("Created virtual machine: web1", 41)]
 
 
-async def test_an_occasion_is_told_once_and_the_next_occasion_again():
+async def test_a_notice_is_published_once_for_each_occasion():
     async with recording() as setup:
         for generation in (1, 1, 2, 1):
             notice = Notice(reason="InvalidSpec", message=f"no template ({generation})", once=str(generation))
@@ -145,7 +145,7 @@ async def test_an_occasion_is_told_once_and_the_next_occasion_again():
     assert setup.counts(about="other") == [("no template", 1)]
 
 
-async def test_an_occasion_that_could_not_be_queued_is_told_later():
+async def test_a_notice_that_the_full_queue_dropped_can_be_published_later():
     async with recording(queue_size=1) as setup:
         setup.recorder.publish(ref(), [created("web1"), Notice(reason="InvalidSpec", message="bad", once="1")])
         await setup.sent()
@@ -155,7 +155,7 @@ async def test_an_occasion_that_could_not_be_queued_is_told_later():
     assert len(setup.events) == 2
 
 
-async def test_what_happens_while_its_event_is_on_the_way_is_not_lost():
+async def test_an_occurrence_is_counted_while_its_event_is_being_sent():
     async with recording() as setup:
         setup.server.latency_s = 1
         for _ in range(5):
@@ -165,7 +165,7 @@ async def test_what_happens_while_its_event_is_on_the_way_is_not_lost():
     assert setup.counts() == [("Created virtual machine: web1", 5)]
 
 
-async def test_a_full_queue_drops_and_counts_and_never_waits():
+async def test_a_full_queue_drops_events_and_counts_them_and_never_waits():
     setup = RecorderSetup(queue_size=10)
     for n in range(15):
         setup.recorder.publish(ref(f"web-{n}"), [created("x")])
@@ -174,10 +174,10 @@ async def test_a_full_queue_drops_and_counts_and_never_waits():
 
 
 async def test_publishing_never_raises():
-    def no_time() -> datetime:
+    def failing_clock() -> datetime:
         raise OSError("no clock")
 
     drops = Drops()
-    recorder = EventRecorder(FakeApiServer(), component="c", now=no_time, instruments=drops)
+    recorder = EventRecorder(FakeApiServer(), component="c", now=failing_clock, instruments=drops)
     recorder.publish(ref(), [created("web1")])
     assert drops == {"failed": 1}

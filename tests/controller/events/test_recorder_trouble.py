@@ -5,8 +5,7 @@ import asyncio
 import pytest
 
 from controller.events.recorder import RETRY_DELAYS_S
-from controller.leaderelection.elector import NotLeader
-from informers.errors import Forbidden, NotFound, ServerError, TooManyRequests, TransportError
+from informers.errors import Forbidden, GateClosed, NotFound, ServerError, TooManyRequests, TransportError
 from tests.controller.events.recorder_setup import created, recording, ref
 from tests.fakes.requests import Lost
 
@@ -14,7 +13,7 @@ pytestmark = pytest.mark.looptime
 
 
 @pytest.mark.parametrize(
-    "trouble",
+    "error",
     [
         TransportError("connection refused", sent=False),
         ServerError("etcd is slow", code=500),
@@ -22,16 +21,16 @@ pytestmark = pytest.mark.looptime
     ],
     ids=["no answer", "500", "429"],
 )
-async def test_an_event_is_tried_again_when_the_trouble_may_pass(trouble: Exception):
+async def test_an_event_is_retried_after_a_temporary_error(error: Exception):
     async with recording() as setup:
-        setup.faults = [trouble, trouble]
+        setup.faults = [error, error]
         setup.recorder.publish(ref(), [created("web1")])
         await setup.sent()
     assert setup.counts() == [("Created virtual machine: web1", 1)]
     assert setup.drops == {}
 
 
-async def test_the_servers_wish_for_a_pause_is_respected():
+async def test_the_retry_after_of_the_server_is_respected():
     async with recording() as setup:
         setup.faults = [TooManyRequests("later", code=429, retry_after_s=9)]
         setup.recorder.publish(ref(), [created("web1")])
@@ -54,17 +53,17 @@ async def test_an_outage_of_twenty_seconds_loses_no_event():
     ]
 
 
-async def test_an_event_is_given_up_when_the_trouble_does_not_pass_and_the_next_one_is_sent():
+async def test_an_event_is_dropped_after_all_retries_and_the_next_event_is_sent():
     async with recording() as setup:
-        trouble = TransportError("connection refused", sent=False)
-        setup.faults = [trouble] * (len(RETRY_DELAYS_S) + 1)
+        error = TransportError("connection refused", sent=False)
+        setup.faults = [error] * (len(RETRY_DELAYS_S) + 1)
         setup.recorder.publish(ref(), [created("web1"), created("web2")])
         await setup.sent()
     assert setup.counts() == [("Created virtual machine: web2", 1)]
     assert setup.drops == {"unreachable": 1}
 
 
-async def test_an_event_whose_answer_was_lost_is_there_once_and_counts_right():
+async def test_an_event_whose_answer_was_lost_exists_once_with_the_right_count():
     async with recording() as setup:
         setup.faults = [Lost.AFTER]
         setup.recorder.publish(ref(), [created("web1")])
@@ -80,10 +79,10 @@ async def test_an_event_whose_answer_was_lost_is_there_once_and_counts_right():
         (Forbidden("terminating", code=403, causes=("NamespaceTerminating",)), "namespace_gone"),
         (NotFound("no namespace", code=404), "namespace_gone"),
         (Forbidden("no permission", code=403), "refused"),
-        (NotLeader(), "not_leader"),
-        (RuntimeError("something that nobody foresaw"), "failed"),
+        (GateClosed("not sent"), "not_leader"),
+        (RuntimeError("an unexpected error"), "failed"),
     ],
-    ids=["terminating", "no namespace", "no permission", "no leader", "unforeseen"],
+    ids=["terminating", "no namespace", "no permission", "no leader", "unexpected"],
 )
 async def test_an_event_that_cannot_be_written_is_dropped_at_once(error: Exception, reason: str):
     async with recording() as setup:
@@ -103,7 +102,7 @@ async def test_the_events_of_an_object_keep_their_order_through_failures():
     assert [message[-1] for message, _ in setup.counts()] == ["0", "1", "2", "3", "4"]
 
 
-async def test_a_flush_waits_for_the_event_that_is_on_the_way():
+async def test_a_flush_waits_for_the_event_that_is_being_sent():
     async with recording() as setup:
         setup.server.latency_s = 3
         setup.recorder.publish(ref(), [created("web1"), created("web2")])
@@ -111,7 +110,7 @@ async def test_a_flush_waits_for_the_event_that_is_on_the_way():
         assert len(setup.events) == 2
 
 
-async def test_a_flush_gives_up_in_time_and_counts_what_is_left():
+async def test_a_flush_ends_at_its_timeout_and_counts_the_dropped_events():
     async with recording() as setup:
         setup.server.latency_s = 4
         setup.recorder.publish(ref(), [created(f"web{n}") for n in range(5)])

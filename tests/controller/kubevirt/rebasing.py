@@ -6,8 +6,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.normal_form import VM_SPEC, encoded, normal_form
-from controller.kubevirt.three_way_merge import three_way_merge
 from tests.fakes.patches import merge_patch
 
 Json: TypeAlias = dict[str, Any]
@@ -25,7 +25,7 @@ def shape(spec: Json, **metadata: object) -> Json:
 
 
 def patch_of(current: Json, old: Json, new: Json) -> Json | None:
-    body = three_way_merge(*(msgspec.json.encode(each) for each in (current, old, new)))
+    body = VM_RULES.merge(*(msgspec.json.encode(each) for each in (current, old, new)))
     return None if body is None else msgspec.json.decode(body)
 
 

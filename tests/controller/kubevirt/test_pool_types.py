@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from controller import kinds
 from controller.kubevirt.pool_types import Pool, PoolSpec
-from controller.kubevirt.resources import pool_resource
 
-POOLS = pool_resource()
+POOLS = kinds.POOLS.resource()
 
 TEMPLATE_SPEC = b'{ "runStrategy" : "Always", "unknown": 1.50, "big": 123456789012345678901234567890, "template": {} }'
 SPEC = (
@@ -95,6 +95,6 @@ def test_a_pool_lets_go_of_the_message_it_came_in():
 
 @pytest.mark.parametrize(("group", "version"), [("", "pool.kubevirt.io/v1beta1"), ("x.dev", "x.dev/v1beta1")])
 def test_pools_are_served_under_any_group(group: str, version: str):
-    resource = pool_resource(group) if group else pool_resource()
+    resource = kinds.POOLS.resource(group) if group else kinds.POOLS.resource()
     assert resource.api_version == version
     assert resource.path("a", "web") == f"/apis/{version}/namespaces/a/virtualmachinepools/web"

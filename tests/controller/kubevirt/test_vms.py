@@ -14,7 +14,7 @@ import pytest
 
 from controller.kubevirt import pool_types, vm_types, vms
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMS
-from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
+from controller.kubevirt.vm_types import VirtualMachine
 from tests.builders import NOW
 
 SINCE = "2026-08-01T11:30:00Z"
@@ -214,14 +214,3 @@ def test_p11_a_pools_revision_keeps_its_spec_and_lets_go_of_the_message_it_came_
     assert sys.getrefcount(page) == before
     assert bytes(kept.data) == b'{"replicas":3}'
     assert kept.revision == 7
-
-
-@pytest.mark.parametrize("owner_kind", ["DaemonSet", "StatefulSet", "VirtualMachine"])
-def test_p11_of_other_controllers_revisions_no_data_is_kept(owner_kind: str):
-    kept = CONTROLLER_REVISIONS.decode(revision(owner_kind))
-    assert bytes(kept.data) == b""
-
-
-def test_p11_a_revision_without_an_owner_has_no_data():
-    assert bytes(CONTROLLER_REVISIONS.decode(b'{"metadata":{},"data":{"a":1}}').data) == b""
-    assert bytes(ControllerRevision().data) == b""

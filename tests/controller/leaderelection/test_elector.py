@@ -17,7 +17,7 @@ pytestmark = pytest.mark.looptime
 # Becoming leader
 
 
-async def test_the_first_candidate_makes_the_lease_and_leads_at_once():
+async def test_the_first_candidate_creates_the_lease_and_leads_at_once():
     server = LeaseServer()
     process = Process(server, "a")
     task = process.start()
@@ -33,7 +33,7 @@ async def test_the_first_candidate_makes_the_lease_and_leads_at_once():
     await settle(task)
 
 
-async def test_of_candidates_that_start_together_exactly_one_leads():
+async def test_exactly_one_of_the_candidates_that_start_together_leads():
     server = LeaseServer()
     processes = [Process(server, name) for name in "abc"]
     with capture_logs() as logs:
@@ -42,7 +42,7 @@ async def test_of_candidates_that_start_together_exactly_one_leads():
             await asyncio.sleep(0.1)
             if now() > 1:
                 assert sum(process.elector.is_leader for process in processes) == 1
-    assert {line["log_level"] for line in logs} == {"info"}, "losing the race is no trouble"
+    assert {line["log_level"] for line in logs} == {"info"}, "a lost race is not a failure"
     await settle(*tasks)
 
 
@@ -65,7 +65,7 @@ async def test_a_leader_stays_leader_and_renews_every_retry_period():
     await settle(task, other)
 
 
-async def test_a_standby_knows_who_leads():
+async def test_a_standby_knows_the_holder():
     server = LeaseServer()
     leader, standby = Process(server, "a"), Process(server, "b")
     task = leader.start()
@@ -77,7 +77,7 @@ async def test_a_standby_knows_who_leads():
     await settle(task, other)
 
 
-async def test_a_server_that_cannot_be_reached_is_waited_for():
+async def test_a_candidate_waits_for_an_unreachable_server():
     server = LeaseServer()
     process = Process(server, "a")
     process.connection.trouble = "refused"
@@ -91,20 +91,20 @@ async def test_a_server_that_cannot_be_reached_is_waited_for():
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "message"),
     [
         (Forbidden("leases is forbidden: User nobody", code=403), "create, get and patch"),
         (Invalid("metadata.name: Invalid value", code=422), "metadata.name: Invalid value"),
     ],
 )
-async def test_what_trying_again_cannot_mend_is_told_and_ends_the_wait(error, told):
+async def test_a_permanent_error_ends_the_election_with_a_message(error, message):
     process = Process(LeaseServer(), "a")
     process.connection.error = error
-    with pytest.raises(ElectionImpossible, match=told):
+    with pytest.raises(ElectionImpossible, match=message):
         await process.run()
 
 
-async def test_a_server_that_refuses_everybody_while_it_starts_is_asked_again():
+async def test_a_candidate_retries_after_a_403_of_a_starting_server():
     process = Process(LeaseServer(), "a")
     process.connection.error = Forbidden("leases is forbidden: User nobody", code=403)
     task = asyncio.create_task(process.run())
@@ -116,7 +116,7 @@ async def test_a_server_that_refuses_everybody_while_it_starts_is_asked_again():
     await settle(task)
 
 
-async def test_a_namespace_that_does_not_exist_is_told_and_ends_the_wait():
+async def test_a_missing_namespace_ends_the_election_with_a_message():
     server = LeaseServer()
     missing = NotFound('namespaces "here" not found', code=404)
     server.fault_for = lambda request: missing if request.verb == "create" else None
@@ -131,28 +131,28 @@ async def test_a_namespace_that_does_not_exist_is_told_and_ends_the_wait():
         {"renew_deadline_s": 2.4, "retry_period_s": 2.0},
         {"retry_period_s": 0.0},
     ],
-    ids=["no time to unwind", "no time for a second try", "no pause"],
+    ids=["no time to end the work", "no time for a second attempt", "no pause"],
 )
-async def test_times_that_cannot_be_safe_are_refused(times):
+async def test_unsafe_times_are_rejected(times):
     with pytest.raises(ValueError, match="lease_duration_s > renew_deadline_s"):
         Process(LeaseServer(), "a", **times)
 
 
-def test_two_processes_on_one_machine_have_different_names():
+def test_two_processes_on_one_machine_have_different_identities():
     assert new_identity() != new_identity()
 
 
-# Being told to stop
+# Stopping
 
 
-async def test_a_candidate_told_to_stop_before_it_starts_asks_nothing_and_leads_nothing():
+async def test_a_candidate_stopped_before_its_start_sends_no_request_and_does_not_lead():
     process = Process(LeaseServer(), "a")
     process.stop.set()
     assert await process.run() is False
     assert process.connection.log == []
 
 
-async def test_a_standby_told_to_stop_leaves_at_once_without_having_led():
+async def test_a_stopped_standby_returns_at_once_and_has_not_led():
     server = LeaseServer()
     leader, standby = Process(server, "a"), Process(server, "b")
     task = leader.start()
@@ -166,7 +166,7 @@ async def test_a_standby_told_to_stop_leaves_at_once_without_having_led():
     await settle(task)
 
 
-async def test_a_candidate_told_to_stop_while_its_request_hangs_leaves_within_half_the_renew_deadline():
+async def test_a_candidate_stopped_during_a_hanging_request_returns_within_half_the_renew_deadline():
     process = Process(LeaseServer(), "a")
     process.connection.trouble = "hangs"
     task = process.start()
@@ -176,7 +176,7 @@ async def test_a_candidate_told_to_stop_while_its_request_hangs_leaves_within_ha
     assert now() <= 5
 
 
-async def test_a_candidate_told_to_stop_in_the_moment_of_its_election_gives_the_lease_back():
+async def test_a_candidate_stopped_during_its_election_releases_the_lease():
     server = LeaseServer()
     process = Process(server, "a")
     task = process.start()
@@ -189,13 +189,15 @@ async def test_a_candidate_told_to_stop_in_the_moment_of_its_election_gives_the_
     assert server.record["holderIdentity"] == ""
 
 
-# Handing over
+# Takeover
 
 
-@pytest.mark.parametrize("luck", [0.0, 0.999])
-async def test_a_leader_that_ends_well_releases_and_a_standby_leads_within_two_seconds(luck):
+@pytest.mark.parametrize("random_number", [0.0, 0.999])
+async def test_a_leader_that_ends_without_an_error_releases_the_lease_and_a_standby_leads_within_two_seconds(
+    random_number,
+):
     server = LeaseServer()
-    leader, standby = Process(server, "a"), Process(server, "b", chance=lambda: luck)
+    leader, standby = Process(server, "a"), Process(server, "b", chance=lambda: random_number)
     first = leader.start()
     await asyncio.sleep(1)
     second = standby.start()
@@ -212,7 +214,7 @@ async def test_a_leader_that_ends_well_releases_and_a_standby_leads_within_two_s
 
 
 @pytest.mark.parametrize("end", ["cancelled", "failed"])
-async def test_a_leader_that_ends_badly_lets_the_lease_run_out(end):
+async def test_a_failed_or_cancelled_leader_lets_the_lease_expire(end):
     server = LeaseServer()
     leader, standby = Process(server, "a"), Process(server, "b")
 
@@ -240,7 +242,7 @@ async def test_a_leader_that_ends_badly_lets_the_lease_run_out(end):
 
 
 @pytest.mark.parametrize("dies_after_s", [30, 30.4, 30.8, 31.2, 31.6])
-async def test_a_standby_takes_over_as_soon_as_the_lease_has_run_out_as_far_as_it_saw(dies_after_s):
+async def test_a_standby_takes_over_one_lease_duration_after_it_saw_the_last_change(dies_after_s):
     server = LeaseServer()
     leader, standby = Process(server, "a"), Process(server, "b", chance=lambda: 0.999)
     first = leader.start()
@@ -255,7 +257,7 @@ async def test_a_standby_takes_over_as_soon_as_the_lease_has_run_out_as_far_as_i
     await settle(second)
 
 
-async def test_a_renewal_under_way_when_the_work_ends_does_not_keep_the_lease_from_being_released():
+async def test_a_renewal_in_flight_at_the_end_of_the_work_does_not_prevent_the_release():
     server = LeaseServer()
     leader = Process(server, "a")
     task = leader.start()
@@ -263,14 +265,14 @@ async def test_a_renewal_under_way_when_the_work_ends_does_not_keep_the_lease_fr
     leader.connection.latency_s = 0.5
     while leader.connection.log[-1][1] != "PATCH":
         await asyncio.sleep(0.05)
-    await asyncio.sleep(0.6)  # the server has renewed it, and the answer is on its way
+    await asyncio.sleep(0.6)  # the server has renewed the lease, and the answer is in flight
     leader.stop.set()
     assert await task is True
     assert server.record["holderIdentity"] == ""
 
 
 @pytest.mark.parametrize("trouble", ["refused", "hangs"])
-async def test_a_release_that_fails_is_given_up_after_half_the_renew_deadline(trouble):
+async def test_a_failing_release_ends_after_half_the_renew_deadline(trouble):
     server = LeaseServer()
     leader = Process(server, "a")
     task = leader.start()
@@ -282,7 +284,7 @@ async def test_a_release_that_fails_is_given_up_after_half_the_renew_deadline(tr
     assert server.record["holderIdentity"] == "a"
 
 
-async def test_a_lease_that_somebody_else_took_meanwhile_is_not_released():
+async def test_a_lease_that_another_process_has_taken_is_not_released():
     server = LeaseServer()
     leader = Process(server, "a")
     task = leader.start()
@@ -293,15 +295,16 @@ async def test_a_lease_that_somebody_else_took_meanwhile_is_not_released():
     assert server.record["holderIdentity"] == "b"
 
 
-# Sums of such times miss the end of the lease by a last digit, which the loop's clock cannot sleep through.
+# With these times, rounding makes the standby wake just before the lease expires. A sleep for the remaining time has
+# then no effect on the clock of the loop.
 @pytest.mark.parametrize("joined_at_s", [0.4918, 2.903, 2.9167])
-async def test_a_standby_does_not_spin_through_the_last_moment_of_a_lease_that_it_cannot_reach(joined_at_s):
+async def test_a_standby_has_no_busy_loop_shortly_before_the_lease_expires(joined_at_s):
     pauses = 0
 
     def chance() -> float:
         nonlocal pauses
         pauses += 1
-        assert pauses < 50, "spinning"
+        assert pauses < 50, "busy loop"
         return 0.5
 
     server = LeaseServer()
@@ -313,4 +316,4 @@ async def test_a_standby_does_not_spin_through_the_last_moment_of_a_lease_that_i
     await settle(first)
     standby.connection.trouble = "refused"
     await asyncio.sleep(20)
-    assert [type(end) for end in await settle(second)] == [asyncio.CancelledError]
+    assert [type(outcome) for outcome in await settle(second)] == [asyncio.CancelledError]

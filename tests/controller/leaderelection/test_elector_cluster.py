@@ -25,12 +25,12 @@ pytestmark = pytest.mark.cluster
 SHORT = {"lease_duration_s": 3.0, "renew_deadline_s": 2.0, "retry_period_s": 0.4}
 
 
-class Unseen:
+class NoMetrics:
     def leading(self, lease: str, *, master: bool) -> None: ...
 
 
 class Candidate:
-    """A process as far as the lease is concerned: a client, an elector, and work that waits to be told to stop."""
+    """A process that takes part in the election: a client, an elector, and work that runs until `stop` is set."""
 
     def __init__(self, client: Any, namespace: str, name: str, **times: float) -> None:
         self.elector = LeaderElector(
@@ -39,7 +39,7 @@ class Candidate:
             name="vmherd",
             identity=name,
             wall_clock=lambda: datetime.now(UTC),
-            instruments=Unseen(),
+            instruments=NoMetrics(),
             **times,
         )
         self.stop = asyncio.Event()
@@ -66,10 +66,10 @@ Join = Callable[..., Awaitable[Candidate]]
 
 @asynccontextmanager
 async def election(kubeconfig: Path, namespace: str) -> AsyncIterator[Join]:
-    """Let candidates join, each with its own client and task; end them all."""
+    """Yield a function that starts a candidate with its own client and task. End all candidates after the block."""
     tasks: list[asyncio.Task[None]] = []
 
-    async def live(name: str, times: dict[str, float], candidates: asyncio.Queue[Candidate]) -> None:
+    async def run(name: str, times: dict[str, float], candidates: asyncio.Queue[Candidate]) -> None:
         credentials = await load_credentials(str(kubeconfig))
         async with open_client(credentials, user_agent="vmherd-tests", max_inflight=None) as client:
             candidate = Candidate(client, namespace, name, **times)
@@ -78,7 +78,7 @@ async def election(kubeconfig: Path, namespace: str) -> AsyncIterator[Join]:
 
     async def join(name: str, **times: float) -> Candidate:
         candidates: asyncio.Queue[Candidate] = asyncio.Queue()
-        tasks.append(asyncio.create_task(live(name, times, candidates), name=name))
+        tasks.append(asyncio.create_task(run(name, times, candidates), name=name))
         return await candidates.get()
 
     try:
@@ -89,9 +89,9 @@ async def election(kubeconfig: Path, namespace: str) -> AsyncIterator[Join]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def until(true: Callable[[], bool], *, within_s: float) -> None:
+async def until(condition: Callable[[], bool], *, within_s: float) -> None:
     async with asyncio.timeout(within_s):
-        while not true():
+        while not condition():
             await asyncio.sleep(0.01)
 
 
@@ -100,7 +100,7 @@ async def record(kubectl: Kubectl) -> dict[str, Any]:
     return spec
 
 
-async def test_the_lease_reads_like_that_of_any_controller(control_plane, namespace, kubectl):
+async def test_the_lease_has_the_usual_fields(control_plane, namespace, kubectl):
     identity = new_identity()
     async with election(control_plane.kubeconfig, namespace) as join:
         leader = await join(identity)
@@ -128,7 +128,7 @@ async def test_with_default_times_a_standby_leads_within_two_seconds_of_a_releas
         assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("b", 1)
 
 
-async def test_a_released_lease_names_nobody(control_plane, namespace, kubectl):
+async def test_a_released_lease_has_no_holder(control_plane, namespace, kubectl):
     async with election(control_plane.kubeconfig, namespace) as join:
         leader = await join("a")
         await until(lambda: leader.leads, within_s=5)
@@ -138,7 +138,7 @@ async def test_a_released_lease_names_nobody(control_plane, namespace, kubectl):
         assert (spec.get("holderIdentity", ""), spec["leaseDurationSeconds"]) == ("", 1)
 
 
-async def test_after_a_leader_died_a_standby_leads_when_the_lease_has_run_out(control_plane, namespace):
+async def test_a_standby_leads_when_the_lease_of_a_dead_leader_has_expired(control_plane, namespace):
     async with election(control_plane.kubeconfig, namespace) as join:
         leader = await join("a", **SHORT)
         await until(lambda: leader.leads, within_s=5)
@@ -147,16 +147,16 @@ async def test_after_a_leader_died_a_standby_leads_when_the_lease_has_run_out(co
         leader.task.cancel()
         await asyncio.wait([leader.task])
         await until(lambda: standby.leads, within_s=10)
-        # The last renewal was up to 1.2 retry periods before the end.
+        # The last renewal was at most 1.2 retry periods before the end.
         assert 3 - 0.5 < standby.led_from - leader.led_to < 3 + 0.5
 
 
-async def test_the_gate_is_closed_in_the_first_moment_after_a_stall(control_plane, namespace):
+async def test_the_gate_is_closed_directly_after_a_stall(control_plane, namespace):
     async with election(control_plane.kubeconfig, namespace) as join:
         leader = await join("a", **SHORT)
         await until(lambda: leader.leads, within_s=5)
         leader.elector.check()
-        time.sleep(2.1)  # the whole process stands still, as under SIGSTOP
+        time.sleep(2.1)  # this blocks the whole process, like SIGSTOP
         with pytest.raises(NotLeader):
             leader.elector.check()
         await asyncio.wait([leader.task])
@@ -164,7 +164,7 @@ async def test_the_gate_is_closed_in_the_first_moment_after_a_stall(control_plan
             leader.task.result()
 
 
-async def test_a_lease_deleted_by_hand_is_put_back_and_changes_no_leader(control_plane, namespace, kubectl):
+async def test_a_leader_creates_a_deleted_lease_again_and_stays_leader(control_plane, namespace, kubectl):
     async with election(control_plane.kubeconfig, namespace) as join:
         leader = await join("a", **SHORT)
         await until(lambda: leader.leads, within_s=5)
@@ -177,7 +177,7 @@ async def test_a_lease_deleted_by_hand_is_put_back_and_changes_no_leader(control
         assert standby.led_from == 0
 
 
-async def test_a_note_put_on_the_lease_by_hand_stays_and_changes_no_leader(control_plane, namespace, kubectl):
+async def test_an_annotation_on_the_lease_stays_and_the_leader_stays_leader(control_plane, namespace, kubectl):
     async with election(control_plane.kubeconfig, namespace) as join:
         leader = await join("a", **SHORT)
         await until(lambda: leader.leads, within_s=5)
@@ -188,7 +188,7 @@ async def test_a_note_put_on_the_lease_by_hand_stays_and_changes_no_leader(contr
         assert leader.elector.is_leader
 
 
-async def test_of_four_candidates_of_which_leaders_keep_dying_never_two_pass_the_gate(control_plane, namespace):
+async def test_four_candidates_with_dying_leaders_never_have_two_leaders(control_plane, namespace):
     async with election(control_plane.kubeconfig, namespace) as join:
         candidates = [await join(f"p{number}", **SHORT) for number in range(4)]
 
@@ -210,13 +210,13 @@ async def test_of_four_candidates_of_which_leaders_keep_dying_never_two_pass_the
         assert all(candidate.led_from for candidate in candidates)
 
 
-STOPPABLE = """
+WRITER = """
 import asyncio, sys, time
 from datetime import UTC, datetime
 from controller.leaderelection.elector import LeaderElector, LeaseLost
 from informers.client import load_credentials, open_client
 
-class Unseen:
+class NoMetrics:
     def leading(self, lease, *, master): ...
 
 async def main(kubeconfig, namespace):
@@ -224,7 +224,7 @@ async def main(kubeconfig, namespace):
     async with open_client(credentials, user_agent="vmherd-tests", max_inflight=None) as client:
         elector = LeaderElector(
             client, namespace=namespace, name="vmherd", identity="stopped", wall_clock=lambda: datetime.now(UTC),
-            instruments=Unseen(), lease_duration_s=3.0, renew_deadline_s=2.0, retry_period_s=0.4,
+            instruments=NoMetrics(), lease_duration_s=3.0, renew_deadline_s=2.0, retry_period_s=0.4,
         )
         async with elector.elected(asyncio.Event()):
             while True:
@@ -240,8 +240,8 @@ except* Exception as group:
 """
 
 
-async def test_a_leader_that_is_stopped_past_its_lease_and_continued_writes_nothing_more(control_plane, namespace):
-    arguments = ["-c", textwrap.dedent(STOPPABLE), str(control_plane.kubeconfig), namespace]
+async def test_a_leader_that_is_suspended_until_its_lease_has_expired_writes_no_more(control_plane, namespace):
+    arguments = ["-c", textwrap.dedent(WRITER), str(control_plane.kubeconfig), namespace]
     process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stderr=asyncio.subprocess.PIPE)
     assert process.stderr is not None
     try:
@@ -268,7 +268,7 @@ async def test_a_leader_that_is_stopped_past_its_lease_and_continued_writes_noth
 
 
 def kubeconfig_of(kubectl: Kubectl, account: str, directory: Path) -> Path:
-    """A kubeconfig that knows a service account's token and nothing else."""
+    """Write a kubeconfig that only has the token of this service account."""
     config = yaml.safe_load(kubectl.kubeconfig.read_text())
     token = kubectl("create", "token", account).stdout.strip()
     config["users"] = [{"name": config["users"][0]["name"], "user": {"token": token}}]
@@ -277,18 +277,16 @@ def kubeconfig_of(kubectl: Kubectl, account: str, directory: Path) -> Path:
     return path
 
 
-async def test_an_account_without_permission_is_told_which_verbs_it_needs(control_plane, namespace, kubectl, tmp_path):
-    kubectl("create", "serviceaccount", "nobody")
-    async with election(kubeconfig_of(kubectl, "nobody", tmp_path), namespace) as join:
+async def test_the_error_for_a_missing_permission_names_the_required_verbs(control_plane, namespace, kubectl, tmp_path):
+    kubectl("create", "serviceaccount", "unprivileged")
+    async with election(kubeconfig_of(kubectl, "unprivileged", tmp_path), namespace) as join:
         candidate = await join("a")
         await asyncio.wait([candidate.task], timeout=5)
         with pytest.raises(ElectionImpossible, match=r"cannot get resource .*leases.* create, get and patch"):
             candidate.task.result()
 
 
-async def test_create_get_and_patch_are_all_the_permissions_that_an_election_needs(
-    control_plane, namespace, kubectl, tmp_path
-):
+async def test_an_election_needs_only_create_get_and_patch(control_plane, namespace, kubectl, tmp_path):
     kubectl("create", "serviceaccount", "candidate")
     kubectl("create", "role", "create", "--verb=create", "--resource=leases")
     kubectl("create", "role", "lead", "--verb=get,patch", "--resource=leases", "--resource-name=vmherd")
@@ -304,7 +302,7 @@ async def test_create_get_and_patch_are_all_the_permissions_that_an_election_nee
         assert (await record(kubectl)).get("holderIdentity", "") == ""
 
 
-async def test_a_namespace_that_does_not_exist_is_told(control_plane):
+async def test_the_error_for_a_missing_namespace_names_it(control_plane):
     async with election(control_plane.kubeconfig, "no-such-place") as join:
         candidate = await join("a")
         await asyncio.wait([candidate.task], timeout=5)

@@ -40,7 +40,7 @@ async def test_a_leader_that_cannot_renew_is_cancelled_at_the_renew_deadline(tro
     await settle(second)
 
 
-async def test_a_leader_whose_answers_are_lost_gives_up_though_its_renewals_arrive():
+async def test_a_leader_that_gets_no_answers_stops_even_if_its_renewals_arrive():
     server = LeaseServer()
     leader = Process(server, "a")
     task = leader.start()
@@ -51,7 +51,7 @@ async def test_a_leader_whose_answers_are_lost_gives_up_though_its_renewals_arri
     assert now() == pytest.approx(10, abs=0.1)
 
 
-async def test_one_lost_answer_costs_nothing():
+async def test_one_lost_answer_does_not_end_the_leadership():
     server = LeaseServer()
     leader = Process(server, "a")
     task = leader.start()
@@ -65,7 +65,7 @@ async def test_one_lost_answer_costs_nothing():
     await settle(task)
 
 
-async def test_an_outage_shorter_than_the_renew_deadline_costs_nothing():
+async def test_an_outage_shorter_than_the_renew_deadline_does_not_end_the_leadership():
     server = LeaseServer()
     leader = Process(server, "a")
     task = leader.start()
@@ -78,7 +78,7 @@ async def test_an_outage_shorter_than_the_renew_deadline_costs_nothing():
     await settle(task)
 
 
-async def test_a_leader_stops_at_its_next_renewal_when_somebody_else_has_the_lease():
+async def test_a_leader_stops_at_its_next_renewal_if_another_process_holds_the_lease():
     server = LeaseServer()
     leader = Process(server, "a")
     task = leader.start()
@@ -90,19 +90,19 @@ async def test_a_leader_stops_at_its_next_renewal_when_somebody_else_has_the_lea
     assert server.record["holderIdentity"] == "b"
 
 
-async def test_a_leader_stops_when_somebody_cleared_the_lease_for_others_may_have_led_meanwhile():
+async def test_a_leader_stops_if_the_holder_was_cleared():
     server = LeaseServer()
     leader = Process(server, "a")
     task = leader.start()
     await asyncio.sleep(1)
-    server.edit(spec={"holderIdentity": ""})
+    server.edit(spec={"holderIdentity": ""})  # another process may have led before the next renewal
     with pytest.raises(LeaseLost):
         await task
     assert now() < 1 + 2.5
     assert server.record["holderIdentity"] == ""
 
 
-async def test_a_note_that_somebody_puts_on_the_lease_costs_nothing_and_stays():
+async def test_an_annotation_on_the_lease_stays_and_does_not_end_the_leadership():
     server = LeaseServer()
     leader = Process(server, "a")
     task = leader.start()
@@ -114,7 +114,7 @@ async def test_a_note_that_somebody_puts_on_the_lease_costs_nothing_and_stays():
     await settle(task)
 
 
-async def test_a_deleted_lease_is_put_back_by_its_leader_and_no_standby_steps_in():
+async def test_a_leader_creates_a_deleted_lease_again_and_no_standby_takes_over():
     server = LeaseServer()
     leader, standby = Process(server, "a"), Process(server, "b", chance=lambda: 0.0)
     first = leader.start()
@@ -129,7 +129,7 @@ async def test_a_deleted_lease_is_put_back_by_its_leader_and_no_standby_steps_in
     await settle(first, second)
 
 
-async def test_a_lease_that_a_newcomer_makes_while_its_leader_puts_it_back_is_the_newcomers():
+async def test_a_leader_stops_if_a_new_process_creates_the_deleted_lease_first():
     server = LeaseServer()
     leader = Process(server, "a")
     task = leader.start()
@@ -147,7 +147,7 @@ async def test_a_lease_that_a_newcomer_makes_while_its_leader_puts_it_back_is_th
     assert now() < 1 + 2 * 2.5
 
 
-async def test_work_that_fails_while_it_is_cancelled_is_still_a_lost_lease():
+async def test_lease_lost_is_raised_even_if_the_cancelled_work_fails():
     leader = Process(LeaseServer(), "a")
 
     async def work() -> None:
@@ -168,7 +168,7 @@ async def test_work_that_fails_while_it_is_cancelled_is_still_a_lost_lease():
 # The gate
 
 
-async def test_the_gate_is_closed_before_and_after_leading_and_open_meanwhile():
+async def test_the_gate_is_open_only_while_the_process_leads():
     process = Process(LeaseServer(), "a")
     with pytest.raises(NotLeader):
         process.elector.check()
@@ -180,7 +180,7 @@ async def test_the_gate_is_closed_before_and_after_leading_and_open_meanwhile():
         process.elector.check()
 
 
-async def test_the_gate_closes_at_the_deadline_even_for_code_that_ignores_its_cancellation():
+async def test_the_gate_closes_at_the_deadline_even_if_the_work_ignores_its_cancellation():
     process = Process(LeaseServer(), "a")
     last_open = 0.0
 
@@ -202,10 +202,10 @@ async def test_the_gate_closes_at_the_deadline_even_for_code_that_ignores_its_ca
     written_at = next(at for at, method in process.connection.log if method == "POST")
     assert last_open < written_at + 10
     assert last_open == pytest.approx(written_at + 10, abs=0.05)
-    assert process.connection.log[-1][0] < written_at + 10, "nothing is sent for a lease that is lost"
+    assert process.connection.log[-1][0] < written_at + 10, "no request is sent after the lease is lost"
 
 
-async def test_a_renewal_that_would_be_answered_after_the_deadline_is_given_up():
+async def test_a_renewal_does_not_wait_for_an_answer_after_the_deadline():
     process = Process(LeaseServer(), "a")
 
     async def slow_to_stop() -> None:
@@ -226,7 +226,7 @@ async def test_a_renewal_that_would_be_answered_after_the_deadline_is_given_up()
     assert isinstance(caught.value.__cause__, TimeoutError)
 
 
-async def test_a_slow_answer_counts_from_when_the_request_was_sent():
+async def test_the_deadline_counts_from_the_start_of_the_request():
     process = Process(LeaseServer(), "a")
     process.connection.latency_s = 1.2
     task = process.start()
@@ -238,7 +238,7 @@ async def test_a_slow_answer_counts_from_when_the_request_was_sent():
     assert process.led_to == pytest.approx(written_at + 10)
 
 
-async def test_a_refused_write_says_that_it_never_left():
+async def test_not_leader_is_a_transport_error_with_sent_false():
     with pytest.raises(TransportError) as caught:
         Process(LeaseServer(), "a").elector.check()
     assert caught.value.sent is False
@@ -252,7 +252,7 @@ async def test_the_gauge_is_zero_from_the_start_and_one_while_leading():
     assert process.gauge.values[2:] == [("vmherd", False)]
 
 
-# Never two, whatever happens
+# Never two leaders
 
 FAULTS = st.lists(
     st.tuples(
@@ -265,11 +265,11 @@ FAULTS = st.lists(
 
 
 class Fleet:
-    """Three processes that come back under a new name whenever they end, and a watch on who leads."""
+    """Three candidates, and a check that at most one of them leads. A new process replaces a process that has ended."""
 
     def __init__(self) -> None:
         self._server = LeaseServer()
-        self._born = 0
+        self._started = 0
         self.processes: list[Process] = []
         self._tasks: list[asyncio.Task[bool]] = []
         for _ in range(3):
@@ -277,20 +277,20 @@ class Fleet:
             self._tasks.append(self.processes[-1].start())
 
     def _new(self) -> Process:
-        self._born += 1
-        process = Process(self._server, f"p{self._born}")
+        self._started += 1
+        process = Process(self._server, f"p{self._started}")
         process.on_election = self.check
         return process
 
     def check(self) -> None:
         assert sum(process.elector.is_leader for process in self.processes) <= 1
 
-    async def strike(self, index: int, fault: str) -> None:
+    async def inject(self, index: int, fault: str) -> None:
         process, task = self.processes[index], self._tasks[index]
         if fault == "stop":
             process.stop.set()
         elif fault == "restart" or task.done():
-            self._check_ends(await settle(task))
+            self._check_outcomes(await settle(task))
             self.processes[index] = self._new()
             self._tasks[index] = self.processes[index].start()
         else:
@@ -305,15 +305,15 @@ class Fleet:
 
     async def heal(self) -> None:
         for index in range(3):
-            await self.strike(index, "")
+            await self.inject(index, "")
             if self.processes[index].stop.is_set():
-                await self.strike(index, "restart")
+                await self.inject(index, "restart")
 
     async def end(self) -> None:
-        self._check_ends(await settle(*self._tasks))
+        self._check_outcomes(await settle(*self._tasks))
 
     @staticmethod
-    def _check_ends(outcomes: list[Any]) -> None:
+    def _check_outcomes(outcomes: list[Any]) -> None:
         for outcome in outcomes:
             assert isinstance(outcome, bool | LeaseLost | asyncio.CancelledError), outcome
 
@@ -330,7 +330,7 @@ def test_there_are_never_two_leaders_and_after_the_faults_there_is_one(faults):
         fleet = Fleet()
         for pause_s, index, fault in faults:
             await fleet.watch(pause_s)
-            await fleet.strike(index, fault)
+            await fleet.inject(index, fault)
         await fleet.watch(5)
         await fleet.heal()
         await fleet.watch(30)

@@ -36,7 +36,7 @@ def lease(holder: str = "other", *, version: int = 1, duration_s: int | None = 1
 
 
 def seen(*history: tuple[float, Lease | None]) -> Observed:
-    """What a process knows that read these records at these times."""
+    """The knowledge of a process that read these leases at these times."""
     observed = None
     for now, record in history:
         observed = observe(observed, record, now=now, usual_duration_s=20.0)
@@ -51,34 +51,42 @@ def decision(observed: Observed, now: float) -> object:
 OLD, NEW = lease(version=1), lease(version=2)
 MINE, FREE = lease("me"), lease("")
 
-ROWS = {
-    "nothing was ever there": (seen((0, None)), 0, Create()),
+DECISIONS = {
+    "the lease never existed": (seen((0, None)), 0, Create()),
     "it was released": (seen((0, FREE)), 0, Take(FREE)),
     "a record without a spec is free": (seen((0, Lease())), 0, Take(Lease())),
-    "somebody has it": (seen((100, OLD)), 100, Wait(115)),
-    "somebody has it, just": (seen((100, OLD)), 114.9, Wait(115)),
-    "its holder was silent for its duration": (seen((100, OLD)), 115, Take(OLD)),
+    "another process holds it": (seen((100, OLD)), 100, Wait(115)),
+    "another process holds it, shortly before it expires": (seen((100, OLD)), 114.9, Wait(115)),
+    "its holder did not renew it for its duration": (seen((100, OLD)), 115, Take(OLD)),
     "reading the same record again is no sign of life": (seen((100, OLD), (114, OLD)), 115, Take(OLD)),
     "a change is a sign of life": (seen((100, OLD), (114, NEW)), 115, Wait(129)),
-    "a record without duration counts as ours": (seen((0, lease(duration_s=None))), 5, Wait(20)),
-    "the holder's own duration counts": (seen((0, lease(duration_s=60))), 30, Wait(60)),
+    "a record without a duration gets the usual duration": (seen((0, lease(duration_s=None))), 5, Wait(20)),
+    "the duration in the record counts": (seen((0, lease(duration_s=60))), 30, Wait(60)),
     "it is ours": (seen((0, MINE)), 1, Renew(MINE)),
-    "it is ours though long silent, and nobody took it": (seen((0, MINE)), 1000, Renew(MINE)),
-    "ours was deleted": (seen((0, MINE), (1, None)), 1, Create()),
-    "another's was deleted: that one may still work": (seen((100, OLD), (105, None)), 105, Wait(115)),
-    "another's was deleted, and not put back in time": (seen((100, OLD), (105, None), (114, None)), 115, Create()),
-    "a free one was deleted": (seen((100, FREE), (105, None)), 105, Create()),
-    "it was deleted and made again by somebody": (seen((100, OLD), (105, None), (106, NEW)), 107, Wait(121)),
+    "it is ours and was not renewed for long, but no other process took it": (seen((0, MINE)), 1000, Renew(MINE)),
+    "our lease was deleted": (seen((0, MINE), (1, None)), 1, Create()),
+    "the lease of another process was deleted, and that process may still work": (
+        seen((100, OLD), (105, None)),
+        105,
+        Wait(115),
+    ),
+    "the lease of another process was deleted and not created again in time": (
+        seen((100, OLD), (105, None), (114, None)),
+        115,
+        Create(),
+    ),
+    "a released lease was deleted": (seen((100, FREE), (105, None)), 105, Create()),
+    "it was deleted and created again by another process": (seen((100, OLD), (105, None), (106, NEW)), 107, Wait(121)),
 }
 
 
-@pytest.mark.parametrize(("observed", "now", "expected"), ROWS.values(), ids=ROWS)
-def test_what_a_candidate_does_next(observed, now, expected):
+@pytest.mark.parametrize(("observed", "now", "expected"), DECISIONS.values(), ids=DECISIONS)
+def test_the_decision_of_a_candidate(observed, now, expected):
     assert decision(observed, now) == expected
 
 
 @pytest.mark.parametrize("when", ["1970-01-01T00:00:00.000000Z", "2970-01-01T00:00:00.000000Z", "nonsense"])
-def test_timestamps_in_the_record_decide_nothing(when):
+def test_timestamps_in_the_record_do_not_affect_the_decision(when):
     record = lease(renew_time=when, acquire_time=when)
     assert decision(seen((100, record)), 114.9) == Wait(115)
     assert decision(seen((100, record)), 115) == Take(record)
@@ -94,7 +102,7 @@ def test_timestamps_in_the_record_decide_nothing(when):
     ),
     after=st.floats(0, 40),
 )
-def test_a_held_lease_is_left_alone_for_its_duration_after_its_last_change_and_never_for_longer(reads, after):
+def test_a_candidate_waits_for_exactly_one_duration_after_the_last_change_of_a_held_lease(reads, after):
     observed, now, last_change, before = None, 0.0, 0.0, None
     for gap, record in reads:
         now += gap
@@ -111,7 +119,7 @@ def test_a_held_lease_is_left_alone_for_its_duration_after_its_last_change_and_n
         assert not isinstance(decision(observed, now + after), Wait)
 
 
-def test_a_first_claim_starts_the_record():
+def test_the_record_of_a_new_lease():
     assert claim(Create(), identity="me", duration_s=15.0, now=NOON) == LeaseSpec(
         holder_identity="me",
         lease_duration_seconds=15,
@@ -121,7 +129,7 @@ def test_a_first_claim_starts_the_record():
     )
 
 
-def test_a_renewal_changes_only_the_time_of_renewal():
+def test_a_renewal_changes_only_the_renew_time():
     record = claim(Create(), identity="me", duration_s=15.0, now=NOON)
     mine = Lease(metadata=ObjectMeta(name="vmherd"), spec=record)
     renewed = claim(Renew(mine), identity="me", duration_s=15.0, now=NOON + timedelta(seconds=2))
@@ -130,30 +138,30 @@ def test_a_renewal_changes_only_the_time_of_renewal():
     assert renewed.lease_transitions == 0
 
 
-def test_taking_over_counts_a_transition():
+def test_a_takeover_increments_the_transitions():
     taken = claim(Take(lease("other", lease_transitions=6)), identity="me", duration_s=15.0, now=NOON)
     assert (taken.holder_identity, taken.lease_transitions) == ("me", 7)
     assert taken.acquire_time == taken.renew_time
 
 
-def test_a_broken_number_of_seconds_is_rounded_up_so_that_standbys_wait_longer_and_not_shorter():
+def test_a_fraction_of_a_second_is_rounded_up_so_that_standbys_wait_longer():
     assert claim(Create(), identity="me", duration_s=2.5, now=NOON).lease_duration_seconds == 3
 
 
-def test_a_released_lease_names_nobody_and_lasts_a_second():
+def test_a_released_lease_has_no_holder_and_a_duration_of_one_second():
     assert release(now=NOON).holder_identity == ""
     assert release(now=NOON).lease_duration_seconds == 1
     assert release(now=NOON).lease_transitions is None
 
 
-def test_a_change_names_the_version_that_it_was_decided_on_and_nothing_that_it_does_not_set():
+def test_a_patch_has_the_uid_the_version_and_only_the_fields_that_it_sets():
     assert json.loads(change_body(lease(version=7), LeaseSpec(holder_identity=""))) == {
         "metadata": {"uid": "u1", "resourceVersion": "7"},
         "spec": {"holderIdentity": ""},
     }
 
 
-def test_a_creation_is_a_whole_lease():
+def test_the_body_of_a_create_is_a_complete_lease():
     assert json.loads(creation_body("here", "vmherd", LeaseSpec(holder_identity="me"))) == {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",

@@ -5,19 +5,19 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from controller.kubevirt.pool_types import POOL_KIND as POOL
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.metrics.machines import MachineCounts
-from controller.metrics.objects import POOL, MachineTally
+from controller.metrics.objects import MachineTally
 from controller.runtime.plan import (
-    HEALING,
     AlreadyThere,
+    Cause,
     Create,
     Delete,
     Done,
     Missing,
     Outcome,
     Patch,
-    PatchType,
     Rejected,
     Skipped,
     ThreeWayMerge,
@@ -25,9 +25,11 @@ from controller.runtime.plan import (
 )
 from informers.errors import Forbidden, TransportError
 from informers.meta import ObjectKey
+from informers.objects import PatchType
 
 KEY = ObjectKey("shop", "web")
 SET = "VirtualMachineInstanceReplicaSet"
+TALLY = (POOL, *KEY)
 NO = Forbidden("no", code=403)
 LOST = TransportError("lost", sent=True)
 
@@ -36,8 +38,8 @@ def create(resource: Any = VMS) -> Create:
     return Create(resource=resource, key=KEY, body=b"", owner_uid="u", why="missing")
 
 
-def delete(resource: Any = VMS, why: str = "surplus") -> Delete:
-    return Delete(resource=resource, key=KEY, uid="u", why=why)
+def delete(resource: Any = VMS, cause: Cause = Cause.UNSPECIFIED) -> Delete:
+    return Delete(resource=resource, key=KEY, uid="u", why="surplus", cause=cause)
 
 
 def three_way_merge() -> ThreeWayMerge:
@@ -100,17 +102,17 @@ def test_what_made_or_took_no_vm_is_not_counted(outcome: Outcome):
 
 def test_a_vm_that_is_deleted_because_it_fails_is_a_healing():
     world = World()
-    world.count(Done(delete(why=f"{HEALING}CrashLoopBackOff")), Rejected(delete(why=f"{HEALING}it failed"), NO))
+    world.count(Done(delete(cause=Cause.HEALING)), Rejected(delete(cause=Cause.HEALING), NO))
     assert world.value("vmherd_healings_total") == 1
     assert world.value("vmherd_vms_deleted_total", kind="VirtualMachine", result="success") == 1
-    assert world.counts.tallies() == {KEY: MachineTally(started=0, stopped=1, healed=1)}
+    assert world.counts.tallies() == {TALLY: MachineTally(started=0, stopped=1, healed=1)}
 
 
 def test_a_pool_has_a_tally_of_what_succeeded_with_its_vms():
     world = World()
     world.count(Done(create()), Done(create()), Rejected(create(), NO), Done(delete()), Done(delete(VMIS)))
     world.count(Done(create()))
-    assert world.counts.tallies() == {KEY: MachineTally(started=3, stopped=1)}
+    assert world.counts.tallies() == {TALLY: MachineTally(started=3, stopped=1)}
 
 
 def test_a_tally_goes_with_its_pool():
@@ -118,11 +120,11 @@ def test_a_tally_goes_with_its_pool():
     world.count(Done(create()))
     before = world.counts.tallies()
     world.counts.forget(SET, KEY)
-    assert KEY in world.counts.tallies(), "a set of the same name is another object"
+    assert TALLY in world.counts.tallies(), "a set of the same name is another object"
     world.counts.forget(POOL, KEY)
     world.counts.forget(POOL, KEY)
     assert world.counts.tallies() == {}
-    assert KEY in before, "and a page that was taken before still has it"
+    assert TALLY in before, "and a page that was taken before still has it"
 
 
 def test_a_set_has_no_tally():

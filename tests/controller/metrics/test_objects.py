@@ -10,12 +10,16 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from controller.apimachinery.conditions import Condition
 from controller.kubevirt.annotations import PARTITION, ROLLING_UPDATE, TAKEOVER
+from controller.kubevirt.pool_types import POOL_KIND as POOL
 from controller.kubevirt.pool_types import PoolSpec, PoolStatus, SelectionPolicy, Selectors, UpdateBlock, UpdateStrategy
-from controller.kubevirt.types import Condition, ReplicaSetStatus
+from controller.kubevirt.replicaset_types import ReplicaSetStatus
 from controller.metrics.figures import figures_of
-from controller.metrics.objects import POOL, MachineTally, SetFigures, families_of, render
+from controller.metrics.objects import MachineTally, SetFigures, families_of, render
 from controller.metrics.registry import Metrics
+from controller.pool.rollout import rolls_out as pool_rolls_out
+from controller.replicaset.rollout import rolls_out as set_rolls_out
 from informers.meta import ObjectMeta
 from tests.builders import NOW, replicaset
 from tests.pool_builders import pool
@@ -31,7 +35,7 @@ def make(kind: str = POOL, **fields: Any) -> SetFigures:
 
 def shown(*figures: SetFigures, **tallies: MachineTally) -> dict[str, float]:
     """Every sample, by `name{label="value",...}`. Tallies are of pools in the namespace `shop`."""
-    counts = {("shop", name): tally for name, tally in tallies.items()}
+    counts = {(POOL, "shop", name): tally for name, tally in tallies.items()}
     text = render(families_of([figures], counts), openmetrics=False)
     return {
         f"{sample.name}{{{','.join(f'{key}={value}' for key, value in sorted(sample.labels.items()))}}}": sample.value
@@ -57,11 +61,13 @@ def test_an_object_is_shown_under_the_names_of_its_kind(kind: str, prefix: str):
     )
     of_kind = {name: value for name, value in page.items() if name.startswith("kubevirt_") and "_total{" not in name}
     place = "name=web,namespace=shop"
-    assert of_kind == {
+    gauges = {
         f"{prefix}_desired_replicas{{{place}}}": 5,
         f"{prefix}_replicas{{{place}}}": 4,
         f"{prefix}_ready_replicas{{{place}}}": 3,
         f"{prefix}_updated_replicas{{{place}}}": 2,
+    }
+    assert of_kind == (gauges if kind == POOL else {}) | {
         f"{prefix}_paused{{{place}}}": 1,
         f"{prefix}_replica_failure{{{place}}}": 1,
         f"{prefix}_metadata_generation{{{place}}}": 7,
@@ -184,7 +190,7 @@ def test_the_figures_of_a_pool_are_those_of_its_spec_and_status():
     )
     meta = ObjectMeta(name="web", namespace="shop", uid="u1", generation=7, creation_timestamp=NOW)
     owner = type(pool())(metadata=meta, spec=PoolSpec(replicas=5, paused=True), status=status)
-    [figures] = figures_of(POOL, "example.org", [owner])
+    [figures] = figures_of(POOL, "example.org", [owner], rolls_out=pool_rolls_out)
     assert figures == make(
         uid="u1",
         group="example.org",
@@ -199,13 +205,13 @@ def test_the_figures_of_a_pool_are_those_of_its_spec_and_status():
 
 
 def test_the_figures_of_a_set_whose_status_nobody_wrote_yet():
-    [figures] = figures_of(SET, "kubevirt.io", [replicaset()])
+    [figures] = figures_of(SET, "kubevirt.io", [replicaset()], rolls_out=bool)
     assert (figures.current, figures.ready, figures.updated, figures.observed_generation) == (0, 0, None, None)
 
 
 def test_a_status_from_somebody_who_knows_of_no_updates_says_nothing_about_them():
     owner = type(replicaset())(metadata=ObjectMeta(name="a"), status=ReplicaSetStatus(replicas=3))
-    [figures] = figures_of(SET, "kubevirt.io", [owner])
+    [figures] = figures_of(SET, "kubevirt.io", [owner], rolls_out=set_rolls_out)
     assert (figures.desired, figures.current, figures.updated) == (1, 3, None)
 
 
@@ -239,7 +245,7 @@ def test_a_pool_rolls_out_unless_it_leaves_vms_as_they_are(
 ):
     meta = ObjectMeta(name="web", namespace="shop", annotations=annotations)
     owner = type(pool())(metadata=meta, spec=PoolSpec(update_strategy=strategy))
-    [figures] = figures_of(POOL, "pool.kubevirt.io", [owner])
+    [figures] = figures_of(POOL, "pool.kubevirt.io", [owner], rolls_out=pool_rolls_out)
     assert figures.rolls_out == rolls
     assert shown(figures)[f"vmherd_rolls_out{{kind={POOL},name=web,namespace=shop}}"] == rolls
 
@@ -247,7 +253,7 @@ def test_a_pool_rolls_out_unless_it_leaves_vms_as_they_are(
 @pytest.mark.parametrize(("annotations", "rolls"), [(None, False), ({ROLLING_UPDATE: "maxUnavailable=1"}, True)])
 def test_a_set_rolls_out_where_it_says_so(annotations: dict[str, str] | None, rolls: bool):
     owner = type(replicaset())(metadata=ObjectMeta(name="web", namespace="shop", annotations=annotations))
-    [figures] = figures_of(SET, "kubevirt.io", [owner])
+    [figures] = figures_of(SET, "kubevirt.io", [owner], rolls_out=set_rolls_out)
     assert figures.rolls_out == rolls
 
 
@@ -255,6 +261,6 @@ def test_a_set_rolls_out_where_it_says_so(annotations: dict[str, str] | None, ro
 def test_a_pool_whose_takeover_is_held_has_a_series(mark: str | None, held: bool):
     annotations = {TAKEOVER: mark} if mark is not None else None
     owner = type(pool())(metadata=ObjectMeta(name="web", namespace="shop", annotations=annotations))
-    [figures] = figures_of(POOL, "pool.kubevirt.io", [owner])
+    [figures] = figures_of(POOL, "pool.kubevirt.io", [owner], rolls_out=pool_rolls_out)
     series = {name: value for name, value in shown(figures).items() if name.startswith("vmherd_takeover_held")}
     assert series == ({"vmherd_takeover_held{name=web,namespace=shop}": 1} if held else {})

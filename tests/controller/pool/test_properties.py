@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from controller.kubevirt.annotations import POOL_FINALIZER, PROTECT
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMIS, VMS
-from controller.kubevirt.status_patch import status_patch
 from controller.pool.naming import ordinal_of
 from controller.pool.plan import plan
 from controller.pool.policies import Strategy
 from controller.pool.select import allows
 from controller.pool.status import next_status, outcome_notices
 from controller.runtime.plan import Create, Delete, Done, Patch
+from controller.runtime.status import status_patch
 from tests.builders import NOW
 from tests.fakes.rules import finalizers_of
 from tests.pool_builders import ANOTHER_CONTROLLER, OTHER_FINALIZER, POOLS, intent_of, pool, snapshot, vm, vm_spec, vms

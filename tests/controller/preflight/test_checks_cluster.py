@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.config.settings import Config, parse
+from controller.config.settings import Config
 from controller.preflight.checks import StartupError, check
 from controller.preflight.permissions import Permission, permissions_needed
 from informers.client import ApiClient, open_client
@@ -17,6 +17,7 @@ from informers.configuration import load_credentials
 from sandbox.controlplane import ControlPlane
 from tests import rbac
 from tests.cluster import Kubectl
+from tests.command_line import parse
 
 SETS = "virtualmachineinstancereplicasets"
 POOLS = "virtualmachinepools"

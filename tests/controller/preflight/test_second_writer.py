@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from controller.config.settings import Config, parse
+from controller.config.settings import Config
 from controller.preflight.second_writer import SecondWriter, Unseen, decide_mode, find_second_writer
 from informers.errors import ApiError, Forbidden, NotFound
+from tests.command_line import parse
 
 NOW = datetime(2026, 8, 1, 12, 0, tzinfo=UTC)
 GROUP = "/apis/kubevirt.io/v1"

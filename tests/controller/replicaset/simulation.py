@@ -9,8 +9,10 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
+from controller.kinds import REPLICA_SETS
+from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.resources import VMIS
-from controller.kubevirt.types import ReplicaSet, VirtualMachineInstance
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_active
 from controller.replicaset.rules import ReplicaSetRules
 from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES, Snapshot
@@ -82,7 +84,7 @@ class ReplicaSetSimulation:
         self.vmis = LaggingCache(self.server, VMIS, indexes=VMI_INDEXES, handler=vmi_handler)
         self._rules = ReplicaSetRules(self.sets.store, self.vmis.store, REPLICASETS, VMIS, burst)
         self.process = ReconcilerProcess(
-            self.server, self._rules, owners=self.sets, children=[self.vmis], now=lambda: NOW
+            self.server, REPLICA_SETS, self._rules, owners=self.sets, children=[self.vmis], now=lambda: NOW
         )
         if instant:
             self.server.on_write = lambda request, before: self.process.catch_up()

@@ -1,16 +1,17 @@
-"""R1, R2, R7, R8 and how the parts of a plan come together. R4 to R6 are in test_scale and test_ranking."""
+"""R1, R2, R7, R8 and the order of the parts of a plan. The tests of R4 to R6 are in test_scale and test_ranking."""
 
 import msgspec
 import pytest
 
+from controller.apimachinery.label_selectors import SelectorRequirement
 from controller.kubevirt.annotations import PROTECT
-from controller.kubevirt.types import LabelRequirement, TemplateMeta, VMITemplate
+from controller.kubevirt.vmi_types import TemplateMeta, VMITemplate
 from controller.replicaset.plan import plan
 from controller.runtime.plan import Confirm, Create, Delete, Patch
 from informers.meta import OwnerReference
 from tests.builders import replicaset, snapshot, vmi
 
-STRANGER = OwnerReference(api_version="apps/v1", kind="Other", name="other", uid="uid-of-a-stranger", controller=True)
+OTHER_CONTROLLER = OwnerReference(api_version="apps/v1", kind="Other", name="other", uid="another-uid", controller=True)
 
 
 def members(owner, number, **changes):
@@ -26,7 +27,7 @@ INVALID = {
     "no selector": (replicaset(match_labels=None), "spec.selector is empty"),
     "empty selector": (replicaset(match_labels={}, match_expressions=()), "spec.selector is empty"),
     "a selector that does not parse": (
-        replicaset(match_expressions=(LabelRequirement("a", "Gt"),)),
+        replicaset(match_expressions=(SelectorRequirement("a", "Gt"),)),
         "spec.selector.matchExpressions[0].operator",
     ),
     "no template metadata": (replicaset(template=VMITemplate(None)), "spec.template.metadata.labels is empty"),
@@ -42,7 +43,7 @@ INVALID = {
 
 
 @pytest.mark.parametrize(("owner", "reason"), INVALID.values(), ids=INVALID)
-def test_r1_an_invalid_set_is_left_alone_and_told_once_per_generation(owner, reason):
+def test_r1_an_invalid_set_changes_no_vmi_and_one_notice_per_generation_reports_it(owner, reason):
     todo = plan(snapshot(owner, [*members(owner, 5), vmi("orphan"), vmi("done", owner=owner, phase="Failed")]))
     assert todo.stages == ()
     assert reason in todo.held
@@ -52,7 +53,7 @@ def test_r1_an_invalid_set_is_left_alone_and_told_once_per_generation(owner, rea
     assert todo.requeue_after_s is None
 
 
-HELD = {
+BLOCKED = {
     "r8 paused": (replicaset(paused=True), True, "paused"),
     "r2 r15 being deleted": (replicaset(deleting=True), True, "being deleted"),
     "r9 unsettled": (replicaset(), False, "own writes"),
@@ -60,17 +61,17 @@ HELD = {
 }
 
 
-@pytest.mark.parametrize(("owner", "settled", "held"), HELD.values(), ids=HELD)
+@pytest.mark.parametrize(("owner", "settled", "reason"), BLOCKED.values(), ids=BLOCKED)
 @pytest.mark.parametrize("number", [0, 9])
-def test_nothing_is_written_while_a_set_is_held(owner, settled, held, number):
+def test_nothing_is_written_while_a_set_is_paused_deleted_or_unsettled(owner, settled, reason, number):
     vmis = [*members(owner, number), vmi("orphan"), vmi("done", owner=owner, phase="Failed")]
     todo = plan(snapshot(owner, [*vmis, vmi("stray", owner=owner, labels={})], settled=settled))
     assert todo.stages == ()
     assert todo.notices == ()
-    assert held in todo.held
+    assert reason in todo.held
 
 
-def test_a_set_that_is_as_it_should_be_gets_an_empty_plan():
+def test_a_set_that_needs_no_change_gets_an_empty_plan():
     owner = replicaset()
     assert plan(snapshot(owner, members(owner, 3))) == plan(snapshot(replicaset(replicas=0)))
     assert plan(snapshot(owner, members(owner, 3))).stages == ()
@@ -89,12 +90,12 @@ ORPHANS = {
     "other labels": vmi("orphan", labels={"a": "b"}),
     "no labels": vmi("orphan", labels=None),
     "being deleted": vmi("orphan", deleting=True),
-    "controlled by another": vmi("orphan", owners=(STRANGER,)),
+    "controlled by another": vmi("orphan", owners=(OTHER_CONTROLLER,)),
 }
 
 
 @pytest.mark.parametrize("orphan", ORPHANS.values(), ids=ORPHANS)
-def test_r2_what_is_not_to_be_adopted_is_left_alone(orphan):
+def test_r2_vmis_that_do_not_qualify_are_not_adopted(orphan):
     owner = replicaset(replicas=1)
     assert plan(snapshot(owner, [*members(owner, 1), orphan])).actions == ()
 
@@ -107,42 +108,42 @@ def test_r2_a_member_whose_labels_no_longer_match_is_released_and_replaced():
     assert msgspec.json.decode(todo.actions[0].body)["metadata"]["ownerReferences"] == []
 
 
-def test_r2_a_finished_member_is_released_rather_than_deleted_when_its_labels_say_so():
+def test_r2_a_finished_member_whose_labels_do_not_match_is_released_and_not_deleted():
     owner = replicaset(replicas=0)
     todo = plan(snapshot(owner, [vmi("stray", owner=owner, labels={}, phase="Failed")]))
     assert [type(action) for action in todo.actions] == [Patch]
 
 
-def test_r2_a_stray_that_is_being_deleted_is_not_written_to():
+def test_r2_a_member_that_is_being_deleted_is_not_released():
     owner = replicaset(replicas=0)
     assert plan(snapshot(owner, [vmi("stray", owner=owner, labels={}, deleting=True)])).actions == ()
 
 
-def test_r2_what_was_just_adopted_is_not_deleted_before_it_is_ours():
+def test_r2_an_orphan_is_not_deleted_in_the_pass_that_adopts_it():
     owner = replicaset(replicas=1)
     todo = plan(snapshot(owner, [*members(owner, 1), vmi("orphan", ready=False)]))
     assert names(todo, Delete) == []
     assert "1 more deletes" in todo.held
 
 
-def test_r6_r2_an_orphan_too_many_pushes_out_the_member_that_ranks_before_it():
+def test_r6_r2_a_surplus_after_an_adoption_deletes_the_member_that_ranks_first():
     owner = replicaset(replicas=1)
     todo = plan(snapshot(owner, [*members(owner, 1, ready=False), vmi("orphan")]))
     assert names(todo, Patch) == ["orphan"]
     assert names(todo, Delete) == ["vm-0"]
 
 
-def test_r3_r7_spent_members_are_replaced_first_and_deleted_then():
+def test_r3_r7_spent_members_are_replaced_first_and_then_deleted():
     owner = replicaset(replicas=3)
     spent = [
-        vmi("a-riddle", owner=owner, phase="Unknown"),
+        vmi("a-unknown", owner=owner, phase="Unknown"),
         vmi("failed", owner=owner, phase="Failed"),
         vmi("lost", owner=owner, ready=False, reason="PodTerminating"),
-        vmi("gone", owner=owner, phase="Failed", deleting=True),
+        vmi("terminating", owner=owner, phase="Failed", deleting=True),
     ]
     todo = plan(snapshot(owner, [*members(owner, 1), *spent]))
     assert [[type(action) for action in stage.actions] for stage in todo.stages] == [[Create] * 2, [Delete] * 3]
-    assert names(todo, Delete) == ["failed", "a-riddle", "lost"]
+    assert names(todo, Delete) == ["failed", "a-unknown", "lost"]
 
 
 def test_r7_cleaning_up_and_scaling_in_share_the_burst():
@@ -152,13 +153,13 @@ def test_r7_cleaning_up_and_scaling_in_share_the_burst():
     assert names(todo, Delete) == ["vm-0", "vm-1", "failed-0", "failed-1"]
 
 
-def test_r7_a_failed_clean_up_holds_nothing_back():
+def test_r7_a_failed_cleanup_does_not_block_later_stages():
     owner = replicaset(replicas=0)
     todo = plan(snapshot(owner, [vmi("failed", owner=owner, phase="Failed")]))
     assert [stage.essential for stage in todo.stages] == [False]
 
 
-def test_r6_r7_a_protected_vmi_is_kept_when_it_has_finished_too():
+def test_r6_r7_a_protected_vmi_is_kept_even_if_it_has_finished():
     owner = replicaset(replicas=0)
     todo = plan(snapshot(owner, [vmi("kept", owner=owner, phase="Failed", annotations={PROTECT: "true"})]))
     assert todo.actions == ()

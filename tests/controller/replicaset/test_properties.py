@@ -8,12 +8,12 @@ from msgspec.structs import replace
 
 from controller.kubevirt.annotations import PROTECT, is_marked
 from controller.kubevirt.resources import VMIS
-from controller.kubevirt.status_patch import status_patch
 from controller.kubevirt.vmis import is_active, is_ready
 from controller.replicaset.plan import plan
 from controller.replicaset.rollout import Rollout, is_updated, parse_rollout
 from controller.replicaset.status import next_status, outcome_notices
 from controller.runtime.plan import Create, Delete, Patch
+from controller.runtime.status import status_patch
 from informers.meta import controller_of
 from tests.builders import replicaset, snapshot, vmi
 from tests.controller.replicaset.simulation import ReplicaSetSimulation

@@ -1,4 +1,4 @@
-"""R6: who goes first."""
+"""R6: the order in which VMIs are deleted."""
 
 from itertools import permutations
 
@@ -15,9 +15,9 @@ def order(*vmis) -> list[str]:
 
 MARKED = {REMOVE: "true"}
 
-# Each row: the one that goes first, and the one that goes next although all lesser criteria speak for it.
-BEFORE = {
-    "marked for removal, whatever its state": (
+# Each row has two VMIs. The criterion puts the first VMI first. All lesser criteria would put the second VMI first.
+CRITERIA = {
+    "marked for removal, in any state": (
         vmi("z", annotations=MARKED, ready_for_s=9000, age_s=9000),
         vmi("a", node=None, phase="Pending", ready=None),
     ),
@@ -31,7 +31,7 @@ BEFORE = {
     ),
     "scheduling, before running": (vmi("z", phase="Scheduling"), vmi("a", phase="Running", ready=False)),
     "scheduled, before running": (vmi("z", phase="Scheduled"), vmi("a", phase="Running", ready=False)),
-    "among those that start, cost before phase": (
+    "among VMIs that start, cost before phase": (
         vmi("z", phase="Scheduled", ready=None, annotations={DELETION_COST: "-1"}),
         vmi("a", phase="Pending", ready=None),
     ),
@@ -48,42 +48,42 @@ BEFORE = {
     "ready for a shorter time": (vmi("z", ready_for_s=10, age_s=9000), vmi("a", ready_for_s=20, age_s=30)),
     "younger": (vmi("z", age_s=100), vmi("a", age_s=200)),
     "by name": (vmi("a"), vmi("b")),
-    "any other word is no mark": (vmi("a"), vmi("b", annotations={REMOVE: "yes"})),
+    "another value is not a mark": (vmi("a"), vmi("b", annotations={REMOVE: "yes"})),
 }
 
 
-@pytest.mark.parametrize(("first", "second"), BEFORE.values(), ids=BEFORE)
-def test_r6_who_goes_first(first, second):
+@pytest.mark.parametrize(("first", "second"), CRITERIA.values(), ids=CRITERIA)
+def test_r6_each_criterion_outweighs_the_lesser_criteria(first, second):
     assert order(first, second) == order(second, first) == [first.metadata.name, second.metadata.name]
 
 
-def test_r6_the_fullest_node_first():
-    crowd = [vmi(f"z-{n}", node="full", ready_for_s=9000) for n in range(2)]
-    assert order(vmi("a", node="lone", ready_for_s=1), *crowd)[0] == "z-0"
+def test_r6_a_vmi_on_the_fullest_node_is_deleted_first():
+    full = [vmi(f"z-{n}", node="full", ready_for_s=9000) for n in range(2)]
+    assert order(vmi("a", node="lone", ready_for_s=1), *full)[0] == "z-0"
 
 
-def test_r6_each_one_that_goes_leaves_its_node_less_crowded():
+def test_r6_each_deletion_lowers_the_number_of_vmis_on_its_node():
     full = [vmi(f"full-{n}", node="full") for n in range(4)]
     half = [vmi(f"half-{n}", node="half") for n in range(2)]
     assert order(*full, *half) == ["full-0", "full-1", "full-2", "half-0", "full-3", "half-1"]
 
 
-def test_r6_crowding_comes_after_cost_and_before_readiness_time():
+def test_r6_the_number_of_vmis_on_the_node_comes_after_cost_and_before_readiness_time():
     cheap = vmi("cheap", node="lone", annotations={DELETION_COST: "-1"})
-    crowd = [vmi(f"crowd-{n}", node="full", ready_for_s=9000) for n in range(2)]
-    assert order(*crowd, cheap, vmi("recent", node="other", ready_for_s=1))[:2] == ["cheap", "crowd-0"]
+    full = [vmi(f"full-{n}", node="full", ready_for_s=9000) for n in range(2)]
+    assert order(*full, cheap, vmi("recent", node="other", ready_for_s=1))[:2] == ["cheap", "full-0"]
 
 
-def test_r6_the_protected_never_go_but_crowd_their_node():
+def test_r6_protected_vmis_are_not_deleted_but_count_for_their_node():
     kept = vmi("kept", node="full", annotations={PROTECT: "true", REMOVE: "true"})
     assert order(kept, vmi("z", node="full"), vmi("a", node="lone")) == ["z", "a"]
 
 
-def test_r6_those_without_a_node_go_by_their_age():
+def test_r6_vmis_without_a_node_are_ordered_by_age():
     waiting = [vmi(f"z-{n}", node=None, phase="Pending", ready=None, age_s=100) for n in range(3)]
     assert order(vmi("a", node=None, phase="Pending", ready=None, age_s=50), *waiting)[0] == "a"
 
 
-def test_r6_the_order_is_the_same_however_the_cache_lists_them():
+def test_r6_the_order_does_not_depend_on_the_order_in_the_cache():
     vmis = [vmi("a"), vmi("b", node="node-2"), vmi("c", ready=False), vmi("d", node="node-2")]
     assert len({tuple(order(*arranged)) for arranged in permutations(vmis)}) == 1

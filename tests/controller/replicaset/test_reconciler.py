@@ -1,4 +1,4 @@
-"""One set, pass by pass: stale caches, lost answers, refusals, and what the set reports meanwhile."""
+"""The reconciler of one set, pass by pass: stale caches, lost answers, rejected writes, and the status."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def simulation_at_rest(*, replicas: int = 3, finalizers: bool = False) -> 
     return simulation
 
 
-async def test_a_set_gets_its_vmis_and_then_nothing_is_sent_any_more():
+async def test_a_set_gets_its_vmis_and_then_no_request_is_sent():
     simulation = simulation_with_a_set(replicas=3)
     assert await simulation.come_to_rest() == 2
     assert len(simulation.active) == 3
@@ -47,13 +47,13 @@ async def test_a_set_gets_its_vmis_and_then_nothing_is_sent_any_more():
     assert (await simulation.reconcile()).result == AwaitChange()
 
 
-async def test_a_key_without_a_set_is_forgotten():
+async def test_a_key_without_a_set_causes_no_request():
     simulation = ReplicaSetSimulation()
     assert (await simulation.reconcile()).result == AwaitChange()
     assert simulation.server.requests == []
 
 
-async def test_r4_a_burst_at_a_time():
+async def test_r4_a_pass_creates_at_most_one_burst():
     simulation = simulation_with_a_set(replicas=7, burst=3)
     report = await simulation.reconcile()
     assert len(simulation.active) == 3
@@ -74,7 +74,7 @@ async def test_r9_nothing_is_created_while_the_cache_is_behind():
     assert simulation.process.counts["stale"] == 1
 
 
-async def test_r9_the_status_is_written_though_the_cache_is_behind():
+async def test_r9_the_status_is_written_even_if_the_cache_is_behind():
     simulation = simulation_with_a_set()
     await simulation.reconcile()
     simulation.vmis.catch_up(2)
@@ -96,7 +96,7 @@ async def test_r9_nothing_is_deleted_twice_while_the_cache_is_behind(finalizers:
 
 
 @pytest.mark.parametrize("fault", [Lost.BEFORE, Lost.AFTER, Garbled(), BROKEN])
-async def test_r9_a_lost_create_makes_no_twin(fault):
+async def test_r9_a_create_without_an_answer_makes_no_duplicate(fault):
     simulation = simulation_with_a_set(replicas=3)
     simulation.fail(fault, verb="create", times=1)
     report = await simulation.reconcile()
@@ -117,7 +117,7 @@ async def test_r9_a_create_that_happened_is_not_sent_again_while_the_cache_is_be
     assert simulation.sent("get") == 1
 
 
-async def test_r9_while_a_doubt_cannot_be_cleared_up_the_status_is_written_and_the_pass_is_retried():
+async def test_r9_if_the_lookup_of_a_lost_create_fails_the_status_is_written_and_the_pass_is_retried():
     simulation = simulation_with_a_set(replicas=2)
     simulation.fail(Lost.AFTER, verb="create", times=1)
     await simulation.reconcile()
@@ -131,7 +131,7 @@ async def test_r9_while_a_doubt_cannot_be_cleared_up_the_status_is_written_and_t
     assert simulation.owner.status.observed_generation == 2
 
 
-async def test_r9_a_process_that_takes_over_with_a_stale_cache_makes_no_twins():
+async def test_r9_a_new_process_with_a_stale_cache_makes_no_duplicates():
     simulation = simulation_with_a_set(replicas=5)
     await simulation.reconcile()
     simulation.vmis.catch_up(2)
@@ -141,7 +141,7 @@ async def test_r9_a_process_that_takes_over_with_a_stale_cache_makes_no_twins():
     assert simulation.process.counts["create already_there"] == 3
 
 
-async def test_r9_a_process_that_takes_over_with_a_stale_cache_deletes_nobody_else():
+async def test_r9_a_new_process_with_a_stale_cache_deletes_no_other_vmi():
     simulation = await simulation_at_rest(replicas=5)
     simulation.server.change(REPLICASETS, KEY, {"spec": {"replicas": 2}})
     simulation.sets.catch_up()
@@ -152,7 +152,7 @@ async def test_r9_a_process_that_takes_over_with_a_stale_cache_deletes_nobody_el
     assert len(simulation.active) == 2
 
 
-async def test_r10_a_full_quota_costs_a_request_a_pass_and_shows_in_the_status_until_there_is_room():
+async def test_r10_a_full_quota_costs_one_request_per_pass_and_stays_in_the_status_until_it_is_raised():
     simulation = simulation_with_a_set(replicas=3)
     simulation.server.quota[VMIS] = 0
     report = await simulation.reconcile()
@@ -167,7 +167,7 @@ async def test_r10_a_full_quota_costs_a_request_a_pass_and_shows_in_the_status_u
     assert simulation.conditions == {}
 
 
-async def test_r10_nothing_is_retried_in_a_namespace_that_goes_away():
+async def test_r10_nothing_is_retried_in_a_namespace_that_is_being_deleted():
     simulation = simulation_with_a_set(replicas=3)
     simulation.server.terminating.add("default")
     report = await simulation.reconcile()
@@ -184,13 +184,13 @@ async def test_r10_a_server_that_does_not_answer_is_no_failure_of_the_set(fault)
     assert simulation.conditions == {}
 
 
-async def test_a_pause_that_the_server_asks_for_is_kept():
+async def test_the_retry_after_of_the_server_is_respected():
     simulation = simulation_with_a_set(replicas=3)
     simulation.fail(BUSY, verb="create")
     assert (await simulation.reconcile()).result == Retry("too many requests", not_before_s=7.0, outage=True)
 
 
-async def test_r1_an_invalid_spec_is_logged_and_told_and_nothing_is_done():
+async def test_r1_an_invalid_spec_is_logged_and_reported_and_nothing_is_created():
     simulation = simulation_with_a_set(selector={})
     with capture_logs() as logs:
         report = await simulation.reconcile()
@@ -210,7 +210,7 @@ async def test_r11_a_status_is_not_written_again_before_the_cache_shows_it():
     assert simulation.sent("patch", REPLICASETS) == 1
 
 
-async def test_r11_a_status_that_has_to_wait_is_written_once_the_one_before_it_is_seen():
+async def test_r11_a_status_waits_until_the_cache_shows_the_previous_status():
     simulation = simulation_with_a_set(replicas=2)
     await simulation.reconcile()
     simulation.vmis.catch_up()
@@ -221,7 +221,7 @@ async def test_r11_a_status_that_has_to_wait_is_written_once_the_one_before_it_i
     assert simulation.owner.status.replicas == 2
 
 
-async def test_r11_a_status_made_for_an_older_version_is_not_written_and_not_forgotten():
+async def test_r11_a_status_for_an_older_version_is_not_written_and_a_later_pass_writes_it():
     simulation = simulation_with_a_set(replicas=0)
     simulation.server.change(REPLICASETS, KEY, {"metadata": {"labels": {"touched": "true"}}})
     assert (await simulation.reconcile()).result == After(LOOK_AGAIN_S)
@@ -230,8 +230,8 @@ async def test_r11_a_status_made_for_an_older_version_is_not_written_and_not_for
     assert simulation.owner.status.replicas == 0
 
 
-async def test_r11_a_status_never_reaches_another_set_of_the_name():
-    """The server passes over a UID in the patch of a status: the version is what tells the two apart."""
+async def test_r11_a_status_is_never_written_to_another_set_of_the_same_name():
+    """The server ignores a UID in a status patch. Only the resourceVersion protects the other set."""
     simulation = await simulation_at_rest(replicas=2)
     simulation.server.remove(VMIS, simulation.members[0].metadata.key)
     simulation.vmis.catch_up()
@@ -243,7 +243,7 @@ async def test_r11_a_status_never_reaches_another_set_of_the_name():
 
 
 @pytest.mark.parametrize("fault", [UNREACHABLE, Lost.BEFORE, Lost.AFTER, Garbled(), BROKEN, FORBIDDEN])
-async def test_r11_a_status_that_cannot_be_written_is_retried_and_hides_nothing_of_the_pass(fault):
+async def test_r11_a_failed_status_write_is_retried_and_the_report_has_all_facts_of_the_pass(fault):
     simulation = simulation_with_a_set(replicas=1)
     simulation.fail(fault, resource=REPLICASETS)
     report = await simulation.reconcile()
@@ -255,7 +255,7 @@ async def test_r11_a_status_that_cannot_be_written_is_retried_and_hides_nothing_
     assert simulation.owner.status.replicas == 1
 
 
-async def test_r8_a_pause_is_told_once_it_is_in_the_status():
+async def test_r8_a_pause_is_reported_after_it_is_in_the_status():
     simulation = await simulation_at_rest(replicas=1)
     simulation.server.change(REPLICASETS, KEY, {"spec": {"paused": True, "replicas": 3}})
     simulation.process.catch_up()
@@ -279,7 +279,7 @@ async def test_r2_an_orphan_is_adopted_and_counts():
     assert simulation.sent("create") == 2
 
 
-async def test_r2_nothing_is_adopted_by_a_set_that_is_being_deleted_whatever_the_cache_shows():
+async def test_r2_a_set_that_is_being_deleted_adopts_nothing_even_if_the_cache_is_stale():
     simulation = simulation_with_a_set(replicas=3)
     simulation.server.put(VMIS, vmi_document("orphan"))
     simulation.process.catch_up()
@@ -290,7 +290,7 @@ async def test_r2_nothing_is_adopted_by_a_set_that_is_being_deleted_whatever_the
     assert simulation.sent("patch") == 0
 
 
-async def test_what_was_awaited_for_a_set_holds_back_no_other_of_its_name():
+async def test_pending_writes_of_a_deleted_set_do_not_block_a_new_set_of_the_same_name():
     simulation = simulation_with_a_set(replicas=2)
     simulation.fail(Lost.AFTER, verb="create", times=1)
     await simulation.reconcile()
@@ -302,7 +302,7 @@ async def test_what_was_awaited_for_a_set_holds_back_no_other_of_its_name():
     assert simulation.sent("get") == 0
 
 
-async def test_doubts_about_a_set_that_is_gone_are_dropped():
+async def test_unanswered_writes_of_a_deleted_set_are_not_looked_up():
     simulation = simulation_with_a_set(replicas=1)
     simulation.fail(Lost.AFTER)
     await simulation.reconcile()

@@ -1,4 +1,4 @@
-"""A kind's controller left to itself, in virtual time: queue, workers, wake-ups, late caches, failing requests."""
+"""The running controller of replica sets, in virtual time, with stale caches and failing requests."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ FAULTS = st.sampled_from(
         refusal(403, "Forbidden", "exceeded quota: few"),
     ]
 )
-HAPPENINGS = st.tuples(st.sampled_from(["scale", "finish", "delete", "ready"]), st.integers(0, 6), st.floats(0.0, 8.0))
-"""What, to whom or how far, and how long after the one before."""
+STEPS = st.tuples(st.sampled_from(["scale", "finish", "delete", "ready"]), st.integers(0, 6), st.floats(0.0, 8.0))
+"""A step of a story: its kind, the index of the VMI or the number of replicas, and the delay before the step."""
 
 LONG_S = 600.0
-"""Far beyond any backoff that so few failures can lead to."""
+"""Longer than any backoff after so few failures."""
 
 IDLE_S = 5.0
-"""How long the caches wait before they look whether there is anything to hear."""
+"""The pause of the caches between two looks for new events, if there was none."""
 
 
-class Reports:
-    """Nobody looks at the figures."""
+class NoMetrics:
+    """Instruments that discard everything, except that a panic fails the test."""
 
     def workers(self, controller: str, *, most: int) -> None: ...
 
@@ -55,29 +55,31 @@ class Reports:
         raise AssertionError("a reconcile raised")
 
 
-class Running:
+class RunningController:
+    """A controller with an API in memory. `lags` are delays of the caches, `faults` are failures of requests."""
+
     def __init__(self, *, lags: list[float], faults: list[Fault | None]) -> None:
         self.queue: WorkQueue[ObjectKey] = WorkQueue("replicaset")
         self.simulation = ReplicaSetSimulation(
-            vmi_handler=lambda change: self.wake(replicasets_of_vmi(change, self.simulation.sets.store)),
-            set_handler=lambda change: self.wake(replicasets_of_replicaset(change)),
+            vmi_handler=lambda change: self.enqueue(replicasets_of_vmi(change, self.simulation.sets.store)),
+            set_handler=lambda change: self.enqueue(replicasets_of_replicaset(change)),
         )
         self.controller = Controller(
-            "replicaset", self.queue, self.simulation.process.reconciler, workers=3, instruments=Reports()
+            "replicaset", self.queue, self.simulation.process.reconciler, workers=3, instruments=NoMetrics()
         )
         self._lags = lags
         self._faults: Iterator[Fault | None] = iter(faults)
         self.simulation.server.fault_for = self.fault_for
 
-    def wake(self, wakes: Any) -> None:
-        for key, delay_s in wakes:
+    def enqueue(self, triggers: Any) -> None:
+        for key, delay_s in triggers:
             self.queue.add_after(key, delay_s)
 
     def fault_for(self, request: Request) -> Fault | None:
         return next(self._faults, None)
 
     async def feed(self) -> None:
-        """Let the caches hear of one event after the other, each some time after it happened."""
+        """Deliver one event after the other to the caches, each with a delay."""
         turn = 0
         while True:
             turn += 1
@@ -86,29 +88,29 @@ class Running:
             self.simulation.vmis.catch_up(1)
             self.simulation.sets.catch_up(1)
 
-    async def play(self, story: list[tuple[str, int, float]]) -> None:
+    async def run(self, story: list[tuple[str, int, float]]) -> None:
         feeder = asyncio.create_task(self.feed())
         worker = asyncio.create_task(self.controller.run())
-        for what, number, after_s in story:
+        for kind, number, after_s in story:
             await asyncio.sleep(after_s)
-            self.happen(what, number)
+            self.apply(kind, number)
         await asyncio.sleep(LONG_S)
         sent = len(self.simulation.server.requests)
         await asyncio.sleep(LONG_S)
-        assert self.simulation.server.requests[sent:] == [], "guarantee 4: at rest nothing is sent"
+        assert self.simulation.server.requests[sent:] == [], "guarantee 4: at rest no request is sent"
         self.queue.shut_down()
         await worker
         feeder.cancel()
         await asyncio.wait([feeder])
 
-    def happen(self, what: str, number: int) -> None:
+    def apply(self, kind: str, number: int) -> None:
         vmis = self.simulation.server.objects(VMIS)
-        if what == "scale":
+        if kind == "scale":
             self.simulation.server.change(REPLICASETS, KEY, {"spec": {"replicas": number}})
         elif vmis:
             key = vmis[number % len(vmis)].metadata.key
             ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-            match what:
+            match kind:
                 case "finish":
                     self.simulation.server.change(VMIS, key, {"status": {"phase": "Failed"}})
                 case "ready":
@@ -119,21 +121,21 @@ class Running:
 
 @settings(max_examples=40)
 @given(
-    story=st.lists(HAPPENINGS, max_size=12),
+    story=st.lists(STEPS, max_size=12),
     lags=st.lists(st.sampled_from([0.001, 0.02, 0.5, 7.0]), min_size=1, max_size=6),
     faults=st.lists(FAULTS, max_size=12),
 )
-def test_guarantee_1_whatever_happens_the_set_gets_what_it_asks_for_and_falls_silent(
+def test_guarantee_1_after_any_faults_the_set_has_the_wanted_vmis_and_sends_no_more_requests(
     story: list[tuple[str, int, float]], lags: list[float], faults: list[Fault | None]
 ):
-    async def play() -> Running:
-        running = Running(lags=lags, faults=faults)
-        running.simulation.server.put(REPLICASETS, replicaset_document(replicas=3))
-        await running.play(story)
-        return running
+    async def run() -> RunningController:
+        controller = RunningController(lags=lags, faults=faults)
+        controller.simulation.server.put(REPLICASETS, replicaset_document(replicas=3))
+        await controller.run(story)
+        return controller
 
     with asyncio.Runner(loop_factory=lambda: looptime.new_event_loop(noop_cycles=1)) as runner:
-        simulation = runner.run(play()).simulation
+        simulation = runner.run(run()).simulation
     assert len(simulation.active) == simulation.owner.spec.replicas
     assert simulation.owner.status.replicas == simulation.owner.spec.replicas
     assert simulation.conditions == {}

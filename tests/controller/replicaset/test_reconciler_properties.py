@@ -16,7 +16,7 @@ import msgspec
 from hypothesis import given, settings
 
 from controller.kubevirt.resources import VMIS
-from controller.kubevirt.types import VirtualMachineInstance
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_active, is_deleting
 from informers.errors import TransportError
 from informers.meta import controller_of, labels_of

@@ -1,4 +1,4 @@
-"""R14: replacing outdated VMIs step by step."""
+"""R14: outdated VMIs are replaced step by step."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def deletes(owner, *vmis, **circumstances) -> list[str]:
     return [action.key.name for action in actions if isinstance(action, Delete)]
 
 
-def test_r14_without_the_annotation_a_new_template_touches_nothing():
+def test_r14_without_the_annotation_a_new_template_changes_no_vmi():
     owner = replicaset(replicas=3)
     assert plan(snapshot(owner, outdated(owner, 3))).actions == ()
 
@@ -48,14 +48,14 @@ ALLOWANCES = {
 }
 
 
-@pytest.mark.parametrize(("allowance", "replicas", "going"), ALLOWANCES.values(), ids=ALLOWANCES)
-def test_r14_no_more_go_than_may_be_not_ready(allowance, replicas, going):
+@pytest.mark.parametrize(("allowance", "replicas", "replaced"), ALLOWANCES.values(), ids=ALLOWANCES)
+def test_r14_the_number_of_replaced_vmis_is_limited(allowance, replicas, replaced):
     owner = rolling(allowance, replicas=replicas)
-    assert deletes(owner, *outdated(owner, replicas)) == [f"old-{n}" for n in range(going)]
+    assert deletes(owner, *outdated(owner, replicas)) == [f"old-{n}" for n in range(replaced)]
 
 
 @pytest.mark.parametrize("allowance", ["", "25%", "maxUnavailable=", "maxUnavailable=0", "maxUnavailable=101%", "x=1"])
-def test_r14_a_malformed_allowance_rolls_nothing_out_and_is_told_once(allowance):
+def test_r14_with_a_malformed_limit_nothing_is_replaced_and_one_notice_reports_it(allowance):
     owner = rolling(allowance)
     todo = plan(snapshot(owner, outdated(owner, 8)))
     assert todo.actions == ()
@@ -68,12 +68,12 @@ def test_r14_a_malformed_allowance_rolls_nothing_out_and_is_told_once(allowance)
     assert f'"{allowance}"' in notice.message
 
 
-def test_r14_those_of_the_new_template_that_are_not_ready_use_the_allowance_up():
+def test_r14_unready_vmis_of_the_new_template_use_up_the_limit():
     owner = rolling("maxUnavailable=3")
     assert deletes(owner, *outdated(owner, 6), *updated(owner, 2, ready=False)) == ["old-0"]
 
 
-def test_r14_an_outdated_one_that_is_not_ready_anyway_goes_free_of_charge():
+def test_r14_an_unready_outdated_vmi_does_not_use_the_limit():
     owner = rolling("maxUnavailable=1", replicas=3)
     broken, *ready = outdated(owner, 1, ready=False) + [
         vmi(name, owner=owner, labels={**LABELS, TEMPLATE_HASH: "older"}) for name in ("b", "c")
@@ -81,43 +81,43 @@ def test_r14_an_outdated_one_that_is_not_ready_anyway_goes_free_of_charge():
     assert deletes(owner, broken, *ready) == ["old-0"]
 
 
-def test_r14_nothing_is_rolled_out_before_the_count_is_right():
+def test_r14_nothing_is_replaced_before_the_count_is_right():
     owner = rolling("maxUnavailable=100%", replicas=4)
     todo = plan(snapshot(owner, outdated(owner, 3)))
     assert [type(action) for action in todo.actions] == [Create]
 
 
-def test_r14_nothing_is_rolled_out_in_a_pass_that_adopts():
+def test_r14_nothing_is_replaced_in_a_pass_that_adopts():
     owner = rolling("maxUnavailable=100%", replicas=2)
     assert deletes(owner, *outdated(owner, 1), vmi("orphan")) == []
 
 
-def test_r14_what_came_without_the_label_counts_as_outdated():
+def test_r14_a_vmi_without_the_hash_label_counts_as_outdated():
     owner = rolling("maxUnavailable=1", replicas=2)
     assert deletes(owner, *updated(owner, 1), vmi("unlabelled", owner=owner)) == ["unlabelled"]
 
 
-def test_r6_r14_the_protected_are_not_replaced():
+def test_r6_r14_protected_vmis_are_not_replaced():
     owner = rolling("maxUnavailable=100%", replicas=2)
     assert deletes(owner, *outdated(owner, 2, annotations={PROTECT: "true"})) == []
 
 
-def test_r14_a_rollout_keeps_to_the_burst():
+def test_r14_a_rollout_deletes_at_most_one_burst():
     owner = rolling("maxUnavailable=100%")
     assert len(deletes(owner, *outdated(owner, 8), burst=3)) == 3
 
 
-def test_r14_a_rollout_that_waits_says_so_and_wakes_when_its_deadline_passes():
+def test_r14_a_waiting_rollout_gives_a_reason_and_is_requeued_at_its_deadline():
     owner = rolling("maxUnavailable=1", replicas=2)
     todo = plan(snapshot(owner, [*outdated(owner, 1), *updated(owner, 1, ready=False, ready_for_s=100)]))
     assert todo.actions == ()
-    assert todo.held == "rollout: 1 outdated wait until more are ready"
+    assert todo.held == "rollout: 1 outdated VMIs wait until more VMIs are ready"
     assert todo.requeue_after_s == 500
     assert todo.notices == ()
 
 
 @pytest.mark.parametrize(("deadline", "waits_s"), [(None, 600), ("60", 60)])
-def test_r14_a_template_that_does_not_come_up_is_told_once(deadline, waits_s):
+def test_r14_a_template_whose_vmis_stay_unready_is_reported_once(deadline, waits_s):
     owner = rolling("maxUnavailable=1", replicas=2, deadline=deadline)
     todo = plan(snapshot(owner, [*outdated(owner, 1), *updated(owner, 1, ready=False, ready_for_s=waits_s)]))
     assert [(n.reason, n.warning, n.once) for n in todo.notices] == [
@@ -127,20 +127,20 @@ def test_r14_a_template_that_does_not_come_up_is_told_once(deadline, waits_s):
     assert todo.requeue_after_s is None
 
 
-def test_r14_a_rollout_that_goes_on_has_not_stalled():
+def test_r14_a_rollout_with_progress_is_not_stalled():
     owner = rolling("maxUnavailable=2", replicas=3)
     todo = plan(snapshot(owner, [*outdated(owner, 2), *updated(owner, 1, ready=False, ready_for_s=9000)]))
     assert [action.key.name for action in todo.actions] == ["old-0"]
     assert todo.notices == ()
 
 
-def test_r7_r14_a_rollout_and_a_clean_up_share_the_burst():
+def test_r7_r14_a_rollout_and_a_cleanup_share_the_burst():
     owner = rolling("maxUnavailable=100%", replicas=4)
     failed = [vmi(f"failed-{n}", owner=owner, phase="Failed") for n in range(2)]
     assert deletes(owner, *outdated(owner, 4), *failed, burst=3) == ["failed-0", "failed-1", "old-0"]
 
 
-def test_r14_the_longest_wait_counts():
+def test_r14_the_vmi_that_is_unready_for_longest_sets_the_deadline():
     owner = rolling("maxUnavailable=2", replicas=3)
     waiting = updated(owner, 2, ready=False)
     waiting[1] = vmi("new-1", owner=owner, labels=waiting[1].metadata.labels, ready=False, ready_for_s=590)
@@ -148,26 +148,26 @@ def test_r14_the_longest_wait_counts():
     assert plan(snapshot(owner, [*outdated(owner, 1), *waiting])).requeue_after_s == 10
 
 
-def test_r14_a_clock_ahead_of_ours_does_not_postpone_the_next_look():
+def test_r14_a_time_in_the_future_does_not_postpone_the_next_pass():
     owner = rolling("maxUnavailable=1", replicas=2)
     todo = plan(snapshot(owner, [*outdated(owner, 1), *updated(owner, 1, ready=False, ready_for_s=-9e6)]))
     assert todo.requeue_after_s == 600
 
 
-def test_r14_a_malformed_deadline_is_the_default_and_is_told():
+def test_r14_a_malformed_deadline_counts_as_the_default_and_is_reported():
     owner = rolling("maxUnavailable=1", replicas=2, deadline="soon")
     todo = plan(snapshot(owner, [*outdated(owner, 1), *updated(owner, 1, ready=False, ready_for_s=100)]))
     assert todo.requeue_after_s == 500
     assert [n.reason for n in todo.notices] == ["InvalidAnnotation"]
 
 
-def test_r14_a_finished_rollout_asks_for_nothing():
+def test_r14_a_finished_rollout_plans_nothing():
     owner = rolling(replicas=3)
     todo = plan(snapshot(owner, updated(owner, 3, ready=False)))
     assert (todo.actions, todo.held, todo.requeue_after_s) == ((), "", None)
 
 
-def test_r14_a_rollout_replaces_all_and_the_allowance_is_never_exceeded():
+def test_r14_a_rollout_replaces_all_vmis_and_never_exceeds_the_limit():
     owner = rolling("maxUnavailable=25%")
     simulation = ReplicaSetSimulation.of(owner, outdated(owner, 8))
     for _ in range(20):

@@ -1,4 +1,4 @@
-"""R4 and R5: how many are created, and what. R6's bounds: how many are deleted."""
+"""R4 and R5: the number of created VMIs, and their content. R6: the number of deleted VMIs."""
 
 import msgspec
 import pytest
@@ -15,7 +15,7 @@ def creates(owner, *vmis, **circumstances) -> list[Create]:
     return [action for action in plan(snapshot(owner, vmis, **circumstances)).actions if isinstance(action, Create)]
 
 
-def made_by(owner, **circumstances) -> dict:
+def created_for(owner, **circumstances) -> dict:
     return msgspec.json.decode(creates(owner, **circumstances)[0].body)
 
 
@@ -23,7 +23,7 @@ def members(owner, number, **changes):
     return [vmi(f"vm-{n}", owner=owner, **changes) for n in range(number)]
 
 
-def test_r4_what_is_missing_is_created():
+def test_r4_missing_vmis_are_created():
     owner = replicaset(replicas=5)
     assert len(creates(owner, *members(owner, 2))) == 3
 
@@ -34,17 +34,17 @@ def test_r4_no_more_than_the_burst_is_created_in_a_pass_and_the_plan_says_so():
     assert todo.held == "750 more creates wait for the next pass"
 
 
-def test_r4_one_replica_is_wanted_where_nobody_filled_in_the_default():
+def test_r4_without_spec_replicas_one_vmi_is_wanted():
     assert len(creates(replicaset(replicas=None))) == 1
 
 
-def test_r4_bodies_differ_in_nothing_but_the_name():
+def test_r4_request_bodies_differ_only_in_the_name():
     bodies = [msgspec.json.decode(create.body) for create in creates(replicaset(replicas=3))]
     assert len({body["metadata"].pop("name") for body in bodies}) == 3
     assert bodies[0] == bodies[1] == bodies[2]
 
 
-def test_r5_what_is_created():
+def test_r5_the_body_of_a_create():
     owner = replicaset(template_annotations={"note": "hi"}, spec=b'{"domain":{}, "later":{"x":1.10}}')
     (create, *_) = creates(owner)
     body = msgspec.json.decode(create.body)
@@ -84,34 +84,34 @@ BASES = {
     "the template's name": (replicaset(template_name="test", generate_name="gen-"), "test"),
     "else its generateName": (replicaset(template_name=None, generate_name="gen-"), "gen-"),
     "else the set's name": (replicaset(template_name=None), "testreplicaset"),
-    "an empty name is none": (replicaset(template_name="", generate_name=""), "testreplicaset"),
+    "an empty name counts as absent": (replicaset(template_name="", generate_name=""), "testreplicaset"),
     "cut to 58": (replicaset(template_name="x" * 70), "x" * 58),
-    "careful with quotes": (replicaset(template_name='q"\\'), 'q"\\'),
+    "quotes are escaped": (replicaset(template_name='q"\\'), 'q"\\'),
 }
 
 
 @pytest.mark.parametrize(("owner", "base"), BASES.values(), ids=BASES)
 def test_r5_the_base_of_the_names(owner, base):
-    metadata = made_by(owner)["metadata"]
+    metadata = created_for(owner)["metadata"]
     assert metadata["generateName"] == base
     assert metadata["name"][:-5] == base
 
 
-def test_r5_names_that_exist_are_skipped_whoever_has_them():
+def test_r5_names_of_existing_vmis_are_skipped():
     owner = replicaset(replicas=3)
     first, second, third = (create.key.name for create in creates(owner))
-    strangers = vmi(second, labels={})
-    assert [create.key.name for create in creates(owner, strangers)][:2] == [first, third]
+    existing = vmi(second, labels={})
+    assert [create.key.name for create in creates(owner, existing)][:2] == [first, third]
 
 
-def test_r5_a_lost_create_is_tried_again_under_the_same_name():
+def test_r5_a_lost_create_is_repeated_with_the_same_name():
     owner = replicaset(replicas=3)
     lost, *others = (create.key.name for create in creates(owner))
     seen = [vmi(name, owner=owner) for name in others]
     assert [create.key.name for create in creates(owner, *seen)] == [lost]
 
 
-def test_r5_a_set_made_anew_chooses_other_names():
+def test_r5_a_set_that_is_created_again_uses_other_names():
     one, other = (
         {create.key.name for create in creates(replicaset(replicas=50, uid=uid))} for uid in ("uid-1", "uid-2")
     )
@@ -123,29 +123,33 @@ def test_r5_the_spec_reaches_the_vmi_byte_for_byte():
     assert creates(replicaset(spec=spec))[0].body.endswith(b'"spec":' + spec + b"}")
 
 
-def test_r13_a_template_of_old_is_modernised_when_a_vmi_is_made_from_it():
+def test_r13_a_template_in_an_old_spelling_is_converted_when_a_vmi_is_created():
     old = b'{"domain":{"devices":{"disks":[{"disk":null,"name":"d","volumeName":"v"}]}},"volumes":[]}'
-    assert made_by(replicaset(spec=old))["spec"] == msgspec.json.decode(modernise(old))
-    assert made_by(replicaset(spec=old))["spec"]["domain"]["devices"]["disks"] == [{"disk": {}, "name": "v"}]
+    assert created_for(replicaset(spec=old))["spec"] == msgspec.json.decode(modernise(old))
+    assert created_for(replicaset(spec=old))["spec"]["domain"]["devices"]["disks"] == [{"disk": {}, "name": "v"}]
 
 
 HASHES = {
     "the order of fields": (b'{"domain":{"a":1,"b":2}}', b'{"domain": {"b": 2, "a": 1}}', True),
-    "the spelling of old": (
+    "an old spelling": (
         b'{"domain":{"devices":{"disks":[{"disk":null,"volumeName":"v"}]}}}',
         b'{"domain":{"devices":{"disks":[{"disk":{},"name":"v"}]}}}',
         True,
     ),
-    "what Go adds": (b'{"domain":{}}', b'{"domain":{"devices":{},"resources":{}},"volumes":[],"hostname":""}', True),
+    "empty fields that Go adds": (
+        b'{"domain":{}}',
+        b'{"domain":{"devices":{},"resources":{}},"volumes":[],"hostname":""}',
+        True,
+    ),
     "units": (b'{"domain":{"memory":{"guest":"1024Mi"}}}', b'{"domain":{"memory":{"guest":"1Gi"}}}', True),
-    "an object that means something": (b'{"domain":{}}', b'{"domain":{"devices":{"rng":{}}}}', False),
+    "an empty object with a meaning": (b'{"domain":{}}', b'{"domain":{"devices":{"rng":{}}}}', False),
     "another value": (b'{"domain":{"a":1}}', b'{"domain":{"a":2}}', False),
 }
 
 
 @pytest.mark.parametrize(("one", "other", "same"), HASHES.values(), ids=HASHES)
-def test_r14_the_template_hash_depends_on_what_the_spec_says(one, other, same):
-    one, other = (made_by(replicaset(spec=spec))["metadata"]["labels"][TEMPLATE_HASH] for spec in (one, other))
+def test_r14_the_template_hash_depends_on_the_meaning_of_the_spec(one, other, same):
+    one, other = (created_for(replicaset(spec=spec))["metadata"]["labels"][TEMPLATE_HASH] for spec in (one, other))
     assert (one == other) is same
 
 
@@ -159,14 +163,14 @@ def test_r14_the_template_hash_depends_on_what_the_spec_says(one, other, same):
         ({"template_annotations": {"more": "x"}}, False),
     ],
 )
-def test_r14_the_template_hash_depends_on_what_reaches_the_vmi_and_nothing_else(changes, same):
+def test_r14_the_template_hash_depends_only_on_fields_that_a_vmi_gets(changes, same):
     one, other = (
-        made_by(owner)["metadata"]["labels"][TEMPLATE_HASH] for owner in (replicaset(), replicaset(**changes))
+        created_for(owner)["metadata"]["labels"][TEMPLATE_HASH] for owner in (replicaset(), replicaset(**changes))
     )
     assert (one == other) is same
 
 
-def test_r6_what_is_too_much_is_deleted_by_uid():
+def test_r6_surplus_vmis_are_deleted_by_uid():
     owner = replicaset(replicas=1)
     (delete,) = plan(snapshot(owner, members(owner, 2))).actions
     assert isinstance(delete, Delete)
@@ -180,17 +184,17 @@ def test_r6_no_more_than_the_burst_is_deleted_in_a_pass_and_the_plan_says_so():
     assert todo.held == "6 more deletes wait for the next pass"
 
 
-def test_r6_the_protected_stay_and_the_user_is_told_once():
+def test_r6_protected_vmis_stay_and_one_notice_reports_it():
     owner = replicaset(replicas=1, generation=7)
     todo = plan(snapshot(owner, [*members(owner, 3, annotations={PROTECT: "true"}), vmi("other", owner=owner)]))
     assert [action.key.name for action in todo.actions] == ["other"]
     (notice,) = todo.notices
     assert (notice.reason, notice.warning, notice.once) == ("ProtectedFromDeletion", True, "protected 7 1")
-    assert "2 more virtual machines" in notice.message
-    assert todo.held == "2 more than wanted are protected"
+    assert "2 surplus virtual machines stay (1 are wanted)" in notice.message
+    assert todo.held == "2 surplus VMIs are protected"
 
 
-def test_r6_a_malformed_cost_counts_as_zero_and_is_told_once_for_each_vmi_and_value():
+def test_r6_a_malformed_cost_counts_as_zero_and_is_reported_once_for_each_vmi_and_value():
     owner = replicaset(replicas=1)
     costs = {"dear": "1", "odd": "cheap", "cheap": "-1"}
     vmis = [vmi(name, owner=owner, annotations={DELETION_COST: cost}) for name, cost in costs.items()]
@@ -202,6 +206,6 @@ def test_r6_a_malformed_cost_counts_as_zero_and_is_told_once_for_each_vmi_and_va
     assert '"cheap"' in notice.message
 
 
-def test_a_large_set_at_rest_asks_for_nothing():
+def test_a_large_set_with_the_right_count_gets_no_actions():
     owner = replicaset(replicas=300)
     assert plan(snapshot(owner, members(owner, 300))).actions == ()

@@ -1,13 +1,13 @@
-"""R3's counts, R8's and R10's conditions, R11's patch and R12's Events."""
+"""The status of a set: counts (R3), conditions (R8, R10), the patch (R11) and notices (R12)."""
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
+from controller.apimachinery.conditions import Condition
 from controller.kubevirt.annotations import TEMPLATE_HASH
+from controller.kubevirt.replicaset_types import ReplicaSetStatus
 from controller.kubevirt.resources import VMIS
-from controller.kubevirt.status_patch import status_patch
-from controller.kubevirt.types import Condition, ReplicaSetStatus
 from controller.replicaset.status import next_status, outcome_notices, transition_notices
 from controller.runtime.plan import (
     AlreadyThere,
@@ -17,13 +17,14 @@ from controller.runtime.plan import (
     Done,
     Missing,
     Patch,
-    PatchType,
     Rejected,
     Skipped,
     Unknown,
 )
+from controller.runtime.status import status_patch
 from informers.errors import Conflict, Forbidden, ServerError, TransportError
 from informers.meta import ObjectKey
+from informers.objects import PatchType
 from tests.builders import LABELS, NOW, REPLICASETS, replicaset, seconds_ago, snapshot, vmi
 from tests.strategies import template_hash_of
 
@@ -59,21 +60,21 @@ def status_of(owner, *vmis, outcomes=(), **circumstances) -> ReplicaSetStatus:
     return next_status(snapshot(owner, vmis, **circumstances), outcomes)
 
 
-def failure_of(outcomes, *, held=None, **changes) -> Condition | None:
+def failure_of(outcomes, *, previous=None, **changes) -> Condition | None:
     settled = changes.pop("settled", True)
-    status = ReplicaSetStatus(conditions=(held,) if held else None)
+    status = ReplicaSetStatus(conditions=(previous,) if previous else None)
     conditions = status_of(replicaset(status=status, **changes), outcomes=outcomes, settled=settled).conditions
     return next((condition for condition in conditions or () if condition.type == "ReplicaFailure"), None)
 
 
-def test_r3_r11_the_counts_are_those_of_the_active_members():
+def test_r3_r11_only_active_members_are_counted():
     owner = replicaset(replicas=9, generation=4)
     status = status_of(
         owner,
         vmi("ready", owner=owner, labels={**LABELS, TEMPLATE_HASH: template_hash_of(owner)}),
         vmi("starting", owner=owner, phase="Pending", ready=None),
         vmi("older", owner=owner, labels={**LABELS, TEMPLATE_HASH: "older"}),
-        vmi("going", owner=owner, deleting=True),
+        vmi("terminating", owner=owner, deleting=True),
         vmi("failed", owner=owner, phase="Failed"),
         vmi("unknown", owner=owner, phase="Unknown"),
         vmi("orphan"),
@@ -83,30 +84,30 @@ def test_r3_r11_the_counts_are_those_of_the_active_members():
     )
 
 
-def test_r8_r9_counts_follow_while_nothing_may_be_written():
+def test_r8_r9_counts_stay_current_while_no_vmi_may_be_written():
     for owner, settled in [(replicaset(paused=True), True), (replicaset(deleting=True), True), (replicaset(), False)]:
         assert status_of(owner, vmi(owner=owner), settled=settled).replicas == 1
 
 
-def test_r1_an_invalid_set_is_observed_and_keeps_the_last_good_selector():
+def test_r1_an_invalid_set_updates_observed_generation_and_keeps_the_last_valid_selector():
     owner = replicaset(match_labels={}, generation=5, status=ReplicaSetStatus(label_selector="myvmi=myvmi"))
     status = status_of(owner, vmi(owner=owner))
     assert (status.observed_generation, status.label_selector) == (5, "myvmi=myvmi")
     assert (status.replicas, status.updated_replicas) == (1, 0)
 
 
-def test_r8_paused_appears_dated_and_keeps_its_date_while_it_lasts():
-    (appeared,) = status_of(replicaset(paused=True)).conditions
-    assert appeared == replace(PAUSED, last_probe_time=NOW, last_transition_time=NOW)
-    held = replicaset(paused=True, status=ReplicaSetStatus(conditions=(PAUSED,)))
-    assert status_of(held).conditions == (PAUSED,)
+def test_r8_the_paused_condition_keeps_its_transition_time_while_it_is_present():
+    (condition,) = status_of(replicaset(paused=True)).conditions
+    assert condition == replace(PAUSED, last_probe_time=NOW, last_transition_time=NOW)
+    paused = replicaset(paused=True, status=ReplicaSetStatus(conditions=(PAUSED,)))
+    assert status_of(paused).conditions == (PAUSED,)
 
 
-def test_r8_paused_goes_on_resume():
+def test_r8_the_paused_condition_is_removed_on_resume():
     assert status_of(replicaset(status=ReplicaSetStatus(conditions=(PAUSED,)))).conditions is None
 
 
-def test_condition_times_are_whole_seconds_as_kubernetes_times_are():
+def test_condition_times_are_whole_seconds():
     (condition,) = status_of(replicaset(paused=True), now=NOW.replace(microsecond=123456)).conditions
     assert condition.last_transition_time == NOW
 
@@ -114,34 +115,34 @@ def test_condition_times_are_whole_seconds_as_kubernetes_times_are():
 REASONS = {
     "r10 a refused create": ([Done(CREATE), Rejected(CREATE, QUOTA), Skipped(CREATE)], "FailedCreate"),
     "r10 a refused delete": ([Rejected(DELETE, Forbidden("no", code=403))], "FailedDelete"),
-    "r10 a broken webhook, whatever became of the write": ([Unknown(CREATE, WEBHOOK)], "FailedCreate"),
+    "r10 a failing webhook, result of the write unknown": ([Unknown(CREATE, WEBHOOK)], "FailedCreate"),
     "r10 the first failure of several": ([Rejected(DELETE, QUOTA), Rejected(CREATE, QUOTA)], "FailedDelete"),
 }
 
 
 @pytest.mark.parametrize(("outcomes", "reason"), REASONS.values(), ids=REASONS)
-def test_r10_a_failure_appears_with_the_servers_message(outcomes, reason):
+def test_r10_a_failure_condition_has_the_message_of_the_server(outcomes, reason):
     failure = failure_of(outcomes)
     failed = next(outcome for outcome in outcomes if isinstance(outcome, Rejected | Unknown))
     assert (failure.reason, failure.message, failure.status) == (reason, failed.message, "True")
     assert failure.last_transition_time == failure.last_probe_time == NOW
 
 
-def test_r10_a_failure_that_stays_keeps_its_date_and_takes_the_new_message():
-    failure = failure_of([Rejected(CREATE, Forbidden("exceeded quota: 4 of 4", code=403))], held=FAILURE)
+def test_r10_a_lasting_failure_keeps_its_transition_time_and_gets_the_new_message():
+    failure = failure_of([Rejected(CREATE, Forbidden("exceeded quota: 4 of 4", code=403))], previous=FAILURE)
     assert failure == replace(FAILURE, message="exceeded quota: 4 of 4")
 
 
-GOES = {
+REMOVED = {
     "all done": [Done(CREATE), AlreadyThere(CREATE), Done(DELETE)],
-    "r10 a delete of what is gone": [Missing(DELETE)],
+    "r10 a delete of a VMI that is already gone": [Missing(DELETE)],
     "nothing to do": [],
 }
 
 
-@pytest.mark.parametrize("outcomes", GOES.values(), ids=GOES)
-def test_r10_a_failure_goes_when_a_pass_succeeds(outcomes):
-    assert failure_of(outcomes, held=FAILURE) is None
+@pytest.mark.parametrize("outcomes", REMOVED.values(), ids=REMOVED)
+def test_r10_a_failure_is_removed_when_a_pass_succeeds(outcomes):
+    assert failure_of(outcomes, previous=FAILURE) is None
 
 
 STAYS = {
@@ -150,30 +151,30 @@ STAYS = {
     "being deleted": ([], {"deleting": True}),
     "invalid": ([], {"template": None}),
     "the answer was lost": ([Unknown(CREATE, LOST)], {}),
-    "stopped half-way": ([Done(CREATE), Skipped(CREATE)], {}),
-    "an adoption failed before": ([Rejected(ADOPT, Conflict("changed", code=409)), Skipped(CREATE)], {}),
+    "the process was stopping": ([Done(CREATE), Skipped(CREATE)], {}),
+    "an adoption failed before the creates": ([Rejected(ADOPT, Conflict("changed", code=409)), Skipped(CREATE)], {}),
     "the set was not confirmed": ([Rejected(CONFIRM, Conflict("gone", code=409)), Skipped(CREATE)], {}),
 }
 
 
 @pytest.mark.parametrize(("outcomes", "changes"), STAYS.values(), ids=STAYS)
-def test_r10_a_pass_that_proves_nothing_neither_sets_nor_clears_a_failure(outcomes, changes):
-    assert failure_of(outcomes, held=FAILURE, **changes) == FAILURE
-    assert failure_of(outcomes, held=None, **changes) is None
+def test_r10_an_inconclusive_pass_neither_sets_nor_removes_a_failure(outcomes, changes):
+    assert failure_of(outcomes, previous=FAILURE, **changes) == FAILURE
+    assert failure_of(outcomes, previous=None, **changes) is None
 
 
-def test_foreign_conditions_stay_where_they_are():
+def test_conditions_of_other_types_stay():
     old = ReplicaSetStatus(conditions=(PAUSED, FOREIGN, FAILURE))
     assert status_of(replicaset(status=old)).conditions == (FOREIGN,)
     assert status_of(replicaset(status=old, paused=True)).conditions == (FOREIGN, FAILURE, PAUSED)
 
 
-def test_a_condition_of_ours_that_is_not_true_is_taken_away():
+def test_our_condition_is_removed_if_its_status_is_not_true():
     old = ReplicaSetStatus(conditions=(replace(PAUSED, status="False"),))
     assert status_of(replicaset(status=old)).conditions is None
 
 
-def test_a_condition_of_ours_that_was_not_true_appears_anew():
+def test_our_condition_gets_a_new_transition_time_if_its_status_was_not_true():
     old = ReplicaSetStatus(conditions=(replace(PAUSED, status="False"),))
     (condition,) = status_of(replicaset(status=old, paused=True)).conditions
     assert condition == replace(PAUSED, last_probe_time=NOW, last_transition_time=NOW)
@@ -192,7 +193,7 @@ def test_r11_an_empty_list_of_conditions_is_no_change():
     assert status_patch(replace(owner, status=replace(status, conditions=())), status) is None
 
 
-def test_r11_the_patch_carries_the_whole_status_and_the_version_that_it_is_for():
+def test_r11_the_patch_has_the_whole_status_and_the_resource_version():
     owner = replicaset(paused=True, status=ReplicaSetStatus(conditions=(FOREIGN,)))
     patch = msgspec.json.decode(status_patch(owner, status_of(owner, vmi(owner=owner))))
     assert patch == {
@@ -223,7 +224,7 @@ def test_r11_the_patch_carries_the_whole_status_and_the_version_that_it_is_for()
     }
 
 
-def test_r11_zero_is_written_and_conditions_that_went_are_taken_away():
+def test_r11_zero_counts_are_written_and_null_removes_the_conditions():
     owner = replicaset(status=ReplicaSetStatus(replicas=1, conditions=(PAUSED,)))
     fields = msgspec.json.decode(status_patch(owner, status_of(owner)))["status"]
     assert (fields["replicas"], fields["readyReplicas"], fields["conditions"]) == (0, 0, None)
@@ -238,19 +239,19 @@ TRANSITIONS = {
 
 
 @pytest.mark.parametrize(("before", "after", "reasons"), TRANSITIONS.values(), ids=TRANSITIONS)
-def test_r8_pausing_and_resuming_are_told_once(before, after, reasons):
+def test_r8_pausing_and_resuming_are_reported_once(before, after, reasons):
     notices = transition_notices(ReplicaSetStatus(conditions=before), ReplicaSetStatus(conditions=after))
     assert [notice.reason for notice in notices] == reasons
     assert not any(notice.warning for notice in notices)
 
 
-def test_r8_a_set_that_is_born_paused_is_told_as_paused():
+def test_r8_a_set_that_is_created_paused_is_reported_as_paused():
     assert [n.reason for n in transition_notices(None, ReplicaSetStatus(conditions=(PAUSED,)))] == ["SuccessfulPaused"]
 
 
 EVENTS = {
     "created": (Done(CREATE), ("SuccessfulCreate", "Created virtual machine: testh8998", False)),
-    "created, and found again": (
+    "created by an earlier request": (
         AlreadyThere(CREATE),
         ("SuccessfulCreate", "Created virtual machine: testh8998", False),
     ),
@@ -263,7 +264,7 @@ EVENTS = {
         Rejected(DELETE, Forbidden("not yours", code=403)),
         ("FailedDelete", "Error deleting virtual machine testh8998: not yours", True),
     ),
-    "a broken webhook": (
+    "a failing webhook": (
         Unknown(CREATE, WEBHOOK),
         ("FailedCreate", "Error creating virtual machine testh8998: failed calling webhook", True),
     ),
@@ -271,20 +272,20 @@ EVENTS = {
 
 
 @pytest.mark.parametrize(("outcome", "expected"), EVENTS.values(), ids=EVENTS)
-def test_r12_each_outcome_is_told_in_the_words_that_users_know(outcome, expected):
+def test_r12_each_create_and_delete_has_its_notice(outcome, expected):
     (notice,) = outcome_notices([outcome])
     assert (notice.reason, notice.message, notice.warning) == expected
 
 
 SILENT = {
-    "gone before we came": Missing(DELETE),
+    "already deleted": Missing(DELETE),
     "not tried": Skipped(CREATE),
-    "nobody knows": Unknown(DELETE, LOST),
+    "answer lost": Unknown(DELETE, LOST),
     "adopted": Done(ADOPT),
     "confirmed": Done(CONFIRM),
 }
 
 
 @pytest.mark.parametrize("outcome", SILENT.values(), ids=SILENT)
-def test_r12_what_we_did_not_do_to_a_vmi_is_not_told(outcome):
+def test_r12_other_outcomes_have_no_notice(outcome):
     assert outcome_notices([outcome]) == ()

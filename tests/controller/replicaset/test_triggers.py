@@ -1,34 +1,38 @@
-"""R16: which change wakes whom, and how soon."""
+"""R16: which changes start a pass for which sets, and after which delay."""
 
 import pytest
 from msgspec.structs import replace
 
+from controller.apimachinery.conditions import Condition
 from controller.kubevirt.annotations import DELETION_COST, PROTECT, REMOVE, ROLLING_UPDATE
-from controller.kubevirt.types import Condition, ReplicaSet, ReplicaSetStatus, VirtualMachineInstance
+from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetStatus
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.snapshot import REPLICASET_INDEXES
-from controller.replicaset.triggers import COUNT_DELAY_S, replicasets_of_replicaset, replicasets_of_vmi
+from controller.replicaset.triggers import replicasets_of_replicaset, replicasets_of_vmi
+from controller.runtime.triggers import COUNT_DELAY_S
 from informers.meta import OwnerReference
 from informers.store import Added, Removed, Store, Updated
 from tests.builders import replicaset, seconds_ago, vmi
+from tests.fakes import stores
 
 OWNER = replicaset("owner", uid="uid-owner")
 RIVAL = replicaset("rival", uid="uid-rival")
 OTHER_LABELS = replicaset("other-labels", uid="uid-other", match_labels={"app": "db"}, template_labels={"app": "db"})
 EMPTY = replicaset("empty", uid="uid-empty", match_labels={})
 ELSEWHERE = replicaset("elsewhere", uid="uid-elsewhere", namespace="elsewhere")
-STRANGER = OwnerReference(api_version="apps/v1", kind="Other", name="owner", uid="uid-stranger", controller=True)
+OTHER_CONTROLLER = OwnerReference(api_version="apps/v1", kind="Other", name="owner", uid="another-uid", controller=True)
 
-NOW_S, SOON, NEVER = {"owner": 0.0}, {"owner": COUNT_DELAY_S}, {}
-ALL_THAT_MATCH = {"owner": 0.0, "rival": 0.0}
+AT_ONCE, DELAYED, NO_PASS = {"owner": 0.0}, {"owner": COUNT_DELAY_S}, {}
+ALL_MATCHING = {"owner": 0.0, "rival": 0.0}
 
 
-def woken_by(change) -> dict[str, float]:
+def triggered_by(change) -> dict[str, float]:
     sets: Store[ReplicaSet] = Store(indexes=REPLICASET_INDEXES)
-    sets.replace([OWNER, RIVAL, OTHER_LABELS, EMPTY, ELSEWHERE], "7")
-    wakes = list(replicasets_of_vmi(change, sets))
-    assert len({key for key, _ in wakes}) == len(wakes)
-    assert all(key.namespace == "default" for key, _ in wakes)
-    return {key.name: delay for key, delay in wakes}
+    stores.replace(sets, [OWNER, RIVAL, OTHER_LABELS, EMPTY, ELSEWHERE], "7")
+    triggers = list(replicasets_of_vmi(change, sets))
+    assert len({key for key, _ in triggers}) == len(triggers)
+    assert all(key.namespace == "default" for key, _ in triggers)
+    return {key.name: delay for key, delay in triggers}
 
 
 def member(**changes) -> VirtualMachineInstance:
@@ -36,49 +40,52 @@ def member(**changes) -> VirtualMachineInstance:
 
 
 CHANGES = {
-    "a member appears": (Added(member()), NOW_S),
-    "a member vanishes": (Removed(member()), NOW_S),
-    "an orphan appears": (Added(vmi()), ALL_THAT_MATCH),
-    "an orphan vanishes": (Removed(vmi()), ALL_THAT_MATCH),
-    "an orphan that no set matches appears": (Added(vmi(labels={"a": "b"})), NEVER),
-    "an orphan without labels appears": (Added(vmi(labels=None)), NEVER),
-    "a stranger's vmi appears": (Added(vmi(owners=(STRANGER,))), NEVER),
-    "a member of a set that is not there appears": (Added(vmi(owner=replicaset("gone", uid="gone"))), NEVER),
-    "a member of an older set of that name vanishes": (Removed(vmi(owner=replicaset("owner", uid="old"))), NEVER),
-    "its deletion begins": (Updated(member(), member(deleting=True)), NOW_S),
-    "it finishes": (Updated(member(), member(phase="Succeeded", ready=False)), NOW_S),
-    "it becomes unknown": (Updated(member(), member(phase="Unknown")), NOW_S),
-    "its pod terminates": (Updated(member(), member(ready=False, reason="PodTerminating")), NOW_S),
-    "it is known again": (Updated(member(phase="Unknown"), member()), NOW_S),
-    "its labels change": (Updated(member(), member(labels={"myvmi": "debug"})), NOW_S),
-    "it is marked for removal": (Updated(member(), member(annotations={REMOVE: "true"})), NOW_S),
-    "it is protected no longer": (Updated(member(annotations={PROTECT: "true"}), member()), NOW_S),
-    "it was adopted": (Updated(vmi(), member()), ALL_THAT_MATCH),
-    "it was released": (Updated(member(), vmi(labels={"myvmi": "debug"})), NOW_S),
-    "it was orphaned": (Updated(member(), vmi()), ALL_THAT_MATCH),
-    "it changed hands": (Updated(member(), vmi(owner=RIVAL)), ALL_THAT_MATCH),
-    "an orphan's labels change": (Updated(vmi(labels={"a": "b"}), vmi()), ALL_THAT_MATCH),
-    "an orphan's phase changes": (Updated(vmi(phase="Pending"), vmi()), NEVER),
-    "it becomes ready": (Updated(member(ready=False), member()), SOON),
-    "it becomes unready": (Updated(member(), member(ready=False)), SOON),
-    "it starts": (Updated(member(phase="Scheduled"), member()), SOON),
-    "it gets a node": (Updated(member(node=None), member()), SOON),
-    "its readiness is dated anew": (Updated(member(ready_for_s=5), member(ready_for_s=9)), NEVER),
-    "its cost changes": (Updated(member(), member(annotations={DELETION_COST: "5"})), NEVER),
-    "another annotation changes": (Updated(member(), member(annotations={"note": "hi"})), NEVER),
-    "it is migrated": (Updated(member(), member(migrating=True)), NEVER),
-    "its version alone changes": (Updated(member(), member(version="2")), NEVER),
-    "it goes on terminating": (Updated(member(deleting=True), member(deleting=True, phase="Failed")), NEVER),
-    "a stranger's vmi finishes": (
-        Updated(vmi(owners=(STRANGER,)), vmi(owners=(STRANGER,), phase="Failed")),
-        NEVER,
+    "a member appears": (Added(member()), AT_ONCE),
+    "a member vanishes": (Removed(member()), AT_ONCE),
+    "an orphan appears": (Added(vmi()), ALL_MATCHING),
+    "an orphan vanishes": (Removed(vmi()), ALL_MATCHING),
+    "an orphan that no set matches appears": (Added(vmi(labels={"a": "b"})), NO_PASS),
+    "an orphan without labels appears": (Added(vmi(labels=None)), NO_PASS),
+    "a vmi of another controller appears": (Added(vmi(owners=(OTHER_CONTROLLER,))), NO_PASS),
+    "a member of an unknown set appears": (Added(vmi(owner=replicaset("gone", uid="gone"))), NO_PASS),
+    "a member of an older set of that name vanishes": (Removed(vmi(owner=replicaset("owner", uid="old"))), NO_PASS),
+    "its deletion begins": (Updated(member(), member(deleting=True)), AT_ONCE),
+    "it finishes": (Updated(member(), member(phase="Succeeded", ready=False)), AT_ONCE),
+    "it becomes unknown": (Updated(member(), member(phase="Unknown")), AT_ONCE),
+    "its pod terminates": (Updated(member(), member(ready=False, reason="PodTerminating")), AT_ONCE),
+    "it is known again": (Updated(member(phase="Unknown"), member()), AT_ONCE),
+    "its labels change": (Updated(member(), member(labels={"myvmi": "debug"})), AT_ONCE),
+    "it is marked for removal": (Updated(member(), member(annotations={REMOVE: "true"})), AT_ONCE),
+    "its protection is removed": (Updated(member(annotations={PROTECT: "true"}), member()), AT_ONCE),
+    "it was adopted": (Updated(vmi(), member()), ALL_MATCHING),
+    "it was released": (Updated(member(), vmi(labels={"myvmi": "debug"})), AT_ONCE),
+    "it was orphaned": (Updated(member(), vmi()), ALL_MATCHING),
+    "its controller changes": (Updated(member(), vmi(owner=RIVAL)), ALL_MATCHING),
+    "an orphan's labels change": (Updated(vmi(labels={"a": "b"}), vmi()), ALL_MATCHING),
+    "an orphan's phase changes": (Updated(vmi(phase="Pending"), vmi()), NO_PASS),
+    "it becomes ready": (Updated(member(ready=False), member()), DELAYED),
+    "it becomes unready": (Updated(member(), member(ready=False)), DELAYED),
+    "it starts": (Updated(member(phase="Scheduled"), member()), DELAYED),
+    "it gets a node": (Updated(member(node=None), member()), DELAYED),
+    "only the time of its readiness changes": (Updated(member(ready_for_s=5), member(ready_for_s=9)), NO_PASS),
+    "its cost changes": (Updated(member(), member(annotations={DELETION_COST: "5"})), NO_PASS),
+    "another annotation changes": (Updated(member(), member(annotations={"note": "hi"})), NO_PASS),
+    "it is migrated": (Updated(member(), member(migrating=True)), NO_PASS),
+    "only its version changes": (Updated(member(), member(version="2")), NO_PASS),
+    "its phase changes during its deletion": (
+        Updated(member(deleting=True), member(deleting=True, phase="Failed")),
+        NO_PASS,
+    ),
+    "a vmi of another controller finishes": (
+        Updated(vmi(owners=(OTHER_CONTROLLER,)), vmi(owners=(OTHER_CONTROLLER,), phase="Failed")),
+        NO_PASS,
     ),
 }
 
 
 @pytest.mark.parametrize(("change", "expected"), CHANGES.values(), ids=CHANGES)
-def test_r16_whom_a_vmi_wakes(change, expected):
-    assert woken_by(change) == expected
+def test_r16_which_sets_a_change_of_a_vmi_triggers(change, expected):
+    assert triggered_by(change) == expected
 
 
 def reporting(*conditions: Condition) -> ReplicaSet:
@@ -87,7 +94,7 @@ def reporting(*conditions: Condition) -> ReplicaSet:
 
 PAUSED = reporting(Condition(type="ReplicaPaused", status="True"))
 FAILING = reporting(Condition(type="ReplicaFailure", status="True", message="3 of 3"))
-FAILING_ON = reporting(Condition(type="ReplicaFailure", status="True", message="4 of 4"))
+STILL_FAILING = reporting(Condition(type="ReplicaFailure", status="True", message="4 of 4"))
 
 
 def changed(owner: ReplicaSet, **meta) -> ReplicaSet:
@@ -104,15 +111,15 @@ SET_CHANGES = {
     "it asks for a rollout": (Updated(OWNER, changed(OWNER, annotations={ROLLING_UPDATE: "maxUnavailable=1"})), 0.0),
     "another annotation changes": (Updated(OWNER, changed(OWNER, annotations={"note": "hi"})), None),
     "its labels change": (Updated(OWNER, changed(OWNER, labels={"a": "b"})), None),
-    "its version alone changes": (Updated(OWNER, changed(OWNER, resource_version="2")), None),
+    "only its version changes": (Updated(OWNER, changed(OWNER, resource_version="2")), None),
     "its counts are written": (Updated(OWNER, reporting()), COUNT_DELAY_S),
-    "its status is wiped": (Updated(FAILING, OWNER), COUNT_DELAY_S),
-    "another condition is wiped": (Updated(PAUSED, reporting()), COUNT_DELAY_S),
-    "r10 its failure has another message": (Updated(FAILING, FAILING_ON), None),
+    "its status is removed": (Updated(FAILING, OWNER), COUNT_DELAY_S),
+    "another condition is removed": (Updated(PAUSED, reporting()), COUNT_DELAY_S),
+    "r10 its failure has another message": (Updated(FAILING, STILL_FAILING), None),
 }
 
 
 @pytest.mark.parametrize(("change", "delay"), SET_CHANGES.values(), ids=SET_CHANGES)
-def test_r16_when_a_set_wakes_itself(change, delay):
+def test_r16_which_changes_of_a_set_trigger_it(change, delay):
     expected = [] if delay is None else [(OWNER.metadata.key, delay)]
     assert list(replicasets_of_replicaset(change)) == expected

@@ -11,19 +11,10 @@ import msgspec
 from controller.kubevirt.resources import VMIS
 from controller.runtime.executor import Executor
 from controller.runtime.expectations import Expectations
-from controller.runtime.plan import (
-    Action,
-    Confirm,
-    Create,
-    Delete,
-    Outcome,
-    Patch,
-    PatchType,
-    Plan,
-    Stage,
-)
+from controller.runtime.plan import Action, Confirm, Create, Delete, Outcome, Patch, Plan, Stage
 from informers.errors import ApiError, TransportError
 from informers.meta import ObjectKey
+from informers.objects import PatchType
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.caches import LaggingCache
 from tests.fakes.requests import Fault, Garbled, Lost, Request, refusal

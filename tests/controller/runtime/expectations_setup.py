@@ -5,20 +5,12 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from controller.kubevirt.resources import VMIS
-from controller.kubevirt.types import VirtualMachineInstance
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.runtime.expectations import Expectations
-from controller.runtime.plan import (
-    AnyResource,
-    Create,
-    Delete,
-    Outcome,
-    Patch,
-    PatchType,
-    RemoveOwnerReference,
-    ThreeWayMerge,
-)
+from controller.runtime.plan import AnyResource, Create, Delete, Outcome, Patch, RemoveOwnerReference, ThreeWayMerge
 from informers.errors import Conflict, TransportError
 from informers.meta import ObjectKey, OwnerReference
+from informers.objects import PatchType
 from informers.resource import Resource
 from informers.store import Store
 from tests.builders import seconds_ago, vmi

@@ -10,8 +10,9 @@ import pytest
 from msgspec import convert
 from msgspec.structs import replace
 
+from controller.kinds import REPLICA_SETS
+from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetStatus
 from controller.kubevirt.resources import VMIS
-from controller.kubevirt.types import ReplicaSet, ReplicaSetStatus
 from controller.replicaset.rules import ReplicaSetRules
 from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES
 from controller.replicaset.status import next_status
@@ -22,6 +23,7 @@ from informers.errors import TransportError
 from informers.meta import ObjectKey
 from informers.store import Store
 from tests.builders import NOW, REPLICASETS, reference_to, replicaset, snapshot, vmi
+from tests.fakes import stores
 
 
 class Lookout:
@@ -33,7 +35,7 @@ class Lookout:
         self.versions = count(2)
         self.counted: Counter[tuple[str, str, str]] = Counter()
         rules = ReplicaSetRules(self.sets, self.vmis, REPLICASETS, VMIS, burst=250)
-        self.onlooker = DryRunReconciler(rules, now=lambda: NOW, instruments=self)
+        self.onlooker = DryRunReconciler(REPLICA_SETS, rules, now=lambda: NOW, instruments=self)
 
     def acted(self, controller: str, *, action: str, outcome: str) -> None:
         self.counted[controller, action, outcome] += 1
@@ -41,8 +43,8 @@ class Lookout:
     def show(self, owner: ReplicaSet | None, *vmis: Any) -> None:
         version = str(next(self.versions))
         owners = [] if owner is None else [owner]
-        self.sets.replace([renewed(each, version) for each in owners], version)
-        self.vmis.replace([renewed(each, version) for each in vmis], version)
+        stores.replace(self.sets, [renewed(each, version) for each in owners], version)
+        stores.replace(self.vmis, [renewed(each, version) for each in vmis], version)
 
     async def look(self) -> Report:
         return await self.onlooker.reconcile(ObjectKey("default", "testreplicaset"))
@@ -113,7 +115,7 @@ async def test_what_waits_for_time_is_looked_at_again_at_a_slow_pace(lookout, wi
 
     lookout.show(replicaset())
     rules = Waiting(lookout.sets, lookout.vmis, REPLICASETS, VMIS, burst=250)
-    onlooker = DryRunReconciler(rules, now=lambda: NOW, instruments=lookout)
+    onlooker = DryRunReconciler(REPLICA_SETS, rules, now=lambda: NOW, instruments=lookout)
     assert (await onlooker.reconcile(ObjectKey("default", "testreplicaset"))).result == pause
 
 

@@ -10,8 +10,9 @@ import pytest
 from controller.apimachinery.finalizers import removal_patch
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMIS
 from controller.runtime.executor import REWORKS
-from controller.runtime.plan import Done, Missing, Patch, PatchType, Stage
+from controller.runtime.plan import Done, Missing, Patch, Stage
 from informers.meta import OwnerReference
+from informers.objects import PatchType
 from tests.controller.runtime.executor_changes import (
     FINALIZER,
     OTHERS,

@@ -205,7 +205,7 @@ def test_what_no_informer_follows_is_not_awaited_but_doubted():
 
 
 def test_r9_the_store_proves_no_lost_rebase():
-    """What it shows may be somebody else's change, or another three_way_merge of ours."""
+    """What it shows may be somebody else's change, or another merge of ours."""
     setup = ExpectationsSetup()
     setup.record(Unknown(rebased(), LOST))
     setup.store.apply(an_object("vm", version="50"), scope="a")

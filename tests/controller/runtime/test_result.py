@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.kubevirt.types import VirtualMachineInstance
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.runtime.plan import Create, Delete, Done, Missing, Plan, Rejected, Skipped, Unknown
 from controller.runtime.result import LOOK_AGAIN_S, After, AwaitChange, Retry, facts_of, result_of, retry_after
 from informers.errors import (

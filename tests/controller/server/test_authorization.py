@@ -12,12 +12,12 @@ from structlog.testing import capture_logs
 from controller.server.authorization import (
     ALLOWED_AT_MOST_S,
     ALLOWED_FOR_S,
-    ASKING_AT_ONCE,
     BAD_TOKEN,
+    CACHED_ANSWERS,
     DENIED_FOR_S,
+    MAX_REVIEWS_IN_FLIGHT,
     NO_ANSWER,
     NO_TOKEN,
-    REMEMBERED,
     Denial,
     Reviewer,
 )
@@ -32,16 +32,16 @@ PROMETHEUS = {
 
 
 class Api:
-    """An API server that knows some tokens, and lets some users get /metrics."""
+    """An API server that accepts some tokens and permits some users to get /metrics."""
 
     def __init__(self) -> None:
         self.users: dict[str, dict[str, Any]] = {"good": PROMETHEUS, "weak": {"username": "bob"}}
         self.allowed = {PROMETHEUS["username"]}
-        self.asked: Counter[str] = Counter()
-        self.questions: list[dict[str, Any]] = []
+        self.sent: Counter[str] = Counter()
+        self.access_reviews: list[dict[str, Any]] = []
         self.error: Exception | None = None
         self.hold: asyncio.Event | None = None
-        self.under_way = self.most_under_way = 0
+        self.in_flight = self.max_in_flight = 0
 
     async def request(
         self,
@@ -57,22 +57,22 @@ class Api:
         assert timeout_s is not None
         assert timeout_s <= 10
         review = json.loads(body or b"")
-        self.asked[review["kind"]] += 1
-        self.under_way += 1
-        self.most_under_way = max(self.most_under_way, self.under_way)
+        self.sent[review["kind"]] += 1
+        self.in_flight += 1
+        self.max_in_flight = max(self.max_in_flight, self.in_flight)
         try:
             if self.hold is not None:
                 await self.hold.wait()
             if self.error is not None:
                 raise self.error
         finally:
-            self.under_way -= 1
+            self.in_flight -= 1
         if review["kind"] == "TokenReview":
             assert path == "/apis/authentication.k8s.io/v1/tokenreviews"
             user = self.users.get(review["spec"]["token"])
             return json.dumps({"status": {"authenticated": user is not None, "user": user}}).encode()
         assert path == "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-        self.questions.append(review["spec"])
+        self.access_reviews.append(review["spec"])
         return json.dumps({"status": {"allowed": review["spec"]["user"] in self.allowed}}).encode()
 
 
@@ -84,7 +84,9 @@ class Clock:
         return self.now
 
 
-class World:
+class ReviewerSetup:
+    """A Reviewer with a simulated API server and clock."""
+
     def __init__(self) -> None:
         self.api = Api()
         self.clock = Clock()
@@ -94,39 +96,39 @@ class World:
         return await self.reviewer.check(f"Bearer {token}")
 
 
-async def test_who_may_get_metrics_is_let_in():
-    assert await World().check("good") is None
+async def test_a_user_with_permission_may_read_the_metrics():
+    assert await ReviewerSetup().check("good") is None
 
 
-async def test_the_api_server_is_asked_about_just_that_user_path_and_verb():
-    world = World()
-    await world.check("good")
-    [question] = world.api.questions
-    assert question.pop("nonResourceAttributes") == {"path": "/metrics", "verb": "get"}
-    assert question == {"user": PROMETHEUS["username"], **{k: v for k, v in PROMETHEUS.items() if k != "username"}}
+async def test_the_access_review_has_the_user_the_path_and_the_verb():
+    setup = ReviewerSetup()
+    await setup.check("good")
+    [review] = setup.api.access_reviews
+    assert review.pop("nonResourceAttributes") == {"path": "/metrics", "verb": "get"}
+    assert review == {"user": PROMETHEUS["username"], **{k: v for k, v in PROMETHEUS.items() if k != "username"}}
 
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic Z29vZDo=", "good"])
-async def test_without_a_bearer_token_nobody_is_asked(header: str):
-    world = World()
-    assert await world.reviewer.check(header) == NO_TOKEN
-    assert (NO_TOKEN.status, world.api.asked) == (401, Counter())
+async def test_without_a_bearer_token_no_review_is_sent(header: str):
+    setup = ReviewerSetup()
+    assert await setup.reviewer.check(header) == NO_TOKEN
+    assert (NO_TOKEN.status, setup.api.sent) == (401, Counter())
 
 
 @pytest.mark.parametrize("header", ["bearer good", "BEARER good", "Bearer   good  "])
 async def test_the_scheme_may_be_spelled_in_any_case(header: str):
-    assert await World().reviewer.check(header) is None
+    assert await ReviewerSetup().reviewer.check(header) is None
 
 
-async def test_a_token_that_nobody_knows_is_a_401():
-    denial = await World().check("made-up")
+async def test_an_unknown_token_is_a_401():
+    denial = await ReviewerSetup().check("made-up")
     assert denial == BAD_TOKEN
     assert denial.status == 401
 
 
-async def test_a_user_who_may_not_is_a_403_that_names_him_and_what_would_help():
-    assert await World().check("weak") == Denial(
-        403, "bob may not get /metrics; a ClusterRole has to allow that nonResourceURL"
+async def test_a_missing_permission_is_a_403_that_names_the_user_and_the_remedy():
+    assert await ReviewerSetup().check("weak") == Denial(
+        403, "bob may not get /metrics; a ClusterRole must allow this nonResourceURL"
     )
 
 
@@ -138,136 +140,136 @@ async def test_a_user_who_may_not_is_a_403_that_names_him_and_what_would_help():
         ("made-up", {"TokenReview": 1}, DENIED_FOR_S),
     ],
 )
-async def test_an_answer_is_remembered_for_its_time_and_no_longer(token: str, reviews: dict[str, int], valid_s: float):
-    world = World()
-    first = await world.check(token)
-    world.clock.now += valid_s - 1
-    assert await world.check(token) == first
-    assert world.api.asked == reviews
-    world.clock.now += 1
-    assert await world.check(token) == first
-    assert world.api.asked == {kind: 2 * times for kind, times in reviews.items()}
+async def test_an_answer_is_cached_for_its_time_and_no_longer(token: str, reviews: dict[str, int], valid_s: float):
+    setup = ReviewerSetup()
+    first = await setup.check(token)
+    setup.clock.now += valid_s - 1
+    assert await setup.check(token) == first
+    assert setup.api.sent == reviews
+    setup.clock.now += 1
+    assert await setup.check(token) == first
+    assert setup.api.sent == {kind: 2 * times for kind, times in reviews.items()}
 
 
-async def test_what_is_remembered_of_one_token_says_nothing_of_another():
-    world = World()
-    assert await world.check("good") is None
-    assert await world.check("made-up") == BAD_TOKEN
-    assert await world.check("good") is None
+async def test_the_cached_answer_for_one_token_is_not_used_for_another():
+    setup = ReviewerSetup()
+    assert await setup.check("good") is None
+    assert await setup.check("made-up") == BAD_TOKEN
+    assert await setup.check("good") is None
 
 
-async def test_a_right_that_is_taken_away_ends():
-    world = World()
-    await world.check("good")
-    world.api.allowed.clear()
-    world.clock.now += ALLOWED_FOR_S
-    denial = await world.check("good")
+async def test_a_revoked_permission_ends_when_its_cached_answer_expires():
+    setup = ReviewerSetup()
+    await setup.check("good")
+    setup.api.allowed.clear()
+    setup.clock.now += ALLOWED_FOR_S
+    denial = await setup.check("good")
     assert denial is not None
     assert denial.status == 403
-    world.api.error = TransportError("down", sent=False)
-    world.clock.now += DENIED_FOR_S
-    assert await world.check("good") == NO_ANSWER, "and what was allowed before is forgotten"
+    setup.api.error = TransportError("down", sent=False)
+    setup.clock.now += DENIED_FOR_S
+    assert await setup.check("good") == NO_ANSWER, "the earlier permission is no longer cached"
 
 
-async def test_a_right_that_is_given_counts_soon():
-    world = World()
-    await world.check("weak")
-    world.api.allowed.add("bob")
-    world.clock.now += DENIED_FOR_S
-    assert await world.check("weak") is None
+async def test_a_new_permission_takes_effect_when_the_cached_denial_expires():
+    setup = ReviewerSetup()
+    await setup.check("weak")
+    setup.api.allowed.add("bob")
+    setup.clock.now += DENIED_FOR_S
+    assert await setup.check("weak") is None
 
 
-async def test_while_the_api_server_is_away_what_it_allowed_holds_for_a_while():
-    world = World()
-    await world.check("good")
-    world.api.error = TransportError("connection refused", sent=False)
-    world.clock.now += ALLOWED_AT_MOST_S - 1
-    assert await world.check("good") is None
-    world.clock.now += 1
-    assert await world.check("good") == NO_ANSWER
+async def test_without_the_api_server_a_permission_stays_valid_for_a_limited_time():
+    setup = ReviewerSetup()
+    await setup.check("good")
+    setup.api.error = TransportError("connection refused", sent=False)
+    setup.clock.now += ALLOWED_AT_MOST_S - 1
+    assert await setup.check("good") is None
+    setup.clock.now += 1
+    assert await setup.check("good") == NO_ANSWER
     assert NO_ANSWER.status == 503
 
 
-async def test_while_the_api_server_is_away_nobody_new_is_let_in():
-    world = World()
-    world.api.error = TransportError("connection refused", sent=False)
-    assert await world.check("good") == NO_ANSWER
-    world.api.error = None
-    assert await world.check("good") is None, "and the failure is not remembered"
+async def test_without_the_api_server_a_new_token_is_not_accepted():
+    setup = ReviewerSetup()
+    setup.api.error = TransportError("connection refused", sent=False)
+    assert await setup.check("good") == NO_ANSWER
+    setup.api.error = None
+    assert await setup.check("good") is None, "the failure is not cached"
 
 
-async def test_that_the_program_may_not_ask_is_told_in_the_log_alone():
-    world = World()
-    world.api.error = Forbidden('User "vmherd" cannot create tokenreviews', code=403)
+async def test_a_missing_permission_for_reviews_is_only_in_the_log():
+    setup = ReviewerSetup()
+    setup.api.error = Forbidden('User "vmherd" cannot create tokenreviews', code=403)
     with capture_logs() as lines:
-        assert await world.check("good") == NO_ANSWER
-    assert [line["event"] for line in lines] == ["cannot check who reads the metrics"]
+        assert await setup.check("good") == NO_ANSWER
+    assert [line["event"] for line in lines] == ["cannot check the token of a metrics request"]
     assert "tokenreviews" in lines[0]["why"]
 
 
-async def test_the_log_tells_of_a_refusal_once_in_a_while_and_never_the_token():
-    world = World()
+async def test_denials_are_logged_at_a_limited_rate_and_without_the_token():
+    setup = ReviewerSetup()
     with capture_logs() as lines:
         for number in range(50):
-            await world.check(f"s3cret-{number}")
-        world.clock.now += 10
-        await world.check("weak")
-    assert [line["event"] for line in lines] == ["refused to show the metrics"] * 2
+            await setup.check(f"s3cret-{number}")
+        setup.clock.now += 10
+        await setup.check("weak")
+    assert [line["event"] for line in lines] == ["denied a metrics request"] * 2
     assert lines[1]["why"].startswith("bob may not")
     assert "s3cret" not in str(lines)
 
 
-async def test_no_token_is_kept():
-    world = World()
-    await world.check("good")
-    await world.check("s3cret")
-    assert "good" not in str(vars(world.reviewer))
-    assert "s3cret" not in str(vars(world.reviewer))
+async def test_no_token_is_stored():
+    setup = ReviewerSetup()
+    await setup.check("good")
+    await setup.check("s3cret")
+    assert "good" not in str(vars(setup.reviewer))
+    assert "s3cret" not in str(vars(setup.reviewer))
 
 
-async def test_made_up_tokens_do_not_push_out_a_real_one():
-    world = World()
-    await world.check("good")
-    for number in range(REMEMBERED + 10):
-        await world.check(f"made-up-{number}")
-    asked = world.api.asked["SubjectAccessReview"]
-    assert await world.check("good") is None
-    assert world.api.asked["SubjectAccessReview"] == asked
-    kept = [answers for answers in vars(world.reviewer).values() if isinstance(answers, dict)]
-    assert sorted(map(len, kept)) == [1, REMEMBERED]
+async def test_invented_tokens_do_not_evict_a_real_token():
+    setup = ReviewerSetup()
+    await setup.check("good")
+    for number in range(CACHED_ANSWERS + 10):
+        await setup.check(f"made-up-{number}")
+    sent = setup.api.sent["SubjectAccessReview"]
+    assert await setup.check("good") is None
+    assert setup.api.sent["SubjectAccessReview"] == sent
+    kept = [answers for answers in vars(setup.reviewer).values() if isinstance(answers, dict)]
+    assert sorted(map(len, kept)) == [1, CACHED_ANSWERS]
 
 
-async def test_only_a_few_questions_are_under_way_at_once():
-    world = World()
-    world.api.hold = asyncio.Event()
+async def test_the_number_of_reviews_in_flight_is_limited():
+    setup = ReviewerSetup()
+    setup.api.hold = asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        checks = [group.create_task(world.check(f"made-up-{number}")) for number in range(20)]
+        checks = [group.create_task(setup.check(f"made-up-{number}")) for number in range(20)]
         for _ in range(10):
             await asyncio.sleep(0)
-        assert world.api.under_way == ASKING_AT_ONCE
-        world.api.hold.set()
+        assert setup.api.in_flight == MAX_REVIEWS_IN_FLIGHT
+        setup.api.hold.set()
     assert [check.result() for check in checks] == [BAD_TOKEN] * 20
-    assert world.api.most_under_way == ASKING_AT_ONCE
+    assert setup.api.max_in_flight == MAX_REVIEWS_IN_FLIGHT
 
 
-async def test_who_waits_for_his_turn_gets_the_answer_that_came_meanwhile():
-    world = World()
-    world.api.hold = asyncio.Event()
+async def test_a_waiting_check_uses_the_answer_of_an_earlier_check_of_the_same_token():
+    setup = ReviewerSetup()
+    setup.api.hold = asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        checks = [group.create_task(world.check("good")) for _ in range(20)]
+        checks = [group.create_task(setup.check("good")) for _ in range(20)]
         for _ in range(10):
             await asyncio.sleep(0)
-        world.api.hold.set()
+        setup.api.hold.set()
     assert [check.result() for check in checks] == [None] * 20
-    assert world.api.asked["TokenReview"] == ASKING_AT_ONCE
+    assert setup.api.sent["TokenReview"] == MAX_REVIEWS_IN_FLIGHT
 
 
-async def test_whatever_answers_in_the_api_servers_place_lets_nobody_in():
-    class Stranger:
+async def test_an_answer_that_is_not_json_denies_access():
+    class NotJson:
         async def request(self, *_: object, **__: object) -> bytes:
             return b"<html>"
 
-    assert await Reviewer(Stranger(), clock=Clock()).check("Bearer good") == NO_ANSWER
+    assert await Reviewer(NotJson(), clock=Clock()).check("Bearer good") == NO_ANSWER
 
 
 @pytest.mark.parametrize(
@@ -279,9 +281,9 @@ async def test_whatever_answers_in_the_api_servers_place_lets_nobody_in():
         b'{"status": {"authenticated": false, "allowed": true, "user": {"username": "bob"}}}',
     ],
 )
-async def test_an_answer_that_does_not_say_yes_is_a_no(answer: bytes):
-    class Vague:
+async def test_an_answer_without_an_explicit_permission_denies_access(answer: bytes):
+    class NoPermission:
         async def request(self, *_: object, **__: object) -> bytes:
             return answer
 
-    assert await Reviewer(Vague(), clock=Clock()).check("Bearer good") == BAD_TOKEN
+    assert await Reviewer(NoPermission(), clock=Clock()).check("Bearer good") == BAD_TOKEN

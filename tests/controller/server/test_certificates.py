@@ -20,7 +20,7 @@ from controller.server.certificates import (
     VALID_FOR,
     CertificateError,
     FileCertificate,
-    OwnCertificate,
+    SelfSignedCertificate,
     ServerTls,
 )
 
@@ -44,13 +44,13 @@ class Files:
         self.issue("first.example")
 
     def issue(self, host: str) -> trustme.LeafCert:
-        made = self.authority.issue_cert(host)
-        self.write(made)
-        return made
+        issued = self.authority.issue_cert(host)
+        self.write(issued)
+        return issued
 
-    def write(self, made: trustme.LeafCert) -> None:
-        self.certificate.write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
-        self.key.write_bytes(made.private_key_pem.bytes())
+    def write(self, issued: trustme.LeafCert) -> None:
+        self.certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+        self.key.write_bytes(issued.private_key_pem.bytes())
 
     @property
     def source(self) -> FileCertificate:
@@ -62,8 +62,8 @@ def files(tmp_path: Path) -> Files:
     return Files(tmp_path)
 
 
-def shown_by(tls: ServerTls, host: str | None = "any.example") -> x509.Certificate:
-    """The certificate that somebody gets who connects now."""
+def served_by(tls: ServerTls, host: str | None = "any.example") -> x509.Certificate:
+    """The certificate that a new connection gets."""
     ours, theirs = socket.socketpair()
 
     def serve() -> None:
@@ -89,51 +89,51 @@ def names_of(certificate: x509.Certificate) -> list[str]:
 
 
 def test_the_certificate_of_the_files_is_served(files: Files):
-    assert names_of(shown_by(ServerTls(files.source))) == ["first.example"]
+    assert names_of(served_by(ServerTls(files.source))) == ["first.example"]
 
 
-def test_who_connects_after_a_change_gets_the_new_certificate(files: Files):
+def test_a_connection_after_a_change_gets_the_new_certificate(files: Files):
     tls = ServerTls(files.source)
-    assert names_of(shown_by(tls)) == ["first.example"]
+    assert names_of(served_by(tls)) == ["first.example"]
     files.issue("second.example")
-    assert names_of(shown_by(tls)) == ["second.example"]
-    assert names_of(shown_by(tls, host=None)) == ["second.example"], "whether they name a host or not"
+    assert names_of(served_by(tls)) == ["second.example"]
+    assert names_of(served_by(tls, host=None)) == ["second.example"], "also without a host name"
 
 
-def test_a_change_through_a_link_is_noticed(tmp_path: Path):
-    """As the kubelet does it: the files stay the same links, and what they lead to is swapped."""
+def test_a_change_of_a_symbolic_link_is_noticed(tmp_path: Path):
+    """The kubelet updates a mounted Secret in this way: the paths stay, and a symbolic link gets a new target."""
     for version in ("one", "two"):
         (tmp_path / version).mkdir()
     Files(tmp_path / "one").issue("one.example")
     Files(tmp_path / "two").issue("two.example")
     (tmp_path / "data").symlink_to("one")
     tls = ServerTls(FileCertificate(str(tmp_path / "data/tls.crt"), str(tmp_path / "data/tls.key")))
-    assert names_of(shown_by(tls)) == ["one.example"]
+    assert names_of(served_by(tls)) == ["one.example"]
     (tmp_path / "next").symlink_to("two")
     (tmp_path / "next").replace(tmp_path / "data")
-    assert names_of(shown_by(tls)) == ["two.example"]
+    assert names_of(served_by(tls)) == ["two.example"]
 
 
-def test_half_of_a_change_is_not_served_and_the_whole_of_it_is(files: Files):
+def test_a_half_replaced_pair_is_not_served_and_the_complete_pair_is(files: Files):
     tls = ServerTls(files.source)
     new = files.authority.issue_cert("second.example")
     files.certificate.write_bytes(new.cert_chain_pems[0].bytes())
     with capture_logs() as lines:
-        assert names_of(shown_by(tls)) == ["first.example"]
-        assert names_of(shown_by(tls)) == ["first.example"]
-    assert [line["event"] for line in lines] == ["the changed certificate is not used, the one before stays"]
+        assert names_of(served_by(tls)) == ["first.example"]
+        assert names_of(served_by(tls)) == ["first.example"]
+    assert [line["event"] for line in lines] == ["cannot load the changed certificate, the previous one stays in use"]
     assert "key values mismatch" in lines[0]["why"]
     files.write(new)
-    assert names_of(shown_by(tls)) == ["second.example"]
+    assert names_of(served_by(tls)) == ["second.example"]
 
 
-def test_files_that_vanish_leave_the_certificate_in_use(files: Files):
+def test_deleted_files_leave_the_certificate_in_use(files: Files):
     tls = ServerTls(files.source)
     files.key.unlink()
-    assert names_of(shown_by(tls)) == ["first.example"]
+    assert names_of(served_by(tls)) == ["first.example"]
 
 
-def test_what_did_not_change_is_not_loaded_again(files: Files):
+def test_an_unchanged_certificate_is_not_loaded_again(files: Files):
     loads = 0
 
     class Counting(FileCertificate):
@@ -144,7 +144,7 @@ def test_what_did_not_change_is_not_loaded_again(files: Files):
 
     tls = ServerTls(Counting(str(files.certificate), str(files.key)))
     for _ in range(3):
-        shown_by(tls)
+        served_by(tls)
     assert loads == 1
 
 
@@ -154,19 +154,21 @@ def test_a_missing_file_is_named(files: Files):
         ServerTls(files.source)
 
 
-def test_a_key_of_another_certificate_is_refused(files: Files):
+def test_a_key_of_another_certificate_is_rejected(files: Files):
     files.key.write_bytes(files.authority.issue_cert("other.example").private_key_pem.bytes())
-    with pytest.raises(CertificateError, match=r"tls\.crt and .*tls\.key are no certificate and its key: key values"):
+    with pytest.raises(
+        CertificateError, match=r"tls\.crt and .*tls\.key are not a certificate and its key: key values"
+    ):
         ServerTls(files.source)
 
 
-def test_what_is_no_pem_is_refused(files: Files):
+def test_a_file_that_is_not_pem_is_rejected(files: Files):
     files.certificate.write_text("hello")
-    with pytest.raises(CertificateError, match="are no certificate and its key"):
+    with pytest.raises(CertificateError, match="are not a certificate and its key"):
         ServerTls(files.source)
 
 
-def test_a_key_with_a_password_is_refused_without_a_question(files: Files):
+def test_a_key_with_a_password_is_rejected_without_a_prompt(files: Files):
     key = serialization.load_pem_private_key(files.key.read_bytes(), None)
     files.key.write_bytes(
         key.private_bytes(
@@ -192,29 +194,29 @@ def test_a_key_with_a_password_is_refused_without_a_question(files: Files):
     assert "CertificateError" in done.stderr
 
 
-def test_without_files_a_certificate_is_made_for_this_host():
-    certificate = shown_by(ServerTls(OwnCertificate(Clock())))
+def test_a_self_signed_certificate_names_this_host():
+    certificate = served_by(ServerTls(SelfSignedCertificate(Clock())))
     assert {socket.gethostname(), "localhost", "127.0.0.1", "::1"} == set(names_of(certificate))
     assert certificate.not_valid_before_utc < START
     assert certificate.not_valid_after_utc == START + VALID_FOR
 
 
-def test_a_made_certificate_is_one_while_it_lasts_and_renewed_before_it_expires():
+def test_a_self_signed_certificate_is_renewed_before_it_expires_and_kept_until_then():
     clock = Clock()
-    tls = ServerTls(OwnCertificate(clock))
-    first = shown_by(tls)
+    tls = ServerTls(SelfSignedCertificate(clock))
+    first = served_by(tls)
     clock.now += RENEWED_AFTER - timedelta(seconds=1)
-    assert shown_by(tls).serial_number == first.serial_number
+    assert served_by(tls).serial_number == first.serial_number
     clock.now += timedelta(seconds=1)
-    second = shown_by(tls)
+    second = served_by(tls)
     assert second.not_valid_after_utc == clock.now + VALID_FOR
-    assert shown_by(tls).serial_number == second.serial_number
+    assert served_by(tls).serial_number == second.serial_number
 
 
-def test_a_made_key_is_nowhere_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_key_of_a_self_signed_certificate_is_not_written_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "there-is-no-such-directory"))
     assert hasattr(os, "memfd_create")
-    shown_by(ServerTls(OwnCertificate(Clock())))
+    served_by(ServerTls(SelfSignedCertificate(Clock())))
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
@@ -222,4 +224,4 @@ def test_a_new_certificate_is_served_in_each_version_of_tls(files: Files, versio
     tls = ServerTls(files.source)
     tls.context.maximum_version = version
     files.issue("second.example")
-    assert names_of(shown_by(tls)) == ["second.example"]
+    assert names_of(served_by(tls)) == ["second.example"]

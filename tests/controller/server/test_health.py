@@ -1,4 +1,4 @@
-"""What the probes are told: alive without an API server, not alive when something stands still."""
+"""The health checks: a process without an API server is alive, a process with a blocked part is not."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from informers.meta import ObjectKey
 from informers.workqueue import WorkQueue
 
 
-class Quiet:
+class NoMetrics:
     def loop_lagged(self, seconds: float) -> None: ...
 
 
-class Following:
-    """An informer, as far as the probes look at it."""
+class FakeInformer:
+    """The part of an informer that the checks read."""
 
     resource = VMIS
 
@@ -29,41 +29,43 @@ class Following:
         return self._silent_s
 
 
-def troubles(informer: Following, queue: WorkQueue[ObjectKey] | None = None, *, later_s: float = 0.0) -> set[str]:
-    """The live checks that fail."""
+def failing_checks(
+    informer: FakeInformer, queue: WorkQueue[ObjectKey] | None = None, *, later_s: float = 0.0
+) -> set[str]:
+    """The names of the live checks that fail."""
 
     def clock() -> float:
         return asyncio.get_running_loop().time() + later_s
 
     queues = [] if queue is None else [queue]
-    checks = live_checks(LoopMonitor(instruments=Quiet()), [informer], queues, clock)  # type: ignore[list-item]
+    checks = live_checks(LoopMonitor(instruments=NoMetrics()), [informer], queues, clock)  # type: ignore[list-item]
     return {name for name, check in checks.items() if check() is not None}
 
 
-async def test_all_is_well_while_watches_bring_something():
-    assert troubles(Following(silent_s=SILENT_FOR_S - 1)) == set()
+async def test_no_check_fails_while_watches_receive_events():
+    assert failing_checks(FakeInformer(silent_s=SILENT_FOR_S - 1)) == set()
 
 
-async def test_a_watch_that_is_silent_for_too_long_is_not_alive():
-    assert troubles(Following(silent_s=SILENT_FOR_S + 1)) == {"watches"}
+async def test_a_watch_that_is_silent_for_too_long_fails_the_check():
+    assert failing_checks(FakeInformer(silent_s=SILENT_FOR_S + 1)) == {"watches"}
 
 
-async def test_waiting_for_the_api_server_is_alive_however_long():
-    assert troubles(Following(silent_s=SILENT_FOR_S * 100, waiting_for="connection refused")) == set()
+async def test_a_long_wait_for_the_api_server_fails_no_check():
+    assert failing_checks(FakeInformer(silent_s=SILENT_FOR_S * 100, waiting_for="connection refused")) == set()
 
 
-async def test_a_worker_that_is_busy_with_one_key_for_ever_is_not_alive():
+async def test_a_worker_that_is_busy_with_one_key_for_too_long_fails_the_check():
     queue: WorkQueue[ObjectKey] = WorkQueue("test")
     queue.add(ObjectKey("ns", "a"))
     key = await queue.get()
-    assert troubles(Following(), queue, later_s=STUCK_FOR_S - 1) == set()
-    assert troubles(Following(), queue, later_s=STUCK_FOR_S + 1) == {"workers"}
+    assert failing_checks(FakeInformer(), queue, later_s=STUCK_FOR_S - 1) == set()
+    assert failing_checks(FakeInformer(), queue, later_s=STUCK_FOR_S + 1) == {"workers"}
     queue.done(key)
-    assert troubles(Following(), queue, later_s=STUCK_FOR_S + 1) == set()
+    assert failing_checks(FakeInformer(), queue, later_s=STUCK_FOR_S + 1) == set()
 
 
-async def test_ready_is_who_has_the_first_lists():
-    informer = Following()
+async def test_a_process_is_ready_after_the_first_lists():
+    informer = FakeInformer()
     checks = ready_checks([informer])  # type: ignore[list-item]
     assert checks["caches"]() == "waiting for the first list of virtualmachineinstances.kubevirt.io"
     informer.synced.set()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import re
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -14,19 +15,18 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from controller.config.options import Address
+from controller.config.types import Address
 from controller.metrics.registry import Metrics, SetFigures
-from controller.running import running
-from controller.server.http import BindError, Check, HttpServer, describe_queues, describe_tasks, verdict
+from controller.server.http import BindError, Check, HttpServer, describe_queues, describe_tasks, run_checks
 
 ANY_PORT = Address("127.0.0.1", 0)
 
 
-def well() -> str | None:
+def passing() -> str | None:
     return None
 
 
-def ill(reason: str) -> Check:
+def failing(reason: str) -> Check:
     return lambda: reason
 
 
@@ -34,7 +34,9 @@ def raising() -> str | None:
     raise RuntimeError("no idea")
 
 
-class World:
+class ProbeClient:
+    """A client of a running server."""
+
     def __init__(self, server: HttpServer, session: aiohttp.ClientSession) -> None:
         self.server = server
         self._session = session
@@ -58,26 +60,34 @@ def make_server(**kwargs: Any) -> HttpServer:
 
 
 @asynccontextmanager
-async def serving(**kwargs: Any) -> AsyncIterator[World]:
-    server = make_server(**kwargs)
+async def opened(server: HttpServer) -> AsyncIterator[None]:
     await server.open()
+    try:
+        yield
+    finally:
+        await server.close()
+
+
+@asynccontextmanager
+async def serving(**kwargs: Any) -> AsyncIterator[ProbeClient]:
+    server = make_server(**kwargs)
     async with (
-        running(server.run()),
+        opened(server),
         aiohttp.ClientSession(auto_decompress=False, headers={"Accept-Encoding": "identity"}) as session,
     ):
-        yield World(server, session)
+        yield ProbeClient(server, session)
 
 
 @pytest.mark.parametrize("endpoint", ["/healthz", "/livez", "/readyz"])
 async def test_a_healthy_process_says_ok(endpoint: str):
-    async with serving(live={"loop": well}, ready={"caches": well}) as world:
-        assert await world.get(endpoint) == (200, "ok")
+    async with serving(live={"loop": passing}, ready={"caches": passing}) as client:
+        assert await client.get(endpoint) == (200, "ok")
 
 
 async def test_a_failing_check_is_a_500_that_names_it_and_its_reason():
-    ready = {"caches": ill("virtualmachineinstances.kubevirt.io: the first list is not in"), "lease": well}
-    async with serving(ready=ready) as world:
-        assert await world.get("/readyz") == (
+    ready = {"caches": failing("virtualmachineinstances.kubevirt.io: the first list is not in"), "lease": passing}
+    async with serving(ready=ready) as client:
+        assert await client.get("/readyz") == (
             500,
             "[+]ping ok\n"
             "[-]caches failed: virtualmachineinstances.kubevirt.io: the first list is not in\n"
@@ -86,90 +96,90 @@ async def test_a_failing_check_is_a_500_that_names_it_and_its_reason():
         )
 
 
-async def test_a_process_that_is_not_ready_is_alive():
-    async with serving(ready={"caches": ill("not yet")}) as world:
-        assert (await world.get("/healthz"))[0] == 200
+async def test_a_process_that_is_not_ready_is_still_alive():
+    async with serving(ready={"caches": failing("not yet")}) as client:
+        assert (await client.get("/healthz"))[0] == 200
 
 
-async def test_a_check_is_made_for_each_probe():
+async def test_each_probe_runs_the_checks():
     answers = iter([None, "stuck", None])
-    async with serving(live={"loop": lambda: next(answers)}) as world:
-        assert [(await world.get("/livez"))[0] for _ in range(3)] == [200, 500, 200]
+    async with serving(live={"loop": lambda: next(answers)}) as client:
+        assert [(await client.get("/livez"))[0] for _ in range(3)] == [200, 500, 200]
 
 
 async def test_checks_may_be_added_while_the_server_runs():
     ready: dict[str, Check] = {}
-    async with serving(ready=ready) as world:
-        assert (await world.get("/readyz"))[0] == 200
-        ready["caches"] = ill("not yet")
-        assert (await world.get("/readyz"))[0] == 500
+    async with serving(ready=ready) as client:
+        assert (await client.get("/readyz"))[0] == 200
+        ready["caches"] = failing("not yet")
+        assert (await client.get("/readyz"))[0] == 500
 
 
 async def test_verbose_lists_every_check():
-    async with serving(live={"loop": well}) as world:
-        assert await world.get("/healthz?verbose") == (200, "[+]ping ok\n[+]loop ok\nhealthz check passed\n")
+    async with serving(live={"loop": passing}) as client:
+        assert await client.get("/healthz?verbose") == (200, "[+]ping ok\n[+]loop ok\nhealthz check passed\n")
 
 
-async def test_an_excluded_check_is_not_made():
-    async with serving(ready={"caches": raising, "lease": ill("lost")}) as world:
-        assert await world.get("/readyz?exclude=caches&exclude=lease&verbose") == (
+async def test_an_excluded_check_is_not_run():
+    async with serving(ready={"caches": raising, "lease": failing("lost")}) as client:
+        assert await client.get("/readyz?exclude=caches&exclude=lease&verbose") == (
             200,
             "[+]ping ok\n[+]caches excluded: ok\n[+]lease excluded: ok\nreadyz check passed\n",
         )
 
 
-async def test_one_check_can_be_asked_for_alone():
-    async with serving(ready={"caches": well, "lease": ill("lost")}) as world:
-        assert await world.get("/readyz/caches") == (200, "ok")
-        assert await world.get("/readyz/ping") == (200, "ok")
-        assert await world.get("/readyz/lease") == (500, "[-]lease failed: lost\nreadyz check failed\n")
-        assert (await world.get("/readyz/nonsense"))[0] == 404
+async def test_a_single_check_can_be_requested():
+    async with serving(ready={"caches": passing, "lease": failing("lost")}) as client:
+        assert await client.get("/readyz/caches") == (200, "ok")
+        assert await client.get("/readyz/ping") == (200, "ok")
+        assert await client.get("/readyz/lease") == (500, "[-]lease failed: lost\nreadyz check failed\n")
+        assert (await client.get("/readyz/nonsense"))[0] == 404
 
 
 async def test_a_probe_may_be_a_head_request():
-    async with serving(live={"loop": well}) as world:
-        assert (await world.answer("/healthz", method="HEAD")).status == 200
+    async with serving(live={"loop": passing}) as client:
+        assert (await client.answer("/healthz", method="HEAD")).status == 200
 
 
-async def test_answers_of_probes_are_plain_text_that_nobody_keeps():
-    async with serving() as world:
-        headers = (await world.answer("/healthz")).headers
+async def test_answers_of_probes_are_plain_text_and_not_cached():
+    async with serving() as client:
+        headers = (await client.answer("/healthz")).headers
     assert headers["Content-Type"] == "text/plain; charset=utf-8"
     assert headers["Cache-Control"] == "no-store"
 
 
 def test_a_check_that_raises_has_failed():
-    assert verdict("livez", {"loop": raising}) == (
+    assert run_checks("livez", {"loop": raising}) == (
         False,
-        "[-]loop failed: the check itself failed: RuntimeError('no idea')\nlivez check failed\n",
+        "[-]loop failed: the check raised RuntimeError('no idea')\nlivez check failed\n",
     )
 
 
-def test_excluding_what_does_not_exist_is_said_and_changes_nothing():
-    _, text = verdict("readyz", {"caches": well}, excluded=["cashes"], verbose=True)
+def test_excluding_an_unknown_check_only_adds_a_warning():
+    _, text = run_checks("readyz", {"caches": passing}, excluded=["cashes"], verbose=True)
     assert text == (
         '[+]caches ok\nwarn: some health checks cannot be excluded: no matches for "cashes"\nreadyz check passed\n'
     )
 
 
 async def test_the_metrics_page_is_prometheus_text():
-    async with serving() as world:
-        answer = await world.answer("/metrics")
+    async with serving() as client:
+        answer = await client.answer("/metrics")
         body = (await answer.read()).decode()
     assert answer.headers["Content-Type"].startswith("text/plain; version=")
     assert "vmherd_build_info" in {family.name for family in parse_text(body)}
 
 
 async def test_a_scraper_that_asks_for_openmetrics_gets_it():
-    async with serving() as world:
-        answer = await world.answer("/metrics", Accept="application/openmetrics-text; version=1.0.0, text/plain;q=0.5")
+    async with serving() as client:
+        answer = await client.answer("/metrics", Accept="application/openmetrics-text; version=1.0.0, text/plain;q=0.5")
         body = (await answer.read()).decode()
     assert answer.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
     assert "vmherd_build_info" in {family.name for family in parse_openmetrics(body)}
 
 
 @pytest.mark.parametrize(
-    ("accepted", "zipped"),
+    ("accepted", "compressed"),
     [
         ("gzip", True),
         ("deflate, gzip;q=0.5", True),
@@ -180,53 +190,53 @@ async def test_a_scraper_that_asks_for_openmetrics_gets_it():
         ("", False),
     ],
 )
-async def test_the_page_is_zipped_for_whoever_takes_that(accepted: str, zipped: bool):
-    async with serving() as world:
-        answer = await world.answer("/metrics", Accept_Encoding=accepted)
+async def test_the_page_is_compressed_for_clients_that_accept_gzip(accepted: str, compressed: bool):
+    async with serving() as client:
+        answer = await client.answer("/metrics", Accept_Encoding=accepted)
         body = await answer.read()
-    assert ("Content-Encoding" in answer.headers) == zipped
-    page = gzip.decompress(body) if zipped else body
+    assert ("Content-Encoding" in answer.headers) == compressed
+    page = gzip.decompress(body) if compressed else body
     assert b"vmherd_build_info" in page
 
 
-async def test_a_page_that_takes_long_holds_up_no_probe():
+async def test_a_slow_metrics_page_does_not_delay_probes():
     taken, answered = asyncio.Event(), threading.Event()
 
-    def slowly() -> Iterator[SetFigures]:
+    def slow_figures() -> Iterator[SetFigures]:
         answered.wait(timeout=10)
         yield SetFigures(kind="Pool", namespace="n", name="web", desired=1, current=1, ready=1, updated=1)
 
     def source() -> Iterator[SetFigures]:
         taken.set()
-        return slowly()
+        return slow_figures()
 
     metrics = Metrics(CollectorRegistry())
     metrics.show_replicas(source)
-    async with serving(of=metrics) as world, asyncio.TaskGroup() as group:
-        page = group.create_task(world.get("/metrics"))
+    async with serving(of=metrics) as client, asyncio.TaskGroup() as group:
+        page = group.create_task(client.get("/metrics"))
         await taken.wait()
-        assert await world.get("/healthz") == (200, "ok")
+        assert await client.get("/healthz") == (200, "ok")
         assert not page.done()
         answered.set()
     _, body = page.result()
     assert 'vmherd_replicas_ready{kind="Pool",name="web",namespace="n"} 1\n' in body
 
 
-async def test_metrics_and_probes_are_served_where_they_belong_and_nowhere_else():
-    async with serving() as world, aiohttp.ClientSession() as session:
-        health, metrics = world.server.health_address, world.server.metrics_address
+async def test_metrics_and_probes_are_served_only_at_their_own_address():
+    async with serving() as client, aiohttp.ClientSession() as session:
+        health, metrics = client.server.health_address, client.server.metrics_address
         assert health != metrics
         for url in (f"http://{health}/metrics", f"http://{metrics}/healthz", f"http://{health}/debug/tasks"):
             async with session.get(url) as answer:
                 assert answer.status == 404
 
 
-async def test_what_has_no_address_is_not_served():
-    async with serving(metrics=None) as world:
-        assert world.server.metrics_address is None
-        assert (await world.get("/healthz"))[0] == 200
-    async with serving(health=None, metrics=None) as world:
-        assert (world.server.health_address, world.server.metrics_address) == (None, None)
+async def test_a_part_without_an_address_is_not_served():
+    async with serving(metrics=None) as client:
+        assert client.server.metrics_address is None
+        assert (await client.get("/healthz"))[0] == 200
+    async with serving(health=None, metrics=None) as client:
+        assert (client.server.health_address, client.server.metrics_address) == (None, None)
 
 
 def free_port() -> int:
@@ -237,9 +247,9 @@ def free_port() -> int:
 
 
 async def test_no_host_means_every_interface():
-    async with serving(health=Address("", free_port())) as world, aiohttp.ClientSession() as session:
-        assert world.server.health_address is not None
-        async with session.get(f"http://127.0.0.1:{world.server.health_address.port}/healthz") as answer:
+    async with serving(health=Address("", free_port())) as client, aiohttp.ClientSession() as session:
+        assert client.server.health_address is not None
+        async with session.get(f"http://127.0.0.1:{client.server.health_address.port}/healthz") as answer:
             assert answer.status == 200
 
 
@@ -254,7 +264,7 @@ def taken() -> Any:
 @pytest.mark.parametrize(
     ("part", "flag"), [("health", "--health-probe-bind-address"), ("metrics", "--metrics-bind-address")]
 )
-async def test_a_port_that_is_taken_is_one_clear_line_before_anything_runs(part: str, flag: str, taken: Address):
+async def test_a_port_in_use_is_an_error_of_one_line_at_the_start(part: str, flag: str, taken: Address):
     server = make_server(**{part: taken})
     with pytest.raises(BindError) as caught:
         await server.open()
@@ -264,13 +274,13 @@ async def test_a_port_that_is_taken_is_one_clear_line_before_anything_runs(part:
     assert (server.health_address, server.metrics_address) == (None, None)
 
 
-async def test_a_host_that_does_not_exist_is_a_clear_line_too():
+async def test_an_unknown_host_is_an_error_of_one_line():
     server = make_server(health=Address("no-such-host.invalid", 8081))
     with pytest.raises(BindError, match=r"^cannot listen on no-such-host\.invalid:8081: \w.*; --health"):
         await server.open()
 
 
-async def test_a_server_that_is_closed_answers_no_more_and_frees_its_port():
+async def test_a_closed_server_has_freed_its_port():
     port = free_port()
     async with serving(health=Address("127.0.0.1", port)):
         pass
@@ -279,7 +289,7 @@ async def test_a_server_that_is_closed_answers_no_more_and_frees_its_port():
         again.bind(("127.0.0.1", port))
 
 
-async def test_opening_twice_is_opening_once():
+async def test_opening_an_open_server_changes_nothing():
     server = make_server()
     await server.open()
     first = server.health_address
@@ -289,15 +299,15 @@ async def test_opening_twice_is_opening_once():
     await server.close()
 
 
-async def test_debug_pages_exist_only_where_they_are_asked_for():
+async def test_debug_pages_exist_only_if_they_are_enabled():
     debug: dict[str, Callable[[], str]] = {"tasks": describe_tasks, "queues": lambda: "none\n"}
-    async with serving(debug=debug) as world:
-        assert await world.get("/debug/queues") == (200, "none\n")
-        status, tasks = await world.get("/debug/tasks")
+    async with serving(debug=debug) as client:
+        assert await client.get("/debug/queues") == (200, "none\n")
+        status, tasks = await client.get("/debug/tasks")
     assert status == 200
-    assert "HttpServer.run (http.py:" in tasks
-    async with serving() as world:
-        assert (await world.get("/debug/tasks"))[0] == 404
+    assert re.search(r"\w+ \(\w+\.py:\d+\)", tasks)
+    async with serving() as client:
+        assert (await client.get("/debug/tasks"))[0] == 404
 
 
 class Queue:
@@ -313,7 +323,7 @@ class Queue:
         return now - 95
 
 
-def test_a_queue_is_described_by_what_waits_and_what_is_in_hand():
+def test_a_queue_is_described_by_its_waiting_keys_and_its_longest_reconcile():
     assert describe_queues([Queue()], now=100) == (
-        "replicaset: 3 waiting, the oldest for 10.0s; longest in hand for 5.0s\n"
+        "replicaset: 3 keys waiting, the oldest for 10.0s; the longest reconcile so far takes 5.0s\n"
     )

@@ -10,12 +10,11 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from controller.config.options import Address
+from controller.config.types import Address
 from controller.metrics.page import Page
 from controller.metrics.registry import Metrics
-from controller.running import running
 from controller.server.authorization import Denial
-from controller.server.certificates import FileCertificate, OwnCertificate
+from controller.server.certificates import FileCertificate, SelfSignedCertificate
 from controller.server.http import BindError, HttpServer, Secure
 
 ANY_PORT = Address("127.0.0.1", 0)
@@ -31,10 +30,12 @@ def make_server(**settings: Any) -> HttpServer:
 async def serving_securely(
     check: Callable[[str], Awaitable[Denial | None]], **settings: Any
 ) -> AsyncIterator[HttpServer]:
-    server = make_server(secure=Secure(OwnCertificate(lambda: datetime.now(UTC)), check), **settings)
-    async with running(server.run()):
-        await server.open()
+    server = make_server(secure=Secure(SelfSignedCertificate(lambda: datetime.now(UTC)), check), **settings)
+    await server.open()
+    try:
         yield server
+    finally:
+        await server.close()
 
 
 class Answer(NamedTuple):
@@ -54,16 +55,16 @@ def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-async def for_everybody(_: str) -> Denial | None:
+async def allow_all(_: str) -> Denial | None:
     return None
 
 
-async def for_jane(authorization: str) -> Denial | None:
+async def allow_jane(authorization: str) -> Denial | None:
     return None if authorization == "Bearer jane" else Denial(401 if not authorization else 403, "only Jane may")
 
 
 async def test_metrics_can_be_served_over_https():
-    async with serving_securely(for_everybody) as server:
+    async with serving_securely(allow_all) as server:
         answer = await ask(server)
         assert answer.status == 200
         assert b"vmherd_build_info" in answer.body
@@ -71,22 +72,22 @@ async def test_metrics_can_be_served_over_https():
             await ask(server, scheme="http")
 
 
-async def test_who_may_not_read_metrics_gets_one_line_and_no_metrics():
-    async with serving_securely(for_jane) as server:
-        nobody, bob, jane = [await ask(server, **sent) for sent in ({}, bearer("bob"), bearer("jane"))]
-    assert [answer.status for answer in (nobody, bob, jane)] == [401, 403, 200]
-    assert nobody.body == bob.body == b"only Jane may\n"
-    assert nobody.headers["WWW-Authenticate"] == "Bearer"
+async def test_a_denied_client_gets_one_line_and_no_metrics():
+    async with serving_securely(allow_jane) as server:
+        anonymous, bob, jane = [await ask(server, **sent) for sent in ({}, bearer("bob"), bearer("jane"))]
+    assert [answer.status for answer in (anonymous, bob, jane)] == [401, 403, 200]
+    assert anonymous.body == bob.body == b"only Jane may\n"
+    assert anonymous.headers["WWW-Authenticate"] == "Bearer"
     assert "WWW-Authenticate" not in bob.headers
 
 
-async def test_a_head_request_needs_the_same_right():
-    async with serving_securely(for_jane) as server:
+async def test_a_head_request_needs_the_same_permission():
+    async with serving_securely(allow_jane) as server:
         assert (await ask(server, method="HEAD")).status == 401
         assert (await ask(server, method="HEAD", **bearer("jane"))).status == 200
 
 
-async def test_the_page_is_not_even_made_for_who_may_not_read_it():
+async def test_the_page_is_not_made_for_a_denied_client():
     pages = 0
     metrics = Metrics(CollectorRegistry())
 
@@ -95,7 +96,7 @@ async def test_the_page_is_not_even_made_for_who_may_not_read_it():
         pages += 1
         return metrics.page()
 
-    async with serving_securely(for_jane, page=page) as server:
+    async with serving_securely(allow_jane, page=page) as server:
         await ask(server)
         assert pages == 0
         await ask(server, **bearer("jane"))
@@ -104,16 +105,16 @@ async def test_the_page_is_not_even_made_for_who_may_not_read_it():
 
 async def test_probes_need_neither_a_token_nor_https():
     async with (
-        serving_securely(for_jane) as server,
+        serving_securely(allow_jane) as server,
         aiohttp.ClientSession() as session,
         session.get(f"http://{server.health_address}/healthz") as answer,
     ):
         assert (answer.status, await answer.text()) == (200, "ok")
 
 
-async def test_a_certificate_that_is_not_there_is_one_clear_line_before_anything_runs(tmp_path: Path):
-    nowhere = FileCertificate(str(tmp_path / "tls.crt"), str(tmp_path / "tls.key"))
-    server = make_server(secure=Secure(nowhere, for_everybody))
+async def test_a_missing_certificate_is_an_error_of_one_line_at_the_start(tmp_path: Path):
+    missing = FileCertificate(str(tmp_path / "tls.crt"), str(tmp_path / "tls.key"))
+    server = make_server(secure=Secure(missing, allow_all))
     with pytest.raises(BindError) as caught:
         await server.open()
     assert str(caught.value) == (

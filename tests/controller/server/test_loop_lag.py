@@ -12,8 +12,8 @@ from controller.server.loop_lag import LoopMonitor
 pytestmark = pytest.mark.looptime
 
 
-class World:
-    """A loop that `block` holds up: the clock goes on, and no timer comes."""
+class SimulatedLoop:
+    """A monitor of a simulated loop. `block` moves the clock forward without firing a timer."""
 
     def __init__(self) -> None:
         self.lags: list[float] = []
@@ -31,72 +31,73 @@ class World:
 
 
 @asynccontextmanager
-async def monitored() -> AsyncIterator[World]:
-    world = World()
+async def monitored() -> AsyncIterator[SimulatedLoop]:
+    loop = SimulatedLoop()
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(world.monitor.run())
+        task = group.create_task(loop.monitor.run())
         await asyncio.sleep(0.25)
-        yield world
+        yield loop
         task.cancel()
 
 
-async def test_an_idle_loop_is_measured_twice_a_second_and_is_in_time():
-    async with monitored() as world:
+async def test_an_idle_loop_is_measured_twice_a_second_and_has_no_lag():
+    async with monitored() as loop:
         await asyncio.sleep(10)
-    assert world.lags == [0] * 20
-    assert world.monitor.check() is None
+    assert loop.lags == [0] * 20
+    assert loop.monitor.check() is None
 
 
-async def test_what_blocks_the_loop_over_the_time_of_a_measurement_shows():
-    async with monitored() as world:
-        world.block(0.3)
+async def test_a_block_at_the_time_of_a_measurement_is_recorded():
+    async with monitored() as loop:
+        loop.block(0.3)
         await asyncio.sleep(1)
-        world.block(0.02)
+        loop.block(0.02)
         await asyncio.sleep(1)
-    assert world.lags == [0.3, 0, 0.02, 0]
+    assert loop.lags == [0.3, 0, 0.02, 0]
 
 
-async def test_a_loop_that_was_blocked_for_long_is_unhealthy_until_it_turns_in_time_again():
-    async with monitored() as world:
-        world.block(6)
-        assert world.monitor.check() == "the event loop was blocked for 5.8s"  # the timer was due after 0.25 of them
+async def test_a_loop_with_a_long_block_is_unhealthy_until_a_measurement_without_lag():
+    async with monitored() as loop:
+        loop.block(6)
+        # The timer was due 0.25 s after the start of the block.
+        assert loop.monitor.check() == "the event loop was blocked for 5.8s"
         await asyncio.sleep(0.3)
-        assert world.monitor.check() == "the event loop was blocked for 6.0s"
+        assert loop.monitor.check() == "the event loop was blocked for 6.0s"
         await asyncio.sleep(0.5)
-        assert world.monitor.check() is None
+        assert loop.monitor.check() is None
 
 
-async def test_a_short_block_is_not_unhealthy():
-    async with monitored() as world:
-        world.block(2)
-        assert world.monitor.check() is None
+async def test_a_loop_with_a_short_block_is_healthy():
+    async with monitored() as loop:
+        loop.block(2)
+        assert loop.monitor.check() is None
         await asyncio.sleep(0.3)
-        assert world.monitor.check() is None
+        assert loop.monitor.check() is None
 
 
-async def test_a_monitor_that_does_not_run_finds_nothing():
-    world = World()
-    assert world.monitor.check() is None
+async def test_a_monitor_that_does_not_run_reports_nothing():
+    loop = SimulatedLoop()
+    assert loop.monitor.check() is None
     async with monitored() as stopped:
         pass
     stopped.block(60)
     assert stopped.monitor.check() is None
 
 
-async def test_a_block_is_warned_of_once_a_minute():
+async def test_blocks_are_logged_at_most_once_a_minute():
     with capture_logs() as logs:
-        async with monitored() as world:
+        async with monitored() as loop:
             for _ in range(100):
-                world.block(0.2)
+                loop.block(0.2)
                 await asyncio.sleep(1)
     warnings = [line for line in logs if line["event"] == "event loop was blocked"]
     assert [line["log_level"] for line in warnings] == ["warning"] * 2
     assert warnings[0]["lag_s"] == 0.2
 
 
-async def test_a_little_lag_is_nothing_to_warn_of():
+async def test_a_small_lag_is_not_logged():
     with capture_logs() as logs:
-        async with monitored() as world:
-            world.block(0.09)
+        async with monitored() as loop:
+            loop.block(0.09)
             await asyncio.sleep(1)
     assert logs == []

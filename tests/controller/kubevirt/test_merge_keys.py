@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.kubevirt.three_way_merge import three_way_merge
+from controller.kubevirt.merge_keys import VM_RULES
 from tests.controller.kubevirt.rebasing import Json, canonical, patch_of, rebased, rebased_spec, shape, vm
 
 
@@ -234,7 +234,7 @@ def test_p12_numbers_are_not_harmed(number: str):
             serial.encode(),
         )
 
-    patch = three_way_merge(disks("own"), disks("old"), disks("new"))
+    patch = VM_RULES.merge(disks("own"), disks("old"), disks("new"))
     assert patch is not None
     assert b'"n":%s}' % number.encode() in patch.replace(b"1e-07", b"1e-7")
 
@@ -255,4 +255,4 @@ def test_p12_null_is_absent_in_each_of_the_documents():
 @pytest.mark.parametrize("document", [b"", b"[]", b"null", b"{", b'{"n":1e999}'])
 def test_what_is_no_object_is_an_error(document: bytes):
     with pytest.raises(msgspec.DecodeError):
-        three_way_merge(document, b"{}", b"{}")
+        VM_RULES.merge(document, b"{}", b"{}")

@@ -1,12 +1,11 @@
 import pytest
 
 from controller.apimachinery.field_error import FieldError
-from controller.kubevirt.selectors import Selector, parse_selector
-from controller.kubevirt.types import LabelRequirement, LabelSelector
+from controller.apimachinery.label_selectors import LabelSelector, Selector, SelectorRequirement, parse_selector
 
 
 def selector(labels=None, *expressions: tuple) -> Selector:
-    parsed = parse_selector(LabelSelector(labels, tuple(LabelRequirement(*e) for e in expressions)))
+    parsed = parse_selector(LabelSelector(labels, tuple(SelectorRequirement(*e) for e in expressions)))
     assert isinstance(parsed, Selector)
     return parsed
 
@@ -51,10 +50,10 @@ def test_a_selector_prints_as_kubernetes_prints_it(parsed, text):
 
 
 FLAWS = {
-    "unknown operator": (LabelSelector(None, (LabelRequirement("a", "Gt", ("1",)),)), "operator"),
-    "In without values": (LabelSelector(None, (LabelRequirement("a", "In"),)), "values is empty"),
-    "Exists with values": (LabelSelector(None, (LabelRequirement("a", "Exists", ("1",)),)), "must be empty"),
-    "no key": (LabelSelector(None, (LabelRequirement("", "Exists"),)), "label key"),
+    "unknown operator": (LabelSelector(None, (SelectorRequirement("a", "Gt", ("1",)),)), "operator"),
+    "In without values": (LabelSelector(None, (SelectorRequirement("a", "In"),)), "values is empty"),
+    "Exists with values": (LabelSelector(None, (SelectorRequirement("a", "Exists", ("1",)),)), "must be empty"),
+    "no key": (LabelSelector(None, (SelectorRequirement("", "Exists"),)), "label key"),
     "bad prefix": (LabelSelector({"Not A Domain/app": "web"}), "label key"),
     "empty prefix": (LabelSelector({"/app": "web"}), "label key"),
     "long key": (LabelSelector({"a" * 64: "web"}), "label key"),

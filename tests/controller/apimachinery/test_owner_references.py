@@ -1,6 +1,6 @@
 import msgspec
 
-from controller.kubevirt.owners import adoption_patch, controller_reference, release_patch
+from controller.apimachinery.owner_references import adoption_patch, controller_reference, release_patch
 from informers.meta import OwnerReference
 from tests.builders import REPLICASETS, reference_to, replicaset, vmi
 

@@ -1,4 +1,4 @@
-"""What the objects of a moment amount to: who is ready, who is updated, how many are missed. Pure, on JSON objects."""
+"""Reads names, readiness, revisions and progress from JSON objects, for the demo. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 REVISION = "kubevirt.io/vm-pool-revision-name"
-"""On a pool's VM and on its VMI: the name of the revision that it was made from."""
+"""A label on a pool's VMs and on their VMIs: the name of the revision that they were made from."""
 
 Object: TypeAlias = Mapping[str, Any]
 
@@ -25,14 +25,14 @@ def status_of(subject: Object) -> Mapping[str, Any]:
     return subject.get("status") or {}
 
 
-def is_leaving(subject: Object) -> bool:
+def is_terminating(subject: Object) -> bool:
     return "deletionTimestamp" in subject["metadata"]
 
 
 def is_ready(subject: Object) -> bool:
-    """Ready, and to stay."""
+    """True if the object is ready and is not being deleted."""
     conditions = status_of(subject).get("conditions") or ()
-    return not is_leaving(subject) and any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+    return not is_terminating(subject) and any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
 def revision_of(subject: Object) -> str:
@@ -40,7 +40,7 @@ def revision_of(subject: Object) -> str:
 
 
 def controller_of(subject: Object) -> Object | None:
-    """The ownerReference of whoever it belongs to; None for what is nobody's."""
+    """The object's ownerReference that has `controller: true`; None if it has no controller."""
     references = subject["metadata"].get("ownerReferences") or ()
     return next((reference for reference in references if reference.get("controller")), None)
 
@@ -50,8 +50,11 @@ def owned_by(owner: Object, candidates: Iterable[dict[str, Any]]) -> tuple[dict[
     return tuple(each for each in candidates if (controller_of(each) or {}).get("uid") == uid)
 
 
-def is_at_rest(owner: Object) -> bool:
-    """Whether a set or a pool has seen its spec, and has as many as that asks for, all ready and all updated."""
+def is_complete(owner: Object) -> bool:
+    """True if a replica set or pool has reached its spec.
+
+    Its status is that of the newest generation, and all wanted replicas exist, are ready and are updated.
+    """
     status = status_of(owner)
     counts = {status.get(count, 0) for count in ("replicas", "readyReplicas", "updatedReplicas")}
     seen = status.get("observedGeneration", 0) >= owner["metadata"]["generation"]
@@ -59,28 +62,28 @@ def is_at_rest(owner: Object) -> bool:
 
 
 class Progress(Struct, frozen=True):
-    """How many VMIs are ready, and how many of them were made from the newest revision."""
+    """How many VMIs are ready, and how many of these are not from the outdated revision."""
 
     updated: int
     ready: int
 
 
-class Course(Struct, frozen=True):
-    """VMIs by name, as they are after some of the changes that a watch tells of."""
+class ObservedVMIs(Struct, frozen=True):
+    """The VMIs by name, after the watch events that were applied so far."""
 
     vmis: Mapping[str, Object]
 
     @classmethod
-    def beginning(cls, vmis: Iterable[Object]) -> Course:
+    def listed(cls, vmis: Iterable[Object]) -> ObservedVMIs:
         return cls({name_of(vmi): vmi for vmi in vmis})
 
-    def after(self, event: Object) -> Course:
-        """One change later."""
+    def after(self, event: Object) -> ObservedVMIs:
+        """The VMIs after one more watch event."""
         vmi = event["object"]
         others = {name: other for name, other in self.vmis.items() if name != name_of(vmi)}
-        return Course(others if event["type"] == "DELETED" else {**others, name_of(vmi): vmi})
+        return ObservedVMIs(others if event["type"] == "DELETED" else {**others, name_of(vmi): vmi})
 
     def progress(self, outdated: str) -> Progress:
-        """Where an update is that began from this revision."""
+        """The progress of an update that replaces the revision `outdated`."""
         ready = [vmi for vmi in self.vmis.values() if is_ready(vmi)]
         return Progress(updated=sum(revision_of(vmi) != outdated for vmi in ready), ready=len(ready))

@@ -1,4 +1,4 @@
-"""Node selector requirements, asked of the node labels that a VM's template names (P8), as a scheduler asks a node."""
+"""Node selector requirements, matched against node labels as the scheduler does."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from controller.apimachinery.field_error import FieldError
-from controller.kubevirt.annotations import quoted
-from controller.kubevirt.types import NodeRequirement
+from controller.apimachinery.field_error import FieldError, quoted
+from controller.apimachinery.label_selectors import Operator, SelectorRequirement, holds, wrong_number_of_values
 
-OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+GREATER, LESS = "Gt", "Lt"
+OPERATORS = (*Operator, GREATER, LESS)
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,63}", re.ASCII)
 _INT64 = range(-(2**63), 2**63)
@@ -20,13 +20,13 @@ _INT64 = range(-(2**63), 2**63)
 class NodeMatcher(Struct, frozen=True):
     """All of these must hold."""
 
-    requirements: tuple[NodeRequirement, ...] = ()
+    requirements: tuple[SelectorRequirement, ...] = ()
 
     def matches(self, selector: Mapping[str, str]) -> bool:
         return all(_holds(requirement, selector) for requirement in self.requirements)
 
 
-def parse_node_matcher(wire: Iterable[NodeRequirement], *, field: str) -> NodeMatcher | FieldError:
+def parse_node_matcher(wire: Iterable[SelectorRequirement], *, field: str) -> NodeMatcher | FieldError:
     """The requirements that a user wrote, or what is wrong with them. `field` is where they stand."""
     requirements = tuple(wire)
     for index, requirement in enumerate(requirements):
@@ -35,34 +35,24 @@ def parse_node_matcher(wire: Iterable[NodeRequirement], *, field: str) -> NodeMa
     return NodeMatcher(requirements)
 
 
-def _flaw_of(requirement: NodeRequirement, field: str) -> FieldError | None:
+def _flaw_of(requirement: SelectorRequirement, field: str) -> FieldError | None:
     operator, values = requirement.operator, requirement.values or ()
     if not requirement.key:
         return FieldError(f"{field}.key is empty")
     if operator not in OPERATORS:
         return FieldError(f"{field}.operator is {quoted(operator)}: it must be one of {', '.join(OPERATORS)}")
-    if operator in ("In", "NotIn") and not values:
-        return FieldError(f"{field}.values is empty: {operator} needs at least one value")
-    if operator in ("Exists", "DoesNotExist") and values:
-        return FieldError(f"{field}.values must be empty for {operator}")
-    if operator in ("Gt", "Lt") and (len(values) != 1 or _parse_number(values[0]) is None):
+    if operator not in (GREATER, LESS):
+        return wrong_number_of_values(Operator(operator), values, field)
+    if len(values) != 1 or _parse_number(values[0]) is None:
         return FieldError(f"{field}.values must be a single integer for {operator}")
     return None
 
 
-def _holds(requirement: NodeRequirement, selector: Mapping[str, str]) -> bool:
-    value, values = selector.get(requirement.key), requirement.values or ()
-    match requirement.operator:
-        case "In":
-            return value in values
-        case "NotIn":
-            return value not in values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case _:
-            return _compares(requirement.operator, value, values[0])
+def _holds(requirement: SelectorRequirement, selector: Mapping[str, str]) -> bool:
+    operator, value, values = requirement.operator, selector.get(requirement.key), requirement.values or ()
+    if operator in (GREATER, LESS):
+        return _compares(operator, value, values[0])
+    return holds(Operator(operator), value, values)
 
 
 def _compares(operator: str, value: str | None, bound: str) -> bool:
@@ -70,7 +60,7 @@ def _compares(operator: str, value: str | None, bound: str) -> bool:
     number, limit = _parse_number(value or ""), _parse_number(bound)
     if number is None or limit is None:
         return False
-    return number > limit if operator == "Gt" else number < limit
+    return number > limit if operator == GREATER else number < limit
 
 
 def _parse_number(text: str) -> int | None:

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from controller.apimachinery.field_error import FieldError
-from controller.kubevirt.node_requirements import NodeMatcher, parse_node_matcher
-from controller.kubevirt.types import NodeRequirement
+from controller.apimachinery.label_selectors import SelectorRequirement
+from controller.apimachinery.node_requirements import NodeMatcher, parse_node_matcher
 
 
 def parse(*wire: Mapping[str, object]) -> NodeMatcher | FieldError:
-    return parse_node_matcher(msgspec.convert(wire, tuple[NodeRequirement, ...]), field="f")
+    return parse_node_matcher(msgspec.convert(wire, tuple[SelectorRequirement, ...]), field="f")
 
 
 def matches(selector: Mapping[str, str], *wire: Mapping[str, object]) -> bool:

@@ -1,4 +1,4 @@
-"""What holds for a three_way_merge whatever the VM and the templates are (P12)."""
+"""What holds for a three-way merge, whatever the VM and the templates are (P12)."""
 
 from __future__ import annotations
 

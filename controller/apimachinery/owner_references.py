@@ -1,4 +1,4 @@
-"""Whose is it: references from what a controller made to what it was made for, and the patches that change them (R2).
+"""References from a child to its owners, and the patches that change them (R2).
 
 Both patches are JSON merge patches that carry the UID and the resourceVersion they were decided on: when the object
 has changed since, or is another one by now, the API server refuses them. A merge patch replaces lists whole, so both
@@ -10,15 +10,11 @@ from __future__ import annotations
 from typing import TypeVar
 
 import msgspec
-from msgspec.structs import replace
 
-from controller.kubevirt.pool_types import Pool
-from controller.kubevirt.types import ReplicaSet
 from informers.meta import KubeObject, ObjectMeta, OwnerReference
 from informers.resource import Resource
 
 T = TypeVar("T", bound=KubeObject)
-Owner = TypeVar("Owner", ReplicaSet, Pool)
 
 
 def controller_reference(resource: Resource[T], owner: ObjectMeta) -> OwnerReference:
@@ -41,20 +37,6 @@ def adoption_patch(child: ObjectMeta, reference: OwnerReference) -> bytes:
 def release_patch(child: ObjectMeta, owner_uid: str) -> bytes:
     """Take the owner's reference off `child`, and nothing else."""
     return _patch(child, _others(child, owner_uid))
-
-
-def as_planned(before: Owner, after: Owner) -> Owner | None:
-    """The newest owner under the spec that was planned from: its status tells what came of that one.
-
-    A spec that changed while the plan was carried out has not been observed yet, and must not be reported as if (R11).
-    None when the owner was replaced by another of the same name: the pass says nothing about that one.
-    """
-    if before.metadata.uid != after.metadata.uid:
-        return None
-    if before.metadata.generation == after.metadata.generation:
-        return after
-    metadata = replace(after.metadata, generation=before.metadata.generation)
-    return replace(after, metadata=metadata, spec=before.spec)
 
 
 def _others(child: ObjectMeta, uid: str) -> tuple[OwnerReference, ...]:

@@ -1,8 +1,9 @@
-"""The machine against a model of a server: whatever goes wrong in between, the cache ends up with the server's truth.
+"""A property test of the state machine against a model of a server.
 
-The model keeps a history of versions. It answers lists and watches as an API server may, which includes lists by pages
-and as a stream, replayed events, an old history that is thrown away, a stale server behind a load balancer, and objects
-that do not decode.
+After any sequence of failures, the cache has the same contents as the server.
+
+The model keeps a history of versions. It answers lists and watches as an API server may: with paged and streaming
+lists, repeated events, an expired history, a stale server behind a load balancer, and undecodable objects.
 """
 
 from __future__ import annotations
@@ -56,13 +57,13 @@ from tests.informers.subjects import ConfigMap, config_map, key
 
 PAGE = 2
 Write: TypeAlias = tuple[str, bool, bool]
-"""Name, whether it is deleted, whether it can be read."""
+"""The name of an object, whether the write deletes it, and whether it can be decoded."""
 
 WRITES = st.lists(
     st.tuples(st.sampled_from("abcd"), st.booleans(), st.sampled_from([True, True, True, False])), max_size=6
 )
 
-PATIENCE = 300
+MAX_STEPS = 300
 
 FAILURES = (
     TransportError("refused", sent=False),
@@ -77,15 +78,15 @@ FAILURES = (
 
 
 class Entry(NamedTuple):
-    """One write: what the object became, or what it last was where it was deleted."""
+    """One write: the new state of the object, or its last state if it was deleted."""
 
     version: int
     obj: ConfigMap
     deleted: bool
-    readable: bool
+    decodable: bool
 
     def as_event(self) -> Applied[ConfigMap] | Deleted[ConfigMap] | Undecodable:
-        if not self.readable:
+        if not self.decodable:
             return Undecodable("odd", self.obj.metadata, deleted=self.deleted)
         return Deleted(self.obj) if self.deleted else Applied(self.obj)
 
@@ -98,7 +99,7 @@ class Server:
         self._births = 0
 
     def at(self, version: int) -> dict[str, Entry]:
-        """Everything that existed at a version."""
+        """The objects that existed at a version."""
         found: dict[str, Entry] = {}
         for entry in self.history:
             if entry.version > version:
@@ -108,15 +109,15 @@ class Server:
                 found[entry.obj.metadata.name] = entry
         return found
 
-    def write(self, name: str, *, delete: bool, readable: bool) -> None:
-        held = self.at(self.version).get(name)
-        if delete and held is None:
+    def write(self, name: str, *, delete: bool, decodable: bool) -> None:
+        existing = self.at(self.version).get(name)
+        if delete and existing is None:
             return
         self.version += 1
-        if held is None:
+        if existing is None:
             self._births += 1
-        uid = held.obj.metadata.uid if held else f"{name}-{self._births}"
-        self.history.append(Entry(self.version, config_map(name, self.version, uid=uid), delete, readable))
+        uid = existing.obj.metadata.uid if existing else f"{name}-{self._births}"
+        self.history.append(Entry(self.version, config_map(name, self.version, uid=uid), delete, decodable))
 
     def since(self, version: int) -> list[Entry]:
         return [entry for entry in self.history if entry.version > version]
@@ -132,26 +133,26 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
         self.incoming: Replacement[ConfigMap] | None = None
         self.pages: dict[str, PageRead[ConfigMap]] = {}
         self.stream: Iterator[Input[ConfigMap]] | None = None
-        self.told: dict[ObjectKey, ConfigMap] = {}
+        self.received: dict[ObjectKey, ConfigMap] = {}
         self.newest: dict[ObjectKey, int] = {}
-        self.met: set[str] = set()
+        self.decoded_uids: set[str] = set()
         self.reached = 0
 
-    # The world
+    # Changes on the server
 
     @rule(writes=WRITES)
     def write(self, writes: list[Write]) -> None:
-        for name, delete, readable in writes:
-            self.server.write(name, delete=delete, readable=readable)
+        for name, delete, decodable in writes:
+            self.server.write(name, delete=delete, decodable=decodable)
 
     @rule()
     def forget_history(self) -> None:
         self.server.compacted = self.server.version
 
-    # What the machine meets
+    # Inputs of the state machine
 
     @rule(count=st.integers(1, 6))
-    def go_on(self, count: int) -> None:
+    def make_progress(self, count: int) -> None:
         for _ in range(count):
             self.step(self.answer(self.server.version))
 
@@ -169,7 +170,7 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
     @precondition(lambda self: isinstance(self.state, Watching) and self.server.history)
     @rule(back=st.integers(1, 8), count=st.integers(1, 8))
     def replay(self, back: int, count: int) -> None:
-        """A server that is behind sends what was seen long ago."""
+        """A server that is behind sends old events again."""
         seen = [entry for entry in self.server.history if entry.version <= self.reached]
         for entry in seen[-back:][:count]:
             self.step(entry.as_event())
@@ -182,12 +183,12 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
         answers=st.integers(0, 5),
         error=st.sampled_from(FAILURES),
         before=WRITES,
-        behind=WRITES,
+        meanwhile=WRITES,
     )
-    def list_anew(
-        self, by_pages: bool, lag: int, answers: int, error: ApiError, before: list[Write], behind: list[Write]
+    def list_again(
+        self, by_pages: bool, lag: int, answers: int, error: ApiError, before: list[Write], meanwhile: list[Write]
     ) -> None:
-        """The history is gone, a list begins, maybe on a server that is behind, and maybe it is not completed."""
+        """The history has expired and a list begins. The server may be behind, and the list may stay incomplete."""
         self.relist = Listing() if by_pages else Streaming()
         self.step(WatchError(Gone("too old", code=410)))
         self.step(None)
@@ -197,9 +198,9 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
                 self.step(self.answer(max(1, self.server.version - lag)))
         if isinstance(self.state, Listing | Streaming):
             self.step(Failed(error))
-            self.write(behind)
+            self.write(meanwhile)
 
-    # The server's side of it
+    # Answers of the server
 
     def answer(self, version: int) -> Input[ConfigMap] | None:
         match self.state:
@@ -227,15 +228,15 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
             yield (
                 str(start) if start else "",
                 PageRead(
-                    tuple(entry.obj for entry in part if entry.readable),
+                    tuple(entry.obj for entry in part if entry.decodable),
                     str(version),
                     str(start + PAGE) if start != starts[-1] else "",
-                    tuple(Undecodable("odd", entry.obj.metadata) for entry in part if not entry.readable),
+                    tuple(Undecodable("odd", entry.obj.metadata) for entry in part if not entry.decodable),
                 ),
             )
 
     def streamed(self, version: int) -> Iterable[Input[ConfigMap]]:
-        """What there was, then what happened meanwhile, then the end."""
+        """The events of a streaming list: objects of an older version, changes since then, and the final bookmark."""
         begin = version - 2
         for entry in self.server.at(begin).values():
             yield entry.as_event()
@@ -244,7 +245,7 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
                 yield entry.as_event()
         yield Bookmark(str(version), initial_end=True)
 
-    # What the loop around the machine would do
+    # The part of the reflector's loop
 
     def step(self, event: Input[ConfigMap] | None) -> None:
         before = self.state
@@ -252,8 +253,8 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
             assert isinstance(before, Waiting)
             self.state = before.then
         else:
-            held = self.store.version()
-            self.state, effects = advance(before, event, relist=self.relist, held=held)
+            cached = self.store.version()
+            self.state, effects = advance(before, event, relist=self.relist, cached=cached)
             for effect in effects:
                 self.perform(effect)
         if not isinstance(self.state, Streaming):
@@ -276,15 +277,15 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
                 self.store.commit(incoming, version)
                 self.incoming = None
                 for changes in incoming.changes(at_once=3):
-                    self.hear(changes)
+                    self.receive(changes)
             case Discard():
                 self.incoming = None
             case Apply(object=obj):
-                self.hear(self.store.apply(obj))
+                self.receive(self.store.apply(obj))
             case Remove(object=obj):
-                self.hear(self.store.remove(obj))
+                self.receive(self.store.remove(obj))
             case Drop(meta=meta):
-                self.hear(self.store.drop(meta))
+                self.receive(self.store.drop(meta))
             case Advance(version=version):
                 self.store.advance(version)
             case GiveUpStreaming():
@@ -292,29 +293,29 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
             case Skip():
                 pass
 
-    def hear(self, changes: Iterable[Change[ConfigMap]]) -> None:
+    def receive(self, changes: Iterable[Change[ConfigMap]]) -> None:
         for change in changes:
             match change:
                 case Added(new=new):
-                    assert new.metadata.key not in self.told
+                    assert new.metadata.key not in self.received
                     assert _version(new) > self.newest.get(new.metadata.key, 0)
-                    self.told[new.metadata.key] = new
-                    self.met.add(new.metadata.uid)
+                    self.received[new.metadata.key] = new
+                    self.decoded_uids.add(new.metadata.uid)
                 case Updated(old=old, new=new):
-                    assert self.told[new.metadata.key] is old
-                    self.told[new.metadata.key] = new
+                    assert self.received[new.metadata.key] is old
+                    self.received[new.metadata.key] = new
                 case Removed(last_known=last):
-                    assert self.told.pop(last.metadata.key).metadata.uid == last.metadata.uid
+                    assert self.received.pop(last.metadata.key).metadata.uid == last.metadata.uid
                     self.newest[last.metadata.key] = _version(last)
 
-    # What must hold
+    # Invariants
 
     @invariant()
-    def handlers_know_what_readers_see(self) -> None:
-        assert {obj.metadata.key: obj for obj in self.store.values()} == self.told
+    def handlers_and_readers_have_the_same_objects(self) -> None:
+        assert {obj.metadata.key: obj for obj in self.store.values()} == self.received
 
     @invariant()
-    def nothing_goes_back_in_time(self) -> None:
+    def versions_never_decrease(self) -> None:
         version = int(self.store.version() or 0)
         assert version >= self.reached
         self.reached = version
@@ -323,32 +324,32 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
             self.newest[obj.metadata.key] = _version(obj)
 
     @invariant()
-    def a_watch_shows_the_truth_of_its_version(self) -> None:
+    def the_cache_matches_the_server_at_the_version_of_the_watch(self) -> None:
         if isinstance(self.state, Watching):
             self.compare_with(self.server.at(int(self.state.version)))
 
-    def compare_with(self, truth: dict[str, Entry]) -> None:
-        held = {obj.metadata.key: obj for obj in self.store.values()}
-        for name, entry in truth.items():
-            shown = held.pop(key(name), None)
-            if entry.readable:
+    def compare_with(self, expected: dict[str, Entry]) -> None:
+        cached = {obj.metadata.key: obj for obj in self.store.values()}
+        for name, entry in expected.items():
+            shown = cached.pop(key(name), None)
+            if entry.decodable:
                 assert shown == entry.obj
             else:
-                # The last state that could be read, if there ever was one.
-                assert (entry.obj.metadata.uid in self.met) == (shown is not None)
+                # The cache has the last decoded state, if any state of the object was ever decoded.
+                assert (entry.obj.metadata.uid in self.decoded_uids) == (shown is not None)
                 assert shown is None or shown.metadata.uid == entry.obj.metadata.uid
-        assert held == {}
+        assert cached == {}
 
     def teardown(self) -> None:
-        """Once nothing goes wrong any more, everything comes right."""
-        for _ in range(PATIENCE):
+        """Without further failures, the cache reaches the contents of the server."""
+        for _ in range(MAX_STEPS):
             if isinstance(self.state, Watching) and int(self.state.version) == self.server.version:
                 break
             self.step(self.answer(self.server.version))
         else:
-            raise AssertionError(f"never caught up: {self.state}")
+            raise AssertionError(f"the cache did not reach the server's version: {self.state}")
         self.compare_with(self.server.at(self.server.version))
-        self.handlers_know_what_readers_see()
+        self.handlers_and_readers_have_the_same_objects()
 
 
 def _version(obj: ConfigMap) -> int:

@@ -8,17 +8,28 @@ that ask `is_empty`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 
 from msgspec import Struct
 
-from controller.apimachinery.field_error import FieldError
-from controller.kubevirt.annotations import quoted
-from controller.kubevirt.types import LabelRequirement, LabelSelector
+from controller.apimachinery.field_error import FieldError, quoted
+from controller.apimachinery.names import is_subdomain
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
-_SUBDOMAIN = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*", re.ASCII)
+
+
+class SelectorRequirement(Struct, frozen=True, gc=False, omit_defaults=True):
+    """One entry of `matchExpressions`, or of a node selector, which knows more operators."""
+
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] | None = None
+
+
+class LabelSelector(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    match_labels: Mapping[str, str] | None = None
+    match_expressions: tuple[SelectorRequirement, ...] | None = None
 
 
 class Operator(StrEnum):
@@ -36,15 +47,7 @@ class Requirement(Struct, frozen=True):
     values: tuple[str, ...] = ()
 
     def accepts(self, labels: Mapping[str, str]) -> bool:
-        match self.operator:
-            case Operator.IN:
-                return labels.get(self.key) in self.values
-            case Operator.NOT_IN:
-                return labels.get(self.key) not in self.values
-            case Operator.EXISTS:
-                return self.key in labels
-            case Operator.DOES_NOT_EXIST:
-                return self.key not in labels
+        return holds(self.operator, labels.get(self.key), self.values)
 
     def __str__(self) -> str:
         match self.operator:
@@ -100,17 +103,39 @@ def parse_selector(wire: LabelSelector, *, field: str = "spec.selector") -> Sele
     return Selector(equalities, tuple(requirements))
 
 
-def _parse_requirement(wire: LabelRequirement, field: str) -> Requirement | FieldError:
+def _parse_requirement(wire: SelectorRequirement, field: str) -> Requirement | FieldError:
     if wire.operator not in list(Operator):
         return FieldError(f"{field}.operator is {quoted(wire.operator)}: it must be one of {', '.join(Operator)}")
     operator = Operator(wire.operator)
     values = tuple(sorted(set(wire.values or ())))
+    return (
+        wrong_number_of_values(operator, values, field)
+        or _flaw_of(wire.key, values, field)
+        or Requirement(wire.key, operator, values)
+    )
+
+
+def wrong_number_of_values(operator: Operator, values: Collection[str], field: str) -> FieldError | None:
+    """What is wrong if the operator wants values and has none, or the reverse; None if nothing is."""
     wants_values = operator in (Operator.IN, Operator.NOT_IN)
     if wants_values and not values:
         return FieldError(f"{field}.values is empty: {operator} needs at least one value")
     if values and not wants_values:
         return FieldError(f"{field}.values must be empty for {operator}")
-    return _flaw_of(wire.key, values, field) or Requirement(wire.key, operator, values)
+    return None
+
+
+def holds(operator: Operator, value: str | None, values: Collection[str]) -> bool:
+    """True if a label with this value satisfies the requirement. None stands for a label that is absent."""
+    match operator:
+        case Operator.IN:
+            return value in values
+        case Operator.NOT_IN:
+            return value not in values
+        case Operator.EXISTS:
+            return value is not None
+        case Operator.DOES_NOT_EXIST:
+            return value is None
 
 
 def _flaw_of(key: str, values: tuple[str, ...], field: str) -> FieldError | None:
@@ -124,7 +149,7 @@ def _flaw_of(key: str, values: tuple[str, ...], field: str) -> FieldError | None
 
 def _is_label_key(key: str) -> bool:
     prefix, slash, name = key.rpartition("/")
-    if slash and not (len(prefix) <= 253 and _SUBDOMAIN.fullmatch(prefix)):
+    if slash and not is_subdomain(prefix):
         return False
     return _is_label_name(name)
 

@@ -1,0 +1,63 @@
+"""`vmherd run`: the controller itself, until SIGTERM.
+
+`vmherd run --help` and a wrong flag need neither the event loop nor the HTTP client. The function that runs the
+controller imports both.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from controller.config.messages import complain, unknown_variables
+from controller.config.options import Command
+from controller.config.settings import GROUPS, OPTIONS, Config, make_config
+
+if TYPE_CHECKING:
+    import asyncio
+
+POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+@click.command("run", cls=Command, groups=GROUPS)
+@click.pass_context
+def command(ctx: click.Context, /, **_: Any) -> int:
+    """Reconcile the replica sets and pools of a cluster, until SIGTERM."""
+    config = make_config(ctx, pod_namespace=_pod_namespace())
+    for line in unknown_variables(OPTIONS.values(), os.environ):
+        complain(line)
+    return _run_until_done(config)
+
+
+def _run_until_done(config: Config) -> int:
+    import asyncio  # noqa: PLC0415  slow to import, as is the next one
+
+    from controller import app  # noqa: PLC0415
+
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(app.run(config))
+    except app.Fatal as error:
+        raise click.ClickException("\n".join(error.lines)) from error
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The event loop of uvloop, if uvloop is installed: it is faster."""
+    try:
+        uvloop = importlib.import_module("uvloop")
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+def _pod_namespace() -> str:
+    try:
+        return POD_NAMESPACE.read_text().strip()
+    except OSError:
+        return ""

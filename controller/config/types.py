@@ -1,0 +1,171 @@
+"""The values that options accept beyond click's own types: how text becomes a value, and how a value is written.
+
+Each `Value` has a function that reads text. The function raises ValueError, and the text of the error completes the
+sentence "expected ...". No function here reads a file, an environment variable or a clock.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import click
+
+from controller.apimachinery.durations import parse_duration
+from controller.apimachinery.names import is_label, is_subdomain
+
+_HOST = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?", re.ASCII)
+_NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{0,9})?", re.ASCII)
+_SWITCH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+class Address(NamedTuple):
+    """The address a server listens on. An empty host means every interface, port 0 means any free port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Value(click.ParamType[Any]):
+    """A type with a function that reads text, and with its inverse, which shows a default as a user would type it."""
+
+    def __init__(self, name: str, read: Callable[[str], object], show: Callable[[Any], str] = str) -> None:
+        self.name = name
+        self.read = read
+        self.show = show
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return self.read(value)
+        except ValueError as error:
+            self.fail(f"{value!r} is invalid; expected {error}", param, ctx)
+
+
+class OneOf(click.Choice[str]):
+    """One of these words, in upper or lower case. The value is spelled as it is here."""
+
+    def __init__(self, *choices: str) -> None:
+        super().__init__(choices, case_sensitive=False)
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return "|".join(self.choices)
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        return f"{value!r} is invalid; expected one of {', '.join(self.choices)}"
+
+
+class Integer(click.IntRange):
+    name = "integer"  # so that click calls 'x' "not a valid integer", instead of "not a valid integer range"
+
+
+def duration(*, least_s: float = 0, whole: bool = False) -> Value:
+    """A duration as Go programs accept it (`1m30s`, `500ms`), or plain seconds; `whole` accepts only whole seconds."""
+    bound = f", {show_duration(least_s)} or more," if least_s else ""
+    words = f"a duration{' in whole seconds' if whole else ''}{bound} such as 15s or 1m30s"
+
+    def read(text: str) -> float:
+        seconds = seconds_in(text)
+        if seconds is None or seconds < least_s or (whole and seconds % 1):
+            raise ValueError(words)
+        return seconds
+
+    return Value("duration", read, show_duration)
+
+
+def seconds_in(text: str) -> float | None:
+    """The seconds of a duration, such as 90.0 for "1m30s" and for "90"; None if the text is not a duration."""
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    parsed = parse_duration(text)
+    return None if parsed is None else parsed.total_seconds()
+
+
+def show_duration(seconds: float) -> str:
+    """The shortest usual way to write a duration: 90.0 is "1m30s", 0.5 is "500ms", 0 is "0s"."""
+    if seconds % 1:
+        return f"{seconds * 1000:.12g}ms" if seconds < 1 else f"{seconds:.12g}s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    parts = ((hours, "h"), (minutes, "m"), (rest, "s"))
+    return "".join(f"{count}{unit}" for count, unit in parts if count) or "0s"
+
+
+def _read_rate(text: str) -> float:
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    raise ValueError("a number, 0 or more")
+
+
+def _read_switch(text: str) -> bool:
+    value = _SWITCH.get(text.lower())
+    if value is None:
+        raise ValueError("true or false")
+    return value
+
+
+def _read_address(text: str) -> Address | None:
+    if text == "0":
+        return None
+    host, colon, port = text.rpartition(":")
+    if colon and port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535:
+        bracketed = host.startswith("[") and host.endswith("]")
+        if bracketed and _is_ipv6(host[1:-1]):
+            return Address(host[1:-1], int(port))
+        if not host or (_HOST.fullmatch(host) and not bracketed):
+            return Address(host, int(port))
+    raise ValueError("host:port, such as :8080 or 127.0.0.1:8080, or 0 to disable the server")
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _read_namespaces(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not all(is_label(name) for name in names):
+        raise ValueError("names of namespaces, separated by commas, such as team-a,team-b")
+    return names
+
+
+def _read_namespace(text: str) -> str:
+    if is_label(text):
+        return text
+    raise ValueError("the name of a namespace, such as vmherd-system")
+
+
+def _read_any_namespace(text: str) -> str:
+    return _read_namespace(text) if text else ""
+
+
+def _read_object_name(text: str) -> str:
+    if is_subdomain(text):
+        return text
+    raise ValueError("the name of an object: lowercase letters, digits, dashes and dots, such as vmherd")
+
+
+def _read_group(text: str) -> str:
+    if "." in text and is_subdomain(text):
+        return text
+    raise ValueError("the name of an API group, such as kubevirt.io")
+
+
+FILE = click.Path(readable=False)
+"""A path. Whether the file is there and readable is checked when it is opened."""
+
+RATE = Value("number", _read_rate, lambda rate: f"{rate:g}")
+ON_OFF = Value("bool", _read_switch, lambda on: "on" if on else "off")
+ADDRESS = Value("address", _read_address, lambda address: str(address) if address else "0")
+NAMESPACE = Value("namespace", _read_namespace)
+ANY_NAMESPACE = Value("namespace", _read_any_namespace)
+NAMESPACES = Value("namespace,...", _read_namespaces)
+OBJECT_NAME = Value("name", _read_object_name)
+GROUP = Value("group", _read_group)

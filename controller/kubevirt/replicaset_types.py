@@ -1,0 +1,36 @@
+"""VirtualMachineInstanceReplicaSets, as far as a reconciler reads them."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from controller.apimachinery.conditions import Condition
+from controller.apimachinery.label_selectors import LabelSelector
+from controller.kubevirt.vmi_types import VMITemplate
+from informers.meta import ObjectMeta
+
+
+class ReplicaSetSpec(Struct, frozen=True, gc=False, rename="camel"):
+    replicas: int | None = None
+    selector: LabelSelector | None = None
+    template: VMITemplate | None = None
+    paused: bool | None = None
+
+
+class ReplicaSetStatus(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
+    """What the set reports (R11). Optional on the wire, so that another writer's status decodes as well."""
+
+    replicas: int | None = None
+    ready_replicas: int | None = None
+    updated_replicas: int | None = None
+    observed_generation: int | None = None
+    label_selector: str | None = None
+    conditions: tuple[Condition, ...] | None = None
+
+
+class ReplicaSet(Struct, frozen=True, gc=False):
+    """A VirtualMachineInstanceReplicaSet."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ReplicaSetSpec = ReplicaSetSpec()
+    status: ReplicaSetStatus | None = None

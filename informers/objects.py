@@ -1,0 +1,58 @@
+"""The interface for reading and writing single objects: four requests, two types of patches, metadata of an answer.
+
+`ApiClient` implements the interface with requests to a server.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from informers.errors import TransportError
+from informers.meta import ObjectKey, ObjectMeta
+from informers.resource import Resource
+
+
+class PatchType(StrEnum):
+    """The media types of patches that the API server accepts for every resource, also for custom resources."""
+
+    MERGE = "application/merge-patch+json"
+    JSON = "application/json-patch+json"
+
+
+class ObjectClient(Protocol):
+    """Requests for one object. Each method returns the body of the answer and raises ApiError."""
+
+    async def get(self, resource: Resource[Any], key: ObjectKey) -> bytes: ...
+
+    async def create(self, resource: Resource[Any], namespace: str, body: bytes) -> bytes: ...
+
+    async def patch(
+        self, resource: Resource[Any], key: ObjectKey, body: bytes, *, content_type: str, subresource: str = ""
+    ) -> bytes: ...
+
+    async def delete(
+        self, resource: Resource[Any], key: ObjectKey, *, uid: str, propagation: str, version: str = ""
+    ) -> bytes: ...
+
+
+class _Object(Struct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+_decode = msgspec.json.Decoder(_Object).decode
+
+
+def read_meta(answer: bytes) -> ObjectMeta:
+    """Decode the metadata of the object in an answer.
+
+    Raises TransportError with `sent=True` if the answer is not an object. Then a proxy may have answered, and the
+    result of the request is unknown.
+    """
+    try:
+        return _decode(answer).metadata
+    except msgspec.DecodeError as error:
+        raise TransportError(f"the answer is not an object: {error}", sent=True) from error

@@ -1,0 +1,16 @@
+"""The configuration that `vmherd run` would have with these flags and variables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from unittest import mock
+
+from controller.commands.run import command
+from controller.config.settings import Config, make_config
+
+
+def parse(argv: Sequence[str], env: Mapping[str, str], *, pod_namespace: str = "") -> Config:
+    """Parse as `vmherd run` does, in an environment that has only these variables. Raises click.UsageError."""
+    with mock.patch.dict(os.environ, env, clear=True):
+        return make_config(command.make_context("vmherd run", list(argv)), pod_namespace=pod_namespace)

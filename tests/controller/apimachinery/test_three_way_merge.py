@@ -1,0 +1,51 @@
+"""A merge that knows nothing of the kind: every field counts as it is written, and every list is one value."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from controller.apimachinery.three_way_merge import PLAIN, MergeRules, NamedList
+
+TIE = {"uid": "uid-1", "resourceVersion": "7"}
+
+
+def patch_of(current: object, old: object, new: object, rules: MergeRules = PLAIN) -> object:
+    live = {"metadata": TIE, "spec": current}
+    documents = (msgspec.json.encode(each) for each in (live, {"spec": old}, {"spec": new}))
+    body = rules.merge(*documents)
+    return None if body is None else msgspec.json.decode(body)["spec"]
+
+
+@pytest.mark.parametrize(
+    ("current", "old", "new", "patch"),
+    [
+        ({"a": 1}, {"a": 1}, {"a": 2}, {"a": 2}),
+        ({"a": 1, "own": 1}, {"a": 1}, {}, {"a": None}),
+        ({"a": {"x": 1, "own": 1}}, {"a": {"x": 1}}, {}, {"a": {"x": None}}),
+        ({"a": 1, "b": 5}, {"a": 1, "b": 1}, {"a": 2, "b": 1}, {"a": 2}),
+        ({"a": True}, {"a": True}, {"a": 1}, {"a": 1}),
+        ({"a": "1Gi"}, {"a": "1Gi"}, {"a": "1024Mi"}, {"a": "1024Mi"}),
+        ({"l": [1, 2, 3]}, {"l": [1, 2]}, {"l": [2]}, {"l": [2]}),
+    ],
+)
+def test_what_the_template_changed_is_carried_over(current, old, new, patch):
+    assert patch_of(current, old, new) == patch
+
+
+@pytest.mark.parametrize("spec", [{}, {"a": 1}, {"a": {"b": [1]}}])
+def test_equal_templates_change_nothing(spec):
+    assert patch_of({"a": 3}, spec, spec) is None
+
+
+def test_a_named_list_is_merged_by_element():
+    one, two, own = ({"id": {"name": name}, "x": 1} for name in ("one", "two", "own"))
+    rules = MergeRules(named_lists={"parts": NamedList(name=("id", "name"))})
+    patch = patch_of({"parts": [one, own]}, {"parts": [one]}, {"parts": [{**one, "x": 2}, two]}, rules)
+    assert patch == {"parts": [{**one, "x": 2}, two, own]}
+
+
+def test_a_whole_object_is_replaced():
+    rules = MergeRules(whole=frozenset({"source"}))
+    merged = patch_of({"source": {"a": 1, "noted": 9}}, {"source": {"a": 1}}, {"source": {"a": 2}}, rules)
+    assert merged == {"source": {"a": 2, "noted": None}}

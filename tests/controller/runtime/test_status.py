@@ -1,0 +1,135 @@
+"""What a pass reports, and the patch that writes it: only what the served schema knows, and nothing twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.kinds import POOLS
+from controller.kubevirt.conditions import PAUSED
+from controller.kubevirt.pool_types import Pool, PoolStatus
+from controller.kubevirt.replicaset_types import ReplicaSetStatus
+from controller.runtime.status import recounted, status_patch
+from tests import pool_builders
+from tests.builders import replicaset, snapshot, vmi
+
+KNOWN = POOLS.known_status or frozenset()
+CONDITION = msgspec.to_builtins(PAUSED)
+AS_KEPT = {"replicas": 3, "readyReplicas": 3, "labelSelector": "app=web"}
+
+
+def test_r11_a_pass_reports_the_latest_members_under_the_generation_it_worked_from():
+    planned = snapshot(replicaset(generation=1, replicas=3))
+    newer = replicaset(generation=2, replicas=9, paused=True, status=ReplicaSetStatus(replicas=1))
+    latest = snapshot(newer, [vmi(owner=newer)])
+    told = recounted(planned, latest)
+    assert told.members == latest.members
+    assert told.owner.metadata.generation == 1
+    assert told.owner.spec == planned.owner.spec
+    assert told.owner.status == newer.status
+
+
+def test_r11_a_spec_that_did_not_change_is_reported_as_it_is():
+    latest = snapshot(replicaset())
+    assert recounted(snapshot(replicaset()), latest) is latest
+
+
+def test_r11_a_pass_says_nothing_about_another_set_of_that_name():
+    assert recounted(snapshot(replicaset(uid="old")), snapshot(replicaset(uid="new"))) is None
+
+
+def test_r11_a_pools_status_counts_the_latest_members_under_the_spec_that_was_planned_from():
+    before, after = (
+        pool_builders.pool(replicas=3, generation=1),
+        pool_builders.pool(replicas=9, generation=2, version="2"),
+    )
+    planned, latest = pool_builders.snapshot(before), pool_builders.snapshot(after, pool_builders.vms(after, 0))
+    counted = recounted(planned, latest)
+    assert counted is not None
+    assert (counted.owner.spec.replicas, counted.owner.metadata.generation) == (3, 1)
+    assert [vm.metadata.name for vm in counted.members] == ["web-0"]
+
+
+def pool_with(status: dict[str, Any] | None) -> Pool:
+    return pool_builders.pool(status=status)
+
+
+def patch_of(owner: Pool, **changes: Any) -> dict[str, Any] | None:
+    """The patch to what the pool reports, with changes, for a schema that knows four fields."""
+    body = status_patch(owner, msgspec.convert({**AS_KEPT, **changes}, PoolStatus), known=KNOWN)
+    return None if body is None else msgspec.json.decode(body)
+
+
+def test_fields_that_the_schema_does_not_know_are_not_sent():
+    owner = pool_with(None)
+    body = patch_of(owner, updatedReplicas=3, printableStatus="Running", observedGeneration=4)
+    assert body is not None
+    assert set(body["status"]) == KNOWN
+    assert body["metadata"] == {"uid": owner.metadata.uid, "resourceVersion": owner.metadata.resource_version}
+
+
+def test_a_schema_of_ours_knows_all_fields():
+    patch = msgspec.json.decode(status_patch(pool_with(None), PoolStatus(replicas=0)) or b"")
+    assert set(patch["status"]) == {field.encode_name for field in msgspec.structs.fields(PoolStatus)}
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        {"observedGeneration": 7},
+        {"updatedReplicas": 3},
+        {"currentRevision": "web-1"},
+        {"updateRevision": "web-1"},
+        {"printableStatus": "Running"},
+    ],
+)
+def test_what_the_server_dropped_is_not_sent_again(unknown):
+    assert patch_of(pool_with(AS_KEPT), **unknown) is None
+
+
+def test_a_known_field_that_differs_is_sent():
+    patch = patch_of(pool_with(AS_KEPT), readyReplicas=2, printableStatus="Degraded")
+    assert patch is not None
+    assert patch["status"]["readyReplicas"] == 2
+
+
+def test_conditions_are_compared_as_they_are():
+    held = pool_with({**AS_KEPT, "conditions": [CONDITION]})
+    assert patch_of(held, conditions=[CONDITION], observedGeneration=9) is None
+    assert patch_of(held, conditions=[{**CONDITION, "reason": "Other"}]) is not None
+    gone = patch_of(held)
+    assert gone is not None
+    assert gone["status"]["conditions"] is None
+
+
+def test_no_conditions_are_as_good_as_an_empty_list_of_them():
+    assert patch_of(pool_with({**AS_KEPT, "conditions": []}), observedGeneration=9) is None
+
+
+COUNTS = st.none() | st.integers(0, 5)
+STATUSES = st.fixed_dictionaries(
+    {},
+    optional={
+        "replicas": COUNTS,
+        "readyReplicas": COUNTS,
+        "updatedReplicas": COUNTS,
+        "observedGeneration": COUNTS,
+        "labelSelector": st.sampled_from([None, "a=b", ""]),
+        "printableStatus": st.sampled_from([None, "Running"]),
+        "conditions": st.sampled_from([None, [], [CONDITION]]),
+    },
+)
+
+
+@given(STATUSES, STATUSES)
+def test_after_a_write_that_the_server_cut_down_there_is_nothing_left_to_write(held, wanted):
+    status = msgspec.convert(wanted, PoolStatus)
+    body = status_patch(pool_with(held), status, known=KNOWN)
+    fields = msgspec.json.decode(body)["status"] if body else {}
+    merged = {**{field: value for field, value in held.items() if field in KNOWN}, **fields}
+    later = pool_with({field: value for field, value in merged.items() if value is not None})
+    assert status_patch(later, status, known=KNOWN) is None

@@ -1,0 +1,22 @@
+"""Stores for tests, filled as an informer fills them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from informers.meta import KubeObject
+from informers.store import ALL_NAMESPACES, Change, Store
+
+T = TypeVar("T", bound=KubeObject)
+
+
+def replace(
+    store: Store[T], objects: Iterable[T], version: str, *, scope: str = ALL_NAMESPACES
+) -> tuple[Change[T], ...]:
+    """Show a whole list in the store, and return what it changed."""
+    replacement = store.begin_replace(scope=scope)
+    for obj in objects:
+        replacement.put(obj)
+    store.commit(replacement, version, scope=scope)
+    return tuple(change for changes in replacement.changes(at_once=1000) for change in changes)

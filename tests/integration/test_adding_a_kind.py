@@ -1,0 +1,133 @@
+"""A kind that is added as docs/adding-a-kind.md says: the shell, the flags, the checks and the metrics know it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster import Kubectl
+from tests.integration.herd import LABELS, SPEC, Herd, Place, eventually, herd
+from tests.integration.vacant import SHORT_LEASE
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+FLOCK = ROOT / "tests" / "examples" / "flock"
+GUIDE = (ROOT / "docs" / "adding-a-kind.md").read_text()
+PACKAGE = "tests.examples.flock"
+KIND = "VirtualMachineFlock"
+
+
+def run(*arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def asked_of(expression: str) -> Any:
+    """What the program with flocks says, as JSON."""
+    imports = f"import json, {PACKAGE}.__main__; from controller.config.settings import Config"
+    return json.loads(run("-c", f"{imports}; print(json.dumps({expression}))"))
+
+
+def test_the_guide_names_every_file_of_the_example():
+    files = {path.name for path in FLOCK.iterdir() if path.suffix in (".py", ".yaml") and path.name != "__main__.py"}
+    assert files - set(re.findall(r"[a-z_]+\.(?:py|yaml)", GUIDE)) == set()
+
+
+def test_the_group_of_the_kind_has_a_flag():
+    assert "--flock-group GROUP" in run("-m", PACKAGE, "run", "--help")
+
+
+def test_the_kind_has_its_permissions():
+    needed = "__import__('controller.preflight.permissions').preflight.permissions.permissions_needed(Config())"
+    verbs = asked_of(f"[[p.subresource, p.verb] for p in {needed} if p.group == 'flock.example.org']")
+    assert sorted(map(tuple, verbs)) == [
+        ("", "get"),
+        ("", "list"),
+        ("", "watch"),
+        ("finalizers", "update"),
+        ("status", "patch"),
+    ]
+
+
+@pytest.fixture
+def flocks(vacant: Place) -> Iterator[Kubectl]:
+    """The definition of flocks in the control plane, while the test runs."""
+    admin = Kubectl(vacant.plane.kubeconfig)
+    admin("apply", "-f", str(FLOCK / "crd.yaml"))
+    yield Kubectl(vacant.plane.kubeconfig, vacant.namespace)
+    admin("delete", "-f", str(FLOCK / "crd.yaml"), "--wait=false")
+
+
+def flock(name: str, replicas: int) -> dict[str, Any]:
+    template = {"metadata": {"labels": LABELS}, "spec": SPEC}
+    spec = {"replicas": replicas, "template": template}
+    return {"apiVersion": "flock.example.org/v1", "kind": KIND, "metadata": {"name": name}, "spec": spec}
+
+
+def status_of(kubectl: Kubectl, name: str) -> dict[str, Any]:
+    return dict(kubectl.json("get", "vmflock", name).get("status") or {})
+
+
+def started(place: Place, directory: Path) -> Any:
+    return herd(
+        place.plane.kubeconfig,
+        directory,
+        *SHORT_LEASE,
+        "--mode",
+        "standalone",
+        "--watch-namespaces",
+        place.namespace,
+        "--leader-election-namespace",
+        place.namespace,
+        program=PACKAGE,
+    )
+
+
+def shown(program: Herd, name: str) -> set[str]:
+    """The lines of a metric, with its labels and value."""
+    return {line for line in program.metrics().splitlines() if line.startswith(f"{name}{{")}
+
+
+@pytest.mark.cluster
+def test_a_flock_is_reconciled_by_the_same_shell(vacant: Place, flocks: Kubectl, tmp_path: Path) -> None:
+    flocks.apply(flock("geese", 3))
+    with started(vacant, tmp_path) as program:
+        eventually(lambda: set(vacant.vmis()) == {"geese-0", "geese-1", "geese-2"}, what="three VMIs")
+        vacant.play("geese-1")
+        eventually(lambda: status_of(flocks, "geese").get("readyReplicas") == 1, what="one is ready")
+        assert status_of(flocks, "geese") == {"replicas": 3, "readyReplicas": 1, "observedGeneration": 1}
+
+        vacant.delete_vmi("geese-0")
+        eventually(lambda: "geese-0" in vacant.alive(), what="its VMI is back")
+        flocks("scale", "vmflock", "geese", "--replicas", "1")
+        eventually(lambda: set(vacant.alive()) == {"geese-0"}, what="one VMI is left")
+        place = f'name="geese",namespace="{vacant.namespace}"'
+        current = f'vmherd_replicas_current{{kind="{KIND}",{place}}} 1'
+        eventually(lambda: current in shown(program, "vmherd_replicas_current"))
+        assert len(shown(program, "example_vmflock_info")) == 1
+        counted = 'vmherd_vms_created_total{controller="flock",kind="VirtualMachineInstance",result="success"} 4.0'
+        assert counted in shown(program, "vmherd_vms_created_total")
+
+        vacant.make_set(2)
+        eventually(lambda: vacant.status().get("replicas") == 2, what="the other kinds go on")
+        events = flocks.json("get", "events", "--field-selector", "reason=Hatched")["items"]
+        assert {event["source"]["component"] for event in events} == {"virtualmachineflock-controller"}
+
+
+@pytest.mark.cluster
+def test_a_cluster_without_the_definition_is_told_apart(vacant: Place, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", PACKAGE, "run", "--kubeconfig", str(vacant.plane.kubeconfig)]
+    command += ["--metrics-bind-address", "0", "--health-probe-bind-address", "0", "--mode", "standalone"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 1
+    assert "the cluster has no virtualmachineflocks.flock.example.org in version v1" in done.stderr
+    assert "set --flock-group to the group that it has" in done.stderr
