@@ -7,7 +7,7 @@ import pytest
 from controller.kubevirt.resources import VMIS
 from controller.runtime.plan import Action, AlreadyThere, Missing, Rejected
 from informers.errors import AlreadyExists, ApiError
-from tests.controller.runtime.execution import (
+from tests.controller.runtime.executor_setup import (
     ANOTHER,
     ANOTHER_IN_STORAGE,
     BUSY,
@@ -17,7 +17,7 @@ from tests.controller.runtime.execution import (
     MODIFIED,
     QUOTA_FULL,
     UNREACHABLE,
-    World,
+    ExecutorSetup,
     create,
     delete,
     key,
@@ -33,108 +33,110 @@ pytestmark = pytest.mark.looptime
 
 @pytest.mark.parametrize("fault", [QUOTA_FULL, INVALID, BUSY, GONE, MODIFIED, UNREACHABLE])
 async def test_r10_a_rejected_create_has_the_message_of_the_server(fault: ApiError):
-    world = World()
-    world.fail(fault)
-    assert await world.outcome_of(create()) == Rejected(create(), fault)
-    assert world.settled, "nothing was written, so nothing is awaited"
+    setup = ExecutorSetup()
+    setup.fail(fault)
+    assert await setup.outcome_of(create()) == Rejected(create(), fault)
+    assert setup.settled, "nothing was written, so nothing is awaited"
 
 
 @pytest.mark.parametrize("fault", IN_DOUBT)
 @pytest.mark.parametrize("verb", ["create", "delete", "patch"])
 async def test_r9_a_write_with_an_inconclusive_answer_is_unknown(verb: str, fault: Fault):
-    world = World()
-    uid = world.add("vm")
+    setup = ExecutorSetup()
+    uid = setup.add("vm")
     action = {"create": create("new"), "delete": delete("vm", uid), "patch": patch(labels={"a": "b"})}[verb]
-    world.fail(fault)
-    assert kinds([await world.outcome_of(action)]) == ["Unknown"]
-    assert world.unresolved == (action,)
-    assert not world.settled
+    setup.fail(fault)
+    assert kinds([await setup.outcome_of(action)]) == ["Unknown"]
+    assert setup.unresolved == (action,)
+    assert not setup.settled
 
 
 async def test_a_create_in_a_terminating_namespace_is_rejected_finally():
-    world = World()
-    world.api.terminating.add("default")
-    outcome = await world.outcome_of(create())
+    setup = ExecutorSetup()
+    setup.server.terminating.add("default")
+    outcome = await setup.outcome_of(create())
     assert isinstance(outcome, Rejected)
     assert outcome.error.namespace_terminating
 
 
 @pytest.mark.parametrize("fault", [GONE, ANOTHER, ANOTHER_IN_STORAGE])
 async def test_r10_a_delete_of_an_object_that_does_not_exist_is_missing(fault: Fault):
-    world = World()
-    uid = world.add("vm")
-    world.fail(fault)
-    assert await world.outcome_of(delete("vm", uid)) == Missing(delete("vm", uid))
-    assert not world.settled, "the cache still shows it"
+    setup = ExecutorSetup()
+    uid = setup.add("vm")
+    setup.fail(fault)
+    assert await setup.outcome_of(delete("vm", uid)) == Missing(delete("vm", uid))
+    assert not setup.settled, "the cache still shows it"
 
 
 async def test_r6_a_delete_does_not_change_another_object_of_the_same_name():
-    world = World()
-    world.add("vm")
-    assert await world.outcome_of(delete("vm", "of-the-one-before")) == Missing(delete("vm", "of-the-one-before"))
-    assert world.names == ["vm"]
-    assert world.settled
+    setup = ExecutorSetup()
+    setup.add("vm")
+    assert await setup.outcome_of(delete("vm", "of-the-one-before")) == Missing(delete("vm", "of-the-one-before"))
+    assert setup.names == ["vm"]
+    assert setup.settled
 
 
 @pytest.mark.parametrize("fault", [MODIFIED, INVALID, BUSY, UNREACHABLE])
 @pytest.mark.parametrize("action", [delete(), patch()], ids=["delete", "patch"])
 async def test_other_errors_of_the_server_are_rejections(action: Action, fault: ApiError):
-    world = World()
-    world.fail(fault)
-    assert await world.outcome_of(action) == Rejected(action, fault)
+    setup = ExecutorSetup()
+    setup.fail(fault)
+    assert await setup.outcome_of(action) == Rejected(action, fault)
 
 
 async def test_a_patch_of_an_object_that_does_not_exist_is_missing():
-    assert await World().outcome_of(patch()) == Missing(patch())
+    assert await ExecutorSetup().outcome_of(patch()) == Missing(patch())
 
 
 async def test_r9_a_patch_of_an_older_version_is_rejected_and_changes_nothing():
-    world = World()
-    world.add("vm")
-    outcome = await world.outcome_of(patch(resourceVersion="1", labels={"a": "b"}))
+    setup = ExecutorSetup()
+    setup.add("vm")
+    outcome = await setup.outcome_of(patch(resourceVersion="1", labels={"a": "b"}))
     assert kinds([outcome]) == ["Rejected"]
-    assert world.api.objects(VMIS)[0].metadata.labels is None
+    assert setup.server.objects(VMIS)[0].metadata.labels is None
 
 
 async def test_r5_a_repeated_create_finds_its_object_and_makes_no_second_one():
-    world = World()
-    world.add("vm")
-    assert await world.outcome_of(create()) == AlreadyThere(create(), str(world.api.version))
-    assert world.names == ["vm"]
+    setup = ExecutorSetup()
+    setup.add("vm")
+    assert await setup.outcome_of(create()) == AlreadyThere(create(), str(setup.server.version))
+    assert setup.names == ["vm"]
 
 
 async def test_r5_a_repeated_create_finds_its_object_even_if_it_is_being_deleted():
-    """The cache does not show the object yet, because the plan chose its name. The cache must show it first."""
-    world = World()
-    world.add("vm", finalizers=["some/finalizer"])
-    world.api.remove(VMIS, key("vm"))
-    assert kinds([await world.outcome_of(create())]) == ["AlreadyThere"]
-    assert not world.settled
-    world.cache.catch_up()
-    assert world.settled
+    """The cache does not show it, or its name would not have been chosen: that has to come first."""
+    setup = ExecutorSetup()
+    setup.add("vm", finalizers=["some/finalizer"])
+    setup.server.remove(VMIS, key("vm"))
+    assert kinds([await setup.outcome_of(create())]) == ["AlreadyThere"]
+    assert not setup.settled
+    setup.cache.catch_up()
+    assert setup.settled
 
 
 async def test_a_create_is_rejected_if_another_owner_has_the_name():
-    world = World()
-    world.add("vm", owner_uid="somebody-else")
-    outcome = await world.outcome_of(create())
+    setup = ExecutorSetup()
+    setup.add("vm", owner_uid="somebody-else")
+    outcome = await setup.outcome_of(create())
     assert isinstance(outcome, Rejected)
     assert isinstance(outcome.error, AlreadyExists)
 
 
 async def test_a_create_is_rejected_if_the_name_was_taken_and_is_free_again():
-    world = World()
-    world.api.fault_for = lambda request: refusal(409, "AlreadyExists", "exists") if request.verb == "create" else None
-    outcome = await world.outcome_of(create())
+    setup = ExecutorSetup()
+    setup.server.fault_for = lambda request: (
+        refusal(409, "AlreadyExists", "exists") if request.verb == "create" else None
+    )
+    outcome = await setup.outcome_of(create())
     assert isinstance(outcome, Rejected)
     assert isinstance(outcome.error, AlreadyExists)
-    assert world.settled
+    assert setup.settled
 
 
 @pytest.mark.parametrize("fault", IN_DOUBT)
 async def test_r9_a_create_is_unknown_if_the_owner_of_the_taken_name_cannot_be_read(fault: Fault):
-    world = World()
-    world.add("vm")
-    world.fail(fault, verb="get")
-    world.cache = LaggingCache(FakeApiServer(), VMIS)
-    assert kinds([await world.outcome_of(create())]) == ["Unknown"]
+    setup = ExecutorSetup()
+    setup.add("vm")
+    setup.fail(fault, verb="get")
+    setup.cache = LaggingCache(FakeApiServer(), VMIS)
+    assert kinds([await setup.outcome_of(create())]) == ["Unknown"]

@@ -1,4 +1,4 @@
-"""Expectations for tests, with their stores, and the outcomes of a pass."""
+"""Expectations with their stores, and builders of the outcomes that they record."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def an_object(
     return replace(made, metadata=replace(made.metadata, deletion_timestamp=deletion))
 
 
-class World:
-    """Expectations with a clock that the test sets. One store has two namespaces, and one has opaque versions."""
+class ExpectationsSetup:
+    """Expectations over two stores, one of which has opaque versions. The test sets the clock."""
 
     def __init__(self) -> None:
         self.now = 1000.0
