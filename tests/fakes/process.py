@@ -79,7 +79,7 @@ class ReconcilerProcess:
             written,
             controller=self._kind.name,
             instruments=self.counts,
-            told=self._keep,
+            report=self._keep,
             merge=self._merge,
         )
         self.reconciler = RulesReconciler(

@@ -115,7 +115,7 @@ async def test_all_deletes_are_tried_even_if_one_fails():
 
 @pytest.mark.parametrize("fault", [UNREACHABLE, Lost.BEFORE])
 async def test_a_server_that_cannot_be_reached_is_not_asked_for_each_of_many_deletes(fault: Fault):
-    """Each would wait for its own timeout, one lane after the other."""
+    """Each delete would wait for its own timeout."""
     setup = ExecutorSetup()
     setup.fail(fault)
     outcomes = await setup.carry_out([delete(f"vm-{index}") for index in range(5 * PARALLEL)])

@@ -64,7 +64,7 @@ async def test_p10_a_disk_of_another_owner_is_not_changed(owners: list[dict[str,
 
 
 async def test_p10_a_disk_that_does_not_exist_is_missing():
-    """Nor is it on a cluster without DataVolumes: the server knows no such path."""
+    """The same is true on a cluster without DataVolumes, because the server does not serve that path."""
     assert await ExecutorSetup().outcome_of(disown()) == Missing(disown())
 
 
@@ -124,7 +124,7 @@ async def test_p10_a_removal_whose_answer_is_lost_is_unknown_and_can_be_repeated
 
 
 def removal(setup: ExecutorSetup, name: str, *, owner_uid: str) -> Patch:
-    """Take our finalizer off a VM, after its disks."""
+    """A patch that removes our finalizer from a VM after its disks were released."""
     vm = setup.server.find(VMIS, key(name))
     assert vm is not None
     body = removal_patch(vm.metadata, FINALIZER)
@@ -132,7 +132,7 @@ def removal(setup: ExecutorSetup, name: str, *, owner_uid: str) -> Patch:
 
 
 def leaving(setup: ExecutorSetup, *names: str) -> tuple[Stage, Stage]:
-    """VMs that are being deleted, each with a DataVolume and its claim; and what a plan does with them."""
+    """VMs that are being deleted, each with a DataVolume and its claim, and the plan for them."""
     disowns, removals = [], []
     for name in names:
         uid = setup.add(name, finalizers=["example.org/theirs", FINALIZER])
