@@ -114,7 +114,10 @@ KUBEVIRT_GAUGES: Mapping[str, tuple[str, Number]] = {
 STATE_GAUGES: Mapping[str, tuple[str, Number]] = {
     "paused": ("1 while spec.paused is true.", attrgetter("paused")),
     "replica_failure": ("1 while the condition ReplicaFailure is true.", _fails),
-    "metadata_generation": ("The generation of the object, which increases with each change of the spec.", attrgetter("generation")),
+    "metadata_generation": (
+        "The generation of the object, which increases with each change of the spec.",
+        attrgetter("generation"),
+    ),
     "status_observed_generation": (
         "The generation from which the status was computed.",
         attrgetter("observed_generation"),
@@ -123,9 +126,15 @@ STATE_GAUGES: Mapping[str, tuple[str, Number]] = {
 }
 
 TALLIES: Mapping[str, tuple[str, Callable[[MachineTally], int]]] = {
-    "vms_started": ("VMs that were created for the object since this process began to reconcile.", attrgetter("started")),
+    "vms_started": (
+        "VMs that were created for the object since this process began to reconcile.",
+        attrgetter("started"),
+    ),
     "vms_stopped": ("VMs of the object that were deleted, for any reason.", attrgetter("stopped")),
-    "auto_healing_operations": ("VMs of the object that autohealing deleted in order to replace them.", attrgetter("healed")),
+    "auto_healing_operations": (
+        "VMs of the object that autohealing deleted in order to replace them.",
+        attrgetter("healed"),
+    ),
 }
 
 

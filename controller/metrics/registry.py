@@ -251,7 +251,7 @@ class Metrics:
         series.inc()
 
     def carried_out(self, controller: str, owner_kind: str, owner: ObjectKey, outcomes: Iterable[Outcome]) -> None:
-        """Count the VMs and VMIs that a pass over this owner created, deleted or updated, from the outcomes of its plan."""
+        """Count the VMs and VMIs that a pass over this owner created, deleted or updated."""
         self._machines.count(controller, owner_kind, owner, outcomes)
 
     def owner_gone(self, owner_kind: str, owner: ObjectKey) -> None:

@@ -42,7 +42,10 @@ class QueueSeries:
         self.depth = Gauge("workqueue_depth", "Objects that wait for a worker.", labels, registry=registry)
         self.adds = Counter("workqueue_adds_total", "Objects that were added to the queue.", labels, registry=registry)
         self.retries = Counter(
-            "workqueue_retries_total", "Objects that were added to the queue because a pass failed.", labels, registry=registry
+            "workqueue_retries_total",
+            "Objects that were added to the queue because a pass failed.",
+            labels,
+            registry=registry,
         )
         self.waited = Histogram(
             "workqueue_queue_duration_seconds",
@@ -68,9 +71,14 @@ class ReconcileSeries:
             return Counter(name, meaning, labels, registry=registry)
 
         self.results = Counter(
-            "controller_runtime_reconcile_total", "Passes over objects, by result.", ("controller", "result"), registry=registry
+            "controller_runtime_reconcile_total",
+            "Passes over objects, by result.",
+            ("controller", "result"),
+            registry=registry,
         )
-        self.errors = counter("controller_runtime_reconcile_errors_total", "Passes that failed; they are retried with backoff.")
+        self.errors = counter(
+            "controller_runtime_reconcile_errors_total", "Passes that failed; they are retried with backoff."
+        )
         self.panics = counter(
             "controller_runtime_reconcile_panics_total", "Passes that ended with an unexpected exception."
         )
@@ -82,7 +90,10 @@ class ReconcileSeries:
             buckets=RECONCILE_BUCKETS,
         )
         self.most_workers = Gauge(
-            "controller_runtime_max_concurrent_reconciles", "Number of workers of the controller.", labels, registry=registry
+            "controller_runtime_max_concurrent_reconciles",
+            "Number of workers of the controller.",
+            labels,
+            registry=registry,
         )
         self.active_workers = Gauge(
             "controller_runtime_active_workers", "Workers that are processing an object.", labels, registry=registry
@@ -94,10 +105,12 @@ class ReconcileSeries:
             registry=registry,
         )
         self.stale_skips = counter(
-            "vmherd_stale_sync_skips_total", "Passes without writes, because the cache did not show the previous writes for the object yet."
+            "vmherd_stale_sync_skips_total",
+            "Passes without writes, because the cache did not show the previous writes for the object yet.",
         )
         self.gave_up = counter(
-            "vmherd_unsettled_timeouts_total", "Passes that continued after the cache had not shown a write for five minutes."
+            "vmherd_unsettled_timeouts_total",
+            "Passes that continued after the cache had not shown a write for five minutes.",
         )
 
 
@@ -106,9 +119,7 @@ class InformerSeries:
         labels = ("resource",)
         reasons = ("resource", "reason")
         self.objects = Gauge("vmherd_store_objects", "Objects in the cache.", labels, registry=registry)
-        self.lists = Counter(
-            "vmherd_lists_total", "Complete lists, by reason.", reasons, registry=registry
-        )
+        self.lists = Counter("vmherd_lists_total", "Complete lists, by reason.", reasons, registry=registry)
         self.watches = Counter("vmherd_watches_total", "Watches that were started.", labels, registry=registry)
         self.watch_restarts = Counter(
             "vmherd_watch_restarts_total",
@@ -117,7 +128,10 @@ class InformerSeries:
             registry=registry,
         )
         self.decode_errors = Counter(
-            "vmherd_decode_errors_total", "Objects that were skipped because they could not be decoded.", labels, registry=registry
+            "vmherd_decode_errors_total",
+            "Objects that were skipped because they could not be decoded.",
+            labels,
+            registry=registry,
         )
         self.handler_errors = Counter(
             "vmherd_handler_errors_total", "Changes for which a handler raised an exception.", labels, registry=registry
@@ -127,10 +141,16 @@ class InformerSeries:
 class ProcessSeries:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.leader = Gauge(
-            "leader_election_master_status", "1 in the process that holds the lease, 0 in other processes.", ("name",), registry=registry
+            "leader_election_master_status",
+            "1 in the process that holds the lease, 0 in other processes.",
+            ("name",),
+            registry=registry,
         )
         self.events_dropped = Counter(
-            "vmherd_events_dropped_total", "Kubernetes Events that were not sent, by reason.", ("reason",), registry=registry
+            "vmherd_events_dropped_total",
+            "Kubernetes Events that were not sent, by reason.",
+            ("reason",),
+            registry=registry,
         )
         self.loop_lag = Histogram(
             "vmherd_event_loop_lag_seconds",

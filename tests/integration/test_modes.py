@@ -123,7 +123,7 @@ def test_a_virt_controller_that_starts_anew_lets_nobody_in_before_it_is_done(
 def test_who_may_not_look_is_told_what_to_allow(neighbour: Neighbour, tmp_path: Path) -> None:
     blind = pod(neighbour.plane)
     line = refusal(blind, tmp_path, "--mode", "standalone")
-    assert "cannot tell whether KubeVirt's virt-controller works on virtualmachineinstancereplicasets" in line
+    assert "cannot check whether KubeVirt's virt-controller also reconciles virtualmachineinstancereplicasets" in line
     assert "--no-second-writer-check" in line
     with herd(neighbour.plane, tmp_path, "--no-second-writer-check", *SHORT_LEASE) as program:
         assert program.stop() == 0
