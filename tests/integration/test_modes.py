@@ -198,9 +198,7 @@ def test_without_a_kubevirt_there_is_nothing_to_take_over(neighbour: Neighbour, 
     neighbour.kubectl("delete", "kubevirts", "kubevirt")
     done = vmherd(neighbour.plane.kubeconfig, "takeover")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == (
-        "vmherd: there is no KubeVirt in this cluster, and so nothing to take over: run --mode standalone\n"
-    )
+    assert done.stderr == ("vmherd: there is no KubeVirt in this cluster: use vmherd run --mode standalone\n")
     nobody = neighbour.plane.write_kubeconfig(tmp_path / "kubeconfig", "nobody")
     neighbour.move_in()
     refused = vmherd(nobody, "takeover")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.demo_story import BREAK, UPDATE
+from sandbox.demo_steps import BREAK, UPDATE
 from sandbox.kubectl import run_kubectl
 from tests.sandbox.patience import processes_about, wait_for
 
@@ -91,7 +91,7 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
 def test_without_a_terminal_it_says_at_once_what_to_do() -> None:
     done = subprocess.run(DEMO, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "vmherd: demo: this is no terminal: use `vmherd demo --once`\n"
+    assert done.stderr == "vmherd: demo: the output is not a terminal: use `vmherd demo --once`\n"
 
 
 @pytest.fixture(scope="module")

@@ -77,7 +77,7 @@ class World:
         (Rejected(three_way_merge(), NO), "updated", "VirtualMachine", "error"),
     ],
 )
-def test_a_write_is_counted_by_what_became_of_it(outcome: Outcome, verb: str, kind: str, result: str):
+def test_a_write_is_counted_by_its_result(outcome: Outcome, verb: str, kind: str, result: str):
     world = World()
     world.count(outcome)
     assert world.value(f"vmherd_vms_{verb}_total", kind=kind, result=result) == 1
@@ -93,14 +93,14 @@ def test_a_write_is_counted_by_what_became_of_it(outcome: Outcome, verb: str, ki
         Done(Patch(resource=VMS, key=KEY, body=b"", type=PatchType.MERGE, why="adopt")),
     ],
 )
-def test_what_made_or_took_no_vm_is_not_counted(outcome: Outcome):
+def test_outcomes_without_a_write_of_a_vm_are_not_counted(outcome: Outcome):
     world = World()
     world.count(outcome)
     assert world.all == 0
     assert world.counts.tallies() == {}
 
 
-def test_a_vm_that_is_deleted_because_it_fails_is_a_healing():
+def test_a_vm_that_is_deleted_because_it_fails_counts_as_a_healing():
     world = World()
     world.count(Done(delete(cause=Cause.HEALING)), Rejected(delete(cause=Cause.HEALING), NO))
     assert world.value("vmherd_healings_total") == 1
@@ -108,14 +108,14 @@ def test_a_vm_that_is_deleted_because_it_fails_is_a_healing():
     assert world.counts.tallies() == {TALLY: MachineTally(started=0, stopped=1, healed=1)}
 
 
-def test_a_pool_has_a_tally_of_what_succeeded_with_its_vms():
+def test_a_pool_has_a_tally_of_the_successful_writes_of_its_vms():
     world = World()
     world.count(Done(create()), Done(create()), Rejected(create(), NO), Done(delete()), Done(delete(VMIS)))
     world.count(Done(create()))
     assert world.counts.tallies() == {TALLY: MachineTally(started=3, stopped=1)}
 
 
-def test_a_tally_goes_with_its_pool():
+def test_a_tally_is_removed_with_its_pool():
     world = World()
     world.count(Done(create()))
     before = world.counts.tallies()
@@ -133,7 +133,7 @@ def test_a_set_has_no_tally():
     assert world.counts.tallies() == {}
 
 
-def test_what_a_controller_may_do_is_zero_from_its_start():
+def test_the_counters_of_a_controller_start_at_zero():
     world = World()
     world.counts.start("pool")
     world.counts.start("replicaset")

@@ -31,7 +31,7 @@ class World:
         self.metrics = Metrics(CollectorRegistry(), version="1.2.3", revision="abc", clock=self.clock)
 
     def scrape(self) -> dict[str, float]:
-        """Every sample of the page, by `name{label="value",...}`, labels in order of their names."""
+        """All samples of the page, by `name{label="value",...}`, with labels sorted by name."""
         samples = {}
         for family in text_string_to_metric_families(self.metrics.page().render()[0].decode()):
             for sample in family.samples:
@@ -40,7 +40,7 @@ class World:
         return samples
 
 
-def test_requests_are_counted_under_the_names_of_client_go():
+def test_requests_are_counted_with_the_names_of_client_go():
     world = World()
     for code in ("200", "200", "409"):
         world.metrics.request_finished(verb="POST", host="api:6443", code=code, seconds=0.3)
@@ -52,7 +52,7 @@ def test_requests_are_counted_under_the_names_of_client_go():
     assert page['rest_client_request_duration_seconds_bucket{host="api:6443",le="0.5",verb="POST"}'] == 3
 
 
-def test_a_queue_is_counted_under_the_names_of_controller_runtime():
+def test_a_queue_is_counted_with_the_names_of_controller_runtime():
     world = World()
     exercise(world.metrics)
     page = world.scrape()
@@ -64,7 +64,7 @@ def test_a_queue_is_counted_under_the_names_of_controller_runtime():
     assert page[f"workqueue_work_duration_seconds_sum{{{labels}}}"] == 0.2
 
 
-def test_a_worker_that_hangs_shows_while_it_hangs():
+def test_a_worker_that_hangs_is_shown():
     world = World()
     world.metrics.show_queue(HangingQueue())
     world.clock.now = 150
@@ -95,7 +95,7 @@ def test_workers_are_counted_while_they_are_busy():
     assert page['controller_runtime_active_workers{controller="replicaset"}'] == 1
 
 
-def test_what_a_controller_may_count_is_zero_from_its_start():
+def test_the_series_of_a_controller_start_at_zero():
     world = World()
     world.metrics.workers("replicaset", most=10)
     page = world.scrape()
@@ -106,7 +106,7 @@ def test_what_a_controller_may_count_is_zero_from_its_start():
     assert 'vmherd_actions_total{action="create",controller="replicaset",outcome="rejected"}' in zeros
 
 
-def test_a_queue_and_the_drops_of_events_are_zero_from_the_start():
+def test_the_series_of_a_queue_and_of_dropped_events_start_at_zero():
     world = World()
     world.metrics.show_queue(HangingQueue())
     page = world.scrape()
@@ -116,7 +116,7 @@ def test_a_queue_and_the_drops_of_events_are_zero_from_the_start():
     )
 
 
-def test_the_first_list_of_a_resource_shows_what_may_go_wrong_with_it_as_zero():
+def test_the_error_counters_of_a_resource_start_at_zero_with_its_first_list():
     world = World()
     world.metrics.listed(VMIS, reason="start")
     page = world.scrape()
@@ -126,8 +126,8 @@ def test_the_first_list_of_a_resource_shows_what_may_go_wrong_with_it_as_zero():
     assert page[f'vmherd_decode_errors_total{{resource="{VMIS}"}}'] == 0
 
 
-def test_every_action_and_outcome_of_the_planning_vocabulary_has_a_label():
-    """The labels that start at zero are those that are counted."""
+def test_every_action_and_outcome_has_a_label():
+    """The labels that start at zero are the same as those that `acted` can count."""
     world = World()
     for action in get_args(Action):
         for outcome in get_args(Outcome):
@@ -139,7 +139,7 @@ def test_every_action_and_outcome_of_the_planning_vocabulary_has_a_label():
             assert f'vmherd_actions_total{{action="{action}",controller="replicaset",outcome="{outcome}"}}' in counted
 
 
-def test_silence_of_a_watch_grows_until_something_arrives():
+def test_the_silence_of_a_watch_increases_until_data_arrives():
     world = World()
     name = f'vmherd_watch_silence_seconds{{resource="{VMIS}"}}'
     assert name not in world.scrape()
@@ -151,7 +151,7 @@ def test_silence_of_a_watch_grows_until_something_arrives():
     assert world.scrape()[name] == 0
 
 
-def test_the_age_of_unsettled_writes_is_asked_for_at_each_scrape():
+def test_the_age_of_writes_that_the_cache_does_not_show_is_read_at_each_scrape():
     world = World()
     ages = iter([5.0, 7.0])
     world.metrics.show_unsettled("replicaset", lambda: next(ages))
@@ -159,7 +159,7 @@ def test_the_age_of_unsettled_writes_is_asked_for_at_each_scrape():
     assert [world.scrape()[name], world.scrape()[name]] == [5, 7]
 
 
-def test_the_lease_is_one_for_its_holder_and_zero_for_a_standby():
+def test_the_lease_gauge_is_one_for_the_leader_and_zero_for_a_standby():
     world = World()
     world.metrics.leading("vmherd", master=False)
     assert world.scrape()['leader_election_master_status{name="vmherd"}'] == 0
@@ -167,7 +167,7 @@ def test_the_lease_is_one_for_its_holder_and_zero_for_a_standby():
     assert world.scrape()['leader_election_master_status{name="vmherd"}'] == 1
 
 
-def test_the_worst_lag_is_that_since_the_last_scrape():
+def test_the_longest_lag_is_since_the_last_scrape():
     world = World()
     for lag in (0.002, 0.3, 0.01):
         world.metrics.loop_lagged(lag)
@@ -177,7 +177,7 @@ def test_the_worst_lag_is_that_since_the_last_scrape():
     assert world.scrape()["vmherd_event_loop_lag_max_seconds"] == 0
 
 
-def test_replicas_of_an_object_are_shown_while_it_exists_and_go_with_it():
+def test_replicas_of_an_object_are_shown_while_it_exists():
     world = World()
     kind = "VirtualMachineInstanceReplicaSet"
     sets = [
@@ -193,7 +193,7 @@ def test_replicas_of_an_object_are_shown_while_it_exists_and_go_with_it():
     assert not [name for name in world.scrape() if name.startswith("vmherd_replicas")]
 
 
-def test_the_page_shows_the_objects_of_the_moment_it_was_taken():
+def test_the_page_shows_the_objects_at_the_time_of_its_creation():
     world = World()
     sets = [SetFigures(kind="Pool", namespace="n", name="a", desired=1, current=1, ready=1, updated=1)]
     world.metrics.show_replicas(lambda: tuple(sets))
@@ -207,7 +207,7 @@ def test_without_a_source_of_replicas_there_are_no_series_for_objects():
     assert not [name for name in world.scrape() if name.startswith("vmherd_replicas")]
 
 
-def test_the_page_tells_what_is_running_and_how_the_process_does():
+def test_the_page_has_the_version_and_the_metrics_of_the_process():
     page = World().scrape()
     assert [name for name in page if name.startswith('vmherd_build_info{python="3.')]
     assert [name for name in page if 'revision="abc",version="1.2.3"' in name]
@@ -215,7 +215,7 @@ def test_the_page_tells_what_is_running_and_how_the_process_does():
     assert 'python_gc_collections_total{generation="2"}' in page
 
 
-def test_no_counter_brings_a_gauge_of_its_birth():
+def test_no_counter_has_a_created_gauge():
     world = World()
     exercise(world.metrics)
     assert not [name for name in world.scrape() if name.partition("{")[0].endswith("_created")]
@@ -229,7 +229,7 @@ def promtool() -> Path:
     return found
 
 
-def test_prometheus_own_linter_has_nothing_to_say(promtool: Path):
+def test_promtool_finds_no_problem_in_the_page(promtool: Path):
     world = World()
     exercise(world.metrics, figures=lambda: tuple(talkative(kind.kind) for kind in KINDS))
     page, _ = world.metrics.page().render()
@@ -237,7 +237,7 @@ def test_prometheus_own_linter_has_nothing_to_say(promtool: Path):
     assert (verdict.returncode, verdict.stdout.decode(), verdict.stderr.decode()) == (0, "", "")
 
 
-def test_the_linter_is_one_that_finds_something(promtool: Path):
+def test_promtool_finds_the_problem_of_a_bad_page(promtool: Path):
     page = b"# TYPE badCounter counter\nbadCounter 1\n"
     verdict = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True, check=False, timeout=60)
     assert verdict.returncode != 0

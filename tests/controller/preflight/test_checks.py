@@ -211,7 +211,7 @@ async def test_a_kind_that_is_not_installed_is_reported_at_once_with_its_remedy(
     server.by_path[DISCOVERY] = [UNSERVED]
     [problem] = await problems(server)
     assert isinstance(problem, MissingKind)
-    beginning = f"the cluster has no {SETS}.kubevirt.io in version v1: run 'kubectl apply -f manifests/crds/', or set crds.enabled"
+    beginning = f"the cluster has no {SETS}.kubevirt.io in version v1: run 'kubectl apply -f manifests/crds/'"
     assert str(problem).startswith(beginning)
     assert now() < 1
 

@@ -11,12 +11,12 @@ from controller.preflight.virt_controller import (
     DEPLOYMENTS,
     KUBEVIRTS,
     LOOPS,
-    undo_takeover,
-    is_rolled_out,
-    stop_patch,
-    is_stopped,
-    take_over,
     active_loops,
+    is_rolled_out,
+    is_stopped,
+    stop_patch,
+    take_over,
+    undo_takeover,
 )
 
 FLAG = "--rs-controller-threads"
