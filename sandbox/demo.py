@@ -95,7 +95,7 @@ def _watch(cluster: DemoCluster) -> None:
     console = Console()
     with Live(console=console, screen=False, auto_refresh=False) as live:
         while True:
-            live.update(draw(cluster.look(), console.size.height), refresh=True)
+            live.update(draw(cluster.view(), console.size.height), refresh=True)
             time.sleep(REFRESH_S)
 
 

@@ -53,7 +53,7 @@ class DemoCluster:
         self._children = children
         self._admin = Admin(plane.kubeconfig)
 
-    def look(self) -> View:
+    def view(self) -> View:
         """The objects that exist now. Raises DemoFailed if a component has ended by itself."""
         self._check()
         try:

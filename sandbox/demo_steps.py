@@ -70,7 +70,7 @@ def show_pool(cluster: DemoCluster) -> None:
     """Show a pool: apply it, update it step by step, have one VM healed."""
     print()
     print(run_kubectl(cluster.kubeconfig, "apply", "-f", str(POOL_EXAMPLE)), end="", flush=True)
-    took_s = until(lambda: _pool_is_complete(cluster.look()), f"all VMs of {POOL_NAME} ready")
+    took_s = until(lambda: _pool_is_complete(cluster.view()), f"all VMs of {POOL_NAME} ready")
     print(f"all VMs ready after {took_s:.1f}s")
     _run_and_print(cluster, "get", "vmpool,vm")
     _update(cluster)
@@ -86,7 +86,7 @@ def _run_and_print(cluster: DemoCluster, *arguments: str) -> None:
 
 def _wait_for_set(cluster: DemoCluster, replicas: int) -> None:
     """Wait until the set has this number of replicas, all ready. Raises DemoFailed after the time limit."""
-    took_s = until(lambda: _set_shows(cluster.look(), replicas), f"{replicas} of {replicas} ready")
+    took_s = until(lambda: _set_shows(cluster.view(), replicas), f"{replicas} of {replicas} ready")
     print(f"{replicas} of {replicas} ready after {took_s:.1f}s", flush=True)
 
 
@@ -105,7 +105,7 @@ def _update(cluster: DemoCluster) -> None:
     vmis, version = cluster.list(VMIS, POOL_LABEL)
     _run_and_print(cluster, *UPDATE)
     changes, peak = follow_update(lambda after: cluster.changes_since(VMIS, POOL_LABEL, after), vmis, version)
-    until(lambda: _pool_is_complete(cluster.look()), f"the status of {POOL_NAME} shows a complete update")
+    until(lambda: _pool_is_complete(cluster.view()), f"the status of {POOL_NAME} shows a complete update")
     print(f"updated in {changes} changes, at most {peak} of {len(vmis)} unavailable", flush=True)
 
 
@@ -144,14 +144,14 @@ def follow_update(
 
 def _heal(cluster: DemoCluster) -> None:
     """Make one VM fail, and wait until it is replaced and the pool is complete again. Raises DemoFailed."""
-    before = uid_of(_find(cluster.look().vms, BROKEN))
+    before = uid_of(_find(cluster.view().vms, BROKEN))
     for arguments in BREAK:
         _run_and_print(cluster, *arguments)
     last_line = ""
 
     def is_back() -> bool:
         nonlocal last_line
-        view = cluster.look()
+        view = cluster.view()
         vm = _find(view.vms, BROKEN)
         line = (
             f"{BROKEN} {uid_of(vm)}: {status_of(vm).get('printableStatus', '')}" if vm else f"{BROKEN} no longer exists"
@@ -162,7 +162,7 @@ def _heal(cluster: DemoCluster) -> None:
         return bool(vm) and uid_of(vm) != before and is_ready(vm) and _pool_is_complete(view)
 
     took_s = until(is_back, f"{BROKEN} replaced and ready")
-    healed = [event["message"] for event in cluster.look().events if _is_healing(event)]
+    healed = [event["message"] for event in cluster.view().events if _is_healing(event)]
     if not healed:
         raise DemoFailed(f"no Event reports the healing of {BROKEN}")
     print(f"healed after {took_s:.1f}s; Event: {healed[-1]}", flush=True)

@@ -72,7 +72,7 @@ GROUPS: Final[Mapping[str, Sequence[Option]]] = {
             )
             for kind in CLEANED
         ),
-        Namespaces("watch_namespaces", "the namespaces to look in; can be repeated"),
+        Namespaces("watch_namespaces", "the namespaces to clean up; can be repeated"),
         DRY_RUN,
         Switch("force", "continue even if a controller runs, or if disks cannot be kept"),
     ),
@@ -155,7 +155,7 @@ def _executor(client: ApiClient) -> Executor:
 
 
 def _never() -> None:
-    """Not called, because the command has no caches and so waits for none."""
+    """Do nothing. It would be called if a cache did not show a write in time, but the command has no caches."""
 
 
 def _print_plan(plan: Plan) -> None:

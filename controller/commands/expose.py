@@ -75,12 +75,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     dry_run: bool = False
 
 
-def read_subject(words: Sequence[str]) -> Subject:
+def read_subject(arguments: Sequence[str]) -> Subject:
     """Read `vmirs NAME` or `vmirs/NAME`. The type may have its group: `virtualmachinepools.pool.example.org`.
 
     Raises ValueError.
     """
-    parts = words[0].split("/") if len(words) == 1 else words
+    parts = arguments[0].split("/") if len(arguments) == 1 else arguments
     if len(parts) != 2 or not is_subdomain(parts[1]):
         raise ValueError("a type and a name, such as vmirs testreplicaset or vmpool web")
     kind, _, group = parts[0].lower().partition(".")
@@ -90,11 +90,11 @@ def read_subject(words: Sequence[str]) -> Subject:
     return Subject(known, group or usual_group, parts[1])
 
 
-def _subject(ctx: click.Context, param: click.Parameter, words: Sequence[str]) -> Subject:
+def _subject(ctx: click.Context, param: click.Parameter, arguments: Sequence[str]) -> Subject:
     try:
-        return read_subject(words)
+        return read_subject(arguments)
     except ValueError as error:
-        given = f"{' '.join(words)!r} is invalid; " if words else ""
+        given = f"{' '.join(arguments)!r} is invalid; " if arguments else ""
         raise click.BadParameter(f"{given}expected {error}", ctx=ctx, param=param) from error
 
 

@@ -208,7 +208,7 @@ GROUPS: Mapping[str, tuple[Option, ...]] = {
             "how long standbys wait after the last renewal of the lease before they take over",
         ),
         _option("renew_deadline_s", duration(least_s=0.1), "how long a leader tries to renew before it stops"),
-        _option("retry_period_s", duration(least_s=0.1), "how often a leader renews and a standby looks"),
+        _option("retry_period_s", duration(least_s=0.1), "how often a leader renews the lease, and a standby reads it"),
     ),
     "The HTTP servers": (
         _option("metrics_bind_address", ADDRESS, "the address of /metrics; 0 disables it"),

@@ -19,17 +19,17 @@ WITH_DISK = vm_spec(disks=("data",))
 def steps(pools, held, *, force=False):
     """The planned actions in order, and the names of the pools that are not changed."""
     cleanup = plan_cleanup(pools, held, POOLS, force=force)
-    told = [
+    actions = [
         ("keep" if isinstance(action, RemoveOwnerReference) else "free", action.resource.plural, action.key.name)
         for action in cleanup.plan.actions
     ]
-    return told, [key.name for key in cleanup.left]
+    return actions, [key.name for key in cleanup.left]
 
 
 def test_finalizers_of_vms_are_removed_before_that_of_their_pool():
     owner = pool()
-    told, left = steps([owner], vms(owner, 0, 1))
-    assert told == [
+    actions, left = steps([owner], vms(owner, 0, 1))
+    assert actions == [
         ("free", "virtualmachines", "web-0"),
         ("free", "virtualmachines", "web-1"),
         ("free", "virtualmachinepools", "web"),
@@ -81,8 +81,8 @@ def test_a_vm_whose_pool_has_another_group_is_not_changed():
     ],
 )
 def test_preserved_disks_of_a_terminating_vm_lose_their_owner_first(owner, known):
-    told, _ = steps([owner], vms(owner, 0, deleting=True, spec=WITH_DISK))
-    assert told == [
+    actions, _ = steps([owner], vms(owner, 0, deleting=True, spec=WITH_DISK))
+    assert actions == [
         *([("keep", "datavolumes", "data"), ("keep", "persistentvolumeclaims", "data")] if known else []),
         ("free", "virtualmachines", "web-0"),
         ("free", "virtualmachinepools", "web"),
@@ -90,8 +90,8 @@ def test_preserved_disks_of_a_terminating_vm_lose_their_owner_first(owner, known
 
 
 def test_disks_of_a_terminating_vm_without_a_pool_are_preserved():
-    told, _ = steps([], vms(pool(), 0, deleting=True, spec=WITH_DISK))
-    assert [what for what, _, _ in told] == ["keep", "keep", "free"]
+    actions, _ = steps([], vms(pool(), 0, deleting=True, spec=WITH_DISK))
+    assert [what for what, _, _ in actions] == ["keep", "keep", "free"]
 
 
 def test_a_vm_whose_disks_could_not_be_preserved_keeps_its_finalizer():
@@ -107,8 +107,8 @@ def test_a_terminating_pool_that_preserves_disks_is_not_changed_unless_forced():
     owner = pool(scaleInStrategy=OFFLINE, deleting=True)
     members = vms(owner, 0, 1, spec=WITH_DISK)
     assert steps([owner], members) == ([], ["web"])
-    told, left = steps([owner], members, force=True)
-    assert len(told) == 3
+    actions, left = steps([owner], members, force=True)
+    assert len(actions) == 3
     assert left == []
 
 
@@ -121,8 +121,8 @@ def test_a_terminating_pool_that_preserves_disks_is_not_changed_unless_forced():
     ],
 )
 def test_the_finalizer_of_a_pool_without_disks_to_preserve_is_removed(owner):
-    told, left = steps([owner], vms(owner, 0, spec=WITH_DISK))
-    assert told[-1] == ("free", "virtualmachinepools", "web")
+    actions, left = steps([owner], vms(owner, 0, spec=WITH_DISK))
+    assert actions[-1] == ("free", "virtualmachinepools", "web")
     assert left == []
 
 

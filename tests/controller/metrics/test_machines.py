@@ -46,7 +46,7 @@ def three_way_merge() -> ThreeWayMerge:
     return ThreeWayMerge(resource=VMS, key=KEY, uid="u", old=b"", new=b"", why="outdated")
 
 
-class World:
+class CountedWrites:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.counts = MachineCounts(self.registry)
@@ -78,10 +78,10 @@ class World:
     ],
 )
 def test_a_write_is_counted_by_its_result(outcome: Outcome, verb: str, kind: str, result: str):
-    world = World()
-    world.count(outcome)
-    assert world.value(f"vmherd_vms_{verb}_total", kind=kind, result=result) == 1
-    assert world.all == 1
+    counted = CountedWrites()
+    counted.count(outcome)
+    assert counted.value(f"vmherd_vms_{verb}_total", kind=kind, result=result) == 1
+    assert counted.all == 1
 
 
 @pytest.mark.parametrize(
@@ -94,54 +94,56 @@ def test_a_write_is_counted_by_its_result(outcome: Outcome, verb: str, kind: str
     ],
 )
 def test_outcomes_without_a_write_of_a_vm_are_not_counted(outcome: Outcome):
-    world = World()
-    world.count(outcome)
-    assert world.all == 0
-    assert world.counts.tallies() == {}
+    counted = CountedWrites()
+    counted.count(outcome)
+    assert counted.all == 0
+    assert counted.counts.tallies() == {}
 
 
 def test_a_vm_that_is_deleted_because_it_fails_counts_as_a_healing():
-    world = World()
-    world.count(Done(delete(cause=Cause.HEALING)), Rejected(delete(cause=Cause.HEALING), NO))
-    assert world.value("vmherd_healings_total") == 1
-    assert world.value("vmherd_vms_deleted_total", kind="VirtualMachine", result="success") == 1
-    assert world.counts.tallies() == {TALLY: MachineTally(started=0, stopped=1, healed=1)}
+    counted = CountedWrites()
+    counted.count(Done(delete(cause=Cause.HEALING)), Rejected(delete(cause=Cause.HEALING), NO))
+    assert counted.value("vmherd_healings_total") == 1
+    assert counted.value("vmherd_vms_deleted_total", kind="VirtualMachine", result="success") == 1
+    assert counted.counts.tallies() == {TALLY: MachineTally(started=0, stopped=1, healed=1)}
 
 
 def test_a_pool_has_a_tally_of_the_successful_writes_of_its_vms():
-    world = World()
-    world.count(Done(create()), Done(create()), Rejected(create(), NO), Done(delete()), Done(delete(VMIS)))
-    world.count(Done(create()))
-    assert world.counts.tallies() == {TALLY: MachineTally(started=3, stopped=1)}
+    counted = CountedWrites()
+    counted.count(Done(create()), Done(create()), Rejected(create(), NO), Done(delete()), Done(delete(VMIS)))
+    counted.count(Done(create()))
+    assert counted.counts.tallies() == {TALLY: MachineTally(started=3, stopped=1)}
 
 
 def test_a_tally_is_removed_with_its_pool():
-    world = World()
-    world.count(Done(create()))
-    before = world.counts.tallies()
-    world.counts.forget(SET, KEY)
-    assert TALLY in world.counts.tallies(), "a set of the same name is another object"
-    world.counts.forget(POOL, KEY)
-    world.counts.forget(POOL, KEY)
-    assert world.counts.tallies() == {}
+    counted = CountedWrites()
+    counted.count(Done(create()))
+    before = counted.counts.tallies()
+    counted.counts.forget(SET, KEY)
+    assert TALLY in counted.counts.tallies(), "a set of the same name is another object"
+    counted.counts.forget(POOL, KEY)
+    counted.counts.forget(POOL, KEY)
+    assert counted.counts.tallies() == {}
     assert TALLY in before, "and a page that was taken before still has it"
 
 
 def test_a_set_has_no_tally():
-    world = World()
-    world.count(Done(create(VMIS)), controller="replicaset", kind=SET)
-    assert world.counts.tallies() == {}
+    counted = CountedWrites()
+    counted.count(Done(create(VMIS)), controller="replicaset", kind=SET)
+    assert counted.counts.tallies() == {}
 
 
 def test_the_counters_of_a_controller_start_at_zero():
-    world = World()
-    world.counts.start("pool")
-    world.counts.start("replicaset")
-    assert world.value("vmherd_vms_created_total", kind="VirtualMachine", result="error") == 0
-    assert world.value("vmherd_vms_deleted_total", kind="VirtualMachineInstance", result="success") == 0
-    assert world.value("vmherd_healings_total") == 0
+    counted = CountedWrites()
+    counted.counts.start("pool")
+    counted.counts.start("replicaset")
+    assert counted.value("vmherd_vms_created_total", kind="VirtualMachine", result="error") == 0
+    assert counted.value("vmherd_vms_deleted_total", kind="VirtualMachineInstance", result="success") == 0
+    assert counted.value("vmherd_healings_total") == 0
     assert (
-        world.value("vmherd_vms_created_total", controller="replicaset", kind="VirtualMachineInstance", result="error")
+        counted.value(
+            "vmherd_vms_created_total", controller="replicaset", kind="VirtualMachineInstance", result="error"
+        )
         == 0
     )
-    assert world.value("vmherd_healings_total", controller="replicaset") is None
+    assert counted.value("vmherd_healings_total", controller="replicaset") is None

@@ -87,9 +87,9 @@ def test_both_kinds_share_the_gauges_of_replicas():
 
 def test_a_missing_field_has_no_series():
     page = shown(make(updated=None))
-    told = {name.partition("{")[0] for name in page}
-    assert "vmherd_replicas_ready" in told
-    assert told.isdisjoint(
+    names = {name.partition("{")[0] for name in page}
+    assert "vmherd_replicas_ready" in names
+    assert names.isdisjoint(
         {
             "vmherd_replicas_updated",
             "kubevirt_vmpool_updated_replicas",

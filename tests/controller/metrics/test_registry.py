@@ -25,7 +25,7 @@ class Clock:
         return self.now
 
 
-class World:
+class ScrapedMetrics:
     def __init__(self) -> None:
         self.clock = Clock()
         self.metrics = Metrics(CollectorRegistry(), version="1.2.3", revision="abc", clock=self.clock)
@@ -41,10 +41,10 @@ class World:
 
 
 def test_requests_are_counted_with_the_names_of_client_go():
-    world = World()
+    scraped = ScrapedMetrics()
     for code in ("200", "200", "409"):
-        world.metrics.request_finished(verb="POST", host="api:6443", code=code, seconds=0.3)
-    page = world.scrape()
+        scraped.metrics.request_finished(verb="POST", host="api:6443", code=code, seconds=0.3)
+    page = scraped.scrape()
     assert page['rest_client_requests_total{code="200",host="api:6443",method="POST"}'] == 2
     assert page['rest_client_requests_total{code="409",host="api:6443",method="POST"}'] == 1
     assert page['rest_client_request_duration_seconds_count{host="api:6443",verb="POST"}'] == 3
@@ -53,9 +53,9 @@ def test_requests_are_counted_with_the_names_of_client_go():
 
 
 def test_a_queue_is_counted_with_the_names_of_controller_runtime():
-    world = World()
-    exercise(world.metrics)
-    page = world.scrape()
+    scraped = ScrapedMetrics()
+    exercise(scraped.metrics)
+    page = scraped.scrape()
     labels = 'controller="replicaset",name="replicaset"'
     assert page[f"workqueue_depth{{{labels}}}"] == 4
     assert page[f"workqueue_adds_total{{{labels}}}"] == 1
@@ -65,20 +65,20 @@ def test_a_queue_is_counted_with_the_names_of_controller_runtime():
 
 
 def test_a_worker_that_hangs_is_shown():
-    world = World()
-    world.metrics.show_queue(HangingQueue())
-    world.clock.now = 150
-    page = world.scrape()
+    scraped = ScrapedMetrics()
+    scraped.metrics.show_queue(HangingQueue())
+    scraped.clock.now = 150
+    page = scraped.scrape()
     assert page['workqueue_unfinished_work_seconds{controller="replicaset",name="replicaset"}'] == 60
     assert page['workqueue_longest_running_processor_seconds{controller="replicaset",name="replicaset"}'] == 60
 
 
 @pytest.mark.parametrize(("result", "errors"), [("success", 0), ("requeue_after", 0), ("error", 1)])
 def test_a_pass_is_counted_by_its_result(result: str, errors: int):
-    world = World()
-    world.metrics.workers("replicaset", most=10)
-    world.metrics.reconciled("replicaset", result=result, seconds=0.2)
-    page = world.scrape()
+    scraped = ScrapedMetrics()
+    scraped.metrics.workers("replicaset", most=10)
+    scraped.metrics.reconciled("replicaset", result=result, seconds=0.2)
+    page = scraped.scrape()
     counted = {r: page[f'controller_runtime_reconcile_total{{controller="replicaset",result="{r}"}}'] for r in RESULTS}
     assert counted == {r: float(r == result) for r in RESULTS}
     assert page['controller_runtime_reconcile_errors_total{controller="replicaset"}'] == errors
@@ -86,19 +86,19 @@ def test_a_pass_is_counted_by_its_result(result: str, errors: int):
 
 
 def test_workers_are_counted_while_they_are_busy():
-    world = World()
-    world.metrics.workers("replicaset", most=10)
+    scraped = ScrapedMetrics()
+    scraped.metrics.workers("replicaset", most=10)
     for change in (1, 1, -1):
-        world.metrics.worker_busy("replicaset", change=change)
-    page = world.scrape()
+        scraped.metrics.worker_busy("replicaset", change=change)
+    page = scraped.scrape()
     assert page['controller_runtime_max_concurrent_reconciles{controller="replicaset"}'] == 10
     assert page['controller_runtime_active_workers{controller="replicaset"}'] == 1
 
 
 def test_the_series_of_a_controller_start_at_zero():
-    world = World()
-    world.metrics.workers("replicaset", most=10)
-    page = world.scrape()
+    scraped = ScrapedMetrics()
+    scraped.metrics.workers("replicaset", most=10)
+    page = scraped.scrape()
     zeros = {name for name, value in page.items() if value == 0 and 'controller="replicaset"' in name}
     assert 'controller_runtime_reconcile_total{controller="replicaset",result="error"}' in zeros
     assert 'controller_runtime_reconcile_panics_total{controller="replicaset"}' in zeros
@@ -107,9 +107,9 @@ def test_the_series_of_a_controller_start_at_zero():
 
 
 def test_the_series_of_a_queue_and_of_dropped_events_start_at_zero():
-    world = World()
-    world.metrics.show_queue(HangingQueue())
-    page = world.scrape()
+    scraped = ScrapedMetrics()
+    scraped.metrics.show_queue(HangingQueue())
+    page = scraped.scrape()
     assert page['workqueue_retries_total{controller="replicaset",name="replicaset"}'] == 0
     assert [page[f'vmherd_events_dropped_total{{reason="{reason}"}}'] for reason in DROP_REASONS] == [0] * len(
         DROP_REASONS
@@ -117,9 +117,9 @@ def test_the_series_of_a_queue_and_of_dropped_events_start_at_zero():
 
 
 def test_the_error_counters_of_a_resource_start_at_zero_with_its_first_list():
-    world = World()
-    world.metrics.listed(VMIS, reason="start")
-    page = world.scrape()
+    scraped = ScrapedMetrics()
+    scraped.metrics.listed(VMIS, reason="start")
+    page = scraped.scrape()
     assert page[f'vmherd_lists_total{{reason="start",resource="{VMIS}"}}'] == 1
     assert page[f'vmherd_lists_total{{reason="expired",resource="{VMIS}"}}'] == 0
     assert page[f'vmherd_watch_restarts_total{{reason="silent",resource="{VMIS}"}}'] == 0
@@ -128,11 +128,13 @@ def test_the_error_counters_of_a_resource_start_at_zero_with_its_first_list():
 
 def test_every_action_and_outcome_has_a_label():
     """The labels that start at zero are the same as those that `acted` can count."""
-    world = World()
+    scraped = ScrapedMetrics()
     for action in get_args(Action):
         for outcome in get_args(Outcome):
-            world.metrics.acted("replicaset", action=label_of(action), outcome=label_of(outcome))
-    counted = {name for name, value in world.scrape().items() if name.startswith("vmherd_actions_total") and value == 1}
+            scraped.metrics.acted("replicaset", action=label_of(action), outcome=label_of(outcome))
+    counted = {
+        name for name, value in scraped.scrape().items() if name.startswith("vmherd_actions_total") and value == 1
+    }
     assert len(counted) == len(get_args(Action)) * len(get_args(Outcome))
     for action, outcomes in ACTION_OUTCOMES.items():
         for outcome in outcomes:
@@ -140,75 +142,75 @@ def test_every_action_and_outcome_has_a_label():
 
 
 def test_the_silence_of_a_watch_increases_until_data_arrives():
-    world = World()
+    scraped = ScrapedMetrics()
     name = f'vmherd_watch_silence_seconds{{resource="{VMIS}"}}'
-    assert name not in world.scrape()
-    world.metrics.progress(VMIS)
-    world.clock.now += 70
-    assert world.scrape()[name] == 70
-    assert world.metrics.silence_s() == {VMIS: 70}
-    world.metrics.progress(VMIS)
-    assert world.scrape()[name] == 0
+    assert name not in scraped.scrape()
+    scraped.metrics.progress(VMIS)
+    scraped.clock.now += 70
+    assert scraped.scrape()[name] == 70
+    assert scraped.metrics.silence_s() == {VMIS: 70}
+    scraped.metrics.progress(VMIS)
+    assert scraped.scrape()[name] == 0
 
 
 def test_the_age_of_writes_that_the_cache_does_not_show_is_read_at_each_scrape():
-    world = World()
+    scraped = ScrapedMetrics()
     ages = iter([5.0, 7.0])
-    world.metrics.show_unsettled("replicaset", lambda: next(ages))
+    scraped.metrics.show_unsettled("replicaset", lambda: next(ages))
     name = 'vmherd_unsettled_seconds{controller="replicaset"}'
-    assert [world.scrape()[name], world.scrape()[name]] == [5, 7]
+    assert [scraped.scrape()[name], scraped.scrape()[name]] == [5, 7]
 
 
 def test_the_lease_gauge_is_one_for_the_leader_and_zero_for_a_standby():
-    world = World()
-    world.metrics.leading("vmherd", master=False)
-    assert world.scrape()['leader_election_master_status{name="vmherd"}'] == 0
-    world.metrics.leading("vmherd", master=True)
-    assert world.scrape()['leader_election_master_status{name="vmherd"}'] == 1
+    scraped = ScrapedMetrics()
+    scraped.metrics.leading("vmherd", master=False)
+    assert scraped.scrape()['leader_election_master_status{name="vmherd"}'] == 0
+    scraped.metrics.leading("vmherd", master=True)
+    assert scraped.scrape()['leader_election_master_status{name="vmherd"}'] == 1
 
 
 def test_the_longest_lag_is_since_the_last_scrape():
-    world = World()
+    scraped = ScrapedMetrics()
     for lag in (0.002, 0.3, 0.01):
-        world.metrics.loop_lagged(lag)
-    page = world.scrape()
+        scraped.metrics.loop_lagged(lag)
+    page = scraped.scrape()
     assert page["vmherd_event_loop_lag_max_seconds"] == 0.3
     assert page["vmherd_event_loop_lag_seconds_count"] == 3
-    assert world.scrape()["vmherd_event_loop_lag_max_seconds"] == 0
+    assert scraped.scrape()["vmherd_event_loop_lag_max_seconds"] == 0
 
 
 def test_replicas_of_an_object_are_shown_while_it_exists():
-    world = World()
+    scraped = ScrapedMetrics()
     kind = "VirtualMachineInstanceReplicaSet"
     sets = [
         SetFigures(kind=kind, namespace="shop", name="web", desired=5, current=4, ready=3, updated=2),
         SetFigures(kind=kind, namespace="shop", name='odd "name"\n', desired=1, current=1, ready=1, updated=1),
     ]
-    world.metrics.show_replicas(lambda: tuple(sets))
-    page = world.scrape()
+    scraped.metrics.show_replicas(lambda: tuple(sets))
+    page = scraped.scrape()
     labels = f'kind="{kind}",name="web",namespace="shop"'
     figures = [page[f"vmherd_replicas_{which}{{{labels}}}"] for which in ("desired", "current", "ready", "updated")]
     assert figures == [5, 4, 3, 2]
     sets.clear()
-    assert not [name for name in world.scrape() if name.startswith("vmherd_replicas")]
+    assert not [name for name in scraped.scrape() if name.startswith("vmherd_replicas")]
 
 
 def test_the_page_shows_the_objects_at_the_time_of_its_creation():
-    world = World()
+    scraped = ScrapedMetrics()
     sets = [SetFigures(kind="Pool", namespace="n", name="a", desired=1, current=1, ready=1, updated=1)]
-    world.metrics.show_replicas(lambda: tuple(sets))
-    page = world.metrics.page()
+    scraped.metrics.show_replicas(lambda: tuple(sets))
+    page = scraped.metrics.page()
     sets.clear()
     assert b'vmherd_replicas_desired{kind="Pool",name="a",namespace="n"} 1\n' in page.render()[0]
 
 
 def test_without_a_source_of_replicas_there_are_no_series_for_objects():
-    world = World()
-    assert not [name for name in world.scrape() if name.startswith("vmherd_replicas")]
+    scraped = ScrapedMetrics()
+    assert not [name for name in scraped.scrape() if name.startswith("vmherd_replicas")]
 
 
 def test_the_page_has_the_version_and_the_metrics_of_the_process():
-    page = World().scrape()
+    page = ScrapedMetrics().scrape()
     assert [name for name in page if name.startswith('vmherd_build_info{python="3.')]
     assert [name for name in page if 'revision="abc",version="1.2.3"' in name]
     assert page["process_resident_memory_bytes"] > 1e6
@@ -216,9 +218,9 @@ def test_the_page_has_the_version_and_the_metrics_of_the_process():
 
 
 def test_no_counter_has_a_created_gauge():
-    world = World()
-    exercise(world.metrics)
-    assert not [name for name in world.scrape() if name.partition("{")[0].endswith("_created")]
+    scraped = ScrapedMetrics()
+    exercise(scraped.metrics)
+    assert not [name for name in scraped.scrape() if name.partition("{")[0].endswith("_created")]
 
 
 @pytest.fixture(scope="module")
@@ -230,9 +232,9 @@ def promtool() -> Path:
 
 
 def test_promtool_finds_no_problem_in_the_page(promtool: Path):
-    world = World()
-    exercise(world.metrics, figures=lambda: tuple(talkative(kind.kind) for kind in KINDS))
-    page, _ = world.metrics.page().render()
+    scraped = ScrapedMetrics()
+    exercise(scraped.metrics, figures=lambda: tuple(talkative(kind.kind) for kind in KINDS))
+    page, _ = scraped.metrics.page().render()
     verdict = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True, check=False, timeout=60)
     assert (verdict.returncode, verdict.stdout.decode(), verdict.stderr.decode()) == (0, "", "")
 

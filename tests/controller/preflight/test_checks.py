@@ -314,8 +314,8 @@ async def test_a_second_writer_does_not_stop_a_start_with_observe():
 async def test_the_mode_is_looked_up_once_the_server_answers():
     server = beside_a_kubevirt()
     server.by_path["/version"] = [REFUSED, {}]
-    settled = await resolve_mode(server, Config())
-    assert (settled.mode, settled.groups) == ("alongside", ("vmherd.dev", "pool.vmherd.dev"))
+    resolved = await resolve_mode(server, Config())
+    assert (resolved.mode, resolved.groups) == ("alongside", ("vmherd.dev", "pool.vmherd.dev"))
     assert 1 <= now() < 2
 
 
