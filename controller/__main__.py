@@ -1,4 +1,4 @@
-"""`vmherd`, and `python -m controller`."""
+"""Entry point of `python -m controller`, which is the same as the command `vmherd`."""
 
 import sys
 

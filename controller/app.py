@@ -1,10 +1,12 @@
-"""The composition root: builds every object once, and nests their scopes. The nesting is the order of start and stop.
+"""The composition root: creates every component once, and starts and stops the components in order.
 
-API client, lease client; the mode, where it follows from the cluster
-└── HTTP server; startup checks
-    └── event recorder, loop monitor, informers, until their first lists are in
-        └── leadership
-            └── workers, until told to stop: then those in hand finish, events go out, the lease is released
+Each component runs inside the scope of those above it. So they stop in reverse order.
+
+API clients; the mode, if it is `auto`
+└── HTTP server; checks before the start
+    └── event recorder, loop monitor, informers; wait for the first lists
+        └── leader election
+            └── workers, until a signal; then running passes finish, Events are sent, the lease is released
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ EVENTS_FLUSHED_WITHIN_S = 5.0
 
 
 class Fatal(Exception):
-    """The program ends with a failure. Each of `lines` tells a person what was wrong."""
+    """The program ends with a failure. Each of `lines` is an error message for the user."""
 
     def __init__(self, *lines: str) -> None:
         super().__init__("\n".join(lines))
@@ -58,7 +60,7 @@ class Fatal(Exception):
 
 
 async def run(config: Config) -> int:
-    """Reconcile until SIGTERM or SIGINT, then leave in order: 0. Raises Fatal."""
+    """Reconcile until SIGTERM or SIGINT, then stop all components and return 0. Raises Fatal."""
     logs.configure(config.log_level, config.log_format)
     stop = asyncio.Event()
     try:
@@ -70,7 +72,7 @@ async def run(config: Config) -> int:
 
 
 class _Program(NamedTuple):
-    """Everything that runs, before it does."""
+    """All components, before they are started."""
 
     parts: Parts
     informers: Sequence[SharedInformer[Any]]
@@ -79,40 +81,42 @@ class _Program(NamedTuple):
     server: HttpServer
 
 
-async def _run(asked: Config, stop: asyncio.Event) -> None:
+async def _run(requested: Config, stop: asyncio.Event) -> None:
     metrics = Metrics(CollectorRegistry(), version=version(), revision=revision())
-    async with _clients(asked, metrics) as (client, lease_client, review_client):
-        config = await _settled(lease_client, asked, stop)
+    async with _clients(requested, metrics) as (client, lease_client, review_client):
+        config = await _with_mode(lease_client, requested, stop)
         if config is None:
             return
         elector = _elector(config, lease_client, metrics) if config.elects else None
         client.gate = _gate(config, elector)
         program = _build(config, client, metrics, elector, _secure(config, review_client))
         await program.server.open()
-        log.info("mode", asked=asked.mode, mode=config.mode, groups=list(config.groups), observe=config.observe)
+        log.info("mode", requested=requested.mode, mode=config.mode, groups=list(config.groups), observe=config.observe)
         try:
             if not await _done_before(stop, checks.check(lease_client, config, now=utc_now)):
                 return
             async with running(program.parts.recorder.run(), program.monitor.run()):
-                await _follow_and_work(program, elector, stop)
+                await _sync_and_work(program, elector, stop)
         finally:
             await program.server.close()
 
 
-async def _settled(client: ApiClient, config: Config, stop: asyncio.Event) -> Config | None:
-    """The configuration with its mode, which may have to be looked up; None when told to stop before."""
-    settled: list[Config] = []
+async def _with_mode(client: ApiClient, config: Config, stop: asyncio.Event) -> Config | None:
+    """Return the configuration with the mode that `auto` selects in this cluster; None if `stop` is set before."""
+    resolved: list[Config] = []
 
-    async def settle() -> None:
-        settled.append(await checks.resolve_mode(client, config))
+    async def resolve() -> None:
+        resolved.append(await checks.resolve_mode(client, config))
 
-    return settled[0] if await _done_before(stop, settle()) else None
+    return resolved[0] if await _done_before(stop, resolve()) else None
 
 
 @asynccontextmanager
 async def _clients(config: Config, metrics: Metrics) -> AsyncIterator[tuple[ApiClient, ApiClient, ApiClient]]:
-    """The client for the work; one for the lease, which must not wait behind the work; and one for questions about
-    those who read metrics, which nobody's work or lease may have to wait for, and no gate holds up.
+    """Open three clients: for the reconciliation, for the lease, and for the authorization of metrics readers.
+
+    The lease and the authorization have their own clients, so that their requests do not wait for other requests. Only
+    the client for the reconciliation has a gate that can stop its writes.
     """
     credentials = await load_credentials(config.kubeconfig, config.context)
     agent = f"{PROGRAM}/{version()} ({revision() or 'unknown'})"
@@ -159,7 +163,7 @@ def _build(
 
 
 def _secure(config: Config, client: ApiClient) -> Secure | None:
-    """How the metrics are protected, if at all."""
+    """The certificate and the authorization of /metrics; None if metrics are served over plain HTTP."""
     if not config.metrics_secure:
         return None
     certificate: Certificate = SelfSignedCertificate(utc_now)
@@ -169,7 +173,7 @@ def _secure(config: Config, client: ApiClient) -> Secure | None:
 
 
 def _gate(config: Config, elector: LeaderElector | None) -> Gate | None:
-    """What every write has to get past."""
+    """The gate that is asked before each write; None if every write is allowed."""
     if config.observe:
         return forbid_writes
     return elector.check if elector is not None else None
@@ -189,11 +193,11 @@ def _elector(config: Config, client: ApiClient, metrics: Metrics) -> LeaderElect
     )
 
 
-async def _follow_and_work(program: _Program, elector: LeaderElector | None, stop: asyncio.Event) -> None:
+async def _sync_and_work(program: _Program, elector: LeaderElector | None, stop: asyncio.Event) -> None:
     async with running(*(informer.run() for informer in program.informers)):
         if not await _synced(program, stop):
             return
-        _spare_the_collector()
+        _freeze_cached_objects()
         if elector is None:
             await _work(program, stop)
             return
@@ -203,10 +207,10 @@ async def _follow_and_work(program: _Program, elector: LeaderElector | None, sto
 
 
 async def _synced(program: _Program, stop: asyncio.Event) -> bool:
-    """Wait for the first lists. False when told to stop before. Raises Fatal when they take too long."""
-    patience_s = program.parts.config.sync_timeout_s
+    """Wait for the first lists. Return false if `stop` is set before. Raises Fatal if the lists take too long."""
+    timeout_s = program.parts.config.sync_timeout_s
     try:
-        async with asyncio.timeout(patience_s):
+        async with asyncio.timeout(timeout_s):
             if not await _done_before(stop, _all_synced(program.informers)):
                 return False
     except TimeoutError as error:
@@ -215,7 +219,7 @@ async def _synced(program: _Program, stop: asyncio.Event) -> bool:
             for informer in program.informers
             if not informer.synced.is_set()
         ]
-        raise Fatal(f"the first lists did not arrive within {patience_s:g}s ({'; '.join(waiting)})") from error
+        raise Fatal(f"the first lists did not arrive within {timeout_s:g}s ({'; '.join(waiting)})") from error
     objects = {informer.resource.plural: len(informer.store) for informer in program.informers}
     log.info("caches synced", **objects)
     return True
@@ -227,18 +231,18 @@ async def _all_synced(informers: Sequence[SharedInformer[Any]]) -> None:
 
 
 async def _done_before(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
-    """Do the work, unless told to stop before it is done: then it is cancelled. Return whether it was done."""
+    """Run the work until it is done, or cancel it when `stop` is set. Return whether the work is done."""
     async with asyncio.TaskGroup() as group:
-        doing = group.create_task(work, name="until-stopped")
-        told = group.create_task(stop.wait(), name="stop")
-        await asyncio.wait((doing, told), return_when=asyncio.FIRST_COMPLETED)
-        told.cancel()
-        doing.cancel()
-    return not doing.cancelled()
+        working = group.create_task(work, name="until-stopped")
+        stopped = group.create_task(stop.wait(), name="stop")
+        await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        working.cancel()
+    return not working.cancelled()
 
 
 async def _work(program: _Program, stop: asyncio.Event) -> None:
-    """Run all workers until told to stop; let those in hand finish, so long as the grace lasts; send what was said."""
+    """Run all workers until `stop` is set. Then wait for running passes, up to the shutdown grace, and send Events."""
     config = program.parts.config
     names = [assembly.controller.name for assembly in program.assemblies]
     log.info("observing" if config.observe else "working", controllers=names)
@@ -253,13 +257,16 @@ async def _work(program: _Program, stop: asyncio.Event) -> None:
             assembly.controller.queue.shut_down()
         _, late = await asyncio.wait(tasks, timeout=config.shutdown_grace_s)
         for task in late:
-            log.warning("work in hand did not finish in time", controller=task.get_name())
+            log.warning("a running pass did not finish within the shutdown grace", controller=task.get_name())
             task.cancel()
     await program.parts.recorder.flush(EVENTS_FLUSHED_WITHIN_S)
 
 
 async def _run_workers(controller: Controller, stop: asyncio.Event) -> None:
-    """A leader whose workers have left does nothing, and keeps everybody else from doing it: better to start anew."""
+    """Run the workers of a controller. Raises ServiceEnded if they end before `stop` is set.
+
+    A leader without workers would do nothing and keep the lease. So the process ends, and another one can lead.
+    """
     await controller.run()
     if not stop.is_set():
         raise ServiceEnded(f"the workers of {controller.name} returned")
@@ -267,17 +274,17 @@ async def _run_workers(controller: Controller, stop: asyncio.Event) -> None:
 
 @contextmanager
 def _stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
-    """SIGTERM and SIGINT ask for an orderly end; the second of them does not wait for it."""
+    """Set `stop` at the first SIGTERM or SIGINT. A second signal ends the process immediately."""
 
-    def asked() -> None:
+    def handle() -> None:
         if stop.is_set():
-            log.warning("told to stop once more, leaving at once")
+            log.warning("second signal, ending immediately")
             os._exit(1)
         stop.set()
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked)
+        loop.add_signal_handler(number, handle)
     try:
         yield
     finally:
@@ -285,15 +292,18 @@ def _stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-def _spare_the_collector() -> None:
-    """What the first lists brought stays, and holds no cycles: looking through it again and again blocks the loop."""
+def _freeze_cached_objects() -> None:
+    """Exclude the objects of the first lists from garbage collection.
+
+    They stay in memory and have no reference cycles. A garbage collection that visits them blocks the event loop.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)
 
 
 def _fatal(error: BaseException) -> Fatal:
-    """What a person should read of a failure; whatever nobody foresaw is logged with its traceback."""
+    """Convert an error into lines for the user. An unexpected error is also logged with its traceback."""
     lines: list[str] = []
     for leaf in leaf_errors(error):
         match leaf:
@@ -310,4 +320,4 @@ def _fatal(error: BaseException) -> Fatal:
 
 
 def utc_now() -> datetime:
-    return datetime.now(UTC)  # noqa: TID251 - the wall clock enters here, and is handed on
+    return datetime.now(UTC)  # noqa: TID251 - the wall clock is read here; other components get this function as an argument

@@ -1,4 +1,4 @@
-"""The command `vmherd`: its commands, its exit codes, and the one line for each error of a user.
+"""The command `vmherd`: its subcommands, its exit codes, and one line on stderr for each error of a user.
 
     0  success          1  failure at run time          2  wrong flags or variables          130  Ctrl-C
 

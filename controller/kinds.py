@@ -1,10 +1,10 @@
 """The kinds that this controller reconciles: one descriptor for each, and `KINDS` with all of them.
 
-Everything that asks "which kinds are there" reads `KINDS`: flags, modes, permissions, the checks before the start,
-metrics, commands, and the wiring of the program. docs/adding-a-kind.md adds one step by step.
+All code that handles every kind reads `KINDS`: flags, modes, permissions, the checks before the start, metrics,
+commands and the wiring of the program. docs/adding-a-kind.md shows how to add a kind.
 
-A descriptor is data. The rules of a kind are in its own package, and are imported when the controller starts: `--help`
-and the commands do without them.
+A descriptor is data. The rules of a kind are in the kind's own package. They are imported only when they are needed, so
+`--help` is fast.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ READ: Final = ("get", "list", "watch")
 
 
 class Access(Struct, frozen=True):
-    """What the controller does with a resource because of a kind, beside what it does with the kind's objects."""
+    """The verbs that the controller of a kind uses on another resource, such as VMs."""
 
     resource: Resource[Any]
     verbs: tuple[str, ...]
@@ -65,38 +65,40 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
 
     short_names: tuple[str, ...]
     own_short_names: tuple[str, ...]
-    """The names by which kubectl knows the kind, and those in the mode `alongside`."""
+    """The short names of the kind in kubectl: in KubeVirt's group, and in the group for the mode `alongside`."""
 
     component: str
     """The source of the kind's Events."""
 
     metric_prefix: str
-    """How the series of single objects begin."""
+    """The beginning of the names of all series for single objects."""
 
     writes: tuple[tuple[str, tuple[Resource[Any], ...]], ...]
-    """Which VMs and VMIs are created, deleted and updated for the kind. These counters start at zero."""
+    """The writes of VMs and VMIs for the kind: created, deleted or updated. Their counters start at zero."""
 
     access: tuple[Access, ...]
     owner_verbs: tuple[str, ...] = ()
-    """What is done to the kind's own objects, beside reading them and writing their status."""
+    """The verbs on the kind's own objects, besides those to read them and to write their status."""
 
     loop_flag: str = ""
     """The flag of virt-controller with the number of workers for this kind; "" if KubeVirt has no such kind."""
 
     known_status: frozenset[str] | None = None
-    """The status fields in KubeVirt's definition of the kind, which is the served one in the mode `takeover`."""
+    """The status fields in KubeVirt's CRD of the kind, which the API server serves in the mode `takeover`."""
 
     vmi_template: Callable[[T], VMITemplate] | None = None
-    """Finds the VMI template of an object, for `vmherd expose`. None if that command does not know the kind."""
+    """Returns the VMI template of an object, for `vmherd expose`; None if the kind cannot be exposed."""
 
     finalizer: str = ""
-    """Our finalizer on the kind's objects, which `vmherd cleanup` removes; "" if there is none. If there is one, the
-    package's module `cleanup` has `plan_cleanup`, and `finalized` is the resource of the children that have it too."""
+    """Our finalizer on the kind's objects, which `vmherd cleanup` removes; "" if there is none.
+
+    A kind with a finalizer has a module `cleanup` with the function `plan_cleanup` in its package."""
 
     finalized: Resource[Any] | None = None
+    """The resource of the children that have the finalizer as well."""
 
     has_tally: bool = False
-    """Whether metrics count what was done to the VMs of each object."""
+    """Whether metrics count the VMs that were started, stopped and healed for each object."""
 
     has_kubevirt_gauges: bool = False
     """Whether the replica gauges are also shown under the names that KubeVirt has proposed for the kind."""
@@ -107,15 +109,15 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
 
     @property
     def group_setting(self) -> str:
-        """The field of the configuration with the kind's group: the flag is `--pool-group` for `pool_group`."""
+        """The field of the configuration with the kind's API group. The flag of `pool_group` is `--pool-group`."""
         return f"{self.name}_group"
 
     def group_in(self, mode: str) -> str:
-        """The group in a mode. `auto` has KubeVirt's until it is known which mode that comes to."""
+        """The API group of the kind in a mode. For `auto` it is KubeVirt's group, until another mode is selected."""
         return self.own_group if mode == Mode.ALONGSIDE else self.group
 
     def resource(self, group: str = "") -> Resource[T]:
-        """The kind under this group. Resources are equal by identity: make one, and share it."""
+        """Make a resource of this kind in this API group. Two resources are equal only if they are the same object."""
         return Resource(
             self.object_type, group=group or self.group, version=self.version, plural=self.plural, kind=self.kind
         )
@@ -170,11 +172,11 @@ POOLS: Final[Kind[Pool]] = Kind(
         Access(resources.VMIS, (*READ, "patch", "delete")),
         Access(resources.VMS, (*READ, *_WRITE)),
         Access(resources.CONTROLLER_REVISIONS, (*READ, "create", "delete")),
-        # Disks that are to outlive their VM lose its ownerReference. No cache holds them.
+        # If a disk has to stay after its VM is deleted, its ownerReference to the VM is removed. Disks are not cached.
         Access(resources.PVCS, ("get", "patch")),
         Access(resources.DATA_VOLUMES, ("get", "patch")),
     ),
-    # The finalizer, and annotations for later passes.
+    # To set the finalizer, and annotations for later passes.
     owner_verbs=("patch",),
     loop_flag="--pool-controller-threads",
     known_status=_KUBEVIRT_STATUS,
@@ -189,7 +191,7 @@ KINDS: Final[tuple[Kind[Any], ...]] = (REPLICA_SETS, POOLS)
 
 
 def accesses() -> tuple[Access, ...]:
-    """What is done with each resource because of any kind, each resource once."""
+    """The verbs for each resource that any kind needs. Each resource occurs once."""
     verbs: dict[Resource[Any], dict[str, None]] = {}
     for kind in KINDS:
         for access in kind.access:
@@ -198,5 +200,5 @@ def accesses() -> tuple[Access, ...]:
 
 
 def names_of(kinds: Iterable[Kind[Any]]) -> tuple[str, ...]:
-    """The kinds by the names of their resources in KubeVirt's groups: `virtualmachinepools.pool.kubevirt.io`."""
+    """The resource name of each kind in KubeVirt's group, such as `virtualmachinepools.pool.kubevirt.io`."""
     return tuple(f"{kind.plural}.{kind.group}" for kind in kinds)

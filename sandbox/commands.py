@@ -36,7 +36,7 @@ DIRECTORY = click.option(
     "directory",
     type=click.Path(path_type=Path, readable=False),
     required=True,
-    help="its directory, for kubeconfig, state and logs",
+    help="the directory of the sandbox, for its kubeconfig, state and logs",
 )
 
 
@@ -52,8 +52,8 @@ def command() -> None:
 def up(*, directory: Path, detach: bool, simulator: bool) -> int:
     """Start a local control plane, and run it until Ctrl-C or SIGTERM.
 
-    It is etcd, kube-apiserver and kube-controller-manager with an empty cluster and the definitions of virtual
-    machines. A simulator runs the virtual machines.
+    The control plane is etcd, kube-apiserver and kube-controller-manager with an empty cluster and the CRDs of
+    virtual machines. A simulator runs the virtual machines.
     """
     return sandbox_up(directory, detach=detach, simulator=simulator)
 
@@ -68,13 +68,13 @@ def down(*, directory: Path) -> None:
 def sandbox_up(directory: Path, *, detach: bool = False, simulator: bool = True) -> int:
     """Start a sandbox in a directory. Return when it ends; with `detach`, return when it is ready."""
     home = Home(directory)
-    begun = time.monotonic()
+    started = time.monotonic()
     was_ready = False
 
     def ready() -> None:
         nonlocal was_ready
         was_ready = True
-        _tell_ready(home, seconds=time.monotonic() - begun, detached=detach)
+        _print_ready(home, seconds=time.monotonic() - started, detached=detach)
 
     try:
         with interruptible():
@@ -102,7 +102,7 @@ def sandbox_down(directory: Path) -> None:
     if stopped is None:
         print(f"no sandbox runs in {home.directory}")
     else:
-        parts = ", ".join(stopped.parts) or "nothing but the program that was starting it"
+        parts = ", ".join(stopped.parts) or "only the program that was starting the sandbox"
         print(f"stopped the sandbox in {home.directory} ({parts}); its logs are in {home.logs}")
 
 
@@ -113,7 +113,7 @@ def _run_in_background(home: Home, *, simulator: bool) -> None:
     """
     with home.occupied():
         pass
-    find_binaries()  # it may take minutes to fetch them: here, somebody can see how far that is
+    find_binaries()  # a download may take minutes: here, its progress is visible in the terminal
     command = [sys.executable, "-m", "controller", "sandbox", "up", "--dir", str(home.directory)]
     with home.output.open("w") as output:
         process = subprocess.Popen(
@@ -131,7 +131,7 @@ def _run_in_background(home: Home, *, simulator: bool) -> None:
         process.wait()
         raise
     if process.returncode is not None:
-        raise SandboxError(_last_words(home.output))
+        raise SandboxError(_error_message(home.output))
 
 
 def _is_ready(home: Home, pid: int) -> bool:
@@ -140,20 +140,20 @@ def _is_ready(home: Home, pid: int) -> bool:
 
 
 def _simulate() -> Simulate:
-    from controller.logs import configure  # noqa: PLC0415  the HTTP client takes its time to import
+    from controller.logs import configure  # noqa: PLC0415  the HTTP client is slow to import
     from sandbox import simulator  # noqa: PLC0415
 
     configure("info", "auto", stream=sys.stderr)
     return simulator.run
 
 
-def _tell_ready(home: Home, *, seconds: float, detached: bool) -> None:
+def _print_ready(home: Home, *, seconds: float, detached: bool) -> None:
     down = f"vmherd sandbox down --dir {shlex.quote(str(home.directory))}"
     print(
         f"the sandbox is ready after {seconds:.1f} s; its logs are in {home.logs}\n\n"
         f"  export KUBECONFIG={shlex.quote(str(home.kubeconfig))}\n"
         f"  {_kubectl()} get vmirs,vmi --all-namespaces\n\n"
-        f"{'To stop it' if detached else 'Ctrl-C stops it, and so does'}: {down}",
+        f"{'Stop it with' if detached else 'Stop it with Ctrl-C or with'}: {down}",
         flush=True,
     )
 
@@ -164,8 +164,8 @@ def _kubectl() -> str:
     return "kubectl" if shutil.which("kubectl") or not ours.exists() else shlex.quote(str(ours))
 
 
-def _last_words(output: Path) -> str:
+def _error_message(output: Path) -> str:
     """Why a sandbox in the background ended: its error message, or all of its output if there is none."""
     text = output.read_text(errors="replace").strip()
-    _, found, complaint = text.rpartition(f"\n{_PREFIX}")
-    return complaint if found else text.removeprefix(_PREFIX)
+    _, found, message = text.rpartition(f"\n{_PREFIX}")
+    return message if found else text.removeprefix(_PREFIX)

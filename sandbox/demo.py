@@ -22,7 +22,8 @@ from rich.live import Live
 from sandbox.binaries import BinariesUnavailable
 from sandbox.controlplane import ControlPlaneError
 from sandbox.crds import CrdError
-from sandbox.demo_story import (
+from sandbox.demo_cluster import DemoCluster, DemoFailed, running_cluster
+from sandbox.demo_steps import (
     BREAK,
     POOL_EXAMPLE,
     POOL_NAME,
@@ -34,7 +35,6 @@ from sandbox.demo_story import (
     show_set,
 )
 from sandbox.demo_view import draw
-from sandbox.demo_world import DemoFailed, World, running_world
 from sandbox.kubectl import KubectlFailed, KubectlMissing, kubectl_path, run_kubectl
 
 REFRESH_S = 0.5
@@ -42,22 +42,22 @@ REFRESH_S = 0.5
 DETACH = merge_patch("vm", f"{POOL_NAME}-2", {"metadata": {"ownerReferences": None}})
 SUGGESTIONS = (
     (
-        "scale the replica set, and delete its VMIs, which are replaced:",
+        "scale the replica set, and delete its VMIs: new VMIs replace them:",
         ("scale", "vmirs", SET_NAME, "--replicas", "5"),
         ("delete", "vmi", "-l", "myvmi=myvmi"),
     ),
     ("scale the pool:", ("scale", "vmpool", POOL_NAME, "--replicas", "6")),
-    ("a rolling update, one VM at a time (they boot in 2 s from then on):", UPDATE),
-    ("break a VM, and see it healed after three failed starts:", *BREAK),
-    ("detach a VM, which stays, and is replaced under a new number:", DETACH),
-    ("delete a VM, which comes back under its name:", ("delete", "vm", f"{POOL_NAME}-0")),
-    ("what happened:", ("describe", "vmpool", POOL_NAME)),
+    ("update the pool, one VM at a time (new VMs boot within 2 s):", UPDATE),
+    ("make a VM fail: the pool replaces it after three failed starts:", *BREAK),
+    ("detach a VM: it stays, and a VM with a new number replaces it:", DETACH),
+    ("delete a VM: it is created again with the same name:", ("delete", "vm", f"{POOL_NAME}-0")),
+    ("show the state and the Events of the pool:", ("describe", "vmpool", POOL_NAME)),
 )
 """Commands to paste into another terminal, each with its purpose."""
 
 
 @click.command("demo")
-@click.option("--once", is_flag=True, help="needs no terminal: run all steps, print the results, and end")
+@click.option("--once", is_flag=True, help="run all steps, print the results, and end; needs no terminal")
 def command(*, once: bool) -> int:
     """Watch a replica set and a pool start, on a local control plane.
 
@@ -76,37 +76,37 @@ def command(*, once: bool) -> int:
 
 def _run(*, once: bool) -> None:
     if not once and not Console().is_terminal:
-        raise DemoFailed("this is no terminal: use `vmherd demo --once`")
-    with running_world() as world:
+        raise DemoFailed("the output is not a terminal: use `vmherd demo --once`")
+    with running_cluster() as cluster:
         if once:
-            show_set(world)
-            show_pool(world)
+            show_set(cluster)
+            show_pool(cluster)
         else:
-            _watch(world)
+            _watch(cluster)
 
 
-def _watch(world: World) -> None:
+def _watch(cluster: DemoCluster) -> None:
     """Apply the examples and show their state until Ctrl-C."""
     for example in (SET_EXAMPLE, POOL_EXAMPLE):
-        print(run_kubectl(world.kubeconfig, "apply", "-f", str(example)), end="")
-    # Printed once, above the live picture: what is redrawn twice a second is hard to copy.
-    for line in _hints(world):
+        print(run_kubectl(cluster.kubeconfig, "apply", "-f", str(example)), end="")
+    # Print the hints once, above the live tables: text that is redrawn twice a second is hard to copy.
+    for line in _hints(cluster):
         print(line)
     console = Console()
     with Live(console=console, screen=False, auto_refresh=False) as live:
         while True:
-            live.update(draw(world.look(), console.size.height), refresh=True)
+            live.update(draw(cluster.view(), console.size.height), refresh=True)
             time.sleep(REFRESH_S)
 
 
-def _hints(world: World) -> list[str]:
+def _hints(cluster: DemoCluster) -> list[str]:
     path = "" if shutil.which("kubectl") else f" PATH=$PATH:{Path(kubectl_path()).parent}"
-    lines = ["", "In another terminal:", "", f"  export KUBECONFIG={world.kubeconfig}{path}"]
+    lines = ["", "In another terminal:", "", f"  export KUBECONFIG={cluster.kubeconfig}{path}"]
     for purpose, *commands in SUGGESTIONS:
         lines.append(f"  # {purpose}")
         lines += [f"  {shlex.join(('kubectl', *command))}" for command in commands]
-    metrics = f"Metrics are at http://127.0.0.1:{world.metrics_port}/metrics."
-    return [*lines, "", f"{metrics} Ctrl-C here takes it all down.", ""]
+    metrics = f"Metrics are at http://127.0.0.1:{cluster.metrics_port}/metrics."
+    return [*lines, "", f"{metrics} Ctrl-C here stops everything.", ""]
 
 
 def _interrupt(*_: object) -> NoReturn:

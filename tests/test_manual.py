@@ -1,4 +1,4 @@
-"""The operators' manual leaves nothing out: every flag, every Event, every annotation that people may write."""
+"""The operators' manual is complete: it has every flag, every Event and every annotation that a user may set."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ REASON = re.compile(
 
 
 def reasons() -> set[str]:
-    """Every reason in the code of an Event or a condition."""
+    """All reasons of Events and conditions in the code."""
     sources = "\n".join(path.read_text() for path in (ROOT / "controller").rglob("*.py"))
     return {first or second for first, second in REASON.findall(sources)}
 
 
 @pytest.mark.parametrize("option", OPTIONS.values(), ids=lambda option: option.flag)
-def test_every_flag_is_in_the_manual_as_help_has_it(option):
+def test_every_flag_is_in_the_manual_with_its_help_text(option):
     default = option.unset or f"`{option.default}`"
     assert f"| `{option.flag}`, `{option.variable}` | {default} | {option.help} |" in MANUAL
 
@@ -39,13 +39,13 @@ def test_the_manual_has_the_flags_and_headings_of_help_in_the_same_order():
 
 def test_every_flag_of_a_service_is_in_the_manual():
     section = MANUAL.partition("\n## A Service in front of VMs\n")[2].partition("\n## ")[0]
-    said = set(re.findall(r"`(--[a-z-]+)`", section))
+    documented = set(re.findall(r"`(--[a-z-]+)`", section))
     options = [option for group in expose.GROUPS.values() for option in group]
-    assert said == {option.flag for option in options if option not in OPTIONS.values()} | {"--dry-run"}
+    assert documented == {option.flag for option in options if option not in OPTIONS.values()} | {"--dry-run"}
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_manual_says_how_to_switch_on_completion(shell):
+def test_the_manual_says_how_to_enable_completion(shell):
     assert f"_VMHERD_COMPLETE={shell}_source vmherd" in MANUAL
 
 
@@ -60,7 +60,7 @@ def test_every_annotation_is_in_the_manual():
     assert {name for name in names if name not in MANUAL} == set()
 
 
-def test_every_link_leads_somewhere():
+def test_every_link_has_an_existing_target():
     for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"

@@ -1,1 +1,1 @@
-"""The commands that do one thing and end: `takeover`, `cleanup`, `expose`."""
+"""The commands of the controller: `run`, and `takeover`, `cleanup` and `expose`, which do one task and end."""

@@ -1,11 +1,12 @@
-"""`vmherd cleanup`: take our finalizers off pools and VMs, so that nothing of ours keeps anybody from deleting them.
+"""`vmherd cleanup`: removes our finalizers from pools and VMs, so that users can delete these objects.
 
-It is for the time after the controller, which does all of this itself while it runs. VMs and pools stay. What is being
-deleted already may go for good, and then disks are looked after as the controller does (P10): a VM's disks lose it as
-their owner first, where the pool asks for that, or where nobody can tell any more.
+The command is for use after the controller is uninstalled. A running controller removes its finalizers itself. VMs and
+pools are not deleted. But if an object is already being deleted, the removal of its last finalizer completes the
+deletion. Then the disks of a VM are handled as the controller does it (rule P10): if the pool preserves the disks of
+deleted VMs, the disks lose their ownerReference to the VM first. The same happens if the pool's setting is unknown.
 
-One thing only the controller can do: keep the disks of VMs that are about to be deleted with their pool. Such a pool is
-left alone unless `--force` is given.
+Only the controller can keep the disks of VMs that will be deleted with their pool. If such a pool is being deleted, the
+command does not change it, unless `--force` is given.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from controller.commands.command import (
     CommandFailed,
     carry_out,
     list_all,
-    refuse_beside_a_leader,
+    refuse_if_controller_runs,
 )
 from controller.config.modes import Mode
 from controller.config.options import Command, Namespaces, Option, Switch, chosen
@@ -39,13 +40,13 @@ from informers.resource import Resource
 
 COMMAND: Final = "vmherd cleanup"
 ROUNDS: Final = 3
-"""Somebody may change an object between our look and our write: then we look again."""
+"""How many attempts there are. An attempt fails if another client changes an object between our read and our write."""
 
 
 T = TypeVar("T", bound=KubeObject)
 
 CLEANED: Final = tuple(kind for kind in KINDS if kind.finalizer)
-"""The kinds whose objects, and their children, carry a finalizer of ours."""
+"""The kinds whose objects and children have a finalizer of ours."""
 
 
 class Settings(KindGroups, frozen=True, kw_only=True):
@@ -71,9 +72,9 @@ GROUPS: Final[Mapping[str, Sequence[Option]]] = {
             )
             for kind in CLEANED
         ),
-        Namespaces("watch_namespaces", "the namespaces to look in; can be repeated"),
+        Namespaces("watch_namespaces", "the namespaces to clean up; can be repeated"),
         DRY_RUN,
-        Switch("force", "continue while a controller works, and where disks cannot be kept"),
+        Switch("force", "continue even if a controller runs, or if disks cannot be kept"),
     ),
     "The controller that has to be stopped": (OPTIONS["leader_election_id"], LEASE_NAMESPACE),
 }
@@ -87,13 +88,13 @@ def command(ctx: click.Context, /, **_: Any) -> None:
 
 
 async def run(client: ApiClient, settings: Settings) -> None:
-    """Take the finalizers off, or say which. Raises CommandFailed, ApiError."""
+    """Remove the finalizers; with `--dry-run`, only print them. Raises CommandFailed, ApiError."""
     if not settings.dry_run:
-        await refuse_beside_a_leader(
+        await refuse_if_controller_runs(
             client,
             name=settings.leader_election_id,
             namespace=settings.leader_election_namespace,
-            why="uninstall it first, for it would put them back",
+            why="uninstall it first, because it would add the finalizers again",
             force=settings.force,
         )
     groups = {kind.group_setting: getattr(settings, kind.group_setting) for kind in KINDS}
@@ -103,80 +104,82 @@ async def run(client: ApiClient, settings: Settings) -> None:
 
 
 async def _clean_up(client: ApiClient, kind: Kind[Any], owners: AnyResource, settings: Settings) -> None:
-    """Take the finalizers off this kind's objects and their children, or say which."""
+    """Remove the finalizers of this kind's objects and of their children; with `--dry-run`, only print them."""
     plan_cleanup: Callable[..., Cleanup] = kind.module("cleanup").plan_cleanup
     children = kind.finalized
     done = 0
     for _ in range(ROUNDS):
-        held_owners = await _held(client, owners, kind.finalizer, settings)
-        held_children = await _held(client, children, kind.finalizer, settings) if children is not None else []
-        cleanup = plan_cleanup(held_owners, held_children, owners, force=settings.force)
+        owners_with_finalizer = await _with_finalizer(client, owners, kind.finalizer, settings)
+        children_with_finalizer = (
+            await _with_finalizer(client, children, kind.finalizer, settings) if children is not None else []
+        )
+        cleanup = plan_cleanup(owners_with_finalizer, children_with_finalizer, owners, force=settings.force)
         if settings.dry_run:
             _print_plan(cleanup.plan)
             break
         outcomes = await _executor(client).carry_out(ObjectKey("", COMMAND), "", cleanup.plan)
-        troubles = [outcome for outcome in outcomes if failed(outcome)]
+        failures = [outcome for outcome in outcomes if failed(outcome)]
         done += _print_done(outcomes)
-        if not troubles:
+        if not failures:
             break
     else:
-        raise CommandFailed(_words_of(troubles))
+        raise CommandFailed(_describe_failures(failures))
     if cleanup.left:
         names = ", ".join(map(str, cleanup.left))
         raise CommandFailed(
-            f"left alone: {names}; being deleted with VMs whose disks are to be kept, which only a running controller "
-            "can do; --force lets them go, disks and all"
+            f"not cleaned up: {names}; these objects are being deleted, and only a running controller can keep the "
+            "disks of their VMs; with --force the disks are deleted together with the VMs"
         )
     if not settings.dry_run:
-        print(f"{done} objects let go: no finalizer of ours is left on VMs and on {owners.name}")
+        print(f"{done} objects cleaned up: no finalizer of ours is left on VMs and on {owners.name}")
 
 
-async def _held(client: ApiClient, resource: Resource[T], finalizer: str, settings: Settings) -> list[T]:
-    """The objects of this resource that our finalizer holds."""
+async def _with_finalizer(client: ApiClient, resource: Resource[T], finalizer: str, settings: Settings) -> list[T]:
+    """List the objects of this resource that have the finalizer."""
     return [
-        held
+        each
         for namespace in settings.watch_namespaces or ("",)
-        async for held in list_all(client, resource, namespace)
-        if finalizer in (held.metadata.finalizers or ())
+        async for each in list_all(client, resource, namespace)
+        if finalizer in (each.metadata.finalizers or ())
     ]
 
 
-class _Silent:
+class _NoMetrics:
     def acted(self, controller: str, *, action: str, outcome: str) -> None:
-        """Nobody watches a command that ends."""
+        """Do nothing: a command that ends has no metrics page."""
 
 
 def _executor(client: ApiClient) -> Executor:
-    nothing_awaited = Expectations({}, now=asyncio.get_running_loop().time, gave_up=_never)
-    return Executor(client, nothing_awaited, controller=COMMAND, instruments=_Silent())
+    expectations = Expectations({}, now=asyncio.get_running_loop().time, gave_up=_never)
+    return Executor(client, expectations, controller=COMMAND, instruments=_NoMetrics())
 
 
 def _never() -> None:
-    """Without caches there is nothing to wait for, and to give up on."""
+    """Do nothing. It would be called if a cache did not show a write in time, but the command has no caches."""
 
 
 def _print_plan(plan: Plan) -> None:
     for action in plan.actions:
-        print(f"would: {_told(action)}")
+        print(f"would: {_describe(action)}")
     if not plan.actions:
-        print("nothing of ours holds any pool or VM")
+        print("no pool and no VM has a finalizer of ours")
 
 
 def _print_done(outcomes: Iterable[Outcome]) -> int:
-    """Tell what was done, and return how many objects were let go."""
+    """Print the successful actions, and return the number of objects whose finalizer was removed."""
     done = [outcome.action for outcome in outcomes if not failed(outcome)]
     for action in done:
-        print(_told(action))
+        print(_describe(action))
     return sum(isinstance(action, Patch) for action in done)
 
 
-def _told(action: Action) -> str:
+def _describe(action: Action) -> str:
     return f"{action.resource.name} {action.key}: {action.why}"
 
 
-def _words_of(troubles: Sequence[Outcome]) -> str:
-    """The first failure in the server's words, and how many there were."""
-    for outcome in troubles:
+def _describe_failures(failures: Sequence[Outcome]) -> str:
+    """One line with the number of failures, and the server's message for the first one."""
+    for outcome in failures:
         if isinstance(outcome, Rejected | Unknown):
-            return f"{len(troubles)} writes failed, such as {_told(outcome.action)}: {outcome.message}"
-    return f"{len(troubles)} writes were not tried"
+            return f"{len(failures)} writes failed, such as {_describe(outcome.action)}: {outcome.message}"
+    return f"{len(failures)} writes were not sent"

@@ -1,7 +1,6 @@
-"""What the one-shot commands share: options, a connection, failures in one line, and the check of the lease.
+"""The common parts of commands that do one task and end: options, a client, errors in one line, and the lease check.
 
-Such a command is started by a person, with that person's permissions, and asks the API server for nothing that it does
-not need.
+A user runs such a command with the user's own permissions. So the command sends only the requests that it needs.
 """
 
 from __future__ import annotations
@@ -35,14 +34,17 @@ class Connection(Protocol):
 
 
 PAGE = "500"
+"""How many objects one request lists at most."""
 
 T = TypeVar("T", bound=KubeObject)
 K = TypeVar("K", bound=Connection)
 
 USUAL_LEASE_S = 15.0
+"""The lease duration to assume if a lease does not contain it."""
+
 PAUSE_S = 1.0
 
-DRY_RUN = Switch("dry_run", "send nothing, and print what would be sent")
+DRY_RUN = Switch("dry_run", "write nothing, and print the planned changes")
 LEASE_NAMESPACE = Option(
     "leader_election_namespace", ANY_NAMESPACE, "the namespace of the controller's lease", unset="any"
 )
@@ -53,7 +55,7 @@ class CommandFailed(click.ClickException):
 
 
 class Holder(Struct, frozen=True):
-    """A controller that renews its lease."""
+    """A running controller, which renews its lease."""
 
     lease: ObjectKey
     identity: str
@@ -99,21 +101,22 @@ async def list_all(client: Requests, resource: Resource[T], namespace: str = "")
         params = {"limit": PAGE, "continue": page.metadata.continue_}
 
 
-async def living_holder(client: Requests, *, name: str, namespace: str = "") -> Holder | None:
-    """Who works under a lease of this name, in this namespace or in any; None where nobody renews one.
+async def active_holder(client: Requests, *, name: str, namespace: str = "") -> Holder | None:
+    """Return the controller that renews a lease of this name; None if no controller renews it.
 
-    A record that is not renewed is waited out: its times are another machine's, and nothing follows from them.
+    An empty namespace means any namespace. The timestamps in a lease come from another machine's clock, so the function
+    does not compare them with the local clock. Instead it waits for a renewal until the lease's duration is over.
     Raises ApiError.
     """
     clock = asyncio.get_running_loop().time
-    known: dict[ObjectKey, Observed] = {}
+    observed: dict[ObjectKey, Observed] = {}
     while True:
         waiting = False
         for lease in await _leases(client, name, namespace):
             key = lease.metadata.key
-            before = known.get(key)
-            known[key] = now = observe(before, lease, now=clock(), usual_duration_s=USUAL_LEASE_S)
-            if before is not None and now is not before and now.holder:
+            previous = observed.get(key)
+            observed[key] = now = observe(previous, lease, now=clock(), usual_duration_s=USUAL_LEASE_S)
+            if previous is not None and now is not previous and now.holder:
                 return Holder(key, now.holder)
             waiting = waiting or (bool(now.holder) and clock() < now.held_until)
         if not waiting:
@@ -121,16 +124,19 @@ async def living_holder(client: Requests, *, name: str, namespace: str = "") -> 
         await asyncio.sleep(PAUSE_S)
 
 
-async def refuse_beside_a_leader(client: Requests, *, name: str, namespace: str, why: str, force: bool) -> None:
-    """Raise CommandFailed while a controller works under this lease, or while that cannot be seen; `why` ends it."""
+async def refuse_if_controller_runs(client: Requests, *, name: str, namespace: str, why: str, force: bool) -> None:
+    """Raise CommandFailed if a controller renews this lease, or if that cannot be checked, unless `force` is true.
+
+    `why` is the end of the error message: what the user has to do, and the reason.
+    """
     if force:
         return
     try:
-        holder = await living_holder(client, name=name, namespace=namespace)
+        holder = await active_holder(client, name=name, namespace=namespace)
     except Forbidden as error:
-        raise CommandFailed(f"cannot see whether a controller works: {error}; --force goes on all the same") from error
+        raise CommandFailed(f"cannot check whether a controller runs: {error}; --force skips this check") from error
     if holder is not None:
-        raise CommandFailed(f"{holder}: {why}, or --force")
+        raise CommandFailed(f"{holder}: {why}, or use --force")
 
 
 async def _leases(client: Requests, name: str, namespace: str) -> tuple[Lease, ...]:

@@ -1,7 +1,7 @@
-"""`vmherd expose`: put a Service in front of the VMs of a replica set or pool, as `virtctl expose` does.
+"""`vmherd expose`: creates a Service for the VMs of a replica set or pool, as `virtctl expose` does.
 
-The Service is the object's: it goes when the object is deleted. With `kubectl-vmherd` on the PATH, each command of this
-program is one of kubectl's, too: `kubectl vmherd expose vmirs NAME --name SERVICE --port 80`.
+The replica set or pool owns the Service, so the Service is deleted with it. If `kubectl-vmherd` is on the PATH, each
+command of vmherd is also a command of kubectl: `kubectl vmherd expose vmirs NAME --name SERVICE --port 80`.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ TYPES: Final[Mapping[str, tuple[Kind[Any], str]]] = {
     **{name: (kind, kind.group) for kind in EXPOSED for name in (*kind.short_names, kind.singular, kind.plural)},
     **{name: (kind, kind.own_group) for kind in EXPOSED for name in kind.own_short_names},
 }
-"""The kinds by the names by which kubectl knows them, and the group in which each name is looked for."""
+"""The kind and the API group for each name of a kind that kubectl accepts."""
 
 KNOWN_TYPES: Final = (
     f"{' or '.join(kind.short_names[0] for kind in EXPOSED)}, "
-    f"or {' or '.join(kind.own_short_names[0] for kind in EXPOSED)} for those of vmherd.dev"
+    f"or {' or '.join(kind.own_short_names[0] for kind in EXPOSED)} for kinds in the groups of vmherd.dev"
 )
 
 PORT_NAME: Final = re.compile(r"(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*", re.ASCII)
@@ -50,7 +50,7 @@ HEADLESS: Final = "None"
 
 
 class Subject(Struct, frozen=True):
-    """What to expose."""
+    """The replica set or pool to expose."""
 
     kind: Kind[Any]
     group: str
@@ -75,12 +75,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     dry_run: bool = False
 
 
-def read_subject(words: Sequence[str]) -> Subject:
+def read_subject(arguments: Sequence[str]) -> Subject:
     """Read `vmirs NAME` or `vmirs/NAME`. The type may have its group: `virtualmachinepools.pool.example.org`.
 
     Raises ValueError.
     """
-    parts = words[0].split("/") if len(words) == 1 else words
+    parts = arguments[0].split("/") if len(arguments) == 1 else arguments
     if len(parts) != 2 or not is_subdomain(parts[1]):
         raise ValueError("a type and a name, such as vmirs testreplicaset or vmpool web")
     kind, _, group = parts[0].lower().partition(".")
@@ -90,11 +90,11 @@ def read_subject(words: Sequence[str]) -> Subject:
     return Subject(known, group or usual_group, parts[1])
 
 
-def _subject(ctx: click.Context, param: click.Parameter, words: Sequence[str]) -> Subject:
+def _subject(ctx: click.Context, param: click.Parameter, arguments: Sequence[str]) -> Subject:
     try:
-        return read_subject(words)
+        return read_subject(arguments)
     except ValueError as error:
-        given = f"{' '.join(words)!r} is invalid; " if words else ""
+        given = f"{' '.join(arguments)!r} is invalid; " if arguments else ""
         raise click.BadParameter(f"{given}expected {error}", ctx=ctx, param=param) from error
 
 
@@ -115,7 +115,7 @@ def _read_target(text: str) -> int | str:
         return _read_port_name(text)
     if len(text) <= 5 and int(text) in PORTS:
         return int(text)
-    raise ValueError(f"a port from {PORTS[0]} to {PORTS[-1]}, or the name of one")
+    raise ValueError(f"a port from {PORTS[0]} to {PORTS[-1]}, or the name of a port")
 
 
 def _read_address(text: str) -> str:
@@ -129,7 +129,7 @@ def _read_cluster_ip(text: str) -> str:
     return HEADLESS if text.lower() == HEADLESS.lower() else _read_address(text)
 
 
-def _about_it(field: str, type: click.ParamType[Any], help: str, unset: str = "", **more: Any) -> Option:
+def _service_option(field: str, type: click.ParamType[Any], help: str, unset: str = "", **more: Any) -> Option:
     """An option without a variable: each Service is different, and a Service named vmherd sets VMHERD_PORT."""
     return Option(field, type, help, unset=unset, has_variable=False, **more)
 
@@ -143,31 +143,44 @@ GROUPS: Final[Mapping[str, Sequence[Option]]] = {
         ),
     ),
     "The Service": (
-        _about_it("name", Value("name", _read_service_name), "its name", required=True),
-        _about_it(
+        _service_option("name", Value("name", _read_service_name), "the name of the Service", required=True),
+        _service_option(
             "port",
             Integer(PORTS[0], PORTS[-1]),
             "the port of the Service",
             "the ports of the template's interface on the Pod network",
         ),
-        _about_it("target_port", Value("port", _read_target), "the port of the VMs, by number or name", "the same"),
-        _about_it("protocol", OneOf("TCP", "UDP"), "the protocol of the port", default="TCP"),
-        _about_it("port_name", Value("name", _read_port_name), "the name of the port", "none"),
-        _about_it(
+        _service_option(
+            "target_port", Value("port", _read_target), "the port of the VMs, by number or name", "the value of --port"
+        ),
+        _service_option("protocol", OneOf("TCP", "UDP"), "the protocol of the port", default="TCP"),
+        _service_option("port_name", Value("name", _read_port_name), "the name of the port", "none"),
+        _service_option(
             "type", OneOf("ClusterIP", "NodePort", "LoadBalancer"), "the type of the Service", default="ClusterIP"
         ),
-        _about_it("cluster_ip", Value("ip", _read_cluster_ip), "its address in the cluster; None: headless", "any"),
-        _about_it(
-            "external_ip", Value("ip", _read_address), "an additional address, which is routed to the nodes", "none"
+        _service_option(
+            "cluster_ip",
+            Value("ip", _read_cluster_ip),
+            "the cluster IP of the Service; None for a headless Service",
+            "any",
         ),
-        _about_it(
-            "ip_family", OneOf("IPv4", "IPv6", "IPv4,IPv6", "IPv6,IPv4"), "its address families", "as the cluster"
+        _service_option(
+            "external_ip",
+            Value("ip", _read_address),
+            "an additional address whose traffic arrives at the nodes",
+            "none",
         ),
-        _about_it(
+        _service_option(
+            "ip_family",
+            OneOf("IPv4", "IPv6", "IPv4,IPv6", "IPv6,IPv4"),
+            "the address families of the Service",
+            "the cluster's default",
+        ),
+        _service_option(
             "ip_family_policy",
             OneOf("SingleStack", "PreferDualStack", "RequireDualStack"),
-            "whether it has addresses of both families",
-            "as the cluster; PreferDualStack if --ip-family names two families",
+            "how many address families the Service has",
+            "the cluster's default; PreferDualStack if --ip-family has two families",
         ),
     ),
     "What to do": (DRY_RUN,),
@@ -184,14 +197,14 @@ def command(ctx: click.Context, /, **_: Any) -> None:
 
 
 async def run(client: ApiClient, settings: Settings) -> None:
-    """Make the Service, or print what would be sent. Raises CommandFailed, ApiError."""
+    """Create the Service; with `--dry-run`, only print it. Raises CommandFailed, ApiError."""
     namespace = settings.namespace or client.namespace
     key = ObjectKey(namespace, settings.subject.name)
     kind = settings.subject.kind
     resource = kind.resource(settings.subject.group)
     owner = await _get(client, resource, key)
     reference = controller_reference(resource, owner.metadata)
-    service = make_service(owner, kind.vmi_template or VMITemplate, reference, wish_of(settings, namespace))
+    service = make_service(owner, kind.vmi_template or VMITemplate, reference, service_request(settings, namespace))
     if isinstance(service, FieldError):
         raise CommandFailed(f"{kind.kind} {key} cannot be exposed: {service.message}")
     if settings.dry_run:
@@ -201,8 +214,8 @@ async def run(client: ApiClient, settings: Settings) -> None:
     print(f"service/{settings.name} exposed")
 
 
-def wish_of(settings: Settings, namespace: str) -> ServiceRequest:
-    """What the flags ask for."""
+def service_request(settings: Settings, namespace: str) -> ServiceRequest:
+    """Make the request for a Service from the flags."""
     port = ServicePort(
         settings.port, name=settings.port_name, protocol=settings.protocol, target_port=settings.target_port
     )
@@ -232,7 +245,7 @@ def _check(settings: Settings) -> None:
 
 
 async def _get(client: ApiClient, resource: Resource[Any], key: ObjectKey) -> Any:
-    """Raises CommandFailed, ApiError."""
+    """Get the object to expose. Raises CommandFailed if it does not exist, or another ApiError."""
     try:
         return resource.decode(await client.get(resource, key))
     except NotFound as error:

@@ -35,7 +35,7 @@ def command(ctx: click.Context, /, **_: Any) -> int:
 
 
 def _run_until_done(config: Config) -> int:
-    import asyncio  # noqa: PLC0415  slow to import, as is the next one
+    import asyncio  # noqa: PLC0415  slow to import, as the next module
 
     from controller import app  # noqa: PLC0415
 
@@ -47,7 +47,7 @@ def _run_until_done(config: Config) -> int:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """The event loop of uvloop, if uvloop is installed: it is faster."""
+    """The factory of uvloop's event loop, which is faster; None if uvloop is not installed."""
     try:
         uvloop = importlib.import_module("uvloop")
     except ImportError:

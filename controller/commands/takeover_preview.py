@@ -1,7 +1,7 @@
-"""What a takeover would do to each replica set and pool, from one look at the cluster and the controller's own planner.
+"""Previews what the first pass of `vmherd run --mode takeover` would do to each replica set and pool.
 
-Nothing is written. The planner gets what lists return instead of caches, so it decides as the running controller would
-in its first pass.
+Nothing is written. The controller's own rules make the plans. Their stores contain one list of each resource, so the
+plans are those that the controller would make in its first pass.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ T = TypeVar("T", bound=KubeObject)
 
 
 async def preview(client: ApiClient, *, now: datetime) -> list[str]:
-    """One line or more for each set and pool: `nothing`, or what the first pass would do, and why. Raises ApiError."""
+    """Return the planned actions with their reasons, or `nothing`, for each replica set and pool. Raises ApiError."""
     sets, pools = REPLICA_SETS.resource(), POOLS.resource()
-    vmis = await _filled(client, VMIS, VMI_INDEXES)
-    set_store = await _filled(client, sets, REPLICASET_INDEXES)
+    vmis = await _listed(client, VMIS, VMI_INDEXES)
+    set_store = await _listed(client, sets, REPLICASET_INDEXES)
     stores = Stores(
-        await _filled(client, pools, {}),
-        await _filled(client, VMS, VM_INDEXES),
+        await _listed(client, pools, {}),
+        await _listed(client, VMS, VM_INDEXES),
         vmis,
-        await _filled(client, CONTROLLER_REVISIONS, REVISION_INDEXES),
+        await _listed(client, CONTROLLER_REVISIONS, REVISION_INDEXES),
     )
     every: tuple[Rules[Any], ...] = (
         ReplicaSetRules(set_store, vmis, sets, VMIS, BURST),
@@ -51,7 +51,7 @@ async def preview(client: ApiClient, *, now: datetime) -> list[str]:
     return lines or ["there are no replica sets and no pools"]
 
 
-async def _filled(client: ApiClient, resource: Resource[T], indexes: Indexes[T]) -> Store[T]:
+async def _listed(client: ApiClient, resource: Resource[T], indexes: Indexes[T]) -> Store[T]:
     store: Store[T] = Store(indexes=indexes)
     async for each in list_all(client, resource):
         store.apply(each)
@@ -66,10 +66,10 @@ def _lines_of(rules: Rules[Any], now: datetime) -> Iterator[str]:
 
 
 def _lines(subject: str, report: DryRunReport) -> Iterator[str]:
-    """What is held and why, else the Events; then the actions. One line each."""
-    found = [f"held: {report.held}"] if report.held else [*report.notices]
-    found += report.actions[:LISTED]
+    """Yield one line for the reason why the pass is held, or for each of its Events; then one line for each action."""
+    texts = [f"held: {report.held}"] if report.held else [*report.notices]
+    texts += report.actions[:LISTED]
     if len(report.actions) > LISTED:
-        found.append(f"and {len(report.actions) - LISTED} more")
-    for each in found or ["nothing"]:
-        yield f"{subject}: {each}"
+        texts.append(f"and {len(report.actions) - LISTED} more")
+    for text in texts or ["nothing"]:
+        yield f"{subject}: {text}"

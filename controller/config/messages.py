@@ -1,4 +1,4 @@
-"""What a user reads when a flag or a variable is wrong: one line on stderr that names it."""
+"""Error messages about flags and variables: one line on stderr that names the flag or the variable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from controller.config.options import VARIABLE_PREFIX, Option
 
 _NOT_FLAGS = frozenset({"VMHERD_CACHE", "VMHERD_REVISION"})
-"""Variables that have no flag: the sandbox keeps its binaries in the one, an image has its commit in the other."""
+"""Variables without a flag: the directory of the sandbox's binaries, and the commit from which an image was built."""
 
 _SERVICE_LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
 """The variables that a kubelet sets in each Pod for each Service of the namespace. A Service can be named vmherd."""

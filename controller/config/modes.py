@@ -1,9 +1,9 @@
-"""Who reconciles what, where KubeVirt may be doing it too: the modes, and the groups that each of them works on.
+"""The modes. A mode decides which API groups vmherd reconciles, because KubeVirt may reconcile the same kinds.
 
-standalone   nobody else reconciles KubeVirt's groups: we do
-takeover     KubeVirt is there, and its two loops were told to rest: we reconcile its groups in their place
-alongside    KubeVirt stays as it is: we serve the same kinds under groups of our own
-auto         standalone where there is no KubeVirt, alongside where there is one; never takeover
+standalone   no other controller reconciles KubeVirt's groups; vmherd reconciles them
+takeover     KubeVirt is installed, but its two loops are stopped; vmherd reconciles KubeVirt's groups in their place
+alongside    KubeVirt runs unchanged; vmherd reconciles the same kinds in API groups of its own
+auto         alongside if KubeVirt is installed, standalone otherwise; never takeover
 """
 
 from __future__ import annotations
@@ -19,5 +19,5 @@ class Mode(StrEnum):
 
 
 def mode_beside(*, kubevirt: bool) -> Mode:
-    """What `auto` comes to."""
+    """Return the mode that `auto` selects."""
     return Mode.ALONGSIDE if kubevirt else Mode.STANDALONE

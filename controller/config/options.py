@@ -1,4 +1,4 @@
-"""Options and commands as this program has them, on top of click.
+"""The classes of options and commands of this program. They extend those of click.
 
 An option has the name of a field of the settings. Its flag and its environment variable follow from that name:
 `lease_duration_s` is set by `--lease-duration` and by `VMHERD_LEASE_DURATION`. A flag wins over its variable, and an

@@ -1,4 +1,4 @@
-"""The configuration: one frozen value, made once from flags and environment, before anything else happens.
+"""The configuration: one frozen value, which is made once at the start from flags and environment variables.
 
 `GROUPS` is the only list of settings: the flags, the variables and `--help` come from it. A wrong setting stops the
 start with one line that names the flag or the variable, and says what is expected.
@@ -31,10 +31,10 @@ from controller.config.types import (
 from controller.kinds import KINDS, Kind
 
 ALL_NAMESPACES = ("",)
-"""How the API spells "in every namespace"."""
+"""The empty namespace, which means all namespaces in requests to the API server."""
 
 RETRY_JITTER = 1.2
-"""An attempt to renew the lease can be delayed by this factor, and must still be in time (as in client-go)."""
+"""The pause between two attempts to renew the lease is multiplied by up to this factor (as in client-go)."""
 
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ else:
 
 
 class Config(KindGroups, frozen=True, kw_only=True):
-    """Everything that can be set. `GROUPS` says what each field means; the defaults are here."""
+    """All settings, with their defaults. `GROUPS` has the meaning of each field."""
 
     kubeconfig: str = ""
     context: str = ""
@@ -208,7 +208,7 @@ GROUPS: Mapping[str, tuple[Option, ...]] = {
             "how long standbys wait after the last renewal of the lease before they take over",
         ),
         _option("renew_deadline_s", duration(least_s=0.1), "how long a leader tries to renew before it stops"),
-        _option("retry_period_s", duration(least_s=0.1), "how often a leader renews and a standby looks"),
+        _option("retry_period_s", duration(least_s=0.1), "how often a leader renews the lease, and a standby reads it"),
     ),
     "The HTTP servers": (
         _option("metrics_bind_address", ADDRESS, "the address of /metrics; 0 disables it"),
@@ -233,11 +233,11 @@ GROUPS: Mapping[str, tuple[Option, ...]] = {
     ),
 }
 OPTIONS: Mapping[str, Option] = {option.name: option for group in GROUPS.values() for option in group}
-"""By the name of the field."""
+"""The option of each field, by the name of the field."""
 
 
 MUST_EXCEED = (
-    # A leader has to give up before others may take over, and has to have tried at least twice by then.
+    # A leader has to stop before another process may take over. Before it stops, it has to try at least twice.
     ("lease_duration_s", "renew_deadline_s", 1.0),
     ("renew_deadline_s", "retry_period_s", RETRY_JITTER),
 )
@@ -262,8 +262,8 @@ def make_config(ctx: click.Context, *, pod_namespace: str = "") -> Config:
 def with_groups(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """Add the API groups that follow from the mode. A group that was chosen wins over the mode.
 
-    A chosen group turns the mode `auto` into standalone: nothing is left to detect. The check for a second writer
-    guards this case.
+    If a group is chosen and the mode is `auto`, the mode becomes standalone, without a look at the cluster. The check
+    for a second writer still protects the objects.
     """
     named = chosen.keys() & {kind.group_setting for kind in KINDS}
     mode = str(chosen.get("mode", Mode.AUTO))
@@ -273,12 +273,12 @@ def with_groups(chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def groups_in(mode: str) -> dict[str, str]:
-    """The groups of all kinds in a mode, by their settings."""
+    """The API groups of all kinds in a mode, by the names of their settings."""
     return {kind.group_setting: kind.group_in(mode) for kind in KINDS}
 
 
 def shared_with_kubevirt(config: Config) -> tuple[Kind[Any], ...]:
-    """The kinds that KubeVirt's own loops would work on as well."""
+    """The kinds that KubeVirt's own loops may reconcile as well."""
     return tuple(kind for kind in KINDS if kind.loop_flag and config.group_of(kind) == kind.group)
 
 

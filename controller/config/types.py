@@ -47,7 +47,7 @@ class Value(click.ParamType[Any]):
 
 
 class OneOf(click.Choice[str]):
-    """One of these words, in upper or lower case. The value is spelled as it is here."""
+    """One of these choices, in upper or lower case. The value has the spelling of the choice."""
 
     def __init__(self, *choices: str) -> None:
         super().__init__(choices, case_sensitive=False)
@@ -66,12 +66,12 @@ class Integer(click.IntRange):
 def duration(*, least_s: float = 0, whole: bool = False) -> Value:
     """A duration as Go programs accept it (`1m30s`, `500ms`), or plain seconds; `whole` accepts only whole seconds."""
     bound = f", {show_duration(least_s)} or more," if least_s else ""
-    words = f"a duration{' in whole seconds' if whole else ''}{bound} such as 15s or 1m30s"
+    expected = f"a duration{' in whole seconds' if whole else ''}{bound} such as 15s or 1m30s"
 
     def read(text: str) -> float:
         seconds = seconds_in(text)
         if seconds is None or seconds < least_s or (whole and seconds % 1):
-            raise ValueError(words)
+            raise ValueError(expected)
         return seconds
 
     return Value("duration", read, show_duration)

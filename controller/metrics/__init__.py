@@ -1,1 +1,1 @@
-"""The metrics of the program and of its objects, and the page that shows them."""
+"""Metrics of the program and of its objects, and the page /metrics that shows them."""

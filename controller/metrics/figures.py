@@ -1,4 +1,4 @@
-"""What the metrics page tells of an owner, read from the owner."""
+"""Reads the values that the metrics page shows for a replica set or pool from that object."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from controller.metrics.objects import ConditionFigure, SetFigures
 from informers.meta import KubeObject
 
 
-class _Wish(Protocol):
+class _Spec(Protocol):
     @property
     def replicas(self) -> int | None: ...
     @property
     def paused(self) -> bool | None: ...
 
 
-class _Counts(Protocol):
+class _Status(Protocol):
     @property
     def replicas(self) -> int | None: ...
     @property
@@ -30,22 +30,22 @@ class _Counts(Protocol):
     def conditions(self) -> Sequence[ConditionFigure] | None: ...
 
 
-class Counted(KubeObject, Protocol):
-    """An owner, as far as figures are made from it."""
+class Owner(KubeObject, Protocol):
+    """The fields of a replica set or pool that metrics read."""
 
     @property
-    def spec(self) -> _Wish: ...
+    def spec(self) -> _Spec: ...
     @property
-    def status(self) -> _Counts | None: ...
+    def status(self) -> _Status | None: ...
 
 
 def figures_of(
-    kind: str, group: str, owners: Iterable[Counted], *, rolls_out: Callable[[Any], bool]
+    kind: str, group: str, owners: Iterable[Owner], *, rolls_out: Callable[[Any], bool]
 ) -> Iterable[SetFigures]:
-    """The figures of these owners. They are made from immutable values, so any thread may iterate them.
+    """Yield the figures of each owner. The owners are immutable, so any thread may iterate the result.
 
-    `rolls_out` tells whether an owner replaces all its outdated children unasked: if so, a rollout that does not end
-    is a fault.
+    `rolls_out` returns true if an owner replaces all its outdated children automatically. A rollout of such an owner
+    that makes no progress is a fault.
     """
     for owner in owners:
         meta, spec, status = owner.metadata, owner.spec, owner.status
@@ -66,6 +66,6 @@ def figures_of(
             updated=status.updated_replicas if status else None,
             observed_generation=status.observed_generation if status else None,
             conditions=(status and status.conditions) or (),
-            # Replica sets have none.
+            # The status of a replica set has no printableStatus.
             printable_status=getattr(status, "printable_status", None) or "",
         )

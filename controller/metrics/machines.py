@@ -1,7 +1,8 @@
-"""What became of the VMs that were to be created, deleted or updated: for each kind, and for each object.
+"""Counts the creations, deletions and updates of VMs and VMIs: for each controller, and for each object.
 
-Both are counted from outcomes. A write whose answer was lost is `unknown`, and stays that when it turns out later what
-became of it. What was not tried, or was gone already, is nobody's work, and not counted.
+The counters read the outcomes of planned writes. A write whose answer was lost counts as `unknown`. It still counts as
+`unknown` if a later pass finds out its result. A write that was not sent does not count. A deletion does not count if
+the object did not exist any more.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ RESULTS: Final = ("success", "error", "unknown")
 _VERBS: Final[Mapping[type, str]] = {Create: "created", Delete: "deleted", ThreeWayMerge: "updated"}
 
 MEANINGS: Final[Mapping[str, str]] = {
-    "created": "VMs and VMIs that were to be created, by what became of it.",
-    "deleted": "VMs and VMIs that were to be deleted, by what became of it.",
-    "updated": "VMs that were to be brought to another template, by what became of it.",
+    "created": "Attempts to create a VM or VMI, by result.",
+    "deleted": "Attempts to delete a VM or VMI, by result.",
+    "updated": "Attempts to update a VM to another template without deleting it, by result.",
 }
 
 
 class MachineCounts:
-    """The counters of all kinds, and the tallies of single objects. On the event loop only."""
+    """The counters of all controllers, and a tally for each object. Call it only on the event loop."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         labels = ("controller", "kind", "result")
@@ -54,7 +55,7 @@ class MachineCounts:
         self._tallies: dict[tuple[str, str, str], MachineTally] = {}
 
     def start(self, controller: str) -> None:
-        """Show what this controller may do, from zero on."""
+        """Start at zero the counters of all writes that this controller can do."""
         writes = {verb: resources for kind in KINDS if kind.name == controller for verb, resources in kind.writes}
         for verb, resources in writes.items():
             for resource in resources:
@@ -64,7 +65,7 @@ class MachineCounts:
             self._healings.labels(controller)
 
     def count(self, controller: str, owner_kind: str, owner: ObjectKey, outcomes: Iterable[Outcome]) -> None:
-        """The writes that a pass over this owner sent have these outcomes."""
+        """Count the outcomes of the writes of one pass over this owner."""
         started = stopped = healed = 0
         for outcome in outcomes:
             action, result = outcome.action, _result_of(outcome)
@@ -85,11 +86,11 @@ class MachineCounts:
             )
 
     def forget(self, owner_kind: str, owner: ObjectKey) -> None:
-        """The owner is gone, and what was counted for it with it."""
+        """Remove the tally of an owner that was deleted."""
         self._tallies.pop((owner_kind, *owner), None)
 
     def tallies(self) -> Tallies:
-        """Those of the moment, for another thread."""
+        """A copy of all tallies, which another thread may read."""
         return dict(self._tallies)
 
 

@@ -1,12 +1,12 @@
-"""A line for each figure of each replica set and pool: what kube-state-metrics shows of a ReplicaSet or a StatefulSet.
+"""Writes the metrics of single replica sets and pools, as kube-state-metrics does for ReplicaSets and StatefulSets.
 
-Replicas have names of our own, `vmherd_replicas_*`, with the kind as a label, so that one query covers both kinds. All
-the rest is named after the kind: `kubevirt_vmpool_*` as KubeVirt itself names what it tells of pools, or means to, and
-`kubevirt_vmirs_*` likewise. What an object does not tell, has no line: a status without `updatedReplicas` says nothing
-about its rollout.
+The replica gauges are named `vmherd_replicas_*`. They have the kind as a label, so that one query covers all kinds. The
+names of the other series begin with a prefix for the kind. `kubevirt_vmpool_*` are the names that KubeVirt uses or has
+proposed for pools. `kubevirt_vmirs_*` follow the same pattern. A field that an object does not have has no series. For
+example, a status without `updatedReplicas` gives no gauge of updated replicas.
 
-Everything here is text made from values that never change, on whichever thread. Ten thousand objects are two hundred
-thousand lines: the labels of an object are put together once, and the lines of a family share everything else.
+All functions read immutable values and return text, so they may run on any thread. Ten thousand objects have two
+hundred thousand lines. To save time, the labels of an object are formatted only once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from controller.kinds import KINDS, Kind
 
 
 class ConditionFigure(Protocol):
-    """One of a status' conditions."""
+    """A condition of a status."""
 
     @property
     def type(self) -> str: ...
@@ -33,7 +33,7 @@ class ConditionFigure(Protocol):
 
 
 class SetFigures(Struct, frozen=True, gc=False):
-    """One replica set or pool, in figures."""
+    """The values of one replica set or pool that its metrics show."""
 
     kind: str
     namespace: str
@@ -55,7 +55,7 @@ class SetFigures(Struct, frozen=True, gc=False):
 
 
 class MachineTally(NamedTuple):
-    """What was done to the VMs of one object since this process began to work."""
+    """How many VMs of one object were started, stopped and healed since this process began to reconcile."""
 
     started: int = 0
     stopped: int = 0
@@ -63,17 +63,19 @@ class MachineTally(NamedTuple):
 
 
 Tallies: TypeAlias = Mapping[tuple[str, str, str], MachineTally]
-"""By kind, namespace and name."""
+"""The tally of each object, by kind, namespace and name."""
 
 FigureSource: TypeAlias = Callable[[], Iterable[SetFigures]]
-"""Called on the loop, and must be quick: what it returns is iterated on another thread, so it must not look at
-anything that changes. A generator over a store's `values()` is right."""
+"""A function that returns the figures of all objects of a kind.
+
+It is called on the event loop, so it must return quickly. Another thread iterates the result, so the result must read
+only immutable values. A generator over a store's `values()` does that."""
 
 Number: TypeAlias = Callable[[SetFigures], float | None]
 
 
 class Family(NamedTuple):
-    """Lines of one name. For a counter, the name is without its `_total`."""
+    """All lines of one metric. The name of a counter is without the suffix `_total`."""
 
     name: str
     type: str
@@ -82,14 +84,14 @@ class Family(NamedTuple):
 
 
 REPLICA_GAUGES: Mapping[str, str] = {
-    "desired": "Replicas that the object's spec asks for.",
-    "current": "Replicas that exist, as the object's status says.",
-    "ready": "Replicas that are ready, as the object's status says.",
-    "updated": "Replicas of the current template, as the object's status says.",
+    "desired": "Replicas that the spec requests; 1 if the spec has no number.",
+    "current": "Replicas that exist, from the status.",
+    "ready": "Replicas that are ready, from the status.",
+    "updated": "Replicas with the current template, from the status.",
 }
 
-ROLLS_OUT = "1 where outdated replicas are replaced unasked, 0 where somebody has to restart or replace them."
-TAKEOVER_HELD = "1 while the first update of a pool that is taken over is held; no series otherwise."
+ROLLS_OUT = "1 if every outdated replica is replaced automatically, 0 if outdated replicas may stay."
+TAKEOVER_HELD = "1 while the first update of a pool from KubeVirt waits for permission; no series otherwise."
 REPLICA_FAILURE = "ReplicaFailure"
 
 
@@ -102,40 +104,52 @@ def _created(figures: SetFigures) -> float | None:
 
 
 KUBEVIRT_GAUGES: Mapping[str, tuple[str, Number]] = {
-    "desired_replicas": ("Replicas that the spec asks for; 1 where it does not say.", attrgetter("desired")),
-    "replicas": ("Replicas that exist, as the status says.", attrgetter("current")),
-    "ready_replicas": ("Replicas that are ready, as the status says.", attrgetter("ready")),
-    "updated_replicas": ("Replicas of the current template, as the status says.", attrgetter("updated")),
+    "desired_replicas": (REPLICA_GAUGES["desired"], attrgetter("desired")),
+    "replicas": (REPLICA_GAUGES["current"], attrgetter("current")),
+    "ready_replicas": (REPLICA_GAUGES["ready"], attrgetter("ready")),
+    "updated_replicas": (REPLICA_GAUGES["updated"], attrgetter("updated")),
 }
-"""What the replica gauges are called by KubeVirt, which has proposed these names for pools."""
+"""The replica gauges under the names that KubeVirt has proposed for pools."""
 
 STATE_GAUGES: Mapping[str, tuple[str, Number]] = {
-    "paused": ("1 while the object is paused.", attrgetter("paused")),
+    "paused": ("1 while spec.paused is true.", attrgetter("paused")),
     "replica_failure": ("1 while the condition ReplicaFailure is true.", _fails),
-    "metadata_generation": ("The generation of the object: it grows with its spec.", attrgetter("generation")),
+    "metadata_generation": (
+        "The generation of the object, which increases with each change of the spec.",
+        attrgetter("generation"),
+    ),
     "status_observed_generation": (
-        "The generation that the status was made for.",
+        "The generation from which the status was computed.",
         attrgetter("observed_generation"),
     ),
-    "create_date_timestamp_seconds": ("When the object was created.", _created),
+    "create_date_timestamp_seconds": ("When the object was created, in seconds since 1970.", _created),
 }
 
 TALLIES: Mapping[str, tuple[str, Callable[[MachineTally], int]]] = {
-    "vms_started": ("VMs that were created for the object.", attrgetter("started")),
-    "vms_stopped": ("VMs of the object that were deleted.", attrgetter("stopped")),
-    "auto_healing_operations": ("VMs of the object that were deleted because they failed.", attrgetter("healed")),
+    "vms_started": (
+        "VMs that were created for the object since this process began to reconcile.",
+        attrgetter("started"),
+    ),
+    "vms_stopped": ("VMs of the object that were deleted, for any reason.", attrgetter("stopped")),
+    "auto_healing_operations": (
+        "VMs of the object that autohealing deleted in order to replace them.",
+        attrgetter("healed"),
+    ),
 }
 
 
 class _Row(NamedTuple):
-    """An object, and its place as labels."""
+    """The figures of an object, with its name and namespace as formatted labels."""
 
     labels: str
     figures: SetFigures
 
 
 def render(families: Iterable[Family], *, openmetrics: bool) -> str:
-    """The text of these families, in either of the two formats; those without a line are left out."""
+    """Return the text of these families, in the OpenMetrics format or in Prometheus' text format.
+
+    Families without lines are left out.
+    """
     parts = []
     for family in families:
         lines = "\n".join(family.lines)
@@ -147,12 +161,12 @@ def render(families: Iterable[Family], *, openmetrics: bool) -> str:
 
 
 def families_of(sources: Iterable[Iterable[SetFigures]], tallies: Tallies) -> Iterator[Family]:
-    """All that there is to tell of these objects."""
+    """Yield all families of metrics for these objects."""
     by_kind: dict[str, list[_Row]] = {}
     for source in sources:
         for figures in source:
-            place = f'name="{_escaped(figures.name)}",namespace="{_escaped(figures.namespace)}"'
-            by_kind.setdefault(figures.kind, []).append(_Row(place, figures))
+            labels = f'name="{_escaped(figures.name)}",namespace="{_escaped(figures.namespace)}"'
+            by_kind.setdefault(figures.kind, []).append(_Row(labels, figures))
     for field, help_text in REPLICA_GAUGES.items():
         lines = (line for kind, rows in by_kind.items() for line in _replicas(kind, field, rows))
         yield Family(f"vmherd_replicas_{field}", "gauge", help_text, lines)
@@ -196,16 +210,16 @@ def _state(prefix: str, rows: Sequence[_Row]) -> Iterator[Family]:
         f'{name}{{group="{_escaped(figures.group)}",{labels},uid="{_escaped(figures.uid)}"}} 1'
         for labels, figures in rows
     )
-    yield Family(name, "gauge", "Always 1; which object it is, is in the labels.", lines)
+    yield Family(name, "gauge", "Always 1; the labels identify the object.", lines)
     name = f"{prefix}_status_condition"
-    yield Family(name, "gauge", "1 for each condition of the status, as it is now.", _conditions(name, rows))
+    yield Family(name, "gauge", "1 for each condition of the status.", _conditions(name, rows))
     name = f"{prefix}_printable_status"
     lines = (
         f'{name}{{{labels},status="{_escaped(figures.printable_status)}"}} 1'
         for labels, figures in rows
         if figures.printable_status
     )
-    yield Family(name, "gauge", "1 for the word in which the status sums the object up.", lines)
+    yield Family(name, "gauge", "1 for the word in status.printableStatus.", lines)
 
 
 def _numbers(name: str, number: Number, rows: Iterable[_Row]) -> Iterator[str]:
@@ -217,7 +231,7 @@ def _numbers(name: str, number: Number, rows: Iterable[_Row]) -> Iterator[str]:
 
 def _conditions(name: str, rows: Iterable[_Row]) -> Iterator[str]:
     for labels, figures in rows:
-        # One of each type: the API server does not keep a status from having two, and Prometheus takes no twins.
+        # One condition for each type. The API server accepts two conditions of a type, Prometheus no duplicate series.
         for each in {condition.type: condition for condition in figures.conditions}.values():
             reason, status = _escaped(each.reason or ""), _escaped(each.status.lower())
             yield f'{name}{{condition="{_escaped(each.type)}",{labels},reason="{reason}",status="{status}"}} 1'
@@ -225,7 +239,7 @@ def _conditions(name: str, rows: Iterable[_Row]) -> Iterator[str]:
 
 def _tallies(kind: Kind[Any], rows: Sequence[_Row], tallies: Tallies) -> Iterator[Family]:
     nothing = MachineTally()
-    told = [
+    labelled = [
         (
             f'namespace="{_escaped(figures.namespace)}",{kind.name}_name="{_escaped(figures.name)}"',
             tallies.get((figures.kind, figures.namespace, figures.name), nothing),
@@ -234,10 +248,10 @@ def _tallies(kind: Kind[Any], rows: Sequence[_Row], tallies: Tallies) -> Iterato
     ]
     for field, (help_text, number) in TALLIES.items():
         name = f"{kind.metric_prefix}_{field}"
-        lines = [f"{name}_total{{{labels}}} {number(tally)}" for labels, tally in told]
+        lines = [f"{name}_total{{{labels}}} {number(tally)}" for labels, tally in labelled]
         yield Family(name, "counter", help_text, lines)
 
 
 def _escaped(text: str) -> str:
-    """A label's value. Names of objects need no escape, but what stands in a status may be anything."""
+    """Escape the value of a label. Names of objects need no escape, but a status can contain any text."""
     return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

@@ -1,9 +1,9 @@
-"""What only the moment of a scrape can tell: ages, and figures of the objects that exist now.
+"""The page /metrics, and the series whose values are read at each scrape: ages, and figures of existing objects.
 
-Nothing here is counted along the way, so nothing has to be cleaned up: a series goes when its object goes.
+These series are not stored between scrapes. So the series of an object disappear with the object.
 
-A `Page` is made on the event loop, where all state is still, and takes a moment to make; it is rendered on another
-thread, where thousands of lines hold up nobody.
+A `Page` is created on the event loop, because the state cannot change meanwhile. This is fast. Another thread renders
+the page, so that the event loop does not wait for thousands of lines.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OTHER_ESCAPING = re.compile(r"escaping\s*=\s*(dots|values)\b")
 
 
 class QueueAges(Protocol):
-    """What a work queue knows of the time its keys take."""
+    """The part of a work queue that reports the age of unfinished work."""
 
     @property
     def name(self) -> str: ...
@@ -37,7 +37,7 @@ class QueueAges(Protocol):
 
 
 class Page(Collector):
-    """Every series at one moment: whatever the registry holds, and what is taken at the time of the scrape."""
+    """The state of all series at one moment: the series of the registry, and those that are read at each scrape."""
 
     def __init__(
         self,
@@ -52,13 +52,16 @@ class Page(Collector):
         self._tallies = tallies
 
     def collect(self) -> Iterator[Metric]:
-        """All series but those of single objects. On any thread."""
+        """Yield all series except those of single objects. Any thread may call it."""
         yield from self._registry.collect()
         yield from self._live
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
-        """The page as whoever sends this `Accept` header wants it, and its content type. Once, on any thread."""
-        # Of the ways to escape names that a format does not take, two would change ours as well, which need none.
+        """Return the page in the format that this `Accept` header requests, and its content type.
+
+        Any thread may call it, but only once.
+        """
+        # Two of the escaping schemes, dots and values, would change names that need no escape. All our names are such.
         encode, content_type = choose_encoder(_OTHER_ESCAPING.sub("escaping=underscores", accept))
         openmetrics = content_type.startswith("application/openmetrics-text")
         objects = render(families_of(self._figures, self._tallies), openmetrics=openmetrics).encode()
@@ -69,7 +72,7 @@ class Page(Collector):
 
 
 def gauge(name: str, help_text: str, label: str, values: Mapping[str, float]) -> Metric:
-    """A gauge with one label."""
+    """Make a gauge with one label, from its value for each value of the label."""
     family = GaugeMetricFamily(name, help_text, labels=[label])
     for key, value in values.items():
         family.add_metric([key], value)
@@ -77,15 +80,15 @@ def gauge(name: str, help_text: str, label: str, values: Mapping[str, float]) ->
 
 
 def queue_ages(queues: Iterable[QueueAges], now: float) -> Iterator[Metric]:
-    """How long keys have been worked on that are not done yet. A worker that hangs shows here and nowhere else."""
+    """Yield the gauges of the time that workers have spent on unfinished keys. Only they show a worker that hangs."""
     unfinished = GaugeMetricFamily(
         "workqueue_unfinished_work_seconds",
-        "How many seconds of work are in progress and not yet observed by work_duration, summed over all keys.",
+        "Sum of the time that workers have spent on unfinished keys.",
         labels=["name", "controller"],
     )
     longest = GaugeMetricFamily(
         "workqueue_longest_running_processor_seconds",
-        "How many seconds the longest running worker has been running.",
+        "Time since the start of the longest unfinished pass.",
         labels=["name", "controller"],
     )
     for queue in queues:

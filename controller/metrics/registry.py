@@ -1,11 +1,11 @@
-"""What the controller counts about itself, and the page that shows it.
+"""Collects all metrics of the process, and makes the page /metrics.
 
-`Metrics` implements the protocols through which each part reports: API client, informers, work queues, workers,
-executor, event recorder, lease, event loop. Reporting is synchronous and costs about a microsecond: on the busy paths
-the series for a set of labels is looked up once. What can be known beforehand starts at zero, so that the absence of
-errors is a line in a graph, and not a graph without a line.
+`Metrics` implements the protocols with which each component reports: API client, informers, work queues, workers,
+executor, event recorder, lease and event loop. A report is synchronous and takes about a microsecond. For frequent
+reports, the series of each set of labels is looked up only once. Series whose labels are known in advance start at
+zero, so that a graph shows zero errors instead of no data.
 
-Everything is called on the event loop. Only the `Page` may go to another thread.
+Call all methods on the event loop. Only a `Page` may be used on another thread.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class _Resource(NamedTuple):
 
 
 class Metrics:
-    """See the module's contract. `clock` must be the one of the work queues that are shown: the event loop's."""
+    """All metrics of the process. `clock` must be the clock of the work queues, which is the event loop's clock."""
 
     def __init__(
         self,
@@ -76,8 +76,8 @@ class Metrics:
         revision: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        # The library's switch for the whole process. A `_created` gauge beside each counter would double the page,
-        # and no rule or dashboard of this field reads it.
+        # This setting of the library is for the whole process. With a `_created` gauge for each counter, the page would
+        # have twice the size. Common rules and dashboards do not read these gauges.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = registry
         self._clock = clock
@@ -103,41 +103,45 @@ class Metrics:
         self._unsettled: dict[str, Callable[[], float]] = {}
         self._figures: list[FigureSource] = []
         self._leases: dict[str, bool] = {}
-        """Whether this process holds them, as far as it wants any."""
+        """For each lease that this process wants: whether the process holds it."""
         self._progress_at: dict[str, float] = {}
-        """When each resource's list or watch last brought anything."""
+        """For each resource: when data last arrived from its list or watch."""
         self._worst_lag_s = 0.0
-        """Since the last page."""
+        """The longest delay of a timer since the last page."""
 
     def show_queue(self, queue: QueueAges) -> None:
-        """Show a work queue, from zero on. What it counts, it reports by itself."""
+        """Show a work queue, with its counters at zero. The queue itself reports its counters."""
         self._queue_ages.append(queue)
         self._queue(queue.name)
 
     def show_unsettled(self, controller: str, oldest_s: Callable[[], float]) -> None:
-        """Show for how long a controller's object has waited for its own writes: `Expectations.oldest_s`."""
+        """Show the longest time that an object of a controller has waited until the cache shows its previous writes.
+
+        `oldest_s` returns this time: it is `Expectations.oldest_s`.
+        """
         self._unsettled[controller] = oldest_s
 
     def show_replicas(self, source: FigureSource) -> None:
-        """Show the state of each object that the source names at the time, and of no other; but not on a standby,
-        whose leader shows the same.
+        """Show the state of each object that the source returns at the time of the scrape.
+
+        A standby does not show these series, because the leader shows them.
         """
         self._figures.append(source)
 
     def page(self) -> Page:
-        """Take all series as they are now. Call it on the loop; render what it returns anywhere, once."""
+        """Take a snapshot of all series. Call it on the event loop. Any thread may render the page, but only once."""
         worst_lag_s, self._worst_lag_s = self._worst_lag_s, 0.0
         live = (
             *queue_ages(self._queue_ages, self._clock()),
             gauge(
                 "vmherd_unsettled_seconds",
-                "How long the object that waits longest for the cache to show its own writes has waited.",
+                "Longest time that an object has waited until the cache shows its previous writes.",
                 "controller",
                 {controller: oldest_s() for controller, oldest_s in self._unsettled.items()},
             ),
             gauge(
                 "vmherd_watch_silence_seconds",
-                "Time since a list or watch of the resource last brought anything, bookmarks included.",
+                "Time since data last arrived from a list or watch of the resource, bookmarks included.",
                 "resource",
                 self.silence_s(),
             ),
@@ -151,7 +155,7 @@ class Metrics:
         return Page(self._registry, live, shown, self._machines.tallies())
 
     def silence_s(self) -> dict[str, float]:
-        """For how long each resource's list or watch has brought nothing, not even a bookmark."""
+        """For each resource: seconds since data, or a bookmark, last arrived from its list or watch."""
         now = self._clock()
         return {resource: now - at for resource, at in self._progress_at.items()}
 
@@ -203,7 +207,7 @@ class Metrics:
         self._resource(resource).handler_errors.inc()
 
     def workers(self, controller: str, *, most: int) -> None:
-        """A controller starts, with so many workers."""
+        """A controller starts with this number of workers. Its counters start at zero."""
         series = self._reconcile_series
         series.most_workers.labels(controller).set(most)
         series.active_workers.labels(controller).set(0)
@@ -223,11 +227,11 @@ class Metrics:
         self._machines.start(controller)
 
     def worker_busy(self, controller: str, *, change: int) -> None:
-        """A worker took a key (+1), or is done with it (-1)."""
+        """A worker has taken a key (+1), or has finished it (-1)."""
         self._reconcile_series.active_workers.labels(controller).inc(change)
 
     def reconciled(self, controller: str, *, result: str, seconds: float) -> None:
-        """A pass ended with one of RESULTS."""
+        """A pass ended with this result, which is one of RESULTS."""
         series = self._reconcile_series
         series.results.labels(controller, result).inc()
         series.seconds.labels(controller).observe(seconds)
@@ -235,11 +239,11 @@ class Metrics:
             series.errors.labels(controller).inc()
 
     def panicked(self, controller: str) -> None:
-        """A pass raised what nobody foresaw. Counted beside its result."""
+        """A pass ended with an unexpected exception. Its result is counted separately, by `reconciled`."""
         self._reconcile_series.panics.labels(controller).inc()
 
     def acted(self, controller: str, *, action: str, outcome: str) -> None:
-        """A planned write had an outcome; both go by their class names in plan.py."""
+        """A planned write had this outcome. Both labels come from the class names in controller/runtime/plan.py."""
         series = self._actions.get((controller, action, outcome))
         if series is None:
             series = self._reconcile_series.actions.labels(controller, action, outcome)
@@ -247,31 +251,31 @@ class Metrics:
         series.inc()
 
     def carried_out(self, controller: str, owner_kind: str, owner: ObjectKey, outcomes: Iterable[Outcome]) -> None:
-        """A plan for this owner had these outcomes: what it means for VMs."""
+        """Count the VMs and VMIs that a pass over this owner created, deleted or updated."""
         self._machines.count(controller, owner_kind, owner, outcomes)
 
     def owner_gone(self, owner_kind: str, owner: ObjectKey) -> None:
-        """Nothing more is to be told of this object."""
+        """Remove the counters of an owner that was deleted."""
         self._machines.forget(owner_kind, owner)
 
     def stale_pass(self, controller: str) -> None:
-        """A pass held back, because the cache does not show the object's own writes yet."""
+        """A pass wrote nothing, because the cache does not show the previous writes for the object yet."""
         self._reconcile_series.stale_skips.labels(controller).inc()
 
     def gave_up(self, controller: str) -> None:
-        """Own writes did not show in the cache for so long that work went on without them."""
+        """A pass continued, although the cache has not shown the previous writes within the time limit."""
         self._reconcile_series.gave_up.labels(controller).inc()
 
     def event_dropped(self, reason: str) -> None:
         self._process_series.events_dropped.labels(reason).inc()
 
     def leading(self, lease: str, *, master: bool) -> None:
-        """Whether this process holds the lease. To be said at the start, and at each change."""
+        """This process holds the lease, or does not. Report it at the start and at each change."""
         self._process_series.leader.labels(lease).set(int(master))
         self._leases[lease] = master
 
     def loop_lagged(self, seconds: float) -> None:
-        """A timer of the event loop came so much too late."""
+        """A timer of the event loop was this many seconds late."""
         self._process_series.loop_lag.observe(seconds)
         self._worst_lag_s = max(self._worst_lag_s, seconds)
 

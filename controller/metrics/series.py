@@ -1,8 +1,8 @@
-"""The series that are counted as things happen: name, meaning, labels and buckets of each.
+"""The series that are updated at each report: name, help text, labels and buckets.
 
-Names, labels and buckets without our prefix are those of client-go and controller-runtime, where they exist, so that
-dashboards and alerts made for Go controllers fit. `name` and `controller` of a work queue are the same twice:
-controller-runtime has both labels, dashboards of client-go know only `name`.
+Metrics without the prefix `vmherd_` have the names, labels and buckets of client-go and controller-runtime, so that
+dashboards and alerts for Go controllers work. The labels `name` and `controller` of a work queue have the same value:
+controller-runtime has both labels, and dashboards for client-go read only `name`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class ClientSeries:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.requests = Counter(
             "rest_client_requests_total",
-            "HTTP requests to the API server, by status code, method and host.",
+            "Requests to the API server, by HTTP code, method and host.",
             ("code", "method", "host"),
             registry=registry,
         )
         self.seconds = Histogram(
             "rest_client_request_duration_seconds",
-            "Time until the API server's answer, by verb and host.",
+            "Duration of a request to the API server, by verb and host.",
             ("verb", "host"),
             registry=registry,
             buckets=REQUEST_BUCKETS,
@@ -39,21 +39,24 @@ class ClientSeries:
 class QueueSeries:
     def __init__(self, registry: CollectorRegistry) -> None:
         labels = ("name", "controller")
-        self.depth = Gauge("workqueue_depth", "Keys that wait for a worker.", labels, registry=registry)
-        self.adds = Counter("workqueue_adds_total", "Keys added to the queue.", labels, registry=registry)
+        self.depth = Gauge("workqueue_depth", "Objects that wait for a worker.", labels, registry=registry)
+        self.adds = Counter("workqueue_adds_total", "Objects that were added to the queue.", labels, registry=registry)
         self.retries = Counter(
-            "workqueue_retries_total", "Keys added again after a failure.", labels, registry=registry
+            "workqueue_retries_total",
+            "Objects that were added to the queue because a pass failed.",
+            labels,
+            registry=registry,
         )
         self.waited = Histogram(
             "workqueue_queue_duration_seconds",
-            "How long keys wait in the queue before a worker takes them.",
+            "Time that an object waits for a worker.",
             labels,
             registry=registry,
             buckets=QUEUE_BUCKETS,
         )
         self.worked = Histogram(
             "workqueue_work_duration_seconds",
-            "How long workers take for a key.",
+            "Time that a worker needs for an object.",
             labels,
             registry=registry,
             buckets=QUEUE_BUCKETS,
@@ -68,36 +71,46 @@ class ReconcileSeries:
             return Counter(name, meaning, labels, registry=registry)
 
         self.results = Counter(
-            "controller_runtime_reconcile_total", "Passes, by result.", ("controller", "result"), registry=registry
+            "controller_runtime_reconcile_total",
+            "Passes over objects, by result.",
+            ("controller", "result"),
+            registry=registry,
         )
-        self.errors = counter("controller_runtime_reconcile_errors_total", "Passes that failed.")
+        self.errors = counter(
+            "controller_runtime_reconcile_errors_total", "Passes that failed; they are retried with backoff."
+        )
         self.panics = counter(
-            "controller_runtime_reconcile_panics_total", "Passes that ended in an exception nobody foresaw."
+            "controller_runtime_reconcile_panics_total", "Passes that ended with an unexpected exception."
         )
         self.seconds = Histogram(
             "controller_runtime_reconcile_time_seconds",
-            "Time that a pass takes.",
+            "Duration of a pass.",
             labels,
             registry=registry,
             buckets=RECONCILE_BUCKETS,
         )
         self.most_workers = Gauge(
-            "controller_runtime_max_concurrent_reconciles", "Workers of the controller.", labels, registry=registry
+            "controller_runtime_max_concurrent_reconciles",
+            "Number of workers of the controller.",
+            labels,
+            registry=registry,
         )
         self.active_workers = Gauge(
-            "controller_runtime_active_workers", "Workers that have a key in hand.", labels, registry=registry
+            "controller_runtime_active_workers", "Workers that are processing an object.", labels, registry=registry
         )
         self.actions = Counter(
             "vmherd_actions_total",
-            "Planned writes of children, by what became of them.",
+            "Planned writes, by action and outcome.",
             ("controller", "action", "outcome"),
             registry=registry,
         )
         self.stale_skips = counter(
-            "vmherd_stale_sync_skips_total", "Passes held back while the cache did not show the object's own writes."
+            "vmherd_stale_sync_skips_total",
+            "Passes without writes, because the cache did not show the previous writes for the object yet.",
         )
         self.gave_up = counter(
-            "vmherd_unsettled_timeouts_total", "Times that work went on although own writes never showed in the cache."
+            "vmherd_unsettled_timeouts_total",
+            "Passes that continued after the cache had not shown a write for five minutes.",
         )
 
 
@@ -106,41 +119,48 @@ class InformerSeries:
         labels = ("resource",)
         reasons = ("resource", "reason")
         self.objects = Gauge("vmherd_store_objects", "Objects in the cache.", labels, registry=registry)
-        self.lists = Counter(
-            "vmherd_lists_total", "Complete lists, by what made them needed.", reasons, registry=registry
-        )
-        self.watches = Counter("vmherd_watches_total", "Watches started.", labels, registry=registry)
+        self.lists = Counter("vmherd_lists_total", "Complete lists, by reason.", reasons, registry=registry)
+        self.watches = Counter("vmherd_watches_total", "Watches that were started.", labels, registry=registry)
         self.watch_restarts = Counter(
             "vmherd_watch_restarts_total",
-            'Watches that ended, by what ended them; "end" is the server\'s regular timeout.',
+            'Watches that ended, by reason; "end" is the server\'s regular timeout.',
             reasons,
             registry=registry,
         )
         self.decode_errors = Counter(
-            "vmherd_decode_errors_total", "Objects left out because they did not decode.", labels, registry=registry
+            "vmherd_decode_errors_total",
+            "Objects that were skipped because they could not be decoded.",
+            labels,
+            registry=registry,
         )
         self.handler_errors = Counter(
-            "vmherd_handler_errors_total", "Changes that a handler failed on.", labels, registry=registry
+            "vmherd_handler_errors_total", "Changes for which a handler raised an exception.", labels, registry=registry
         )
 
 
 class ProcessSeries:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.leader = Gauge(
-            "leader_election_master_status", "1 while this process holds the lease.", ("name",), registry=registry
+            "leader_election_master_status",
+            "1 in the process that holds the lease, 0 in other processes.",
+            ("name",),
+            registry=registry,
         )
         self.events_dropped = Counter(
-            "vmherd_events_dropped_total", "Event requests not sent, by reason.", ("reason",), registry=registry
+            "vmherd_events_dropped_total",
+            "Kubernetes Events that were not sent, by reason.",
+            ("reason",),
+            registry=registry,
         )
         self.loop_lag = Histogram(
             "vmherd_event_loop_lag_seconds",
-            "How much too late timers of the event loop come.",
+            "Delay of timers of the event loop.",
             registry=registry,
             buckets=LAG_BUCKETS,
         )
         self.build = Gauge(
             "vmherd_build_info",
-            "Always 1; what is running is in the labels.",
+            "Always 1; the labels have the version of the program and of Python.",
             ("version", "revision", "python"),
             registry=registry,
         )

@@ -1,1 +1,1 @@
-"""Checks before the start: permissions, a second writer, and what KubeVirt is installed."""
+"""Checks before the controller starts: permissions, served kinds, and a second controller for the same objects."""

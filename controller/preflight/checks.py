@@ -1,9 +1,14 @@
-"""Before anything starts: is everything there that the controller needs, and if not, what would mend it.
+"""Checks before the start whether the cluster has everything that the controller needs.
 
-Four questions, in this order: does the API server answer and know us; may we do all that we are going to do; does the
-cluster have the kinds that we reconcile; does nobody else reconcile them. Whatever is wrong with the last three is told
-in one go. A server that does not answer is waited for, but not for ever: a Pod that gives up shows in
-`kubectl get pods` that something is amiss.
+The checks are, in this order:
+
+    1. The API server answers and accepts the credentials.
+    2. The controller has all permissions that it needs.
+    3. The API server serves the kinds that the controller reads and writes.
+    4. No other controller reconciles the same objects.
+
+The problems that checks 2 to 4 find are reported together, each with its remedy. If the API server does not answer, the
+start waits for a limited time and then fails. A Pod that fails to start is visible in `kubectl get pods`.
 """
 
 from __future__ import annotations
@@ -44,19 +49,19 @@ from informers.errors import (
 
 log = structlog.get_logger()
 
-PATIENCE_S = 10.0
-"""How long a start waits for what may still be on its way: a server that restarts, a CRD that was just applied."""
+WAIT_S = 10.0
+"""How long the start waits for a server that restarts, or for a CRD that was just applied."""
 
 PAUSE_S = 1.0
 
 
 class NeededKind(Struct, frozen=True):
-    """A resource that has to be served, and what to do where it is not."""
+    """A resource that the API server has to serve, and the remedy if it does not."""
 
     group: str
     version: str
     plural: str
-    mend: str
+    remedy: str
 
     @property
     def name(self) -> str:
@@ -67,25 +72,27 @@ class NoAnswer(Struct, frozen=True):
     why: str
 
     def __str__(self) -> str:
-        return f"the API server does not answer: {self.why}; see that it runs, and that the kubeconfig means this one"
+        return (
+            f"the API server does not answer: {self.why}; check that it runs, and that the kubeconfig has its address"
+        )
 
 
 class NotRecognized(Struct, frozen=True):
     why: str
 
     def __str__(self) -> str:
-        return f"the API server does not accept our credentials ({self.why}): renew the token or certificate in use"
+        return f"the API server does not accept the credentials ({self.why}): renew the token or the certificate"
 
 
 class MissingKind(Struct, frozen=True):
     kind: NeededKind
 
     def __str__(self) -> str:
-        return f"the cluster has no {self.kind.name} in version {self.kind.version}: {self.kind.mend}"
+        return f"the cluster has no {self.kind.name} in version {self.kind.version}: {self.kind.remedy}"
 
 
 class UnservedKind(Struct, frozen=True):
-    """Its CustomResourceDefinition is there, and yet the API server does not serve it."""
+    """The CustomResourceDefinition of the kind exists, but the API server does not serve the kind."""
 
     kind: NeededKind
     why: str
@@ -93,7 +100,7 @@ class UnservedKind(Struct, frozen=True):
     def __str__(self) -> str:
         return (
             f"the cluster does not serve {self.kind.name} in version {self.kind.version} ({self.why}): "
-            f"see 'kubectl describe crd {self.kind.name}'"
+            f"run 'kubectl describe crd {self.kind.name}' for details"
         )
 
 
@@ -101,7 +108,7 @@ Problem: TypeAlias = NoAnswer | NotRecognized | MissingKind | UnservedKind | Mis
 
 
 class StartupError(Exception):
-    """The controller cannot start. Each problem is one line for people; `str()` has them all."""
+    """The controller cannot start. `str()` has one line for each problem."""
 
     def __init__(self, *problems: Problem) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -109,13 +116,13 @@ class StartupError(Exception):
 
 
 def kinds_needed(config: Config) -> tuple[NeededKind, ...]:
-    """The kinds without which there is nothing to do."""
+    """The kinds that the API server has to serve: those to reconcile, and those of KubeVirt that are cached."""
     owners = (
         NeededKind(
             config.group_of(kind),
             kind.version,
             kind.plural,
-            mend=f"{_mend(kind, config.mode)}, or set --{kind.name}-group to the group that it has",
+            remedy=f"{_remedy(kind, config.mode)}, or set --{kind.name}-group to its API group in this cluster",
         )
         for kind in KINDS
     )
@@ -124,7 +131,7 @@ def kinds_needed(config: Config) -> tuple[NeededKind, ...]:
             each.resource.group,
             each.resource.version,
             each.resource.plural,
-            mend="install KubeVirt, or try it out with 'vmherd sandbox up'",
+            remedy="install KubeVirt, or try vmherd in a sandbox with 'vmherd sandbox up'",
         )
         for each in accesses()
         if each.is_cached and each.resource.group == KUBEVIRT_GROUP
@@ -132,39 +139,40 @@ def kinds_needed(config: Config) -> tuple[NeededKind, ...]:
     return (*owners, *children)
 
 
-def _mend(kind: Kind[Any], mode: str) -> str:
-    """What to do if the kind's definition is not there."""
+def _remedy(kind: Kind[Any], mode: str) -> str:
+    """Return the remedy if the cluster does not have the kind's CustomResourceDefinition."""
     if mode == Mode.TAKEOVER and kind.loop_flag:
-        return "it comes with KubeVirt"
+        return "install KubeVirt, which contains it"
     if mode == Mode.ALONGSIDE:
-        return "the chart brings its definition for --mode alongside, which auto comes to beside a KubeVirt"
-    return "kubectl apply -f manifests/crds/, or crds.enabled=true in the chart's values"
+        return (
+            "install its CustomResourceDefinition, which the chart contains for --mode alongside "
+            "(auto selects this mode if KubeVirt is installed)"
+        )
+    return "run 'kubectl apply -f manifests/crds/', or set crds.enabled=true in the chart's values"
 
 
-async def resolve_mode(client: Requests, config: Config, *, patience_s: float = PATIENCE_S) -> Config:
-    """The configuration with the mode that `auto` comes to in this cluster. Raises StartupError."""
+async def resolve_mode(client: Requests, config: Config, *, wait_s: float = WAIT_S) -> Config:
+    """Return the configuration with the mode that `auto` selects in this cluster. Raises StartupError."""
     if config.mode != Mode.AUTO:
         return config
-    await reach(client, patience_s=patience_s)
-    async with _failures_in_words():
+    await reach(client, wait_s=wait_s)
+    async with _errors_as_problems():
         return await decide_mode(client, config)
 
 
-async def check(
-    client: Requests, config: Config, *, now: Callable[[], datetime], patience_s: float = PATIENCE_S
-) -> None:
-    """Raise StartupError with everything that is in the way; return when nothing is. `now` is the wall clock."""
-    await reach(client, patience_s=patience_s)
-    give_up = asyncio.get_running_loop().time() + patience_s
-    async with _failures_in_words():
+async def check(client: Requests, config: Config, *, now: Callable[[], datetime], wait_s: float = WAIT_S) -> None:
+    """Raise StartupError with all problems; return if there is none. `now` is the wall clock."""
+    await reach(client, wait_s=wait_s)
+    deadline = asyncio.get_running_loop().time() + wait_s
+    async with _errors_as_problems():
         problems: list[Problem] = list(await _missing_permissions(client, permissions_needed(config)))
         for kind in kinds_needed(config):
-            # Whoever has to mend something anyway need not wait for what may never come.
-            problems += await missing_kind(client, kind, give_up=0.0 if problems else give_up)
-        objections = await find_second_writer(client, config, now=now, give_up=0.0 if problems else give_up)
+            # If the start fails anyway, do not wait for this kind: report the problems at once.
+            problems += await missing_kind(client, kind, deadline=0.0 if problems else deadline)
+        objections = await find_second_writer(client, config, now=now, deadline=0.0 if problems else deadline)
     if config.observe:
         for objection in objections:
-            log.warning("would not start", why=str(objection))
+            log.warning("would not start without --observe", why=str(objection))
     else:
         problems += objections
     if problems:
@@ -172,7 +180,10 @@ async def check(
 
 
 async def _missing_permissions(client: Requests, needed: Sequence[Permission]) -> tuple[MissingPermission, ...]:
-    """What is refused twice: a server that has just started has not read its roles yet, and refuses everybody."""
+    """Return the permissions that are missing in two attempts.
+
+    An API server that has just started denies every permission until it has read the roles.
+    """
     if await missing_permissions(client, needed):
         await asyncio.sleep(PAUSE_S)
         return await missing_permissions(client, needed)
@@ -180,8 +191,8 @@ async def _missing_permissions(client: Requests, needed: Sequence[Permission]) -
 
 
 @asynccontextmanager
-async def _failures_in_words() -> AsyncIterator[None]:
-    """Make a question that got no answer into a problem. Raises StartupError."""
+async def _errors_as_problems() -> AsyncIterator[None]:
+    """Convert the error of a request into a StartupError with its problem."""
     try:
         yield
     except Unauthorized as error:
@@ -189,27 +200,30 @@ async def _failures_in_words() -> AsyncIterator[None]:
     except ApiError as error:
         raise StartupError(NoAnswer(str(error))) from error
     except msgspec.DecodeError as error:
-        raise StartupError(NoAnswer("whatever answers in its place speaks another language")) from error
+        raise StartupError(NoAnswer("its address returns data that is not from an API server")) from error
 
 
-async def reach(client: Requests, *, patience_s: float) -> None:
-    """Return when the API server answers. Raises StartupError when it does not in time, or does not know us."""
-    give_up = asyncio.get_running_loop().time() + patience_s
-    told = ""
+async def reach(client: Requests, *, wait_s: float) -> None:
+    """Return when the API server answers.
+
+    Raises StartupError if it does not answer within `wait_s`, or if it does not accept the credentials.
+    """
+    deadline = asyncio.get_running_loop().time() + wait_s
+    reported = ""
     while True:
         try:
             await client.request("GET", "/version", timeout_s=REQUEST_TIMEOUT_S)
         except Unauthorized as error:
             raise StartupError(NotRecognized(str(error))) from error
         except (TransportError, ServerError, TooManyRequests) as error:
-            if asyncio.get_running_loop().time() >= give_up:
+            if asyncio.get_running_loop().time() >= deadline:
                 raise StartupError(NoAnswer(str(error))) from error
-            if str(error) != told:
-                told = str(error)
-                log.warning("waiting for the API server", why=told, patience_s=patience_s)
+            if str(error) != reported:
+                reported = str(error)
+                log.warning("waiting for the API server", why=reported, wait_s=wait_s)
             await asyncio.sleep(PAUSE_S)
         except StatusError:
-            return  # an answer all the same: what it forbids here, it may allow where it matters
+            return  # also an answer: a server that denies /version may still allow the requests of the controller
         else:
             return
 
@@ -229,34 +243,38 @@ class _Definition(Struct, frozen=True):
 _decode_definition = msgspec.json.Decoder(_Definition).decode
 
 
-async def missing_kind(client: Requests, kind: NeededKind, *, give_up: float) -> tuple[Problem, ...]:
-    """Empty when the kind is served. One that is surely not there is told at once, one on its way is waited for.
+async def missing_kind(client: Requests, kind: NeededKind, *, deadline: float) -> tuple[Problem, ...]:
+    """Return the problem with a kind that is not served; empty if the kind is served.
 
-    `give_up` is a time of the running loop. Raises ApiError where the API server cannot say.
+    If the kind is not installed, return at once. If it may be served soon, wait for it until `deadline`, a time of the
+    running loop. Raises ApiError if the API server does not answer.
     """
-    told = False
+    reported = False
     while not await is_served(client, f"/apis/{kind.group}/{kind.version}", kind.plural):
-        problem, is_sure = await _why_unserved(client, kind)
-        if is_sure or asyncio.get_running_loop().time() >= give_up:
+        problem, is_final = await _why_unserved(client, kind)
+        if is_final or asyncio.get_running_loop().time() >= deadline:
             return (problem,)
-        if not told:
-            told = True
+        if not reported:
+            reported = True
             log.warning("waiting for a kind to be served", kind=kind.name, version=kind.version)
         await asyncio.sleep(PAUSE_S)
     return ()
 
 
 async def _why_unserved(client: Requests, kind: NeededKind) -> tuple[Problem, bool]:
-    """What is wrong, and whether that is sure to last: nobody installed it, or it does not work, perhaps not yet."""
+    """Return why the kind is not served, and whether this is final.
+
+    It is final if the kind is not installed. A kind whose definition exists may be served soon.
+    """
     path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind.name}"
     try:
         body = await client.request("GET", path, timeout_s=REQUEST_TIMEOUT_S)
     except NotFound:
         return MissingKind(kind), True
     except Forbidden:
-        return MissingKind(kind), False  # the usual case in a cluster, where nothing else needs this permission
+        return MissingKind(kind), False  # the usual case: the role of the controller does not have this permission
     status = _decode_definition(body).status
     conditions = (status and status.conditions) or ()
     faults = [condition.message for condition in conditions if condition.status == "False" and condition.message]
-    faults.append("its definition is there, without this version or too new")
+    faults.append("its definition exists, but has no such version, or is not active yet")
     return UnservedKind(kind, faults[0]), False

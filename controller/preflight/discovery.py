@@ -1,7 +1,7 @@
-"""What can be seen of a KubeVirt in the cluster, each look a request or two, and each answer a value.
+"""Requests that find out whether KubeVirt is installed, and when its controller last wrote a status.
 
-Whether its kinds are served is public; its objects take permission, and where that is missing, the answer says so.
-Everything else that goes wrong is raised as ApiError or msgspec.DecodeError.
+Every user may see whether a kind is served. Reading KubeVirt's objects requires a permission. If this permission is
+missing, the result is a `Hidden`. All other failures raise ApiError or msgspec.DecodeError.
 """
 
 from __future__ import annotations
@@ -22,24 +22,26 @@ PAGE = "500"
 
 
 class Absent(Struct, frozen=True):
-    """No KubeVirt: its kind is not served, or there is no object of it."""
+    """KubeVirt is not installed: the kind KubeVirt is not served, or it has no object."""
 
 
 class Hidden(Struct, frozen=True):
-    """Its kind is served. Whether there is an object of it, we may not see."""
+    """The kind KubeVirt is served, but the permission to list its objects is missing. `why` is the server's message."""
 
     why: str
 
 
 class Found(Struct, frozen=True):
+    """KubeVirt is installed. `kubevirts` are the objects of the kind KubeVirt."""
+
     kubevirts: tuple[KubeVirt, ...]
 
 
-Seen: TypeAlias = Absent | Hidden | Found
+Installation: TypeAlias = Absent | Hidden | Found
 
 
 class Write(Struct, frozen=True):
-    """Somebody's last write of a status."""
+    """The last write of an object's status by one field manager."""
 
     key: ObjectKey
     at: datetime
@@ -87,8 +89,8 @@ async def is_served(client: Requests, group_path: str, plural: str) -> bool:
     return any(resource.name == plural for resource in _decode_discovery(answer).resources or ())
 
 
-async def find_kubevirt(client: Requests, namespace: str = "") -> Seen:
-    """Look for an installation of KubeVirt in this namespace, or anywhere."""
+async def find_kubevirt(client: Requests, namespace: str = "") -> Installation:
+    """Find out whether KubeVirt is installed in this namespace; "" means any namespace."""
     try:
         if not await is_served(client, KUBEVIRTS.group_path, KUBEVIRTS.plural):
             return Absent()
@@ -103,13 +105,13 @@ async def find_kubevirt(client: Requests, namespace: str = "") -> Seen:
 
 
 async def get_virt_controller(client: Requests, kubevirt: ObjectMeta) -> Deployment:
-    """The Deployment that this KubeVirt has made. Raises NotFound, Forbidden."""
+    """Return the Deployment virt-controller of this KubeVirt. Raises ApiError, such as NotFound or Forbidden."""
     path = DEPLOYMENTS.path(kubevirt.namespace, VIRT_CONTROLLER)
     return DEPLOYMENTS.decode(await client.request("GET", path, timeout_s=REQUEST_TIMEOUT_S))
 
 
 async def latest_write(client: Requests, path: str, *, manager: str) -> Write | None:
-    """The last time that this manager wrote a status in a collection; None where it never did."""
+    """Return the last write of a status in a collection by this manager; None if it never wrote one."""
     latest: Write | None = None
     params = {"limit": PAGE}
     while True:

@@ -1,7 +1,7 @@
-"""What the controller has to be allowed to do, as a value, and the question to the API server whether it is.
+"""The permissions that the controller needs, and the check whether the API server grants them.
 
-`permissions_needed` is the one list of verbs: the startup check asks for them, and the roles that are shipped hold
-them and nothing else.
+`permissions_needed` is the only list of verbs. The check before the start asks for these verbs, and the roles in the
+chart and the manifests contain exactly these verbs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = structlog.get_logger()
 
 
 class Permission(Struct, frozen=True, order=True):
-    """One verb on one resource. An empty namespace means all of them, an empty name any."""
+    """One verb on one resource. An empty namespace means all namespaces, an empty name means all names."""
 
     group: str
     resource: str
@@ -43,7 +43,7 @@ class Permission(Struct, frozen=True, order=True):
 
     @property
     def subject(self) -> str:
-        """What it is about, as kubectl and RBAC messages spell it: `virtualmachineinstances.kubevirt.io`."""
+        """The resource and the namespace, in the spelling of kubectl: `virtualmachineinstances.kubevirt.io`."""
         plural = f"{self.resource}.{self.group}" if self.group else self.resource
         named = f' "{self.name}"' if self.name else ""
         place = f"in namespace {self.namespace}" if self.namespace else "in all namespaces"
@@ -56,11 +56,11 @@ class MissingPermission(Struct, frozen=True):
     user: str
 
     def __str__(self) -> str:
-        return f"missing permission: {', '.join(self.verbs)} {self.subject}; a role has to give it to {self.user}"
+        return f"missing permission: {', '.join(self.verbs)} {self.subject}; grant it to {self.user} with a role"
 
 
 def permissions_needed(config: Config) -> tuple[Permission, ...]:
-    """Exactly what the controller does with this configuration, no more: the RBAC rules it runs under."""
+    """The permissions for all requests that the controller sends with this configuration, and no other permissions."""
     if config.observe:
         return tuple(_reads(config)) + check_permissions(config) + scrape_permissions(config)
     owners = [(config.group_of(kind), kind) for kind in KINDS]
@@ -80,7 +80,7 @@ def permissions_needed(config: Config) -> tuple[Permission, ...]:
 
 
 def _reads(config: Config) -> Iterable[Permission]:
-    """What the caches are filled from: all that an onlooker needs."""
+    """The permissions to fill the caches. With `--observe`, no other permissions for objects are needed."""
     kinds = [(config.group_of(kind), kind.plural) for kind in KINDS]
     kinds += [(each.resource.group, each.resource.plural) for each in accesses() if each.is_cached]
     for namespace in config.namespaces:
@@ -89,8 +89,10 @@ def _reads(config: Config) -> Iterable[Permission]:
 
 
 def check_permissions(config: Config) -> tuple[Permission, ...]:
-    """What shows whether KubeVirt's own loops rest. Only a takeover builds on that: the others do without a KubeVirt
-    that shares their kinds, and do not start where there is one that they may not look at.
+    """The permissions to check whether KubeVirt's own loops are stopped. Only the mode `takeover` needs them.
+
+    In the other modes, KubeVirt is not installed or has other API groups. If KubeVirt has the same API groups but these
+    permissions are missing, the controller does not start.
     """
     if config.mode != Mode.TAKEOVER or not config.second_writer_check or not shared_with_kubevirt(config):
         return ()
@@ -102,8 +104,9 @@ def check_permissions(config: Config) -> tuple[Permission, ...]:
 
 
 def scrape_permissions(config: Config) -> tuple[Permission, ...]:
-    """What tells who may read the metrics: whose a token is, and what that user may do. Nobody's objects are asked
-    for, and yet only a ClusterRole can allow it.
+    """The permissions to check who may read the metrics: to find the user of a token, and what this user may do.
+
+    The two resources have no namespace, so only a ClusterRole can grant these permissions.
     """
     if not config.metrics_secure:
         return ()
@@ -114,10 +117,10 @@ def scrape_permissions(config: Config) -> tuple[Permission, ...]:
 
 
 def _owner_permissions(group: str, plural: str) -> Iterable[tuple[str, str, str, str]]:
-    """What is asked of a kind that is reconciled."""
+    """The permissions for the objects of a kind that is reconciled."""
     yield from ((group, plural, "", verb) for verb in READ)
     yield group, plural, "status", "patch"
-    # An owner reference with blockOwnerDeletion needs this where OwnerReferencesPermissionEnforcement is on.
+    # Owner references with blockOwnerDeletion need this if OwnerReferencesPermissionEnforcement is enabled.
     yield group, plural, "finalizers", "update"
 
 
@@ -126,7 +129,7 @@ def _lease_permissions(config: Config) -> tuple[Permission, ...]:
         namespace = config.leader_election_namespace
         return Permission(group="coordination.k8s.io", resource="leases", verb=verb, namespace=namespace, name=name)
 
-    # RBAC cannot bind a create to a name: the request for it has none.
+    # RBAC cannot limit a create to a name, because the request has no name.
     return (lease("create", ""), *(lease(verb, config.leader_election_id) for verb in ("get", "patch")))
 
 
@@ -145,9 +148,9 @@ _decode_review = msgspec.json.Decoder(_Review).decode
 
 
 async def missing_permissions(client: Requests, needed: Iterable[Permission]) -> tuple[MissingPermission, ...]:
-    """Ask the API server for each permission, all at once; one line tells all missing verbs of a resource.
+    """Ask the API server for all permissions concurrently. The result has all missing verbs of a resource in one value.
 
-    Raises ApiError where it cannot say.
+    Raises ApiError if the API server does not answer.
     """
     needed = tuple(needed)
     async with asyncio.TaskGroup() as group:
@@ -167,7 +170,10 @@ async def missing_permissions(client: Requests, needed: Iterable[Permission]) ->
 
 
 async def _is_allowed(client: Requests, permission: Permission) -> bool | ApiError:
-    """Whether we have it. A failure is a value, so that one question does not cut off the others."""
+    """Whether the controller has the permission.
+
+    An error is returned instead of raised, so that it does not cancel the concurrent requests.
+    """
     attributes = {
         "namespace": permission.namespace,
         "verb": permission.verb,
@@ -181,7 +187,7 @@ async def _is_allowed(client: Requests, permission: Permission) -> bool | ApiErr
             client, "authorization.k8s.io/v1", "SelfSubjectAccessReview", {"resourceAttributes": attributes}
         )
     except Forbidden as error:
-        # A cluster that lets nobody ask about himself says nothing of what it allows.
+        # If users may not ask for their own permissions, the check is impossible, so it must not stop the start.
         log.warning("cannot check permissions", why=str(error))
         return True
     except ApiError as error:
@@ -190,7 +196,7 @@ async def _is_allowed(client: Requests, permission: Permission) -> bool | ApiErr
 
 
 async def _whoami(client: Requests) -> str:
-    """Our name in the API server's eyes, for a person who is to give it a role."""
+    """The name of the controller's user, for the administrator who grants the permissions."""
     try:
         review = await _review(client, "authentication.k8s.io/v1", "SelfSubjectReview", {})
     except ApiError:

@@ -1,15 +1,18 @@
-"""Whether somebody else reconciles the same objects: two controllers on one object fight, and delete each other's VMs.
+"""Checks whether another controller reconciles the same objects.
 
-The one that can be met is KubeVirt's virt-controller. What tells, from the surest sign on:
+Two controllers for one object delete each other's VMs. The other controller can be KubeVirt's virt-controller. The
+check looks at these facts:
 
-    no KubeVirt, or none that we share a kind with    nobody
-    the flags of its Deployment                       its loops work, or rest
-    the Deployment is not rolled out yet              old Pods may still work: waited for, and then told
-    there is no Deployment                            somebody, if virt-controller wrote one of our statuses lately
-    we may not look                                   the same; and without such a write, nobody knows
+    fact                                                   result
+    KubeVirt is not installed, or shares no kind           no second writer
+    the flags of its Deployment                            a second writer, if a loop for a shared kind has workers
+    the Deployment is rolling out                          old Pods may still run: wait, then a second writer
+    there is no Deployment                                 a second writer, if virt-controller recently wrote a status
+    the permission to read KubeVirt's objects is missing   the same; without a recent write the result is unknown
 
-Where nobody knows, the controller does not start: a set that is at rest shows no fresh writes, whoever watches it.
-What is in the way is told in one line, with the ways out, and `--no-second-writer-check` is one of them.
+If the result is unknown, the controller does not start: virt-controller writes no status while nothing changes, so the
+absence of recent writes proves nothing. The reason is one line with the possible remedies. One of them is
+`--no-second-writer-check`.
 """
 
 from __future__ import annotations
@@ -26,135 +29,144 @@ from controller.config.modes import Mode, mode_beside
 from controller.config.settings import Config, groups_in, shared_with_kubevirt
 from controller.kinds import Kind, names_of
 from controller.preflight.discovery import Absent, Hidden, Write, find_kubevirt, get_virt_controller, latest_write
-from controller.preflight.virt_controller import LOOPS, VIRT_CONTROLLER, KubeVirt, is_rolled_out, working_loops
+from controller.preflight.virt_controller import LOOPS, VIRT_CONTROLLER, KubeVirt, active_loops, is_rolled_out
 from controller.runtime.requests import Requests
 from informers.errors import Forbidden, NotFound
 
 log = structlog.get_logger()
 
-FRESH: Final = timedelta(minutes=10)
-"""A write that is younger than this was made by somebody who is still there."""
+RECENT: Final = timedelta(minutes=10)
+"""If a write is newer than this, the check assumes that the writer still runs."""
 
 PAUSE_S: Final = 1.0
 
 
 class SecondWriter(Struct, frozen=True):
-    """Somebody else works on our kinds."""
+    """Another controller reconciles the same kinds. `evidence` says how that is known."""
 
-    seen: str
+    evidence: str
 
     def __str__(self) -> str:
         return (
-            f"{self.seen}, and two controllers would fight: have its loops rest with 'vmherd takeover', or leave them "
-            "alone with --mode alongside, or only look on with --observe"
+            f"{self.evidence}, but two controllers must not reconcile the same objects: stop KubeVirt's loops with "
+            "'vmherd takeover', or use other API groups with --mode alongside, or write nothing with --observe"
         )
 
 
-class Unseen(Struct, frozen=True):
-    """Nobody can tell whether somebody else works on our kinds."""
+class Undetermined(Struct, frozen=True):
+    """It is unknown whether another controller reconciles the same kinds."""
 
     kinds: tuple[str, ...]
     why: str
 
     def __str__(self) -> str:
         return (
-            f"cannot tell whether KubeVirt's virt-controller works on {' and '.join(self.kinds)}, too ({self.why}): "
-            "a role has to allow list of kubevirts.kubevirt.io and get of deployments.apps "
-            f'"{VIRT_CONTROLLER}"; or choose --mode alongside; or, if you are sure, --no-second-writer-check'
+            f"cannot check whether KubeVirt's virt-controller also reconciles {' and '.join(self.kinds)} ({self.why}): "
+            f'grant list of kubevirts.kubevirt.io and get of deployments.apps "{VIRT_CONTROLLER}" with a role, '
+            "or use --mode alongside, or disable this check with --no-second-writer-check"
         )
 
 
-Objection: TypeAlias = SecondWriter | Unseen
+Objection: TypeAlias = SecondWriter | Undetermined
 
 
-class Trail(NamedTuple):
-    """What virt-controller leaves on the kinds that we share with it: its name, and the time of its writes."""
+class StatusWrites(NamedTuple):
+    """Looks for statuses that virt-controller wrote to objects of the shared kinds."""
 
     client: Requests
     config: Config
     kinds: tuple[Kind[Any], ...]
     now: Callable[[], datetime]
 
-    async def follow(self) -> SecondWriter | None:
-        """Whether it wrote a status lately, in the namespaces that we work in."""
+    async def find_recent(self) -> SecondWriter | None:
+        """Return a second writer if virt-controller recently wrote a status in the watched namespaces."""
         for resource in (kind.resource() for kind in self.kinds):
             for namespace in self.config.namespaces:
                 write = await _latest_write(self.client, resource.path(namespace))
                 now = self.now()
-                if write is not None and now - write.at < FRESH:
-                    return SecondWriter(_words_of(write, resource.name, now))
+                if write is not None and now - write.at < RECENT:
+                    return SecondWriter(_describe(write, resource.name, now))
         return None
 
 
 async def decide_mode(client: Requests, config: Config) -> Config:
-    """The configuration with `auto` made into a mode. A KubeVirt that we may not see is taken to be there.
+    """Return the configuration with a mode instead of `auto`.
 
-    Raises ApiError, msgspec.DecodeError.
+    If the permission to list KubeVirt's objects is missing, KubeVirt counts as installed. Raises
+    ApiError, msgspec.DecodeError.
     """
     if config.mode != Mode.AUTO:
         return config
-    seen = await find_kubevirt(client, config.kubevirt_namespace)
-    mode = mode_beside(kubevirt=not isinstance(seen, Absent))
+    installation = await find_kubevirt(client, config.kubevirt_namespace)
+    mode = mode_beside(kubevirt=not isinstance(installation, Absent))
     return structs.replace(config, mode=mode.value, **groups_in(mode))
 
 
 async def find_second_writer(
-    client: Requests, config: Config, *, now: Callable[[], datetime], give_up: float
+    client: Requests, config: Config, *, now: Callable[[], datetime], deadline: float
 ) -> tuple[Objection, ...]:
-    """What speaks against starting; empty where nothing does. `give_up` is a time of the running loop.
+    """Return the reasons not to start; empty if there is none.
 
-    Raises ApiError, msgspec.DecodeError.
+    While a Deployment is rolling out, wait until `deadline`, which is a time of the running loop. Raises
+    ApiError, msgspec.DecodeError.
     """
     kinds = shared_with_kubevirt(config)
     if not kinds or not config.second_writer_check:
         return ()
-    seen = await find_kubevirt(client, config.kubevirt_namespace)
-    if isinstance(seen, Absent):
+    installation = await find_kubevirt(client, config.kubevirt_namespace)
+    if isinstance(installation, Absent):
         if config.mode == Mode.TAKEOVER:
-            log.warning("there is no KubeVirt to take over from: --mode standalone reports more")
+            log.warning("KubeVirt is not installed: use --mode standalone, which writes more status fields")
         return ()
-    trail = Trail(client, config, kinds, now)
-    if isinstance(seen, Hidden):
-        return (await trail.follow() or Unseen(names_of(kinds), seen.why),)
-    looks = [await _look_at(trail, kubevirt, give_up) for kubevirt in seen.kubevirts]
-    return tuple(objection for objection in looks if objection is not None)
+    writes = StatusWrites(client, config, kinds, now)
+    if isinstance(installation, Hidden):
+        return (await writes.find_recent() or Undetermined(names_of(kinds), installation.why),)
+    objections = [await _check_kubevirt(writes, kubevirt, deadline) for kubevirt in installation.kubevirts]
+    return tuple(objection for objection in objections if objection is not None)
 
 
-async def _look_at(trail: Trail, kubevirt: KubeVirt, give_up: float) -> Objection | None:
+async def _check_kubevirt(writes: StatusWrites, kubevirt: KubeVirt, deadline: float) -> Objection | None:
+    """Return the reason not to start because of this KubeVirt; None if there is none."""
     name = f"{kubevirt.metadata.namespace}/{VIRT_CONTROLLER}"
-    names = names_of(trail.kinds)
+    names = names_of(writes.kinds)
     while True:
         try:
-            deployment = await get_virt_controller(trail.client, kubevirt.metadata)
+            deployment = await get_virt_controller(writes.client, kubevirt.metadata)
         except NotFound:
             log.warning("KubeVirt has no virt-controller yet", deployment=name, kinds=names)
-            return await trail.follow()
+            return await writes.find_recent()
         except Forbidden as error:
-            return await trail.follow() or Unseen(names, str(error))
-        if working := working_loops(deployment, names):
-            missing = " ".join(f"{LOOPS[kind]}=0" for kind in working)
-            return SecondWriter(f"KubeVirt works on {' and '.join(working)} (Deployment {name} has no {missing})")
+            return await writes.find_recent() or Undetermined(names, str(error))
+        if active := active_loops(deployment, names):
+            missing = " ".join(f"{LOOPS[kind]}=0" for kind in active)
+            return SecondWriter(f"KubeVirt reconciles {' and '.join(active)} (Deployment {name} has no {missing})")
         if is_rolled_out(deployment):
-            if trail.config.mode == Mode.STANDALONE:
-                log.warning("the loops of KubeVirt rest: --mode takeover knows its status fields", deployment=name)
+            if writes.config.mode == Mode.STANDALONE:
+                log.warning(
+                    "KubeVirt's loops are stopped: use --mode takeover, which writes only KubeVirt's status fields",
+                    deployment=name,
+                )
             return None
-        if asyncio.get_running_loop().time() >= give_up:
-            told = " and ".join(names)
-            return SecondWriter(f"KubeVirt may still work on {told} (Deployment {name} is rolling out)")
+        if asyncio.get_running_loop().time() >= deadline:
+            kinds = " and ".join(names)
+            return SecondWriter(f"KubeVirt may still reconcile {kinds} (Deployment {name} is rolling out)")
         await asyncio.sleep(PAUSE_S)
 
 
 async def _latest_write(client: Requests, path: str) -> Write | None:
-    """None as well where we may not look: the check of our permissions has told so."""
+    """Return the last write of virt-controller in a collection; None if there is none.
+
+    Also None if the permission to list is missing, because the check of the permissions reports that.
+    """
     try:
         return await latest_write(client, path, manager=VIRT_CONTROLLER)
     except (Forbidden, NotFound):
         return None
 
 
-def _words_of(write: Write, kind: str, now: datetime) -> str:
+def _describe(write: Write, kind: str, now: datetime) -> str:
     ago_s = max(0, round((now - write.at).total_seconds()))
     return f"{VIRT_CONTROLLER} wrote the status of {kind} {write.key} {ago_s}s ago"
 
 
-__all__ = ["FRESH", "Objection", "SecondWriter", "Unseen", "decide_mode", "find_second_writer"]
+__all__ = ["RECENT", "Objection", "SecondWriter", "Undetermined", "decide_mode", "find_second_writer"]

@@ -1,10 +1,12 @@
-"""KubeVirt's virt-controller, as far as it matters whether its loops work on the kinds that are ours: what its
-Deployment says, and the patch in the KubeVirt object that tells the loops to rest. Pure.
+"""Reads from virt-controller's Deployment whether its loops are stopped, and makes the patch that stops them. Pure.
 
-A loop rests when it has no workers: `--rs-controller-threads=0 --pool-controller-threads=0` (three is the default). All
-others go on, so VMs and VMIs run as before. virt-operator puts these flags behind the arguments that are there, as a
-JSON patch of `spec.customizeComponents.patches` says. `customizeComponents.flags` would be shorter, and replaces flags
-that are not named in it.
+KubeVirt's virt-controller has one loop for each kind. The flags `--rs-controller-threads=0` and
+`--pool-controller-threads=0` stop two loops, because a loop without workers does nothing. The default is three workers.
+The other loops continue, so VMs and VMIs run as before.
+
+`vmherd takeover` writes a JSON patch into `spec.customizeComponents.patches` of the KubeVirt object. virt-operator then
+appends the two flags to the arguments of the Deployment. `customizeComponents.flags` would be shorter, but it also
+replaces flags that it does not name.
 """
 
 from __future__ import annotations
@@ -21,19 +23,19 @@ from informers.meta import ObjectMeta
 from informers.resource import Resource
 
 VIRT_CONTROLLER: Final = "virt-controller"
-"""The name of the Deployment, of its container, and of the manager of its writes."""
+"""The name of the Deployment, of its container, and of the field manager of its writes."""
 
 LOOPS: Final[Mapping[str, str]] = {
     name: kind.loop_flag for kind, name in zip(KINDS, names_of(KINDS), strict=True) if kind.loop_flag
 }
-"""Which flag says how many workers a kind has."""
+"""For each kind, the flag that sets the number of workers of its loop."""
 
 PATCHES: Final = "/spec/customizeComponents/patches"
 Step: TypeAlias = dict[str, object]
 
 
 class ComponentPatch(Struct, frozen=True, rename="camel"):
-    """One of the patches that virt-operator applies to what it installs."""
+    """A patch that virt-operator applies to an object that it installs."""
 
     resource_name: str = ""
     resource_type: str = ""
@@ -50,7 +52,7 @@ class KubeVirtSpec(Struct, frozen=True, rename="camel"):
 
 
 class KubeVirt(Struct, frozen=True):
-    """The object that stands for an installation of KubeVirt. KubeVirt allows one for a cluster."""
+    """The object that represents an installation of KubeVirt. A cluster has at most one."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: KubeVirtSpec | None = None
@@ -90,21 +92,21 @@ KUBEVIRTS: Final = Resource(KubeVirt, group="kubevirt.io", version="v1", plural=
 DEPLOYMENTS: Final = Resource(Deployment, group="apps", version="v1", plural="deployments", kind="Deployment")
 
 
-def working_loops(deployment: Deployment, kinds: Iterable[str]) -> tuple[str, ...]:
-    """Those of these kinds whose loop has workers."""
+def active_loops(deployment: Deployment, kinds: Iterable[str]) -> tuple[str, ...]:
+    """Return the kinds whose loop has workers."""
     flags = _arguments_of(deployment)
-    return tuple(kind for kind in kinds if not rests(flags, LOOPS[kind]))
+    return tuple(kind for kind in kinds if not is_stopped(flags, LOOPS[kind]))
 
 
 def _arguments_of(deployment: Deployment) -> tuple[str, ...]:
-    """What the Deployment starts virt-controller with: flags of `customizeComponents.flags` are in the command."""
+    """The command and the arguments of virt-controller. `customizeComponents.flags` puts its flags into the command."""
     containers = deployment.spec.template.spec.containers or ()
     named = [container for container in containers if container.name == VIRT_CONTROLLER] or containers[:1]
     return tuple(text for container in named for text in (*(container.command or ()), *(container.args or ())))
 
 
-def rests(arguments: Sequence[str], flag: str) -> bool:
-    """Whether the loop of this flag has no workers. Of a flag that is given twice the last one counts."""
+def is_stopped(arguments: Sequence[str], flag: str) -> bool:
+    """Whether this flag sets the workers of a loop to 0. If a flag is given twice, the last value counts."""
     workers = ""
     for text, following in zip_longest(arguments, arguments[1:], fillvalue=""):
         if text == flag:
@@ -115,14 +117,14 @@ def rests(arguments: Sequence[str], flag: str) -> bool:
 
 
 def is_rolled_out(deployment: Deployment) -> bool:
-    """Whether no Pod runs any more with what the Deployment said before."""
+    """Whether all Pods have the current template of the Deployment."""
     status = deployment.status or DeploymentStatus()
-    seen = (status.observed_generation or 0) >= (deployment.metadata.generation or 0)
-    return seen and (status.replicas or 0) == (status.updated_replicas or 0)
+    observed = (status.observed_generation or 0) >= (deployment.metadata.generation or 0)
+    return observed and (status.replicas or 0) == (status.updated_replicas or 0)
 
 
-def resting_patch() -> ComponentPatch:
-    """The patch that has both loops rest."""
+def stop_patch() -> ComponentPatch:
+    """The patch that stops the loops of all our kinds."""
     steps = [
         {"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": f"{flag}=0"}
         for flag in LOOPS.values()
@@ -136,10 +138,10 @@ def resting_patch() -> ComponentPatch:
 
 
 def take_over(kubevirt: KubeVirt) -> bytes | None:
-    """A JSON patch that adds our patch behind those that are there; None where it is there."""
+    """Return a JSON patch that appends our patch to the existing ones; None if our patch exists already."""
     if any(map(_is_ours, patches_of(kubevirt))):
         return None
-    ours = resting_patch()
+    ours = stop_patch()
     if kubevirt.spec is None:
         step: Step = {"op": "add", "path": "/spec", "value": {"customizeComponents": {"patches": [ours]}}}
     elif kubevirt.spec.customize_components is None:
@@ -151,16 +153,16 @@ def take_over(kubevirt: KubeVirt) -> bytes | None:
     return _encode(kubevirt, [step])
 
 
-def hand_back(kubevirt: KubeVirt) -> bytes | None:
-    """A JSON patch that takes exactly our patch away; None where it is not there."""
-    held = patches_of(kubevirt)
-    places = [place for place, patch in enumerate(held) if _is_ours(patch)]
-    if not places:
+def undo_takeover(kubevirt: KubeVirt) -> bytes | None:
+    """Return a JSON patch that removes our patch and no other; None if there is no patch of ours."""
+    patches = patches_of(kubevirt)
+    indexes = [index for index, patch in enumerate(patches) if _is_ours(patch)]
+    if not indexes:
         return None
-    if len(places) == len(held):
+    if len(indexes) == len(patches):
         return _encode(kubevirt, [{"op": "remove", "path": PATCHES}])
-    # From the last to the first, so that the places of the others stay.
-    return _encode(kubevirt, [{"op": "remove", "path": f"{PATCHES}/{place}"} for place in reversed(places)])
+    # Remove the last one first. So the indexes of the others do not change.
+    return _encode(kubevirt, [{"op": "remove", "path": f"{PATCHES}/{index}"} for index in reversed(indexes)])
 
 
 def patches_of(kubevirt: KubeVirt) -> tuple[ComponentPatch, ...]:
@@ -169,8 +171,8 @@ def patches_of(kubevirt: KubeVirt) -> tuple[ComponentPatch, ...]:
 
 
 def _is_ours(patch: ComponentPatch) -> bool:
-    """Whether it says what ours says, however somebody has written it down."""
-    ours = resting_patch()
+    """Whether this patch is equal to ours as JSON. The spelling may differ."""
+    ours = stop_patch()
     subject = (patch.resource_type.lower(), patch.resource_name.lower(), patch.type)
     if subject != (ours.resource_type.lower(), ours.resource_name, ours.type):
         return False
@@ -181,6 +183,6 @@ def _is_ours(patch: ComponentPatch) -> bool:
 
 
 def _encode(kubevirt: KubeVirt, steps: Sequence[Step]) -> bytes:
-    """For the version that was read and no other: places in a list mean nothing in the next one."""
+    """Encode a JSON patch for the version that was read. In a later version, the list may have other indexes."""
     version: Step = {"op": "replace", "path": "/metadata/resourceVersion", "value": kubevirt.metadata.resource_version}
     return msgspec.json.encode([version, *steps])

@@ -142,7 +142,7 @@ def test_a_wrong_token_is_one_line_and_exit_code_1(control_plane, tmp_path):
     kubeconfig = control_plane.write_kubeconfig(tmp_path / "kubeconfig", "nobody", token="wrong")
     done = shell("run", "--kubeconfig", str(kubeconfig), *ANY_PORT)
     assert done.returncode == 1
-    assert done.stderr.startswith("vmherd: the API server does not accept our credentials")
+    assert done.stderr.startswith("vmherd: the API server does not accept the credentials")
     assert done.stderr.count("\n") == 1
 
 

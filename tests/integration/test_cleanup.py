@@ -52,14 +52,14 @@ def test_all_that_our_finalizer_holds_is_let_go_and_nothing_else_happens(vacant:
     assert all(finalizers == [HOLD, FINALIZER] for finalizers in held(ranch).values())
     done = vmherd(kubeconfig, "cleanup", *flags)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[-1].startswith("3 objects let go")
+    assert done.stdout.splitlines()[-1].startswith("3 objects cleaned up")
     assert finalizers_of(ranch.pool()) == [HOLD]
     assert {name: fs for name, fs in held(ranch).items() if name != "left-behind"} == {
         "stray": [HOLD],
         "other": [HOLD, FINALIZER],
     }
     again = vmherd(kubeconfig, "cleanup", *flags)
-    assert again.stdout.startswith("0 objects let go")
+    assert again.stdout.startswith("0 objects cleaned up")
 
 
 def test_a_pool_that_the_controller_made_can_be_deleted_after_it(vacant: Place, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_pool_that_is_to_keep_its_disks_is_left_to_the_controller_unless_force
     flags = ("--watch-namespaces", vacant.namespace)
     refused = vmherd(kubeconfig, "cleanup", *flags)
     assert (refused.returncode, finalizers_of(ranch.pool())) == (1, [HOLD, FINALIZER])
-    assert f"left alone: {vacant.namespace}/pool" in refused.stderr
+    assert f"not cleaned up: {vacant.namespace}/pool" in refused.stderr
     assert vmherd(kubeconfig, "cleanup", "--force", *flags).returncode == 0
     assert (finalizers_of(ranch.pool()), held(ranch)) == ([HOLD], {"pool-0": [HOLD]})
 

@@ -123,7 +123,7 @@ def test_a_virt_controller_that_starts_anew_lets_nobody_in_before_it_is_done(
 def test_who_may_not_look_is_told_what_to_allow(neighbour: Neighbour, tmp_path: Path) -> None:
     blind = pod(neighbour.plane)
     line = refusal(blind, tmp_path, "--mode", "standalone")
-    assert "cannot tell whether KubeVirt's virt-controller works on virtualmachineinstancereplicasets" in line
+    assert "cannot check whether KubeVirt's virt-controller also reconciles virtualmachineinstancereplicasets" in line
     assert "--no-second-writer-check" in line
     with herd(neighbour.plane, tmp_path, "--no-second-writer-check", *SHORT_LEASE) as program:
         assert program.stop() == 0
@@ -198,9 +198,7 @@ def test_without_a_kubevirt_there_is_nothing_to_take_over(neighbour: Neighbour, 
     neighbour.kubectl("delete", "kubevirts", "kubevirt")
     done = vmherd(neighbour.plane.kubeconfig, "takeover")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == (
-        "vmherd: there is no KubeVirt in this cluster, and so nothing to take over: run --mode standalone\n"
-    )
+    assert done.stderr == ("vmherd: there is no KubeVirt in this cluster: use vmherd run --mode standalone\n")
     nobody = neighbour.plane.write_kubeconfig(tmp_path / "kubeconfig", "nobody")
     neighbour.move_in()
     refused = vmherd(nobody, "takeover")

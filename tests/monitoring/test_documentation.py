@@ -1,4 +1,4 @@
-"""docs/metrics.md tells of every metric and every alert that there is, and of nothing else."""
+"""docs/metrics.md lists exactly the metrics and alerts that exist."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEXT = (ROOT / "docs/metrics.md").read_text()
 
 
 def rows(section: str) -> Iterator[list[str]]:
-    """The cells of the tables below a heading, header rows apart."""
+    """The cells of the table rows below a heading, without the header rows."""
     body = re.split(r"^## ", TEXT.partition(f"\n## {section}\n")[2], flags=re.MULTILINE)[0]
     for line in body.splitlines():
         if line.startswith("| `"):
@@ -25,11 +25,11 @@ def rows(section: str) -> Iterator[list[str]]:
 
 def documented() -> dict[str, tuple[str, str]]:
     sections = ("Replica sets and pools", "What is done to VMs", "The controller", "The process")
-    every = [row for section in sections for row in rows(section)]
-    names = [row[0].strip("`") for row in every]
+    all_rows = [row for section in sections for row in rows(section)]
+    names = [row[0].strip("`") for row in all_rows]
     assert len(names) == len(set(names))
-    assert all(row[3] for row in every)
-    return {name: (row[1], row[2]) for name, row in zip(names, every, strict=True)}
+    assert all(row[3] for row in all_rows)
+    return {name: (row[1], row[2]) for name, row in zip(names, all_rows, strict=True)}
 
 
 def test_the_page_lists_exactly_what_the_program_exports_with_types_and_labels():
@@ -39,18 +39,18 @@ def test_the_page_lists_exactly_what_the_program_exports_with_types_and_labels()
 def test_the_page_lists_every_alert_with_its_severity():
     groups = yaml.safe_load((ROOT / "charts/vmherd/files/alerts.yaml").read_text())["groups"]
     alerts = {rule["alert"]: rule["labels"]["severity"] for group in groups for rule in group["rules"]}
-    told = {row[0].strip("`"): row[1] for row in rows("Alerts")}
-    assert told == alerts
+    documented_alerts = {row[0].strip("`"): row[1] for row in rows("Alerts")}
+    assert documented_alerts == alerts
     assert all(row[2] and row[3] for row in rows("Alerts"))
 
 
-def test_the_times_that_the_page_tells_are_those_of_the_program():
+def test_the_page_has_the_time_limits_of_the_program():
     assert (ALLOWED_FOR_S, DENIED_FOR_S, ALLOWED_AT_MOST_S) == (60, 10, 300)
     assert "for a minute if it was yes, and for ten seconds if it was no" in TEXT
     assert "up to five minutes" in TEXT
 
 
-def test_the_links_of_the_page_lead_somewhere():
+def test_every_link_inside_the_page_has_a_heading():
     headings = {
         re.sub(r"[^a-z- ]", "", line[3:].lower()).replace(" ", "-") for line in TEXT.splitlines() if line[:3] == "## "
     }

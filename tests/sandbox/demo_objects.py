@@ -1,4 +1,4 @@
-"""Objects as the API server answers with them, as far as the demo looks at them."""
+"""JSON objects of the API server, with the fields that the demo reads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def vm(name: str, revision: str = "pool-1", *, status: str = "Running", **more: 
 
 
 def owner(name: str, uid: str, *, generation: int = 1, desired: int = 3, **status: Any) -> dict[str, Any]:
-    """A set or a pool."""
+    """A replica set or a pool."""
     return {
         "metadata": {"name": name, "uid": uid, "generation": generation},
         "spec": {"replicas": desired},

@@ -67,7 +67,9 @@ class Foreground:
             )
 
     def wait_until_ready(self) -> None:
-        wait_for(lambda: "Ctrl-C stops it" in self.output.read_text() or self.process.poll() is not None, within_s=60)
+        wait_for(
+            lambda: "Stop it with Ctrl-C" in self.output.read_text() or self.process.poll() is not None, within_s=60
+        )
         assert self.process.poll() is None, self.output.read_text()
 
     def end(self, number: signal.Signals) -> int:

@@ -1,4 +1,4 @@
-"""`vmherd demo`, as it is typed: with and without a terminal."""
+"""`vmherd demo` as a command, with and without a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.demo_story import BREAK, UPDATE
+from sandbox.demo_steps import BREAK, UPDATE
 from sandbox.kubectl import run_kubectl
 from tests.sandbox.patience import processes_about, wait_for
 
@@ -32,7 +32,7 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 
 
 class Terminal:
-    """A demo on a terminal of its own, with the files that it makes in a directory."""
+    """A demo on a terminal of its own, with its temporary files in a directory."""
 
     def __init__(self, directory: Path) -> None:
         self._ours, theirs = os.openpty()
@@ -59,7 +59,7 @@ class Terminal:
         os.write(self._ours, key)
 
     def end(self) -> int:
-        """The exit code, once it has ended."""
+        """Wait until the demo has ended, and return its exit code."""
         while self.read():
             pass
         return self.process.wait(WITHIN_S)
@@ -91,12 +91,12 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
 def test_without_a_terminal_it_says_at_once_what_to_do() -> None:
     done = subprocess.run(DEMO, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "vmherd: demo: this is no terminal: use `vmherd demo --once`\n"
+    assert done.stderr == "vmherd: demo: the output is not a terminal: use `vmherd demo --once`\n"
 
 
 @pytest.fixture(scope="module")
 def once(control_plane_binaries: object, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What `vmherd demo --once` prints, after it went well and left nothing behind."""
+    """The output of `vmherd demo --once`, after it succeeded and left no files behind."""
     directory = tmp_path_factory.mktemp("once")
     done = subprocess.run(
         [*DEMO, "--once"],

@@ -1,4 +1,4 @@
-"""The demo's picture: every table fits the terminal, and says what is there."""
+"""The demo's tables: they fit into the terminal and show all objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cleanup takes off, in which order, and what it leaves: a plan, made from what our finalizer holds."""
+"""The plan of a cleanup: which finalizers it removes, in which order, and which pools it does not change."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ WITH_DISK = vm_spec(disks=("data",))
 
 
 def steps(pools, held, *, force=False):
-    """What would be done to whom, in order, and which pools are left."""
+    """The planned actions in order, and the names of the pools that are not changed."""
     cleanup = plan_cleanup(pools, held, POOLS, force=force)
-    told = [
+    actions = [
         ("keep" if isinstance(action, RemoveOwnerReference) else "free", action.resource.plural, action.key.name)
         for action in cleanup.plan.actions
     ]
-    return told, [key.name for key in cleanup.left]
+    return actions, [key.name for key in cleanup.left]
 
 
-def test_vms_are_freed_before_their_pool():
+def test_finalizers_of_vms_are_removed_before_that_of_their_pool():
     owner = pool()
-    told, left = steps([owner], vms(owner, 0, 1))
-    assert told == [
+    actions, left = steps([owner], vms(owner, 0, 1))
+    assert actions == [
         ("free", "virtualmachines", "web-0"),
         ("free", "virtualmachines", "web-1"),
         ("free", "virtualmachinepools", "web"),
@@ -37,12 +37,12 @@ def test_vms_are_freed_before_their_pool():
     assert left == []
 
 
-def test_a_pool_waits_for_its_vms():
+def test_the_stages_of_vms_and_pool_are_essential():
     stages = plan_cleanup([pool()], vms(pool(), 0), POOLS, force=False).plan.stages
     assert [stage.essential for stage in stages] == [True, True]
 
 
-def test_only_our_finalizer_goes_and_only_from_the_object_that_was_seen():
+def test_only_our_finalizer_is_removed_and_only_from_the_object_that_was_read():
     owner = pool(finalizers=(OTHER_FINALIZER, POOL_FINALIZER))
     [patch] = plan_cleanup([owner], [], POOLS, force=False).plan.actions
     assert isinstance(patch, Patch)
@@ -54,15 +54,15 @@ def test_only_our_finalizer_goes_and_only_from_the_object_that_was_seen():
 
 
 @pytest.mark.parametrize("owners", [(), (ANOTHER_CONTROLLER,)])
-def test_a_vm_that_has_left_its_pool_is_freed(owners):
+def test_the_finalizer_of_a_detached_vm_is_removed(owners):
     assert steps([], [vm(owners=owners)])[0] == [("free", "virtualmachines", "web-0")]
 
 
-def test_a_vm_of_a_pool_that_is_gone_is_freed():
+def test_the_finalizer_of_a_vm_whose_pool_was_deleted_is_removed():
     assert steps([], vms(pool(), 0))[0] == [("free", "virtualmachines", "web-0")]
 
 
-def test_a_vm_of_another_groups_pool_is_left_to_its_controller():
+def test_a_vm_whose_pool_has_another_group_is_not_changed():
     owner = OwnerReference(
         api_version="pool.vmherd.dev/v1beta1", kind="VirtualMachinePool", name="web", uid="other", controller=True
     )
@@ -80,21 +80,21 @@ def test_a_vm_of_another_groups_pool_is_left_to_its_controller():
         (pool(), False),
     ],
 )
-def test_disks_that_are_to_outlive_a_vm_that_is_being_deleted_are_saved_before_it_goes(owner, known):
-    told, _ = steps([owner], vms(owner, 0, deleting=True, spec=WITH_DISK))
-    assert told == [
+def test_preserved_disks_of_a_terminating_vm_lose_their_owner_first(owner, known):
+    actions, _ = steps([owner], vms(owner, 0, deleting=True, spec=WITH_DISK))
+    assert actions == [
         *([("keep", "datavolumes", "data"), ("keep", "persistentvolumeclaims", "data")] if known else []),
         ("free", "virtualmachines", "web-0"),
         ("free", "virtualmachinepools", "web"),
     ]
 
 
-def test_the_disks_of_a_vm_that_is_being_deleted_without_a_pool_are_saved():
-    told, _ = steps([], vms(pool(), 0, deleting=True, spec=WITH_DISK))
-    assert [what for what, _, _ in told] == ["keep", "keep", "free"]
+def test_disks_of_a_terminating_vm_without_a_pool_are_preserved():
+    actions, _ = steps([], vms(pool(), 0, deleting=True, spec=WITH_DISK))
+    assert [what for what, _, _ in actions] == ["keep", "keep", "free"]
 
 
-def test_a_vm_whose_disks_could_not_be_saved_is_not_freed():
+def test_a_vm_whose_disks_could_not_be_preserved_keeps_its_finalizer():
     owner = pool(scaleInStrategy=OFFLINE)
     [member] = vms(owner, 0, deleting=True, spec=WITH_DISK)
     actions = plan_cleanup([owner], [member], POOLS, force=False).plan.actions
@@ -103,12 +103,12 @@ def test_a_vm_whose_disks_could_not_be_saved_is_not_freed():
     assert {a.owner_uid for a in actions if isinstance(a, RemoveOwnerReference)} == {member.metadata.uid}
 
 
-def test_a_pool_that_is_being_deleted_and_keeps_disks_is_left_to_the_controller_unless_forced():
+def test_a_terminating_pool_that_preserves_disks_is_not_changed_unless_forced():
     owner = pool(scaleInStrategy=OFFLINE, deleting=True)
     members = vms(owner, 0, 1, spec=WITH_DISK)
     assert steps([owner], members) == ([], ["web"])
-    told, left = steps([owner], members, force=True)
-    assert len(told) == 3
+    actions, left = steps([owner], members, force=True)
+    assert len(actions) == 3
     assert left == []
 
 
@@ -120,18 +120,18 @@ def test_a_pool_that_is_being_deleted_and_keeps_disks_is_left_to_the_controller_
         pool(scaleInStrategy=OFFLINE, deleting=True, finalizers=(POOL_FINALIZER, "orphan")),
     ],
 )
-def test_a_pool_whose_disks_are_in_no_danger_is_freed(owner):
-    told, left = steps([owner], vms(owner, 0, spec=WITH_DISK))
-    assert told[-1] == ("free", "virtualmachinepools", "web")
+def test_the_finalizer_of_a_pool_without_disks_to_preserve_is_removed(owner):
+    actions, left = steps([owner], vms(owner, 0, spec=WITH_DISK))
+    assert actions[-1] == ("free", "virtualmachinepools", "web")
     assert left == []
 
 
-def test_nothing_held_is_nothing_to_do():
+def test_without_finalizers_the_plan_is_empty():
     cleanup = plan_cleanup([], [], POOLS, force=False)
     assert cleanup.plan.stages == ()
     assert cleanup.left == ()
 
 
-def test_the_pools_that_are_left_are_told_with_their_namespace():
+def test_pools_that_are_not_changed_are_reported_with_their_namespace():
     owner = pool(scaleInStrategy=OFFLINE, deleting=True)
     assert plan_cleanup([owner], vms(owner, 0), POOLS, force=False).left == (ObjectKey("default", "web"),)

@@ -1,4 +1,4 @@
-"""Whether a controller works under a lease, as a command sees it that starts and ends: on virtual time."""
+"""The check of a command whether a controller renews its lease, on virtual time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from controller.commands.command import CommandFailed, Holder, living_holder, refuse_beside_a_leader
+from controller.commands.command import CommandFailed, Holder, active_holder, refuse_if_controller_runs
 from informers.errors import Forbidden
 from informers.meta import ObjectKey
 
@@ -23,7 +23,7 @@ def lease(version: int, *, holder: str | None = "vm-1", namespace: str = "there"
 
 
 class Leases:
-    """An API server whose leases are what they are at that second."""
+    """An API server whose leases depend on the time in seconds."""
 
     def __init__(self, leases_at: Callable[[int], list[Any]]) -> None:
         self.leases_at = leases_at
@@ -48,46 +48,46 @@ def now() -> float:
 
 
 @pytest.mark.looptime
-async def test_a_lease_that_is_renewed_has_a_living_holder():
+async def test_a_lease_that_is_renewed_has_an_active_holder():
     server = Leases(lambda second: [lease(second // 2)])
-    assert await living_holder(server, name="vmherd") == Holder(ObjectKey("there", "vmherd"), "vm-1")
+    assert await active_holder(server, name="vmherd") == Holder(ObjectKey("there", "vmherd"), "vm-1")
     assert now() < 4
 
 
 @pytest.mark.looptime
 @pytest.mark.parametrize(("duration", "usual_s"), [(5, 5), (None, 15)])
-async def test_a_lease_that_nobody_renews_is_waited_out(duration, usual_s):
+async def test_a_lease_that_is_not_renewed_is_waited_for_until_it_expires(duration, usual_s):
     server = Leases(lambda second: [lease(1, duration=duration)])
-    assert await living_holder(server, name="vmherd") is None
+    assert await active_holder(server, name="vmherd") is None
     assert usual_s <= now() <= usual_s + 1
 
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("leases", [[], [lease(1, holder="")], [lease(1, holder=None)]])
-async def test_without_a_holder_there_is_nothing_to_wait_for(leases):
-    assert await living_holder(Leases(lambda second: leases), name="vmherd") is None
+async def test_without_a_holder_the_command_does_not_wait(leases):
+    assert await active_holder(Leases(lambda second: leases), name="vmherd") is None
     assert now() < 1
 
 
 @pytest.mark.looptime
-async def test_a_lease_that_is_released_while_we_look_has_no_holder_any_more():
+async def test_a_lease_that_is_released_during_the_wait_has_no_holder():
     server = Leases(lambda second: [lease(1) if second < 2 else lease(2, holder="")])
-    assert await living_holder(server, name="vmherd") is None
+    assert await active_holder(server, name="vmherd") is None
     assert now() < 4
 
 
 @pytest.mark.looptime
-async def test_of_several_leases_one_that_lives_is_enough():
+async def test_one_active_lease_of_several_is_enough():
     server = Leases(lambda second: [lease(1, namespace="here", duration=60), lease(second, holder="vm-2")])
-    holder = await living_holder(server, name="vmherd")
+    holder = await active_holder(server, name="vmherd")
     assert str(holder) == "vm-2 holds the lease there/vmherd"
 
 
 @pytest.mark.looptime
 @pytest.mark.parametrize(("namespace", "path"), [("", ANYWHERE), ("there", THERE)])
-async def test_only_leases_of_that_name_are_asked_for(namespace, path):
+async def test_only_leases_of_the_given_name_are_listed(namespace, path):
     server = Leases(lambda second: [])
-    await living_holder(server, name="blue", namespace=namespace)
+    await active_holder(server, name="blue", namespace=namespace)
     assert server.asked == [(path, "metadata.name=blue")]
 
 
@@ -97,21 +97,21 @@ def forbidden(second: int) -> list[Any]:
 
 async def refused(server: Leases, *, force: bool = False) -> str:
     try:
-        await refuse_beside_a_leader(server, name="vmherd", namespace="", why="stop it", force=force)
+        await refuse_if_controller_runs(server, name="vmherd", namespace="", why="stop it", force=force)
     except CommandFailed as error:
         return str(error)
     return ""
 
 
 @pytest.mark.looptime
-async def test_beside_a_leader_a_command_says_who_it_is_and_how_to_go_on():
+async def test_the_error_names_the_running_controller_and_the_remedies():
     living = Leases(lambda second: [lease(second)])
-    assert await refused(living) == "vm-1 holds the lease there/vmherd: stop it, or --force"
+    assert await refused(living) == "vm-1 holds the lease there/vmherd: stop it, or use --force"
     assert await refused(living, force=True) == ""
     assert await refused(Leases(lambda second: [])) == ""
 
 
 @pytest.mark.looptime
-async def test_who_may_not_see_leases_is_told_so():
-    line = "cannot see whether a controller works: leases are forbidden; --force goes on all the same"
+async def test_missing_permission_for_leases_is_an_error():
+    line = "cannot check whether a controller runs: leases are forbidden; --force skips this check"
     assert await refused(Leases(forbidden)) == line

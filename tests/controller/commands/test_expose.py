@@ -1,4 +1,4 @@
-"""A Service for a set's or pool's VMs: whom it selects, at which ports, and what is said of wishes that cannot be."""
+"""A Service for the VMs of a replica set or pool: its selector, its ports, and the errors for impossible requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.label_selectors import LabelSelector, SelectorRequirement
 from controller.apimachinery.owner_references import controller_reference
 from controller.cli import main
-from controller.commands.expose import TYPES, Settings, Subject, read_subject, wish_of
+from controller.commands.expose import TYPES, Settings, Subject, read_subject, service_request
 from controller.kinds import POOLS, REPLICA_SETS, Kind
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.replicaset_types import ReplicaSet
@@ -30,7 +30,7 @@ EXPRESSION = SelectorRequirement(key="tier", operator="Exists")
 
 
 def service(owner: ReplicaSet | Pool, wish: ServiceRequest = WISH) -> dict[str, Any]:
-    """As it goes over the wire."""
+    """The Service as the API server would receive it."""
     made = made_for(owner, wish)
     assert not isinstance(made, FieldError), made.message
     return dict(json.loads(msgspec.json.encode(made)))
@@ -56,7 +56,7 @@ def listening(*ports: dict[str, Any], network: str = "default", networks: Any = 
     return json.dumps(spec).encode()
 
 
-def test_the_guides_service_is_what_comes_of_the_guides_command():
+def test_the_command_of_the_user_guide_makes_the_service_of_the_user_guide():
     owner = builders.replicaset("vmi-ephemeral", match_labels={"special": "a"}, template_labels={"special": "a"})
     assert service(owner) == {
         "apiVersion": "v1",
@@ -100,12 +100,12 @@ def test_a_pools_service_selects_by_the_labels_of_vmis_and_not_of_vms():
         (LabelSelector({"vmi.kubevirt.io/id": "a"}), {"vmi.kubevirt.io/id": "a"}, {}),
     ],
 )
-def test_the_labels_that_the_selector_names_are_chosen_where_all_vmis_have_them(selector, labels, chosen):
+def test_the_labels_of_the_selector_are_used_if_all_vmis_have_them(selector, labels, chosen):
     assert choose_selector(selector, labels) == chosen
 
 
 @given(named=LABELS, labels=LABELS, expressions=st.sampled_from([None, (EXPRESSION,)]))
-def test_whatever_is_chosen_is_on_every_vmi_and_it_is_nothing_only_where_there_is_nothing(named, labels, expressions):
+def test_every_vmi_has_the_selected_labels_and_they_are_empty_only_without_labels(named, labels, expressions):
     chosen = choose_selector(LabelSelector(named, expressions), labels)
     assert chosen.items() <= labels.items()
     assert not chosen.keys() & NOT_COMMON
@@ -127,7 +127,7 @@ def test_without_labels_there_is_nothing_to_select_by(owner):
     assert flaw(owner) == "its template has no labels for VMIs that a Service can select by"
 
 
-def test_without_a_port_those_of_the_interface_on_the_pod_network_are_served():
+def test_without_a_port_the_service_has_the_ports_of_the_interface_on_the_pod_network():
     spec = listening({"port": 22}, {"name": "dns", "port": 53, "protocol": "UDP"})
     ports = [{"name": "port-1", "port": 22}, {"name": "port-2", "port": 53, "protocol": "UDP"}]
     wish = msgspec.structs.replace(WISH, ports=())
@@ -148,21 +148,21 @@ def test_without_a_port_those_of_the_interface_on_the_pod_network_are_served():
         listening({"port": 22}, network="second"),
     ],
 )
-def test_without_a_port_anywhere_the_flag_is_named(spec):
+def test_without_any_port_the_error_names_the_flag(spec):
     wish = msgspec.structs.replace(WISH, ports=())
     said = flaw(builders.replicaset(spec=spec), wish)
     assert said == "its template has no ports on the Pod network: set the ports with --port"
 
 
-def test_a_template_of_another_shape_is_told_and_stands_in_nobodys_way_who_names_a_port():
+def test_an_unreadable_template_is_an_error_only_without_a_port():
     owner = builders.replicaset(spec=b'{"domain":[]}')
     assert flaw(owner, msgspec.structs.replace(WISH, ports=())).startswith("its template cannot be read: Expected")
     assert service(owner)["spec"]["ports"] == [{"port": 27017, "targetPort": 22}]
     assert flaw(pool_builders.pool(spec={"template": []})).startswith("its template cannot be read: Expected")
 
 
-def test_all_that_is_wished_is_in_the_manifest():
-    wish = wish_of(
+def test_all_options_are_in_the_manifest():
+    wish = service_request(
         Settings(
             name="s",
             port=80,
@@ -189,9 +189,9 @@ def test_all_that_is_wished_is_in_the_manifest():
     }
 
 
-def test_two_families_prefer_both_unless_somebody_says_otherwise():
-    assert wish_of(Settings(ip_family="IPv4"), "").ip_family_policy == ""
-    wish = wish_of(Settings(ip_family="IPv4,IPv6", ip_family_policy="RequireDualStack"), "")
+def test_two_families_prefer_dual_stack_unless_a_policy_is_set():
+    assert service_request(Settings(ip_family="IPv4"), "").ip_family_policy == ""
+    wish = service_request(Settings(ip_family="IPv4,IPv6", ip_family_policy="RequireDualStack"), "")
     assert wish.ip_family_policy == "RequireDualStack"
 
 
@@ -216,12 +216,12 @@ POOL = Subject(POOLS, "pool.kubevirt.io", "web")
         (("virtualmachinepools.pool.example.org", "web"), Subject(POOLS, "pool.example.org", "web")),
     ],
 )
-def test_a_kind_goes_by_the_names_that_kubectl_knows(words, subject):
+def test_a_kind_has_the_names_that_kubectl_accepts(words, subject):
     assert read_subject(words) == subject
 
 
 @given(st.lists(st.text(max_size=5) | st.sampled_from(["vmirs", "vmpool/", "vmpool/a", "/", "a/b/c"]), max_size=3))
-def test_words_name_a_subject_or_are_refused(words):
+def test_any_arguments_give_a_subject_or_an_error(words):
     with contextlib.suppress(ValueError):
         subject = read_subject(words)
         assert subject.name == words[-1].rpartition("/")[2]
@@ -235,7 +235,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return err.removeprefix("vmherd: ").rstrip()
 
 
-KNOWN = "vmirs or vmpool, or hvmirs or hvmpool for those of vmherd.dev"
+KNOWN = "vmirs or vmpool, or hvmirs or hvmpool for kinds in the groups of vmherd.dev"
 FORM = "expected a type and a name, such as vmirs testreplicaset or vmpool web"
 SIMILAR = "(Did you mean one of: '--name', '--namespace', '--port-name'?)"
 PORT_RANGE = "is not in the range 1<=x<=65535"
@@ -259,7 +259,7 @@ PORT_RANGE = "is not in the range 1<=x<=65535"
         (("vmirs", "web", "--name=s", "--port=65536"), f"--port: 65536 {PORT_RANGE}"),
         (
             ("vmirs", "web", "--name=s", "--port=1", "--target-port=0"),
-            "--target-port: '0' is invalid; expected a port from 1 to 65535, or the name of one",
+            "--target-port: '0' is invalid; expected a port from 1 to 65535, or the name of a port",
         ),
         (
             ("vmirs", "web", "--name=s", "--port=1", "--target-port=SSH"),
@@ -293,7 +293,7 @@ def test_a_wrong_call_is_one_line_and_exit_code_2(arguments, line, capsys):
     assert said(capsys, *arguments) == line
 
 
-def test_what_a_cluster_sets_for_a_service_named_vmherd_is_no_port(capsys, monkeypatch):
+def test_the_variable_of_a_service_named_vmherd_does_not_set_the_port(capsys, monkeypatch):
     monkeypatch.setenv("VMHERD_PORT", "tcp://10.0.0.1:8080")
     assert main(["expose", "vmirs", "web", "--name=s", "--kubeconfig=/nowhere"]) == 1
     assert capsys.readouterr().err.startswith("vmherd: no kubeconfig at /nowhere")

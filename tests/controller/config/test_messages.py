@@ -6,14 +6,14 @@ from controller.config.messages import unknown_variables
 from controller.config.settings import OPTIONS
 
 
-def test_a_variable_that_looks_like_ours_and_is_none_is_told():
+def test_an_unknown_variable_with_our_prefix_is_reported():
     assert unknown_variables(OPTIONS.values(), {"VMHERD_WORKER": "3", "VMHERD_X": "", "PATH": "/bin"}) == (
         "VMHERD_WORKER: no such variable, ignored; did you mean VMHERD_WORKERS?",
         "VMHERD_X: no such variable, ignored",
     )
 
 
-def test_known_variables_and_what_a_kubelet_sets_for_a_service_of_our_name_are_not_told():
+def test_known_variables_and_those_of_a_service_named_vmherd_are_not_reported():
     env = dict.fromkeys(
         [
             *(option.variable for option in OPTIONS.values()),

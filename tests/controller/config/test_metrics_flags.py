@@ -33,13 +33,13 @@ REVIEWS = {
         ),
     ],
 )
-def test_half_of_what_https_needs_is_told_in_one_line(argv: list[str], line: str):
+def test_incomplete_settings_for_https_give_one_line(argv: list[str], line: str):
     with pytest.raises(click.UsageError) as caught:
         parse(argv, {})
     assert describe(caught.value) == line
 
 
-def test_without_files_a_certificate_is_made():
+def test_without_files_a_certificate_is_created():
     config = parse(["--metrics-secure"], {})
     assert (config.metrics_secure, config.metrics_cert_file, config.metrics_key_file) == (True, "", "")
 
@@ -53,7 +53,7 @@ def test_without_files_a_certificate_is_made():
         Config(watch_namespaces=("blue",)),
     ],
 )
-def test_secure_metrics_need_to_ask_who_somebody_is_and_what_he_may_and_plain_ones_do_not(config: Config):
+def test_only_secure_metrics_need_permission_for_token_and_access_reviews(config: Config):
     secure = Config(**{name: getattr(config, name) for name in config.__struct_fields__} | {"metrics_secure": True})
     assert set(permissions_needed(secure)) - set(permissions_needed(config)) == REVIEWS
     assert not set(permissions_needed(config)) & REVIEWS

@@ -52,13 +52,13 @@ CHOSEN = {
     "--log-level": ("DEBUG", "debug"),
     "--log-format": ("json", "json"),
 }
-"""For each flag a value that is not its default: as text, and as what becomes of it."""
+"""For each flag a value that is not its default: as text, and as the value of the field."""
 
 NEEDS = {
     "--metrics-cert-file": {"VMHERD_METRICS_SECURE": "on", "VMHERD_METRICS_KEY_FILE": "/tls/tls.key"},
     "--metrics-key-file": {"VMHERD_METRICS_SECURE": "on", "VMHERD_METRICS_CERT_FILE": "/tls/tls.crt"},
 }
-"""What some flags make no sense without."""
+"""The flags that another flag requires."""
 
 BY_FLAG = {option.flag: option for option in OPTIONS.values()}
 
@@ -72,7 +72,7 @@ def complaint(*argv: str, **env: str) -> str:
     return ""
 
 
-def test_nothing_said_means_the_defaults():
+def test_without_flags_all_fields_have_their_defaults():
     assert parse([], {}) == Config()
 
 
@@ -80,7 +80,7 @@ def test_every_field_has_its_option_and_every_option_its_field():
     assert sorted(OPTIONS) == sorted(field.name for field in structs.fields(Config))
 
 
-def test_every_option_is_tried_here():
+def test_the_table_has_every_option():
     assert set(CHOSEN) == set(BY_FLAG)
 
 
@@ -102,7 +102,7 @@ def test_the_variable_of_a_flag_sets_the_same_field(flag):
 
 
 @pytest.mark.parametrize("option", OPTIONS.values(), ids=lambda option: option.flag)
-def test_a_default_is_shown_the_way_it_can_be_typed(option):
+def test_a_default_is_shown_as_a_user_can_type_it(option):
     default = getattr(Config(), option.name)
     assert option.unset or option.type.convert(option.default, option, None) == default
 
@@ -119,7 +119,7 @@ def test_an_empty_variable_counts_as_not_set():
     assert parse([], {"VMHERD_WORKERS": "", "VMHERD_WATCH_NAMESPACES": ""}) == Config()
 
 
-def test_of_a_flag_given_twice_the_last_one_counts():
+def test_if_a_flag_is_given_twice_the_last_value_counts():
     assert parse(["--workers", "3", "--workers", "4"], {}).workers == 4
 
 
@@ -128,13 +128,13 @@ def test_a_variable_holds_several_namespaces(text):
     assert parse([], {"VMHERD_WATCH_NAMESPACES": text}).watch_namespaces == ("blue", "green")
 
 
-def test_namespaces_add_up_without_doubles():
+def test_namespaces_of_several_flags_are_joined_without_duplicates():
     config = parse(["--watch-namespaces", "blue, green", "--watch-namespaces=red", "--watch-namespaces=blue"], {})
     assert config.watch_namespaces == ("blue", "green", "red")
     assert config.namespaces == config.watch_namespaces
 
 
-def test_without_namespaces_all_are_watched_as_one():
+def test_without_namespaces_one_watch_covers_all_namespaces():
     assert parse([], {}).namespaces == ("",)
 
 
@@ -154,13 +154,13 @@ def test_a_switch_is_turned_on_and_off(argv, expected):
     assert parse(argv, {}).leader_elect is expected
 
 
-def test_the_lease_is_in_the_pods_namespace_unless_told_otherwise():
+def test_the_lease_is_in_the_pods_namespace_by_default():
     assert parse([], {}, pod_namespace="vmherd-system").leader_election_namespace == "vmherd-system"
     chosen = ["--leader-election-namespace", "other"]
     assert parse(chosen, {}, pod_namespace="vmherd-system").leader_election_namespace == "other"
 
 
-def test_the_request_bucket_holds_two_seconds_worth_unless_told_otherwise():
+def test_the_request_bucket_has_the_requests_of_two_seconds_by_default():
     assert parse(["--kube-api-qps", "50"], {}).request_burst == 100
     assert parse(["--kube-api-qps", "0.1"], {}).request_burst == 1
     assert parse(["--kube-api-qps", "50", "--kube-api-burst", "60"], {}).request_burst == 60
@@ -199,19 +199,19 @@ WRONG = {
 }
 
 
-def test_everything_that_can_be_wrong_is_tried_here():
+def test_the_table_has_every_option_that_can_be_wrong():
     assert set(CHOSEN) - set(WRONG) == {"--kubeconfig", "--context", "--metrics-cert-file", "--metrics-key-file"}
 
 
 @pytest.mark.parametrize("flag", WRONG)
-def test_a_wrong_value_is_told_with_its_flag(flag):
+def test_the_error_for_a_wrong_value_names_its_flag(flag):
     line = complaint(f"{flag}={WRONG[flag]}")
     assert line.startswith(f"{flag}: ")
     assert WRONG[flag] in line
 
 
 @pytest.mark.parametrize("flag", WRONG)
-def test_a_wrong_value_is_told_with_its_variable(flag):
+def test_the_error_for_a_wrong_value_names_its_variable(flag):
     variable = BY_FLAG[flag].variable
     line = complaint(**{variable: WRONG[flag]})
     assert line.startswith(f"{variable}: ")
@@ -267,11 +267,11 @@ def test_each_command_line_gives_a_configuration_or_one_printable_line(argv):
         ),
     ],
 )
-def test_the_lines_that_people_read(argv, line):
+def test_the_line_for_each_error(argv, line):
     assert complaint(*argv) == line
 
 
-def test_a_mistyped_opposite_of_a_switch_has_a_suggestion():
+def test_a_typo_in_a_no_flag_has_a_suggestion():
     assert "'--no-leader-elect'" in complaint("--no-leader-elct")
 
 
@@ -293,7 +293,7 @@ def test_the_groups_follow_from_the_mode_unless_they_are_named(argv, mode, group
     assert (config.mode, config.groups) == (mode, groups)
 
 
-def test_an_onlooker_needs_no_lease():
+def test_observe_needs_no_lease():
     assert parse(["--observe", "--lease-duration", "1s"], {}).elects is False
     assert parse([], {}).elects is True
 
@@ -302,7 +302,7 @@ def test_a_contradiction_between_variables_names_a_variable():
     assert complaint(VMHERD_RENEW_DEADLINE="20").startswith("VMHERD_RENEW_DEADLINE: --lease-duration (15s) has to")
 
 
-def test_without_leader_election_its_times_do_not_matter():
+def test_without_leader_election_its_durations_are_not_checked():
     assert parse(["--no-leader-elect", "--lease-duration", "1s"], {}).lease_duration_s == 1
 
 
@@ -314,11 +314,11 @@ def test_without_leader_election_its_times_do_not_matter():
         ["--metrics-bind-address", "0", "--health-probe-bind-address", "0"],
     ],
 )
-def test_servers_that_do_not_meet_are_fine(argv):
+def test_servers_with_different_addresses_are_valid(argv):
     parse(argv, {})
 
 
-def test_help_tells_every_flag_its_variable_and_its_default_under_a_heading():
+def test_help_has_every_flag_with_its_variable_and_default_under_a_heading():
     text = command.get_help(click.Context(command, info_name="vmherd run"))
     plain = "".join(text.split())
     for option in OPTIONS.values():

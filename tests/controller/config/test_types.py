@@ -28,12 +28,12 @@ from controller.config.types import ADDRESS, Address, seconds_in, show_duration
         ("1e3", None),
     ],
 )
-def test_a_duration_is_that_of_a_go_program_or_plain_seconds(text, seconds):
+def test_a_duration_is_in_the_format_of_go_or_in_plain_seconds(text, seconds):
     assert seconds_in(text) == seconds
 
 
 @given(st.integers(0, 10**9).map(lambda ms: ms / 1000))
-def test_a_duration_that_is_shown_reads_the_same(seconds):
+def test_a_shown_duration_reads_as_the_same_value(seconds):
     assert seconds_in(show_duration(seconds)) == pytest.approx(seconds, abs=1e-6)
 
 

@@ -34,7 +34,7 @@ def make(kind: str = POOL, **fields: Any) -> SetFigures:
 
 
 def shown(*figures: SetFigures, **tallies: MachineTally) -> dict[str, float]:
-    """Every sample, by `name{label="value",...}`. Tallies are of pools in the namespace `shop`."""
+    """All samples, by `name{label="value",...}`. A tally belongs to the pool of its name in the namespace `shop`."""
     counts = {(POOL, "shop", name): tally for name, tally in tallies.items()}
     text = render(families_of([figures], counts), openmetrics=False)
     return {
@@ -45,7 +45,7 @@ def shown(*figures: SetFigures, **tallies: MachineTally) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(("kind", "prefix"), [(POOL, "kubevirt_vmpool"), (SET, "kubevirt_vmirs")])
-def test_an_object_is_shown_under_the_names_of_its_kind(kind: str, prefix: str):
+def test_an_object_has_the_series_of_its_kind(kind: str, prefix: str):
     page = shown(
         make(
             kind,
@@ -85,11 +85,11 @@ def test_both_kinds_share_the_gauges_of_replicas():
     assert page[f"vmherd_replicas_ready{{kind={SET},name=web,namespace=shop}}"] == 1
 
 
-def test_what_an_object_does_not_tell_has_no_line():
+def test_a_missing_field_has_no_series():
     page = shown(make(updated=None))
-    told = {name.partition("{")[0] for name in page}
-    assert "vmherd_replicas_ready" in told
-    assert told.isdisjoint(
+    names = {name.partition("{")[0] for name in page}
+    assert "vmherd_replicas_ready" in names
+    assert names.isdisjoint(
         {
             "vmherd_replicas_updated",
             "kubevirt_vmpool_updated_replicas",
@@ -103,7 +103,7 @@ def test_what_an_object_does_not_tell_has_no_line():
 
 
 @pytest.mark.parametrize(("status", "fails"), [("True", 1), ("False", 0), ("Unknown", 0)])
-def test_a_failure_counts_while_its_condition_is_true(status: str, fails: int):
+def test_a_replica_failure_is_shown_while_its_condition_is_true(status: str, fails: int):
     page = shown(make(conditions=(Condition(type="ReplicaFailure", status=status),)))
     assert page["kubevirt_vmpool_replica_failure{name=web,namespace=shop}"] == fails
 
@@ -114,7 +114,7 @@ def test_a_condition_that_a_status_has_twice_is_shown_once():
     assert lines == ["kubevirt_vmpool_status_condition{condition=Odd,name=web,namespace=shop,reason=,status=false}"]
 
 
-def test_a_pools_vms_are_counted_from_zero_on_and_a_sets_are_not():
+def test_the_counters_of_a_pools_vms_start_at_zero_and_a_set_has_none():
     page = shown(make(), make(name="idle"), make(SET, name="set"), web=MachineTally(started=9, stopped=4, healed=1))
     counted = {name: value for name, value in page.items() if "_total{" in name}
     assert counted == {
@@ -127,12 +127,12 @@ def test_a_pools_vms_are_counted_from_zero_on_and_a_sets_are_not():
     }
 
 
-def test_what_was_counted_for_a_pool_that_is_gone_is_not_shown():
+def test_the_tally_of_a_deleted_pool_is_not_shown():
     assert shown(web=MachineTally(started=9)) == {}
 
 
 @pytest.mark.parametrize("text", ['say "no"', "a\\b", "two\nlines", "a{b}=c,d", "größer", "\\n"])
-def test_whatever_stands_in_a_status_leaves_the_page_whole(text: str):
+def test_any_text_in_a_status_gives_a_valid_page(text: str):
     figures = make(printable_status=text, conditions=(Condition(type=text, status="True", reason=text),))
     families = parse_text(render(families_of([[figures]], {}), openmetrics=False))
     labels = {sample.name: sample.labels for family in families for sample in family.samples}
@@ -147,7 +147,7 @@ def page_of(figures: Iterable[SetFigures], accept: str) -> tuple[str, str]:
     return body.decode(), content_type
 
 
-def test_the_page_is_whole_in_openmetrics_too():
+def test_the_page_is_also_valid_in_openmetrics():
     body, content_type = page_of([make(printable_status="Running")], OPENMETRICS)
     assert content_type.startswith("application/openmetrics-text")
     families = {family.name: family for family in parse_openmetrics(body)}
@@ -158,13 +158,13 @@ def test_the_page_is_whole_in_openmetrics_too():
 
 @pytest.mark.parametrize("scheme", ["allow-utf-8", "underscores", "dots", "values"])
 @pytest.mark.parametrize("accept", [OPENMETRICS, "text/plain; version=1.0.0"])
-def test_names_are_the_same_however_a_scraper_wants_them_escaped(accept: str, scheme: str):
+def test_names_are_the_same_with_every_escaping_scheme(accept: str, scheme: str):
     body, _ = page_of([make()], f"{accept}; escaping={scheme}")
     assert "\nvmherd_replicas_ready{" in body
     assert "\nvmherd_event_loop_lag_max_seconds " in body
 
 
-def test_the_page_shows_objects_unless_another_process_leads():
+def test_the_page_shows_objects_unless_another_process_is_the_leader():
     metrics = Metrics(CollectorRegistry())
     metrics.show_replicas(lambda: (make(),))
 
@@ -204,18 +204,18 @@ def test_the_figures_of_a_pool_are_those_of_its_spec_and_status():
     )
 
 
-def test_the_figures_of_a_set_whose_status_nobody_wrote_yet():
+def test_the_figures_of_a_set_without_a_status():
     [figures] = figures_of(SET, "kubevirt.io", [replicaset()], rolls_out=bool)
     assert (figures.current, figures.ready, figures.updated, figures.observed_generation) == (0, 0, None, None)
 
 
-def test_a_status_from_somebody_who_knows_of_no_updates_says_nothing_about_them():
+def test_a_status_without_updated_replicas_gives_no_such_gauge():
     owner = type(replicaset())(metadata=ObjectMeta(name="a"), status=ReplicaSetStatus(replicas=3))
     [figures] = figures_of(SET, "kubevirt.io", [owner], rolls_out=set_rolls_out)
     assert (figures.desired, figures.current, figures.updated) == (1, 3, None)
 
 
-def test_ten_thousand_objects_are_told_in_less_time_than_a_scrape_lasts():
+def test_the_page_of_ten_thousand_objects_is_rendered_faster_than_a_scrape_times_out():
     condition = (Condition(type="ReplicaFailure", status="True", reason="FailedScaleOut"),)
     figures = [
         make(name=f"web-{n}", generation=1, printable_status="Running", conditions=condition) for n in range(10_000)
@@ -224,7 +224,7 @@ def test_ten_thousand_objects_are_told_in_less_time_than_a_scrape_lasts():
     text = render(families_of([figures], {}), openmetrics=False)
     took_s = time.process_time() - start
     assert text.count("\n") > 150_000
-    assert took_s < 3  # some times what it takes, for machines that are busy or slow
+    assert took_s < 3  # several times the usual duration, for slow or busy machines
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_ten_thousand_objects_are_told_in_less_time_than_a_scrape_lasts():
         (None, {PARTITION: "2"}, False),
     ],
 )
-def test_a_pool_rolls_out_unless_it_leaves_vms_as_they_are(
+def test_a_pool_rolls_out_unless_its_update_strategy_keeps_outdated_vms(
     strategy: UpdateStrategy | None, annotations: dict[str, str], rolls: bool
 ):
     meta = ObjectMeta(name="web", namespace="shop", annotations=annotations)
@@ -251,7 +251,7 @@ def test_a_pool_rolls_out_unless_it_leaves_vms_as_they_are(
 
 
 @pytest.mark.parametrize(("annotations", "rolls"), [(None, False), ({ROLLING_UPDATE: "maxUnavailable=1"}, True)])
-def test_a_set_rolls_out_where_it_says_so(annotations: dict[str, str] | None, rolls: bool):
+def test_a_set_rolls_out_if_its_annotation_says_so(annotations: dict[str, str] | None, rolls: bool):
     owner = type(replicaset())(metadata=ObjectMeta(name="web", namespace="shop", annotations=annotations))
     [figures] = figures_of(SET, "kubevirt.io", [owner], rolls_out=set_rolls_out)
     assert figures.rolls_out == rolls

@@ -31,7 +31,7 @@ class RegistrySetup:
         self.metrics = Metrics(CollectorRegistry(), version="1.2.3", revision="abc", clock=self.clock)
 
     def scrape(self) -> dict[str, float]:
-        """Every sample of the page, by `name{label="value",...}`, labels in order of their names."""
+        """All samples of the page, by `name{label="value",...}`, with labels sorted by name."""
         samples = {}
         for family in text_string_to_metric_families(self.metrics.page().render()[0].decode()):
             for sample in family.samples:
@@ -237,7 +237,7 @@ def test_prometheus_own_linter_has_nothing_to_say(promtool: Path):
     assert (verdict.returncode, verdict.stdout.decode(), verdict.stderr.decode()) == (0, "", "")
 
 
-def test_the_linter_is_one_that_finds_something(promtool: Path):
+def test_promtool_finds_the_problem_of_a_bad_page(promtool: Path):
     page = b"# TYPE badCounter counter\nbadCounter 1\n"
     verdict = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True, check=False, timeout=60)
     assert verdict.returncode != 0

@@ -1,4 +1,4 @@
-"""What stands in the way of a start, in words: on virtual time, with an API server of answers."""
+"""The problems that stop a start, as text. The tests run on virtual time, with an API server that has fixed answers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def not_found() -> NotFound:
 
 
 class Answers:
-    """An API server that says what it was told to: for each path a list of answers, of which the last one stays."""
+    """An API server with a list of answers for each path. The last answer of a list is repeated."""
 
     def __init__(self) -> None:
         self.denied: set[tuple[str, str]] = set()
@@ -85,7 +85,7 @@ ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 async def problems(server: Answers, config: Config | None = None) -> tuple[object, ...]:
-    """What is in the way of a start."""
+    """The problems that stop a start with this configuration."""
     try:
         await check(server, config or Config(), now=wall_clock)
     except StartupError as error:
@@ -102,7 +102,7 @@ def now() -> float:
 
 
 @pytest.mark.looptime
-async def test_nothing_is_in_the_way_where_all_is_well():
+async def test_without_a_problem_the_check_passes():
     assert await problems(Answers()) == ()
     assert now() < 1
 
@@ -116,7 +116,7 @@ async def test_a_server_that_comes_up_in_time_is_waited_for():
 
 
 @pytest.mark.looptime
-async def test_a_server_that_does_not_answer_is_given_up_after_ten_seconds():
+async def test_the_start_fails_if_the_server_does_not_answer_within_ten_seconds():
     server = Answers()
     server.by_path["/version"] = [REFUSED]
     assert await problems(server) == (NoAnswer("connection refused"),)
@@ -132,40 +132,40 @@ async def test_a_refused_token_is_not_tried_again():
 
 
 @pytest.mark.looptime
-async def test_a_token_that_is_refused_where_it_counts_is_told_as_such():
+async def test_a_token_that_is_rejected_after_version_is_reported_as_such():
     server = Answers()
     server.by_path[ACCESS_REVIEWS] = [Unauthorized("Unauthorized", code=401)]
     assert await problems(server) == (NotRecognized("Unauthorized"),)
 
 
 @pytest.mark.looptime
-async def test_a_version_that_we_may_not_see_is_an_answer():
+async def test_a_forbidden_version_counts_as_an_answer():
     server = Answers()
     server.by_path["/version"] = [Forbidden("no", code=403)]
     assert await problems(server) == ()
 
 
 @pytest.mark.looptime
-async def test_something_else_that_answers_is_told_as_such():
+async def test_an_answer_that_is_not_from_an_api_server_is_reported():
     server = Answers()
     server.by_path[DISCOVERY] = [b"<html>welcome</html>"]
-    assert await problems(server) == (NoAnswer("whatever answers in its place speaks another language"),)
+    assert await problems(server) == (NoAnswer("its address returns data that is not from an API server"),)
 
 
 @pytest.mark.looptime
-async def test_all_missing_permissions_are_told_at_once_by_resource():
+async def test_all_missing_permissions_are_reported_together_by_resource():
     server = Answers()
     server.denied = {("create", "virtualmachineinstances"), ("delete", "virtualmachineinstances"), ("patch", "leases")}
     assert [str(problem) for problem in await problems(server)] == [
         "missing permission: create, delete virtualmachineinstances.kubevirt.io in all namespaces; "
-        "a role has to give it to herder",
+        "grant it to herder with a role",
         'missing permission: patch leases.coordination.k8s.io "vmherd" in namespace default; '
-        "a role has to give it to herder",
+        "grant it to herder with a role",
     ]
 
 
 @pytest.mark.looptime
-async def test_what_a_server_refuses_while_it_starts_is_asked_again():
+async def test_a_permission_that_is_denied_once_is_checked_again():
     server = Answers()
     server.denied = {("create", "virtualmachineinstances")}
     asyncio.get_running_loop().call_later(0.5, server.denied.clear)
@@ -173,7 +173,7 @@ async def test_what_a_server_refuses_while_it_starts_is_asked_again():
 
 
 @pytest.mark.looptime
-async def test_permissions_are_asked_for_all_together():
+async def test_permissions_are_checked_concurrently():
     server = Answers()
     await problems(server, Config(watch_namespaces=tuple(f"team-{number}" for number in range(50))))
     assert server.asked.count(ACCESS_REVIEWS) > 500
@@ -181,7 +181,7 @@ async def test_permissions_are_asked_for_all_together():
 
 
 @pytest.mark.looptime
-async def test_a_missing_permission_is_told_for_its_namespace():
+async def test_a_missing_permission_names_its_namespace():
     server = Answers()
     server.denied = {("list", SETS)}
     lines = [str(problem) for problem in await problems(server, Config(watch_namespaces=("blue", "green")))]
@@ -192,7 +192,7 @@ async def test_a_missing_permission_is_told_for_its_namespace():
 
 
 @pytest.mark.looptime
-async def test_a_cluster_that_lets_nobody_ask_about_permissions_stops_no_start():
+async def test_a_cluster_that_forbids_the_permission_check_does_not_stop_the_start():
     server = Answers()
     server.by_path[ACCESS_REVIEWS] = [Forbidden("no", code=403)]
     assert await problems(server) == ()
@@ -206,18 +206,18 @@ async def test_a_server_that_fails_during_the_checks_is_one_line():
 
 
 @pytest.mark.looptime
-async def test_a_kind_that_nobody_installed_is_told_at_once_with_what_installs_it():
+async def test_a_kind_that_is_not_installed_is_reported_at_once_with_its_remedy():
     server = Answers()
     server.by_path[DISCOVERY] = [UNSERVED]
     [problem] = await problems(server)
     assert isinstance(problem, MissingKind)
-    told = f"the cluster has no {SETS}.kubevirt.io in version v1: kubectl apply -f manifests/crds/, or crds.enabled"
-    assert str(problem).startswith(told)
+    beginning = f"the cluster has no {SETS}.kubevirt.io in version v1: run 'kubectl apply -f manifests/crds/'"
+    assert str(problem).startswith(beginning)
     assert now() < 1
 
 
 @pytest.mark.looptime
-async def test_every_missing_kind_is_told():
+async def test_every_missing_kind_is_reported():
     server = Answers()
     server.by_path[DISCOVERY] = [not_found()]
     found = await problems(server)
@@ -229,7 +229,7 @@ async def test_every_missing_kind_is_told():
 
 
 @pytest.mark.looptime
-async def test_missing_kinds_and_permissions_are_told_together_without_waiting_for_the_kinds():
+async def test_missing_kinds_and_permissions_are_reported_together_without_waiting_for_the_kinds():
     server = Answers()
     server.denied = {("create", "events")}
     server.by_path |= {DISCOVERY: [UNSERVED], DEFINITION: [Forbidden("no", code=403)]}
@@ -246,7 +246,7 @@ async def test_a_kind_that_was_just_applied_is_waited_for():
 
 
 @pytest.mark.looptime
-async def test_a_kind_whose_definition_is_not_ours_to_read_is_waited_for_and_then_told_as_missing():
+async def test_a_kind_whose_definition_we_may_not_read_is_waited_for_and_then_reported_as_missing():
     server = Answers()
     server.by_path |= {DISCOVERY: [UNSERVED], DEFINITION: [Forbidden("no", code=403)]}
     [problem] = await problems(server)
@@ -286,7 +286,7 @@ VIRT_CONTROLLER = "/apis/apps/v1/namespaces/kubevirt/deployments/virt-controller
 
 
 def beside_a_kubevirt() -> Answers:
-    """A cluster whose KubeVirt works on both kinds."""
+    """A cluster whose KubeVirt reconciles both kinds."""
     server = Answers()
     server.by_path |= {
         DISCOVERY: [{"resources": [*SERVED["resources"], {"name": "kubevirts"}]}],
@@ -297,7 +297,7 @@ def beside_a_kubevirt() -> Answers:
 
 
 @pytest.mark.looptime
-async def test_a_second_writer_is_told_together_with_what_else_is_wrong():
+async def test_a_second_writer_is_reported_together_with_the_other_problems():
     server = beside_a_kubevirt()
     server.denied = {("create", "events")}
     missing, second = await problems(server, Config(mode="standalone"))
@@ -306,7 +306,7 @@ async def test_a_second_writer_is_told_together_with_what_else_is_wrong():
 
 
 @pytest.mark.looptime
-async def test_an_onlooker_may_look_on_beside_a_second_writer():
+async def test_a_second_writer_does_not_stop_a_start_with_observe():
     assert await problems(beside_a_kubevirt(), Config(mode="takeover", observe=True)) == ()
 
 
@@ -314,13 +314,13 @@ async def test_an_onlooker_may_look_on_beside_a_second_writer():
 async def test_the_mode_is_looked_up_once_the_server_answers():
     server = beside_a_kubevirt()
     server.by_path["/version"] = [REFUSED, {}]
-    settled = await resolve_mode(server, Config())
-    assert (settled.mode, settled.groups) == ("alongside", ("vmherd.dev", "pool.vmherd.dev"))
+    resolved = await resolve_mode(server, Config())
+    assert (resolved.mode, resolved.groups) == ("alongside", ("vmherd.dev", "pool.vmherd.dev"))
     assert 1 <= now() < 2
 
 
 @pytest.mark.looptime
-async def test_a_mode_that_was_chosen_needs_no_server():
+async def test_a_chosen_mode_needs_no_request():
     server = Answers()
     assert await resolve_mode(server, Config(mode="takeover")) == Config(mode="takeover")
     assert server.asked == []
@@ -333,12 +333,12 @@ async def test_a_mode_that_cannot_be_looked_up_is_one_line():
     with pytest.raises(StartupError, match="does not answer: connection refused"):
         await resolve_mode(server, Config())
     server.by_path |= {"/version": [{}], DISCOVERY: [Unauthorized("Unauthorized", code=401)]}
-    with pytest.raises(StartupError, match="does not accept our credentials"):
+    with pytest.raises(StartupError, match="does not accept the credentials"):
         await resolve_mode(server, Config())
 
 
 @pytest.mark.looptime
-async def test_alongside_a_kubevirt_a_missing_kind_is_told_as_one_of_ours():
+async def test_alongside_a_kubevirt_a_missing_kind_is_reported_in_our_own_group():
     config = Config(mode="alongside", replicaset_group="vmherd.dev", pool_group="pool.vmherd.dev")
     found = await problems(beside_a_kubevirt(), config)
     assert [str(problem).partition(" in version")[0] for problem in found] == [

@@ -1,4 +1,4 @@
-"""What stands in the way of a start, as the real API server answers."""
+"""The problems that stop a start, with the answers of a real API server."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def connected(kubeconfig: Path) -> AsyncIterator[ApiClient]:
 
 @pytest.fixture
 def herder(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> tuple[str, Path]:
-    """A user who is allowed nothing yet, and his kubeconfig."""
+    """A user without any permission, and the kubeconfig of this user."""
     name = f"herder-{namespace}"
     return name, control_plane.write_kubeconfig(tmp_path / "kubeconfig", name)
 
@@ -49,7 +49,7 @@ Allow = Callable[[Config, Callable[[Permission], bool]], None]
 
 @pytest.fixture
 def allow(kubectl: Kubectl, namespace: str, herder: tuple[str, Path]) -> AsyncIterator[Allow]:
-    """Give the user what a configuration needs, as far as it is among `wanted`."""
+    """Grant the user the permissions of a configuration that are also in `wanted`."""
     name, _ = herder
 
     def given(config: Config, wanted: Callable[[Permission], bool]) -> None:
@@ -75,24 +75,24 @@ async def test_the_listed_permissions_are_enough_to_start(scope, allow, herder, 
 
 
 @pytest.mark.cluster
-async def test_missing_permissions_are_told_with_the_name_of_who_needs_them(allow, herder, namespace):
+async def test_missing_permissions_are_reported_with_the_name_of_the_user(allow, herder, namespace):
     config = settings(namespace)
     allow(config, lambda permission: permission.verb != "delete" and permission.subresource != "status")
     async with connected(herder[1]) as client:
         with pytest.raises(StartupError) as caught:
             await check(client, config, now=wall_clock)
-    mend = f"a role has to give it to {herder[0]}"
+    remedy = f"grant it to {herder[0]} with a role"
     assert str(caught.value).splitlines() == [
-        f"missing permission: patch {SETS}.kubevirt.io/status in all namespaces; {mend}",
-        f"missing permission: patch {POOLS}.pool.kubevirt.io/status in all namespaces; {mend}",
-        f"missing permission: delete virtualmachineinstances.kubevirt.io in all namespaces; {mend}",
-        f"missing permission: delete virtualmachines.kubevirt.io in all namespaces; {mend}",
-        f"missing permission: delete controllerrevisions.apps in all namespaces; {mend}",
+        f"missing permission: patch {SETS}.kubevirt.io/status in all namespaces; {remedy}",
+        f"missing permission: patch {POOLS}.pool.kubevirt.io/status in all namespaces; {remedy}",
+        f"missing permission: delete virtualmachineinstances.kubevirt.io in all namespaces; {remedy}",
+        f"missing permission: delete virtualmachines.kubevirt.io in all namespaces; {remedy}",
+        f"missing permission: delete controllerrevisions.apps in all namespaces; {remedy}",
     ]
 
 
 @pytest.mark.cluster
-async def test_a_user_who_may_do_nothing_is_told_everything_in_one_go(herder, namespace):
+async def test_all_missing_permissions_of_a_user_are_reported_together(herder, namespace):
     async with connected(herder[1]) as client:
         with pytest.raises(StartupError) as caught:
             await check(client, settings(namespace), now=wall_clock)
@@ -104,13 +104,13 @@ async def test_a_user_who_may_do_nothing_is_told_everything_in_one_go(herder, na
 async def test_a_wrong_token_is_one_line(control_plane, namespace, tmp_path):
     kubeconfig = control_plane.write_kubeconfig(tmp_path / "kubeconfig", "nobody", token="wrong")
     async with connected(kubeconfig) as client:
-        with pytest.raises(StartupError, match="does not accept our credentials") as caught:
+        with pytest.raises(StartupError, match="does not accept the credentials") as caught:
             await check(client, settings(namespace), now=wall_clock)
     assert len(caught.value.problems) == 1
 
 
 @pytest.mark.cluster
-async def test_a_group_that_nobody_installed_is_told_by_the_real_server(control_plane, namespace):
+async def test_a_group_that_is_not_installed_is_reported(control_plane, namespace):
     async with connected(control_plane.kubeconfig) as client:
         with pytest.raises(StartupError, match=rf"the cluster has no {SETS}\.nobody\.dev in version v1"):
             await check(client, settings(namespace, "--replicaset-group", "nobody.dev"), now=wall_clock)

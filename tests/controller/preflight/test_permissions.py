@@ -1,4 +1,4 @@
-"""What the controller needs to be allowed: exactly that, and what each mode adds."""
+"""The permissions that the controller needs in each mode, and no others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SETS = "virtualmachineinstancereplicasets"
 POOLS = "virtualmachinepools"
 
 
-def test_permissions_are_what_is_needed_and_no_more():
+def test_the_list_has_the_needed_permissions_and_no_others():
     wanted = {(p.group, p.resource, p.subresource, p.verb) for p in permissions_needed(Config())}
     lease = ("coordination.k8s.io", "leases", "")
     assert wanted == {
@@ -37,7 +37,7 @@ def test_permissions_are_what_is_needed_and_no_more():
     }
 
 
-def test_permissions_name_no_wildcard_and_the_lease_alone():
+def test_permissions_have_no_wildcard_and_are_limited_to_the_lease_by_name():
     needed = permissions_needed(Config(leader_election_id="mine", leader_election_namespace="here"))
     leases = [permission for permission in needed if permission.resource == "leases"]
     assert {permission.namespace for permission in leases} == {"here"}
@@ -45,17 +45,17 @@ def test_permissions_name_no_wildcard_and_the_lease_alone():
     assert "*" not in str(needed)
 
 
-def test_without_leader_election_no_lease_is_touched():
+def test_without_leader_election_no_permission_for_leases_is_needed():
     assert not [p for p in permissions_needed(Config(leader_elect=False)) if p.resource == "leases"]
 
 
-def test_watched_namespaces_bound_every_permission():
+def test_watched_namespaces_limit_every_permission():
     needed = permissions_needed(Config(watch_namespaces=("blue", "green"), leader_elect=False))
     assert {permission.namespace for permission in needed} == {"blue", "green"}
     assert len(needed) == 2 * len(permissions_needed(Config(leader_elect=False)))
 
 
-def test_a_takeover_needs_to_see_that_the_loops_of_kubevirt_rest():
+def test_a_takeover_needs_permission_to_check_that_the_loops_of_kubevirt_are_stopped():
     extra = set(permissions_needed(Config(mode="takeover"))) - set(permissions_needed(Config()))
     assert extra == {
         Permission("kubevirt.io", "kubevirts", "list"),
@@ -63,7 +63,7 @@ def test_a_takeover_needs_to_see_that_the_loops_of_kubevirt_rest():
     }
 
 
-def test_with_the_namespace_of_kubevirt_nothing_outside_of_it_needs_to_be_seen():
+def test_with_the_namespace_of_kubevirt_that_check_needs_permissions_in_that_namespace_only():
     config = Config(mode="takeover", kubevirt_namespace="kubevirt", watch_namespaces=("blue",), leader_elect=False)
     assert {permission.namespace for permission in permissions_needed(config)} == {"blue", "kubevirt"}
 
@@ -77,11 +77,11 @@ def test_with_the_namespace_of_kubevirt_nothing_outside_of_it_needs_to_be_seen()
         Config(mode="alongside", replicaset_group="vmherd.dev", pool_group="pool.vmherd.dev"),
     ],
 )
-def test_nobody_else_needs_to_see_kubevirt(config):
+def test_other_modes_need_no_permission_for_that_check(config):
     assert not [p for p in permissions_needed(config) if p.resource in ("kubevirts", "deployments")]
 
 
-def test_an_onlooker_needs_to_read_what_it_caches_and_nothing_else():
+def test_observe_needs_permission_to_read_the_cached_resources_only():
     needed = permissions_needed(Config(observe=True))
     assert {permission.verb for permission in needed} == {"list", "watch"}
     assert len({permission.resource for permission in needed}) == 5

@@ -1,4 +1,4 @@
-"""Whether virt-controller works on the same kinds, told from what an API server of answers shows, on virtual time."""
+"""The check whether virt-controller reconciles the same kinds, on virtual time, with an API server of fixed answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from controller.config.settings import Config
-from controller.preflight.second_writer import SecondWriter, Unseen, decide_mode, find_second_writer
+from controller.preflight.second_writer import SecondWriter, Undetermined, decide_mode, find_second_writer
 from informers.errors import ApiError, Forbidden, NotFound
 from tests.command_line import parse
 
@@ -30,7 +30,7 @@ EMPTY: dict[str, Any] = {"items": []}
 
 
 class Cluster:
-    """Answers GETs by path: a list of answers, of which the last one stays."""
+    """An API server with a list of answers to GET for each path. The last answer of a list is repeated."""
 
     def __init__(self, **paths: Any) -> None:
         self.by_path: dict[str, list[Any]] = {
@@ -76,8 +76,8 @@ def written(*, ago: timedelta, manager: str = "virt-controller", subresource: st
 
 async def objections(cluster: Cluster, *argv: str) -> tuple[object, ...]:
     config = parse(argv or ["--mode", "standalone"], {})
-    give_up = asyncio.get_running_loop().time() + 10
-    return await find_second_writer(cluster, config, now=lambda: NOW, give_up=give_up)
+    deadline = asyncio.get_running_loop().time() + 10
+    return await find_second_writer(cluster, config, now=lambda: NOW, deadline=deadline)
 
 
 async def objection(cluster: Cluster, *argv: str) -> str:
@@ -89,7 +89,7 @@ async def objection(cluster: Cluster, *argv: str) -> str:
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("absent", [{GROUP: [{"resources": []}]}, {GROUP: [NONE]}, {KUBEVIRTS: [EMPTY]}])
-async def test_without_a_kubevirt_nobody_else_writes(absent):
+async def test_without_a_kubevirt_there_is_no_second_writer(absent):
     cluster = Cluster()
     cluster.by_path |= absent
     assert await objections(cluster) == ()
@@ -97,14 +97,14 @@ async def test_without_a_kubevirt_nobody_else_writes(absent):
 
 
 @pytest.mark.looptime
-async def test_a_virt_controller_that_works_is_told_with_the_ways_out():
+async def test_a_running_virt_controller_is_reported_with_the_remedies():
     line = await objection(Cluster())
     assert "kubevirt/virt-controller has no --rs-controller-threads=0 --pool-controller-threads=0" in line
     assert all(way in line for way in ("vmherd takeover", "--mode alongside", "--observe"))
 
 
 @pytest.mark.looptime
-async def test_a_loop_that_works_beside_one_that_rests_is_told_alone():
+async def test_only_the_running_loop_is_reported_if_the_other_one_is_stopped():
     cluster = Cluster()
     cluster.by_path[DEPLOYMENT] = [deployment(RESTING[0])]
     line = await objection(cluster)
@@ -113,7 +113,7 @@ async def test_a_loop_that_works_beside_one_that_rests_is_told_alone():
 
 
 @pytest.mark.looptime
-async def test_a_virt_controller_that_rests_is_no_second_writer_whatever_it_wrote_a_moment_ago():
+async def test_stopped_loops_are_no_second_writer_despite_a_recent_write():
     cluster = Cluster()
     cluster.by_path |= {DEPLOYMENT: [deployment(*RESTING)], SETS: [written(ago=timedelta(seconds=5))]}
     assert await objections(cluster, "--mode", "takeover") == ()
@@ -128,7 +128,7 @@ async def test_only_a_kind_that_is_shared_matters():
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("argv", [["--mode", "alongside"], ["--mode", "takeover", "--no-second-writer-check"]])
-async def test_nothing_is_asked_where_nothing_is_shared_or_nobody_wants_to_know(argv):
+async def test_no_request_is_sent_if_no_kind_is_shared_or_the_check_is_disabled(argv):
     cluster = Cluster()
     assert await objections(cluster, *argv) == ()
     assert cluster.asked == []
@@ -144,7 +144,7 @@ async def test_a_rollout_is_waited_for():
 
 
 @pytest.mark.looptime
-async def test_a_rollout_that_takes_too_long_is_told():
+async def test_a_rollout_that_takes_too_long_is_reported():
     cluster = Cluster()
     cluster.by_path[DEPLOYMENT] = [deployment(*RESTING, generation=2, seen=1)]
     assert "Deployment kubevirt/virt-controller is rolling out" in await objection(cluster, "--mode", "takeover")
@@ -152,19 +152,19 @@ async def test_a_rollout_that_takes_too_long_is_told():
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("hidden", [{KUBEVIRTS: [DENIED]}, {DEPLOYMENT: [DENIED]}])
-async def test_where_we_may_not_look_the_start_is_refused_and_says_what_would_be_needed(hidden):
+async def test_without_permission_to_read_kubevirt_the_start_fails_and_names_the_permission(hidden):
     cluster = Cluster()
     cluster.by_path |= hidden
     [found] = await objections(cluster)
-    assert isinstance(found, Unseen)
+    assert isinstance(found, Undetermined)
     assert "you may not" in str(found)
-    assert all(way in str(found) for way in ("a role has to allow", "--mode alongside", "--no-second-writer-check"))
+    assert all(way in str(found) for way in ("with a role", "--mode alongside", "--no-second-writer-check"))
 
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("place", [SETS, POOLS])
 @pytest.mark.parametrize("hidden", [{KUBEVIRTS: [DENIED]}, {DEPLOYMENT: [DENIED]}, {DEPLOYMENT: [NONE]}])
-async def test_where_we_may_not_look_a_fresh_write_gives_it_away(place, hidden):
+async def test_without_permission_to_read_kubevirt_a_recent_write_shows_the_second_writer(place, hidden):
     cluster = Cluster()
     cluster.by_path |= {**hidden, place: [written(ago=timedelta(seconds=90))]}
     assert "blue/herd 90s ago" in await objection(cluster)
@@ -180,14 +180,14 @@ async def test_where_we_may_not_look_a_fresh_write_gives_it_away(place, hidden):
         written(ago=timedelta(seconds=1), subresource=""),
     ],
 )
-async def test_without_a_deployment_and_without_a_fresh_write_the_start_goes_on(page):
+async def test_without_a_deployment_and_without_a_recent_write_the_start_continues(page):
     cluster = Cluster()
     cluster.by_path |= {DEPLOYMENT: [NONE], SETS: [page]}
     assert await objections(cluster) == ()
 
 
 @pytest.mark.looptime
-async def test_every_page_is_looked_at():
+async def test_every_page_of_a_list_is_read():
     cluster = Cluster()
     more = {**EMPTY, "metadata": {"continue": "x"}}
     cluster.by_path |= {DEPLOYMENT: [NONE], POOLS: [more, written(ago=timedelta(seconds=3))]}
@@ -212,7 +212,7 @@ async def test_a_clock_that_is_behind_the_servers_does_not_hide_a_write():
         ({DEPLOYMENT: [deployment(*RESTING)]}, "alongside", ("vmherd.dev", "pool.vmherd.dev")),
     ],
 )
-async def test_auto_is_alongside_where_a_kubevirt_is_or_may_be(answers, mode, groups):
+async def test_auto_is_alongside_if_a_kubevirt_is_or_may_be_installed(answers, mode, groups):
     cluster = Cluster()
     cluster.by_path |= answers
     decided = await decide_mode(cluster, Config())
@@ -220,7 +220,7 @@ async def test_auto_is_alongside_where_a_kubevirt_is_or_may_be(answers, mode, gr
 
 
 @pytest.mark.looptime
-async def test_a_mode_that_was_chosen_is_not_questioned():
+async def test_a_chosen_mode_is_kept():
     cluster = Cluster()
     config = parse(["--mode", "standalone"], {})
     assert await decide_mode(cluster, config) == config

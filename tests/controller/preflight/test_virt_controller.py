@@ -1,4 +1,4 @@
-"""What virt-controller's Deployment says of its loops, and the patch that has them rest, taken through JSON patches."""
+"""Whether virt-controller's Deployment has stopped loops, and the patch that stops them, applied as a JSON patch."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from controller.preflight.virt_controller import (
     DEPLOYMENTS,
     KUBEVIRTS,
     LOOPS,
-    hand_back,
+    active_loops,
     is_rolled_out,
-    resting_patch,
-    rests,
+    is_stopped,
+    stop_patch,
     take_over,
-    working_loops,
+    undo_takeover,
 )
 
 FLAG = "--rs-controller-threads"
@@ -47,7 +47,7 @@ def kubevirt(spec: Any) -> dict[str, Any]:
 
 
 def patched(document: Any, patch: bytes | None) -> Any:
-    """RFC 6902, as far as it is used here."""
+    """Apply a JSON patch (RFC 6902), with the operations that these tests need."""
     document = json.loads(json.dumps(document))
     for step in json.loads(patch or b"[]"):
         *way, last = step["path"].strip("/").split("/")
@@ -70,7 +70,7 @@ def read(document: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "resting"),
+    ("arguments", "stopped"),
     [
         ([], False),
         ([f"{FLAG}=0"], True),
@@ -84,8 +84,8 @@ def read(document: Any) -> Any:
         ([f"{FLAG}="], False),
     ],
 )
-def test_a_loop_rests_when_its_last_flag_gives_it_no_workers(arguments, resting):
-    assert rests(["-v", "2", *arguments], FLAG) is resting
+def test_a_loop_is_stopped_if_its_last_flag_sets_no_workers(arguments, stopped):
+    assert is_stopped(["-v", "2", *arguments], FLAG) is stopped
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,8 @@ def test_a_loop_rests_when_its_last_flag_gives_it_no_workers(arguments, resting)
         (b"{}", (SETS, POOLS)),
     ],
 )
-def test_the_loops_that_work_are_read_from_command_and_arguments_of_its_own_container(wire, working):
-    assert working_loops(DEPLOYMENTS.decode(wire), LOOPS) == working
+def test_running_loops_are_read_from_command_and_arguments_of_the_container(wire, working):
+    assert active_loops(DEPLOYMENTS.decode(wire), LOOPS) == working
 
 
 @pytest.mark.parametrize(
@@ -113,13 +113,13 @@ def test_the_loops_that_work_are_read_from_command_and_arguments_of_its_own_cont
         (None, False),
     ],
 )
-def test_a_rollout_is_over_when_no_pod_of_before_is_left(status, done):
+def test_a_rollout_is_complete_when_no_old_pod_is_left(status, done):
     wire = json.dumps({"metadata": {"generation": 2}, "status": status}).encode()
     assert is_rolled_out(DEPLOYMENTS.decode(wire)) is done
 
 
 @pytest.mark.parametrize("spec", CUSTOMIZATIONS)
-def test_taking_over_adds_one_patch_behind_the_others(spec):
+def test_a_takeover_appends_one_patch(spec):
     before = kubevirt(spec)
     after = patched(before, take_over(read(before)))
     held = ((spec or {}).get("customizeComponents") or {}).get("patches", [])
@@ -132,42 +132,42 @@ def test_taking_over_adds_one_patch_behind_the_others(spec):
 
 
 @pytest.mark.parametrize("spec", CUSTOMIZATIONS)
-def test_taking_over_twice_is_taking_over_once(spec):
+def test_a_second_takeover_changes_nothing(spec):
     after = patched(kubevirt(spec), take_over(read(kubevirt(spec))))
     assert take_over(read(after)) is None
 
 
 @pytest.mark.parametrize("spec", CUSTOMIZATIONS)
-def test_handing_back_takes_exactly_our_patch_away(spec):
+def test_an_undo_removes_exactly_our_patch(spec):
     before = kubevirt(spec)
     after = patched(before, take_over(read(before)))
-    restored = patched(after, hand_back(read(after)))
+    restored = patched(after, undo_takeover(read(after)))
     patches = restored["spec"]["customizeComponents"].pop("patches", None)
     held = ((spec or {}).get("customizeComponents") or {}).get("patches", [])
     flags = {name: value for name, value in ((spec or {}).get("customizeComponents") or {}).items() if name == "flags"}
     assert patches == (held or None)
     assert restored["spec"]["customizeComponents"] == flags
-    assert hand_back(read(restored)) is None
+    assert undo_takeover(read(restored)) is None
 
 
-def test_our_patch_is_known_in_another_spelling_and_wherever_it_stands():
-    ours = resting_patch()
+def test_our_patch_is_recognized_in_another_spelling_and_position():
+    ours = stop_patch()
     spelled = json.dumps(json.loads(ours.patch), indent=2)
     respelled = {"resourceType": "deployment", "resourceName": "virt-controller", "patch": spelled, "type": "json"}
     before = kubevirt({"customizeComponents": {"patches": [respelled, *OTHERS, respelled]}})
     assert take_over(read(before)) is None
-    assert patched(before, hand_back(read(before)))["spec"]["customizeComponents"]["patches"] == OTHERS
+    assert patched(before, undo_takeover(read(before)))["spec"]["customizeComponents"]["patches"] == OTHERS
 
 
-def test_a_patch_that_is_no_json_is_somebody_elses():
+def test_a_patch_that_is_not_json_is_not_ours():
     broken = {"resourceType": "Deployment", "resourceName": "virt-controller", "patch": "- op: add", "type": "json"}
-    assert hand_back(read(kubevirt({"customizeComponents": {"patches": [broken]}}))) is None
+    assert undo_takeover(read(kubevirt({"customizeComponents": {"patches": [broken]}}))) is None
 
 
-def test_a_patch_is_for_the_version_that_was_read():
-    for change in (take_over, hand_back):
+def test_a_patch_applies_only_to_the_version_that_was_read():
+    for change in (take_over, undo_takeover):
         before = kubevirt({"customizeComponents": {"patches": [*OTHERS]}})
-        if change is hand_back:
+        if change is undo_takeover:
             before = patched(before, take_over(read(before)))
         assert json.loads(change(read(before)) or b"")[0] == {
             "op": "replace",

@@ -43,7 +43,7 @@ class DemoFailed(Exception):
     """
 
 
-class World:
+class DemoCluster:
     """A running control plane, simulator and controller."""
 
     def __init__(self, plane: ControlPlane, children: Sequence[Child], metrics_port: int) -> None:
@@ -53,7 +53,7 @@ class World:
         self._children = children
         self._admin = Admin(plane.kubeconfig)
 
-    def look(self) -> View:
+    def view(self) -> View:
         """The objects that exist now. Raises DemoFailed if a component has ended by itself."""
         self._check()
         try:
@@ -99,7 +99,7 @@ class World:
 
 
 @contextmanager
-def running_world() -> Iterator[World]:
+def running_cluster() -> Iterator[DemoCluster]:
     """Start all components and stop them when the block ends. Raises BinariesUnavailable, ControlPlaneError or
     CrdError."""
     with ExitStack() as stack:
@@ -111,7 +111,7 @@ def running_world() -> Iterator[World]:
                 signal.signal(number, signal.SIG_IGN)
 
 
-def _start(stack: ExitStack) -> World:
+def _start(stack: ExitStack) -> DemoCluster:
     """Start every component. The stack stops those that were started, even if a later one fails."""
     directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vmherd-demo-")))
     started = time.monotonic()
@@ -131,7 +131,7 @@ def _start(stack: ExitStack) -> World:
         stack.callback(child.stop)
         children.append(child)
     print(f"control plane, simulator and controller are up after {time.monotonic() - started:.1f}s", flush=True)
-    return World(plane, children, metrics_port)
+    return DemoCluster(plane, children, metrics_port)
 
 
 def until(condition: Callable[[], bool], what: str) -> float:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from sandbox.demo_cluster import STEP_TIMEOUT_S, VMIS, DemoCluster, DemoFailed, until
 from sandbox.demo_status import (
     Object,
     ObservedVMIs,
@@ -25,7 +26,6 @@ from sandbox.demo_status import (
     uid_of,
 )
 from sandbox.demo_view import POOL, View
-from sandbox.demo_world import STEP_TIMEOUT_S, VMIS, DemoFailed, World, until
 from sandbox.kubectl import run_kubectl
 
 EXAMPLES = Path(__file__).parent.parent / "manifests" / "examples"
@@ -54,39 +54,39 @@ BREAK = (merge_patch("vm", BROKEN, {"spec": {"template": FAIL}}), ("delete", "vm
 """Makes one VM fail at every start, and deletes its VMI so that it is started."""
 
 
-def show_set(world: World) -> None:
+def show_set(cluster: DemoCluster) -> None:
     """Show a replica set: apply it, scale it out, scale it in."""
-    print(run_kubectl(world.kubeconfig, "apply", "-f", str(SET_EXAMPLE)), end="", flush=True)
-    _wait_for_set(world, 3)
-    _run_and_print(world, "get", "vmirs,vmi")
-    _run_and_print(world, "describe", "vmirs", SET_NAME)
+    print(run_kubectl(cluster.kubeconfig, "apply", "-f", str(SET_EXAMPLE)), end="", flush=True)
+    _wait_for_set(cluster, 3)
+    _run_and_print(cluster, "get", "vmirs,vmi")
+    _run_and_print(cluster, "describe", "vmirs", SET_NAME)
     for replicas in (5, 2):
-        _run_and_print(world, "scale", "vmirs", SET_NAME, "--replicas", str(replicas))
-        _wait_for_set(world, replicas)
-    _run_and_print(world, "get", "vmirs,vmi")
+        _run_and_print(cluster, "scale", "vmirs", SET_NAME, "--replicas", str(replicas))
+        _wait_for_set(cluster, replicas)
+    _run_and_print(cluster, "get", "vmirs,vmi")
 
 
-def show_pool(world: World) -> None:
+def show_pool(cluster: DemoCluster) -> None:
     """Show a pool: apply it, update it step by step, have one VM healed."""
     print()
-    print(run_kubectl(world.kubeconfig, "apply", "-f", str(POOL_EXAMPLE)), end="", flush=True)
-    took_s = until(lambda: _pool_is_complete(world.look()), f"all VMs of {POOL_NAME} ready")
+    print(run_kubectl(cluster.kubeconfig, "apply", "-f", str(POOL_EXAMPLE)), end="", flush=True)
+    took_s = until(lambda: _pool_is_complete(cluster.view()), f"all VMs of {POOL_NAME} ready")
     print(f"all VMs ready after {took_s:.1f}s")
-    _run_and_print(world, "get", "vmpool,vm")
-    _update(world)
-    _heal(world)
-    _run_and_print(world, "get", "vmpool,vm")
-    _run_and_print(world, "describe", "vmpool", POOL_NAME)
+    _run_and_print(cluster, "get", "vmpool,vm")
+    _update(cluster)
+    _heal(cluster)
+    _run_and_print(cluster, "get", "vmpool,vm")
+    _run_and_print(cluster, "describe", "vmpool", POOL_NAME)
 
 
-def _run_and_print(world: World, *arguments: str) -> None:
+def _run_and_print(cluster: DemoCluster, *arguments: str) -> None:
     print(f"\n$ {shlex.join(('kubectl', *arguments))}")
-    print(run_kubectl(world.kubeconfig, *arguments), end="", flush=True)
+    print(run_kubectl(cluster.kubeconfig, *arguments), end="", flush=True)
 
 
-def _wait_for_set(world: World, replicas: int) -> None:
+def _wait_for_set(cluster: DemoCluster, replicas: int) -> None:
     """Wait until the set has this number of replicas, all ready. Raises DemoFailed after the time limit."""
-    took_s = until(lambda: _set_shows(world.look(), replicas), f"{replicas} of {replicas} ready")
+    took_s = until(lambda: _set_shows(cluster.view(), replicas), f"{replicas} of {replicas} ready")
     print(f"{replicas} of {replicas} ready after {took_s:.1f}s", flush=True)
 
 
@@ -100,12 +100,12 @@ def _pool_is_complete(view: View) -> bool:
     return len(view.pools) == 1 and is_complete(view.pools[0])
 
 
-def _update(world: World) -> None:
+def _update(cluster: DemoCluster) -> None:
     """Change the template and wait until the pool's status shows a complete update. Raises DemoFailed."""
-    vmis, version = world.list(VMIS, POOL_LABEL)
-    _run_and_print(world, *UPDATE)
-    changes, peak = follow_update(lambda after: world.changes_since(VMIS, POOL_LABEL, after), vmis, version)
-    until(lambda: _pool_is_complete(world.look()), f"the status of {POOL_NAME} shows a complete update")
+    vmis, version = cluster.list(VMIS, POOL_LABEL)
+    _run_and_print(cluster, *UPDATE)
+    changes, peak = follow_update(lambda after: cluster.changes_since(VMIS, POOL_LABEL, after), vmis, version)
+    until(lambda: _pool_is_complete(cluster.view()), f"the status of {POOL_NAME} shows a complete update")
     print(f"updated in {changes} changes, at most {peak} of {len(vmis)} unavailable", flush=True)
 
 
@@ -142,16 +142,16 @@ def follow_update(
     return changes, peak
 
 
-def _heal(world: World) -> None:
+def _heal(cluster: DemoCluster) -> None:
     """Make one VM fail, and wait until it is replaced and the pool is complete again. Raises DemoFailed."""
-    before = uid_of(_find(world.look().vms, BROKEN))
+    before = uid_of(_find(cluster.view().vms, BROKEN))
     for arguments in BREAK:
-        _run_and_print(world, *arguments)
+        _run_and_print(cluster, *arguments)
     last_line = ""
 
     def is_back() -> bool:
         nonlocal last_line
-        view = world.look()
+        view = cluster.view()
         vm = _find(view.vms, BROKEN)
         line = (
             f"{BROKEN} {uid_of(vm)}: {status_of(vm).get('printableStatus', '')}" if vm else f"{BROKEN} no longer exists"
@@ -162,7 +162,7 @@ def _heal(world: World) -> None:
         return bool(vm) and uid_of(vm) != before and is_ready(vm) and _pool_is_complete(view)
 
     took_s = until(is_back, f"{BROKEN} replaced and ready")
-    healed = [event["message"] for event in world.look().events if _is_healing(event)]
+    healed = [event["message"] for event in cluster.view().events if _is_healing(event)]
     if not healed:
         raise DemoFailed(f"no Event reports the healing of {BROKEN}")
     print(f"healed after {took_s:.1f}s; Event: {healed[-1]}", flush=True)

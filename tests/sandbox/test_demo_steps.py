@@ -1,4 +1,4 @@
-"""What the demo takes for done, and what it does not let pass."""
+"""Which updates the demo accepts as complete, and which ones it rejects."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
+from sandbox.demo_cluster import DemoFailed
 from sandbox.demo_status import ObservedVMIs, Progress, is_complete, is_ready
-from sandbox.demo_story import EXAMPLE_MAX_UNAVAILABLE, POOL_EXAMPLE, POOL_NAME, follow_update
-from sandbox.demo_world import DemoFailed
+from sandbox.demo_steps import EXAMPLE_MAX_UNAVAILABLE, POOL_EXAMPLE, POOL_NAME, follow_update
 from tests.sandbox.demo_objects import counts, owner, vmi
 
 BEFORE = [vmi(f"pool-{ordinal}") for ordinal in range(4)]
@@ -21,7 +21,7 @@ def change(kind: str, vmi: dict[str, Any]) -> dict[str, Any]:
 
 
 def replaced(name: str, version: int) -> list[dict[str, Any]]:
-    """A VMI of the old revision goes, and one of the new revision comes up."""
+    """The changes when a VMI of the new revision replaces a VMI of the old revision."""
     return [
         change("MODIFIED", vmi(name, leaving=True, version=version)),
         change("DELETED", vmi(name, leaving=True, version=version + 1)),
@@ -30,8 +30,8 @@ def replaced(name: str, version: int) -> list[dict[str, Any]]:
     ]
 
 
-def told(*changes: dict[str, Any], at_once: int = 3) -> Callable[[str], list[dict[str, Any]]]:
-    """A watch that tells what came after a version, a few changes at a time."""
+def watch(*changes: dict[str, Any], at_once: int = 3) -> Callable[[str], list[dict[str, Any]]]:
+    """A watch that returns the changes after a version, at most `at_once` changes in one call."""
 
     def changes_since(version: str) -> list[dict[str, Any]]:
         later = [each for each in changes if int(each["object"]["metadata"]["resourceVersion"]) > int(version)]
@@ -42,7 +42,7 @@ def told(*changes: dict[str, Any], at_once: int = 3) -> Callable[[str], list[dic
 
 def test_an_update_of_one_after_the_other_is_followed_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
     changes = [each for ordinal in range(4) for each in replaced(f"pool-{ordinal}", 10 * ordinal + 10)]
-    assert follow_update(told(*changes), BEFORE, "1") == (16, 1)
+    assert follow_update(watch(*changes), BEFORE, "1") == (16, 1)
     assert capsys.readouterr().out.splitlines() == [
         "updated 0 of 4, ready 3 of 4",
         "updated 1 of 4, ready 4 of 4",
@@ -58,12 +58,12 @@ def test_an_update_of_one_after_the_other_is_followed_to_its_end(capsys: pytest.
 def test_two_that_are_unavailable_for_a_single_change_fail_the_demo() -> None:
     first, second = replaced("pool-0", 10), replaced("pool-1", 13)
     with pytest.raises(DemoFailed, match=r"^2 VMs were unavailable at once, but maxUnavailable allows 1$"):
-        follow_update(told(*first[:3], second[0], first[3], *second[1:], at_once=9), BEFORE, "1")
+        follow_update(watch(*first[:3], second[0], first[3], *second[1:], at_once=9), BEFORE, "1")
 
 
 def test_an_update_that_does_not_end_fails_the_demo() -> None:
     with pytest.raises(DemoFailed, match="the update of vm-pool-web"):
-        follow_update(told(), BEFORE, "1", within_s=0.0)
+        follow_update(watch(), BEFORE, "1", within_s=0.0)
 
 
 def test_the_example_allows_as_many_unavailable_as_the_demo_does() -> None:
