@@ -77,7 +77,7 @@ class DryRun:
         pytest.fail(f"the API server accepts {document}")
 
 
-SHARED_PLANES = ("vacant_plane", "ranch_plane", "control_plane")
+SHARED_PLANES = ("idle_plane", "pool_plane", "control_plane")
 _running: list[pytest.FixtureDef[Any]] = []
 
 

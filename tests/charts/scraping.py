@@ -21,7 +21,7 @@ from sandbox.processes import free_ports
 from tests.charts.monitors import Files, scrape_jobs
 from tests.charts.releases import Site
 from tests.cluster import Kubectl, skip_or_fail
-from tests.integration.herd import Herd, herd
+from tests.integration.controller_process import ControllerProcess, controller_process
 from tests.monitoring_kinds import KindsMissing, find_definitions
 
 LOOPBACK = "127.0.0.1"
@@ -76,13 +76,13 @@ def run_pod(site: Site) -> None:
 
 
 @contextmanager
-def running(site: Site, directory: Path, *flags: str, wait: bool = True) -> Iterator[Herd]:
+def running(site: Site, directory: Path, *flags: str, wait: bool = True) -> Iterator[ControllerProcess]:
     """The release's program: the Deployment's arguments and mounts, and a token of its account."""
     spec = _deployment(site)["spec"]["template"]["spec"]
     account = spec["serviceAccountName"]
     token = site.kubectl("create", "token", account).stdout.strip()
     kubeconfig = site.plane.write_kubeconfig(directory / f"{account}.kubeconfig", account, token=token)
-    with herd(kubeconfig, directory, *arguments(site, spec, directory), *flags, wait=wait) as program:
+    with controller_process(kubeconfig, directory, *arguments(site, spec, directory), *flags, wait=wait) as program:
         yield program
 
 

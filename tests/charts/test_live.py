@@ -19,8 +19,8 @@ from informers.client import open_client
 from informers.configuration import load_credentials
 from tests.charts.releases import Site, wait_until
 from tests.command_line import parse
-from tests.integration.herd import Herd, Place, eventually, herd
-from tests.integration.ranch import Ranch
+from tests.integration.controller_process import ControllerProcess, ReplicaSetNamespace, controller_process, eventually
+from tests.integration.pool_namespace import PoolNamespace
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e, pytest.mark.parametrize("major", [4], indirect=True)]
 
@@ -42,9 +42,9 @@ def arguments(site: Site) -> list[str]:
 
 
 @contextmanager
-def released(site: Site, directory: Path) -> Iterator[Herd]:
+def released(site: Site, directory: Path) -> Iterator[ControllerProcess]:
     """The release's controller at work, while the block runs."""
-    with herd(account_kubeconfig(site, directory), directory, *arguments(site)) as program:
+    with controller_process(account_kubeconfig(site, directory), directory, *arguments(site)) as program:
         yield program
 
 
@@ -59,20 +59,20 @@ def refusals(site: Site, since: int) -> set[tuple[str, str, str, int]]:
 def reconciles(site: Site, mode: str) -> None:
     """A set and a pool come up in the site's namespace, and a pool that is deleted goes."""
     replicaset_group, pool_group = GROUPS[mode]
-    place = Place(site.plane, site.namespace, group=replicaset_group)
-    place.make_set(2)
-    vmis = place.wait_for(2)
+    sets = ReplicaSetNamespace(site.plane, site.namespace, group=replicaset_group)
+    sets.make_set(2)
+    vmis = sets.wait_for(2)
     assert {owner["apiVersion"] for vmi in vmis.values() for owner in vmi["metadata"]["ownerReferences"]} == {
         f"{replicaset_group}/v1"
     }
-    ranch = Ranch(site.plane, site.namespace, pool_group=pool_group)
-    ranch.make_pool(2)
-    ranch.wait_for_ordinals(0, 1, ready=False)
-    ranch.scale(1)
-    eventually(lambda: len(ranch.vms()) == 1, what="one of the two goes")
-    pools = f"virtualmachinepools.{pool_group}"
-    site.kubectl("delete", pools, "pool", "--timeout=30s")
-    eventually(lambda: place.reasons()["SuccessfulCreate"], what="the Events arrive")
+    pools = PoolNamespace(site.plane, site.namespace, pool_group=pool_group)
+    pools.make_pool(2)
+    pools.wait_for_ordinals(0, 1, ready=False)
+    pools.scale(1)
+    eventually(lambda: len(pools.vms()) == 1, what="one of the two goes")
+    resource = f"virtualmachinepools.{pool_group}"
+    site.kubectl("delete", resource, "pool", "--timeout=30s")
+    eventually(lambda: sets.reasons()["SuccessfulCreate"], what="the Events arrive")
 
 
 @pytest.mark.parametrize("mode", ["standalone", "alongside"])
@@ -101,13 +101,13 @@ def test_with_roles_alone_it_works_where_it_is_told_to_and_nowhere_else(site: Si
 def test_who_observes_changes_nothing(site: Site, tmp_path: Path) -> None:
     site.install(observe=True)
     since = site.plane.audit_position()
-    with herd(account_kubeconfig(site, tmp_path), tmp_path, *arguments(site), wait=False) as program:
+    with controller_process(account_kubeconfig(site, tmp_path), tmp_path, *arguments(site), wait=False) as program:
         eventually(lambda: program.lines(msg="observing"), what="it looks on")
-        place = Place(site.plane, site.namespace)
-        place.make_set(2)
+        sets = ReplicaSetNamespace(site.plane, site.namespace)
+        sets.make_set(2)
         eventually(lambda: program.lines(namespace=site.namespace, name="herd"), what="it says what it would do")
         assert program.stop() == 0
-    assert place.vmis() == {}
+    assert sets.vmis() == {}
     assert refusals(site, since) == set()
 
 

@@ -20,10 +20,17 @@ from sandbox.crds import CRD_DIRECTORIES
 from tests.charts.releases import Site, bare_plane
 from tests.charts.scraping import Monitoring, dashboards, definitions, ports, run_pod, running, store_certificate
 from tests.cluster import skip_or_fail
-from tests.integration.herd import Herd, eventually
+from tests.integration.controller_process import ControllerProcess, eventually
+from tests.integration.pool_namespace import (
+    BEHAVIOR,
+    READY_AFTER,
+    PoolNamespace,
+    new_pool_namespace,
+    simulator,
+    vm_template,
+)
 from tests.integration.prometheus import Prometheus, prometheus, prometheus_program
 from tests.integration.quota import allow
-from tests.integration.ranch import BEHAVIOR, READY_AFTER, Ranch, pasture, simulator, vm_template
 from tests.monitoring.queries import filled_in, metrics_in
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e, pytest.mark.timeout(180)]
@@ -61,11 +68,11 @@ class Watched(NamedTuple):
     """
 
     site: Site
-    program: Herd
+    program: ControllerProcess
     prometheus: Prometheus
-    shop: Ranch
-    clinic: Ranch
-    crowd: Ranch
+    shop: PoolNamespace
+    clinic: PoolNamespace
+    crowd: PoolNamespace
 
 
 @pytest.fixture(scope="module")
@@ -82,9 +89,9 @@ def watched(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wa
         simulator(plane),
         running(site, directory) as release,
         prometheus(program, directory, monitoring.jobs(site), rules=monitoring.rules(site)) as server,
-        pasture(plane) as shop,
-        pasture(plane) as clinic,
-        pasture(plane) as crowd,
+        new_pool_namespace(plane) as shop,
+        new_pool_namespace(plane) as clinic,
+        new_pool_namespace(plane) as crowd,
     ):
         watched = Watched(site, release, server, shop, clinic, crowd)
         begin(watched)
@@ -241,30 +248,30 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture
-def beside(site: Site, tmp_path: Path) -> Iterator[Site]:
+def second_site(site: Site, tmp_path: Path) -> Iterator[Site]:
     """A namespace for another release in the same cluster."""
-    place = Site.opened(site.plane, 4, tmp_path)
-    yield place
-    place.helm("uninstall", "vmherd", "--ignore-not-found", "--no-hooks")
-    place.kubectl("delete", "namespace", place.namespace, "--wait=false")
+    second = Site.opened(site.plane, 4, tmp_path)
+    yield second
+    second.helm("uninstall", "vmherd", "--ignore-not-found", "--no-hooks")
+    second.kubectl("delete", "namespace", second.namespace, "--wait=false")
 
 
 @pytest.mark.parametrize("metrics", WAYS.values(), ids=WAYS)
-def test_a_release_can_be_scraped(beside: Site, metrics: dict[str, Any], tmp_path: Path) -> None:
+def test_a_release_can_be_scraped(second_site: Site, metrics: dict[str, Any], tmp_path: Path) -> None:
     program = prometheus_program()
-    store_certificate(beside, "certificate", server=f"beside-metrics.{beside.namespace}.svc")
+    store_certificate(second_site, "certificate", server=f"beside-metrics.{second_site.namespace}.svc")
     listening = ports()
     metrics = {**listening.pop("metrics"), **metrics}
     # It brings nothing that the first release has brought, and does nothing that the first one does.
-    beside.install(fullnameOverride="beside", observe=True, crds={"enabled": False}, metrics=metrics, **listening)
-    run_pod(beside)
-    monitoring = Monitoring.opened(beside, tmp_path / "prometheus")
-    monitoring.hand_token_to(beside, "scraper")
+    second_site.install(fullnameOverride="beside", observe=True, crds={"enabled": False}, metrics=metrics, **listening)
+    run_pod(second_site)
+    monitoring = Monitoring.opened(second_site, tmp_path / "prometheus")
+    monitoring.hand_token_to(second_site, "scraper")
     if "secure" in metrics:
         monitoring.let_in("beside-metrics-reader")
     with (
-        running(beside, tmp_path, wait=False),
-        prometheus(program, tmp_path, monitoring.jobs(beside)) as server,
+        running(second_site, tmp_path, wait=False),
+        prometheus(program, tmp_path, monitoring.jobs(second_site)) as server,
     ):
         eventually(lambda: up(server), what="the target is up")
         [target] = server.targets()

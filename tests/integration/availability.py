@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from sandbox.kubectl import kubectl_path
-from tests.integration.ranch import Ranch, is_vm_ready
+from tests.integration.pool_namespace import PoolNamespace, is_vm_ready
 
 
 class Availability:
@@ -38,13 +38,13 @@ class Availability:
 
 
 @contextmanager
-def watched(ranch: Ranch) -> Iterator[Availability]:
+def watched(pools: PoolNamespace) -> Iterator[Availability]:
     """Watch the VMIs while the block runs."""
-    path = f"/apis/kubevirt.io/v1/namespaces/{ranch.namespace}/virtualmachineinstances"
-    listed = json.loads(ranch.kubectl("get", "--raw", path).stdout)
+    path = f"/apis/kubevirt.io/v1/namespaces/{pools.namespace}/virtualmachineinstances"
+    listed = json.loads(pools.kubectl("get", "--raw", path).stdout)
     availability = Availability(vmi["metadata"]["name"] for vmi in listed["items"] if _serves(vmi))
     raw = f"{path}?watch=1&resourceVersion={listed['metadata']['resourceVersion']}&timeoutSeconds=3600"
-    command = [kubectl_path(), "--kubeconfig", str(ranch.plane.kubeconfig), "get", "--raw", raw]
+    command = [kubectl_path(), "--kubeconfig", str(pools.plane.kubeconfig), "get", "--raw", raw]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
 
         def follow() -> None:

@@ -18,7 +18,7 @@ import yaml
 
 from sandbox.processes import free_ports
 from tests.cluster import skip_or_fail
-from tests.integration.herd import eventually
+from tests.integration.controller_process import eventually
 from tests.promtool import find_or_fetch
 
 

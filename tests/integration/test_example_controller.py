@@ -13,7 +13,7 @@ import pytest
 
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
-from tests.integration.herd import eventually
+from tests.integration.controller_process import eventually
 
 pytestmark = pytest.mark.cluster
 

@@ -16,10 +16,17 @@ import trustme
 
 from sandbox.binaries import Binaries
 from tests.cluster import Kubectl, running_plane
-from tests.integration.herd import Herd, eventually, herd
+from tests.integration.controller_process import ControllerProcess, controller_process, eventually
+from tests.integration.idle_plane import SHORT_LEASE
+from tests.integration.pool_namespace import (
+    BEHAVIOR,
+    READY_AFTER,
+    PoolNamespace,
+    new_pool_namespace,
+    simulator,
+    vm_template,
+)
 from tests.integration.prometheus import Prometheus, Target, prometheus, prometheus_program
-from tests.integration.ranch import BEHAVIOR, READY_AFTER, Ranch, pasture, simulator, vm_template
-from tests.integration.vacant import SHORT_LEASE
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -46,12 +53,12 @@ class Certificate:
 class Watched(NamedTuple):
     """A controller at work, a Prometheus that watches it, and two namespaces: one that is well, and one that is not."""
 
-    program: Herd
+    program: ControllerProcess
     certificate: Certificate
     prometheus: Prometheus
     tokens: dict[str, str]
-    shop: Ranch
-    clinic: Ranch
+    shop: PoolNamespace
+    clinic: PoolNamespace
 
     def scrape(self, token: str) -> tuple[int, str]:
         """Ask for the metrics as the holder of this token; "" is nobody."""
@@ -84,14 +91,14 @@ def watched(control_plane_binaries: Binaries, tmp_path_factory: pytest.TempPathF
         tokens = {name: kubectl("create", "token", name).stdout.strip() for name in (SCRAPER, "nosy")}
         (directory / "token").write_text(tokens[SCRAPER])
         files = ("--metrics-cert-file", str(certificate.certificate), "--metrics-key-file", str(certificate.key))
-        with herd(plane, directory, "--metrics-secure", *files, *SHORT_LEASE) as running:
+        with controller_process(plane, directory, "--metrics-secure", *files, *SHORT_LEASE) as running:
             address = running.metrics_url.removeprefix("http://").removesuffix("/metrics")
             labels = {"namespace": "vmherd-system", "pod": "vmherd-0"}
             target = Target(address, certificate.authority, directory / "token", labels)
             with (
                 prometheus(program, directory, [target.job]) as server,
-                pasture(plane) as shop,
-                pasture(plane) as clinic,
+                new_pool_namespace(plane) as shop,
+                new_pool_namespace(plane) as clinic,
             ):
                 watched = Watched(running, certificate, server, {**tokens, "vmherd": running.pod.token}, shop, clinic)
                 live(watched)
@@ -164,14 +171,14 @@ def test_scrapes_go_on_with_a_new_certificate(watched: Watched) -> None:
 def test_prometheus_takes_the_whole_page_and_finds_the_objects_where_they_are(watched: Watched) -> None:
     [target] = watched.prometheus.targets()
     assert (target["health"], target["lastError"]) == ("up", "")
-    place = f'namespace="{watched.shop.namespace}"'
+    labels = f'namespace="{watched.shop.namespace}"'
     ask = watched.prometheus.numbers
-    assert ask(f'vmherd_replicas_ready{{kind="VirtualMachinePool", name="pool", {place}}}') == [2]
-    assert ask(f'vmherd_replicas_desired{{kind="VirtualMachineInstanceReplicaSet", name="herd", {place}}}') == [2]
-    assert ask(f'kubevirt_vmpool_paused{{name="paused", {place}}}') == [1]
-    assert ask(f'kubevirt_vmpool_printable_status{{name="paused", status="Paused", {place}}}') == [1]
-    assert ask(f'kubevirt_vmpool_vms_started_total{{pool_name="pool", {place}}}') == [3]
-    assert ask(f'kubevirt_vmpool_vms_stopped_total{{pool_name="pool", {place}}}') == [1]
+    assert ask(f'vmherd_replicas_ready{{kind="VirtualMachinePool", name="pool", {labels}}}') == [2]
+    assert ask(f'vmherd_replicas_desired{{kind="VirtualMachineInstanceReplicaSet", name="herd", {labels}}}') == [2]
+    assert ask(f'kubevirt_vmpool_paused{{name="paused", {labels}}}') == [1]
+    assert ask(f'kubevirt_vmpool_printable_status{{name="paused", status="Paused", {labels}}}') == [1]
+    assert ask(f'kubevirt_vmpool_vms_started_total{{pool_name="pool", {labels}}}') == [3]
+    assert ask(f'kubevirt_vmpool_vms_stopped_total{{pool_name="pool", {labels}}}') == [1]
     healed = f'kubevirt_vmpool_auto_healing_operations_total{{namespace="{watched.clinic.namespace}"}}'
     assert ask(healed)[0] >= 1
     assert ask('sum(vmherd_vms_updated_total{result="success"})')[0] >= 3

@@ -14,8 +14,8 @@ from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from tests.cluster import running_plane
 from tests.integration.availability import watched
-from tests.integration.herd import Rejected, eventually, herd, owner_uid, stays
-from tests.integration.ranch import Ranch, pasture, simulator, uids, vm_template
+from tests.integration.controller_process import Rejected, controller_process, eventually, owner_uid, stays
+from tests.integration.pool_namespace import PoolNamespace, new_pool_namespace, simulator, uids, vm_template
 from tests.integration.renewal import memory_of
 
 pytestmark = pytest.mark.cluster
@@ -36,14 +36,16 @@ def spare_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
 
 
 @pytest.fixture
-def spare(spare_plane: ControlPlane) -> Iterator[Ranch]:
-    with pasture(spare_plane) as place:
-        yield place
+def spare(spare_plane: ControlPlane) -> Iterator[PoolNamespace]:
+    with new_pool_namespace(spare_plane) as pools:
+        yield pools
 
 
-def test_a_controller_killed_in_the_middle_of_a_scale_in_loses_no_disk_and_no_vm(spare: Ranch, tmp_path: Path) -> None:
+def test_a_controller_killed_in_the_middle_of_a_scale_in_loses_no_disk_and_no_vm(
+    spare: PoolNamespace, tmp_path: Path
+) -> None:
     wanted, before = 5, 30
-    with herd(spare.plane, tmp_path, *AT_ONCE):
+    with controller_process(spare.plane, tmp_path, *AT_ONCE):
         spare.make_pool(before, template=vm_template(disks=("root",), runStrategy="Halted"), scaleInStrategy=OFFLINE)
         spare.wait_for_ordinals(*range(before), ready=False)
         eventually(lambda: len(spare.claims()) == before, what="the disks")
@@ -53,11 +55,11 @@ def test_a_controller_killed_in_the_middle_of_a_scale_in_loses_no_disk_and_no_vm
     spare.scale(wanted)
     for _ in range(KILLS):
         there = len(spare.vms())
-        with herd(spare.plane, tmp_path, *SLOWLY) as program:
+        with controller_process(spare.plane, tmp_path, *SLOWLY) as program:
             eventually(lambda there=there: len(spare.vms()) < there, what="some go")
             program.kill()
     assert len(spare.vms()) > wanted, "killed in the middle"
-    with herd(spare.plane, tmp_path, *AT_ONCE):
+    with controller_process(spare.plane, tmp_path, *AT_ONCE):
         spare.wait_for_ordinals(*range(wanted), ready=False)
         spare.wait_until_updated(wanted)
         stays(lambda: uids(spare.vms()) == staying, what="the VMs that stay")
@@ -71,10 +73,10 @@ def test_a_controller_killed_in_the_middle_of_a_scale_in_loses_no_disk_and_no_vm
 
 
 def test_a_controller_killed_in_the_middle_of_an_update_takes_no_more_vms_away_than_it_may(
-    spare: Ranch, tmp_path: Path
+    spare: PoolNamespace, tmp_path: Path
 ) -> None:
     size, allowed = 8, 2
-    with herd(spare.plane, tmp_path, *AT_ONCE):
+    with controller_process(spare.plane, tmp_path, *AT_ONCE):
         spare.make_pool(size, maxUnavailable=allowed)
         spare.wait_ready(size)
     vms, vmis = uids(spare.vms()), set(uids(spare.vmis()).values())
@@ -82,11 +84,11 @@ def test_a_controller_killed_in_the_middle_of_an_update_takes_no_more_vms_away_t
         spare.change_template(vm_template(memory="128M"))
         for _ in range(3):
             left = len(old_ones(spare, vmis))
-            with herd(spare.plane, tmp_path, *AT_ONCE) as program:
+            with controller_process(spare.plane, tmp_path, *AT_ONCE) as program:
                 eventually(lambda left=left: len(old_ones(spare, vmis)) < left, what="the update is under way")
                 program.kill()
         assert old_ones(spare, vmis), "killed in the middle"
-        with herd(spare.plane, tmp_path, *AT_ONCE):
+        with controller_process(spare.plane, tmp_path, *AT_ONCE):
             spare.wait_ready(size)
     assert availability.least["pool"] >= size - allowed
     assert {memory_of(vmi) for vmi in spare.vmis().values()} == {"128M"}
@@ -94,14 +96,16 @@ def test_a_controller_killed_in_the_middle_of_an_update_takes_no_more_vms_away_t
     assert not spare.vms_deleted()
 
 
-def old_ones(ranch: Ranch, old: set[str]) -> set[str]:
+def old_ones(pools: PoolNamespace, old: set[str]) -> set[str]:
     """Those of these UIDs that still run."""
-    return old & {vmi["metadata"]["uid"] for vmi in ranch.vmis().values() if "deletionTimestamp" not in vmi["metadata"]}
+    return old & {vmi["metadata"]["uid"] for vmi in pools.vmis().values() if "deletionTimestamp" not in vmi["metadata"]}
 
 
-def test_a_server_that_is_away_in_the_middle_of_a_scale_out_costs_no_vm_twice(spare: Ranch, tmp_path: Path) -> None:
+def test_a_server_that_is_away_in_the_middle_of_a_scale_out_costs_no_vm_twice(
+    spare: PoolNamespace, tmp_path: Path
+) -> None:
     size = 150
-    with herd(spare.plane, tmp_path, *AT_ONCE, "--kube-api-qps", "40", "--burst", "10") as program:
+    with controller_process(spare.plane, tmp_path, *AT_ONCE, "--kube-api-qps", "40", "--burst", "10") as program:
         spare.make_pool(size, template=vm_template(runStrategy="Halted"))
         eventually(lambda: len(spare.vms()) >= 20, what="the scale-out is under way")
         spare.plane.stop_apiserver()
@@ -119,16 +123,16 @@ def test_a_server_that_is_away_in_the_middle_of_a_scale_out_costs_no_vm_twice(sp
         assert not program.lines(level="error")
 
 
-def answers(ranch: Ranch) -> bool:
+def answers(pools: PoolNamespace) -> bool:
     try:
-        return bool(ranch.vms())
+        return bool(pools.vms())
     except (Rejected, OSError):
         return False
 
 
-def test_a_vm_is_replaced_as_soon_as_it_is_gone(spare: Ranch, tmp_path: Path) -> None:
+def test_a_vm_is_replaced_as_soon_as_it_is_gone(spare: PoolNamespace, tmp_path: Path) -> None:
     size = 20
-    with herd(spare.plane, tmp_path, *AT_ONCE):
+    with controller_process(spare.plane, tmp_path, *AT_ONCE):
         spare.make_pool(size, template=vm_template(runStrategy="Halted"))
         spare.wait_for_ordinals(*range(size), ready=False)
         spare.wait_until_updated(size)
@@ -142,11 +146,11 @@ def test_a_vm_is_replaced_as_soon_as_it_is_gone(spare: Ranch, tmp_path: Path) ->
     assert median(waits) < 1
 
 
-def replaced_after(ranch: Ranch, since: int) -> dict[str, float]:
+def replaced_after(pools: PoolNamespace, since: int) -> dict[str, float]:
     """The seconds between the write that let each VM go and the request for its replacement."""
     gone: dict[str, float] = {}
     waits: dict[str, float] = {}
-    records = [r for r in ranch.plane.audit_records(since) if r.namespace == ranch.namespace]
+    records = [r for r in pools.plane.audit_records(since) if r.namespace == pools.namespace]
     writes = [r for r in records if r.resource == "virtualmachines" and not r.subresource and r.code in (200, 201)]
     for record in sorted(writes, key=lambda each: each.stage_timestamp):
         if record.verb in ("patch", "update", "delete") and record.name not in waits:
@@ -156,19 +160,19 @@ def replaced_after(ranch: Ranch, since: int) -> dict[str, float]:
     return waits
 
 
-def test_kubectl_scales_a_pool_and_an_autoscaler_can_be_set_on_it(ranch: Ranch) -> None:
-    ranch.make_pool(1)
-    ranch.wait_ready(1)
-    ranch.kubectl("scale", "vmpool", "pool", "--replicas=3")
-    ranch.wait_ready(3)
-    path = f"/apis/pool.kubevirt.io/v1beta1/namespaces/{ranch.namespace}/virtualmachinepools/pool/scale"
-    scale = json.loads(ranch.kubectl("get", "--raw", path).stdout)
+def test_kubectl_scales_a_pool_and_an_autoscaler_can_be_set_on_it(pools: PoolNamespace) -> None:
+    pools.make_pool(1)
+    pools.wait_ready(1)
+    pools.kubectl("scale", "vmpool", "pool", "--replicas=3")
+    pools.wait_ready(3)
+    path = f"/apis/pool.kubevirt.io/v1beta1/namespaces/{pools.namespace}/virtualmachinepools/pool/scale"
+    scale = json.loads(pools.kubectl("get", "--raw", path).stdout)
     assert (scale["spec"]["replicas"], scale["status"]["replicas"]) == (3, 3)
-    selected = ranch.kubectl("get", "vmi", f"--selector={scale['status']['selector']}", "--output=name").stdout
+    selected = pools.kubectl("get", "vmi", f"--selector={scale['status']['selector']}", "--output=name").stdout
     assert len(selected.split()) == 3, "its selector finds those whose load counts"
-    ranch.kubectl("autoscale", "vmpool", "pool", "--min=1", "--max=5", "--cpu=50%")
-    (autoscaler,) = ranch.kubectl.json("get", "hpa")["items"]
+    pools.kubectl("autoscale", "vmpool", "pool", "--min=1", "--max=5", "--cpu=50%")
+    (autoscaler,) = pools.kubectl.json("get", "hpa")["items"]
     assert autoscaler["spec"]["scaleTargetRef"]["kind"] == "VirtualMachinePool"
     assert autoscaler["spec"]["scaleTargetRef"]["name"] == "pool"
-    ranch.kubectl("scale", "vmpool", "pool", "--replicas=0")
-    ranch.wait_for_vms()
+    pools.kubectl("scale", "vmpool", "pool", "--replicas=0")
+    pools.wait_for_vms()

@@ -16,7 +16,7 @@ from typing import Any
 from sandbox.admin import Admin, Rejected
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
-from tests.integration.herd import MERGE, eventually
+from tests.integration.controller_process import MERGE, eventually
 
 NAMESPACE = "kubevirt"
 ARGS = ["--launcher-image", "launcher:v1", "--port", "8443", "-v", "2"]
@@ -28,7 +28,7 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 GROUPS = {"kubevirt.io": "vmherd.dev", "pool.kubevirt.io": "pool.vmherd.dev"}
 
 
-class Neighbour:
+class KubeVirtInstallation:
     """KubeVirt's own part of a cluster."""
 
     def __init__(self, plane: ControlPlane) -> None:
@@ -36,14 +36,14 @@ class Neighbour:
         self.kubectl = Kubectl(plane.kubeconfig, NAMESPACE)
         self._admin = Admin(plane.kubeconfig)
 
-    def move_in(self, *args: str, patches: tuple[dict[str, str], ...] = ()) -> None:
+    def install(self, *args: str, patches: tuple[dict[str, str], ...] = ()) -> None:
         """Install KubeVirt, with virt-controller started with these arguments behind the usual ones."""
         self.define()
         self._apply(f"/api/v1/namespaces/{NAMESPACE}", _namespace())
         self._apply(KUBEVIRT, _kubevirt(patches))
         self.start(*args)
 
-    def move_out(self) -> None:
+    def uninstall(self) -> None:
         """Remove the object. The definition stays: its removal and return cost each test two seconds."""
         with contextlib.suppress(Rejected):  # a test may have removed it
             self._admin.send("DELETE", KUBEVIRT)

@@ -12,7 +12,7 @@ from sandbox.admin import Admin, Rejected
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from tests.cluster import new_namespace, running_plane
-from tests.integration.herd import GROUP_VERSION, Place
+from tests.integration.controller_process import GROUP_VERSION, ReplicaSetNamespace
 from tests.release import NAMESPACE
 
 SHORT_LEASE = ("--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "400ms")
@@ -21,39 +21,39 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/vmherd"
 
 
 @pytest.fixture(scope="session")
-def vacant_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
+def idle_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
     with running_plane(control_plane_binaries) as plane:
         yield plane
 
 
 @pytest.fixture
-def vacant(vacant_plane: ControlPlane) -> Iterator[Place]:
+def idle_namespace(idle_plane: ControlPlane) -> Iterator[ReplicaSetNamespace]:
     """A namespace there, of the test's own; the next test finds neither its sets nor its lease."""
-    with new_namespace(vacant_plane) as name:
-        yield Place(vacant_plane, name)
+    with new_namespace(idle_plane) as name:
+        yield ReplicaSetNamespace(idle_plane, name)
         # The controller of a later test would still fill the sets of a namespace that is being deleted.
-        Admin(vacant_plane.kubeconfig).send("DELETE", place_of_sets(name))
+        Admin(idle_plane.kubeconfig).send("DELETE", path_of_sets(name))
         with contextlib.suppress(Rejected):  # not every test has a controller that takes the lease
-            Admin(vacant_plane.kubeconfig).send("DELETE", LEASE)
+            Admin(idle_plane.kubeconfig).send("DELETE", LEASE)
 
 
-def place_of_sets(namespace: str) -> str:
+def path_of_sets(namespace: str) -> str:
     return f"/apis/{GROUP_VERSION}/namespaces/{namespace}/virtualmachineinstancereplicasets"
 
 
-def created(place: Place) -> Counter[str]:
+def created(sets: ReplicaSetNamespace) -> Counter[str]:
     """How often each VMI was created successfully."""
-    return _written(place, "create", 201)
+    return _written(sets, "create", 201)
 
 
-def deleted(place: Place) -> Counter[str]:
+def deleted(sets: ReplicaSetNamespace) -> Counter[str]:
     """How often each VMI was deleted successfully."""
-    return _written(place, "delete", 200)
+    return _written(sets, "delete", 200)
 
 
-def _written(place: Place, verb: str, code: int) -> Counter[str]:
+def _written(sets: ReplicaSetNamespace, verb: str, code: int) -> Counter[str]:
     return Counter(
         record.name
-        for record in place.requests(verb)
+        for record in sets.requests(verb)
         if record.resource == "virtualmachineinstances" and record.code == code
     )

@@ -16,9 +16,15 @@ import pytest
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from tests.cluster import new_namespace, running_plane
-from tests.integration.herd import Herd, Place, Rejected, eventually, herd
+from tests.integration.controller_process import (
+    ControllerProcess,
+    Rejected,
+    ReplicaSetNamespace,
+    controller_process,
+    eventually,
+)
 
-POOL_LABELS = {"app": "ranch"}
+POOL_LABELS = {"app": "pool"}
 MEMORY: dict[str, Any] = {"resources": {"requests": {"memory": "64M"}}}
 BEHAVIOR = "sim.vmherd.dev/behavior"
 READY_AFTER = "sim.vmherd.dev/ready-after"
@@ -61,7 +67,7 @@ def data_volume_template(name: str, *, size: str = "1Gi") -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": {"pvc": claim, "source": {"blank": {}}}}
 
 
-class Ranch(Place):
+class PoolNamespace(ReplicaSetNamespace):
     """One namespace with pools: what a test puts there, and what it finds."""
 
     def __init__(self, plane: ControlPlane, namespace: str, *, pool_group: str = "pool.kubevirt.io") -> None:
@@ -259,12 +265,12 @@ class Ranch(Place):
         """Take that finalizer off."""
 
         def gone() -> bool:
-            place = f"/metadata/finalizers/{self.vm(name)['metadata']['finalizers'].index(HOLD)}"
-            steps = [{"op": "test", "path": place, "value": HOLD}, {"op": "remove", "path": place}]
+            path = f"/metadata/finalizers/{self.vm(name)['metadata']['finalizers'].index(HOLD)}"
+            steps = [{"op": "test", "path": path, "value": HOLD}, {"op": "remove", "path": path}]
             try:
                 self._change_by_steps(f"{self._vms}/{name}", steps)
             except Rejected:
-                return False  # somebody else's finalizer went first, and ours has another place
+                return False  # somebody else's finalizer went first, and ours has another index
             return True
 
         eventually(gone, what=f"the hold on {name} is off")
@@ -350,29 +356,29 @@ def simulator(plane: ControlPlane) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def ranch_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
+def pool_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
     """A control plane of the pools', on which a simulator runs VMs."""
     with running_plane(control_plane_binaries) as plane, simulator(plane):
         yield plane
 
 
 @pytest.fixture(scope="session")
-def rancher(ranch_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Herd]:
+def pool_controller(pool_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControllerProcess]:
     """The controller on it. Tests that stop or start one have a control plane of their own."""
-    with herd(ranch_plane, tmp_path_factory.mktemp("rancher")) as program:
+    with controller_process(pool_plane, tmp_path_factory.mktemp("pool-controller")) as program:
         yield program
 
 
 @contextmanager
-def pasture(plane: ControlPlane) -> Iterator[Ranch]:
+def new_pool_namespace(plane: ControlPlane) -> Iterator[PoolNamespace]:
     """A new namespace, while the block runs."""
     with new_namespace(plane) as name:
-        yield Ranch(plane, name)
+        yield PoolNamespace(plane, name)
 
 
 @pytest.fixture
-def ranch(ranch_plane: ControlPlane, rancher: Herd) -> Iterator[Ranch]:
+def pools(pool_plane: ControlPlane, pool_controller: ControllerProcess) -> Iterator[PoolNamespace]:
     """The test's namespace, with the shared controller and the simulator at work."""
-    assert rancher.working
-    with pasture(ranch_plane) as place:
-        yield place
+    assert pool_controller.working
+    with new_pool_namespace(pool_plane) as pools:
+        yield pools

@@ -59,7 +59,7 @@ def steady(look: Callable[[], T], *, for_s: float = 0.6, within_s: float = 30.0)
     return seen
 
 
-class Herd:
+class ControllerProcess:
     """A running `vmherd run`, as a process of its own."""
 
     def __init__(
@@ -126,14 +126,14 @@ class Herd:
 
 
 @contextmanager
-def herd(
+def controller_process(
     who: ControlPlane | Pod | Path,
     directory: Path,
     *flags: str,
     wait: bool = True,
     through: Callable[[Path, str], Path] | None = None,
     program: str = "controller",
-) -> Iterator[Herd]:
+) -> Iterator[ControllerProcess]:
     """Run the controller while the block runs.
 
     In a control plane it is the release's: it has the Deployment's arguments, its environment and a token of its
@@ -168,19 +168,19 @@ def _program(
     *,
     wait: bool,
     program: str = "controller",
-) -> Iterator[Herd]:
+) -> Iterator[ControllerProcess]:
     """A `vmherd run` with free ports and the log that tests read. Of a flag that is given twice the last one counts."""
     metrics_port, health_port = free_ports(2)
     command = [sys.executable, "-m", program, "run", *arguments]
     command += ["--log-format", "json", "--log-level", "debug"]
     command += ["--metrics-bind-address", f"127.0.0.1:{metrics_port}"]
     command += ["--health-probe-bind-address", f"127.0.0.1:{health_port}", *flags]
-    log = directory / f"herd-{metrics_port}.log"
+    log = directory / f"controller-{metrics_port}.log"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("VMHERD_")}
     environment |= own.environment if own else {}
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
-    running = Herd(process, log, metrics_port, health_port, own)
+    running = ControllerProcess(process, log, metrics_port, health_port, own)
     try:
         if wait:
             eventually(lambda: running.working, what="the controller works")
@@ -191,7 +191,7 @@ def _program(
         process.wait()
 
 
-class Place:
+class ReplicaSetNamespace:
     """One namespace: what a test puts there, and what it finds."""
 
     def __init__(self, plane: ControlPlane, namespace: str, *, group: str = "kubevirt.io") -> None:
@@ -351,11 +351,11 @@ __all__ = [
     "GROUP_VERSION",
     "LABELS",
     "SPEC",
-    "Herd",
-    "Place",
+    "ControllerProcess",
     "Rejected",
+    "ReplicaSetNamespace",
+    "controller_process",
     "eventually",
-    "herd",
     "owned_by",
     "stays",
     "steady",
