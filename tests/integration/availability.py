@@ -1,4 +1,4 @@
-"""What the users of a pool had while something happened to it: how many of its VMIs were ready, at each moment."""
+"""Measures the availability of a pool during a change: how many of its VMIs are ready at each moment."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tests.integration.pool_namespace import PoolNamespace, is_vm_ready
 
 
 class Availability:
-    """How many VMIs of each pool are ready, at each change of any of them, in the server's own order.
+    """Counts the ready VMIs of each pool after each change of a VMI, in the server's order.
 
-    `least` is the smallest number there was, by the pool's name. One that is being deleted serves nobody any more.
+    `least` is the smallest number of ready VMIs, by the pool's name. A terminating VMI does not count.
     """
 
     def __init__(self, ready: Iterable[str]) -> None:

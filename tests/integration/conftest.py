@@ -1,4 +1,4 @@
-"""One controller for all tests that can share it, and a namespace for each."""
+"""A shared controller for most tests, and a namespace for each test."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ __all__ = [
 
 @pytest.fixture(scope="session")
 def control_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
-    """One for the tests of this folder: the shared controller would work on everybody's sets."""
+    """A control plane for the tests of this folder only: the shared controller works on all sets of its cluster."""
     with running_plane(control_plane_binaries) as plane:
         yield plane
 
 
 @pytest.fixture(scope="session")
 def running(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControllerProcess]:
-    """The controller on it. Tests that stop or start one have a control plane of their own."""
+    """The shared controller. Tests that stop or start a controller use another control plane."""
     with controller_process(control_plane, tmp_path_factory.mktemp("controller")) as program:
         yield program
 
 
 @pytest.fixture
 def sets(control_plane: ControlPlane, running: ControllerProcess, namespace: str) -> ReplicaSetNamespace:
-    """The test's namespace, with the shared controller at work."""
+    """The test's namespace. The shared controller reconciles its replica sets."""
     assert running.working
     return ReplicaSetNamespace(control_plane, namespace)
 

@@ -1,4 +1,4 @@
-"""What an admission policy refuses for a while, as a cluster's own policies may."""
+"""An admission policy that refuses requests for a while, as a cluster's own policies may."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ GROUPS = {
 
 @contextmanager
 def denied(pools: PoolNamespace, verb: str, resource: str, *, probe: tuple[str, ...]) -> Iterator[None]:
-    """The namespace's server says no to a verb ("UPDATE", "DELETE") on a resource while the block runs.
+    """Refuse a verb ("UPDATE", "DELETE") on a resource of the namespace while the block runs.
 
-    `probe` is a kubectl command that fails as soon as the policy is in force; it only tries.
+    `probe` is a kubectl command that fails as soon as the policy is in force. It must be a dry run.
     """
     policy = f"{pools.namespace}-{verb.lower()}"
     rule = {

@@ -1,4 +1,4 @@
-"""A control plane that no controller works on, so that a test may run its own, stop it, and count what it did."""
+"""A control plane without a shared controller: a test runs and stops its own, and counts its requests."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def idle_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def idle_namespace(idle_plane: ControlPlane) -> Iterator[ReplicaSetNamespace]:
-    """A namespace there, of the test's own; the next test finds neither its sets nor its lease."""
+    """A new namespace on the idle control plane. Its sets and the lease are deleted before the next test."""
     with new_namespace(idle_plane) as name:
         yield ReplicaSetNamespace(idle_plane, name)
         # The controller of a later test would still fill the sets of a namespace that is being deleted.
         Admin(idle_plane.kubeconfig).send("DELETE", path_of_sets(name))
-        with contextlib.suppress(Rejected):  # not every test has a controller that takes the lease
+        with contextlib.suppress(Rejected):  # not every test runs a controller that acquires the lease
             Admin(idle_plane.kubeconfig).send("DELETE", LEASE)
 
 

@@ -1,4 +1,4 @@
-"""A quota for VMIs or VMs, which the API server enforces by its status, without a quota controller to fill that in."""
+"""A quota for VMIs or VMs. The API server enforces its status, which the test writes: no quota controller runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KINDS = {VMIS: "VirtualMachineInstance", "virtualmachines": "VirtualMachine"}
 
 
 def allow(sets: ReplicaSetNamespace, number: int, *, of: str = VMIS) -> None:
-    """Let the namespace have so many; return when that is in force."""
+    """Limit the number of objects in the namespace; return once the API server enforces the limit."""
     counted = f"count/{of}.kubevirt.io"
     hard = {counted: str(number)}
     sets.kubectl.apply(

@@ -1,4 +1,4 @@
-"""What an update or a healing did to a pool's VMs, and how to break a VM so that there is something to heal."""
+"""Reads the effects of an update or a healing on a pool's VMs, and breaks VMs for the tests of healing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OK = 200
 
 
 def done(pools: PoolNamespace, verb: str, resource: str, *, since: int, pool: str = "pool") -> list[AuditRecord]:
-    """What the controller did to a pool's objects of this kind, successfully, in the order in which it asked for it."""
+    """The successful requests of the controller for a pool's objects of this kind, in the order of the requests."""
     records = [
         record
         for record in pools.requests(verb, since=since)
@@ -25,23 +25,23 @@ def done(pools: PoolNamespace, verb: str, resource: str, *, since: int, pool: st
 
 
 def restarts(pools: PoolNamespace, *, since: int, pool: str = "pool") -> list[str]:
-    """The VMIs that were deleted so that they start anew, in this order."""
+    """The VMIs that the controller deleted for a restart, in order."""
     return [record.name for record in done(pools, "delete", VMIS, since=since, pool=pool)]
 
 
 def replacements(pools: PoolNamespace, *, since: int, pool: str = "pool") -> list[str]:
-    """The VMs that were deleted, in this order."""
+    """The VMs that the controller deleted, in order."""
     return [record.name for record in done(pools, "delete", VMS, since=since, pool=pool)]
 
 
 def revision_of(item: dict[str, Any]) -> str:
-    """The revision that a VM or a VMI carries; "" for none."""
+    """The revision in the label of a VM or a VMI; "" if it has none."""
     label: str = (item["metadata"].get("labels") or {}).get(REVISION, "")
     return label
 
 
 def template_revision_of(vm: dict[str, Any]) -> str:
-    """The revision that the next VMI of a VM will carry."""
+    """The revision that the next VMI of a VM will have."""
     return revision_of(vm["spec"]["template"])
 
 
@@ -60,13 +60,13 @@ def printable_status_of(vm: dict[str, Any]) -> str:
 
 
 def failures_of(vm: dict[str, Any]) -> int:
-    """How often in a row a VM failed to start."""
+    """The number of consecutive failed starts of a VM."""
     failures: int = ((vm.get("status") or {}).get("startFailure") or {}).get("consecutiveFailCount", 0)
     return failures
 
 
 def change_machine(pools: PoolNamespace, name: str, change: dict[str, Any]) -> None:
-    """Change a VM's spec, and wait until the simulator has seen it: from then on it starts no other."""
+    """Change a VM's spec, and wait until the simulator has seen the change: later VMIs have the new spec."""
     generation = pools.change_vm(name, {"spec": change})["metadata"]["generation"]
 
     def seen() -> bool:
@@ -76,13 +76,13 @@ def change_machine(pools: PoolNamespace, name: str, change: dict[str, Any]) -> N
 
 
 def break_vm(pools: PoolNamespace, name: str, behavior: str, *, ready_after: str = "100ms") -> None:
-    """Restart a VM so that it misbehaves. Made anew from its template, it is well again."""
+    """Restart a VM with a simulated failure. A VM recreated from its template works again."""
     annotations = {BEHAVIOR: behavior, READY_AFTER: ready_after}
     change_machine(pools, name, {"template": {"metadata": {"annotations": annotations}}})
     pools.delete_vmi(name)
 
 
 def hold_volume(pools: PoolNamespace, name: str, *, finalizers: tuple[str, ...]) -> None:
-    """Put these finalizers on a DataVolume, and no others."""
+    """Replace the finalizers of a DataVolume."""
     patch = {"metadata": {"finalizers": list(finalizers)}}
     pools.kubectl("patch", "datavolume", name, "--type=merge", "--patch", json.dumps(patch))

@@ -40,20 +40,20 @@ def taken_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
 
 
 @pytest.fixture
-def sets(taken_plane: ControlPlane) -> PoolNamespace:
+def pools(taken_plane: ControlPlane) -> PoolNamespace:
     found = PoolNamespace(taken_plane, f"test-{uuid.uuid4().hex[:10]}")
     Kubectl(taken_plane.kubeconfig)("create", "namespace", found.namespace)
     return found
 
 
-def as_kubevirt_left_it(sets: PoolNamespace, written: dict[str, Any], *, number: int = 1) -> None:
+def as_kubevirt_left_it(pools: PoolNamespace, written: dict[str, Any], *, number: int = 1) -> None:
     """A pool of two with VMs as KubeVirt's controller makes them, and a revision that says `written`.
 
     `number` is the revision's: the pool is at generation 2.
     """
     template = vm_template(disks=("root",))
-    sets.make_pool(1, template=template, finalizers=(FINALIZER,))
-    pool = sets.scale(2)
+    pools.make_pool(1, template=template, finalizers=(FINALIZER,))
+    pool = pools.scale(2)
     meta = pool["metadata"]
     owner = {
         "apiVersion": "pool.kubevirt.io/v1beta1",
@@ -70,7 +70,7 @@ def as_kubevirt_left_it(sets: PoolNamespace, written: dict[str, Any], *, number:
         "revision": number,
         "data": {**pool["spec"], "virtualMachineTemplate": written},
     }
-    sets.kubectl.apply(revision)
+    pools.kubectl.apply(revision)
     for ordinal in (0, 1):
         machine = template_of_ordinal(template, ordinal)
         vm = {
@@ -84,8 +84,8 @@ def as_kubevirt_left_it(sets: PoolNamespace, written: dict[str, Any], *, number:
             },
             "spec": machine["spec"],
         }
-        sets.kubectl.apply(vm)
-    sets.wait_for_ordinals(0, 1)
+        pools.kubectl.apply(vm)
+    pools.wait_for_ordinals(0, 1)
 
 
 def template_of_ordinal(template: dict[str, Any], ordinal: int) -> dict[str, Any]:
@@ -104,39 +104,39 @@ def spelled_by_go() -> dict[str, Any]:
     return written
 
 
-def mark_of(sets: PoolNamespace) -> str:
-    found: str = (sets.pool()["metadata"].get("annotations") or {}).get(MARK, "")
+def mark_of(pools: PoolNamespace) -> str:
+    found: str = (pools.pool()["metadata"].get("annotations") or {}).get(MARK, "")
     return found
 
 
-def test_a_takeover_of_a_pool_at_rest_touches_nothing(sets: PoolNamespace, tmp_path: Path) -> None:
-    as_kubevirt_left_it(sets, spelled_by_go())
-    dry = vmherd(sets.plane.kubeconfig, "takeover", "--dry-run")
-    assert f"virtualmachinepools {sets.namespace}/pool: nothing\n" in dry.stdout
-    before = [uids(found) for found in (sets.vms(), sets.vmis(), sets.claims(), sets.revisions())]
-    position = sets.plane.audit_position()
-    with controller_process(sets.plane, tmp_path, "--mode", "takeover", *SHORT_LEASE) as program:
-        eventually(lambda: mark_of(sets) == "done", what="the pool is ours")
+def test_a_takeover_of_a_pool_at_rest_touches_nothing(pools: PoolNamespace, tmp_path: Path) -> None:
+    as_kubevirt_left_it(pools, spelled_by_go())
+    dry = vmherd(pools.plane.kubeconfig, "takeover", "--dry-run")
+    assert f"virtualmachinepools {pools.namespace}/pool: nothing\n" in dry.stdout
+    before = [uids(found) for found in (pools.vms(), pools.vmis(), pools.claims(), pools.revisions())]
+    position = pools.plane.audit_position()
+    with controller_process(pools.plane, tmp_path, "--mode", "takeover", *SHORT_LEASE) as program:
+        eventually(lambda: mark_of(pools) == "done", what="the pool is ours")
         assert program.stop() == 0
-    written = sets.requests("create", "update", "patch", "delete", since=position)
+    written = pools.requests("create", "update", "patch", "delete", since=position)
     assert {each.resource for each in written} <= {"virtualmachinepools"}
-    assert [uids(found) for found in (sets.vms(), sets.vmis(), sets.claims(), sets.revisions())] == before
+    assert [uids(found) for found in (pools.vms(), pools.vmis(), pools.claims(), pools.revisions())] == before
 
 
-def test_an_update_that_was_not_asked_for_is_held_until_it_is_allowed(sets: PoolNamespace, tmp_path: Path) -> None:
+def test_an_update_that_was_not_asked_for_is_held_until_it_is_allowed(pools: PoolNamespace, tmp_path: Path) -> None:
     other = vm_template(disks=("root",), memory="128M")
-    as_kubevirt_left_it(sets, other)
-    dry = vmherd(sets.plane.kubeconfig, "takeover", "--dry-run").stdout
-    assert f"{sets.namespace}/pool: held: takeover: 2 virtual machines would be restarted" in dry
+    as_kubevirt_left_it(pools, other)
+    dry = vmherd(pools.plane.kubeconfig, "takeover", "--dry-run").stdout
+    assert f"{pools.namespace}/pool: held: takeover: 2 virtual machines would be restarted" in dry
     assert "pool-1 differs in spec.template.spec.domain.resources.requests.memory" in dry
-    before = uids(sets.vmis())
-    with controller_process(sets.plane, tmp_path, "--mode", "takeover", *SHORT_LEASE):
-        eventually(lambda: mark_of(sets).startswith("held "), what="the update is held")
-        eventually(lambda: sets.told("TakeoverHeld")["pool"] == 1, what="its user is told")
-        sets.scale(3)
-        sets.wait_for_ordinals(0, 1, 2)
-        assert {name: uid for name, uid in uids(sets.vmis()).items() if name in before} == before
-        sets.change_pool({"metadata": {"annotations": {MARK: "proceed"}}})
-        eventually(lambda: not before.items() & uids(sets.vmis()).items(), what="both VMIs are started again")
-        sets.wait_for_ordinals(0, 1, 2)
-        assert sets.told("TakeoverHeld")["pool"] == 1
+    before = uids(pools.vmis())
+    with controller_process(pools.plane, tmp_path, "--mode", "takeover", *SHORT_LEASE):
+        eventually(lambda: mark_of(pools).startswith("held "), what="the update is held")
+        eventually(lambda: pools.told("TakeoverHeld")["pool"] == 1, what="its user is told")
+        pools.scale(3)
+        pools.wait_for_ordinals(0, 1, 2)
+        assert {name: uid for name, uid in uids(pools.vmis()).items() if name in before} == before
+        pools.change_pool({"metadata": {"annotations": {MARK: "proceed"}}})
+        eventually(lambda: not before.items() & uids(pools.vmis()).items(), what="both VMIs are started again")
+        pools.wait_for_ordinals(0, 1, 2)
+        assert pools.told("TakeoverHeld")["pool"] == 1
