@@ -288,9 +288,7 @@ class PoolNamespace(ReplicaSetNamespace):
         """
         witness = f"{name}-999999"
         self.make_vm(witness, labels={"app": "witness"}, finalizers=(FINALIZER,), template=vm_template(running=False))
-        eventually(
-            lambda: FINALIZER not in finalizers_of(self.vm(witness)), what="the earlier writes are seen"
-        )
+        eventually(lambda: FINALIZER not in finalizers_of(self.vm(witness)), what="the earlier writes are seen")
         self.delete_vm(witness)
         eventually(lambda: witness not in self.vms(), what="the witness is gone")
 

@@ -1,4 +1,4 @@
-"""A kind that is added as docs/adding-a-kind.md says: the shell, the flags, the checks and the metrics know it."""
+"""Adds a kind as docs/adding-a-kind.md describes: the controller, the flags, the checks and the metrics support it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(*arguments: str) -> str:
 
 
 def asked_of(expression: str) -> Any:
-    """What the program with flocks says, as JSON."""
+    """Evaluate an expression in a program that includes the kind Flock; return the result as JSON."""
     imports = f"import json, {PACKAGE}.__main__; from controller.config.settings import Config"
     return json.loads(run("-c", f"{imports}; print(json.dumps({expression}))"))
 
@@ -67,7 +67,7 @@ def test_the_kind_has_its_permissions():
 
 @pytest.fixture
 def flocks(idle_namespace: ReplicaSetNamespace) -> Iterator[Kubectl]:
-    """The definition of flocks in the control plane, while the test runs."""
+    """Install the definition of the kind Flock while the test runs."""
     admin = Kubectl(idle_namespace.plane.kubeconfig)
     admin("apply", "-f", str(FLOCK / "crd.yaml"))
     yield Kubectl(idle_namespace.plane.kubeconfig, idle_namespace.namespace)
@@ -100,7 +100,7 @@ def started(sets: ReplicaSetNamespace, directory: Path) -> Any:
 
 
 def shown(program: ControllerProcess, name: str) -> set[str]:
-    """The lines of a metric, with its labels and value."""
+    """The lines of a metric on the metrics page, with labels and values."""
     return {line for line in program.metrics().splitlines() if line.startswith(f"{name}{{")}
 
 

@@ -1,7 +1,7 @@
 """Autoscaling end to end: Kubernetes' own autoscaler, a metrics API, virt-launcher Pods, and the controller at work.
 
-A Pod asks for a tenth of a core. With a target of 50 % an autoscaler therefore wants one Pod for each 50 millicores
-that all of them use together, rounded up.
+A Pod requests a tenth of a core. With a target of 50 %, an autoscaler therefore wants one Pod for each 50 millicores
+of the total load, rounded up.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ SCALED_WITHIN_S = 60.0
 
 
 class NotYet(dict[str, int]):
-    """What there is instead of what is waited for. A test that has waited too long shows it."""
+    """The present counts, as a false value: after a timeout, the test's failure shows them."""
 
     def __bool__(self) -> bool:
         return False
 
 
 class Scene(Struct, frozen=True):
-    """A set or a pool in a namespace of its own, the only one there."""
+    """A set or a pool, the only one in its namespace."""
 
     kind: str
     objects: ReplicaSetNamespace
@@ -49,7 +49,7 @@ class Scene(Struct, frozen=True):
     name: str = "web"
 
     def make(self, replicas: int) -> dict[str, Any]:
-        """Create it; return the reference that an autoscaler has."""
+        """Create the set or pool; return a scale target reference to it."""
         if isinstance(self.objects, PoolNamespace) and self.kind == POOL:
             made = self.objects.make_pool(replicas, name=self.name)
         else:
@@ -61,7 +61,7 @@ class Scene(Struct, frozen=True):
         self.metrics.load(self.objects.namespace, millicores)
 
     def census(self) -> dict[str, int]:
-        """How many there are, by everybody's count."""
+        """The replica counts from each source: status, VMIs and, for a pool, VMs."""
         pooled = isinstance(self.objects, PoolNamespace) and self.kind == POOL
         item = self.objects.pool(self.name) if pooled else self.objects.set(self.name)
         status = item.get("status") or {}
@@ -74,7 +74,7 @@ class Scene(Struct, frozen=True):
         return {**counts, "VMs": len(self.objects.vms())} if pooled else counts
 
     def reaches(self, count: int) -> None:
-        """Wait until all of these say so."""
+        """Wait until all sources show this count."""
 
         def there() -> bool | NotYet:
             census = self.census()
@@ -83,7 +83,7 @@ class Scene(Struct, frozen=True):
         eventually(there, within_s=SCALED_WITHIN_S, what=f"{count} of each")
 
     def sizes(self, count: int) -> list[str]:
-        """The sizes that the autoscaler chose and why, from the first on, once there are so many."""
+        """Wait for `count` Events of the autoscaler; return the size and reason of each, the oldest first."""
 
         def told() -> list[dict[str, Any]]:
             return [event for event in self.objects.events() if event["reason"] == "SuccessfulRescale"]
@@ -93,7 +93,7 @@ class Scene(Struct, frozen=True):
 
 
 def autoscaler(version: str, target: dict[str, Any], *, least: int, most: int) -> dict[str, Any]:
-    """A HorizontalPodAutoscaler at half of the CPU that the Pods ask for."""
+    """A HorizontalPodAutoscaler with a target of half the Pods' CPU requests."""
     spec: dict[str, Any] = {"scaleTargetRef": target, "minReplicas": least, "maxReplicas": most}
     if version == "v1":
         spec["targetCPUUtilizationPercentage"] = 50
@@ -111,7 +111,7 @@ def autoscaler(version: str, target: dict[str, Any], *, least: int, most: int) -
 
 
 def conditions(objects: ReplicaSetNamespace) -> dict[str, dict[str, str]]:
-    """What each autoscaler of the namespace says of itself."""
+    """The conditions of each autoscaler of the namespace."""
     items = objects.kubectl.json("get", "hpa")["items"]
     return {
         item["metadata"]["name"]: {
@@ -129,7 +129,7 @@ def metrics(pool_plane: ControlPlane) -> Iterator[MetricsAPI]:
 
 @pytest.fixture
 def busy(pools: PoolNamespace, metrics: MetricsAPI) -> Iterator[PoolNamespace]:
-    """The test's namespace, whose VMIs run in Pods."""
+    """The test's namespace. Its VMIs run in Pods."""
     with launchers(pools.plane, pools.namespace):
         yield pools
 
@@ -167,7 +167,7 @@ def test_an_autoscaler_scales_with_the_load(kind: str, version: str, busy: PoolN
 def test_kubectl_autoscale_as_the_guides_write_it_brings_up_the_least_that_is_asked_for(
     kind: str, command: str, target: int, busy: PoolNamespace, metrics: MetricsAPI
 ) -> None:
-    """Where no target is given, it is Kubernetes' own."""
+    """Without a target, the default of Kubernetes applies."""
     scene = Scene(kind, busy, metrics, name=command.split()[2])
     scene.make(1)
     assert busy.kubectl(*command.split()).stdout.endswith(" autoscaled\n")
@@ -179,7 +179,7 @@ def test_kubectl_autoscale_as_the_guides_write_it_brings_up_the_least_that_is_as
 
 
 def test_every_autoscaler_among_the_examples_works_on_its_target(busy: PoolNamespace) -> None:
-    """R13 among others: whatever version of a group the autoscaler names."""
+    """R13 among others: the autoscaler may name any version of a group."""
     targets = {load(path)["metadata"]["name"]: path for path in EXAMPLES if path.stem.startswith(("replica", "pool"))}
     for path in AUTOSCALERS:
         target = load(path)["spec"]["scaleTargetRef"]["name"]
@@ -199,7 +199,7 @@ def alongside_plane(
 ) -> Iterator[ControlPlane]:
     """A cluster in which the controller keeps its own kinds as well as KubeVirt's.
 
-    They are there before the cluster starts: the autoscaler looks for new kinds every 30 seconds only.
+    The definitions exist before the cluster starts: the autoscaler looks for new kinds only every 30 seconds.
     """
     definitions = tmp_path_factory.mktemp("definitions")
     for path in [path for directory in CRD_DIRECTORIES for path in directory.glob("*.yaml")]:

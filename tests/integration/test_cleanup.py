@@ -1,4 +1,4 @@
-"""`vmherd cleanup` after the controller: nothing of ours keeps anybody from deleting pools and VMs."""
+"""`vmherd cleanup` after the controller has stopped: users can delete pools and VMs without the controller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kubectl vmherd expose`, typed into the real kubectl, and the Service that comes of it."""
+"""`kubectl vmherd expose` with the real kubectl, and the Service that the command creates."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SET = {"special": "vmi-ephemeral"}
 
 
 class Shell:
-    """kubectl with the plugin on the PATH, as the project's script, and a context in the test's namespace."""
+    """kubectl with the project's plugin on the PATH and a context for the test's namespace."""
 
     def __init__(self, directory: Path, kubeconfig: Path, namespace: str) -> None:
         self.kubeconfig = directory / "context.kubeconfig"
@@ -51,20 +51,20 @@ class Shell:
         )
 
     def expose(self, *arguments: str) -> str:
-        """What it says when it goes well."""
+        """The output of a successful command."""
         done = self("vmherd", "expose", *arguments)
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout
 
     def refusal(self, *arguments: str) -> str:
-        """What it says instead: one line, and no more than kubectl's own about how its plugin ended."""
+        """The error message of a failed command: one line, apart from kubectl's line about the plugin's exit code."""
         done = self("vmherd", "expose", *arguments)
         line, _, rest = done.stderr.partition("\n")
         assert (done.returncode, done.stdout, rest) == (1, "", "")
         return line.removeprefix("vmherd: ")
 
     def _install(self) -> None:
-        """What pip makes of the script that the project names."""
+        """Write the script that pip creates for the project's entry point."""
         scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
         module, _, function = scripts["kubectl-vmherd"].partition(":")
         program = self.programs / "kubectl-vmherd"
@@ -84,7 +84,7 @@ def shell(sets: ReplicaSetNamespace, tmp_path: Path) -> Shell:
 
 
 def make_set(sets: ReplicaSetNamespace, **fields: Any) -> None:
-    """The guide's set, with a label more than its selector names."""
+    """Create the guide's set. Its template has one label more than its selector."""
     labels = {**SET, "version": "1"}
     sets.make_set(
         2, name="vmi-ephemeral", selector={"matchLabels": SET}, template_metadata={"labels": labels}, **fields
@@ -93,7 +93,7 @@ def make_set(sets: ReplicaSetNamespace, **fields: Any) -> None:
 
 
 def matching(sets: ReplicaSetNamespace, selector: dict[str, str]) -> set[str]:
-    """The VMIs that have these labels, as the API server sees it."""
+    """The VMIs that the API server selects by these labels."""
     asked = ",".join(f"{key}={value}" for key, value in selector.items())
     return {vmi["metadata"]["name"] for vmi in sets.kubectl.json("get", "vmi", "-l", asked)["items"]}
 
@@ -111,7 +111,7 @@ def test_the_guides_command_puts_a_service_in_front_of_every_vmi_of_a_set(
     assert matching(sets, service["spec"]["selector"]) == set(sets.alive()) - {"stranger"}
     sets.change_set({"spec": {"template": {"metadata": {"labels": {"version": "2"}}}}}, name="vmi-ephemeral")
     sets.kubectl("scale", "vmirs", "vmi-ephemeral", "--replicas=3")
-    eventually(lambda: len(matching(sets, SET)) == 3, what="those of a newer template are selected, too")
+    eventually(lambda: len(matching(sets, SET)) == 3, what="the VMIs of a newer template are selected, too")
 
 
 def test_a_pools_service_selects_the_vmis_that_its_vms_start(pools: PoolNamespace, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_service_goes_with_what_it_exposes(sets: ReplicaSetNamespace, shell: S
     make_set(sets)
     shell.expose("vmirs/vmi-ephemeral", *GUIDE)
     sets.kubectl("delete", "vmirs", "vmi-ephemeral")
-    eventually(lambda: not sets.kubectl.json("get", "services")["items"], what="its Service goes")
+    eventually(lambda: not sets.kubectl.json("get", "services")["items"], what="its Service is deleted")
 
 
 def test_a_dry_run_makes_nothing_and_prints_what_kubectl_can_apply(sets: ReplicaSetNamespace, shell: Shell) -> None:

@@ -1,6 +1,6 @@
-"""A whole fleet through its life: 500 VMs with two disks each, updated, scaled in with their state kept, and out again.
+"""The life of a fleet: 500 VMs with two disks each are updated, scaled in with their disks kept, and scaled out again.
 
-What the controller did is read from the API server's audit log, what users had from a watch on the VMIs.
+The audit log of the API server shows the controller's writes, and a watch on the VMIs shows their availability.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DISKS = ("root", "data")
 
 
 def written(pools: PoolNamespace, verb: str, resource: str, code: int, *, since: int) -> Counter[str]:
-    """How often the controller did this to each object, successfully."""
+    """The number of the controller's writes with this verb and status code, by object."""
     records = pools.requests(verb, since=since)
     return Counter(record.name for record in records if record.resource == resource and record.code == code)
 

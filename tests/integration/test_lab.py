@@ -1,7 +1,7 @@
-"""The lab on replica sets, from top to bottom, and what the guides do besides: each command as it is written there.
+"""Runs every command of the lab on replica sets, and of the guides to sets and pools, as written.
 
-Whoever does the lab has the cluster's `edit` role in one namespace and nothing else. Its rules for sets and pools come
-with the release, those for VMs and VMIs with KubeVirt.
+The user has only the cluster's `edit` role in one namespace. The release adds the rules for sets and pools to that
+role, and KubeVirt adds the rules for VMs and VMIs.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ KUBEVIRTS_EDIT_ROLE: dict[str, Any] = {
 
 
 class Student(Struct, frozen=True):
-    """Somebody in a shell, in a directory with the files of the lab and the guides."""
+    """A user with a shell in a directory with the files of the lab and the guides."""
 
     pools: PoolNamespace
     metrics: MetricsAPI
@@ -54,7 +54,7 @@ class Student(Struct, frozen=True):
     kubeconfig: Path
 
     def __call__(self, command: str, *, editor: str = "false") -> str:
-        """What a command prints. The namespace is called as its user is."""
+        """Run a command and return its output. The namespace has the user's name."""
         environment = {
             "PATH": f"{Path(kubectl_path()).parent}:{os.environ['PATH']}",
             "HOME": str(self.directory),
@@ -75,7 +75,7 @@ class Student(Struct, frozen=True):
         return done.stdout
 
     def table(self, command: str) -> list[list[str]]:
-        """The cells of what is printed, without the ages, which nobody can foretell."""
+        """The cells of the printed table, without the ages."""
         header, *rows = [re.split(r"\s{2,}", line.strip()) for line in self(command).splitlines()] or [[]]
         ages = header.index("AGE") if "AGE" in header else len(header)
         return [[cell for sets, cell in enumerate(row) if sets != ages] for row in (header, *rows)]
@@ -86,7 +86,7 @@ class Student(Struct, frozen=True):
         eventually(lambda: self.table(f"{command} --namespace=$USER")[1:] == wanted, what=f"{command}: {wanted}")
 
     def file(self, name: str, content: str) -> None:
-        """Write a file of the lab."""
+        """Write a file into the user's directory."""
         path = self.directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
@@ -104,7 +104,7 @@ def metrics(pool_plane: ControlPlane) -> Iterator[MetricsAPI]:
 
 @pytest.fixture
 def student(pools: PoolNamespace, metrics: MetricsAPI, tmp_path: Path) -> Iterator[Student]:
-    """Everybody's namespace is their own, and VMIs in it run in Pods."""
+    """A user with a namespace, in which VMIs run in Pods."""
     name = pools.namespace
     pools.kubectl.apply(KUBEVIRTS_EDIT_ROLE)
     pools.kubectl("create", "rolebinding", "edit", "--clusterrole=edit", f"--user={name}")
@@ -113,7 +113,7 @@ def student(pools: PoolNamespace, metrics: MetricsAPI, tmp_path: Path) -> Iterat
         f"kubectl auth can-i {what} --namespace=$USER"
         for what in ("patch vmirs --subresource=scale", "get vmi", "list pods.metrics.k8s.io")
     )
-    eventually(lambda: student(f"{allowed} || true").split() == ["yes"] * 3, what="the roles are added up")
+    eventually(lambda: student(f"{allowed} || true").split() == ["yes"] * 3, what="the roles are aggregated")
     with launchers(pools.plane, name):
         yield student
 
@@ -141,7 +141,7 @@ def creates_a_set_and_looks_at_it(student: Student) -> None:
 
 
 def scales_it_by_hand(student: Student) -> None:
-    """By a command that the lab says is for others, and by what it does instead."""
+    """Scale with `kubectl scale`, and then as the lab does it."""
     said = student(f"kubectl scale vmirs {SET} --replicas 1 --namespace=$USER")
     assert said == f"virtualmachineinstancereplicaset.kubevirt.io/{SET} scaled\n"
     student.sees("kubectl get vmirs", f"{SET}  1  1  1")
@@ -184,7 +184,7 @@ def cleans_up(student: Student) -> None:
     student(f"kubectl delete vmirs {SET} --namespace=$USER")
     student(f"kubectl delete hpa {SET} --namespace=$USER")
     eventually(
-        lambda: student.pools.kubectl("get", EVERYTHING, "--output=name").stdout == "", what="nothing is left of it all"
+        lambda: student.pools.kubectl("get", EVERYTHING, "--output=name").stdout == "", what="all objects are deleted"
     )
 
 

@@ -1,4 +1,4 @@
-"""Beside a KubeVirt: which mode `auto` is, who is let in, and how its loops are told to rest and to work again."""
+"""The modes in a cluster with KubeVirt: how `auto` decides, when a start is refused, and `vmherd takeover`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture(scope="module")
 def shared_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
-    """A cluster with a KubeVirt in it, for the tests of this file, which come one after the other."""
+    """A cluster for all tests of this file, with the kinds under the project's own groups as well."""
     with running_plane(control_plane_binaries) as plane:
         under_own_groups(plane)
         yield plane
@@ -46,30 +46,30 @@ def shared_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def kubevirt(shared_plane: ControlPlane) -> Iterator[KubeVirtInstallation]:
-    """KubeVirt, as it comes: its loops work."""
+    """An installed KubeVirt whose own controllers for sets and pools are active."""
     installation = KubeVirtInstallation(shared_plane)
     installation.install()
     yield installation
     installation.uninstall()
-    with contextlib.suppress(Rejected):  # not every test has a controller that takes the lease
+    with contextlib.suppress(Rejected):  # not every test runs a controller that acquires the lease
         Admin(shared_plane.kubeconfig).send("DELETE", LEASE)
 
 
 @pytest.fixture
 def namespace(shared_plane: ControlPlane) -> Iterator[str]:
-    """A namespace of the test's own."""
+    """A new namespace in the cluster of this file."""
     with new_namespace(shared_plane) as name:
         yield name
 
 
 def knowing(plane: ControlPlane, *flags: str) -> Pod:
-    """A Pod that may look at KubeVirt, which the chart allows to that of a takeover alone."""
+    """A Pod that may read KubeVirt's objects. The chart allows that only for a takeover."""
     looks = settings(plane, "--mode", "takeover")
     return pod_that_may(plane, {*permissions_needed(settings(plane, *flags)), *check_permissions(looks)})
 
 
 def refusal(who: ControlPlane | Pod, directory: Path, *flags: str) -> str:
-    """The one line with which a start is refused."""
+    """The one line of a refused start."""
     with controller_process(who, directory, *flags, wait=False) as program:
         assert program.process.wait(40) == 1
         [line] = [line for line in program.log.read_text().splitlines() if line.startswith("vmherd: ")]
@@ -218,7 +218,7 @@ def test_without_a_kubevirt_there_is_nothing_to_take_over(kubevirt: KubeVirtInst
 
 
 def test_a_takeover_from_beginning_to_end(kubevirt: KubeVirtInstallation, namespace: str, tmp_path: Path) -> None:
-    """Take over, work on KubeVirt's sets with its own status, refuse to hand back while at work, and hand back."""
+    """Take over, reconcile KubeVirt's sets, refuse `--undo` while the controller runs, and undo the takeover."""
     plane = kubevirt.plane
     assert vmherd(plane.kubeconfig, "takeover").returncode == 0
     kubevirt.operate()
@@ -237,7 +237,7 @@ def test_a_takeover_from_beginning_to_end(kubevirt: KubeVirtInstallation, namesp
 
 
 def test_in_a_takeover_no_status_is_written_twice(own_plane: ControlPlane, tmp_path: Path) -> None:
-    """KubeVirt's definitions drop the fields that they do not know: they are left out, and passes come to rest."""
+    """KubeVirt's definitions prune unknown status fields: the controller omits them, and the passes come to rest."""
     with_kubevirts_status(own_plane)
     KubeVirtInstallation(own_plane).install(*RESTING)
     Kubectl(own_plane.kubeconfig)("create", "namespace", "test-namespace")
@@ -254,7 +254,7 @@ def test_in_a_takeover_no_status_is_written_twice(own_plane: ControlPlane, tmp_p
 
 
 def quiet(pools: PoolNamespace, program: ControllerProcess) -> bool:
-    """Whether both owners can be changed and looked at again, and nothing is written of what they have no field for."""
+    """Change both owners and wait for their passes. True if the passes wrote nothing."""
 
     def passes(name: str) -> int:
         return len(program.lines(msg="reconciled", namespace=pools.namespace, name=name))
@@ -264,5 +264,5 @@ def quiet(pools: PoolNamespace, program: ControllerProcess) -> bool:
     note = {"annotations": {"example.org/touched": str(before["herd"])}}
     pools.change_set({"spec": {"template": {"metadata": note}}})
     pools.change_pool({"spec": {"maxUnavailable": before["pool"] + 1}})
-    eventually(lambda: all(passes(name) > count for name, count in before.items()), what="both are looked at")
+    eventually(lambda: all(passes(name) > count for name, count in before.items()), what="a pass for both owners")
     return not pools.requests("patch", "create", "update", "delete", since=position)

@@ -1,4 +1,4 @@
-"""`--observe` beside a cluster at work: everything is planned, everything is told, and nothing is written."""
+"""`--observe` in a cluster in use: the controller plans and logs all actions, and writes nothing."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def observed(program: ControllerProcess, sets: ReplicaSetNamespace) -> list[dict
 def test_an_onlooker_tells_what_it_would_do_and_writes_nothing(
     idle_namespace: ReplicaSetNamespace, tmp_path: Path
 ) -> None:
-    """Under permissions to read alone, beside a set, a pool and a VMI that would be adopted."""
+    """The controller has read permissions only. There are a set, a pool and a VMI that the set would adopt."""
     idle_namespace.make_vmi("orphan")
     idle_namespace.make_set(3)
     PoolNamespace(idle_namespace.plane, idle_namespace.namespace).make_pool(2)
     since = idle_namespace.plane.audit_position()
     with controller_process(idle_namespace.plane, tmp_path, "--observe", wait=False) as program:
-        eventually(lambda: len(observed(program, idle_namespace)) >= 2, what="both are told of")
+        eventually(lambda: len(observed(program, idle_namespace)) >= 2, what="both are logged")
         told = {str(line["controller"]): line for line in observed(program, idle_namespace)}
         assert told["replicaset"]["create_would"] == 2
         assert told["replicaset"]["patch_would"] == 1
@@ -46,7 +46,7 @@ def test_an_onlooker_tells_what_it_would_do_and_writes_nothing(
         assert series in program.metrics()
         assert urllib.request.urlopen(f"{program.health_url}/readyz", timeout=10).status == 200
         idle_namespace.change_set({"spec": {"replicas": 5}})
-        eventually(lambda: observed(program, idle_namespace)[-1].get("create_would") == 4, what="a change is told of")
+        eventually(lambda: observed(program, idle_namespace)[-1].get("create_would") == 4, what="a change is logged")
         passes = program.passes(idle_namespace.namespace)
         stays(lambda: program.passes(idle_namespace.namespace) == passes, for_s=2, what="nothing spins")
         assert program.stop() == 0

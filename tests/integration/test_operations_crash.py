@@ -1,4 +1,4 @@
-"""Properties 1 and 5: a crash or an outage in the middle ends where none would have."""
+"""Properties 1 and 5: after a crash or an outage, the final state is the same as without it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OUTAGE_S = 20.0
 BACK_AT_WORK_S = 15.0
 ASKED_PER_S = 20
 SLOWLY = ("--kube-api-qps", "100", "--kube-api-burst", "20")
-"""Slow enough for the server to go in the middle of things, and faster than anybody may ask one that is away."""
+"""Slow enough to stop the server during the work, and faster than the retries during an outage."""
 
 PATIENT_LEASE = ("--lease-duration", "90s", "--renew-deadline", "80s")
 
@@ -65,7 +65,7 @@ def test_a_controller_killed_in_the_middle_of_a_scale_down_deletes_nothing_too_m
     assert len(idle_namespace.alive()) > 20
     with controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE):
         kept = idle_namespace.wait_for(20)
-        stays(lambda: idle_namespace.vmis().keys() == kept.keys(), what="those that are wanted")
+        stays(lambda: idle_namespace.vmis().keys() == kept.keys(), what="the wanted VMIs")
     assert_each_once(deleted(idle_namespace), of=before.keys() - kept.keys())
     assert_each_once(created(idle_namespace), of=set(before))
 
@@ -89,7 +89,7 @@ def test_a_controller_outlives_its_api_server_and_goes_on_where_it_was(
         whose = {line["resource"].partition(".")[0] for line in program.lines(msg="waiting")}
         assert whose >= {"virtualmachineinstances", "virtualmachineinstancereplicasets"}
         assert all(line["why"] for line in program.lines(msg="waiting"))
-        eventually(lambda: len(program.lines(msg="following again")) >= 2, what="both watches are told of")
+        eventually(lambda: len(program.lines(msg="following again")) >= 2, what="both watches are logged")
         assert not program.lines(level="error")
 
 
@@ -107,7 +107,7 @@ def test_twenty_seconds_without_an_api_server_cost_a_scale_down_only_a_few_secon
             assert len(deleted(idle_namespace)) + UNDER_WAY < WANTED - 20
         eventually(lambda: answers(idle_namespace), what="the server serves VMIs again")
         kept = idle_namespace.wait_for(20, within_s=BACK_AT_WORK_S)
-        stays(lambda: idle_namespace.vmis().keys() == kept.keys(), what="those that are wanted")
+        stays(lambda: idle_namespace.vmis().keys() == kept.keys(), what="the wanted VMIs")
         assert_each_once(deleted(idle_namespace), of=before.keys() - kept.keys())
         assert_each_once(created(idle_namespace), of=set(before))
         assert any("refused" in line["why"] for line in program.lines(msg="waiting"))
@@ -125,11 +125,11 @@ def test_a_leader_without_an_api_server_leaves_and_the_one_that_starts_in_its_pl
             assert leader.process.wait(10) == 1
             assert "lease" in leader.log.read_text().splitlines()[-1]
             with controller_process(leader.pod, tmp_path, *SHORT_LEASE, wait=False) as next_one:
-                eventually(lambda: next_one.lines(msg="waiting for the API server"), what="it says what it waits for")
+                eventually(lambda: next_one.lines(msg="waiting for the API server"), what="it logs that it waits")
                 idle_namespace.plane.start_apiserver()
                 eventually(lambda: next_one.working, what="it works")
                 kept = idle_namespace.wait_for(20, within_s=BACK_AT_WORK_S)
-                stays(lambda: idle_namespace.vmis().keys() == kept.keys(), what="those that are wanted")
+                stays(lambda: idle_namespace.vmis().keys() == kept.keys(), what="the wanted VMIs")
     assert_each_once(deleted(idle_namespace), of=before.keys() - kept.keys())
     assert_each_once(created(idle_namespace), of=set(before))
 
@@ -146,7 +146,7 @@ def scale_down_begins(sets: ReplicaSetNamespace, *, to: int) -> None:
 
 @contextmanager
 def unplugged(plane: ControlPlane) -> Iterator[None]:
-    """No API server, from one moment to the next, while the block runs, unless the block starts it itself."""
+    """Kill the API server, and start it again after the block unless the block did so."""
     os.kill(plane.pids()[APISERVER], signal.SIGKILL)
     plane.stop_apiserver()
     try:
@@ -157,16 +157,16 @@ def unplugged(plane: ControlPlane) -> Iterator[None]:
 
 
 def unanswered(program: ControllerProcess) -> int:
-    """How many requests got no answer so far."""
+    """The number of requests without an answer so far."""
     counts = re.findall(r'^rest_client_requests_total\{code="<error>".*\} (\S+)$', program.metrics(), re.MULTILINE)
     return round(sum(map(float, counts)))
 
 
 def assert_each_once(written: Counter[str], *, of: set[str]) -> None:
-    """Each of these names at most once, and none besides.
+    """Each of these names occurs at most once, and no other name occurs.
 
-    Of the requests that a crash or an outage cuts off, the log may tell another end than the object shows: at most as
-    many as are under way at once.
+    For a request that a crash or an outage interrupts, the audit log may show another result than the object. The
+    number of such requests is at most the number of concurrent requests.
     """
     assert set(written.values()) == {1}
     assert written.keys() <= of
@@ -174,7 +174,7 @@ def assert_each_once(written: Counter[str], *, of: set[str]) -> None:
 
 
 def answers(sets: ReplicaSetNamespace) -> bool:
-    """A server that is ready may still say for a moment that it reads its storage."""
+    """True if the server serves VMIs: a ready server may still be initializing its storage."""
     try:
         sets.vmis()
     except Rejected as refused:

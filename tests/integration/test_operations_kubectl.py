@@ -1,4 +1,4 @@
-"""What people and Prometheus see: kubectl, the metrics page, the probes."""
+"""The views of users and of Prometheus: kubectl, the metrics page, the probes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_sets_series_show_its_figures_and_go_with_it(sets: ReplicaSetNamespace
     sets.play(next(iter(sets.alive())))
     eventually(lambda: figures(sets, running) == {"desired": 3, "current": 3, "ready": 1, "updated": 3})
     sets.kubectl("delete", "vmirs", "herd", "--cascade=background")
-    eventually(lambda: figures(sets, running) == {}, what="the series go")
+    eventually(lambda: figures(sets, running) == {}, what="the series are removed")
 
 
 def test_the_probes_say_that_it_lives_and_is_ready(running: ControllerProcess) -> None:
@@ -65,7 +65,7 @@ def test_the_probes_say_that_it_lives_and_is_ready(running: ControllerProcess) -
 
 
 def figures(sets: ReplicaSetNamespace, program: ControllerProcess) -> dict[str, float]:
-    """The replicas of this namespace's set, as the metrics page shows them."""
+    """The replica metrics of this namespace's set, from the metrics page."""
     found = {}
     for line in program.metrics().splitlines():
         if line.startswith("vmherd_replicas_") and f'namespace="{sets.namespace}"' in line:

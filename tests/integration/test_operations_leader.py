@@ -1,4 +1,4 @@
-"""Two controllers at work: one leads and writes, the other stands by and takes over."""
+"""Two controllers: the leader writes, the standby takes over."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture
 def old(idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> Iterator[ControllerProcess]:
-    """It leads."""
+    """The leader."""
     with controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE) as program:
         yield program
 
 
 @pytest.fixture
 def new(old: ControllerProcess, idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> Iterator[ControllerProcess]:
-    """It stands by, with warm caches."""
+    """The standby, with synced caches."""
     with ExitStack() as stack:
         program = stack.enter_context(controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE, wait=False))
         eventually(lambda: program.lines(msg="caches synced"), what="the standby has its caches")
@@ -43,7 +43,7 @@ def new(old: ControllerProcess, idle_namespace: ReplicaSetNamespace, tmp_path: P
 
 
 def writers(sets: ReplicaSetNamespace) -> set[str]:
-    """By whose tokens anything was written in this namespace, Events included."""
+    """The credential IDs of all writes in this namespace, Events included."""
     return {record.credential for record in writes(sets)}
 
 
@@ -77,7 +77,7 @@ def test_sigterm_in_the_middle_hands_over_within_two_seconds(
     eventually(lambda: len(idle_namespace.vmis()) >= 40, what="the scale-up is under way")
     assert old.stop() == 0
     ended = time.monotonic()
-    eventually(lambda: new.working, within_s=5, what="the standby works")
+    eventually(lambda: new.working, within_s=5, what="the standby is working")
     assert time.monotonic() - ended < 2
     alive = idle_namespace.wait_for(300)
     assert created(idle_namespace) == dict.fromkeys(alive, 1)
@@ -91,7 +91,7 @@ def test_a_dead_leader_is_replaced_when_its_lease_has_run_out(
     old.kill()
     died = time.monotonic()
     idle_namespace.change_set({"spec": {"replicas": 4}})
-    eventually(lambda: new.working, within_s=2 * LEASE_S, what="the standby works")
+    eventually(lambda: new.working, within_s=2 * LEASE_S, what="the standby is working")
     assert time.monotonic() - died < LEASE_S + 1
     idle_namespace.wait_for(4)
     assert writers(idle_namespace) == {old.credential, new.credential}
@@ -116,7 +116,7 @@ def test_a_leader_stopped_past_its_lease_writes_nothing_when_it_goes_on(
         if r.credential == old.credential and r.request_received_timestamp > first_of_new
     ]
     assert first_of_new < continued
-    # Nothing can be between asking whether one leads and the bytes of one request, but a process can stop there, too.
+    # A process can stop between the leadership check and the sending of one request, so one late request is allowed.
     assert len(late) <= 1
     assert created(idle_namespace) == dict.fromkeys(alive, 1)
     assert "the lease vmherd-system/vmherd" in old.log.read_text().splitlines()[-1]

@@ -1,5 +1,5 @@
 """Metrics end to end: a real Prometheus scrapes the controller over HTTPS with a token. The controller has exactly the
-permissions that it asks for. Alerts and dashboards are asked of a release of the chart, in tests/charts.
+permissions that it asks for. tests/charts checks the alerts and dashboards against a release of the chart.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SOON = {"startUpFailureThreshold": 99, "minFailingToStartDuration": "1s"}
 
 
 class Certificate:
-    """The controller's certificate on disk, and who vouches for it."""
+    """The controller's certificate on disk, and its certificate authority."""
 
     def __init__(self, directory: Path) -> None:
         self._authority = trustme.CA()
@@ -51,7 +51,7 @@ class Certificate:
 
 
 class Watched(NamedTuple):
-    """A controller at work, a Prometheus that watches it, and two namespaces: one that is well, and one that is not."""
+    """A running controller, a Prometheus that scrapes it, a healthy namespace and one with a failing VM."""
 
     program: ControllerProcess
     certificate: Certificate
@@ -61,7 +61,7 @@ class Watched(NamedTuple):
     clinic: PoolNamespace
 
     def scrape(self, token: str) -> tuple[int, str]:
-        """Ask for the metrics as the holder of this token; "" is nobody."""
+        """Request the metrics with this token, or without one if it is ""."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         request = urllib.request.Request(self.url, headers=headers)
         context = ssl.create_default_context(cafile=str(self.certificate.authority))
@@ -110,7 +110,7 @@ def quick(behavior: str = "normal", memory: str = "64M") -> dict[str, object]:
 
 
 def live(watched: Watched) -> None:
-    """A pool that grows, shrinks and is updated; a set; a pool that is paused; and one whose VM fails for ever."""
+    """Create a pool that is scaled and updated, a set, a paused pool, and a pool whose VM always fails."""
     shop, clinic = watched.shop, watched.clinic
     shop.make_pool(3, template=quick())
     shop.make_set(2)
@@ -189,9 +189,9 @@ def test_the_series_of_an_object_go_with_it(watched: Watched) -> None:
     watched.shop.make_pool(1, name="brief", template=quick())
     names = '__name__=~"vmherd_.*|kubevirt_.*"'
     brief = f'{{{names}, name="brief"}} or {{{names}, pool_name="brief"}}'
-    eventually(lambda: len(watched.prometheus.ask(brief)) > 15, what="it is seen")
+    eventually(lambda: len(watched.prometheus.ask(brief)) > 15, what="its series exist")
     watched.shop.kubectl("delete", "vmpool", "brief", "--cascade=background")
-    eventually(lambda: not watched.prometheus.ask(brief), what="its series go")
+    eventually(lambda: not watched.prometheus.ask(brief), what="its series are removed")
     watched.shop.make_pool(1, name="brief", template=quick())
     started = f'kubevirt_vmpool_vms_started_total{{namespace="{watched.shop.namespace}", pool_name="brief"}}'
     seen = eventually(lambda: [n for n in watched.prometheus.numbers(started) if n], what="the next one is counted")

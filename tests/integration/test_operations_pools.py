@@ -1,4 +1,4 @@
-"""Pools outlive crashes and outages of the controller and its server, and work with the tools that people have."""
+"""Pools survive crashes and outages of the controller and the API server, and work with kubectl and autoscalers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.cluster
 
 AT_ONCE = ("--no-leader-elect",)
 SLOWLY = (*AT_ONCE, "--kube-api-qps", "20", "--burst", "5")
-"""A controller slow enough to be killed in the middle of things."""
+"""Flags for a controller slow enough to be killed during its work."""
 OFFLINE = {"proactive": {"statePreservation": "Offline", "selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
 KILLS = 4
 OUTAGE_S = 5.0
@@ -30,7 +30,7 @@ OUTAGE_S = 5.0
 
 @pytest.fixture(scope="module")
 def spare_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
-    """A control plane with VMs, on which no controller works but a test's own."""
+    """A control plane with a simulator, without a shared controller."""
     with running_plane(control_plane_binaries) as plane, simulator(plane):
         yield plane
 
@@ -56,7 +56,7 @@ def test_a_controller_killed_in_the_middle_of_a_scale_in_loses_no_disk_and_no_vm
     for _ in range(KILLS):
         there = len(spare.vms())
         with controller_process(spare.plane, tmp_path, *SLOWLY) as program:
-            eventually(lambda there=there: len(spare.vms()) < there, what="some go")
+            eventually(lambda there=there: len(spare.vms()) < there, what="some VMs are deleted")
             program.kill()
     assert len(spare.vms()) > wanted, "killed in the middle"
     with controller_process(spare.plane, tmp_path, *AT_ONCE):
@@ -68,7 +68,7 @@ def test_a_controller_killed_in_the_middle_of_a_scale_in_loses_no_disk_and_no_vm
         assert {name for name, owner in owners.items() if owner} == {f"root-{n}" for n in range(wanted)}
         assert max(spare.vms_created().values()) == 1
         assert max(spare.vms_deleted().values()) == 1
-        # A kill takes the connection away from a delete under way, which the server then need not record as done.
+        # A kill closes the connection of a running delete, and the audit log may then not show its success.
         assert {name for name, _ in spare.asked_of_vms("delete")} == {f"pool-{n}" for n in range(wanted, before)}
 
 
@@ -92,12 +92,12 @@ def test_a_controller_killed_in_the_middle_of_an_update_takes_no_more_vms_away_t
             spare.wait_ready(size)
     assert availability.least["pool"] >= size - allowed
     assert {memory_of(vmi) for vmi in spare.vmis().values()} == {"128M"}
-    assert uids(spare.vms()) == vms, "no VM was made anew"
+    assert uids(spare.vms()) == vms, "no VM was recreated"
     assert not spare.vms_deleted()
 
 
 def old_ones(pools: PoolNamespace, old: set[str]) -> set[str]:
-    """Those of these UIDs that still run."""
+    """The VMIs with these UIDs that still exist."""
     return old & {vmi["metadata"]["uid"] for vmi in pools.vmis().values() if "deletionTimestamp" not in vmi["metadata"]}
 
 
@@ -116,7 +116,7 @@ def test_a_server_that_is_away_in_the_middle_of_a_scale_out_costs_no_vm_twice(
             spare.plane.start_apiserver()
         eventually(lambda: answers(spare), what="the server serves VMs again")
         assert len(spare.vms()) < size, "in the middle"
-        eventually(lambda: spare.pool_status().get("replicas") == size, within_s=60, what="all are there")
+        eventually(lambda: spare.pool_status().get("replicas") == size, within_s=60, what="all VMs exist")
         assert spare.vms().keys() == {f"pool-{n}" for n in range(size)}
         assert spare.vms_created() == {f"pool-{n}": 1 for n in range(size)}
         assert not spare.vms_deleted()
@@ -147,7 +147,7 @@ def test_a_vm_is_replaced_as_soon_as_it_is_gone(spare: PoolNamespace, tmp_path: 
 
 
 def replaced_after(pools: PoolNamespace, since: int) -> dict[str, float]:
-    """The seconds between the write that let each VM go and the request for its replacement."""
+    """The seconds between the removal of each VM's finalizer and the request for its replacement."""
     gone: dict[str, float] = {}
     waits: dict[str, float] = {}
     records = [r for r in pools.plane.audit_records(since) if r.namespace == pools.namespace]

@@ -1,4 +1,4 @@
-"""The chart's own role is enough for all that the controller does, and what it does not allow is refused."""
+"""The chart's role allows every request of the controller, and a missing permission is detected."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_permission_that_the_role_lacks_is_a_refusal_and_fails_the_test(
 
 @contextmanager
 def without_rule_for(plane: ControlPlane, resource: str) -> Iterator[None]:
-    """The chart's ClusterRole without what it allows on a resource, while the block runs."""
+    """Remove the rules for a resource from the chart's ClusterRole while the block runs."""
     kubectl = Kubectl(plane.kubeconfig)
     rules = kubectl.json("get", "clusterrole", NAME)["rules"]
 
@@ -73,7 +73,7 @@ def without_rule_for(plane: ControlPlane, resource: str) -> Iterator[None]:
         kubectl("patch", "clusterrole", NAME, "--type=merge", "--patch", json.dumps({"rules": rules}))
         question = ("auth", "can-i", "create", resource, "--all-namespaces")
         account = f"--as=system:serviceaccount:{NAMESPACE}:{NAME}"
-        eventually(lambda: kubectl(*question, account, check=False).stdout.strip() == may, what="the role counts")
+        eventually(lambda: kubectl(*question, account, check=False).stdout.strip() == may, what="the role is in force")
 
     change([rule for rule in rules if resource not in rule["resources"]], may="no")
     try:
@@ -83,7 +83,7 @@ def without_rule_for(plane: ControlPlane, resource: str) -> Iterator[None]:
 
 
 def live_through_a_set(sets: ReplicaSetNamespace, orphan: dict[str, Any]) -> None:
-    """Adopt, release, scale, pause: all that a set can come to."""
+    """Make a set adopt, release, scale and pause."""
     owner = sets.make_set(3)
     alive = sets.wait_for(3)
     assert alive["orphan"]["metadata"]["uid"] == orphan["metadata"]["uid"]
@@ -92,7 +92,7 @@ def live_through_a_set(sets: ReplicaSetNamespace, orphan: dict[str, Any]) -> Non
     sets.change_vmi("orphan", {"metadata": {"labels": {"app": None}}})
     eventually(lambda: len(owned_by(sets.alive().values(), owner)) == 3 and len(sets.alive()) == 4)
     sets.change_vmi("orphan", {"metadata": {"labels": LABELS}})
-    eventually(lambda: len(sets.alive()) == 3, what="the surplus goes")
+    eventually(lambda: len(sets.alive()) == 3, what="the surplus is deleted")
     sets.change_set({"spec": {"paused": True}})
     eventually(lambda: sets.condition("ReplicaPaused"), what="paused")
     sets.change_set({"spec": {"paused": False, "replicas": 1}})
@@ -100,13 +100,13 @@ def live_through_a_set(sets: ReplicaSetNamespace, orphan: dict[str, Any]) -> Non
 
 
 def live_through_a_pool(pools: PoolNamespace) -> None:
-    """Make VMs, bring them to another template, keep the disk of one that goes, and forget the old template."""
+    """Make a pool create VMs, update them, keep the disk of a deleted VM, and prune an old revision."""
     strategy = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}, "statePreservation": "Offline"}}
     pools.make_pool(2, template=vm_template(disks=("root",)), scaleInStrategy=strategy)
     vms = pools.wait_for_ordinals(0, 1, ready=False)
     pools.make_disk("root-1", owner=vms["pool-1"])
     pools.change_template(vm_template(disks=("root",), memory="128M"))
-    eventually(lambda: set(pools.revisions()) == {"pool-2"}, what="nobody needs the first template any more")
+    eventually(lambda: set(pools.revisions()) == {"pool-2"}, what="the first revision is pruned")
     pools.scale(1)
     pools.wait_for_ordinals(0, ready=False)
     kept = (pools.data_volumes()["root-1"], pools.claims()["root-1"])

@@ -1,4 +1,4 @@
-"""P1: pools that are invalid all the same, stored under a definition that does not check them."""
+"""P1: invalid pools, stored under a definition without validation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEFINITION = Path(__file__).parents[2] / "manifests/crds/pool.kubevirt.io_virtua
 
 @pytest.fixture(scope="module")
 def unchecked(pool_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControllerProcess]:
-    """A controller for pools of a group whose definition accepts anything."""
+    """A controller for pools of a group whose definition has no validation."""
     definition = yaml.safe_load(DEFINITION.read_text())
     spec = definition["spec"]
     definition["metadata"]["name"] = f"{spec['names']['plural']}.{GROUP}"
@@ -39,7 +39,7 @@ def unchecked(pool_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
     flags = ("--pool-group", GROUP, "--leader-election-id", "unchecked")
     with controller_process(pool_plane, tmp_path_factory.mktemp("unchecked"), *flags) as program:
         yield program
-        # The pools have finalizers that only this controller takes off.
+        # Only this controller removes the finalizers of these pools.
         kubectl("delete", definition["metadata"]["name"], "--all", "--all-namespaces")
     kubectl("delete", "crd", definition["metadata"]["name"], "--wait=false")
 
@@ -89,14 +89,14 @@ def test_p1_an_invalid_pool_does_nothing_and_says_so_once_a_generation(
         return {name: status.get(field) for name, status in pools.pool_statuses().items()}
 
     once, twice = dict.fromkeys(FLAWS, 1), dict.fromkeys(FLAWS, 2)
-    eventually(lambda: pools.told("InvalidSpec") == once, what="an Event for each says what is wrong")
+    eventually(lambda: pools.told("InvalidSpec") == once, what="an Event for each pool")
     eventually(lambda: statuses("observedGeneration") == once)
     passes = unchecked.passes(pools.namespace)
     stays(lambda: pools.told("InvalidSpec") == once, for_s=1.0)
     assert unchecked.passes(pools.namespace) <= passes + len(FLAWS), "nobody is asked again"
     for name in FLAWS:
         pools.change_pool({"spec": {"paused": False}}, name=name)
-    eventually(lambda: pools.told("InvalidSpec") == twice, what="the next generation is told again")
+    eventually(lambda: pools.told("InvalidSpec") == twice, what="an Event for the next generation")
     eventually(lambda: statuses("observedGeneration") == twice)
     assert statuses("printableStatus") == dict.fromkeys(FLAWS, "Degraded")
     assert not any(finalizers_of(pools.pool(name)) for name in FLAWS)
@@ -118,7 +118,7 @@ def test_p1_a_pool_that_becomes_invalid_leaves_its_vms_alone_but_lets_go_those_t
     eventually(lambda: pools.pool_status()["replicas"] == 2, what="the status follows")
     pools.change_pool({"spec": {"replicas": 5}})
     eventually(lambda: pools.told("InvalidSpec")["pool"] == 2)
-    stays(lambda: pools.vms().keys() == {"pool-0", "pool-2"}, for_s=0.7, what="neither more nor fewer")
+    stays(lambda: pools.vms().keys() == {"pool-0", "pool-2"}, for_s=0.7, what="the same VMs")
     assert {owner_uid(vm) for vm in pools.vms().values()} == {pool["metadata"]["uid"]}, "nobody is released"
     assert pools.vms_deleted() == {}
     pools.change_pool({"spec": {"selector": {"matchLabels": POOL_LABELS}, "replicas": 3}})
@@ -139,7 +139,7 @@ def test_p1_an_invalid_pool_can_be_deleted_and_lets_its_vms_go(pools: PoolNamesp
 
 def test_p1_a_vm_that_the_server_refuses_as_invalid_is_a_failure_and_no_hot_loop(pools: PoolNamespace) -> None:
     pools.make_pool(3, template=vm_template(labels={"bad key!": "x"}))
-    condition = eventually(lambda: pools.pool_condition("ReplicaFailure"), what="the failure is shown")
+    condition = eventually(lambda: pools.pool_condition("ReplicaFailure"), what="the failure is in the status")
     assert condition["reason"] == "FailedScaleOut"
     assert "bad key!" in condition["message"]
     stays(lambda: len(pools.requests("create")) < 15, for_s=1.0, what="a few tries, with backoff")

@@ -1,4 +1,4 @@
-"""P2: whose VM is it. Members, those that leave, and everybody else's, which are never touched."""
+"""P2: members of a pool, VMs that leave the pool, and VMs of others, which the controller never changes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FAILING = {BEHAVIOR: "image-error", READY_AFTER: "100ms"}
 
 
 def without_writes(vm: dict[str, Any]) -> tuple[Any, ...]:
-    """What nobody but its user and KubeVirt should ever write to."""
+    """The parts of a VM that only its user and KubeVirt may write."""
     metadata = vm["metadata"]
     return (
         metadata["uid"],
@@ -67,7 +67,7 @@ def test_p2_a_vm_whose_labels_stop_matching_is_released_and_keeps_whatever_is_no
     pools.hold_vm("pool-0")
     pools.change_vm("pool-0", {"metadata": {"labels": {"app": None, "kept": "yes"}}})
     after = pools.wait_for_ordinals(0, 1, 2)
-    eventually(lambda: FINALIZER not in finalizers_of(pools.vm("pool-0")), what="our finalizer is off")
+    eventually(lambda: FINALIZER not in finalizers_of(pools.vm("pool-0")), what="our finalizer is removed")
     released = pools.vm("pool-0")
     assert released["metadata"]["ownerReferences"] == [boss]
     assert finalizers_of(released) == [NOT_OURS, HOLD]
@@ -89,7 +89,7 @@ def test_p2_a_vm_that_is_taken_out_as_documented_is_replaced_and_can_be_deleted_
     pools.hold_vm("pool-0")
     pools.kubectl("patch", "vm", "pool-0", "--type", "merge", "--patch", DETACH)
     after = pools.wait_for_ordinals(0, 1, 2)
-    eventually(lambda: finalizers_of(pools.vm("pool-0")) == [NOT_OURS, HOLD], what="our finalizer alone goes")
+    eventually(lambda: finalizers_of(pools.vm("pool-0")) == [NOT_OURS, HOLD], what="only our finalizer is removed")
     assert sorted(owned_by(after.values(), pool)) == ["pool-1", "pool-2"]
     pools.wait_ready(2)
     detached = pools.vm("pool-0")
@@ -111,7 +111,7 @@ def test_p2_a_detached_vm_can_be_deleted_while_the_pool_is_paused(pools: PoolNam
     eventually(lambda: pools.pool_condition("ReplicaPaused"))
     pools.kubectl("patch", "vm", "pool-0", "--type", "merge", "--patch", DETACH)
     pools.kubectl("delete", "vm", "pool-0", "--timeout=10s")
-    stays(lambda: list(pools.vms()) == ["pool-1"], for_s=0.7, what="nothing is created meanwhile")
+    stays(lambda: list(pools.vms()) == ["pool-1"], for_s=0.7, what="no VM is created meanwhile")
 
 
 def test_p2_a_vm_that_left_can_be_deleted_when_its_pool_is_gone(pools: PoolNamespace) -> None:
@@ -148,8 +148,8 @@ def test_p2_a_failing_vm_that_is_no_member_is_neither_healed_nor_updated_nor_sca
     pools.make_pool(2, autohealing=healing)
     member = pools.wait_for_vms("stranger", "pool-7", "pool-0", "pool-1", ready=False)["pool-0"]
     pools.wait_ready(2)
-    eventually(lambda: "Err" in pools.vm("stranger")["status"]["printableStatus"], what="one cannot pull its image")
-    failures = eventually(lambda: pools.vm("pool-7")["status"].get("startFailure"), what="one fails to start")
+    eventually(lambda: "Err" in pools.vm("stranger")["status"]["printableStatus"], what="one VM cannot pull its image")
+    failures = eventually(lambda: pools.vm("pool-7")["status"].get("startFailure"), what="one VM fails to start")
     assert failures["consecutiveFailCount"] >= 1
     before = {name: without_writes(pools.vm(name)) for name in ("stranger", "pool-7")}
 

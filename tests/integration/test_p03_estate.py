@@ -1,4 +1,4 @@
-"""P3: a VM that comes back under its name gets disks of its own, and not those that are about to go."""
+"""P3: a VM that is recreated under its name gets new disks, and not the disks that will be deleted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_p3_a_vm_that_comes_back_has_new_disks_that_stay(pools: PoolNamespace) -
 
 def test_p3_a_create_waits_for_a_disk_whose_old_owner_is_gone_and_nobody_sees_a_failure(pools: PoolNamespace) -> None:
     pools.make_pool(0, template=vm_template(disks=("root",)))
-    eventually(lambda: pools.pool_status().get("observedGeneration"), what="the pool is looked at")
+    eventually(lambda: pools.pool_status().get("observedGeneration"), what="a pass for the pool")
     gone = {"metadata": {"name": "pool-0", "uid": "00000000-0000-0000-0000-000000000000"}}
     pools.make_disk("root-0", owner=gone, finalizers=("example.org/slow",))
     pools.scale(1)

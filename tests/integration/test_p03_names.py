@@ -1,4 +1,4 @@
-"""P3: the smallest ordinals whose names nobody has, and never two VMs of one ordinal."""
+"""P3: a new VM gets the smallest ordinal with a free name, and no two VMs have the same ordinal."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_p3_a_vm_in_deletion_holds_its_name_and_its_replacement_waits_for_it(poo
     before = uids(pools.wait_for_ordinals(0, 1))
     pools.hold_vm("pool-0")
     pools.delete_vm("pool-0")
-    stays(lambda: uids(pools.vms()) == before, what="nobody under another ordinal meanwhile")
+    stays(lambda: uids(pools.vms()) == before, what="no VM under another ordinal")
     assert pools.vms_created() == {"pool-0": 1, "pool-1": 1}
     pools.let_vm_go("pool-0")
     eventually(lambda: uids(pools.vms()).get("pool-0", before["pool-0"]) != before["pool-0"], what="its replacement")
@@ -67,7 +67,7 @@ def test_p3_a_pool_that_grows_again_while_vms_go_waits_for_their_names(pools: Po
     pools.scale(2)
     eventually(lambda: pools.vms_deleted() == {"pool-0": 1, "pool-1": 1})
     pools.scale(5)
-    eventually(lambda: len(pools.vms()) == 5, what="only what is missing beside those that go")
+    eventually(lambda: len(pools.vms()) == 5, what="only the missing VMs are created")
     stays(lambda: pools.vms().keys() == {f"pool-{ordinal}" for ordinal in range(5)}, for_s=0.7)
     for name in ("pool-0", "pool-1"):
         pools.let_vm_go(name)

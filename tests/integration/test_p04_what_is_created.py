@@ -1,4 +1,4 @@
-"""P4: what a VM is made of, and what it costs when the server takes no more of them."""
+"""P4: the contents of a new VM, and the number of requests if the server refuses VMs."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ def test_p4_of_the_templates_metadata_only_labels_and_annotations_count(pools: P
 def test_p4_a_full_quota_costs_few_requests_and_few_events(pools: PoolNamespace) -> None:
     allow(pools, 0, of=VMS)
     pools.make_pool(200)
-    condition = eventually(lambda: pools.pool_condition("ReplicaFailure"), what="the failure is shown")
+    condition = eventually(lambda: pools.pool_condition("ReplicaFailure"), what="the failure is in the status")
     assert condition["reason"] == "FailedScaleOut"
     assert "exceeded quota: few" in condition["message"]
     stays(lambda: not pools.vms(), for_s=2.0)
-    # 5 ms doubled each time: ten tries in five seconds, each of them one create.
+    # The backoff starts at 5 ms and doubles: ten tries in five seconds, with one create each.
     assert 3 < len(creates(pools)) < 15
     assert {record.code for record in creates(pools)} == {403}
     told = [event for event in pools.events() if event["reason"] == "FailedCreate"]
@@ -95,12 +95,12 @@ def test_p4_a_full_quota_costs_few_requests_and_few_events(pools: PoolNamespace)
 def test_p4_what_a_quota_leaves_room_for_is_created_and_the_rest_later(pools: PoolNamespace) -> None:
     allow(pools, 2, of=VMS)
     pools.make_pool(5)
-    eventually(lambda: pools.pool_condition("ReplicaFailure"), what="the failure is shown")
-    eventually(lambda: len(pools.vms()) == 2, what="as many as there may be")
+    eventually(lambda: pools.pool_condition("ReplicaFailure"), what="the failure is in the status")
+    eventually(lambda: len(pools.vms()) == 2, what="the quota is full")
     allow(pools, 9, of=VMS)
     pools.wait_ready(5)
     assert pools.vms_created() == {f"pool-{ordinal}": 1 for ordinal in range(5)}
-    eventually(lambda: pools.pool_condition("ReplicaFailure") is None, what="the failure goes")
+    eventually(lambda: pools.pool_condition("ReplicaFailure") is None, what="the failure is cleared")
 
 
 def test_p4_the_revision_and_the_pools_finalizer_are_there_before_the_first_vm(pools: PoolNamespace) -> None:

@@ -1,4 +1,4 @@
-"""P5: what of a template differs from VM to VM, and what stays as it is written."""
+"""P5: the parts of a template that get the VM's ordinal, and the parts that stay as written."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], set[str]]] = {
 
 
 def indexed(source: dict[str, Any], ordinal: int) -> dict[str, Any]:
-    """The source of a volume, every reference in it with the ordinal."""
+    """The source of a volume, with the ordinal in every reference."""
     return {
         field: f"{value}-{ordinal}" if field in NAMES else indexed(value, ordinal) if isinstance(value, dict) else value
         for field, value in source.items()
@@ -63,13 +63,13 @@ def indexed(source: dict[str, Any], ordinal: int) -> dict[str, Any]:
 
 
 def halted_template() -> dict[str, Any]:
-    """With a volume of every kind, and a disk of its own, which never runs."""
+    """The template of a stopped VM with a volume of every kind and a dataVolumeTemplate."""
     volumes = tuple({"name": name, **source} for name, source in EVERYTHING.items() if name != "root")
     return vm_template(disks=("root",), volumes=volumes, runStrategy="Halted")
 
 
 def volumes_of(vm: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The sources of its volumes, by the volumes' names."""
+    """The sources of a VM's volumes, by the volumes' names."""
     volumes = vm["spec"]["template"]["spec"]["volumes"]
     return {volume["name"]: {field: volume[field] for field in volume if field != "name"} for volume in volumes}
 

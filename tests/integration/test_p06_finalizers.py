@@ -1,4 +1,4 @@
-"""P6: the pool's own finalizer, everybody else's, and the three ways in which `kubectl delete` deletes a pool."""
+"""P6: the pool's finalizer, foreign finalizers, and the three cascade options of `kubectl delete`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KUBEVIRTS = "kubevirt.io/virtualMachineControllerFinalize"
 
 
 def let_pool_go(pools: PoolNamespace) -> None:
-    """Take all finalizers off, as whoever put them there would."""
+    """Remove all finalizers of the pool."""
     pools.change_pool({"metadata": {"finalizers": None}})
 
 
@@ -24,19 +24,19 @@ def test_p6_the_pools_finalizer_comes_and_goes_beside_those_of_others(pools: Poo
     assert finalizers_of(pools.pool()) == [*FOREIGN, FINALIZER]
     pools.change_pool({"metadata": {"finalizers": [FOREIGN[0], FINALIZER, FOREIGN[1]]}})
     pools.kubectl("delete", "vmpool", "pool", "--wait=false")
-    eventually(lambda: finalizers_of(pools.pool()) == list(FOREIGN), what="ours alone goes, from between the others")
+    eventually(lambda: finalizers_of(pools.pool()) == list(FOREIGN), what="only our finalizer is removed")
     stays(lambda: pools.pool_exists() and finalizers_of(pools.pool()) == list(FOREIGN), for_s=0.7)
     assert not any(FINALIZER in finalizers_of(vm) for vm in pools.vms().values()), "the VMs went before"
     let_pool_go(pools)
-    eventually(lambda: not pools.pool_exists(), what="the pool goes when the others let it")
-    eventually(lambda: not pools.vms(), what="and then the garbage collector takes the VMs")
+    eventually(lambda: not pools.pool_exists(), what="the pool goes without finalizers")
+    eventually(lambda: not pools.vms(), what="the garbage collector deletes the VMs")
 
 
 def test_p6_the_pools_finalizer_comes_back_when_somebody_takes_it_off(pools: PoolNamespace) -> None:
     pools.make_pool(1, finalizers=FOREIGN)
     before = uids(pools.wait_for_ordinals(0))
     pools.change_pool({"metadata": {"finalizers": [FOREIGN[1]]}})
-    eventually(lambda: finalizers_of(pools.pool()) == [FOREIGN[1], FINALIZER], what="it is back, and the other is not")
+    eventually(lambda: finalizers_of(pools.pool()) == [FOREIGN[1], FINALIZER], what="only our finalizer is back")
     assert uids(pools.vms()) == before
     pools.change_pool({"metadata": {"finalizers": [FINALIZER]}})
 
@@ -48,14 +48,14 @@ def test_p6_a_deleted_pool_and_its_vms_go_and_nobody_replaces_them(pools: PoolNa
     pools.kubectl("delete", "vmpool", "pool", f"--cascade={cascade}", "--timeout=30s")
     assert not pools.pool_exists()
     eventually(lambda: not pools.vms(), what="all VMs go")
-    eventually(lambda: not pools.data_volumes() and not pools.claims(), what="with their disks")
-    eventually(lambda: not pools.revisions(), what="and the revisions")
+    eventually(lambda: not pools.data_volumes() and not pools.claims(), what="their disks go")
+    eventually(lambda: not pools.revisions(), what="the revisions go")
     assert sum(pools.vms_created().values()) == 4
     assert not pools.requests("delete"), "it is the garbage collector that deletes"
 
 
 def test_p6_orphans_stay_free_of_the_pool_and_can_be_deleted(pools: PoolNamespace) -> None:
-    # The garbage collector's patches have the server write the revisions' data anew, and compare them byte by byte.
+    # The garbage collector patches the revisions. The server then rewrites their data and compares the bytes.
     odd = {"z": [2.50, 1e22, 0.1, {}], "a": "<é & \u2028>", "none": {"list": []}}
     template = vm_template(disks=("root",), alsoUnknown=odd)
     template["metadata"]["annotations"] = {"note": "<é & \u2028 \u0001\t\f>", "another": ""}

@@ -1,4 +1,4 @@
-"""P6: VMs whose pool is gone, since somebody took its finalizer off by force, can be deleted all the same."""
+"""P6: VMs can be deleted even if a user has removed the finalizer of their deleted pool by force."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_p6_vms_whose_pool_was_forced_away_are_collected_and_their_disks_stay(po
     pools.change_pool({"spec": {"paused": True}})
     pools.change_pool({"metadata": {"finalizers": None}})
     pools.kubectl("delete", "vmpool", "pool", "--timeout=30s")
-    eventually(lambda: not pools.vms(), what="the garbage collector takes the VMs")
+    eventually(lambda: not pools.vms(), what="the garbage collector deletes the VMs")
     kept = pools.data_volumes()
     assert kept.keys() == {"root-0", "root-1"}
     assert not any(disk["metadata"].get("ownerReferences") for disk in kept.values())

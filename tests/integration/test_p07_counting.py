@@ -1,4 +1,4 @@
-"""P7: what the status counts."""
+"""P7: the replica counts in the status."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def test_p7_replicas_are_all_members_and_ready_ones_those_that_say_so(pools: Poo
     pools.make_pool(3)
     pools.wait_ready(3)
     pools.change_vmi("pool-1", {"metadata": {"annotations": {BEHAVIOR: "never-ready"}}})
-    eventually(lambda: counts(pools) == (3, 2), what="one is not ready any more")
+    eventually(lambda: counts(pools) == (3, 2), what="one VM is not ready")
     pools.change_vmi("pool-1", {"metadata": {"annotations": {BEHAVIOR: None}}})
-    eventually(lambda: counts(pools) == (3, 3), what="and ready again")
+    eventually(lambda: counts(pools) == (3, 3), what="all are ready again")
 
 
 def test_p7_members_that_never_come_up_count_as_replicas_alone(pools: PoolNamespace) -> None:
@@ -39,7 +39,7 @@ def test_p7_members_that_are_being_deleted_count_until_they_are_gone(pools: Pool
     pools.scale(1)
     eventually(lambda: pools.pool_status().get("observedGeneration") == pools.pool()["metadata"]["generation"])
     eventually(lambda: sum("deletionTimestamp" in vm["metadata"] for vm in pools.vms().values()) == 2)
-    eventually(lambda: counts(pools) == (3, 1), what="three are there, and one of them is ready")
+    eventually(lambda: counts(pools) == (3, 1), what="three VMs, one of them ready")
     for name in ("pool-0", "pool-1", "pool-2"):
         pools.let_vm_go(name)
     eventually(lambda: counts(pools) == (1, 1), what="two are gone")

@@ -1,4 +1,4 @@
-"""P8: scaling in proactively. Who may go, who goes first, and what is on its way out already."""
+"""P8: proactive scale-in. Which VMs may be deleted, in which order, and how terminating VMs count."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.cluster
 
 HALTED: dict[str, Any] = {"runStrategy": "Halted"}
 A_SECOND = 1.1
-"""Creation times are whole seconds."""
+"""Seconds between two creations: creation timestamps have a resolution of one second."""
 
 
 def proactive(**policy: Any) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def proactive(**policy: Any) -> dict[str, Any]:
 
 
 def ordinals(pools: PoolNamespace) -> dict[str, set[int]]:
-    """The ordinals of the VMs that stay, by the pool that has them."""
+    """The ordinals of the VMs that are not terminating, by pool."""
     found: dict[str, set[int]] = {pool: set() for pool in pools.pool_statuses()}
     for name, vm in pools.vms().items():
         for owner in vm["metadata"].get("ownerReferences") or ():
@@ -32,7 +32,7 @@ def ordinals(pools: PoolNamespace) -> dict[str, set[int]]:
 
 
 def numbers(pools: PoolNamespace) -> set[int]:
-    """How many VMs stay in each pool; one number where all pools have the same."""
+    """The numbers of VMs that are not terminating, over all pools; one number if all pools have the same."""
     return {len(each) for each in ordinals(pools).values()}
 
 
@@ -41,7 +41,7 @@ def leaving(pools: PoolNamespace) -> set[str]:
 
 
 SORTED = {"AscendingOrder": {2, 3}, "DescendingOrder": {0, 1}, "Newest": {0, 3}, "Oldest": {1, 2}}
-"""Two of four stay, of which 0 and 3 are the oldest, and 2 is the newest."""
+"""The two ordinals that stay of four. The VMs 0 and 3 are the oldest, and 2 is the newest."""
 
 
 def test_p8_each_sort_policy_has_its_own_order(pools: PoolNamespace) -> None:
@@ -78,7 +78,7 @@ def test_p8_at_random_not_always_the_same_ordinal_goes(pools: PoolNamespace) -> 
     for name in names:
         pools.scale(3, name=name)
     eventually(lambda: numbers(pools) == {3})
-    # Eight times the same by chance: once in 16,384 runs.
+    # The chance that all eight choices are the same is 1 in 16,384.
     assert len(set(map(frozenset, ordinals(pools).values()))) > 1
 
 
@@ -93,7 +93,7 @@ def test_p8_by_default_a_vm_that_is_not_ready_goes_before_one_that_is(pools: Poo
     for name in names:
         pools.scale(2, name=name)
     eventually(lambda: numbers(pools) == {2})
-    # All five by chance: once in 243 runs.
+    # The chance that all five choices are right is 1 in 243.
     assert ordinals(pools) == {name: {0, 2} for name in names}
 
 
@@ -118,7 +118,7 @@ def test_p8_where_too_few_match_only_those_go_and_an_event_says_how_many_stay(
     for name in SELECTORS:
         for ordinal, change in ((0, labelled), (1, labelled | placed), (2, placed)):
             pools.change_vm(f"{name}-{ordinal}", {"spec": {"template": change}})
-        # Labels of the VM itself are none of its template.
+        # The selector applies to the labels of the VM's template, not to those of the VM.
         pools.change_vm(f"{name}-3", {"metadata": {"labels": {"tier": "batch", "zone": "b"}}})
     pools.wait_until_seen(name="labels")
     for name in SELECTORS:
@@ -137,7 +137,7 @@ def test_p8_where_too_few_match_only_those_go_and_an_event_says_how_many_stay(
     assert left_over == {name: len(left) for name, left in stayed.items()}
     assert pool_controller.working
     pools.change_pool({"spec": {"scaleInStrategy": None}}, name="both")
-    eventually(lambda: ordinals(pools)["both"] == set(), what="the rest goes when the selectors do")
+    eventually(lambda: ordinals(pools)["both"] == set(), what="the rest goes without selectors")
 
 
 def test_p8_the_count_that_is_to_go_is_filled_from_those_that_match(pools: PoolNamespace) -> None:
@@ -167,10 +167,10 @@ def test_p8_marks_come_before_the_policy_remove_then_cost_and_protected_ones_nev
         left.remove(goes)
         eventually(lambda wanted=frozenset(left): ordinals(pools)["pool"] == wanted, what=f"{goes} goes")
     pools.scale(0)
-    eventually(lambda: pools.told("ProtectedFromDeletion")["pool"] == 1, what="an Event says why one stays")
+    eventually(lambda: pools.told("ProtectedFromDeletion")["pool"] == 1, what="an Event explains the protection")
     stays(lambda: ordinals(pools)["pool"] == {0}, for_s=0.7)
     pools.mark_vm("pool-0", protect="false")
-    eventually(lambda: not pools.vms(), what="it goes as soon as it may")
+    eventually(lambda: not pools.vms(), what="it goes without protection")
 
 
 def test_p8_vms_on_their_way_out_count_towards_those_that_are_to_go(
@@ -183,12 +183,12 @@ def test_p8_vms_on_their_way_out_count_towards_those_that_are_to_go(
     pools.delete_vm("pool-0")
     pools.wait_until_seen()
     pools.scale(4)
-    eventually(lambda: leaving(pools) == {"pool-0", "pool-5"}, what="one goes beside the one that its user deleted")
+    eventually(lambda: leaving(pools) == {"pool-0", "pool-5"}, what="one VM besides the deleted one")
     pools.scale(1)
     eventually(lambda: leaving(pools) == before.keys() - {"pool-1"})
     pools.scale(4)
     eventually(lambda: pools.pool_status().get("observedGeneration") == pools.pool()["metadata"]["generation"])
-    stays(lambda: uids(pools.vms()) == before and ordinals(pools)["pool"] == {1}, what="nobody comes or goes meanwhile")
+    stays(lambda: uids(pools.vms()) == before and ordinals(pools)["pool"] == {1}, what="no VM comes or goes meanwhile")
     pools.scale(0)
     eventually(lambda: leaving(pools) == before.keys())
     pools.scale(3)

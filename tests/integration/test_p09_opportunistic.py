@@ -1,4 +1,4 @@
-"""P9: pools that never delete, and VMs that their users delete, under every strategy."""
+"""P9: strategies that never delete VMs, and VMs that users delete, under every strategy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEVER_DELETES = ("opportunistic", "unmanaged")
 
 
 def make_pools(pools: PoolNamespace, *names: str, replicas: int) -> dict[str, str]:
-    """A pool of each strategy, named by it. The UIDs of their VMs, when all are there."""
+    """Create a pool for each strategy, with the strategy's name. Wait for the VMs; return their UIDs."""
     for name in names:
         pools.make_pool(replicas, name=name, template=vm_template(), scaleInStrategy=STRATEGIES[name])
     return uids(pools.wait_for_vms(*(f"{name}-{ordinal}" for name in names for ordinal in range(replicas))))
@@ -37,12 +37,12 @@ def test_p9_the_pool_never_deletes_by_itself_and_a_vm_that_its_user_deletes_is_l
     assert [pools.pool_status(name)["replicas"] for name in NEVER_DELETES] == [3, 3]
     pools.kubectl("delete", "vm", "opportunistic-1", "unmanaged-1", "--timeout=10s")
     left = {name: uid for name, uid in before.items() if not name.endswith("-1")}
-    stays(lambda: uids(pools.vms()) == left, for_s=0.7, what="too many are left, so nobody comes")
+    stays(lambda: uids(pools.vms()) == left, for_s=0.7, what="no VM is created while there are too many")
     pools.kubectl("delete", "vm", "opportunistic-0", "unmanaged-0", "--timeout=10s")
     left = {name: uid for name, uid in before.items() if name.endswith("-2")}
-    stays(lambda: uids(pools.vms()) == left, for_s=0.7, what="now the count fits")
+    stays(lambda: uids(pools.vms()) == left, for_s=0.7, what="the count is right")
     pools.kubectl("delete", "vm", "opportunistic-2", "unmanaged-2", "--timeout=10s")
-    eventually(lambda: pools.vms().keys() == {"opportunistic-0", "unmanaged-0"}, what="the pools were short")
+    eventually(lambda: pools.vms().keys() == {"opportunistic-0", "unmanaged-0"}, what="the missing VMs are created")
     assert pools.vms_deleted() == {}
 
 
@@ -50,7 +50,10 @@ def test_p9_a_vm_that_its_user_deletes_comes_back_under_its_name_under_every_str
     before = make_pools(pools, *STRATEGIES, replicas=3)
     deleted = [f"{name}-1" for name in STRATEGIES]
     pools.kubectl("delete", "vm", *deleted, "--wait=false")
-    eventually(lambda: not set(uids(pools.vms()).values()) & {before[name] for name in deleted}, what="all are let go")
+    eventually(
+        lambda: not set(uids(pools.vms()).values()) & {before[name] for name in deleted},
+        what="the deleted VMs are gone",
+    )
     after = uids(pools.wait_for_vms(*before))
     assert {name for name in before if after[name] != before[name]} == set(deleted)
     assert pools.vms_created() == {name: 2 if name in deleted else 1 for name in before}
@@ -75,7 +78,7 @@ def test_p9_vms_of_paused_pools_can_be_deleted_and_come_back_on_resume(pools: Po
         pools.change_pool({"spec": {"paused": True}}, name=name)
     eventually(lambda: all(pools.pool_condition("ReplicaPaused", name=name) for name in STRATEGIES))
     pools.kubectl("delete", "vm", *deleted, "--timeout=10s")
-    stays(lambda: pools.vms().keys() == before.keys() - set(deleted), for_s=0.7, what="they are missing")
+    stays(lambda: pools.vms().keys() == before.keys() - set(deleted), for_s=0.7, what="no VM is created while paused")
     for name in STRATEGIES:
         pools.change_pool({"spec": {"paused": False}}, name=name)
     after = uids(pools.wait_for_vms(*before))

@@ -1,4 +1,4 @@
-"""P10: disks that outlive their VMs, and disks that go with them."""
+"""P10: disks that stay after their VMs are deleted, and disks that are deleted with them."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ KEPT = ("offline", "online")
 def make_pools(
     pools: PoolNamespace, strategies: dict[str, dict[str, Any]], *, replicas: int, run_strategy: str = "Always"
 ) -> None:
-    """A pool of each strategy, each VM of which has a disk `<pool>-root-<ordinal>`. Return when all are there."""
+    """Create a pool for each strategy. Each VM has a disk `<pool>-root-<ordinal>`. Wait for all disks."""
     for name, strategy in strategies.items():
         template = vm_template(disks=(f"{name}-root",), runStrategy=run_strategy)
         pools.make_pool(replicas, name=name, template=template, scaleInStrategy=strategy)
     wait_for(pools, strategies, replicas, ready=run_strategy == "Always")
     everything = len(strategies) * replicas
-    eventually(lambda: [len(each) for each in storage(pools)] == [everything, everything], what="all disks are there")
+    eventually(lambda: [len(each) for each in storage(pools)] == [everything, everything], what="all disks exist")
 
 
 def wait_for(
@@ -56,7 +56,7 @@ def storage(pools: PoolNamespace) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def kept_of(names: dict[str, str], ordinal: int) -> dict[str, str]:
-    """Of these, whatever must survive when all VMs of this ordinal go."""
+    """The disks among these that must stay when all VMs of this ordinal are deleted."""
     return {
         name: uid for name, uid in names.items() if not name.endswith(f"-{ordinal}") or name.partition("-")[0] in KEPT
     }
@@ -70,8 +70,8 @@ def test_p10_disks_outlive_a_vm_that_is_scaled_in_and_the_next_of_its_ordinal_fi
         pools.scale(1, name=name)
     wait_for(pools, PROACTIVE, 1)
     kept = kept_of(volumes, 1), kept_of(claims, 1)
-    eventually(lambda: storage(pools) == kept, what="what is not preserved goes with the VM")
-    stays(lambda: storage(pools) == kept, for_s=1.0, what="what is preserved")
+    eventually(lambda: storage(pools) == kept, what="disks without preservation go")
+    stays(lambda: storage(pools) == kept, for_s=1.0, what="preserved disks stay")
     assert {name: owner_uid(volume) for name, volume in pools.data_volumes().items()} == {
         "offline-root-0": before["offline-0"],
         "offline-root-1": "",
@@ -92,14 +92,14 @@ def test_p10_disks_outlive_a_vm_that_is_scaled_in_and_the_next_of_its_ordinal_fi
 
 
 def delete_vms(pools: PoolNamespace, *names: str) -> None:
-    """As users do, and return when all of them have gone, replaced or not."""
+    """Delete VMs as a user, and wait until they are gone, whether replaced or not."""
     before = {uid for name, uid in uids(pools.vms()).items() if name in names}
     pools.kubectl("delete", "vm", *names, "--wait=false")
-    eventually(lambda: not before & set(uids(pools.vms()).values()), what=f"{names} are let go")
+    eventually(lambda: not before & set(uids(pools.vms()).values()), what=f"{names} are gone")
 
 
 def test_p10_a_vm_that_its_user_deletes_comes_back_to_its_disks_where_they_are_preserved(pools: PoolNamespace) -> None:
-    # A VM that runs may do so on the old disks for a while, before the garbage collector comes to them.
+    # A new VM may run on the old disks for a while, until the garbage collector deletes them.
     make_pools(pools, LET_GO, replicas=2, run_strategy="Halted")
     volumes, claims = storage(pools)
     delete_vms(pools, *(f"{name}-0" for name in LET_GO))
@@ -109,7 +109,7 @@ def test_p10_a_vm_that_its_user_deletes_comes_back_to_its_disks_where_they_are_p
     def there() -> bool:
         return {name: owner_uid(volume) for name, volume in pools.data_volumes().items()} == wanted
 
-    eventually(there, what="each has its disk, old or new")
+    eventually(there, what="each VM has its disk")
     eventually(lambda: storage(pools)[1].items() & claims.items() == kept_of(claims, 0).items())
     assert storage(pools)[0].items() & volumes.items() == kept_of(volumes, 0).items()
 
@@ -134,14 +134,14 @@ def test_p10_the_state_is_safe_before_the_finalizer_goes(pools: PoolNamespace) -
     position = pools.plane.audit_position()
     pools.scale(1)
     pools.wait_for_ordinals(0)
-    # One that met with somebody else's write was refused, and tried again.
+    # A patch with a version conflict is refused and retried.
     done = [each for each in pools.requests("delete", "patch", since=position) if each.code == 200]
     order = [(each.verb, each.resource) for each in done if each.resource != "virtualmachinepools"]
     assert order == [("delete", "virtualmachines"), ("patch", "datavolumes"), ("patch", "virtualmachines")]
 
 
 def test_p10_only_this_vms_reference_is_taken_off_and_only_disks_of_its_own(pools: PoolNamespace) -> None:
-    """PVCs that a VM names, and that belong to it beside somebody else."""
+    """PVCs that a VM names and owns together with another owner."""
     volumes = tuple({"name": name, "persistentVolumeClaim": {"claimName": name}} for name in ("own", "shared"))
     for name in ("own", "shared", "unnamed"):
         pools.make_claim(name)
@@ -160,7 +160,10 @@ def test_p10_only_this_vms_reference_is_taken_off_and_only_disks_of_its_own(pool
     pools.change_claim("unnamed", {"metadata": {"ownerReferences": [second, boss]}})
     pools.scale(1)
     pools.wait_for_ordinals(0)
-    eventually(lambda: len(pools.claims()["unnamed"]["metadata"]["ownerReferences"]) == 1, what="the collector's part")
+    eventually(
+        lambda: len(pools.claims()["unnamed"]["metadata"]["ownerReferences"]) == 1,
+        what="the collector removes its reference",
+    )
     stays(lambda: pools.claims().keys() == {"own", "shared", "unnamed"}, for_s=0.7)
     assert "ownerReferences" not in pools.claims()["own"]["metadata"]
     assert pools.claims()["shared"]["metadata"]["ownerReferences"] == [first, boss]
@@ -180,7 +183,7 @@ def test_p10_what_is_to_be_kept_outlives_the_pool(pools: PoolNamespace) -> None:
 
 @pytest.fixture
 def without_cdi(own_plane: ControlPlane, tmp_path: Path) -> Iterator[PoolNamespace]:
-    """A cluster without DataVolumes, on which the controller works alone."""
+    """A cluster without the kind DataVolume, with its own controller."""
     kubectl = Kubectl(own_plane.kubeconfig)
     kubectl("delete", "crd", DATA_VOLUMES)
     pools = PoolNamespace(own_plane, "bare")
