@@ -1,4 +1,4 @@
-"""P11: the specs that VMs were made from are kept as ControllerRevisions, no more of them than are of use."""
+"""P11: ControllerRevisions keep the specs that VMs were made from, and unused revisions are pruned."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def halted(**template: Any) -> dict[str, Any]:
 
 
 def edit(pools: PoolNamespace, replicas: int, *versions: int, **template: Any) -> list[str]:
-    """One template after the other, each rolled out. The names of their revisions."""
+    """Roll out one template after the other. Returns the names of their revisions."""
     made = []
     for version in versions:
         pool = pools.change_template(halted(memory=f"{version}Mi", **template))
@@ -33,13 +33,13 @@ def edit(pools: PoolNamespace, replicas: int, *versions: int, **template: Any) -
 
 
 def revisions_made(pools: PoolNamespace) -> Counter[int]:
-    """How often the controller asked for a revision, by the answer."""
+    """The number of the controller's creates of revisions, by status code."""
     return Counter(each.code for each in pools.requests("create") if each.resource == "controllerrevisions")
 
 
 def pruned(pools: PoolNamespace, *left: str) -> None:
-    eventually(lambda: pools.revisions().keys() == set(left), what=f"{left} are left")
-    stays(lambda: pools.revisions().keys() == set(left), for_s=0.5, what="nothing else goes")
+    eventually(lambda: pools.revisions().keys() == set(left), what=f"only {left} are left")
+    stays(lambda: pools.revisions().keys() == set(left), for_s=0.5, what="no other revision is deleted")
 
 
 def test_p11_the_spec_that_vms_are_made_from_is_kept_and_belongs_to_the_pool(pools: PoolNamespace) -> None:
@@ -64,7 +64,7 @@ def test_p11_the_spec_that_vms_are_made_from_is_kept_and_belongs_to_the_pool(poo
     assert {(revision_of(vm), template_revision_of(vm)) for vm in vms.values()} == {(name, name)}
     assert pools.pool_status()["currentRevision"] == pools.pool_status()["updateRevision"] == name
     pools.kubectl("delete", "vmpool", "pool", "--timeout=10s")
-    eventually(lambda: not pools.revisions(), what="they go with the pool")
+    eventually(lambda: not pools.revisions(), what="the revisions go with the pool")
 
 
 def test_p11_scaling_and_whatever_else_leaves_the_template_alone_makes_no_revision(pools: PoolNamespace) -> None:
@@ -150,14 +150,14 @@ def test_p11_those_that_a_vm_or_a_running_vmi_is_made_from_stay(pools: PoolNames
     pools.wait_ready(3)
     for name in ("pool-0", "pool-2"):
         pools.change_vm(name, {"spec": HALTED})
-    eventually(lambda: pools.vmis().keys() == {"pool-1"}, what="one of them runs")
+    eventually(lambda: pools.vmis().keys() == {"pool-1"}, what="one VM runs")
     names = ["pool-1"]
 
     def edit_all(*versions: int) -> None:
         for version in versions:
             pool = pools.change_template(vm_template(memory=f"{version}Mi"))
             names.append(f"pool-{pool['metadata']['generation']}")
-            eventually(lambda: revision_of(pools.vm("pool-2")) == names[-1], what="it is rolled out")
+            eventually(lambda: revision_of(pools.vm("pool-2")) == names[-1], what="the template is rolled out")
 
     edit_all(2)
     pools.change_pool({"metadata": {"annotations": {"vmherd.dev/partition": "1"}}})

@@ -1,4 +1,4 @@
-"""P12: VMs are brought to the template of now, and keep whatever the template did not change."""
+"""P12: VMs are updated to the present template, and keep the settings that the template did not change."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_p12_labels_annotations_and_the_indexed_spec_become_the_templates(pools:
         assert template_revision_of(vm) == revision
         disks = [disk["metadata"]["name"] for disk in vm["spec"]["dataVolumeTemplates"]]
         assert disks == [f"root-{ordinal}", f"data-{ordinal}"]
-    # But for what is indexed, a VM that nobody changed is what the template says, to the letter.
+    # An unchanged VM is exactly like the template, except for the indexed fields.
     wanted, found = pools.specs_exactly()
     for spec in (wanted, *found):
         del spec["dataVolumeTemplates"], spec["template"]["spec"]["volumes"]
@@ -133,7 +133,7 @@ def test_p12_a_vm_that_its_user_stopped_is_brought_up_to_date_and_not_started(po
         pools.change_template(vm_template(memory="128M", **template), name=name)
     for name in POWER:
         pools.wait_until_updated(2, name=name)
-    stays(lambda: not stopped & pools.vmis().keys(), for_s=1.0, what="nobody is started")
+    stays(lambda: not stopped & pools.vmis().keys(), for_s=1.0, what="no VM is started")
     for name in stopped:
         spec = pools.vm(name)["spec"]
         assert vm_memory_of(pools.vm(name)) == "128M"
@@ -145,7 +145,7 @@ def test_p12_a_run_strategy_that_the_template_changes_reaches_the_vms(pools: Poo
     pools.make_pool(2)
     pools.wait_ready(2)
     pools.change_template(vm_template(**HALTED))
-    eventually(lambda: not pools.vmis(), what="they stop")
+    eventually(lambda: not pools.vmis(), what="the VMs stop")
     pools.change_template(vm_template())
     pools.wait_ready(2)
 
@@ -209,7 +209,7 @@ def test_p12_vms_that_the_selectors_exclude_stay_as_they_are_until_they_match(po
             labels, nodes = ({"tier": change[0]} if change[0] else {}), ({"zone": change[1]} if change[1] else {})
             template = {"metadata": {"labels": labels}, "spec": {"nodeSelector": nodes}}
             pools.change_vm(f"{name}-{ordinal}", {"spec": {"template": template}})
-        # Labels of the VM itself are none of its template.
+        # The selector applies to the labels of the VM's template, not to those of the VM.
         pools.change_vm(f"{name}-3", {"metadata": {"labels": {"tier": "batch", "zone": "a"}}})
     pools.wait_until_seen(name="labels")
     running = uids(pools.vmis())
@@ -232,7 +232,7 @@ def test_p12_vms_that_the_selectors_exclude_stay_as_they_are_until_they_match(po
     assert {vm_memory_of(vm) for name, vm in pools.vms().items() if name in left} == {"64M"}
     assert {name: uid for name, uid in uids(pools.vmis()).items() if name in left} == {n: running[n] for n in left}
     pools.change_vm("labels-3", {"spec": {"template": {"metadata": {"labels": {"tier": "batch"}}}}})
-    eventually(lambda: updated("labels") == {0, 1, 3}, what="it is updated as soon as it matches")
+    eventually(lambda: updated("labels") == {0, 1, 3}, what="a matching VM is updated")
 
 
 def test_p12_what_is_sent_is_one_patch_for_each_vm_and_nothing_when_nothing_differs(pools: PoolNamespace) -> None:

@@ -1,4 +1,4 @@
-"""P12: a template in other words touches nothing: no VM, no VMI, no disk, no revision."""
+"""P12: another spelling of the same template changes nothing: no VM, no VMI, no disk, no revision."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def plain() -> dict[str, Any]:
 
 
 def as_go_writes(template: dict[str, Any]) -> dict[str, Any]:
-    """The same after a Go client of today has read it and written it back."""
+    """The same template after a present Go client has read it and written it back."""
     written = deepcopy(template)
     machine = written["spec"]["template"]["spec"]
     machine["domain"]["resources"] = {}
@@ -36,7 +36,7 @@ def as_go_writes(template: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_older_go_writes(template: dict[str, Any]) -> dict[str, Any]:
-    """The same after a Go client with Kubernetes libraries before 0.34."""
+    """The same template after a Go client with Kubernetes libraries before 0.34 has read it and written it back."""
     written = as_go_writes(template)
     no_time = {"creationTimestamp": None}
     written["metadata"] |= no_time
@@ -46,7 +46,7 @@ def as_older_go_writes(template: dict[str, Any]) -> dict[str, Any]:
 
 
 def otherwise(template: dict[str, Any]) -> dict[str, Any]:
-    """The same with other units, another order of volumes, and empties that mean nothing."""
+    """The same template with other units, another order of volumes, and empty values without a meaning."""
     written = deepcopy(template)
     machine = written["spec"]["template"]["spec"]
     machine["domain"]["memory"]["guest"] = "1048576Ki"
@@ -65,7 +65,7 @@ def owned_by_the_pool(pools: PoolNamespace) -> dict[str, dict[str, str]]:
 
 
 def touched(pools: PoolNamespace, since: int) -> list[tuple[str, str, str]]:
-    """What the controller wrote to anything that belongs to the pool."""
+    """The controller's writes to VMs, VMIs, disks and revisions of the pool, once it has seen the change."""
     records = pools.requests("create", "update", "patch", "delete", since=since)
     return [(each.verb, each.resource, each.name) for each in records if each.resource in OWNED]
 
@@ -75,7 +75,7 @@ def wait_until_looked_at(pools: PoolNamespace) -> None:
         pool = pools.pool()
         return pool["status"].get("observedGeneration") == pool["metadata"]["generation"]
 
-    eventually(there, what="the controller has looked at the pool")
+    eventually(there, what="a pass for the pool")
     pools.wait_until_seen()
 
 
@@ -122,6 +122,6 @@ def test_p12_an_object_that_means_something_is_rolled_out(pools: PoolNamespace) 
     changed = plain()
     changed["spec"]["template"]["spec"]["domain"]["devices"]["rng"] = {}
     pools.change_template(changed)
-    eventually(lambda: uids(pools.vmis()) not in ({}, before), what="the VMI is another one")
+    eventually(lambda: uids(pools.vmis()) not in ({}, before), what="a new VMI")
     pools.wait_ready(1)
     assert "rng" in pools.vmis()["pool-0"]["spec"]["domain"]["devices"]

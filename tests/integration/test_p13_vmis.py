@@ -1,4 +1,4 @@
-"""P13: what runs follows what was written: by itself, by a label, by a restart, or by making the VM anew."""
+"""P13: how a running VMI gets the new template: by a label, by a restart, or with a recreated VM."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.cluster
 
 QUICK = {READY_AFTER: "50ms"}
 A_SECOND = 1.1
-"""Creation times are whole seconds."""
+"""Seconds between two creations: creation timestamps have a resolution of one second."""
 
 
 def quick(**template: Any) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def test_p13_opportunistic_vmis_take_the_change_at_their_next_restart(pools: Poo
     running = uids(pools.vmis())
     pools.change_template(vm_template(memory="128M", disks=("data",)))
     eventually(lambda: all(vm_memory_of(vm) == "128M" for vm in pools.vms().values()), what="the VMs are patched")
-    stays(lambda: uids(pools.vmis()) == running, for_s=1.0, what="what runs")
+    stays(lambda: uids(pools.vmis()) == running, for_s=1.0, what="the running VMIs")
     assert pools.requests("delete") == []
     assert pools.pool_status().get("updatedReplicas", 0) == 0, "what runs is not up to date"
     pools.delete_vmi("pool-0")
@@ -119,9 +119,13 @@ def test_p13_where_the_disks_differ_the_vm_comes_back_with_new_ones(pools: PoolN
     def leaving() -> list[str]:
         return [name for name, vm in pools.vms().items() if "deletionTimestamp" in vm["metadata"]]
 
-    (first,) = eventually(leaving, what="one goes")
+    (first,) = eventually(leaving, what="one VM is deleted")
     assert "foregroundDeletion" in finalizers_of(pools.vm(first))
-    stays(lambda: leaving() == [first] and uids(pools.vms()) == vms, for_s=1.0, what="it waits for its disk to go")
+    stays(
+        lambda: leaving() == [first] and uids(pools.vms()) == vms,
+        for_s=1.0,
+        what="the VM waits for the removal of its disk",
+    )
     for name in volumes:
         hold_volume(pools, name, finalizers=())
     pools.wait_for_ordinals(0, 1)
@@ -170,7 +174,7 @@ def test_p13_a_vm_that_nobody_would_start_anew_takes_the_change_when_its_user_st
     running = uids(pools.vmis())
     pools.change_template(vm_template(runStrategy="RerunOnFailure", memory="128M"))
     eventually(lambda: all(vm_memory_of(vm) == "128M" for vm in pools.vms().values()), what="the VMs are patched")
-    stays(lambda: uids(pools.vmis()) == running, for_s=1.0, what="what runs")
+    stays(lambda: uids(pools.vmis()) == running, for_s=1.0, what="the running VMIs")
     assert pools.requests("delete") == []
 
 
@@ -180,7 +184,7 @@ ORDERS = {
     "Oldest": [0, 3, 1, 2],
     "Newest": [2, 1, 3, 0],
 }
-"""Of four VMs, of which 0 and 3 are the oldest, and 2 is the newest."""
+"""The order of four VMs. The VMs 0 and 3 are the oldest, and 2 is the newest."""
 
 
 def test_p13_each_sort_policy_has_its_own_order(pools: PoolNamespace) -> None:
@@ -226,5 +230,5 @@ def test_p13_at_random_not_always_the_same_ordinal_goes_first(pools: PoolNamespa
         pools.change_template(vm_template(vmi_annotations=never_ready), name=name)
     eventually(lambda: all(restarts(pools, since=position, pool=name) for name in names))
     first = {restarts(pools, since=position, pool=name)[0].rpartition("-")[2] for name in names}
-    # Eight times the same by chance: once in 16,384 runs.
+    # The chance that all eight choices are the same is 1 in 16,384.
     assert len(first) > 1

@@ -1,4 +1,4 @@
-"""P14: an update takes no more VMs away than the pool may miss, and stops where they do not come up again."""
+"""P14: an update makes at most `maxUnavailable` VMs unavailable, and stops if updated VMs do not become ready."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NEVER_READY = {BEHAVIOR: "never-ready"}
 
 
 def make(pools: PoolNamespace, wanted: dict[str, tuple[int, Any]], **template: Any) -> None:
-    """A pool for each name: its size, and how many of it may be missed."""
+    """Create a pool for each name, with its size and its `maxUnavailable`."""
     for name, (replicas, allowed) in wanted.items():
         more = {} if allowed is None else {"maxUnavailable": allowed}
         pools.make_pool(replicas, name=name, template=vm_template(**template), **more)
@@ -50,7 +50,7 @@ def make(pools: PoolNamespace, wanted: dict[str, tuple[int, Any]], **template: A
 
 
 def never_ready(pools: PoolNamespace, *names: str) -> None:
-    """Break running VMIs. What their VMs start next is well again."""
+    """Make running VMIs unready. The next VMIs of their VMs become ready again."""
     for name in names:
         pools.change_vmi(name, {"metadata": {"annotations": NEVER_READY}})
     eventually(lambda: not any(is_vm_ready(pools.vm(name)) for name in names), what=f"{names} are not ready")
@@ -66,7 +66,7 @@ LEAST = {"number": 4, "rounded": 3, "least": 2, "default": 0}
 
 
 def test_p14_no_more_are_missed_at_once_than_the_number_or_the_percentage_allows(pools: PoolNamespace) -> None:
-    # A guest that takes its time to shut down is missed as long as that takes, though its VMI is there.
+    # A guest with a slow shutdown counts as unavailable during the shutdown, although its VMI still exists.
     slow = {SHUTDOWN_AFTER: "300ms"}
     make(pools, ALLOWED, vmi_annotations=slow)
     position = pools.plane.audit_position()
@@ -124,7 +124,7 @@ def test_p14_a_restarted_vm_counts_as_ready_only_after_min_ready_seconds(pools: 
     pools.change_template(vm_template(memory="128M"))
     pools.wait_ready(2)
     first, second = (each.request_received_timestamp for each in done(pools, "delete", VMIS, since=position))
-    # Nothing happens at that moment that could wake the pool: it looks at the clock.
+    # No event triggers the pool at that moment: the controller has set a timer.
     assert 2.0 < (second - first).total_seconds() < 6.0
 
 
@@ -173,13 +173,13 @@ def test_p14_a_template_that_does_not_come_up_stops_its_own_rollout_and_says_so_
     running = uids(pools.vmis())
     position = pools.plane.audit_position()
     pools.change_template(vm_template(memory="128M", vmi_annotations=NEVER_READY))
-    eventually(lambda: pools.told("RolloutStalled")["pool"] == 1, what="it says so")
+    eventually(lambda: pools.told("RolloutStalled")["pool"] == 1, what="an Event reports the stall")
     left = {name: uid for name, uid in running.items() if name not in ("pool-0", "pool-1")}
 
     def others_run() -> bool:
         return left.items() <= uids(pools.vmis()).items() and pools.pool_status().get("readyReplicas") == 4
 
-    stays(others_run, for_s=1.0, what="the other four")
+    stays(others_run, for_s=1.0, what="the other four VMs run")
     assert sorted(restarts(pools, since=position)) == ["pool-0", "pool-1"]
     pools.change_pool({"metadata": {"annotations": {"note": "touched"}}, "spec": {"autohealing": {}}})
     stays(others_run, for_s=0.5)
@@ -204,14 +204,14 @@ def test_p14_the_rollout_goes_on_when_the_template_comes_up_late(pools: PoolName
     stays(lambda: restarts(pools, since=position) == [first], for_s=0.7)
     eventually(lambda: first in pools.vmis())
     pools.change_vmi(first, {"metadata": {"annotations": {BEHAVIOR: None}}})
-    eventually(lambda: len(restarts(pools, since=position)) == 2, what="the next one follows")
+    eventually(lambda: len(restarts(pools, since=position)) == 2, what="the next VM is restarted")
 
 
 @pytest.fixture
 def proxied(
     idle_namespace: ReplicaSetNamespace, tmp_path: Path
 ) -> Iterator[tuple[PoolNamespace, FaultProxy, ControllerProcess]]:
-    """A ranch of the test's own, whose controller sees the cluster through a proxy."""
+    """A namespace with its own controller, whose requests go through a proxy."""
     plane = idle_namespace.plane
     with (
         fault_proxy(plane.url, plane.ca) as proxy,
@@ -230,7 +230,7 @@ def test_p14_restarts_that_the_cache_does_not_show_yet_count(
     position = pools.plane.audit_position()
     proxy.delay_watch(VMIS, 3600)
     pools.change_template(vm_template(memory="128M"))
-    eventually(lambda: len(restarts(pools, since=position)) == 1, what="one is restarted")
+    eventually(lambda: len(restarts(pools, since=position)) == 1, what="one VM is restarted")
     before = program.passes(pools.namespace)
     for threshold in range(1, 5):
         pools.change_pool({"spec": {"autohealing": {"startUpFailureThreshold": threshold}}})

@@ -1,4 +1,4 @@
-"""P15: members that do not come up are made anew, with brakes, and nobody else is."""
+"""P15: members that do not come up are recreated, within limits. Other VMs are never touched."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ FAILING = ("fail", "image-error", "unschedulable", "pvc-missing", "crash-loop")
 
 @pytest.fixture(scope="module", autouse=True)
 def chronic(pool_plane: ControlPlane, pool_controller: ControllerProcess) -> Iterator[PoolNamespace]:
-    """A pool that no healing helps. It has to be watched for long, so it is there while the other tests run."""
+    """A pool whose VM always fails. It needs a long observation, so it exists while the other tests run."""
     assert pool_controller.working
     with new_pool_namespace(pool_plane) as pools:
         pools.make_pool(1, template=quick("image-error"), autohealing=SOON)
@@ -57,14 +57,14 @@ def quick(behavior: str = "normal", **template: Any) -> dict[str, Any]:
 
 
 def break_vms(pools: PoolNamespace, *names: str, behavior: str = "image-error") -> None:
-    """Have these fail, and wait until it is seen."""
+    """Make these VMs fail, and wait until their status shows it."""
     for name in names:
         break_vm(pools, name, behavior)
     eventually(lambda: all("Err" in printable_status_of(pools.vm(name)) for name in names), what=f"{names} fail")
 
 
 def reasons_of(pools: PoolNamespace, name: str) -> list[str]:
-    """Why the controller deleted a VM, as its Events say."""
+    """The reasons for the deletions of a VM, from the Events."""
     prefix = f"Deleted VM {pools.namespace}/{name}: "
     return [event["message"].removeprefix(prefix) for event in pools.events() if event["message"].startswith(prefix)]
 
@@ -74,7 +74,7 @@ def times(pools: PoolNamespace, *, since: int) -> list[datetime]:
 
 
 def wait_until_healed(pools: PoolNamespace, broken: dict[str, str]) -> None:
-    """Wait until each of these names is ready with another UID than this."""
+    """Wait until each VM of `broken` is ready with another UID than the given one."""
 
     def healed() -> bool:
         vms = pools.vms()
@@ -96,7 +96,7 @@ def test_p15_a_vm_that_fails_to_start_so_often_comes_back_under_its_name(pools: 
     after = uids(pools.vms())
     assert {name for name in before if after[name] != before[name]} == {"pool-1"}
     assert replacements(pools, since=position) == ["pool-1"]
-    eventually(lambda: reasons_of(pools, "pool-1"), what="an Event says why")
+    eventually(lambda: reasons_of(pools, "pool-1"), what="an Event with the reason")
     assert reasons_of(pools, "pool-1") == ["healing: it failed to start 2 times in a row"]
 
 
@@ -109,7 +109,7 @@ def test_p15_below_the_threshold_and_before_the_duration_nobody_is_healed(pools:
     for name, behavior in broken.items():
         break_vm(pools, name, behavior)
     before = uids(pools.vms())
-    eventually(lambda: failures_of(pools.vm("pool-0")) >= 2, what="it fails again and again")
+    eventually(lambda: failures_of(pools.vm("pool-0")) >= 2, what="the VM fails repeatedly")
     stays(lambda: uids(pools.vms()) == before, for_s=1.5, what="the VMs")
     assert pools.requests("delete") == []
 
@@ -131,7 +131,7 @@ def test_p15_a_vm_whose_status_says_that_it_cannot_come_up_is_healed_after_the_d
     began = datetime.now(UTC)
     for name, (behavior, _) in STATES.items():
         break_vm(pools, name, behavior)
-    # DataVolumes are made for a VM that asks for another, even while it runs.
+    # A VM that gets another dataVolumeTemplate gets its DataVolume at once, even while it runs.
     disk = {"metadata": {"name": "bad", "annotations": {BEHAVIOR: "fail"}}, "spec": {"pvc": {}}}
     volumes = [{"name": "bad", "dataVolume": {"name": "bad"}}]
     change_machine(pools, "pool-4", {"dataVolumeTemplates": [disk], "template": {"spec": {"volumes": volumes}}})
@@ -140,7 +140,7 @@ def test_p15_a_vm_whose_status_says_that_it_cannot_come_up_is_healed_after_the_d
     pools.wait_ready(10)
     assert sorted(replacements(pools, since=position)) == sorted((*STATES, "pool-4"))
     assert min((at - began).total_seconds() for at in times(pools, since=position)) > 2.0
-    eventually(lambda: all(reasons_of(pools, name) for name in (*STATES, "pool-4")), what="Events say why")
+    eventually(lambda: all(reasons_of(pools, name) for name in (*STATES, "pool-4")), what="Events with the reasons")
     for name, (_, states) in (STATES | {"pool-4": ("", {"DataVolumeError"})}).items():
         (why,) = reasons_of(pools, name)
         assert why in {f"healing: {state} for longer than 2 s" for state in states}
@@ -158,9 +158,9 @@ def test_p15_a_healed_vm_gets_new_disks(pools: PoolNamespace) -> None:
     def leaving() -> bool:
         return "deletionTimestamp" in pools.vm("pool-1")["metadata"]
 
-    eventually(leaving, what="it is deleted")
+    eventually(leaving, what="the VM is deleted")
     assert "foregroundDeletion" in finalizers_of(pools.vm("pool-1"))
-    stays(lambda: leaving() and uids(pools.vms()) == vms, for_s=1.0, what="it waits for its disk to go")
+    stays(lambda: leaving() and uids(pools.vms()) == vms, for_s=1.0, what="the VM waits for the removal of its disk")
     hold_volume(pools, "root-1", finalizers=())
     wait_until_healed(pools, {"pool-1": vms["pool-1"]})
     pools.wait_ready(2)
@@ -182,7 +182,9 @@ def test_p15_a_timer_wakes_the_pool_when_the_time_is_due(
     eventually(lambda: printable_status_of(pools.vm("pool-0")) == "ErrorUnschedulable")
     since = datetime.now(UTC)
     version = pools.vm("pool-0")["metadata"]["resourceVersion"]
-    stays(lambda: pools.vm("pool-0")["metadata"]["resourceVersion"] == version, for_s=2.0, what="nothing happens to it")
+    stays(
+        lambda: pools.vm("pool-0")["metadata"]["resourceVersion"] == version, for_s=2.0, what="the VM stays unchanged"
+    )
     wait_until_healed(pools, {"pool-0": uid})
     (at,) = times(pools, since=position)
     assert 2.0 < (at - since).total_seconds() < 6.0
@@ -198,7 +200,7 @@ def test_p15_no_more_than_max_unavailable_are_healed_at_once(pools: PoolNamespac
     pools.change_pool({"spec": {"paused": True}})
     eventually(lambda: pools.pool_condition("ReplicaPaused"))
     break_vms(pools, *broken)
-    stays(lambda: uids(pools.vms()) == before, for_s=1.5, what="nobody is healed while the pool is paused")
+    stays(lambda: uids(pools.vms()) == before, for_s=1.5, what="no healing while the pool is paused")
     position = pools.plane.audit_position()
     pools.change_pool({"spec": {"paused": False}})
     wait_until_healed(pools, {name: before[name] for name in broken})
@@ -217,8 +219,8 @@ def test_p15_where_too_many_fail_together_healing_holds_and_says_so_once(pools: 
     eventually(lambda: pools.pool_condition("ReplicaPaused"))
     break_vms(pools, "pool-0", "pool-1", "pool-2")
     pools.change_pool({"spec": {"paused": False}})
-    eventually(lambda: pools.told("HealingHeld")["pool"] == 1, what="it says so")
-    stays(lambda: uids(pools.vms()) == before, for_s=1.5, what="nobody is healed")
+    eventually(lambda: pools.told("HealingHeld")["pool"] == 1, what="an Event reports the limit")
+    stays(lambda: uids(pools.vms()) == before, for_s=1.5, what="no healing")
     assert pools.told("HealingHeld") == {"pool": 1}, "it is told once"
     break_vm(pools, "pool-0", "normal")
     wait_until_healed(pools, {name: before[name] for name in ("pool-1", "pool-2")})
@@ -252,7 +254,7 @@ def test_p15_nobody_is_healed_while_the_pool_is_being_deleted(pools: PoolNamespa
     stays(lambda: uids(pools.vms()) == before and pools.pool_exists(), for_s=2.0)
     assert pools.requests("delete") == []
     pools.change_pool({"metadata": {"finalizers": None}})
-    eventually(lambda: not pools.vms(), what="they go with the pool")
+    eventually(lambda: not pools.vms(), what="the VMs go with the pool")
 
 
 def test_p15_failing_vms_of_others_are_never_touched(pools: PoolNamespace) -> None:

@@ -1,4 +1,4 @@
-"""P16: the order of a pass. What comes first is done first, and what must wait for it does."""
+"""P16: the order of the actions in a pass."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ QUICK = {BEHAVIOR: "normal", READY_AFTER: "100ms"}
 
 def paused(pools: PoolNamespace) -> None:
     pools.change_pool({"spec": {"paused": True}})
-    eventually(lambda: pools.pool_condition("ReplicaPaused"), what="it is paused")
+    eventually(lambda: pools.pool_condition("ReplicaPaused"), what="the pool is paused")
 
 
 def change_in_one(pools: PoolNamespace, template: dict[str, Any], **spec: Any) -> None:
-    """Another template and more, in one write."""
+    """Change the template and other fields in one write."""
     pools.change_pool({"spec": {"virtualMachineTemplate": template, **spec}})
 
 
@@ -75,13 +75,13 @@ def test_p16_nothing_is_updated_while_vms_that_are_too_many_are_on_their_way_out
     pools.hold_vm("pool-2")
     position = pools.plane.audit_position()
     change_in_one(pools, vm_template(memory="128M"), replicas=2)
-    eventually(lambda: replacements(pools, since=position) == ["pool-2"], what="one goes")
+    eventually(lambda: replacements(pools, since=position) == ["pool-2"], what="one VM is deleted")
 
     def others_run() -> bool:
         now = uids(pools.vmis())
         return all(now.get(name) == running[name] for name in ("pool-0", "pool-1"))
 
-    stays(others_run, for_s=1.0, what="the other two")
+    stays(others_run, for_s=1.0, what="the other two VMs run")
     assert {vm_memory_of(vm) for vm in pools.vms().values()} == {"64M"}
     pools.let_vm_go("pool-2")
     pools.wait_ready(2)
@@ -118,18 +118,18 @@ def test_p16_revisions_are_pruned_only_when_all_else_is_at_rest(pools: PoolNames
     pools.make_pool(1, template=vm_template(**HALTED))
     pools.wait_until_updated(1)
     pools.scale(2)
-    eventually(lambda: pools.pool_condition("ReplicaFailure"), what="one cannot be created")
+    eventually(lambda: pools.pool_condition("ReplicaFailure"), what="a create is refused")
     names = ["pool-1"]
     for version in range(1, 9):
         pool = pools.change_template(vm_template(memory=f"{version}Gi", **HALTED))
         names.append(f"pool-{pool['metadata']['generation']}")
-        eventually(lambda: names[-1] in pools.revisions(), what="it is to be made from the new template")
+        eventually(lambda: names[-1] in pools.revisions(), what="a revision for the new template")
     pools.hold_vm("pool-0")
     pools.scale(0)
-    eventually(lambda: "deletionTimestamp" in pools.vm("pool-0")["metadata"], what="the other one goes")
-    stays(lambda: pools.revisions().keys() == set(names), for_s=0.7, what="nothing is pruned while the count is wrong")
+    eventually(lambda: "deletionTimestamp" in pools.vm("pool-0")["metadata"], what="pool-0 is terminating")
+    stays(lambda: pools.revisions().keys() == set(names), for_s=0.7, what="no pruning while the count is wrong")
     pools.let_vm_go("pool-0")
-    eventually(lambda: pools.revisions().keys() == set(names[-6:]), what="now it is")
+    eventually(lambda: pools.revisions().keys() == set(names[-6:]), what="unused revisions are pruned")
 
 
 def test_p16_a_restart_follows_the_new_spec_so_that_none_is_made_from_the_old_one(pools: PoolNamespace) -> None:

@@ -1,4 +1,4 @@
-"""P17: what a pool tells of itself: its conditions, one word for people, and which generation that is about."""
+"""P17: the status of a pool: its conditions, the printable status, and the observed generation."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def reason_of_failure(pools: PoolNamespace) -> str:
 
 @contextmanager
 def words(pools: PoolNamespace) -> Iterator[list[str]]:
-    """Every word that the pool's status says while the block runs, each change once; complete when the block ends."""
+    """Collect the values of the pool's printable status while the block runs. The list is complete after the block."""
     command = [kubectl_path(), f"--kubeconfig={pools.plane.kubeconfig}", f"--namespace={pools.namespace}"]
     told: list[str] = []
     with subprocess.Popen(
@@ -72,7 +72,7 @@ def test_p17_a_paused_pool_says_so_in_a_condition_and_two_events(pools: PoolName
     assert (condition["status"], condition["reason"]) == ("True", "Paused")
     eventually(lambda: pools.told("SuccessfulPaused") == {"pool": 1}, what="the Event")
     write_status(pools, {"replicas": 7})
-    eventually(lambda: pools.pool_status()["replicas"] == 1, what="what somebody overwrote is put right")
+    eventually(lambda: pools.pool_status()["replicas"] == 1, what="the overwritten count is corrected")
     assert pools.pool_condition("ReplicaPaused") == condition
     stays(lambda: len(pools.vms()) == 1, for_s=0.5, what="nothing is created")
     pools.change_pool({"spec": {"paused": False}})
@@ -196,7 +196,7 @@ def test_p17_the_status_is_written_when_it_changes_and_only_then(pools: PoolName
     pools.make_pool(3)
     pools.wait_ready(3)
     pools.change_vm("pool-0", {"spec": {"runStrategy": "Halted"}})
-    eventually(lambda: pools.pool_status().get("readyReplicas") == 2, what="one is not ready, for good")
+    eventually(lambda: pools.pool_status().get("readyReplicas") == 2, what="one VM stays unready")
     pools.wait_until_seen()
     before = (status_writes(pools), pools.pool()["metadata"]["resourceVersion"])
     pools.change_vm("pool-1", {"metadata": {"labels": {"note": "hello"}}})
@@ -211,10 +211,10 @@ def test_p17_a_status_that_the_server_refuses_is_written_later(pools: PoolNamesp
     probe = ("patch", "vmpool", "pool", "--subresource=status", "--type=merge", '-p={"status":{"replicas":9}}')
     with denied(pools, "UPDATE", "virtualmachinepools/status", probe=probe):
         pools.change_pool({"spec": {"paused": True}})
-        eventually(lambda: any(record.code >= 400 for record in pools.requests("patch")), what="it is refused")
-        stays(lambda: pools.told("SuccessfulPaused") == {}, for_s=0.5, what="nothing is told before it is true")
-    eventually(lambda: pools.pool_condition("ReplicaPaused"), what="it is tried again")
-    eventually(lambda: pools.told("SuccessfulPaused") == {"pool": 1}, what="the Event, once")
+        eventually(lambda: any(record.code >= 400 for record in pools.requests("patch")), what="the write is refused")
+        stays(lambda: pools.told("SuccessfulPaused") == {}, for_s=0.5, what="no Event before the status is written")
+    eventually(lambda: pools.pool_condition("ReplicaPaused"), what="the write is retried")
+    eventually(lambda: pools.told("SuccessfulPaused") == {"pool": 1}, what="one Event")
 
 
 def test_p17_the_status_tells_which_generation_it_is_about(pools: PoolNamespace) -> None:

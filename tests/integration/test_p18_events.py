@@ -1,4 +1,4 @@
-"""P18: Events as people read them in `kubectl describe`, and few of them."""
+"""P18: Events as `kubectl describe` shows them, and the number of requests for them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ VMS = "virtualmachines"
 
 
 def described(pools: PoolNamespace) -> list[list[str]]:
-    """The rows of `kubectl describe`, in words."""
+    """The rows of Events in `kubectl describe`, split into words."""
     text = pools.kubectl("describe", "vmpool", "pool").stdout
     return [line.split() for line in text[text.index("Events:") :].splitlines()[3:]]
 
 
 def row(pools: PoolNamespace, reason: str, message: str = "") -> list[str]:
-    """The first row with this reason, in whose message this occurs; empty for none."""
+    """The first row with this reason and this text in its message; empty if there is none."""
     return next((row for row in described(pools) if row[1] == reason and message in " ".join(row)), [])
 
 
@@ -86,7 +86,7 @@ def test_p18_a_refused_delete_is_a_warning_with_the_servers_message(pools: PoolN
 
 def test_p18_two_hundred_creates_are_at_most_a_few_dozen_event_requests(pools: PoolNamespace) -> None:
     pools.make_pool(200, template=vm_template(runStrategy="Halted"))
-    eventually(lambda: pools.pool_status().get("replicas") == 200, within_s=60, what="all are there")
+    eventually(lambda: pools.pool_status().get("replicas") == 200, within_s=60, what="all VMs exist")
     eventually(lambda: pools.told("SuccessfulCreate")["pool"] >= 10, what="the Events arrive")
     stays(lambda: event_requests(pools) <= 36, what="a few dozen")
     assert event_requests(pools) >= 10

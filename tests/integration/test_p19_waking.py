@@ -1,4 +1,4 @@
-"""P19: what concerns a pool wakes it at once, what does not leaves it asleep, and at rest there is silence."""
+"""P19: only relevant changes trigger a pass of the pool, and a pool at rest sends no requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IRRELEVANT: dict[str, dict[str, Any]] = {
 
 
 def quiet_down(pools: PoolNamespace, pool_controller: ControllerProcess) -> int:
-    """Wait until there was no pass for a while. Return how many there were."""
+    """Wait until no pass has run for a while. Return the number of passes so far."""
     seen, since = -1, time.monotonic()
 
     def is_quiet() -> bool:
@@ -39,7 +39,7 @@ def quiet_down(pools: PoolNamespace, pool_controller: ControllerProcess) -> int:
 
 
 def answer_times(pools: PoolNamespace) -> list[float]:
-    """How long after each deletion of a VM the controller asked for its finalizer to be taken off, in seconds."""
+    """The seconds between each deletion of a VM and the controller's request to remove its finalizer."""
     records = sorted(pools.plane.audit_records(pools.since), key=lambda each: each.request_received_timestamp)
     ours = [r for r in records if r.namespace == pools.namespace and r.resource == "virtualmachines" and r.code == 200]
     waits = []
@@ -63,7 +63,7 @@ def test_p19_a_vm_that_its_user_deletes_is_let_go_at_once(pools: PoolNamespace) 
     mine = pools.since = pools.plane.audit_position()
     for ordinal in range(6):
         pools.kubectl("delete", "vm", f"pool-{ordinal}", "--wait=false")
-    eventually(lambda: len(pools.vms_created(mine)) == 6, what="all come back")
+    eventually(lambda: len(pools.vms_created(mine)) == 6, what="all VMs are recreated")
     waits = answer_times(pools)
     assert len(waits) == 6
     assert median(waits) < 0.3, waits
@@ -93,12 +93,12 @@ def test_p19_the_readiness_and_the_revision_of_a_vmi_wake_the_pool_of_its_vm(
     before = quiet_down(pools, pool_controller)
     revision = revision_of(pools.vmis()["pool-0"])
     pools.change_vmi("pool-0", {"metadata": {"labels": {"kubevirt.io/vm-pool-revision-name": "none"}}})
-    eventually(lambda: pool_controller.passes(pools.namespace) > before, what="a revision wakes")
-    eventually(lambda: revision_of(pools.vmis()["pool-0"]) == revision, what="and is put right")
+    eventually(lambda: pool_controller.passes(pools.namespace) > before, what="a changed revision triggers a pass")
+    eventually(lambda: revision_of(pools.vmis()["pool-0"]) == revision, what="the revision is corrected")
     pools.wait_ready(2)
     before = quiet_down(pools, pool_controller)
     pools.change_vmi("pool-1", {"metadata": {"annotations": {BEHAVIOR: "never-ready"}}})
-    eventually(lambda: pool_controller.passes(pools.namespace) > before, within_s=5, what="readiness wakes")
+    eventually(lambda: pool_controller.passes(pools.namespace) > before, within_s=5, what="readiness triggers a pass")
     eventually(lambda: pools.pool_status().get("readyReplicas") == 1)
 
 
@@ -110,10 +110,10 @@ def test_p19_a_change_that_alters_no_decision_wakes_nobody(
     before = quiet_down(pools, pool_controller)
     for what, change in IRRELEVANT.items():
         pools.change_vmi("pool-0", change)
-        stays(lambda: pool_controller.passes(pools.namespace) == before, for_s=0.6, what=f"asleep after {what}")
+        stays(lambda: pool_controller.passes(pools.namespace) == before, for_s=0.6, what=f"no pass after {what}")
     pools.make_vm("stranger", template=vm_template(running=False))
     pools.change_vm("stranger", {"metadata": {"annotations": {"note": "hello"}}})
-    stays(lambda: pool_controller.passes(pools.namespace) == before, for_s=0.6, what="asleep after a stranger's change")
+    stays(lambda: pool_controller.passes(pools.namespace) == before, for_s=0.6, what="no pass after a foreign change")
 
 
 def test_p19_the_removal_of_the_pool_wakes_it_and_lets_its_vms_go(

@@ -1,4 +1,4 @@
-"""What users may rely on when things come together: a pool at the edge of its rules harms nobody, itself included."""
+"""Guarantees for users in combined situations: scaling, pausing, failures and deletions at the same time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OFFLINE = {"proactive": {"statePreservation": "Offline", "selectionPolicy": {"so
 
 
 def held(pools: PoolNamespace, count: int) -> None:
-    """Keep each VM there is when it is deleted."""
+    """Add a finalizer to every VM, so that deleted VMs stay."""
     for ordinal in range(count):
         pools.hold_vm(f"pool-{ordinal}")
 
@@ -33,7 +33,7 @@ def test_a_pool_shrunk_and_grown_again_while_its_vms_still_go_comes_to_its_numbe
     eventually(lambda: sum("deletionTimestamp" in vm["metadata"] for vm in pools.vms().values()) == 5)
     pools.scale(9)
     eventually(lambda: pools.pool_status().get("observedGeneration") == 3)
-    stays(lambda: len(pools.alive_vms()) == 5, for_s=0.7, what="nobody else goes, and nobody takes a place")
+    stays(lambda: len(pools.alive_vms()) == 5, for_s=0.7, what="no VM is deleted or created")
     for name, vm in pools.vms().items():
         if "deletionTimestamp" in vm["metadata"]:
             pools.let_vm_go(name)
@@ -56,7 +56,7 @@ def test_a_failing_vm_of_a_paused_pool_is_left_to_its_user(pools: PoolNamespace)
     eventually(lambda: pools.pool_condition("ReplicaPaused"))
     before = uids(pools.vms())
     break_vm(pools, "pool-0", "crash-loop")
-    eventually(lambda: failures_of(pools.vm("pool-0")) >= 2, what="it fails often enough")
+    eventually(lambda: failures_of(pools.vm("pool-0")) >= 2, what="the VM fails repeatedly")
     pools.wait_until_seen()
     stays(lambda: uids(pools.vms()) == before, for_s=1.0, what="the VMs")
     pools.change_pool({"spec": {"paused": False}})
@@ -84,10 +84,10 @@ def test_a_vm_waits_until_its_disks_are_safe_however_often_that_is_refused(pools
 
 def test_a_large_pool_asks_for_each_vm_once_and_deletes_it_once(pools: PoolNamespace) -> None:
     pools.make_pool(200, template=vm_template(**HALTED))
-    eventually(lambda: pools.pool_status().get("replicas") == 200, within_s=60, what="all are there")
+    eventually(lambda: pools.pool_status().get("replicas") == 200, within_s=60, what="all VMs exist")
     assert pools.asked_of_vms("create") == {(f"pool-{ordinal}", 201): 1 for ordinal in range(200)}
     pools.scale(20)
-    eventually(lambda: len(pools.vms()) == 20, within_s=60, what="twenty are left")
+    eventually(lambda: len(pools.vms()) == 20, within_s=60, what="twenty VMs are left")
     eventually(lambda: pools.pool_status().get("replicas") == 20)
     asked = pools.asked_of_vms("delete")
     assert len(asked) == 180
@@ -100,7 +100,7 @@ def test_vms_that_others_delete_while_the_pool_shrinks_are_no_failure(pools: Poo
     eventually(lambda: pools.pool_status().get("replicas") == 30)
     pools.scale(0)
     pools.kubectl("delete", "vm", "--all", "--wait=false")
-    eventually(lambda: not pools.vms(), what="all go")
+    eventually(lambda: not pools.vms(), what="all VMs go")
     eventually(lambda: pools.pool_status().get("printableStatus") == "Stopped")
     assert pools.pool_condition("ReplicaFailure") is None
     assert pools.told("FailedDelete") == {}

@@ -1,4 +1,4 @@
-"""R1: objects that are invalid all the same, stored under a definition that does not check them."""
+"""R1: invalid sets, stored under a definition without validation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DEFINITION = Path(__file__).parents[2] / "manifests/crds/kubevirt.io_virtualmach
 
 @pytest.fixture(scope="module")
 def unchecked(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControllerProcess]:
-    """A controller for sets of a group whose definition accepts anything."""
+    """A controller for sets of a group whose definition has no validation."""
     definition = yaml.safe_load(DEFINITION.read_text())
     spec = definition["spec"]
     definition["metadata"]["name"] = f"{spec['names']['plural']}.{GROUP}"
@@ -68,13 +68,13 @@ def test_r1_an_invalid_set_does_nothing_and_says_so_once_a_generation(
 ) -> None:
     orphan = sets.make_vmi("orphan", labels={"app": "other"})
     sets.make_set(3, **FLAWS[flaw])
-    eventually(lambda: sets.reasons()["InvalidSpec"] == 1, what="an Event says what is wrong")
+    eventually(lambda: sets.reasons()["InvalidSpec"] == 1, what="an Event with the error")
     eventually(lambda: sets.status().get("observedGeneration") == 1)
     passes = unchecked.passes(sets.namespace)
     stays(lambda: sets.reasons()["InvalidSpec"] == 1, for_s=1.5)
     assert unchecked.passes(sets.namespace) <= passes + 1
     sets.change_set({"spec": {"replicas": 2}})
-    eventually(lambda: sets.reasons()["InvalidSpec"] == 2, what="the next generation is told again")
+    eventually(lambda: sets.reasons()["InvalidSpec"] == 2, what="an Event for the next generation")
     eventually(lambda: sets.status().get("observedGeneration") == 2)
     assert list(sets.vmis()) == ["orphan"]
     assert sets.vmis()["orphan"]["metadata"]["resourceVersion"] == orphan["metadata"]["resourceVersion"]
@@ -92,7 +92,7 @@ def test_r1_r10_a_create_that_the_server_refuses_as_invalid_is_a_failure_and_no_
     sets: ReplicaSetNamespace,
 ) -> None:
     sets.make_set(1, template={"metadata": {"labels": {"app": "herd", "bad key!": "x"}}, "spec": {"domain": {}}})
-    condition = eventually(lambda: sets.condition("ReplicaFailure"), what="the failure is shown")
+    condition = eventually(lambda: sets.condition("ReplicaFailure"), what="the failure is in the status")
     assert condition["reason"] == "FailedCreate"
     assert "bad key!" in condition["message"]
     stays(lambda: len(sets.requests("create")) < 15, for_s=2.0, what="a few tries, with backoff")

@@ -1,4 +1,4 @@
-"""R2: whose VMI is it. Adoption, release, and everybody else's VMIs."""
+"""R2: adoption, release, and VMIs of others, which the controller never changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_r2_an_orphan_that_matches_is_adopted_and_counts(sets: ReplicaSetNamespa
 def test_r2_an_orphan_that_does_not_match_is_left_alone(sets: ReplicaSetNamespace) -> None:
     sets.make_vmi("stranger", labels={"app": "other"})
     sets.make_set(1)
-    eventually(lambda: len(sets.vmis()) == 2, what="the stranger and one VMI")
+    eventually(lambda: len(sets.vmis()) == 2, what="the foreign VMI and one VMI of the set")
     assert owner_uid(sets.vmis()["stranger"]) == ""
 
 
@@ -42,7 +42,7 @@ def test_r2_a_released_vmi_that_matches_again_comes_back_and_the_surplus_goes(se
     sets.change_vmi(name, {"metadata": {"labels": {"app": None}}})
     eventually(lambda: len(sets.alive()) == 2)
     sets.change_vmi(name, {"metadata": {"labels": LABELS}})
-    eventually(lambda: len(sets.alive()) == 1, what="one of the two goes")
+    eventually(lambda: len(sets.alive()) == 1, what="one of the two is deleted")
     assert len(owned_by(sets.alive().values(), owner)) == 1
 
 
@@ -64,10 +64,10 @@ def test_r2_a_set_that_is_being_deleted_adopts_and_releases_nothing(sets: Replic
     sets.change_set({"metadata": {"finalizers": ["test.vmherd.dev/hold"]}})
     sets.kubectl("delete", "vmirs", "herd", "--wait=false", "--cascade=orphan")
     eventually(lambda: "deletionTimestamp" in sets.set()["metadata"])
-    eventually(lambda: owner_uid(sets.vmis()[member]) == "", what="the garbage collector lets go of it")
+    eventually(lambda: owner_uid(sets.vmis()[member]) == "", what="the garbage collector removes its reference")
     sets.make_vmi("orphan")
     generation = sets.change_set({"spec": {"replicas": 2}})["metadata"]["generation"]
-    eventually(lambda: sets.status().get("observedGeneration") == generation, what="a pass has seen it all")
+    eventually(lambda: sets.status().get("observedGeneration") == generation, what="a pass for the last generation")
     assert owned_by(sets.vmis().values(), owner) == []
     assert len(sets.vmis()) == 2
     assert not sets.requests("delete")

@@ -1,4 +1,4 @@
-"""R3 and R7: who counts, who is replaced, and what is cleared away afterwards."""
+"""R3 and R7: which VMIs count, which are replaced, and when finished VMIs are deleted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_r3_r7_a_vmi_that_ended_is_replaced_first_and_cleared_away_then(sets: Re
     sets.make_set(2)
     ended, *_ = sets.wait_for(2)
     sets.play(ended, phase=phase, ready=False)
-    eventually(lambda: ended not in sets.vmis(), what="the one that ended is deleted")
+    eventually(lambda: ended not in sets.vmis(), what="the finished VMI is deleted")
     assert len(sets.wait_for(2)) == 2
     (deletion,) = sets.requests("delete")
     replacement = sets.requests("create")[-1]
@@ -50,7 +50,7 @@ def test_r3_a_vmi_in_an_unknown_state_is_replaced_at_once(
     sets.make_set(1)
     (lost,) = sets.wait_for(1)
     sets.play(lost, **unknown)  # type: ignore[arg-type]
-    eventually(lambda: lost not in sets.vmis() and len(sets.alive()) == 1, what="another takes its place")
+    eventually(lambda: lost not in sets.vmis() and len(sets.alive()) == 1, what="the replacement")
 
 
 def test_r3_a_vmi_that_is_being_deleted_is_replaced_while_it_still_shuts_down(sets: ReplicaSetNamespace) -> None:
@@ -60,7 +60,7 @@ def test_r3_a_vmi_that_is_being_deleted_is_replaced_while_it_still_shuts_down(se
     sets.delete_vmi(leaving)
     eventually(lambda: len(sets.alive()) == 1, what="its replacement")
     assert leaving in sets.vmis()
-    stays(lambda: len(sets.vmis()) == 2, what="one leaving, one new")
+    stays(lambda: len(sets.vmis()) == 2, what="a terminating VMI and a new one")
     sets.change_vmi(leaving, {"metadata": {"finalizers": None}})
     eventually(lambda: len(sets.vmis()) == 1)
     assert not sets.requests("delete")

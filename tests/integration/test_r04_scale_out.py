@@ -1,4 +1,4 @@
-"""R4 and R5: how VMIs are created, and what they are."""
+"""R4 and R5: how VMIs are created, and their names and contents."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ SAFE = "[bcdfghjklmnpqrstvwxz2456789]{5}"
 def test_r4_a_refused_create_ends_the_pass_after_a_few_requests(sets: ReplicaSetNamespace) -> None:
     allow(sets, 0)
     sets.make_set(200)
-    eventually(lambda: sets.condition("ReplicaFailure"), what="the failure is shown")
-    stays(lambda: len(sets.requests("create")) < 60, for_s=2.0, what="no storm of requests")
+    eventually(lambda: sets.condition("ReplicaFailure"), what="the failure is in the status")
+    stays(lambda: len(sets.requests("create")) < 60, for_s=2.0, what="few requests")
     refused = sets.requests("create")
     assert {record.code for record in refused} == {403}
     assert not sets.vmis()
@@ -27,12 +27,12 @@ def test_r4_a_refused_create_ends_the_pass_after_a_few_requests(sets: ReplicaSet
 def test_r4_what_fits_is_created_and_the_rest_when_there_is_room(sets: ReplicaSetNamespace) -> None:
     allow(sets, 5)
     sets.make_set(12)
-    eventually(lambda: len(sets.vmis()) == 5, what="five fit")
+    eventually(lambda: len(sets.vmis()) == 5, what="five VMIs, as the quota allows")
     allow(sets, 20)
     sets.wait_for(12)
     created = [record for record in sets.requests("create") if record.code == 201]
     assert len(created) == 12
-    eventually(lambda: sets.condition("ReplicaFailure") is None, what="the failure goes")
+    eventually(lambda: sets.condition("ReplicaFailure") is None, what="the failure is cleared")
 
 
 def test_r4_many_are_created_once_each(sets: ReplicaSetNamespace) -> None:

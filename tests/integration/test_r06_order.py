@@ -1,4 +1,4 @@
-"""R6: the order in which VMIs go, criterion by criterion, and what a delete says."""
+"""R6: the order in which VMIs are deleted, criterion by criterion, and the preconditions of a delete."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def worth(cost: int, **marks: str) -> dict[str, str]:
 
 MOVING = {"migrationState": {"completed": False, "failed": False}}
 
-# First the one that goes, then its rival, to which every later criterion points. They are called z and a, and z is
-# no younger, so by age and name the rival would go as well.
+# First the VMI that is deleted, then its rival. Every later criterion would choose the rival: it has the name a, the
+# deleted VMI has the name z, and z is not younger.
 PAIRS: dict[str, tuple[tuple[Any, dict[str, str]], tuple[Any, dict[str, str]]]] = {
     "marked, before one without a node": (
         (state(node="n1"), worth(9, remove="true")),
@@ -50,7 +50,7 @@ PAIRS: dict[str, tuple[tuple[Any, dict[str, str]], tuple[Any, dict[str, str]]]] 
 
 
 def put(sets: ReplicaSetNamespace, owner: dict[str, Any], **vmis: tuple[Any, dict[str, str]]) -> None:
-    """Put VMIs of the set there, each whole from its first version, so that whoever sees it sees all of it."""
+    """Create VMIs of the set. Each VMI is complete in its first version, so the controller never sees a partial VMI."""
     reference = {key: owner[key] for key in ("apiVersion", "kind")} | {
         "name": owner["metadata"]["name"],
         "uid": owner["metadata"]["uid"],
@@ -63,8 +63,8 @@ def put(sets: ReplicaSetNamespace, owner: dict[str, Any], **vmis: tuple[Any, dic
 
 
 def shrink_to(sets: ReplicaSetNamespace, count: int, *, seen: int) -> list[str]:
-    """Let the paused set go on with so many, once the controller has seen all it has; return who is left."""
-    eventually(lambda: sets.status().get("replicas") == seen, what="all are seen")
+    """Wait until the status counts `seen` VMIs, resume the set with `count` replicas, and return the remaining VMIs."""
+    eventually(lambda: sets.status().get("replicas") == seen, what="all VMIs are seen")
     sets.change_set({"spec": {"paused": False, "replicas": count}})
     return sorted(sets.wait_for(count))
 
@@ -94,7 +94,7 @@ def test_r6_of_equals_the_younger_goes(sets: ReplicaSetNamespace) -> None:
         sets.delete_vmi("z")
         return False
 
-    eventually(is_younger, what="the clock has moved on by a second")
+    eventually(is_younger, what="a later creation timestamp")
     eventually(lambda: list(sets.alive()) == ["a", "z"])
     assert shrink_to(sets, 1, seen=2) == ["a"]
 

@@ -1,4 +1,4 @@
-"""R6: VMIs that may not go, and marks that cannot be read. Who goes first is in test_r06_order.py."""
+"""R6: protected VMIs, and invalid annotations. The order of deletions is in test_r06_order.py."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def annotate(sets: ReplicaSetNamespace, name: str, **annotations: str) -> None:
 
 
 def mark_seen(sets: ReplicaSetNamespace) -> None:
-    """Return when the controller's cache shows all marks: it shows what was written after them to the same VMIs."""
+    """Wait until the controller's cache has all marks: wait for the effect of a later write to the same VMIs."""
     sets.play_all()
     eventually(lambda: sets.status().get("readyReplicas") == len(sets.alive()))
 
@@ -29,10 +29,10 @@ def test_r6_a_protected_vmi_stays_and_the_set_says_so_once(sets: ReplicaSetNames
         annotate(sets, name, protect="true")
     mark_seen(sets)
     sets.change_set({"spec": {"replicas": 0}})
-    eventually(lambda: sets.reasons()["ProtectedFromDeletion"] == 1, what="an Event says so")
+    eventually(lambda: sets.reasons()["ProtectedFromDeletion"] == 1, what="an Event for the protected VMI")
     stays(lambda: len(sets.alive()) == 2 and sets.reasons()["ProtectedFromDeletion"] == 1, for_s=2.0)
     annotate(sets, first, protect="false")
-    eventually(lambda: sorted(sets.vmis()) == [second], what="the other goes as soon as it may")
+    eventually(lambda: sorted(sets.vmis()) == [second], what="the VMI without protection is deleted")
 
 
 def test_r6_a_cost_that_is_no_number_counts_as_zero_and_is_told(sets: ReplicaSetNamespace) -> None:
@@ -44,4 +44,4 @@ def test_r6_a_cost_that_is_no_number_counts_as_zero_and_is_told(sets: ReplicaSet
     sets.change_set({"spec": {"replicas": 1}})
     eventually(lambda: len(sets.vmis()) == 1)
     assert sorted(sets.vmis()) == [second]
-    eventually(lambda: sets.reasons()["InvalidAnnotation"] == 1, what="a warning names it")
+    eventually(lambda: sets.reasons()["InvalidAnnotation"] == 1, what="a warning Event")

@@ -1,4 +1,4 @@
-"""R8: a paused set is watched and not touched."""
+"""R8: the controller updates the status of a paused set, and creates and deletes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""R9: lost answers, stale caches and broken watches lead to no twin, no surplus and no second delete."""
+"""R9: lost answers, stale caches and broken watches cause no duplicate, no surplus and no second delete."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def proxy(idle_namespace: ReplicaSetNamespace) -> Iterator[FaultProxy]:
 
 @pytest.fixture
 def proxied(proxy: FaultProxy, idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> Iterator[ControllerProcess]:
-    """The controller, behind the proxy. The test itself is not."""
+    """A controller whose requests go through the proxy. The test's own requests do not."""
     with controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE, through=proxy.write_kubeconfig) as program:
         yield program
 
 
 def change_template(sets: ReplicaSetNamespace, note: str) -> None:
-    """Wake the set and give it a new generation."""
+    """Trigger the set and give it a new generation."""
     sets.change_set({"spec": {"template": {"metadata": {"annotations": {"note": note}}}}})
 
 
@@ -62,7 +62,7 @@ def test_r9_deletes_whose_answers_are_lost_delete_none_too_much(
     proxy.lose("DELETE", VMIS, every=2)
     idle_namespace.change_set({"spec": {"replicas": 10}})
     alive = idle_namespace.wait_for(10)
-    stays(lambda: idle_namespace.vmis().keys() == alive.keys(), for_s=2, what="those that are wanted")
+    stays(lambda: idle_namespace.vmis().keys() == alive.keys(), for_s=2, what="the wanted VMIs")
     assert len(proxy.lost) >= 5
     assert (deleted(idle_namespace).total(), len(deleted(idle_namespace))) == (30, 30)
     assert created(idle_namespace).total() == 40
@@ -94,7 +94,7 @@ def test_r9_a_stale_cache_leads_to_no_surplus_create(
         stays(lambda: len(idle_namespace.vmis()) == 5, for_s=0.3, what="five VMIs")
     assert proxied.passes(idle_namespace.namespace) >= before + 4
     idle_namespace.change_set({"spec": {"replicas": 6}})
-    stays(lambda: len(idle_namespace.vmis()) == 5, for_s=0.5, what="nothing before the cache has caught up")
+    stays(lambda: len(idle_namespace.vmis()) == 5, for_s=0.5, what="no create before the cache is up to date")
     proxy.delay_watch(VMIS, 0)
     alive = idle_namespace.wait_for(6)
     assert created(idle_namespace) == dict.fromkeys(alive, 1)

@@ -1,4 +1,4 @@
-"""R10: a refused create is shown on the set, retried with backoff, and forgotten when it went well."""
+"""R10: a refused create or delete appears in the status, is retried with backoff, and disappears after a success."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def test_r10_a_quota_is_shown_in_the_servers_words_and_goes_when_it_is_raised(se
     sets.make_set(5)
     eventually(lambda: failure_of(sets), what="ReplicaFailure")
     allow(sets, 2)
-    eventually(lambda: len(sets.alive()) == 2, what="as many as there may be")
+    eventually(lambda: len(sets.alive()) == 2, what="the quota is full")
     eventually(lambda: failure_of(sets), what="ReplicaFailure")
     shown = failure_of(sets)
     assert shown is not None
     assert (shown["status"], shown["reason"]) == ("True", "FailedCreate")
     assert "exceeded quota: few" in shown["message"]
     assert QUOTA in shown["message"]
-    eventually(lambda: sets.status()["replicas"] == 2, what="those that were created count")
+    eventually(lambda: sets.status()["replicas"] == 2, what="the created VMIs count")
     tried = len(sets.requests("create"))
     eventually(lambda: len(sets.requests("create")) > tried, what="another try")
     again = failure_of(sets)
@@ -36,7 +36,7 @@ def test_r10_a_quota_is_shown_in_the_servers_words_and_goes_when_it_is_raised(se
     assert again["lastTransitionTime"] == shown["lastTransitionTime"]
     allow(sets, 10)
     sets.wait_for(5)
-    eventually(lambda: failure_of(sets) is None, what="ReplicaFailure goes")
+    eventually(lambda: failure_of(sets) is None, what="ReplicaFailure is removed")
     assert "conditions" not in sets.status()
 
 
@@ -45,13 +45,13 @@ def test_r10_a_quota_is_no_hot_loop_and_no_flood_of_status_writes(sets: ReplicaS
     sets.make_set(100)
     eventually(lambda: failure_of(sets), what="ReplicaFailure")
     stays(lambda: not sets.alive(), for_s=4)
-    # 5 ms doubled each time: ten tries take five seconds, each of them one create.
+    # The backoff starts at 5 ms and doubles: ten tries in five seconds, with one create each.
     assert 3 < len(sets.requests("create")) < 15
     assert len(sets.requests("patch")) <= 3
 
 
 def refuse(sets: ReplicaSetNamespace, operation: str) -> None:
-    """Let an admission policy refuse this of all VMIs of the namespace."""
+    """Install an admission policy that refuses this operation on all VMIs of the namespace."""
     name = f"no-{operation.lower()}-in-{sets.namespace}"
     here = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": sets.namespace}}}
     rule = {
@@ -86,7 +86,7 @@ def test_r10_a_delete_that_admission_refuses_is_shown_and_goes_when_it_is_allowe
     assert len(sets.alive()) == 2
     sets.kubectl("delete", policies)
     sets.wait_for(1)
-    eventually(lambda: failure_of(sets) is None, what="ReplicaFailure goes")
+    eventually(lambda: failure_of(sets) is None, what="ReplicaFailure is removed")
 
 
 def is_refused(sets: ReplicaSetNamespace) -> bool:

@@ -1,4 +1,4 @@
-"""R11: the status is written when it changes, and tells which generation it is about."""
+"""R11: the status is written only when it changes, and names the observed generation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""R12: Events as people read them, and few of them."""
+"""R12: Events as `kubectl describe` shows them, and the number of requests for them."""
 
 from __future__ import annotations
 

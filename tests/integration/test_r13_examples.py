@@ -1,4 +1,4 @@
-"""R13: every guide's replica set works as it stands, however old it is."""
+"""R13: the replica set of every guide, old or new, works without a change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_r13_an_example_brings_up_modern_vmis(sets: ReplicaSetNamespace, path: P
     wanted = yaml.safe_load(path.read_text())
     name, replicas = wanted["metadata"]["name"], wanted["spec"]["replicas"]
     sets.kubectl(verb, "-f", str(path))
-    eventually(lambda: len(sets.alive()) == replicas, what="its VMIs")
+    eventually(lambda: len(sets.alive()) == replicas, what="the VMIs of the example")
     sets.play_all()
     eventually(lambda: sets.status(name).get("readyReplicas") == replicas, what="all are ready")
     for vmi in sets.alive().values():
@@ -34,7 +34,7 @@ def test_the_examples_are_found() -> None:
 
 
 def flaws_of(spec: dict[str, Any]) -> list[str]:
-    """What KubeVirt of today would refuse in a VMI."""
+    """The fields of a VMI spec that a present KubeVirt refuses."""
     volumes = {volume["name"]: volume for volume in spec.get("volumes") or ()}
     disks = spec["domain"]["devices"]["disks"]
     flaws = [f"{name} is a registryDisk" for name, volume in volumes.items() if "registryDisk" in volume]

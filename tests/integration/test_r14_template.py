@@ -1,4 +1,4 @@
-"""R14: a new template touches no running VMI, unless the set asks for a rolling update."""
+"""R14: a new template changes no running VMI, unless the set has a rolling update."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def hashes(sets: ReplicaSetNamespace) -> dict[str, str]:
 
 
 def uids(sets: ReplicaSetNamespace) -> dict[str, str]:
-    """The names by UID: a replacement may have the name of the one that went."""
+    """The names of the VMIs by UID: a replacement may have the name of its predecessor."""
     return {vmi["metadata"]["uid"]: name for name, vmi in sets.alive().items()}
 
 
@@ -35,7 +35,7 @@ def memory_of(vmi: dict[str, Any]) -> str:
 
 
 def unavailable(sets: ReplicaSetNamespace, wanted: int) -> int:
-    """How many of those wanted are not ready."""
+    """The number of wanted VMIs that are not ready."""
     ready = [
         vmi
         for vmi in sets.alive().values()
@@ -107,5 +107,5 @@ def test_r14_a_template_that_does_not_come_up_stops_its_rollout_and_says_so(sets
     eventually(lambda: sets.status().get("readyReplicas") == 4)
     more_memory(sets, annotations={ROLLING: "maxUnavailable=25%", DEADLINE: "1"})
     eventually(lambda: sets.reasons()["RolloutStalled"] == 1, what="the Event")
-    stays(lambda: len(before & uids(sets).keys()) == 3, what="the other three")
-    stays(lambda: sets.reasons()["RolloutStalled"] == 1, what="told once")
+    stays(lambda: len(before & uids(sets).keys()) == 3, what="the other three VMIs")
+    stays(lambda: sets.reasons()["RolloutStalled"] == 1, what="one Event")

@@ -1,4 +1,4 @@
-"""R15: the three ways in which `kubectl delete` deletes a set."""
+"""R15: the three cascade options of `kubectl delete` for a set."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_r15_the_vmis_of_a_deleted_set_go_and_nobody_replaces_them(sets: Replica
     sets.kubectl("delete", "vmirs", "herd", f"--cascade={cascade}", "--timeout=30s")
     assert not exists(sets)
     eventually(lambda: not sets.vmis(), what="all VMIs go")
-    stays(lambda: not sets.vmis(), what="none comes back")
+    stays(lambda: not sets.vmis(), what="no VMI is created")
     assert len(sets.requests("create")) == 5
     assert not sets.requests("delete"), "it is the garbage collector that deletes"
 
@@ -41,9 +41,9 @@ def test_r15_orphans_stay_as_they_are_and_a_set_made_anew_takes_them_back(sets: 
     before = sets.wait_for(3)
     sets.kubectl("delete", "vmirs", "herd", "--cascade=orphan", "--timeout=30s")
     assert not exists(sets)
-    eventually(lambda: not any(owner_uid(vmi) for vmi in sets.vmis().values()), what="nobody owns them")
+    eventually(lambda: not any(owner_uid(vmi) for vmi in sets.vmis().values()), what="the VMIs have no owner")
     stays(lambda: sets.alive().keys() == before.keys(), what="the orphans")
     owner = sets.make_set(3)
     eventually(lambda: {owner_uid(vmi) for vmi in sets.vmis().values()} == {owner["metadata"]["uid"]})
     assert sets.wait_for(3).keys() == before.keys()
-    eventually(lambda: sets.status().get("updatedReplicas") == 3, what="its template made them")
+    eventually(lambda: sets.status().get("updatedReplicas") == 3, what="the VMIs count as up to date")

@@ -1,4 +1,4 @@
-"""R16 and property 4: what alters no decision wakes nobody, and at rest there is silence."""
+"""R16 and property 4: only relevant changes trigger a pass, and a set at rest sends no requests."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def test_r16_a_change_that_alters_no_decision_wakes_nobody(
     before = running.passes(sets.namespace)
     for what, change in IRRELEVANT.items():
         sets.change_vmi(name, change)
-        stays(lambda: running.passes(sets.namespace) == before, for_s=0.7, what=f"asleep after {what}")
+        stays(lambda: running.passes(sets.namespace) == before, for_s=0.7, what=f"no pass after {what}")
     sets.change_vmi(name, {"metadata": {"finalizers": None}})
     sets.delete_vmi(name)
-    eventually(lambda: running.passes(sets.namespace) > before, what="a deletion wakes")
+    eventually(lambda: running.passes(sets.namespace) > before, what="a deletion triggers a pass")
 
 
 def test_r16_an_orphan_that_matches_nobody_wakes_nobody(sets: ReplicaSetNamespace, running: ControllerProcess) -> None:
@@ -51,9 +51,9 @@ def test_r16_an_orphan_that_matches_nobody_wakes_nobody(sets: ReplicaSetNamespac
     before = running.passes(sets.namespace)
     sets.make_vmi("stranger", labels={"app": "other"})
     sets.change_vmi("stranger", {"metadata": {"labels": {"more": "yes"}}})
-    stays(lambda: running.passes(sets.namespace) == before, what="asleep")
+    stays(lambda: running.passes(sets.namespace) == before, what="no pass")
     sets.change_vmi("stranger", {"metadata": {"labels": {"app": "herd"}}})
-    eventually(lambda: running.passes(sets.namespace) > before, what="a label that matches wakes")
+    eventually(lambda: running.passes(sets.namespace) > before, what="a matching label triggers a pass")
 
 
 def test_r16_at_rest_there_are_no_requests_but_watches_and_the_lease(
@@ -78,7 +78,7 @@ def test_r16_at_rest_there_are_no_requests_but_watches_and_the_lease(
 
 
 def quiet_down(sets: ReplicaSetNamespace, program: ControllerProcess) -> None:
-    """Wait until there was no pass for a while."""
+    """Wait until no pass has run for a while."""
     seen, since = -1, time.monotonic()
 
     def is_quiet() -> bool:

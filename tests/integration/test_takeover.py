@@ -1,4 +1,4 @@
-"""A takeover touches nothing: pools at rest stay at rest, and an update that was not asked for is held."""
+"""A takeover changes nothing: pools at rest stay at rest, and an update that the user did not start is held."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ MARK = "vmherd.dev/takeover"
 
 @pytest.fixture(scope="module")
 def taken_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
-    """A cluster whose KubeVirt rests its two loops; its definitions know four status fields."""
+    """A cluster whose KubeVirt has stopped its two controllers. Its definitions have four status fields."""
     with running_plane(control_plane_binaries) as plane, simulator(plane):
         with_kubevirts_status(plane)
-        KubeVirtInstallation(plane).move_in(*RESTING)
+        KubeVirtInstallation(plane).install(*RESTING)
         yield plane
 
 
@@ -47,9 +47,9 @@ def pools(taken_plane: ControlPlane) -> PoolNamespace:
 
 
 def as_kubevirt_left_it(pools: PoolNamespace, written: dict[str, Any], *, number: int = 1) -> None:
-    """A pool of two with VMs as KubeVirt's controller makes them, and a revision that says `written`.
+    """Create a pool of two with VMs as KubeVirt's controller makes them, and a revision with the spec `written`.
 
-    `number` is the revision's: the pool is at generation 2.
+    `number` is the number of the revision. The pool is at generation 2.
     """
     template = vm_template(disks=("root",))
     pools.make_pool(1, template=template, finalizers=(FINALIZER,))
@@ -89,7 +89,7 @@ def as_kubevirt_left_it(pools: PoolNamespace, written: dict[str, Any], *, number
 
 
 def template_of_ordinal(template: dict[str, Any], ordinal: int) -> dict[str, Any]:
-    """What KubeVirt's controller makes of the template for one ordinal."""
+    """The VM spec that KubeVirt's controller makes from the template for one ordinal."""
     machine = vm_template(disks=(f"root-{ordinal}",), vmi_labels={REVISION: "pool-1"})
     assert machine.keys() == template.keys()
     return machine
@@ -132,7 +132,7 @@ def test_an_update_that_was_not_asked_for_is_held_until_it_is_allowed(pools: Poo
     before = uids(pools.vmis())
     with controller_process(pools.plane, tmp_path, "--mode", "takeover", *SHORT_LEASE):
         eventually(lambda: mark_of(pools).startswith("held "), what="the update is held")
-        eventually(lambda: pools.told("TakeoverHeld")["pool"] == 1, what="its user is told")
+        eventually(lambda: pools.told("TakeoverHeld")["pool"] == 1, what="an Event for the user")
         pools.scale(3)
         pools.wait_for_ordinals(0, 1, 2)
         assert {name: uid for name, uid in uids(pools.vmis()).items() if name in before} == before
