@@ -1,4 +1,4 @@
-"""Disks that outlive their VMs, where the API server asks for more before an ownerReference may go."""
+"""Preserved disks on an API server that requires a further permission for the removal of an ownerReference."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ OFFLINE = {"proactive": {"statePreservation": "Offline", "selectionPolicy": {"so
 
 @pytest.fixture(scope="module")
 def plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
-    """As on OpenShift: who takes an ownerReference off an object must be allowed to delete the object."""
+    """As on OpenShift: the removal of an ownerReference requires the permission to delete the object."""
     plugins = ("OwnerReferencesPermissionEnforcement",)
     with bare_plane(control_plane_binaries, CRD_DIRECTORIES[1], admission_plugins=plugins) as plane, simulator(plane):
         yield plane
 
 
 def scaled_in(site: Site) -> PoolNamespace:
-    """A pool of two that is to keep the disks of the one that goes."""
+    """Scale in a pool of two that preserves the disks of deleted VMs."""
     pools = PoolNamespace(site.plane, site.namespace)
     pools.make_pool(2, template=vm_template(disks=("root",)), scaleInStrategy=OFFLINE)
     pools.wait_for_ordinals(0, 1)
@@ -50,7 +50,7 @@ def test_whoever_may_not_loses_none_and_says_what_is_missing(site: Site, tmp_pat
     site.install()
     with released(site, tmp_path):
         pools = scaled_in(site)
-        condition = eventually(lambda: pools.pool_condition("ReplicaFailure"), what="it says so")
+        condition = eventually(lambda: pools.pool_condition("ReplicaFailure"), what="the condition")
         assert condition["reason"] == "FailedScaleIn"
         assert "cannot set an ownerRef on a resource you can't delete" in condition["message"]
         disks = uids(pools.data_volumes()), uids(pools.claims())

@@ -1,4 +1,4 @@
-"""What is made from other files is up to date, and is made from nothing else."""
+"""Generated files are up to date, and contain only their sources' contents."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_roles_of_the_chart_hold_what_the_startup_check_asks_for_and_nothing
 
 
 def granted(objects: list[dict[str, Any]]) -> Iterator[tuple[str, str, str, str, str]]:
-    """What the controller's account may do: namespace, group, resource, name and verb."""
+    """The permissions of the controller's account: namespace, group, resource, name and verb."""
     account = only(objects, "ServiceAccount")["metadata"]["name"]
     for binding in (*of_kind(objects, "ClusterRoleBinding"), *of_kind(objects, "RoleBinding")):
         if not any(

@@ -1,4 +1,4 @@
-"""What the chart renders, and the kustomize base, in the eyes of a linter that knows what clusters go wrong with."""
+"""The rendered chart and the kustomize base pass a linter for security and reliability."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RIGHT: dict[tuple[str, str], str] = {
     ("CKV_K8S_8", "Pod"): "Nothing has to restart the test's Pod: it ends by itself, and has a deadline.",
     ("CKV_K8S_9", "Pod"): "Nobody sends the test's Pod requests that it could be ready for.",
 }
-"""Checks that no values pass, and why that is right."""
+"""Checks that fail with any values, and the reason why that is acceptable."""
 
 CHOSEN: dict[tuple[str, str], str] = {
     ("CKV_K8S_43", "Deployment"): "Only whoever made the image knows its digest: `image.digest`.",
@@ -48,7 +48,7 @@ CHOSEN: dict[tuple[str, str], str] = {
     ("CKV_K8S_40", "Pod"): "It is the controller's image, with the same user.",
     ("CKV2_K8S_6", "Pod"): "A policy of ours would be wrong where the API server or the scraper is elsewhere.",
 }
-"""Checks that the defaults do not pass, and why; with the values of STRICT they pass."""
+"""Checks that fail with the default values, and the reason. They pass with the values of STRICT."""
 
 ASKED: dict[tuple[str, str], str] = {
     ("CKV_K8S_35", "Deployment"): "These values ask for a Secret in the environment, to see it rendered.",
@@ -66,7 +66,7 @@ ALMIGHTY = {
 
 @pytest.fixture(scope="session")
 def linter() -> None:
-    """checkov, which `conftest.py` has had installed before the first test: that takes longer than any test may."""
+    """checkov. `conftest.py` installs it before the first test: the installation takes longer than a test's timeout."""
     try:
         checkov.find()
     except checkov.CheckovMissing as error:
@@ -75,7 +75,7 @@ def linter() -> None:
 
 @pytest.fixture
 def render(tmp_path: Path) -> Render:
-    """The newest Helm alone: what the two render is compared elsewhere."""
+    """Render with the newest Helm only: another test compares the output of both versions."""
     try:
         find_helm(MAJORS[-1])
     except HelmMissing as error:
@@ -84,7 +84,7 @@ def render(tmp_path: Path) -> Render:
 
 
 def unexcused(objects: list[dict[str, Any]], directory: Path, *excuses: dict[tuple[str, str], str]) -> list[str]:
-    """What is wrong with them that nobody gave a reason for."""
+    """The findings of the linter that have no excuse."""
     excused = {key for reasons in excuses for key in reasons}
     return [str(each) for each in checkov.findings(objects, directory) if (each.check, each.kind) not in excused]
 

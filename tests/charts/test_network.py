@@ -1,4 +1,4 @@
-"""What the chart's network policies let through."""
+"""The connections that the chart's network policies allow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the chart makes of its values, as `helm template` shows it."""
+"""The objects that the chart renders from its values, by `helm template`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def groups(objects: list[dict[str, Any]]) -> list[str]:
 
 
 def settings(objects: list[dict[str, Any]]) -> Config:
-    """What the program makes of the arguments in the Deployment."""
+    """The program's configuration from the arguments in the Deployment."""
     return parse(container(objects)["args"], {}, pod_namespace="vmherd")
 
 

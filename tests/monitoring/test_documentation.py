@@ -1,4 +1,4 @@
-"""docs/metrics.md tells of every metric and every alert that there is, and of nothing else."""
+"""docs/metrics.md lists exactly the existing metrics and alerts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEXT = (ROOT / "docs/metrics.md").read_text()
 
 
 def rows(section: str) -> Iterator[list[str]]:
-    """The cells of the tables below a heading, header rows apart."""
+    """The cells of the tables below a heading, without the header rows."""
     body = re.split(r"^## ", TEXT.partition(f"\n## {section}\n")[2], flags=re.MULTILINE)[0]
     for line in body.splitlines():
         if line.startswith("| `"):
