@@ -21,7 +21,7 @@ ORPHAN = "orphan"
 
 
 class Api:
-    """Objects by plural and name. What it raises, a client would."""
+    """Objects by plural and name. Its methods raise the exceptions of a client."""
 
     def __init__(self) -> None:
         self.now = NOW
@@ -49,7 +49,7 @@ class Api:
         return made
 
     def delete(self, plural: str, name: str, *, uid: str | None = None, policy: str = "Background") -> None:
-        """Mark it as being deleted. It vanishes when nothing holds it."""
+        """Mark an object as terminating. It is removed once it has no finalizer."""
         meta = self.get(plural, name)["metadata"]
         if uid is not None and meta["uid"] != uid:
             raise Conflict("Precondition failed: UID in precondition", code=409)
@@ -75,11 +75,11 @@ class Api:
         return new
 
     def touch(self, document: Json) -> None:
-        """Somebody wrote it."""
+        """Give a written document a new resource version."""
         document["metadata"]["resourceVersion"] = str(next(self._numbers))
 
     def put(self, plural: str, document: Json) -> None:
-        """What another client wrote, whole."""
+        """Store a document of another client."""
         self.of(plural)[document["metadata"]["name"]] = document
         self._changed(plural, document["metadata"]["name"])
 
@@ -87,7 +87,7 @@ class Api:
         return iter([(plural, name, held) for plural, group in self.objects.items() for name, held in group.items()])
 
     def collect_garbage(self) -> None:
-        """Until nothing changes: orphan, delete in the foreground, and delete what no owner of it is left for."""
+        """Until nothing changes: orphan objects, delete in the foreground, and delete objects without a remaining owner."""
         while any([self._collect(plural, name, held["metadata"]) for plural, name, held in self.every()]):
             pass
 
@@ -145,7 +145,7 @@ def references_to(dependent: Json, owner: Json) -> list[Json]:
 
 
 def apply_json_patch(document: Json, steps: list[Json]) -> Json:
-    """RFC 6902, as far as `test` and `remove` go."""
+    """Apply the operations `test` and `remove` of RFC 6902."""
     document = deepcopy(document)
     for step in steps:
         *parents, last = step["path"].strip("/").split("/")

@@ -1,4 +1,4 @@
-"""Pools and what belongs to them, for tests: whole and plausible by default. Documents are JSON, as on the wire."""
+"""Pools and their objects for tests: complete and plausible by default. Documents are JSON, as on the wire."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def pool(
     **fields: object,
 ) -> Pool:
     """A valid pool of three. `labels`, `template_annotations` and `spec` are the template's; `fields` are those of the
-    pool's own spec, as on the wire (`replicas`, `maxUnavailable`, `scaleInStrategy` ...); None leaves one out.
+    pool's own spec, as on the wire (`replicas`, `maxUnavailable`, `scaleInStrategy` ...); None omits a field.
     """
     template = {
         "metadata": {"labels": labels, "annotations": template_annotations},
@@ -125,8 +125,8 @@ def vm(
     printable: str | None = "Running",
     failures: int | None = None,
 ) -> VirtualMachine:
-    """A VM that has been up for a while. `owner` is its controller. `revision=None` leaves the label out, `ready=None`
-    the condition. `ready_for_s` is how long the condition has been what it is. `foreground` is how it is deleted.
+    """A VM that has been up for a while. `owner` is its controller. `revision=None` omits the label, and `ready=None`
+    omits the condition. `ready_for_s` is the age of the condition. `foreground` means a foreground deletion.
     """
     labels = {**(labels or {}), **({REVISION_NAME: revision} if revision is not None else {})}
     ready_now = "True" if ready else "False"
@@ -156,12 +156,12 @@ def vm(
 
 
 def vms(owner: Pool, *ordinals: int, **changes: Any) -> tuple[VirtualMachine, ...]:
-    """The pool's VMs of these ordinals, all alike."""
+    """The pool's VMs with these ordinals and equal fields."""
     return tuple(vm(f"{owner.metadata.name}-{ordinal}", owner=owner, **changes) for ordinal in ordinals)
 
 
 def vmi(of: VirtualMachine, *, revision: str | None = "", **changes: Any) -> VirtualMachineInstance:
-    """The VMI that this VM started: of the VM's own revision, unless it is of an older one, or None of none.
+    """The VMI of this VM. It has the VM's revision by default, another `revision`, or none if that is None.
 
     The other keywords are those of `builders.vmi`.
     """
@@ -175,7 +175,7 @@ def vmi(of: VirtualMachine, *, revision: str | None = "", **changes: Any) -> Vir
 def revision(
     owner: Pool, name: str | None = None, *, number: int | None = None, owned: bool = True, deleting: bool = False
 ) -> ControllerRevision:
-    """The revision in which this pool's spec is kept, under its own name. `owned=False` is somebody else's."""
+    """The revision with this pool's spec, under the pool's name for it. `owned=False` gives it a foreign owner."""
     number = (owner.metadata.generation or 0) if number is None else number
     name = f"{owner.metadata.name}-{number}" if name is None else name
     reference = controller_reference(POOLS, owner.metadata) if owned else ANOTHER_CONTROLLER
@@ -197,7 +197,7 @@ def stores(
     vmis: Iterable[VirtualMachineInstance] = (),
     revisions: Iterable[ControllerRevision] = (),
 ) -> Stores:
-    """Caches that hold just this."""
+    """Caches with exactly these objects."""
     held: Stores = Stores(Store(), Store(indexes=VM_INDEXES), Store(), Store(indexes=REVISION_INDEXES))
     for store, objects in zip(held, ((owner,) if owner is not None else (), vms, vmis, revisions), strict=True):
         for each in objects:
@@ -216,8 +216,8 @@ def snapshot(
     burst: int = 250,
     revision_history: int = 5,
 ) -> Snapshot:
-    """What a pass would see if this were all there is. Unless they are given: each VM runs a VMI that is as ready as
-    the VM is, and the only revision is that of the pool's spec, under the name that VMs carry unless they are told.
+    """The snapshot of a pass if only these objects exist. By default each VM has a VMI with the same readiness, and the
+    only revision has the pool's spec and the default revision name of VMs.
     """
     vms = tuple(vms)
     if vmis is None:
@@ -237,7 +237,7 @@ def snapshot(
 
 
 def intent_of(owner: Pool) -> Intent:
-    """What a valid pool asks for."""
+    """The intent of a valid pool."""
     intent = parse_intent(owner)
     assert isinstance(intent, Intent), intent
     return intent

@@ -1,4 +1,4 @@
-"""Pools that heal, what is written of it, and what a plan does about it."""
+"""Pools with autohealing, their records of healings, and the healing part of a plan."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.pool_builders import intent_of, pool, snapshot
 from tests.pool_worlds import BROKEN, World
 
 FAILING: Json = {"ready": False, "failures": 3}
-"""A VM that has failed to start often enough for any of these pools."""
+"""The status of a VM with enough failed starts for a healing in any of these pools."""
 
 STUCK: Json = {"ready": False, "printable": "ImagePullBackOff"}
 
@@ -23,19 +23,19 @@ SOON: Json = {"startUpFailureThreshold": 99, "minFailingToStartDuration": "0s"}
 
 
 def healing_pool(*, healed: Json | None = None, annotations: Json | None = None, **changes: object) -> Pool:
-    """A pool of ten that heals after three failures or five minutes. `healed` is its record."""
+    """A pool of ten that heals after three failures or five minutes. `healed` is its record of healings."""
     marks = {**(annotations or {}), **({HEALED: json.dumps(healed)} if healed is not None else {})}
     healing = {"startUpFailureThreshold": 3, "minFailingToStartDuration": "5m"}
     return pool(**{"replicas": 10, "autohealing": healing, "annotations": marks or None, **changes})
 
 
 def entry(uid: str = "another", count: int = 1, seconds: float = 60.0) -> list[object]:
-    """What is written of a healing, that many seconds ago. As nobody has this UID, the VM was made anew."""
+    """The record of a healing that many seconds ago. No VM has this UID, so the VM was recreated."""
     return [uid, count, at(seconds)]
 
 
 def at(seconds: float) -> str:
-    """That many seconds ago, as on the wire."""
+    """The timestamp of that many seconds ago, as on the wire."""
     return seconds_ago(seconds).isoformat().replace("+00:00", "Z")
 
 
@@ -49,7 +49,7 @@ def healed(todo: Plan) -> list[str]:
 
 
 def record_of(todo: Plan) -> Json:
-    """What the plan writes of it."""
+    """The record of healings that the plan writes."""
     [patch] = [each for each in todo.actions if isinstance(each, Patch)]
     return json.loads(json.loads(patch.body)["metadata"]["annotations"][HEALED])
 

@@ -1,4 +1,4 @@
-"""What becomes of a pool's writes, and the conditions and the status that come of that."""
+"""Outcomes of a pool's writes, and the resulting conditions and status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operators' manual leaves nothing out: every flag, every Event, every annotation that people may write."""
+"""The operators' manual is complete: it has every flag, every Event reason and every user annotation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REASON = re.compile(
 
 
 def reasons() -> set[str]:
-    """Every reason in the code of an Event or a condition."""
+    """Every reason of an Event or a condition in the code."""
     sources = "\n".join(path.read_text() for path in (ROOT / "controller").rglob("*.py"))
     return {first or second for first, second in REASON.findall(sources)}
 

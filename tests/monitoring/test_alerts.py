@@ -47,7 +47,7 @@ def test_each_alert_fires_when_it_should_and_only_then(promtool: Path):
 
 
 def test_every_alert_is_seen_firing_and_seen_waiting():
-    """Each alert has a test case in which it fires. An alert with `for` also has a case in which it does not fire yet."""
+    """Each alert has a case in which it fires. An alert with `for` also has a case in which it does not fire yet."""
     cases = [case for test in yaml.safe_load(CASES.read_text())["tests"] for case in test["alert_rule_test"]]
     fires = {case["alertname"] for case in cases if case.get("exp_alerts")}
     waits = {case["alertname"] for case in cases if not case.get("exp_alerts")}
