@@ -87,7 +87,7 @@ class Api:
         return iter([(plural, name, held) for plural, group in self.objects.items() for name, held in group.items()])
 
     def collect_garbage(self) -> None:
-        """Until nothing changes: orphan objects, delete in the foreground, and delete objects without a remaining owner."""
+        """Until nothing changes: orphan objects, delete in the foreground, and delete objects without an owner."""
         while any([self._collect(plural, name, held["metadata"]) for plural, name, held in self.every()]):
             pass
 

@@ -1,4 +1,4 @@
-"""Pools and their objects for tests: complete and plausible by default. Documents are JSON, as on the wire."""
+"""Builds pools and their objects for tests. The defaults are complete and plausible. Documents are JSON."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ def vm_spec(
     volumes: Iterable[Json] = (),
     run_strategy: str = "Always",
 ) -> Json:
-    """A VM spec that boots a container image. Each of `disks` is a dataVolumeTemplate, with its volume and its disk."""
+    """A VM spec that boots a container image. Each name in `disks` gives a dataVolumeTemplate, a volume and a disk."""
     disks = tuple(disks)
-    every = [
+    all_volumes = [
         {"name": "root", "containerDisk": {"image": image}},
         *({"name": name, "dataVolume": {"name": name}} for name in disks),
         *volumes,
     ]
     inner: Json = {
-        "domain": {"devices": {"disks": [{"name": each["name"], "disk": {"bus": "virtio"}} for each in every]}},
-        "volumes": every,
+        "domain": {"devices": {"disks": [{"name": each["name"], "disk": {"bus": "virtio"}} for each in all_volumes]}},
+        "volumes": all_volumes,
     }
     if node_selector is not None:
         inner["nodeSelector"] = dict(node_selector)
@@ -81,8 +81,10 @@ def pool(
     status: Json | None = None,
     **fields: object,
 ) -> Pool:
-    """A valid pool of three. `labels`, `template_annotations` and `spec` are the template's; `fields` are those of the
-    pool's own spec, as on the wire (`replicas`, `maxUnavailable`, `scaleInStrategy` ...); None omits a field.
+    """A valid pool of three VMs.
+
+    `labels`, `template_annotations` and `spec` belong to the template. `fields` are fields of the pool's own spec with
+    their JSON names (`replicas`, `maxUnavailable`, `scaleInStrategy` ...). A field with the value None is left out.
     """
     template = {
         "metadata": {"labels": labels, "annotations": template_annotations},
@@ -125,8 +127,10 @@ def vm(
     printable: str | None = "Running",
     failures: int | None = None,
 ) -> VirtualMachine:
-    """A VM that has been up for a while. `owner` is its controller. `revision=None` omits the label, and `ready=None`
-    omits the condition. `ready_for_s` is the age of the condition. `foreground` means a foreground deletion.
+    """A VM that is ready. `owner` is its controller.
+
+    `revision=None` leaves out the revision label, `ready=None` leaves out the Ready condition. `ready_for_s` is the age
+    of the condition's present value. `foreground` gives a VM in foreground deletion.
     """
     labels = {**(labels or {}), **({REVISION_NAME: revision} if revision is not None else {})}
     ready_now = "True" if ready else "False"
@@ -156,26 +160,27 @@ def vm(
 
 
 def vms(owner: Pool, *ordinals: int, **changes: Any) -> tuple[VirtualMachine, ...]:
-    """The pool's VMs with these ordinals and equal fields."""
+    """The pool's VMs with these ordinals. All get the same changes."""
     return tuple(vm(f"{owner.metadata.name}-{ordinal}", owner=owner, **changes) for ordinal in ordinals)
 
 
 def vmi(of: VirtualMachine, *, revision: str | None = "", **changes: Any) -> VirtualMachineInstance:
-    """The VMI of this VM. It has the VM's revision by default, another `revision`, or none if that is None.
+    """The VMI of this VM.
 
-    The other keywords are those of `builders.vmi`.
+    Without `revision`, the VMI has the revision of the VM. `revision=None` leaves out the label. The other keywords are
+    those of `builders.vmi`.
     """
-    wanted = (of.metadata.labels or {}).get(REVISION_NAME) if revision == "" else revision
-    labels = {**LABELS, **({REVISION_NAME: wanted} if wanted is not None else {})}
-    started_by = controller_reference(VMS, of.metadata)
-    defaults = {"namespace": of.metadata.namespace, "owners": (started_by,), "labels": labels}
+    revision_label = (of.metadata.labels or {}).get(REVISION_NAME) if revision == "" else revision
+    labels = {**LABELS, **({REVISION_NAME: revision_label} if revision_label is not None else {})}
+    reference = controller_reference(VMS, of.metadata)
+    defaults = {"namespace": of.metadata.namespace, "owners": (reference,), "labels": labels}
     return builders.vmi(of.metadata.name, **{**defaults, **changes})
 
 
 def revision(
     owner: Pool, name: str | None = None, *, number: int | None = None, owned: bool = True, deleting: bool = False
 ) -> ControllerRevision:
-    """The revision with this pool's spec, under the pool's name for it. `owned=False` gives it a foreign owner."""
+    """A revision that stores this pool's spec. `owned=False` gives it another controller."""
     number = (owner.metadata.generation or 0) if number is None else number
     name = f"{owner.metadata.name}-{number}" if name is None else name
     reference = controller_reference(POOLS, owner.metadata) if owned else ANOTHER_CONTROLLER
@@ -197,12 +202,12 @@ def stores(
     vmis: Iterable[VirtualMachineInstance] = (),
     revisions: Iterable[ControllerRevision] = (),
 ) -> Stores:
-    """Caches with exactly these objects."""
-    held: Stores = Stores(Store(), Store(indexes=VM_INDEXES), Store(), Store(indexes=REVISION_INDEXES))
-    for store, objects in zip(held, ((owner,) if owner is not None else (), vms, vmis, revisions), strict=True):
+    """Caches that contain exactly these objects."""
+    caches: Stores = Stores(Store(), Store(indexes=VM_INDEXES), Store(), Store(indexes=REVISION_INDEXES))
+    for store, objects in zip(caches, ((owner,) if owner is not None else (), vms, vmis, revisions), strict=True):
         for each in objects:
             store.apply(each)
-    return held
+    return caches
 
 
 def snapshot(
@@ -216,8 +221,10 @@ def snapshot(
     burst: int = 250,
     revision_history: int = 5,
 ) -> Snapshot:
-    """The snapshot of a pass if only these objects exist. By default each VM has a VMI with the same readiness, and the
-    only revision has the pool's spec and the default revision name of VMs.
+    """The snapshot of a pool in a cluster with exactly these objects.
+
+    By default, each VM has a VMI with the same readiness. The default revision stores the pool's spec. Its number is 1,
+    so its name is the default revision name of VMs.
     """
     vms = tuple(vms)
     if vmis is None:
@@ -237,14 +244,14 @@ def snapshot(
 
 
 def intent_of(owner: Pool) -> Intent:
-    """The intent of a valid pool."""
+    """The parsed spec of a valid pool."""
     intent = parse_intent(owner)
     assert isinstance(intent, Intent), intent
     return intent
 
 
 def revisions_of(seen: Snapshot) -> Revisions:
-    """The revisions of a valid pool."""
+    """The revisions in the snapshot of a valid pool."""
     return read_revisions(seen, intent_of(seen.owner).template)
 
 

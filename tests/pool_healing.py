@@ -1,4 +1,4 @@
-"""Pools with autohealing, their records of healings, and the healing part of a plan."""
+"""Helpers for tests of healing: pools with autohealing, healing records, and plans for failing VMs."""
 
 from __future__ import annotations
 
@@ -15,41 +15,45 @@ from tests.pool_builders import intent_of, pool, snapshot
 from tests.pool_worlds import BROKEN, World
 
 FAILING: Json = {"ready": False, "failures": 3}
-"""The status of a VM with enough failed starts for a healing in any of these pools."""
+"""A VM with enough start failures to be healed at once."""
 
 STUCK: Json = {"ready": False, "printable": "ImagePullBackOff"}
+"""A VM in a broken state. It is healed after the minimum failing time."""
 
 SOON: Json = {"startUpFailureThreshold": 99, "minFailingToStartDuration": "0s"}
+"""An autohealing block that heals a VM in a broken state at once."""
 
 
 def healing_pool(*, healed: Json | None = None, annotations: Json | None = None, **changes: object) -> Pool:
-    """A pool of ten that heals after three failures or five minutes. `healed` is its record of healings."""
-    marks = {**(annotations or {}), **({HEALED: json.dumps(healed)} if healed is not None else {})}
+    """A pool of ten VMs that are healed after three failures or five minutes. `healed` are its records."""
+    all_annotations = {**(annotations or {}), **({HEALED: json.dumps(healed)} if healed is not None else {})}
     healing = {"startUpFailureThreshold": 3, "minFailingToStartDuration": "5m"}
-    return pool(**{"replicas": 10, "autohealing": healing, "annotations": marks or None, **changes})
+    return pool(**{"replicas": 10, "autohealing": healing, "annotations": all_annotations or None, **changes})
 
 
 def entry(uid: str = "another", count: int = 1, seconds: float = 60.0) -> list[object]:
-    """The record of a healing that many seconds ago. No VM has this UID, so the VM was recreated."""
+    """The record of a healing, as long ago as `seconds`. The default UID belongs to no VM, so the VM was recreated."""
     return [uid, count, at(seconds)]
 
 
 def at(seconds: float) -> str:
-    """The timestamp of that many seconds ago, as on the wire."""
+    """The time `seconds` ago, as in JSON."""
     return seconds_ago(seconds).isoformat().replace("+00:00", "Z")
 
 
 def heal(owner: Pool, *machines: VirtualMachine, **more: object) -> Plan:
+    """The healing part of the plan for these VMs."""
     seen = snapshot(owner, machines, **more)
     return plan_healing(seen, intent_of(owner), seen.members)
 
 
 def healed(todo: Plan) -> list[str]:
+    """The names of the VMs that the plan deletes."""
     return [each.key.name for each in todo.actions if isinstance(each, Delete)]
 
 
 def record_of(todo: Plan) -> Json:
-    """The record of healings that the plan writes."""
+    """The healing records that the plan writes."""
     [patch] = [each for each in todo.actions if isinstance(each, Patch)]
     return json.loads(json.loads(patch.body)["metadata"]["annotations"][HEALED])
 
@@ -59,6 +63,6 @@ def reasons(todo: Plan) -> list[str]:
 
 
 def break_one(world: World, name: str) -> None:
-    """From now on this VM does not come up."""
+    """Give the VM an image that never becomes ready, and delete its VMI."""
     world.vms[name]["spec"]["template"]["spec"]["volumes"][0]["containerDisk"]["image"] = BROKEN
     world.delete("virtualmachineinstances", name)

@@ -1,4 +1,4 @@
-"""Outcomes of a pool's writes, and the resulting conditions and status."""
+"""Actions of a pool's plan for tests of outcomes, and the conditions and status that follow from the outcomes."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from tests.builders import seconds_ago
 from tests.pool_builders import POOLS, pool, snapshot
 
 KEY = ObjectKey("default", "vm-pool-cirros-0")
-CREATE = Create(resource=VMS, key=KEY, body=b"{}", owner_uid="uid-of-the-pool", why="2 of 3 are there")
-DELETE = Delete(resource=VMS, key=KEY, uid="uid", why="surplus: 4 are there, 3 wanted")
-REBASE = ThreeWayMerge(resource=VMS, key=KEY, uid="uid", old=b"{}", new=b"{}", why="made from web-1, not from web-2")
+CREATE = Create(resource=VMS, key=KEY, body=b"{}", owner_uid="uid-of-the-pool", why="2 of 3 VMs exist")
+DELETE = Delete(resource=VMS, key=KEY, uid="uid", why="surplus: 4 VMs exist, 3 are wanted")
+MERGE = ThreeWayMerge(
+    resource=VMS, key=KEY, uid="uid", old=b"{}", new=b"{}", why="its revision is web-1, the current revision is web-2"
+)
 RESTART = Delete(resource=VMIS, key=KEY, uid="uid", why="it runs an older template than web-2")
 RELABEL = Patch(resource=VMIS, key=KEY, body=b"{}", type=PatchType.MERGE, why="")
-LET_GO = Patch(resource=VMS, key=KEY, body=b"{}", type=PatchType.JSON, why="")
-RECORD = Patch(resource=POOLS, key=KEY, body=b"{}", type=PatchType.MERGE, why="")
-DISOWN = RemoveOwnerReference(resource=DATA_VOLUMES, key=KEY, owner_uid="uid", why="")
-KEEP = Create(resource=CONTROLLER_REVISIONS, key=KEY, body=b"{}", owner_uid="uid-of-the-pool", why="")
-PRUNE = Delete(resource=CONTROLLER_REVISIONS, key=KEY, uid="uid", why="")
+REMOVE_FINALIZER = Patch(resource=VMS, key=KEY, body=b"{}", type=PatchType.JSON, why="")
+NOTE = Patch(resource=POOLS, key=KEY, body=b"{}", type=PatchType.MERGE, why="")
+REMOVE_OWNER = RemoveOwnerReference(resource=DATA_VOLUMES, key=KEY, owner_uid="uid", why="")
+CREATE_REVISION = Create(resource=CONTROLLER_REVISIONS, key=KEY, body=b"{}", owner_uid="uid-of-the-pool", why="")
+DELETE_REVISION = Delete(resource=CONTROLLER_REVISIONS, key=KEY, uid="uid", why="")
 QUOTA = Forbidden("exceeded quota: 3 of 3", code=403)
 LOST = TransportError("connection reset", sent=True)
 WEBHOOK = ServerError("failed calling webhook", code=500)
@@ -57,7 +59,8 @@ def status_of(owner, *machines, outcomes=(), **circumstances) -> PoolStatus:
     return next_status(snapshot(owner, machines, **circumstances), outcomes)
 
 
-def failure_of(outcomes, *, held=None, settled=True, **changes) -> Condition | None:
-    owner = pool(status={"conditions": [held] if held else None}, **changes)
+def failure_of(outcomes, *, before=None, settled=True, **changes) -> Condition | None:
+    """The condition `ReplicaFailure` after these outcomes. `before` is the condition before the pass."""
+    owner = pool(status={"conditions": [before] if before else None}, **changes)
     conditions = status_of(owner, outcomes=outcomes, settled=settled).conditions
     return next((each for each in conditions or () if each.type == "ReplicaFailure"), None)

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for pools: worlds with a history, the actions of users, and invalid specs."""
+"""Hypothesis strategies for pools: clusters with a history, edits by users, and invalid specs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.strategies import json_values
 
 SORTS = (None, "AscendingOrder", "DescendingOrder", "Newest", "Oldest", "Random")
 BYSTANDERS = ("web-1", "web-7", "other")
-"""Foreign VMs in the pool's namespace. Two of them have names that the pool would generate."""
+"""Names of VMs of other owners in the pool's namespace. Two of the names could come from the pool."""
 
 BYSTANDING = {"bystander": "true"}
 
@@ -32,7 +32,7 @@ def policies(draw: st.DrawFn, *, selectors: bool = True) -> Json:
 
 @st.composite
 def scale_ins(draw: st.DrawFn, *, preserve: bool | None = None) -> Json | None:
-    """A scale-in strategy. `preserve` decides whether it preserves disks; None draws either."""
+    """A scale-in strategy. `preserve` decides whether it preserves disks; None allows both."""
     states = {None: ["Disabled", "Offline", "Online"], True: ["Offline", "Online"], False: ["Disabled"]}[preserve]
     kinds = ["proactive", "opportunistic"] if preserve else [None, "proactive", "opportunistic", "unmanaged"]
     kind = draw(st.sampled_from(kinds))
@@ -46,7 +46,7 @@ def scale_ins(draw: st.DrawFn, *, preserve: bool | None = None) -> Json | None:
 
 @st.composite
 def pools(draw: st.DrawFn, **fixed: object) -> Pool:
-    """Valid pools with every policy. Fields in `fixed` keep their values."""
+    """Valid pools with all policies. The fields in `fixed` are not varied."""
     update = draw(st.sampled_from([None, "proactive", "opportunistic", "unmanaged"]))
     block = {"selectionPolicy": draw(policies(selectors=False))} if update == "proactive" else {}
     fields: Json = {
@@ -62,7 +62,7 @@ def pools(draw: st.DrawFn, **fixed: object) -> Pool:
 
 @st.composite
 def worlds(draw: st.DrawFn, *, bystanders: bool = False, **fixed: object) -> World:
-    """A new pool, with or without foreign VMs in its namespace."""
+    """A pool without VMs. With `bystanders`, the namespace can contain VMs of other owners."""
     world = World(draw(pools(**fixed)), burst=draw(st.integers(1, 6)), cdi=draw(st.booleans()))
     owner = world.create("others", {"metadata": {"name": "other"}})["metadata"]
     reference = {**msgspec.to_builtins(ANOTHER_CONTROLLER), "uid": owner["uid"]}
@@ -75,12 +75,12 @@ def worlds(draw: st.DrawFn, *, bystanders: bool = False, **fixed: object) -> Wor
 
 EDITS = ("scale", "scale", "template", "disks", "delete", "detach", "relabel", "mark", "halt")
 GENTLE_EDITS = ("scale", "scale", "template", "rename", "delete", "mark", "halt")
-"""Edits after which no disk may be lost if the pool preserves disks."""
+"""Edits after which no disk may be lost, if disks are to be preserved."""
 
 
 @st.composite
 def edits(draw: st.DrawFn, world: World, kinds: tuple[str, ...] = EDITS) -> str:
-    """Make one change to the pool or to one of its VMs, as a user. Returns the kind of change for failing examples."""
+    """One edit by a user of the pool or of one of its VMs. The returned kind of edit is shown in failing examples."""
     kind = draw(st.sampled_from(kinds))
     names = world.running()
     if kind == "scale" or not names:
@@ -175,7 +175,7 @@ _machines = json_values | st.fixed_dictionaries(
 wild_specs = st.fixed_dictionaries(
     {}, optional={"dataVolumeTemplates": _disks, "template": _machines, "runStrategy": _texts, "more": json_values}
 )
-"""VM specs with any JSON value in any field."""
+"""VM specs whose fields can have values of any type."""
 
 wild_pools = st.fixed_dictionaries(
     {"metadata": st.just({"name": "web", "namespace": "default", "uid": "uid-of-the-pool", "generation": 1})},
@@ -211,4 +211,4 @@ wild_pools = st.fixed_dictionaries(
         )
     },
 ).map(lambda document: POOLS.decode(msgspec.json.encode(document)))
-"""Any document that decodes as a pool: stored before the validation existed, or under another CRD."""
+"""All documents that can be decoded as a pool. A stored pool can be older than the validation, or have another CRD."""

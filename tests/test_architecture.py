@@ -29,7 +29,7 @@ BANNED_CALLS = frozenset(["input", "now", "open", "print", "today", "utcnow"])
 
 
 def pure_modules() -> list[Path]:
-    """The files of the pure core in the import contract: a folder stands for all its modules, except the exempt ones."""
+    """The files of the pure core in the import contract: a folder stands for all its modules except the exempt."""
     [contract] = [
         contract
         for contract in PROJECT["tool"]["importlinter"]["contracts"]

@@ -1,1 +1,4 @@
-"""Pools: `take_snapshot`, `plan`, `next_status` and `triggers` are pure; `rules` binds them to the caches."""
+"""The controller of VirtualMachinePools.
+
+`take_snapshot`, `plan`, `next_status` and `triggers` are pure functions. `rules` binds them to the caches.
+"""

@@ -1,11 +1,14 @@
-"""Who stays a member, and how VMs that leave are let go, so that they can be deleted (P2, P6, P9, P10).
+"""Members that leave the pool, and VMs that lose the pool finalizer (P2, P6, P9, P10).
 
-Three ways out. A member whose labels stopped matching is released: it loses our reference and our finalizer in one
-write. A stray has lost the reference already, and loses the finalizer. A member that is being deleted, by whomever,
-loses the finalizer after its disks have lost it as their owner, where they are to outlive it. The finalizer is what
-keeps the garbage collector from the disks until then, wherever we crash.
+There are three cases:
 
-One VM that resists holds up nobody else, so none of these writes is essential to what follows.
+1. A member whose labels no longer match is released: one patch removes the pool's owner reference and the finalizer.
+2. A stray is a former member without the pool's owner reference. It loses the finalizer.
+3. A terminating member loses the finalizer, whether a user or the pool deleted it. If its disks are kept, they first
+   lose the VM's owner reference. Until then the VM's finalizer protects the disks from the garbage collector, even if
+   the controller crashes.
+
+The stages are not essential: if the write for one VM fails, the writes for other VMs still follow.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting, is_held
-from controller.pool.disks import disowns, disowns_of_left_behind
+from controller.pool.disks import owner_removals, owner_removals_of_left_behind
 from controller.pool.snapshot import Snapshot
 from controller.runtime.plan import Patch, Plan, Stage
 from informers.meta import labels_of
@@ -28,24 +31,24 @@ from informers.objects import PatchType
 
 
 class Claims(Struct, frozen=True):
-    """Members that stay, and members that go."""
+    """The members that the pool keeps, and the members that it releases."""
 
     kept: tuple[VirtualMachine, ...]
     released: tuple[VirtualMachine, ...]
 
 
 def choose_claims(snapshot: Snapshot, selector: Selector) -> Claims:
-    """Sort members by whether the selector wants them. One that is being deleted is on its way out either way."""
+    """Split the members by the selector. Terminating members are never released, because they leave the pool anyway."""
     kept: list[VirtualMachine] = []
     released: list[VirtualMachine] = []
     for vm in by_name(snapshot.members):
-        stays = is_deleting(vm) or selector.matches(labels_of(vm.metadata))
-        (kept if stays else released).append(vm)
+        is_kept = is_deleting(vm) or selector.matches(labels_of(vm.metadata))
+        (kept if is_kept else released).append(vm)
     return Claims(tuple(kept), tuple(released))
 
 
 def plan_releases(snapshot: Snapshot, released: Iterable[VirtualMachine]) -> Plan:
-    """Release these members, at most `burst` in a pass (P2)."""
+    """Remove the pool's owner reference and finalizer from these members, at most `burst` in a pass (P2)."""
     owner_uid = snapshot.owner.metadata.uid
     patches = tuple(
         Patch(
@@ -53,47 +56,51 @@ def plan_releases(snapshot: Snapshot, released: Iterable[VirtualMachine]) -> Pla
             key=vm.metadata.key,
             body=letting_go_patch(vm.metadata, POOL_FINALIZER, owner_uid),
             type=PatchType.JSON,
-            why="its labels no longer match",
+            why="its labels do not match the selector any more",
         )
         for vm in tuple(released)[: snapshot.limits.burst]
     )
     return Plan(stages=(Stage(patches, essential=False),) if patches else ())
 
 
-def plan_departures(snapshot: Snapshot, *, preserve: bool) -> Plan:
-    """Let go whatever has left or is leaving, at most `burst` of each."""
-    leaving = [vm for vm in by_name(snapshot.members) if is_deleting(vm) and is_held(vm)]
-    stages = (*let_go(snapshot, leaving, preserve=preserve), *let_strays_go(snapshot, preserve=preserve))
-    return Plan(stages=stages)
+def plan_finalizer_removals(snapshot: Snapshot, *, preserve: bool) -> Plan:
+    """Remove the pool finalizer from terminating members and from strays, at most `burst` of each."""
+    terminating = [vm for vm in by_name(snapshot.members) if is_deleting(vm) and is_held(vm)]
+    of_members = remove_finalizers(snapshot, terminating, preserve=preserve)
+    return Plan(stages=(*of_members, *remove_finalizers_of_strays(snapshot, preserve=preserve)))
 
 
-def let_go(
+def remove_finalizers(
     snapshot: Snapshot, vms: Iterable[VirtualMachine], *, preserve: bool, why: str = "it leaves the pool"
 ) -> tuple[Stage, ...]:
-    """Take the finalizer off these, at most `burst`, after their disks are safe."""
-    going = tuple(vms)[: snapshot.limits.burst]
-    rescue = Stage(disowns(snapshot, going) if preserve else (), essential=False)
-    farewell = Stage(tuple(_removal(vm, why) for vm in going), essential=False)
-    return tuple(stage for stage in (rescue, farewell) if stage.actions)
+    """Remove the pool finalizer from these VMs, at most `burst`. With `preserve`, first save their disks."""
+    batch = tuple(vms)[: snapshot.limits.burst]
+    keep_disks = Stage(owner_removals(snapshot, batch) if preserve else (), essential=False)
+    removals = Stage(tuple(_removal(vm, why) for vm in batch), essential=False)
+    return tuple(stage for stage in (keep_disks, removals) if stage.actions)
 
 
-def let_strays_go(snapshot: Snapshot, *, preserve: bool) -> tuple[Stage, ...]:
-    """Take the finalizer off VMs that have left, at most `burst`. Their disks stay theirs.
+def remove_finalizers_of_strays(snapshot: Snapshot, *, preserve: bool) -> tuple[Stage, ...]:
+    """Remove the pool finalizer from former members, at most `burst`. They keep their disks.
 
-    One that is being deleted may have been a member when that began: its disks are kept as a member's are.
+    A terminating stray may have been a member when it was deleted. With `preserve`, its disks are saved like those of
+    a terminating member.
     """
-    return let_go(snapshot, by_name(snapshot.strays), preserve=preserve, why="it has left the pool")
+    return remove_finalizers(
+        snapshot, by_name(snapshot.strays), preserve=preserve, why="it is not a member of the pool any more"
+    )
 
 
 def plan_left_behind(vms: Iterable[VirtualMachine], *, burst: int) -> Plan:
-    """Let VMs go that are being deleted, and whose pool is gone: somebody took its finalizer off by force.
+    """Remove the pool finalizer from terminating VMs whose pool no longer exists, and keep their disks.
 
-    Nobody can tell any more whether their disks were to be kept. So they are: what is kept can still be deleted.
+    A pool can disappear before its VMs if a user removes the pool's finalizer by force. Its `statePreservation` is then
+    unknown. The disks are kept, because a kept disk can still be deleted later.
     """
-    going = [vm for vm in by_name(vms) if is_deleting(vm)][:burst]
-    rescue = Stage(disowns_of_left_behind(going), essential=False)
-    farewell = Stage(tuple(_removal(vm, "its pool is gone") for vm in going), essential=False)
-    return Plan(stages=tuple(stage for stage in (rescue, farewell) if stage.actions))
+    batch = [vm for vm in by_name(vms) if is_deleting(vm)][:burst]
+    keep_disks = Stage(owner_removals_of_left_behind(batch), essential=False)
+    removals = Stage(tuple(_removal(vm, "its pool does not exist any more") for vm in batch), essential=False)
+    return Plan(stages=tuple(stage for stage in (keep_disks, removals) if stage.actions))
 
 
 def by_name(vms: Iterable[VirtualMachine]) -> list[VirtualMachine]:

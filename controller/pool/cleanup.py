@@ -1,4 +1,4 @@
-"""What takes our finalizer off pools and VMs, after the controller is gone: the pool's part of `vmherd cleanup`."""
+"""The pools' part of `vmherd cleanup`: removes the pool finalizer from pools and VMs while no controller runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from controller.kubevirt.pool_types import POOL_KIND, Pool
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting
-from controller.pool.disks import disowns_of_left_behind
+from controller.pool.disks import owner_removals_of_left_behind
 from controller.pool.finalizer import ORPHAN
 from controller.pool.policies import parse_scale_in
 from controller.runtime.plan import AnyResource, Cleanup, Patch, Plan, Stage
@@ -21,25 +21,29 @@ from informers.resource import Resource
 
 
 def plan_cleanup(
-    held_pools: Iterable[Pool], held_vms: Iterable[VirtualMachine], pools: Resource[Pool], *, force: bool
+    pools: Iterable[Pool], vms: Iterable[VirtualMachine], resource: Resource[Pool], *, force: bool
 ) -> Cleanup:
-    """The patches that remove our finalizer from every object that has it: disks, then VMs, then pools (P16)."""
-    by_uid = {pool.metadata.uid: pool for pool in held_pools}
-    vms = [vm for vm in held_vms if not _is_of_another_group(vm, pools.group)]
-    left = set() if force else {uid for vm in vms if (uid := _owner_uid(vm)) and _needs_controller(by_uid.get(uid), vm)}
-    going = [vm for vm in vms if _owner_uid(vm) not in left]
-    leaving = [vm for vm in going if is_deleting(vm) and _preserves(by_uid.get(_owner_uid(vm)))]
+    """The patches that remove the pool finalizer from these pools and VMs: disks, then VMs, then pools (P16).
+
+    All given objects have the finalizer. Without `force`, a pool that needs the controller is skipped with its VMs.
+    """
+    by_uid = {pool.metadata.uid: pool for pool in pools}
+    vms = [vm for vm in vms if not _is_of_another_group(vm, resource.group)]
+    needs_controller = {uid for vm in vms if (uid := _owner_uid(vm)) and _needs_controller(by_uid.get(uid), vm)}
+    skipped = set() if force else needs_controller
+    to_release = [vm for vm in vms if _owner_uid(vm) not in skipped]
+    disks_to_keep = [vm for vm in to_release if is_deleting(vm) and _preserves(by_uid.get(_owner_uid(vm)))]
     stages = (
-        Stage(disowns_of_left_behind(leaving), essential=False),
-        Stage(tuple(_removal(VMS, vm.metadata) for vm in going)),
-        Stage(tuple(_removal(pools, pool.metadata) for uid, pool in by_uid.items() if uid not in left)),
+        Stage(owner_removals_of_left_behind(disks_to_keep), essential=False),
+        Stage(tuple(_removal(VMS, vm.metadata) for vm in to_release)),
+        Stage(tuple(_removal(resource, pool.metadata) for uid, pool in by_uid.items() if uid not in skipped)),
     )
     plan = Plan(stages=tuple(stage for stage in stages if stage.actions))
-    return Cleanup(plan, tuple(by_uid[uid].metadata.key for uid in by_uid if uid in left))
+    return Cleanup(plan, tuple(by_uid[uid].metadata.key for uid in by_uid if uid in skipped))
 
 
 def _is_of_another_group(vm: VirtualMachine, group: str) -> bool:
-    """Whether a pool of another controller has it: KubeVirt's finalizer has the same name."""
+    """True if a pool of another API group controls the VM. KubeVirt's own finalizer has the same name."""
     owner = controller_of(vm.metadata)
     return owner is not None and owner.kind == POOL_KIND and owner.api_version.partition("/")[0] != group
 
@@ -50,13 +54,17 @@ def _owner_uid(vm: VirtualMachine) -> str:
 
 
 def _preserves(pool: Pool | None) -> bool:
-    """Whether disks are to outlive their VMs. Where nobody can tell, they are: what is kept can still be deleted."""
+    """True if the pool keeps the disks of deleted VMs.
+
+    Disks are also kept if the pool is missing or its `scaleInStrategy` is invalid, because a kept disk can still be
+    deleted later.
+    """
     scale_in = parse_scale_in(pool.spec) if pool is not None else None
     return scale_in is None or isinstance(scale_in, FieldError) or scale_in.preserve
 
 
 def _needs_controller(pool: Pool | None, vm: VirtualMachine) -> bool:
-    """Whether the VM is going to be deleted with its pool, and its disks with it, although they are to be kept."""
+    """True if the VM would be deleted with its pool and lose its disks, although the pool preserves disks."""
     if pool is None or pool.metadata.deletion_timestamp is None or is_deleting(vm):
         return False
     return _preserves(pool) and ORPHAN not in (pool.metadata.finalizers or ())
@@ -68,6 +76,6 @@ def _removal(resource: AnyResource, meta: ObjectMeta) -> Patch:
         key=meta.key,
         body=removal_patch(meta, POOL_FINALIZER),
         type=PatchType.JSON,
-        why=f"take {POOL_FINALIZER} off",
+        why=f"removes {POOL_FINALIZER}",
         after_owner=meta.uid,
     )

@@ -1,11 +1,12 @@
-"""The pool's own finalizer, and what happens when the pool is deleted (P6).
+"""The finalizer on the pool itself, and the deletion of a pool (P6).
 
-The pool carries the finalizer before it has its first VM. When it is deleted, its VMs lose ours, and then the pool
-does; the garbage collector does the rest. With `--cascade=orphan` the VMs stay, and their disks stay theirs.
+The pool gets the finalizer before its first VM is created. When the pool is deleted, its VMs lose the finalizer first,
+and the pool loses it last. The garbage collector then deletes the VMs. With `--cascade=orphan`, the VMs and their disks
+stay.
 
-Nothing that a user asked to keep is garbage collected here either. A VM whose disks are to outlive it cannot be left to
-the collector, since only a VM that is being deleted loses its disks (P10): it is deleted by us, and let go after that.
-Only with `--cascade=foreground` nothing can be kept, because that deletes disks before VMs.
+If the pool preserves disks, the garbage collector must not delete the VMs: disks lose a VM's owner reference only while
+the VM is terminating (P10). Therefore the controller deletes these VMs itself and removes their finalizer afterwards.
+With `--cascade=foreground` no disk can be kept, because this deletes disks before VMs.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting, is_held
-from controller.pool.claims import by_name, let_go, let_strays_go
-from controller.pool.disks import asks_to_preserve, holds, is_safe
+from controller.pool.claims import by_name, remove_finalizers, remove_finalizers_of_strays
+from controller.pool.disks import add_finalizers, is_safe_to_delete, preserves_disks
 from controller.pool.snapshot import Snapshot
 from controller.runtime.plan import Delete, Patch, Plan, Stage
 from informers.objects import PatchType
 
 ORPHAN: Final = "orphan"
-"""The garbage collector's finalizer on an owner whose dependents are to stay."""
+"""The garbage collector's finalizer on an owner that was deleted with `--cascade=orphan`."""
 
 
 def has_finalizer(snapshot: Snapshot) -> bool:
@@ -35,39 +36,43 @@ def has_finalizer(snapshot: Snapshot) -> bool:
 
 
 def plan_own_finalizer(snapshot: Snapshot) -> Plan:
-    """Put our finalizer on the pool, before anything that it has to wait for exists."""
+    """Add the finalizer to the pool. This stage comes before the first VM is created."""
     if has_finalizer(snapshot):
         return Plan()
     meta = snapshot.owner.metadata
     body = addition_patch(meta, POOL_FINALIZER)
-    patch = Patch(resource=snapshot.pools, key=meta.key, body=body, type=PatchType.MERGE, why="VMs are to follow")
+    why = "the pool needs its finalizer before its first VM"
+    patch = Patch(resource=snapshot.pools, key=meta.key, body=body, type=PatchType.MERGE, why=why)
     return Plan(stages=(Stage((patch,)),))
 
 
 def plan_deletion(snapshot: Snapshot) -> Plan:
-    """Let the VMs go, then the pool. Where there are more than a pass may write, the pool waits for the next."""
-    preserve = asks_to_preserve(snapshot)
+    """Remove the finalizer from the VMs and then from the pool. If disks are preserved, delete the VMs as well.
+
+    The pool loses its finalizer in the first pass that finds no VM to release or to delete.
+    """
+    preserve = preserves_disks(snapshot)
     members = by_name(snapshot.members)
-    must_go = preserve and ORPHAN not in (snapshot.owner.metadata.finalizers or ())
-    free = [vm for vm in members if is_held(vm) and (is_deleting(vm) or not must_go)]
-    doomed = [vm for vm in members if must_go and not is_deleting(vm)][: snapshot.limits.burst]
+    deletes_vms = preserve and ORPHAN not in (snapshot.owner.metadata.finalizers or ())
+    to_release = [vm for vm in members if is_held(vm) and (is_deleting(vm) or not deletes_vms)]
+    to_delete = [vm for vm in members if deletes_vms and not is_deleting(vm)][: snapshot.limits.burst]
     stages = (
-        *let_go(snapshot, free, preserve=preserve),
-        *let_strays_go(snapshot, preserve=preserve),
-        *holds(vm for vm in doomed if not is_safe(snapshot, vm)),
-        *_deletes(snapshot, [vm for vm in doomed if is_safe(snapshot, vm)]),
+        *remove_finalizers(snapshot, to_release, preserve=preserve),
+        *remove_finalizers_of_strays(snapshot, preserve=preserve),
+        *add_finalizers(vm for vm in to_delete if not is_safe_to_delete(snapshot, vm)),
+        *_deletes(snapshot, [vm for vm in to_delete if is_safe_to_delete(snapshot, vm)]),
     )
-    # The pool goes in the pass that finds nobody held: only then it is known that all of them were let go.
+    # If there is nothing else to write, no VM has the finalizer any more. The pool loses its own finalizer last.
     if has_finalizer(snapshot) and not stages:
-        stages = (Stage((_own_removal(snapshot),)),)
-    return Plan(stages=stages, held="being deleted")
+        stages = (Stage((_remove_own_finalizer(snapshot),)),)
+    return Plan(stages=stages, held="the pool is being deleted")
 
 
 def _deletes(snapshot: Snapshot, vms: Iterable[VirtualMachine]) -> tuple[Stage, ...]:
-    """Delete these, but only if the server still knows all of them as the pool's.
+    """Delete these VMs. First a stage of patches tests on the server that the pool still owns all of them.
 
-    The pool may have been orphaning them until a moment ago, in which case our cache of pools can show that it is done
-    while our cache of VMs does not.
+    The test is needed for `--cascade=orphan`: the cache of pools can already show that the VMs were orphaned while the
+    cache of VMs still shows the owner references.
     """
     vms = tuple(vms)
     if not vms:
@@ -75,7 +80,11 @@ def _deletes(snapshot: Snapshot, vms: Iterable[VirtualMachine]) -> tuple[Stage, 
     why = "its pool is being deleted"
     guards = tuple(
         Patch(
-            resource=VMS, key=vm.metadata.key, body=_ownership_test(snapshot, vm), type=PatchType.JSON, why=f"if {why}"
+            resource=VMS,
+            key=vm.metadata.key,
+            body=_ownership_test(snapshot, vm),
+            type=PatchType.JSON,
+            why="tests that the pool still owns it",
         )
         for vm in vms
     )
@@ -84,15 +93,15 @@ def _deletes(snapshot: Snapshot, vms: Iterable[VirtualMachine]) -> tuple[Stage, 
 
 
 def _ownership_test(snapshot: Snapshot, vm: VirtualMachine) -> bytes:
-    """A JSON patch that changes nothing, and fails where the VM has another UID or owner."""
+    """A JSON patch that changes nothing. It fails if the VM's UID or its owner reference to the pool has changed."""
     uid = snapshot.owner.metadata.uid
     owners = [reference.uid for reference in vm.metadata.owner_references or ()]
-    place = f"/metadata/ownerReferences/{owners.index(uid)}/uid"
-    tests = {"/metadata/uid": vm.metadata.uid, place: uid}
-    return msgspec.json.encode([{"op": "test", "path": path, "value": value} for path, value in tests.items()])
+    path = f"/metadata/ownerReferences/{owners.index(uid)}/uid"
+    tests = {"/metadata/uid": vm.metadata.uid, path: uid}
+    return msgspec.json.encode([{"op": "test", "path": key, "value": value} for key, value in tests.items()])
 
 
-def _own_removal(snapshot: Snapshot) -> Patch:
+def _remove_own_finalizer(snapshot: Snapshot) -> Patch:
     meta = snapshot.owner.metadata
-    body, why = removal_patch(meta, POOL_FINALIZER), "all its VMs were let go"
+    body, why = removal_patch(meta, POOL_FINALIZER), "no VM has the pool finalizer any more"
     return Patch(resource=snapshot.pools, key=meta.key, body=body, type=PatchType.JSON, why=why)

@@ -1,11 +1,12 @@
-"""Replacing VMs that do not come up (P15), with brakes: none of it may do more harm than the failure.
+"""Healing: VMs that fail to start are replaced (P15). Limits make sure that healing does no more harm than the failure.
 
-A failing VM is deleted, and a new one of the same ordinal is created. With statePreservation Disabled its disks are
-deleted with it, in the foreground. With Offline or Online the disks are kept, and the new VM finds them by name. If the
-disk itself is what fails, a new VM would find the same disk: healing holds, and says so. What was
-healed lately is written to the pool before the delete, in the annotation `vmherd.dev/healed`: for each ordinal the UID
-that goes, how often in a row, and when. It has to outlive the VM and a crash, and the pool is the one object that does
-both. An ordinal's entry is dropped, when another is written, once nothing was wrong with it for long enough.
+A failing VM is deleted, and a later pass creates a new VM with the same ordinal. With `statePreservation` Disabled, the
+VM is deleted in the foreground together with its disks. With Offline or Online, the disks are kept, and the new VM uses
+them again. If the disk itself fails, the VM is not healed, because a new VM would use the same disk. An Event says so.
+
+Before the delete, a record is written to the pool, in the annotation `vmherd.dev/healed`. For each ordinal it has the
+UID of the deleted VM, the number of healings in a row, and the time. The record is on the pool because it must survive
+the deletion of the VM and a crash of the controller. Old records are removed when a new record is written.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from controller.kubevirt.vms import (
     start_failures_of,
     unready_since,
 )
-from controller.pool.disks import holds, is_safe
+from controller.pool.disks import add_finalizers, is_safe_to_delete
 from controller.pool.intent import Intent
 from controller.pool.policies import Healing
 from controller.pool.rollout import count_unavailable, min_ready_of
@@ -45,26 +46,29 @@ from informers.objects import PatchType
 
 FIRST_PAUSE: Final = timedelta(seconds=10)
 LONGEST_PAUSE: Final = timedelta(minutes=5)
-FORGOTTEN_AFTER: Final = timedelta(minutes=30)
-COMING_UP: Final = timedelta(minutes=5)
-"""A healed VM that is not ready after this long, and not failing either, holds nobody up any longer."""
+RECORD_LIFETIME: Final = timedelta(minutes=30)
+START_TIMEOUT: Final = timedelta(minutes=5)
+"""A recreated VM that is neither available nor failing after this time delays no other healing any more."""
 
-MOST_RECORDS: Final = 1000
-"""So that the annotation stays a third of what all of an object's annotations may hold together."""
+MAX_RECORDS: Final = 1000
+"""The maximum number of records. They need a third of the space that one object has for all its annotations."""
 
-MOST_NOTICES: Final = 10
-"""How many VMs whose disks fail are named in Events in one pass."""
+MAX_DISK_NOTICES: Final = 10
+"""The maximum number of Events about failing disks in one pass."""
 
 DISK_STATES: Final = frozenset({"DataVolumeError", "ErrorPvcNotFound"})
-"""The `printableStatus` of a VM whose disk is what fails."""
+"""The values of `printableStatus` that mean that the VM's disk fails."""
 
-PLAUSIBLE: Final = range(10**9)
+VALID_NUMBERS: Final = range(10**9)
+"""The ordinals and counts that a record may have."""
 
 MAX_UNHEALTHY_DEFAULT: Final = Amount(50, percent=True)
 
+TOO_MANY: Final = "healing is blocked: too many virtual machines fail at the same time"
+
 
 class Record(Struct, frozen=True, array_like=True):
-    """The last healing of an ordinal: the VM that went, how often in a row, and when."""
+    """The last healing of an ordinal: the UID of the deleted VM, the number of healings in a row, and the time."""
 
     uid: str
     count: int
@@ -72,7 +76,11 @@ class Record(Struct, frozen=True, array_like=True):
 
 
 class Recovering(Struct, frozen=True):
-    """How many were healed and are not back yet, how many of them are gone, and until when to wait for the next."""
+    """The healed ordinals whose new VM is not available yet.
+
+    `number` counts all of these ordinals, `absent` counts the ordinals without a VM. `until` is the first time at which
+    one of the VMs is available or overdue; None if no such time is known.
+    """
 
     number: int
     absent: int = 0
@@ -80,7 +88,10 @@ class Recovering(Struct, frozen=True):
 
 
 class FailingVM(Struct, frozen=True):
-    """A member that fails, why, from when on it may be replaced, and how often its ordinal was healed in a row."""
+    """A member that fails. `due` is the first time at which it may be replaced.
+
+    `healed` is the number of earlier healings of its ordinal in a row.
+    """
 
     vm: VirtualMachine
     ordinal: int
@@ -90,63 +101,64 @@ class FailingVM(Struct, frozen=True):
 
 
 def plan_healing(snapshot: Snapshot, intent: Intent, members: tuple[VirtualMachine, ...]) -> Plan:
-    """Delete members that fail, as many as the brakes allow; and look again when the next one is due.
+    """Delete failing members, as many as the limits allow. The next pass runs when the next member is due.
 
-    What is not ready through a rollout does not use up the allowance: whoever is healed was missed before. The rollout
-    counts those that are being healed, so both together never take away more than `maxUnavailable` that were ready.
+    VMs that are not ready because of a rollout do not count towards the limit: a failing VM was already unavailable, so
+    its healing makes no further VM unavailable. The rollout in turn counts healed VMs as unavailable. Therefore healing
+    and rollout together never take more than `maxUnavailable` ready VMs away.
     """
     if intent.healing is None:
         return Plan()
     records = read_records(snapshot, intent.healing)
-    patients = _patients(snapshot, intent.healing, members, records)
-    recovering = count_recovering(snapshot, intent, members, records, {each.vm.metadata.uid for each in patients})
-    again_at = [each.due for each in patients if each.due > snapshot.now]
+    failing = _failing_vms(snapshot, intent.healing, members, records)
+    recovering = count_recovering(snapshot, intent, members, records, {each.vm.metadata.uid for each in failing})
+    next_times = [each.due for each in failing if each.due > snapshot.now]
     if recovering.until is not None:
-        again_at.append(recovering.until)
-    soon = (min(again_at) - snapshot.now).total_seconds() if again_at else None
+        next_times.append(recovering.until)
+    requeue_after_s = (min(next_times) - snapshot.now).total_seconds() if next_times else None
     preserve = intent.scale_in.preserve
-    ripe = [each for each in patients if each.due <= snapshot.now]
-    blocked = [each for each in ripe if preserve and printable_status_of(each.vm) in DISK_STATES]
-    ripe = [each for each in ripe if each not in blocked]
-    kept_disks = tuple(map(_disk_fails, blocked[:MOST_NOTICES]))
-    # One that no healing helps must not come before those that have not been tried.
-    ripe.sort(key=lambda each: (each.healed, each.due, each.ordinal))
-    if not ripe:
-        held = "healing holds: the disks that fail are to be kept" if blocked else ""
-        return Plan(notices=kept_disks, held=held, requeue_after_s=soon)
-    limit, notices = _most_unhealthy(snapshot, len(members) + recovering.absent)
-    notices = (*kept_disks, *notices)
-    together = len(patients) + recovering.number
-    if together > limit:
-        notices = (*notices, _held(snapshot, members, together, limit))
-        return Plan(held="healing holds", notices=notices, requeue_after_s=soon)
-    most = min(intent.most_unavailable, MOST_RECORDS)
-    slots = max(min(most - recovering.number, snapshot.limits.burst), 0)
-    chosen = ripe[:slots]
+    due = [each for each in failing if each.due <= snapshot.now]
+    with_failing_disk = [each for each in due if preserve and printable_status_of(each.vm) in DISK_STATES]
+    curable = [each for each in due if each not in with_failing_disk]
+    disk_notices = tuple(map(_disk_notice, with_failing_disk[:MAX_DISK_NOTICES]))
+    # A VM that failed again after a healing comes after the VMs that were never healed.
+    curable.sort(key=lambda each: (each.healed, each.due, each.ordinal))
+    if not curable:
+        held = "healing is blocked: statePreservation keeps the disks that fail" if with_failing_disk else ""
+        return Plan(notices=disk_notices, held=held, requeue_after_s=requeue_after_s)
+    limit, notices = _max_unhealthy(snapshot, len(members) + recovering.absent)
+    notices = (*disk_notices, *notices)
+    unhealthy = len(failing) + recovering.number
+    if unhealthy > limit:
+        notices = (*notices, _too_many_notice(snapshot, members, unhealthy, limit))
+        return Plan(held=TOO_MANY, notices=notices, requeue_after_s=requeue_after_s)
+    max_healed = min(intent.most_unavailable, MAX_RECORDS)
+    slots = max(min(max_healed - recovering.number, snapshot.limits.burst), 0)
+    chosen = curable[:slots]
     stages = _stages(snapshot, chosen, records, preserve=preserve) if chosen else ()
-    waiting = len(ripe) - len(chosen)
-    held = f"healing: {waiting} wait for others to come up" if waiting else ""
-    return Plan(stages=stages, notices=notices, held=held, requeue_after_s=soon)
+    waiting = len(curable) - len(chosen)
+    held = f"healing: {waiting} virtual machines wait until others are available" if waiting else ""
+    return Plan(stages=stages, notices=notices, held=held, requeue_after_s=requeue_after_s)
 
 
 def read_records(snapshot: Snapshot, healing: Healing) -> Mapping[int, Record]:
-    """What was healed lately, by ordinal. Whatever cannot be read was never written.
+    """The records of recent healings, by ordinal. Records that cannot be parsed and old records are left out.
 
-    A date that lies a little ahead is that of an earlier leader, whose clock was ahead of ours.
+    A record may have a time in the near future, because the clock of an earlier leader may have been ahead.
     """
     text = annotations_of(snapshot.owner.metadata).get(HEALED, "")
     try:
         records = msgspec.json.decode(text, type=dict[int, Record]) if text else {}
     except (msgspec.DecodeError, ValueError, RecursionError):
         return {}
-    kept_for = FORGOTTEN_AFTER + 2 * healing.min_failing
+    lifetime = RECORD_LIFETIME + 2 * healing.min_failing
     return {
         ordinal: record
         for ordinal, record in records.items()
-        if ordinal in PLAUSIBLE
-        and record.count in PLAUSIBLE
+        if ordinal in VALID_NUMBERS
+        and record.count in VALID_NUMBERS
         and record.at.tzinfo is not None
-        and -LONGEST_PAUSE <= snapshot.now - record.at < kept_for
+        and -LONGEST_PAUSE <= snapshot.now - record.at < lifetime
     }
 
 
@@ -157,83 +169,94 @@ def count_recovering(
     records: Mapping[int, Record],
     failing: Collection[str] = (),
 ) -> Recovering:
-    """How many that were healed are on their way down or up again. Those of the UIDs `failing` are not."""
+    """Count the healed VMs that are terminating, absent, or recreated and not available yet.
+
+    VMs whose UID is in `failing` are not counted.
+    """
     by_ordinal = {snapshot.ordinal_of(vm): vm for vm in members}
     min_ready = min_ready_of(snapshot).number
-    leaving, absent = 0, 0
-    ends = []
+    terminating, absent = 0, 0
+    deadlines = []
     for ordinal, record in records.items():
         vm = by_ordinal.get(ordinal)
         if vm is None:
             absent += 1
         elif vm.metadata.uid == record.uid:
-            leaving += is_deleting(vm)
-        elif vm.metadata.uid not in failing and (until := _coming_up_until(snapshot, vm, record, min_ready)):
-            ends.append(until)
+            terminating += is_deleting(vm)
+        elif vm.metadata.uid not in failing and (deadline := _start_deadline(snapshot, vm, record, min_ready)):
+            deadlines.append(deadline)
     absent = min(absent, max(intent.wanted - len(members), 0))
-    return Recovering(leaving + absent + len(ends), absent, min(ends, default=None))
+    return Recovering(terminating + absent + len(deadlines), absent, min(deadlines, default=None))
 
 
-def _coming_up_until(snapshot: Snapshot, vm: VirtualMachine, record: Record, min_ready_s: int) -> datetime | None:
-    """How long one that was made anew may take to be available (P14); None where it is, took too long, or leaves."""
-    missed = count_unavailable(snapshot, (vm,), min_ready_s)
-    if is_deleting(vm) or not missed.unavailable:
+def _start_deadline(snapshot: Snapshot, vm: VirtualMachine, record: Record, min_ready_s: int) -> datetime | None:
+    """Deadline for a recreated VM to become available (P14); None if it is available, overdue or terminating."""
+    availability = count_unavailable(snapshot, (vm,), min_ready_s)
+    if is_deleting(vm) or not availability.unavailable:
         return None
-    made_at = min(max(record.at, moment(vm.metadata.creation_timestamp) or record.at), snapshot.now)
-    until = missed.next_at or made_at + COMING_UP
-    return until if until > snapshot.now else None
+    created_at = min(max(record.at, moment(vm.metadata.creation_timestamp) or record.at), snapshot.now)
+    deadline = availability.next_at or created_at + START_TIMEOUT
+    return deadline if deadline > snapshot.now else None
 
 
-def _patients(
+def _failing_vms(
     snapshot: Snapshot, healing: Healing, members: tuple[VirtualMachine, ...], records: Mapping[int, Record]
 ) -> list[FailingVM]:
-    patients = []
+    """The members that fail, including members that are not due yet."""
+    found = []
     for vm in members:
         ordinal = snapshot.ordinal_of(vm)
         if ordinal is None or is_deleting(vm) or not is_meant_to_run(vm) or _is_up(snapshot, vm):
             continue
-        failing = _failing(snapshot, vm, healing)
-        if failing is not None:
-            why, since = failing
+        failure = _failure_of(snapshot, vm, healing)
+        if failure is not None:
+            why, failed_at = failure
             record = records.get(ordinal)
-            due = max((each for each in (since, _rested(vm, record)) if each is not None), default=snapshot.now)
-            patients.append(FailingVM(vm, ordinal, why, due, record.count if record is not None else 0))
-    return patients
+            due = max((each for each in (failed_at, _pause_end(vm, record)) if each is not None), default=snapshot.now)
+            found.append(FailingVM(vm, ordinal, why, due, record.count if record is not None else 0))
+    return found
 
 
 def _is_up(snapshot: Snapshot, vm: VirtualMachine) -> bool:
-    """Whether it is ready, or its VMI is and the VM's own status is yet to follow."""
+    """True if the VM or its VMI is ready. The VM's status may be older than the status of its VMI."""
     vmi = snapshot.vmi_of(vm)
     return is_ready(vm) or (vmi is not None and vmis.is_ready(vmi))
 
 
-def _failing(snapshot: Snapshot, vm: VirtualMachine, healing: Healing) -> tuple[str, datetime | None] | None:
-    """Why this VM counts as failing, and from when on it may be replaced (None: at once); None where it is well."""
+def _failure_of(snapshot: Snapshot, vm: VirtualMachine, healing: Healing) -> tuple[str, datetime | None] | None:
+    """The reason why the VM fails, and the first time at which it may be replaced; None if it does not fail.
+
+    The time is None if the VM may be replaced at once.
+    """
     failures = start_failures_of(vm)
     if failures >= healing.threshold:
         return f"it failed to start {failures} times in a row", None
     state, since = printable_status_of(vm), unready_since(vm)
     if state in BROKEN_STATES and since is not None:
-        lasting = f"{int(healing.min_failing.total_seconds())} s"
-        # Another's clock may be ahead of ours: nobody fails for longer than that from now on.
-        return f"{state} for longer than {lasting}", min(since, snapshot.now) + healing.min_failing
+        seconds = int(healing.min_failing.total_seconds())
+        # `since` can be in the future if the clock of its writer is ahead. `min` limits the delay to `min_failing`.
+        return f"{state} for longer than {seconds} s", min(since, snapshot.now) + healing.min_failing
     return None
 
 
-def _rested(vm: VirtualMachine, record: Record | None) -> datetime | None:
-    """When an ordinal that was healed before may be healed again. The same VM means that its delete never happened."""
+def _pause_end(vm: VirtualMachine, record: Record | None) -> datetime | None:
+    """The first time at which the VM's ordinal may be healed again; None if there is no pause.
+
+    If the record has the UID of the present VM, the recorded delete did not happen, so there is no pause.
+    """
     if record is None or record.uid == vm.metadata.uid:
         return None
     return record.at + pause_after(record.count)
 
 
 def pause_after(count: int) -> timedelta:
-    """10 s after the first healing, then twice as long each time, up to 5 minutes."""
+    """The pause after `count` healings in a row: 10 seconds after the first, then doubled, at most 5 minutes."""
     doublings: int = 2 ** min(count - 1, 16)
     return min(FIRST_PAUSE * doublings, LONGEST_PAUSE)
 
 
-def _most_unhealthy(snapshot: Snapshot, members: int) -> tuple[int, tuple[Notice, ...]]:
+def _max_unhealthy(snapshot: Snapshot, members: int) -> tuple[int, tuple[Notice, ...]]:
+    """The number of members that may fail at the same time, and an Event if the annotation cannot be parsed."""
     meta = snapshot.owner.metadata
     text = annotations_of(meta).get(MAX_UNHEALTHY)
     amount = parse_amount(text) if text is not None else MAX_UNHEALTHY_DEFAULT
@@ -246,60 +269,64 @@ def _most_unhealthy(snapshot: Snapshot, members: int) -> tuple[int, tuple[Notice
     return MAX_UNHEALTHY_DEFAULT.of(members), (invalid_annotation(MAX_UNHEALTHY, meta, message),)
 
 
-def _held(snapshot: Snapshot, members: Iterable[VirtualMachine], failing: int, limit: int) -> Notice:
-    """To be told once for each occasion: until whoever has been down the longest is up again, or the spec changes."""
+def _too_many_notice(snapshot: Snapshot, members: Iterable[VirtualMachine], failing: int, limit: int) -> Notice:
+    """An Event that healing is blocked. It is sent again only if the spec changes, or if the VM that has been down for
+    the longest time is up again.
+    """
     down = [unready_since(vm) for vm in members if is_meant_to_run(vm) and not is_deleting(vm)]
     since = min((each for each in down if each is not None), default="")
     return Notice(
         reason="HealingHeld",
         message=(
-            f"{failing} virtual machines fail together, more than the {limit} that replacing helps with; "
-            "none is replaced until fewer do"
+            f"{failing} virtual machines fail at the same time, the limit is {limit}; "
+            "no virtual machine is replaced until fewer fail"
         ),
         once=f"healing held {snapshot.owner.metadata.generation} {since}",
     )
 
 
-def _disk_fails(patient: FailingVM) -> Notice:
-    name, state = patient.vm.metadata.name, printable_status_of(patient.vm)
+def _disk_notice(failing: FailingVM) -> Notice:
+    """An Event that a VM is not healed because its disk fails and is kept."""
+    name, state = failing.vm.metadata.name, printable_status_of(failing.vm)
     return Notice(
         reason="HealingHeld",
         message=(
-            f"{name} is not replaced: its disk is what fails ({state}), and statePreservation keeps its disks, so a "
-            f"new virtual machine would find the same disk; repair or delete the disk, or delete {name}"
+            f"{name} is not replaced: its disk fails ({state}), and statePreservation keeps the disk, so a new "
+            f"virtual machine would use the same disk; repair or delete the disk, or delete {name}"
         ),
-        once=f"healing held {patient.vm.metadata.uid}",
+        once=f"healing held {failing.vm.metadata.uid}",
     )
 
 
 def _stages(
     snapshot: Snapshot, chosen: list[FailingVM], records: Mapping[int, Record], *, preserve: bool
 ) -> tuple[Stage, ...]:
-    """First the record, then the deletes: a crash between them heals the same VMs again, and counts them once.
+    """The record is written before the VMs are deleted. After a crash between these stages, the next plan deletes the
+    same VMs and does not count them again.
 
-    A VM whose disks are kept goes only with our finalizer, which holds it until its disks are safe (P10).
+    With `preserve`, a VM without the pool finalizer gets the finalizer now and is healed in a later pass (P10).
     """
-    unsafe = [each.vm for each in chosen if preserve and not is_safe(snapshot, each.vm)]
+    unsafe = [each.vm for each in chosen if preserve and not is_safe_to_delete(snapshot, each.vm)]
     chosen = [each for each in chosen if each.vm not in unsafe]
     if not chosen:
-        return holds(unsafe)
+        return add_finalizers(unsafe)
     now = snapshot.now.astimezone(UTC).replace(microsecond=0)
     updated = dict(records)
     for each in chosen:
-        before = records.get(each.ordinal)
-        if before is None or before.uid != each.vm.metadata.uid:
-            updated[each.ordinal] = Record(each.vm.metadata.uid, before.count + 1 if before else 1, now)
+        previous = records.get(each.ordinal)
+        if previous is None or previous.uid != each.vm.metadata.uid:
+            updated[each.ordinal] = Record(each.vm.metadata.uid, previous.count + 1 if previous else 1, now)
     deletes = Stage(
         tuple(
             delete_of(each.vm, f"healing: {each.why}", foreground=not preserve, cause=Cause.HEALING) for each in chosen
         )
     )
     if updated == records:
-        return (*holds(unsafe), deletes)
-    newest = sorted(updated, key=lambda ordinal: (updated[ordinal].at, ordinal))[-MOST_RECORDS:]
+        return (*add_finalizers(unsafe), deletes)
+    newest = sorted(updated, key=lambda ordinal: (updated[ordinal].at, ordinal))[-MAX_RECORDS:]
     meta = snapshot.owner.metadata
     text = msgspec.json.encode({ordinal: updated[ordinal] for ordinal in sorted(newest)}).decode()
     body = msgspec.json.encode({"metadata": {"uid": meta.uid, "annotations": {HEALED: text}}})
-    why = "what is being healed"
+    why = "records the ordinals that are healed"
     record = Patch(resource=snapshot.pools, key=meta.key, body=body, type=PatchType.MERGE, why=why, is_note=True)
-    return (*holds(unsafe), Stage((record,)), deletes)
+    return (*add_finalizers(unsafe), Stage((record,)), deletes)

@@ -1,7 +1,7 @@
-"""From a template to the VM of one ordinal: names that must differ get the ordinal (P4, P5).
+"""Creates a VM from the template: names that must differ between VMs get the ordinal as a suffix (P4, P5).
 
-Everything else reaches the VM as its user wrote it, byte for byte. What has an unexpected shape is left for the API
-server to judge.
+All other parts of the template reach the VM unchanged, byte for byte. A value of an unexpected type is passed on
+unchanged too. The API server accepts or rejects it.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ SECRETS: Final[tuple[Path, ...]] = (
     ("cloudInitConfigDrive", "secretRef", "name"),
     ("cloudInitConfigDrive", "networkDataSecretRef", "name"),
 )
-"""Where a volume names what a VM may need of its own."""
+"""The paths in a volume where it refers to a disk, a ConfigMap or a Secret."""
 
 
 def shape_of(template: Template, ordinal: int, revision: str) -> Mapping[str, object]:
-    """What the template says about its VM of this ordinal: labels, annotations, spec."""
+    """The parts of this ordinal's VM that the template defines: labels, annotations and spec."""
     labels = {**template.labels, REVISION_NAME: revision}
     return {
         "metadata": {"labels": labels, "annotations": template.annotations},
@@ -61,7 +61,7 @@ def encode_shape(template: Template, ordinal: int, revision: str) -> bytes:
 def encode_vm(
     template: Template, ordinal: int, revision: str, *, resource: Resource[T], pool: ObjectMeta, owner: OwnerReference
 ) -> bytes:
-    """The whole VM to create, with its owner and our finalizer, in the pool's namespace."""
+    """The request body that creates a VM in the pool's namespace, with the pool's owner reference and finalizer."""
     metadata = {
         "name": name_of(pool.name, ordinal),
         "namespace": pool.namespace,
@@ -76,7 +76,7 @@ def encode_vm(
 
 
 def own_disks(template: Template, ordinal: int) -> tuple[str, ...]:
-    """The names of the disks that the VM of this ordinal gets for itself."""
+    """The names of the disks that dataVolumeTemplates create for the VM of this ordinal."""
     return tuple(f"{name}-{ordinal}" for name in _own_names(template))
 
 
@@ -99,7 +99,7 @@ def _indexed_spec(template: Template, ordinal: int, revision: str) -> bytes:
 
     spec = change_at(template.spec, ("dataVolumeTemplates",), lambda disks: change_each(disks, disk_of_ordinal))
     spec = change_at(spec, ("template", "spec", "volumes"), lambda volumes: change_each(volumes, volume_of_ordinal))
-    return change_at(spec, ("template",), lambda machine: _with_label(machine, revision))
+    return change_at(spec, ("template",), lambda vmi_template: _with_label(vmi_template, revision))
 
 
 def _own_names(template: Template) -> list[str]:
@@ -121,19 +121,19 @@ def _with_ordinal(name: bytes, *, ordinal: int) -> bytes:
     return msgspec.json.encode(f"{text}-{ordinal}") if text else name
 
 
-def _with_label(machine: bytes, revision: str) -> bytes:
-    """The VMI template with the revision's label, where its metadata and its labels are objects, or not given."""
-    fields = fields_of(machine)
-    metadata = _given(fields, "metadata")
-    labels = _given(metadata, "labels")
+def _with_label(vmi_template: bytes, revision: str) -> bytes:
+    """The VMI template with the revision's label. If its metadata or labels have a wrong type, it stays unchanged."""
+    fields = fields_of(vmi_template)
+    metadata = _object_at(fields, "metadata")
+    labels = _object_at(metadata, "labels")
     if fields is None or metadata is None or labels is None:
-        return machine
+        return vmi_template
     labelled = {**labels, REVISION_NAME: Raw(msgspec.json.encode(revision))}
     return msgspec.json.encode({**fields, "metadata": {**metadata, "labels": labelled}})
 
 
-def _given(fields: Fields | None, name: str) -> Fields | None:
-    """The fields of one object in another: none where it is absent or null, None where it is no object."""
+def _object_at(fields: Fields | None, name: str) -> Fields | None:
+    """The object in field `name`: empty if the field is absent or null, None if its value is not an object."""
     if fields is None:
         return None
     value = fields.get(name, NULL)

@@ -1,4 +1,4 @@
-"""What a pool asks for: its spec, parsed once, or the one thing that makes it impossible to act on (P1)."""
+"""A pool's spec, parsed once. If the spec is invalid, the result is the first error in it (P1)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from controller.pool.template import Template, parse_template
 
 
 class Intent(Struct, frozen=True, kw_only=True):
-    """A spec that can be acted on. The selector is not empty, and matches the template's labels."""
+    """A valid pool spec. The selector is not empty and matches the template's labels."""
 
     wanted: int
     selector: Selector
@@ -32,12 +32,12 @@ class Intent(Struct, frozen=True, kw_only=True):
 
     @property
     def most_unavailable(self) -> int:
-        """How many may be not ready at once through our doing (P14)."""
+        """The maximum number of members that the controller may make unavailable at the same time (P14)."""
         return self.max_unavailable.of(self.wanted)
 
 
 def parse_intent(owner: Pool) -> Intent | FieldError:
-    """What the pool asks for. `replicas` is 1 where nobody filled in the schema's default."""
+    """Parse the pool's spec. `replicas` is 1 if the API server did not apply the schema's default."""
     spec = owner.spec
     wanted = 1 if spec.replicas is None else spec.replicas
     if wanted < 0:

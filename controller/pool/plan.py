@@ -1,11 +1,17 @@
-"""What one pass over a pool does: the rules P1 to P16, in the order in which they take effect.
+"""The plan of one pass over a pool: the rules P1 to P16, in the order in which they take effect.
 
-`plan` is total and pure: any snapshot gives a plan, the same one each time, and a pool that is as it should be gets an
-empty one. Stages: let go what leaves, and release (P2, P9, P10), the pool's finalizer (P6), heal (P15), create or
-delete (P3, P4, P8), when that is nothing, update (P12 to P14), and when that is nothing either, prune (P11).
+`plan` is a pure function. It returns a plan for every snapshot, and always the same plan for the same snapshot. If
+nothing has to change, the plan is empty. The stages are, in this order:
 
-While the pool is invalid or paused, only what leaves is let go: a VM that its user deletes must not wait for that.
-While the caches do not show all that was written, nothing happens at all.
+1. remove the finalizer from VMs that leave, and release members that no longer match (P2, P9, P10)
+2. add the finalizer to the pool (P6)
+3. heal (P15)
+4. create or delete VMs (P3, P4, P8)
+5. update (P12 to P14), if no member is released or scaled
+6. delete old revisions (P11), if no other step does anything
+
+If the pool is invalid or paused, the plan only removes the finalizer from VMs that leave, so that users can always
+delete VMs. If the caches do not show all earlier writes for this pool, the plan contains no writes.
 """
 
 from __future__ import annotations
@@ -13,8 +19,8 @@ from __future__ import annotations
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting
-from controller.pool.claims import choose_claims, plan_departures, plan_releases
-from controller.pool.disks import asks_to_preserve
+from controller.pool.claims import choose_claims, plan_finalizer_removals, plan_releases
+from controller.pool.disks import preserves_disks
 from controller.pool.finalizer import plan_deletion, plan_own_finalizer
 from controller.pool.heal import plan_healing
 from controller.pool.intent import Intent, parse_intent
@@ -30,33 +36,34 @@ UNSETTLED = Plan(held="the cache does not show all of our own writes yet")
 
 
 def plan(snapshot: Snapshot) -> Plan:
-    """Decide what to do about this pool now."""
+    """The writes and Events of the next pass over this pool."""
     owner = snapshot.owner
     if owner.metadata.deletion_timestamp is not None:
         return plan_deletion(snapshot) if snapshot.settled else UNSETTLED
     intent = parse_intent(owner)
     if isinstance(intent, FieldError):
         notice = Notice(reason=INVALID_SPEC, message=intent.message, once=f"generation-{owner.metadata.generation}")
-        held = Plan(held=f"invalid: {intent.message}", notices=(notice,))
-        return join([_departures(snapshot), held])
+        blocked = Plan(held=f"invalid: {intent.message}", notices=(notice,))
+        return join([_finalizer_removals(snapshot), blocked])
     if owner.spec.paused:
-        return join([_departures(snapshot), Plan(held="paused")])
-    return _plan_freely(snapshot, intent) if snapshot.settled else UNSETTLED
+        return join([_finalizer_removals(snapshot), Plan(held="paused")])
+    return _plan_active(snapshot, intent) if snapshot.settled else UNSETTLED
 
 
-def _departures(snapshot: Snapshot) -> Plan:
-    return plan_departures(snapshot, preserve=asks_to_preserve(snapshot)) if snapshot.settled else Plan()
+def _finalizer_removals(snapshot: Snapshot) -> Plan:
+    return plan_finalizer_removals(snapshot, preserve=preserves_disks(snapshot)) if snapshot.settled else Plan()
 
 
-def _plan_freely(snapshot: Snapshot, intent: Intent) -> Plan:
+def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
+    """The plan for a valid pool that is neither paused nor being deleted. The caches show all earlier writes."""
     claims = choose_claims(snapshot, intent.selector)
     members = claims.kept
     revisions = read_revisions(snapshot, intent.template)
     healing = plan_healing(snapshot, intent, members)
-    going = frozenset(action.uid for action in healing.actions if isinstance(action, Delete))
-    scaling = plan_scale(snapshot, intent, revisions, members, going=going)
+    deleted_uids = frozenset(action.uid for action in healing.actions if isinstance(action, Delete))
+    scaling = plan_scale(snapshot, intent, revisions, members, deleted_uids=deleted_uids)
     parts = [
-        _departures(snapshot),
+        _finalizer_removals(snapshot),
         plan_releases(snapshot, claims.released),
         plan_own_finalizer(snapshot),
         plan_first_mark(snapshot, intent.template),
@@ -65,7 +72,7 @@ def _plan_freely(snapshot: Snapshot, intent: Intent) -> Plan:
         scaling,
     ]
     if not scaling.stages and not claims.released and _count_is_right(intent, members):
-        update = plan_update(snapshot, intent, revisions, members, going=going)
+        update = plan_update(snapshot, intent, revisions, members, deleted_uids=deleted_uids)
         parts.append(plan_takeover(snapshot, revisions, update))
         if not any(part.stages for part in parts):
             parts.append(plan_pruning(snapshot, revisions))
@@ -73,5 +80,5 @@ def _plan_freely(snapshot: Snapshot, intent: Intent) -> Plan:
 
 
 def _count_is_right(intent: Intent, members: tuple[VirtualMachine, ...]) -> bool:
-    """Whether nobody is still leaving for good. More than wanted is right where nobody may be deleted (P8, P9)."""
+    """True if no surplus VM is terminating. A surplus is accepted if the policy forbids deleting it (P8, P9)."""
     return len(members) <= intent.wanted or not any(map(is_deleting, members))

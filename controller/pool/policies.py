@@ -1,4 +1,4 @@
-"""How a pool wants VMs chosen, scaled in, updated and healed: each block of the spec, parsed once, defaults applied."""
+"""The policies in a pool's spec: selection, scale-in, update and healing. Each is parsed once and has its defaults."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Block = TypeVar("Block")
 
 
 class Strategy(StrEnum):
-    """Named as the blocks of the spec are."""
+    """A strategy for scale-in or for updates. The values are the names of the fields in the spec."""
 
     PROACTIVE = "proactive"
     OPPORTUNISTIC = "opportunistic"
@@ -39,7 +39,7 @@ class Strategy(StrEnum):
 
 
 class Sort(StrEnum):
-    """UNSTATED is the default: random, but those that are not ready first (P8)."""
+    """The values of `sortPolicy`. UNSTATED is the default: VMs that are not ready first, otherwise random (P8)."""
 
     ASCENDING = "AscendingOrder"
     DESCENDING = "DescendingOrder"
@@ -50,7 +50,7 @@ class Sort(StrEnum):
 
 
 class Selection(Struct, frozen=True):
-    """Who may be chosen, and in which order. Without a selector everybody may."""
+    """The VMs that may be chosen, and their order. Without a selector, every VM may be chosen."""
 
     sort: Sort = Sort.UNSTATED
     labels: Selector | None = None
@@ -74,7 +74,7 @@ class Healing(Struct, frozen=True):
 
 
 def parse_scale_in(spec: PoolSpec) -> ScaleIn | FieldError:
-    """`scaleInStrategy`; proactive, at random and without preserving anything, where nothing is said (P8, P9, P10)."""
+    """Parse `scaleInStrategy`. The default is proactive, in random order, and preserves no disks (P8, P9, P10)."""
     field = "spec.scaleInStrategy"
     wire = spec.scale_in_strategy or ScaleInStrategy()
     blocks: Mapping[Strategy, ScaleInBlock | None] = {strategy: getattr(wire, strategy) for strategy in Strategy}
@@ -82,18 +82,19 @@ def parse_scale_in(spec: PoolSpec) -> ScaleIn | FieldError:
     if isinstance(chosen, FieldError):
         return chosen
     strategy, block = chosen or (Strategy.PROACTIVE, ScaleInBlock())
-    kept = block.state_preservation or "Disabled"
-    if kept not in ("Disabled", "Offline", "Online"):
-        text = f"{field}.{strategy}.statePreservation is {quoted(kept)}"
+    preservation = block.state_preservation or "Disabled"
+    if preservation not in ("Disabled", "Offline", "Online"):
+        text = f"{field}.{strategy}.statePreservation is {quoted(preservation)}"
         return FieldError(f"{text}: it must be one of Disabled, Offline, Online")
     selection = _parse_selection(block.selection_policy, f"{field}.{strategy}.selectionPolicy")
     if isinstance(selection, FieldError):
         return selection
-    return ScaleIn(strategy, selection, kept != "Disabled" and strategy is not Strategy.UNMANAGED)
+    preserve = preservation != "Disabled" and strategy is not Strategy.UNMANAGED
+    return ScaleIn(strategy, selection, preserve)
 
 
 def parse_update(spec: PoolSpec) -> Update | FieldError:
-    """`updateStrategy`; proactive where nothing is said (P13)."""
+    """Parse `updateStrategy`. The default is proactive (P13)."""
     field = "spec.updateStrategy"
     wire = spec.update_strategy or UpdateStrategy()
     blocks: Mapping[Strategy, UpdateBlock | None] = {strategy: getattr(wire, strategy) for strategy in Strategy}
@@ -106,18 +107,18 @@ def parse_update(spec: PoolSpec) -> Update | FieldError:
 
 
 def parse_healing(wire: Autohealing | None) -> Healing | FieldError | None:
-    """`autohealing`; None where the pool does not want it (P15)."""
+    """Parse `autohealing`; None if the pool does not use autohealing (P15)."""
     if wire is None:
         return None
     threshold = FAILURE_THRESHOLD if wire.start_up_failure_threshold is None else wire.start_up_failure_threshold
     if threshold < 1:
         return FieldError(f"spec.autohealing.startUpFailureThreshold is {threshold}: it must be 1 or more")
     text = wire.min_failing_to_start_duration
-    lasting = MIN_FAILING if text is None else parse_duration(text)
-    if lasting is None:
+    min_failing = MIN_FAILING if text is None else parse_duration(text)
+    if min_failing is None:
         where = f"spec.autohealing.minFailingToStartDuration is {quoted(text or '')}"
         return FieldError(f"{where}: it must be a duration such as 5m or 1m30s")
-    return Healing(threshold, lasting)
+    return Healing(threshold, min_failing)
 
 
 def _only_one(blocks: Mapping[Strategy, Block | None], field: str) -> tuple[Strategy, Block] | FieldError | None:

@@ -1,9 +1,9 @@
-"""The specs that VMs were made from, kept as ControllerRevisions (P11).
+"""The ControllerRevisions of a pool: each stores a pool spec that VMs were created from (P11).
 
-A revision is the pool's if the pool controls it. The one made for the pool's present generation is current by
-definition, however it spells the template: a generation has one spec. Otherwise a revision is current if its template
-means what the pool's means. So scaling makes no revision, and going back to an earlier template makes none either: its
-revision becomes the current one again.
+A revision belongs to the pool if the pool is its controller. The revision of the pool's present generation is always
+current, because a generation has only one spec. Every other revision is current if its template has the same meaning as
+the pool's template. Therefore scaling creates no revision. A return to an earlier template creates no revision either:
+the earlier revision becomes current again.
 """
 
 from __future__ import annotations
@@ -28,27 +28,31 @@ from controller.runtime.plan import Create, Delete, Plan, Stage
 from informers.meta import ObjectKey, labels_of
 
 LABEL_LENGTH: Final = 63
-"""How long a label's value may be, which the name of a revision is."""
+"""The maximum length of a label value. The name of a revision is a label value on its VMs."""
 
 _decode_spec = msgspec.json.Decoder(PoolSpec).decode
 
 
 class Revisions(Struct, frozen=True, kw_only=True):
-    """The templates that the pool has had, by the name of their revision. `is_kept` tells whether `current` exists."""
+    """The revisions of a pool.
+
+    `templates` maps the name of each revision to its template. `template` is the pool's present template. `current` is
+    the name of the current revision. `current_exists` is False if this revision has not been created yet.
+    """
 
     current: str
     template: Template
-    is_kept: bool
+    current_exists: bool
     templates: Mapping[str, Template]
 
     def is_current(self, name: str) -> bool:
-        """Whether what carries this revision is as the pool's template says now (P12)."""
+        """True if the template of this revision has the same meaning as the pool's template (P12)."""
         template = self.templates.get(name)
         return template is not None and template.digest == self.template.digest
 
 
 def read_revisions(snapshot: Snapshot, template: Template) -> Revisions:
-    """Which revisions there are, and which is the current template's; its name, where none is there yet."""
+    """The pool's revisions and the name of the current one. If no current revision exists, the name is a new one."""
     generation = snapshot.owner.metadata.generation
     templates: dict[str, Template] = {}
     matching: list[tuple[int, str]] = []
@@ -62,12 +66,12 @@ def read_revisions(snapshot: Snapshot, template: Template) -> Revisions:
             if past.digest == template.digest:
                 matching.append((revision.revision, name))
     current = max(matching)[1] if matching else _new_name(snapshot, template)
-    return Revisions(current=current, template=template, is_kept=bool(matching), templates=templates)
+    return Revisions(current=current, template=template, current_exists=bool(matching), templates=templates)
 
 
 def plan_revision(snapshot: Snapshot, revisions: Revisions) -> tuple[Stage, ...]:
-    """Keep the current template's revision, before anything is made from it."""
-    if revisions.is_kept:
+    """Create the current revision if it does not exist. This stage comes before any write that needs the revision."""
+    if revisions.current_exists:
         return ()
     owner = snapshot.owner.metadata
     body = {
@@ -86,43 +90,43 @@ def plan_revision(snapshot: Snapshot, revisions: Revisions) -> tuple[Stage, ...]
         key=ObjectKey(owner.namespace, revisions.current),
         body=msgspec.json.encode(body),
         owner_uid=owner.uid,
-        why="the first of this template",
+        why="no revision has this template yet",
     )
     return (Stage((create,)),)
 
 
 def plan_pruning(snapshot: Snapshot, revisions: Revisions) -> Plan:
-    """Delete revisions that nobody refers to, but the newest, which stay for undo."""
+    """Delete revisions that no VM and no VMI uses. The newest `revision_history` of them stay for undo."""
     used = {revision_of(vm) for vm in (*snapshot.members, *snapshot.strays)}
     used |= {labels_of(vmi.metadata).get(REVISION_NAME, "") for vmi in snapshot.vmis.values()}
     used.add(revisions.current)
-    idle = [
+    unused = [
         revision
         for revision in snapshot.revisions
         if revision.metadata.name not in used and revision.metadata.deletion_timestamp is None
     ]
-    idle.sort(key=lambda revision: (-revision.revision, revision.metadata.name))
+    unused.sort(key=lambda revision: (-revision.revision, revision.metadata.name))
     deletes = tuple(
         Delete(
             resource=CONTROLLER_REVISIONS,
             key=revision.metadata.key,
             uid=revision.metadata.uid,
-            why="no VM is made from it any more",
+            why="no VM and no VMI uses this revision",
         )
-        for revision in idle[snapshot.limits.revision_history :][: snapshot.limits.burst]
+        for revision in unused[snapshot.limits.revision_history :][: snapshot.limits.burst]
     )
     return Plan(stages=(Stage(deletes, essential=False),) if deletes else ())
 
 
 def oldest_in_use(snapshot: Snapshot, revisions: Revisions, members: tuple[VirtualMachine, ...]) -> str:
-    """The revision that a rollout started from: the oldest that a member is made from, else the current one."""
+    """The oldest revision of a member that is outdated; the current revision if no member is outdated."""
     numbers = {revision.metadata.name: revision.revision for revision in snapshot.revisions}
     older = {revision_of(vm) for vm in members if not revisions.is_current(revision_of(vm))} & numbers.keys()
     return min(older, key=lambda name: (numbers[name], name), default=revisions.current)
 
 
 def template_of(revision: ControllerRevision) -> Template | None:
-    """The template that it keeps; None where nobody could make a VM from it."""
+    """The template that the revision stores; None if the template cannot be read or is invalid."""
     try:
         template = parse_template(_decode_spec(revision.data))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -131,11 +135,11 @@ def template_of(revision: ControllerRevision) -> Template | None:
 
 
 def _new_name(snapshot: Snapshot, template: Template) -> str:
-    """`<pool>-<generation>`; with the template's digest where that is taken, or too long for the label of its VMs."""
+    """`<pool>-<generation>`. If this name is taken or too long for a label, it also gets a part of the digest."""
     owner = snapshot.owner.metadata
     generation = owner.generation or 0
     name = f"{owner.name}-{generation}"
     if len(name) <= LABEL_LENGTH and name not in snapshot.revision_names:
         return name
-    ending = f"-{generation}-{template.digest[:8]}"
-    return owner.name[: LABEL_LENGTH - len(ending)] + ending
+    suffix = f"-{generation}-{template.digest[:8]}"
+    return owner.name[: LABEL_LENGTH - len(suffix)] + suffix

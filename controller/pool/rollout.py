@@ -1,8 +1,8 @@
-"""How far an update may go at once: who is available, how many more may be missed, which ordinals stay behind (P14).
+"""The limits of an update: the members that are unavailable, and the partition of ordinals that are not updated (P14).
 
-A member is unavailable when it is meant to run and its VMI is not ready, not ready for long enough, or on its way out.
-A VM that its user stopped is not unavailable. Deleted and restarted VMs are unavailable from the moment the cache shows
-it, and nothing more happens before it does (R9), so nothing is counted twice and nothing is missed.
+A member is unavailable if it should run, and its VMI is not ready, not ready for long enough, or terminating. A VM that
+its user stopped is not unavailable. A deleted or restarted VM becomes unavailable when the cache shows the write. No
+further write happens before that (R9), so the count is always right.
 """
 
 from __future__ import annotations
@@ -28,25 +28,28 @@ from controller.runtime.plan import Notice, Patch, Plan, Stage
 from informers.meta import annotations_of
 from informers.objects import PatchType
 
-EVERYTHING: Final = 2**31
+ALL_ORDINALS: Final = 2**31
+"""A partition that is higher than every ordinal."""
+
+LONG_AGO: Final = timedelta(seconds=2**31)
 
 
 class Setting(Struct, frozen=True):
-    """A number from an annotation, and what to tell the user of it."""
+    """A number from an annotation, and an Event if the annotation cannot be parsed."""
 
     number: int
     notices: tuple[Notice, ...] = ()
 
 
 class Availability(Struct, frozen=True):
-    """How many members are missed now, and when one that is ready will have been so for long enough."""
+    """The number of unavailable members. `next_at` is the first time at which a ready one of them becomes available."""
 
     unavailable: int
     next_at: datetime | None = None
 
 
 def rolls_out(owner: Pool) -> bool:
-    """True if the pool updates all its outdated VMs unasked: proactive, without selectors or a partition."""
+    """True if the pool updates all outdated VMs automatically: proactive, without selectors or a partition."""
     strategy = owner.spec.update_strategy or UpdateStrategy()
     if PARTITION in annotations_of(owner.metadata) or strategy.opportunistic or strategy.unmanaged:
         return False
@@ -55,17 +58,17 @@ def rolls_out(owner: Pool) -> bool:
 
 
 def partition_of(snapshot: Snapshot) -> Setting:
-    """The ordinals below this keep their revision. While nobody can tell which, all do."""
-    return _setting(snapshot, PARTITION, otherwise=EVERYTHING, meaning="nothing is rolled out")
+    """The partition: lower ordinals keep their revision. All ordinals do if the annotation cannot be parsed."""
+    return _setting(snapshot, PARTITION, default=ALL_ORDINALS, consequence="nothing is rolled out")
 
 
 def min_ready_of(snapshot: Snapshot) -> Setting:
-    """For how many seconds a VMI has to be ready to count."""
-    return _setting(snapshot, MIN_READY, otherwise=0, meaning="it counts as 0")
+    """The number of seconds that a VMI must be ready before its VM counts as available."""
+    return _setting(snapshot, MIN_READY, default=0, consequence="it counts as 0")
 
 
 def template_for(snapshot: Snapshot, revisions: Revisions, ordinal: int, partition: int) -> tuple[str, Template]:
-    """The revision that the VM of this ordinal is made from: below the partition, that of the VMs there."""
+    """The revision and template for a new VM. Below the partition it is the revision of the other VMs there."""
     if ordinal < partition:
         owner = snapshot.owner
         noted = annotations_of(owner.metadata).get(PARTITION_REVISION)
@@ -78,22 +81,22 @@ def template_for(snapshot: Snapshot, revisions: Revisions, ordinal: int, partiti
 
 
 def plan_partition_note(snapshot: Snapshot, revisions: Revisions) -> Plan:
-    """Note on the pool which revision the VMs below the partition are on.
+    """Write the revision of the VMs below the partition to an annotation of the pool.
 
-    The VMs themselves show it, until the last of them is deleted. Its successor is made from the noted revision.
+    The annotation is needed if all VMs below the partition are deleted. New VMs then get the revision that it names.
     """
     meta, partition = snapshot.owner.metadata, partition_of(snapshot)
     name = "" if partition.notices else _revision_below(snapshot, revisions, partition.number)
     if name in ("", annotations_of(meta).get(PARTITION_REVISION)):
         return Plan()
     body = msgspec.json.encode({"metadata": {"uid": meta.uid, "annotations": {PARTITION_REVISION: name}}})
-    why = "the revision below the partition"
+    why = "notes the revision of the VMs below the partition"
     note = Patch(resource=snapshot.pools, key=meta.key, body=body, type=PatchType.MERGE, why=why, is_note=True)
     return Plan(stages=(Stage((note,)),))
 
 
 def _revision_below(snapshot: Snapshot, revisions: Revisions, partition: int) -> str:
-    """The oldest revision of the VMs below the partition; "" if there are none whose template is known."""
+    """The oldest revision of the VMs below the partition; "" if no VM there has a revision with a known template."""
     if not partition:
         return ""
     numbers = {revision.metadata.name: revision.revision for revision in snapshot.revisions}
@@ -106,32 +109,33 @@ def _revision_below(snapshot: Snapshot, revisions: Revisions, partition: int) ->
 
 
 def count_unavailable(snapshot: Snapshot, members: Iterable[VirtualMachine], min_ready_s: int) -> Availability:
-    """How many of the members that should run are not available."""
-    unavailable, due = 0, []
+    """Count the members that should run and are not available."""
+    unavailable, next_times = 0, []
     for vm in members:
         if not is_meant_to_run(vm):
             continue
         since = _ready_since(snapshot, vm)
         if since is not None:
-            since = min(since, snapshot.now)  # a node's clock may be ahead of ours
+            since = min(since, snapshot.now)  # the clock of a node may be ahead
         if since is not None and since + timedelta(seconds=min_ready_s) <= snapshot.now:
             continue
         unavailable += 1
         if since is not None:
-            due.append(since + timedelta(seconds=min_ready_s))
-    return Availability(unavailable, min(due, default=None))
+            next_times.append(since + timedelta(seconds=min_ready_s))
+    return Availability(unavailable, min(next_times, default=None))
 
 
 def _ready_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
-    """Since when it serves; None where it does not, or is about to stop."""
+    """The time since which the VM's VMI is ready; None if it is not ready, or if the VM or its VMI is terminating."""
     vmi = snapshot.vmi_of(vm)
     if vmi is None or is_deleting(vm) or not vmis.is_active(vmi):
         return None
-    # Ready without a date: for as long as anybody can tell.
-    return vmis.ready_since(vmi) or (snapshot.now - timedelta(seconds=EVERYTHING) if vmis.is_ready(vmi) else None)
+    # If the Ready condition has no transition time, the VMI counts as ready for a very long time.
+    return vmis.ready_since(vmi) or (snapshot.now - LONG_AGO if vmis.is_ready(vmi) else None)
 
 
-def _setting(snapshot: Snapshot, annotation: str, *, otherwise: int, meaning: str) -> Setting:
+def _setting(snapshot: Snapshot, annotation: str, *, default: int, consequence: str) -> Setting:
+    """The number in an annotation of the pool: 0 if it is absent, `default` if it cannot be parsed."""
     meta = snapshot.owner.metadata
     text = annotations_of(meta).get(annotation)
     if text is None:
@@ -139,5 +143,5 @@ def _setting(snapshot: Snapshot, annotation: str, *, otherwise: int, meaning: st
     number = parse_integer(text)
     if number is not None and number >= 0:
         return Setting(number)
-    message = f"annotation {annotation} is {quoted(text)}: it must be a number from 0, so {meaning}"
-    return Setting(otherwise, (invalid_annotation(annotation, meta, message),))
+    message = f"annotation {annotation} is {quoted(text)}: it must be 0 or more, so {consequence}"
+    return Setting(default, (invalid_annotation(annotation, meta, message),))

@@ -1,4 +1,4 @@
-"""The rules of VirtualMachinePools, bound to the caches that they look at."""
+"""The pure functions for VirtualMachinePools, bound to the caches that they read."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from informers.store import StoreView
 
 
 class PoolRules(NamedTuple):
+    """The functions that the reconciler calls for pools."""
+
     stores: Stores
     resource: Resource[Pool]
     limits: Limits
@@ -34,8 +36,8 @@ class PoolRules(NamedTuple):
         return plan(snapshot)
 
     def plan_absent(self, key: ObjectKey) -> Plan:
-        gone = ObjectMeta(namespace=key.namespace, name=key.name)
-        return plan_left_behind(strays_of(gone, self.stores.vms, self.resource), burst=self.limits.burst)
+        pool = ObjectMeta(namespace=key.namespace, name=key.name)
+        return plan_left_behind(strays_of(pool, self.stores.vms, self.resource), burst=self.limits.burst)
 
     def next_status(self, snapshot: Snapshot, outcomes: tuple[Outcome, ...]) -> PoolStatus:
         return next_status(snapshot, outcomes)

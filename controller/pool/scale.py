@@ -1,7 +1,7 @@
-"""As many VMs as are wanted: creates under the smallest free ordinals (P3, P4), deletes by policy (P8, P9).
+"""Scaling: missing VMs get the smallest free ordinals (P3, P4), surplus VMs are deleted by policy (P8, P9).
 
-A VM that is being deleted is still there: it counts, it has its name, and it counts towards those that are to go. So
-there is never a VM too many, and no VM is deleted for one that is on its way out already.
+A terminating VM still exists. For scale-out, it counts as a member and keeps its name, so the pool never has too many
+VMs. For scale-in, it counts as one of the VMs to delete, so no other VM is deleted in its place.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from controller.kubevirt.annotations import PROTECT
 from controller.kubevirt.resources import DATA_VOLUMES, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting
-from controller.pool.disks import holds, is_safe
+from controller.pool.disks import add_finalizers, is_safe_to_delete
 from controller.pool.indexing import encode_vm, own_disks
 from controller.pool.intent import Intent
 from controller.pool.naming import free_ordinals, name_of
@@ -33,18 +33,19 @@ def plan_scale(
     revisions: Revisions,
     members: tuple[VirtualMachine, ...],
     *,
-    going: Collection[str] = (),
+    deleted_uids: Collection[str] = (),
 ) -> Plan:
-    """Bring the number of members to what is wanted. `going` are the UIDs that this same pass deletes already."""
+    """Create missing VMs or delete surplus VMs. `deleted_uids` are the UIDs of the VMs that the same plan heals."""
     missing = intent.wanted - len(members)
     if missing > 0:
         return _scale_out(snapshot, intent, revisions, missing)
-    staying = tuple(vm for vm in members if not is_deleting(vm) and vm.metadata.uid not in going)
+    staying = tuple(vm for vm in members if not is_deleting(vm) and vm.metadata.uid not in deleted_uids)
     surplus = len(staying) - intent.wanted
     if surplus <= 0:
         return Plan()
     if intent.scale_in.strategy is not Strategy.PROACTIVE:
-        return Plan(held=f"{surplus} more than wanted stay until somebody deletes them: {intent.scale_in.strategy}")
+        strategy = intent.scale_in.strategy
+        return Plan(held=f"{surplus} surplus virtual machines stay until a user deletes them: scale-in is {strategy}")
     return _scale_in(snapshot, intent, staying, surplus)
 
 
@@ -57,13 +58,13 @@ def _scale_out(snapshot: Snapshot, intent: Intent, revisions: Revisions, missing
     owner = snapshot.owner.metadata
     reference = controller_reference(snapshot.pools, owner)
     partition = partition_of(snapshot).number
-    why = f"{intent.wanted - missing} of {intent.wanted} are there"
+    why = f"{intent.wanted - missing} of {intent.wanted} VMs exist"
     creates = []
     for ordinal in islice(free_ordinals(owner.name, snapshot.taken), min(missing, snapshot.limits.burst)):
         revision, template = template_for(snapshot, revisions, ordinal, partition)
         body = encode_vm(template, ordinal, revision, resource=VMS, pool=owner, owner=reference)
         key = ObjectKey(owner.namespace, name_of(owner.name, ordinal))
-        # What the collector is about to take of an earlier VM of this ordinal must not become this one's.
+        # The new VM must not use a disk that the garbage collector is about to delete with the earlier VM of this name.
         reusable_disks = tuple(
             (DATA_VOLUMES, ObjectKey(owner.namespace, disk)) for disk in own_disks(template, ordinal)
         )
@@ -76,32 +77,35 @@ def _scale_out(snapshot: Snapshot, intent: Intent, revisions: Revisions, missing
 
 def _scale_in(snapshot: Snapshot, intent: Intent, staying: tuple[VirtualMachine, ...], surplus: int) -> Plan:
     candidates = choose_for_removal(snapshot, intent.scale_in.selection, staying)
-    victims = candidates.ranked[: min(surplus, snapshot.limits.burst)]
-    unsafe = [vm for vm in victims if intent.scale_in.preserve and not is_safe(snapshot, vm)]
-    why = f"surplus: {len(staying)} are there, {intent.wanted} wanted"
-    deletes = tuple(delete_of(vm, why) for vm in victims if vm not in unsafe)
-    short = surplus - len(candidates.ranked)
+    chosen = candidates.ranked[: min(surplus, snapshot.limits.burst)]
+    unsafe = [vm for vm in chosen if intent.scale_in.preserve and not is_safe_to_delete(snapshot, vm)]
+    why = f"surplus: {len(staying)} VMs exist, {intent.wanted} are wanted"
+    deletes = tuple(delete_of(vm, why) for vm in chosen if vm not in unsafe)
+    undeletable = surplus - len(candidates.ranked)
     held = ""
-    if short > 0:
-        held = f"{short} more than wanted may not be deleted"
+    if undeletable > 0:
+        held = f"{undeletable} surplus virtual machines may not be deleted"
     elif len(deletes) < surplus:
         held = f"{surplus - len(deletes)} more deletes wait for the next pass"
     return Plan(
-        stages=(*holds(unsafe), *((Stage(deletes),) if deletes else ())),
-        notices=candidates.notices + ((_kept(snapshot, intent, candidates, short),) if short > 0 else ()),
+        stages=(*add_finalizers(unsafe), *((Stage(deletes),) if deletes else ())),
+        notices=(
+            *candidates.notices,
+            *((_surplus_notice(snapshot, intent, candidates, undeletable),) if undeletable > 0 else ()),
+        ),
         held=held,
     )
 
 
-def _kept(snapshot: Snapshot, intent: Intent, candidates: Candidates, short: int) -> Notice:
-    """Fewer match than should go: only those go, and the user is told, once for each wish (P8)."""
+def _surplus_notice(snapshot: Snapshot, intent: Intent, candidates: Candidates, undeletable: int) -> Notice:
+    """An Event about the surplus VMs that may not be deleted, once for each generation and wanted number (P8)."""
     reasons = []
     if candidates.unselected:
-        reasons.append(f"{candidates.unselected} are not selected by scaleInStrategy")
+        reasons.append(f"{candidates.unselected} do not match the selectors of scaleInStrategy")
     if candidates.protected:
-        reasons.append(f"{candidates.protected} are marked {PROTECT}")
+        reasons.append(f"{candidates.protected} are protected by {PROTECT}")
     return Notice(
         reason="ProtectedFromDeletion" if not candidates.unselected else "ScaleInIncomplete",
-        message=f"{short} more virtual machines than the {intent.wanted} wanted stay: {', '.join(reasons)}",
+        message=f"{undeletable} surplus virtual machines stay, {intent.wanted} are wanted: {', '.join(reasons)}",
         once=f"kept {snapshot.owner.metadata.generation} {intent.wanted}",
     )

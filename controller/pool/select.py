@@ -1,7 +1,8 @@
-"""Who is chosen first among a pool's VMs: selectors say who may be, sort policies in which order (P8, P13).
+"""Selection among a pool's VMs: selectors decide which VMs may be chosen, sort policies decide the order (P8, P13).
 
-"Random" is a rank, not a lot: each VM has its place by a hash of the pool, its generation and the VM. So the same
-snapshot gives the same choice, a retry meets the same victims, and over many pools the choice is even.
+The random order uses no random numbers. It sorts the VMs by a hash of the pool's UID, the pool's generation and the
+VM's UID. So the same snapshot gives the same order, and a retry chooses the same VMs. Over many pools, every VM has the
+same chance.
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ SortKey = Callable[[VirtualMachine], tuple[Any, ...]]
 
 
 class Candidates(Struct, frozen=True):
-    """Those that may be deleted, first to go first; how many must stay, and why; and what to tell their users."""
+    """The result of a choice for deletion.
+
+    `ranked` are the VMs that may be deleted, in the order of deletion. `protected` is the number of VMs that may not be
+    deleted because of their annotation. `unselected` is the number of VMs that the selectors do not match. `notices`
+    report deletion costs that cannot be parsed.
+    """
 
     ranked: tuple[VirtualMachine, ...]
     protected: int
@@ -34,25 +40,33 @@ class Candidates(Struct, frozen=True):
 
 
 def allows(selection: Selection, vm: VirtualMachine) -> bool:
-    """Whether the selectors, all that are given, match this VM's template."""
+    """True if all given selectors match. They are compared with the VM's VMI template, not with the VM itself."""
     if selection.labels is not None and not selection.labels.matches(template_labels_of(vm)):
         return False
     return selection.nodes is None or selection.nodes.matches(node_selector_of(vm))
 
 
 def in_order(snapshot: Snapshot, selection: Selection, vms: Iterable[VirtualMachine]) -> list[VirtualMachine]:
-    """The VMs by the sort policy alone."""
+    """The VMs in the order of the sort policy. Annotations on the VMs do not matter."""
     return sorted(vms, key=_sort_key(snapshot, selection.sort))
 
 
 def choose_for_removal(snapshot: Snapshot, selection: Selection, vms: Iterable[VirtualMachine]) -> Candidates:
-    """Who goes first: marked for removal, then the cheaper, then by the sort policy (P8). Protected ones never go."""
+    """The VMs that may be deleted: marked VMs first, then by lower deletion cost, then by the sort policy (P8).
+
+    Protected VMs and VMs that the selectors do not match are never deleted.
+    """
     key = _sort_key(snapshot, selection.sort)
     vms = tuple(vms)
     allowed = [vm for vm in vms if allows(selection, vm)]
-    free = [vm for vm in allowed if not is_marked(vm.metadata, PROTECT)]
-    ranked = sorted(free, key=lambda vm: (not is_marked(vm.metadata, REMOVE), _cost(vm), key(vm)))
-    return Candidates(tuple(ranked), len(allowed) - len(free), len(vms) - len(allowed), malformed_costs(free))
+    unprotected = [vm for vm in allowed if not is_marked(vm.metadata, PROTECT)]
+    ranked = sorted(unprotected, key=lambda vm: (not is_marked(vm.metadata, REMOVE), _cost(vm), key(vm)))
+    return Candidates(
+        ranked=tuple(ranked),
+        protected=len(allowed) - len(unprotected),
+        unselected=len(vms) - len(allowed),
+        notices=malformed_costs(unprotected),
+    )
 
 
 def _cost(vm: VirtualMachine) -> int:
@@ -61,32 +75,32 @@ def _cost(vm: VirtualMachine) -> int:
 
 
 def _sort_key(snapshot: Snapshot, sort: Sort) -> SortKey:
-    def place(vm: VirtualMachine) -> tuple[int, str]:
+    def by_ordinal(vm: VirtualMachine) -> tuple[int, str]:
         ordinal = snapshot.ordinal_of(vm)
         return (-1 if ordinal is None else ordinal, vm.metadata.name)
 
-    def age(vm: VirtualMachine) -> float:
+    def created_at(vm: VirtualMachine) -> float:
         created = vm.metadata.creation_timestamp
         return created.timestamp() if created is not None else 0.0
 
     owner = snapshot.owner.metadata
     seed = f"{owner.uid}/{owner.generation}/"
 
-    def lot(vm: VirtualMachine) -> bytes:
+    def hash_rank(vm: VirtualMachine) -> bytes:
         return blake2b((seed + vm.metadata.uid).encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
     match sort:
         case Sort.ASCENDING:
-            return place
+            return by_ordinal
         case Sort.DESCENDING:
-            return lambda vm: (-place(vm)[0], vm.metadata.name)
+            return lambda vm: (-by_ordinal(vm)[0], vm.metadata.name)
         case Sort.NEWEST:
-            return lambda vm: (-age(vm), -place(vm)[0], vm.metadata.name)
+            return lambda vm: (-created_at(vm), -by_ordinal(vm)[0], vm.metadata.name)
         case Sort.OLDEST:
-            return lambda vm: (age(vm), *place(vm))
+            return lambda vm: (created_at(vm), *by_ordinal(vm))
         case Sort.RANDOM:
-            return lambda vm: (lot(vm), vm.metadata.name)
+            return lambda vm: (hash_rank(vm), vm.metadata.name)
         case Sort.UNSTATED:
-            return lambda vm: (is_ready(vm), lot(vm), vm.metadata.name)
+            return lambda vm: (is_ready(vm), hash_rank(vm), vm.metadata.name)
         case _:
             assert_never(sort)

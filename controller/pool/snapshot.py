@@ -1,7 +1,7 @@
-"""Everything that one pass over a pool may know, taken from the caches in one go.
+"""The input of one pass over a pool: the pool and its objects, read from the caches at one moment.
 
-A snapshot is a value: decisions made on it depend on nothing else, so the same snapshot gives the same plan. Taking
-one looks only at what belongs to this pool, through indexes; it never scans a namespace.
+A snapshot is a value. A plan depends only on its snapshot, so the same snapshot always gives the same plan. The objects
+of the pool are found through indexes, so no namespace is scanned.
 """
 
 from __future__ import annotations
@@ -23,30 +23,33 @@ from informers.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of
 from informers.resource import Resource
 from informers.store import StoreView
 
-HELD_FOR_POOL: Final = "held-for-pool"
+POOL_NAME: Final = "pool-name"
 
 
 def by_pool_name(vm: VirtualMachine) -> Iterable[str]:
-    """Index: `namespace/name` of the pool that made a VM which our finalizer holds, whoever owns the VM now."""
+    """The index key of a VM: `namespace/name` of the pool that created it. Only VMs with the pool finalizer have one.
+
+    The key comes from the VM's name, so the present owner of the VM does not matter.
+    """
     parsed = parse_name(vm.metadata.name) if is_held(vm) else None
     return () if parsed is None else (str(ObjectKey(vm.metadata.namespace, parsed[0])),)
 
 
 VM_INDEXES: Final[Mapping[str, Callable[[VirtualMachine], Iterable[str]]]] = {
     OWNER_UID: by_owner_uid,
-    HELD_FOR_POOL: by_pool_name,
+    POOL_NAME: by_pool_name,
 }
 REVISION_INDEXES: Final[Mapping[str, Callable[[ControllerRevision], Iterable[str]]]] = {OWNER_UID: by_owner_uid}
 
 
 def without_foreign_data(revision: ControllerRevision) -> ControllerRevision:
-    """The revision without its data if no pool controls it: other controllers have many, and nothing reads those."""
+    """The revision. If no pool controls it, its data is dropped, because other controllers can have many revisions."""
     owner = controller_of(revision.metadata)
     return revision if owner is not None and owner.kind == POOL_KIND else replace(revision, data=Raw())
 
 
 class Stores(NamedTuple):
-    """The caches that a pool is seen through."""
+    """The caches that a pool's snapshot is read from."""
 
     pools: StoreView[Pool]
     vms: StoreView[VirtualMachine]
@@ -55,8 +58,10 @@ class Stores(NamedTuple):
 
 
 class Limits(Struct, frozen=True):
-    """From the configuration: the writes of a kind in one pass, the revisions that are kept for undo (P4, P11), and
-    whether the pools are taken over from KubeVirt's own controller.
+    """Limits from the configuration.
+
+    `burst` is the maximum number of writes of one kind in one pass (P4). `revision_history` is the number of unused
+    revisions that stay for undo (P11). `takes_over` is True if vmherd takes the pools over from KubeVirt's controller.
     """
 
     burst: int = 250
@@ -65,12 +70,12 @@ class Limits(Struct, frozen=True):
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """One pool and its surroundings.
+    """One pool and the objects that belong to it.
 
-    `members` have the pool's UID in their controller reference and live in its namespace; `strays` once did, and still
-    carry our finalizer (P2). `vmis` are the members' own, by name. `revisions` are the pool's. `taken` and
-    `revision_names` hold the names in use in the namespace. `settled` tells whether the caches show all that was
-    written for this pool before (R9).
+    `members` are the VMs in the pool's namespace whose controller reference has the pool's UID. `strays` are former
+    members that still have the pool finalizer (P2). `vmis` are the VMIs of the members, by name. `revisions` are the
+    ControllerRevisions that the pool controls. `taken` and `revision_names` contain the names of all VMs and of all
+    ControllerRevisions in the namespace. `settled` is True if the caches show all earlier writes for this pool (R9).
     """
 
     owner: Pool
@@ -90,7 +95,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
         return self.owner.metadata.key
 
     def ordinal_of(self, vm: VirtualMachine) -> int | None:
-        """Its ordinal; None for a VM that somebody else made and gave to the pool."""
+        """The VM's ordinal; None if the VM does not have a name that this pool gives, so a user created it."""
         return ordinal_of(vm.metadata.name, self.owner.metadata.name)
 
     def vmi_of(self, vm: VirtualMachine) -> VirtualMachineInstance | None:
@@ -100,12 +105,13 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 def take_snapshot(
     stores: Stores, key: ObjectKey, *, now: datetime, settled: bool, limits: Limits, pools: Resource[Pool]
 ) -> Snapshot | None:
-    """The pool of this key as the caches show it; None when there is no such pool."""
+    """The snapshot of the pool with this key; None if the cache has no such pool."""
     owner = stores.pools.get(key)
     if owner is None:
         return None
     uid = owner.metadata.uid
-    # A reference across namespaces is void in Kubernetes: whoever writes one must not reach into somebody's pool.
+    # Owner references across namespaces are invalid in Kubernetes. With them, a user of one namespace could add VMs to
+    # a pool in another namespace.
     members = tuple(vm for vm in stores.vms.by_index(OWNER_UID, uid) if vm.metadata.namespace == key.namespace)
     vmis = {vm.metadata.name: vmi for vm in members if (vmi := own_vmi(vm, stores.vmis)) is not None}
     revisions = stores.revisions.by_index(OWNER_UID, uid)
@@ -125,21 +131,25 @@ def take_snapshot(
 
 
 def own_vmi(vm: VirtualMachine, vmis: StoreView[VirtualMachineInstance]) -> VirtualMachineInstance | None:
-    """The VMI that this VM started. One of the same name can be somebody else's, or its predecessor's."""
+    """The VMI that this VM controls; None if it has none.
+
+    A VMI with the same name can belong to another owner, or to an earlier VM with this name.
+    """
     vmi = vmis.get(vm.metadata.key)
     owner = controller_of(vmi.metadata) if vmi is not None else None
     return vmi if owner is not None and owner.uid == vm.metadata.uid else None
 
 
 def strays_of(pool: ObjectMeta, vms: StoreView[VirtualMachine], pools: Resource[Pool]) -> tuple[VirtualMachine, ...]:
-    """The VMs that left this pool, or an earlier one of its name, and that our finalizer still holds (P2)."""
-    held = vms.by_index(HELD_FOR_POOL, str(pool.key))
-    return tuple(vm for vm in held if _has_left(controller_of(vm.metadata), pool, pools))
+    """The former members of this pool, or of an earlier pool with its name, that still have the pool finalizer (P2)."""
+    with_finalizer = vms.by_index(POOL_NAME, str(pool.key))
+    return tuple(vm for vm in with_finalizer if _has_left(controller_of(vm.metadata), pool, pools))
 
 
 def _has_left(owner: OwnerReference | None, pool: ObjectMeta, pools: Resource[Pool]) -> bool:
+    """True if `owner`, the controller of a VM, is not a pool, or is an earlier pool with the same name as `pool`."""
     if owner is None or owner.kind != POOL_KIND:
         return True
-    # A pool of the same name in another group is another controller's, and alive for all we know.
+    # A pool in another API group belongs to another controller. It may still exist.
     same_group = owner.api_version.partition("/")[0] == pools.group
     return same_group and owner.name == pool.name and owner.uid != pool.uid

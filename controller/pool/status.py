@@ -1,7 +1,6 @@
-"""What a pool reports (P7, P17) and what it tells in Events (P18), after a pass.
+"""The status of a pool (P7, P17) and its Events (P18) after a pass.
 
-Counts are facts of the newest snapshot: a VM that is being deleted still counts. `printableStatus` says in one word
-what a user would ask first.
+Counts come from the newest snapshot. A terminating VM still counts. `printableStatus` summarises the pool in one word.
 """
 
 from __future__ import annotations
@@ -39,43 +38,44 @@ from controller.runtime.plan import (
 from informers.errors import StatusError
 
 STARTING: Final = frozenset({"", "Starting", "Provisioning", "WaitingForVolumeBinding", "Stopping", "Stopped"})
-"""The `printableStatus` of a VM that is on its way up, or between two of its VMIs, while it is meant to run."""
+"""The `printableStatus` of a VM that should run and is starting or restarting."""
 
-_WORDS: Final[Mapping[type, tuple[str, str, str]]] = {
+_EVENT_TEXTS: Final[Mapping[type, tuple[str, str, str]]] = {
     Create: ("SuccessfulCreate", "Created", "creating"),
     Delete: ("SuccessfulDelete", "Deleted", "deleting"),
     ThreeWayMerge: ("SuccessfulUpdate", "Updated", "updating"),
 }
+"""For each type of action: the Event's reason, and the first word of the message after a success and a failure."""
 
 
 def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> PoolStatus:
-    """The status after a pass with these outcomes. `snapshot` is the newest, taken after the writes."""
+    """The status after a pass with these outcomes. The caller takes `snapshot` after the writes."""
     owner = snapshot.owner
     old = owner.status or PoolStatus()
     parsed = parse_intent(owner)
     intent = parsed if isinstance(parsed, Intent) else None
     revisions = read_revisions(snapshot, intent.template) if intent else None
-    leaving = owner.metadata.deletion_timestamp is not None
-    may_write = snapshot.settled and intent is not None and not owner.spec.paused and not leaving
-    held = find_true(old.conditions, REPLICA_FAILURE)
-    failure = _failure(held, tuple(outcomes), may_write=may_write)
+    terminating = owner.metadata.deletion_timestamp is not None
+    may_write = snapshot.settled and intent is not None and not owner.spec.paused and not terminating
+    failure = _failure(find_true(old.conditions, REPLICA_FAILURE), tuple(outcomes), may_write=may_write)
+    updated = sum(_counts_as_updated(snapshot, revisions, vm) for vm in snapshot.members) if revisions else 0
     ours = {REPLICA_FAILURE: failure, REPLICA_PAUSED: PAUSED if owner.spec.paused else None}
     return PoolStatus(
         replicas=len(snapshot.members),
         ready_replicas=sum(map(is_ready, snapshot.members)),
-        updated_replicas=sum(_has_followed(snapshot, revisions, vm) for vm in snapshot.members) if revisions else 0,
+        updated_replicas=updated,
         observed_generation=owner.metadata.generation,
-        # Autoscalers keep the last selector that was good.
+        # An autoscaler needs a selector, so the last valid selector stays.
         label_selector=str(intent.selector) if intent else old.label_selector,
         current_revision=oldest_in_use(snapshot, revisions, snapshot.members) if revisions else old.current_revision,
         update_revision=revisions.current if revisions else old.update_revision,
-        printable_status=_printable(snapshot, intent, revisions, failing=failure is not None),
+        printable_status=_printable_status(snapshot, intent, revisions, failing=failure is not None),
         conditions=merge_conditions(old.conditions, ours, snapshot.now),
     )
 
 
 def transition_notices(old: PoolStatus | None, new: PoolStatus) -> tuple[Notice, ...]:
-    """What a status change tells the pool's readers (P17). To be told after the status has been written."""
+    """The Events about a pause and a resume (P17). The caller sends them after the status has been written."""
     was, now = (find_true(status.conditions if status else None, REPLICA_PAUSED) is not None for status in (old, new))
     if now and not was:
         return (Notice(reason="SuccessfulPaused", message="Pool is paused", warning=False),)
@@ -85,7 +85,7 @@ def transition_notices(old: PoolStatus | None, new: PoolStatus) -> tuple[Notice,
 
 
 def outcome_notices(outcomes: Iterable[Outcome]) -> tuple[Notice, ...]:
-    """What happened to each VM, in the words that users know (P18). A deletion says why, as a healed VM's must."""
+    """The Events about writes to VMs and VMIs (P18). An Event about a deletion contains its reason."""
     return tuple(notice for outcome in outcomes if (notice := _notice_of(outcome)) is not None)
 
 
@@ -93,13 +93,13 @@ def _notice_of(outcome: Outcome) -> Notice | None:
     action = outcome.action
     if action.resource is not VMS and action.resource is not VMIS:
         return None
-    words = _WORDS.get(type(action))
+    texts = _EVENT_TEXTS.get(type(action))
     if isinstance(action, Patch) and action.resource is VMIS and not isinstance(outcome, Done):
-        # A label that changed is nobody's news; one that could not be changed leaves the VMI outdated.
-        words = _WORDS[ThreeWayMerge]
-    if words is None:
+        # A new label on a VMI needs no Event. If the label cannot be patched, the VMI stays outdated.
+        texts = _EVENT_TEXTS[ThreeWayMerge]
+    if texts is None:
         return None
-    success, done, doing = words
+    success, done, doing = texts
     subject = f"{action.resource.kind.replace('VirtualMachine', 'VM').replace('VMInstance', 'VMI')} {action.key}"
     match outcome:
         case Done() | AlreadyThere():
@@ -112,19 +112,24 @@ def _notice_of(outcome: Outcome) -> Notice | None:
             return None
 
 
-def _failure(held: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:
-    """`ReplicaFailure` after these outcomes (P17): a failure sets it, a pass in which all went well takes it away."""
-    # A revision is kept for what comes after it.
+def _failure(current: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:
+    """The condition `ReplicaFailure` after these outcomes (P17).
+
+    A failed write sets the condition. A pass in which all writes succeed removes it. `current` is the condition before
+    the pass.
+    """
+    # A revision is created for the next write of the plan. If this write is an update, the reason is FailedUpdate.
     is_update = any(isinstance(outcome.action, ThreeWayMerge) for outcome in outcomes)
     for outcome in outcomes:
         if isinstance(outcome, Rejected | Unknown) and _is_failure(outcome):
             reason = _reason(outcome.action, is_update=is_update)
             if reason:
                 return Condition(type=REPLICA_FAILURE, status="True", reason=reason, message=outcome.message)
-    return without_failures(held, outcomes, may_write=may_write)
+    return without_failures(current, outcomes, may_write=may_write)
 
 
 def _reason(action: Action, *, is_update: bool) -> str:
+    """The reason of `ReplicaFailure` after a failure of this action; "" if the action does not set the condition."""
     is_revision = action.resource is CONTROLLER_REVISIONS
     if is_revision and isinstance(action, Delete):
         return "FailedRevisionPruning"
@@ -140,12 +145,15 @@ def _reason(action: Action, *, is_update: bool) -> str:
 
 
 def _is_failure(outcome: Rejected | Unknown) -> bool:
-    """A lost connection is no failure of the pool's: nobody knows what became of the write."""
+    """True if the server rejected the write or answered with an error.
+
+    A lost connection is not a failure of the pool, because the write may have succeeded.
+    """
     return isinstance(outcome, Rejected) or isinstance(outcome.error, StatusError)
 
 
-def _printable(snapshot: Snapshot, intent: Intent | None, revisions: Revisions | None, *, failing: bool) -> str:
-    """The pool in one word."""
+def _printable_status(snapshot: Snapshot, intent: Intent | None, revisions: Revisions | None, *, failing: bool) -> str:
+    """The value of `printableStatus`. `failing` is True if `ReplicaFailure` is set."""
     if snapshot.owner.spec.paused:
         return "Paused"
     if intent is None or revisions is None or failing:
@@ -161,27 +169,28 @@ def _printable(snapshot: Snapshot, intent: Intent | None, revisions: Revisions |
         is_updated(snapshot, revisions, vm) for vm in members
     ):
         return "Updating"
-    unready = [vm for vm in members if is_meant_to_run(vm) and not _serves(snapshot, vm)]
+    unready = [vm for vm in members if is_meant_to_run(vm) and not _is_fully_ready(snapshot, vm)]
     if not unready:
         return "Running" if any(map(is_meant_to_run, members)) else "Stopped"
     if not all(_is_starting(vm) for vm in unready):
         return "Degraded"
-    # The last VMs of an update come up when nothing else of it is left to see.
-    before = snapshot.owner.status.printable_status if snapshot.owner.status is not None else None
-    return "Updating" if before == "Updating" else "Scaling"
+    # While the last VMs of an update start, all VMs have the current template. Only the old status shows the update.
+    previous = snapshot.owner.status.printable_status if snapshot.owner.status is not None else None
+    return "Updating" if previous == "Updating" else "Scaling"
 
 
-def _has_followed(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine) -> bool:
-    """Whether it counts as updated, so that an update is not told as done while the last VM is still to come back.
+def _counts_as_updated(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine) -> bool:
+    """True if the VM counts in `updatedReplicas`.
 
-    One that is being deleted has not, nor has one that calls itself ready and has no VMI: it does not miss it yet.
+    A terminating VM does not count. A VM that is Ready without a VMI does not count either: its VMI was deleted, and
+    the VM's status does not show this yet. So the status does not report an update as complete too early.
     """
-    has_lost_its_vmi = is_ready(vm) and snapshot.vmi_of(vm) is None
-    return is_updated(snapshot, revisions, vm) and not is_deleting(vm) and not has_lost_its_vmi
+    has_outdated_status = is_ready(vm) and snapshot.vmi_of(vm) is None
+    return is_updated(snapshot, revisions, vm) and not is_deleting(vm) and not has_outdated_status
 
 
-def _serves(snapshot: Snapshot, vm: VirtualMachine) -> bool:
-    """Whether the VM and its VMI say that it is ready. The VM's own word comes later."""
+def _is_fully_ready(snapshot: Snapshot, vm: VirtualMachine) -> bool:
+    """True if both the VM and its VMI are ready. The VM's status can be older than the status of its VMI."""
     vmi = snapshot.vmi_of(vm)
     return is_ready(vm) and vmi is not None and vmis.is_ready(vmi)
 

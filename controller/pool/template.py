@@ -1,8 +1,8 @@
-"""What a pool's VMs are made from: `virtualMachineTemplate` with `nameGeneration`, parsed, and told apart by digests.
+"""The template of a pool's VMs: `virtualMachineTemplate` and `nameGeneration`, parsed, with digests.
 
-Templates that mean the same have the same digests, in whichever words they say it (`normal_form`). `digest` covers the
-whole template, `machine` the part that reaches a VMI, `disks` the names and specs of the dataVolumeTemplates: P13 asks
-which of them changed.
+Templates with the same meaning have the same digests, even if their spelling differs (`normal_form`). There are three
+digests, because P13 asks which part changed. `digest` covers the whole template. `machine` covers the part that reaches
+a VMI. `disks` covers the names and specs of the dataVolumeTemplates.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from controller.kubevirt.vmi_types import TemplateMeta
 
 
 class Template(Struct, frozen=True, kw_only=True):
-    """A template that VMs can be made from. `spec` is the VM spec as JSON, an object with an object `template`."""
+    """A valid template. `spec` is the VM spec in JSON: an object whose field `template` is an object."""
 
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
@@ -43,7 +43,7 @@ class Template(Struct, frozen=True, kw_only=True):
 
 
 def parse_template(spec: PoolSpec) -> Template | FieldError:
-    """The template of a pool's spec, present or past, or what is wrong with it (P1)."""
+    """Parse the template of a present or past pool spec. Returns the first error if the template is invalid (P1)."""
     wire = spec.virtual_machine_template
     if wire is None:
         return FieldError("spec.virtualMachineTemplate is missing")
@@ -74,7 +74,7 @@ def parse_template(spec: PoolSpec) -> Template | FieldError:
 
 
 def describe_difference(old: Template, new: Template, *, most: int = 3) -> str:
-    """The first fields in which two templates differ in meaning; "" if they do not differ."""
+    """The paths of the first `most` fields whose meaning differs between two templates; "" if none differs."""
     before, after = (
         {
             "metadata": {"labels": dict(each.labels), "annotations": dict(each.annotations)},
@@ -88,7 +88,7 @@ def describe_difference(old: Template, new: Template, *, most: int = 3) -> str:
 
 
 def _names_and_specs(vm_spec: Fields) -> list[tuple[object, object]]:
-    """What makes a disk another disk: KubeVirt makes DataVolumes from nothing else."""
+    """The name and spec of each dataVolumeTemplate. KubeVirt creates a DataVolume from these fields only."""
     disks = normal_form(vm_spec.get("dataVolumeTemplates"), DISKS)
     if not isinstance(disks, list):
         return []
@@ -97,7 +97,7 @@ def _names_and_specs(vm_spec: Fields) -> list[tuple[object, object]]:
 
 
 def _index_rules(spec: PoolSpec) -> tuple[bool, bool]:
-    """Whether references to ConfigMaps and to Secrets get the ordinal, in either guide's spelling (P5)."""
+    """Two flags: references to ConfigMaps and to Secrets get the ordinal. Old and new field names are read (P5)."""
     names = spec.name_generation or NameGeneration()
     config_maps = (
         names.append_index_to_config_map_refs

@@ -1,7 +1,7 @@
-"""Which pools a change concerns, and how soon (P19).
+"""Triggers: the pools that need a pass after a change in a cache, and the delay before the pass (P19).
 
-VMs wake their pool, and the pool that made them while our finalizer holds them. VMIs wake the pool of the VM that
-started them.
+A VM triggers its pool. If it has the pool finalizer, it also triggers the pool that created it. A VMI triggers the pool
+of the VM with its name.
 """
 
 from __future__ import annotations
@@ -39,36 +39,41 @@ from controller.runtime.triggers import Wake, itself, wakes_of
 from informers.meta import ObjectKey, ObjectMeta, annotations_of, controller_of, labels_of
 from informers.store import Change, StoreView
 
-STEERING: Final = (PARTITION, PARTITION_REVISION, MIN_READY, MAX_UNHEALTHY, PROGRESS_DEADLINE, HEALED, TAKEOVER)
+POOL_ANNOTATIONS: Final = (PARTITION, PARTITION_REVISION, MIN_READY, MAX_UNHEALTHY, PROGRESS_DEADLINE, HEALED, TAKEOVER)
 
 
 def pools_of_vm(change: Change[VirtualMachine]) -> Iterable[Wake]:
-    """The pools to look at because a VM changed."""
-    return wakes_of(change, _pools_of, decides_by=_decides_by, counts_by=_counts_by)
+    """The pools that need a pass after a change of a VM."""
+    return wakes_of(change, _pools_of, decides_by=_decision_fields, counts_by=_count_fields)
 
 
 def pools_of_vmi(change: Change[VirtualMachineInstance], vms: StoreView[VirtualMachine]) -> Iterable[Wake]:
-    """The pool whose VM started this VMI, when its readiness or its revision changed, or it came or went."""
+    """The pool of the VM with the VMI's name, if the VMI appeared, vanished, or changed its readiness or revision."""
 
     def pools(vmi: VirtualMachineInstance) -> Iterable[ObjectKey]:
         vm = vms.get(vmi.metadata.key)
         return () if vm is None else _pools_of(vm)
 
-    return wakes_of(change, pools, counts_by=_rolls_by)
+    return wakes_of(change, pools, counts_by=_rollout_fields)
 
 
 def pools_of_revision(change: Change[ControllerRevision]) -> Iterable[Wake]:
-    """The pool that a revision belongs to, and the one that it was taken from."""
-    return wakes_of(change, lambda revision: _owner_key(revision.metadata), decides_by=_keeps)
+    """The pool that controls the revision, and the pool that controlled it before the change."""
+    return wakes_of(change, lambda revision: _owner_key(revision.metadata), decides_by=_revision_fields)
 
 
 def pools_of_pool(change: Change[Pool]) -> Iterable[Wake]:
-    """The pool itself, if a plan reads what changed, or if its status changed: others may have overwritten ours."""
-    return wakes_of(change, itself, decides_by=_asks_for, counts_by=lambda owner: without_failure(owner.status))
+    """The pool itself, if a field changed that a plan or the status depends on.
+
+    A changed status triggers the pool after a delay, because another client may have overwritten it. A change of only
+    the condition `ReplicaFailure` triggers nothing: its message can differ after each failure, and a trigger would cut
+    the backoff short.
+    """
+    return wakes_of(change, itself, decides_by=_pool_fields, counts_by=lambda owner: without_failure(owner.status))
 
 
 def _pools_of(vm: VirtualMachine) -> Iterable[ObjectKey]:
-    """The pool that controls it, and the one that its name tells of while our finalizer holds it."""
+    """The pool that controls the VM. If the VM has the pool finalizer, also the pool in the VM's name."""
     keys = list(_owner_key(vm.metadata))
     parsed = parse_name(vm.metadata.name) if is_held(vm) else None
     if parsed is not None:
@@ -81,8 +86,8 @@ def _owner_key(meta: ObjectMeta) -> Iterable[ObjectKey]:
     return (ObjectKey(meta.namespace, owner.name),) if owner is not None and owner.kind == POOL_KIND else ()
 
 
-def _decides_by(vm: VirtualMachine) -> tuple[object, ...]:
-    """What can call for a write: whose it is, what holds it, its user's marks, its spec, and whether it fails."""
+def _decision_fields(vm: VirtualMachine) -> tuple[object, ...]:
+    """The fields of a VM whose change can call for a write."""
     meta, annotations = vm.metadata, annotations_of(vm.metadata)
     return (
         is_deleting(vm),
@@ -97,16 +102,22 @@ def _decides_by(vm: VirtualMachine) -> tuple[object, ...]:
     )
 
 
-def _counts_by(vm: VirtualMachine) -> tuple[object, ...]:
-    """Whether it is ready, and since when it is not: only what is known to be false can last too long (P15)."""
+def _count_fields(vm: VirtualMachine) -> tuple[object, ...]:
+    """The fields of a VM that only counts depend on: Ready, and the time since which it is False.
+
+    The time of another value does not matter, because healing measures only how long Ready is False (P15).
+    """
     condition = ready_condition(vm)
     if condition is None:
         return ()
     return (condition.status, condition.last_transition_time if condition.status == "False" else None)
 
 
-def _rolls_by(vmi: VirtualMachineInstance) -> tuple[object, ...]:
-    """What a rollout waits for, and which one it is: nothing tells of a VMI that came and went between two lists."""
+def _rollout_fields(vmi: VirtualMachineInstance) -> tuple[object, ...]:
+    """The fields of a VMI that a rollout depends on.
+
+    The UID is one of them, because a VMI can be replaced between two lists. The cache then reports only one update.
+    """
     ready = vmis.ready_condition(vmi)
     return (
         vmi.metadata.uid,
@@ -119,14 +130,17 @@ def _rolls_by(vmi: VirtualMachineInstance) -> tuple[object, ...]:
     )
 
 
-def _keeps(revision: ControllerRevision) -> tuple[object, ...]:
-    """What a plan reads of a revision."""
+def _revision_fields(revision: ControllerRevision) -> tuple[object, ...]:
+    """The fields of a revision that a plan depends on."""
     meta = revision.metadata
     return (meta.uid, meta.owner_references, meta.deletion_timestamp is None, revision.revision, bytes(revision.data))
 
 
-def _asks_for(owner: Pool) -> tuple[object, ...]:
-    """What a plan reads of a pool. The spec as well as its generation, which not every CRD counts up."""
+def _pool_fields(owner: Pool) -> tuple[object, ...]:
+    """The fields of a pool that a plan depends on.
+
+    The spec is compared as well as the generation, because not every CRD increments the generation.
+    """
     meta = owner.metadata
     annotations = annotations_of(meta)
     return (
@@ -134,6 +148,6 @@ def _asks_for(owner: Pool) -> tuple[object, ...]:
         meta.generation,
         meta.deletion_timestamp is None,
         meta.finalizers,
-        [annotations.get(name) for name in STEERING],
+        [annotations.get(name) for name in POOL_ANNOTATIONS],
         owner.spec,
     )

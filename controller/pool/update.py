@@ -1,4 +1,4 @@
-"""From an older template to the current one: the VMs' specs (P12), then their VMIs (P13), a few at a time (P14)."""
+"""Updates to the current template: first the specs of the VMs (P12), then their VMIs (P13), within limits (P14)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ from informers.objects import PatchType
 
 
 class Step(Enum):
-    """What a VM that is up to date needs for its VMI to follow (P13)."""
+    """The action that brings a VMI to the template of its updated VM (P13).
+
+    RELABEL patches a label of the VMI. RESTART deletes the VMI. RECREATE deletes the VM.
+    """
 
     NOTHING = auto()
     RELABEL = auto()
@@ -46,7 +49,9 @@ class Step(Enum):
     RECREATE = auto()
 
 
-class Due(Struct, frozen=True):
+class PendingStep(Struct, frozen=True):
+    """A VM whose VMI needs an update step."""
+
     vm: VirtualMachine
     vmi: VirtualMachineInstance
     step: Step
@@ -58,9 +63,12 @@ def plan_update(
     revisions: Revisions,
     members: tuple[VirtualMachine, ...],
     *,
-    going: Collection[str] = (),
+    deleted_uids: Collection[str] = (),
 ) -> Plan:
-    """Bring VMs to the current template. To be asked when the count is right. `going` are being deleted already."""
+    """Bring VMs and VMIs to the current template. The caller checks first that the number of members is right.
+
+    `deleted_uids` are the UIDs of the VMs that the same plan heals. They are not updated.
+    """
     if intent.update.strategy is Strategy.UNMANAGED:
         return Plan()
     partition = partition_of(snapshot)
@@ -68,28 +76,28 @@ def plan_update(
         vm
         for vm in members
         if not is_deleting(vm)
-        and vm.metadata.uid not in going
+        and vm.metadata.uid not in deleted_uids
         and allows(intent.update.selection, vm)
         and (ordinal := snapshot.ordinal_of(vm)) is not None
         and ordinal >= partition.number
     ]
-    rebases = _rebases(snapshot, intent, revisions, eligible)
-    # One VM that cannot be changed holds up nobody else.
-    stages = (*plan_revision(snapshot, revisions), Stage(rebases, essential=False)) if rebases else ()
-    specs = Plan(stages=stages, notices=partition.notices)
+    merges = _spec_updates(snapshot, intent, revisions, eligible)
+    # The stage is not essential: a VM that cannot be patched must not delay other VMs.
+    stages = (*plan_revision(snapshot, revisions), Stage(merges, essential=False)) if merges else ()
+    spec_updates = Plan(stages=stages, notices=partition.notices)
     if intent.update.strategy is Strategy.OPPORTUNISTIC:
-        return specs
-    restarts = _plan_restarts(snapshot, intent, revisions, members, eligible, going=going)
+        return spec_updates
+    restarts = _plan_restarts(snapshot, intent, revisions, members, eligible, deleted_uids=deleted_uids)
     return Plan(
-        stages=specs.stages + restarts.stages,
-        notices=specs.notices + restarts.notices,
+        stages=spec_updates.stages + restarts.stages,
+        notices=spec_updates.notices + restarts.notices,
         held=restarts.held,
         requeue_after_s=restarts.requeue_after_s,
     )
 
 
 def is_updated(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine) -> bool:
-    """Whether the VM and the VMI that it runs are on the current template."""
+    """True if the VM and its VMI have the current template. If the VM has no VMI, only the VM is checked."""
     vmi = snapshot.vmi_of(vm)
     on_current = revisions.is_current(revision_of(vm))
     return on_current and (vmi is None or revisions.is_current(vmi_revision_of(vmi)))
@@ -100,7 +108,7 @@ def vmi_revision_of(vmi: VirtualMachineInstance) -> str:
 
 
 def next_step(vm: VirtualMachine, vmi: VirtualMachineInstance, revisions: Revisions) -> Step:
-    """What P13 asks for, by comparing the revision of the VM with that of its VMI."""
+    """The step that the VMI needs. It follows from the revisions of the VM and its VMI (P13)."""
     wanted, running = revision_of(vm), vmi_revision_of(vmi)
     if not revisions.is_current(wanted) or wanted == running or not vmis.is_active(vmi):
         return Step.NOTHING
@@ -109,30 +117,31 @@ def next_step(vm: VirtualMachine, vmi: VirtualMachineInstance, revisions: Revisi
         return Step.RECREATE
     if past is not None and past.machine == current.machine:
         return Step.RELABEL
-    # Started anew it carries what the VM's own template says. Where that is what it has, a restart would change
-    # nothing, and be asked for again and again.
+    # A restarted VMI gets the revision label from the VM's template. If the VMI already has this label, a restart would
+    # change nothing, and every pass would restart the VMI again.
     return Step.NOTHING if running == template_labels_of(vm).get(REVISION_NAME, "") else Step.RESTART
 
 
-def _rebases(
+def _spec_updates(
     snapshot: Snapshot, intent: Intent, revisions: Revisions, eligible: Iterable[VirtualMachine]
 ) -> tuple[ThreeWayMerge, ...]:
+    """The merges that bring outdated VMs to the current template, in the order of the sort policy, at most `burst`."""
     outdated = [vm for vm in eligible if not revisions.is_current(revision_of(vm))]
     outdated = in_order(snapshot, intent.update.selection, outdated)[: snapshot.limits.burst]
-    return tuple(_rebase(snapshot, revisions, vm) for vm in outdated)
+    return tuple(_spec_update(snapshot, revisions, vm) for vm in outdated)
 
 
-def _rebase(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine) -> ThreeWayMerge:
+def _spec_update(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine) -> ThreeWayMerge:
     ordinal, name = snapshot.ordinal_of(vm) or 0, revision_of(vm)
     past = revisions.templates.get(name)
     return ThreeWayMerge(
         resource=VMS,
         key=vm.metadata.key,
         uid=vm.metadata.uid,
-        # Nobody knows any more what it was made from: then everything that the template says is new.
+        # If the VM's revision is unknown, the merge sets every field of the new template.
         old=encode_shape(past, ordinal, name) if past is not None else b"{}",
         new=encode_shape(revisions.template, ordinal, revisions.current),
-        why=f"made from {name or 'no known revision'}, not from {revisions.current}",
+        why=f"its revision is {name or 'not known'}, the current revision is {revisions.current}",
     )
 
 
@@ -143,85 +152,94 @@ def _plan_restarts(
     members: tuple[VirtualMachine, ...],
     eligible: list[VirtualMachine],
     *,
-    going: Collection[str],
+    deleted_uids: Collection[str],
 ) -> Plan:
-    """Let VMIs follow, so long as no more than `maxUnavailable` are missed. One that is not ready costs nothing."""
-    due = _due(snapshot, intent, revisions, eligible)
-    if not due:
+    """Update VMIs, but make no more than `maxUnavailable` members unavailable.
+
+    The update of a VMI that is not ready does not count towards this limit.
+    """
+    pending = _pending_steps(snapshot, intent, revisions, eligible)
+    if not pending:
         return Plan()
     min_ready, deadline = min_ready_of(snapshot), parse_deadline(snapshot.owner.metadata)
-    staying = tuple(vm for vm in members if vm.metadata.uid not in going)
-    missed = count_unavailable(snapshot, staying, min_ready.number)
-    allowance = intent.most_unavailable - missed.unavailable - (len(members) - len(staying))
-    chosen, waiting = _choose(due, allowance, most=snapshot.limits.burst)
+    staying = tuple(vm for vm in members if vm.metadata.uid not in deleted_uids)
+    availability = count_unavailable(snapshot, staying, min_ready.number)
+    allowance = intent.most_unavailable - availability.unavailable - (len(members) - len(staying))
+    chosen, waiting = _choose(pending, allowance, burst=snapshot.limits.burst)
     actions = tuple(_action(each) for each in chosen)
-    soon = max((missed.next_at - snapshot.now).total_seconds(), 0.0) if waiting and missed.next_at else None
+    next_at = availability.next_at if waiting else None
     progress = Plan(
         stages=(Stage(actions),) if actions else (),
         notices=min_ready.notices + deadline.notices,
         held=f"update: {waiting} virtual machines wait until more are ready" if waiting else "",
-        requeue_after_s=soon,
+        requeue_after_s=max((next_at - snapshot.now).total_seconds(), 0.0) if next_at else None,
     )
     if actions or not waiting:
         return progress
     stuck = [
         (since, vm.metadata.name)
         for vm in members
-        if is_updated(snapshot, revisions, vm) and (since := _missed_since(snapshot, vm)) is not None
+        if is_updated(snapshot, revisions, vm) and (since := _down_since(snapshot, vm)) is not None
     ]
     return watch_progress(progress, stuck, deadline.after, now=snapshot.now, template=revisions.template.digest)
 
 
-def _due(snapshot: Snapshot, intent: Intent, revisions: Revisions, eligible: list[VirtualMachine]) -> list[Due]:
-    """Whoever needs something, in the order of the policy, but those that are broken anyway first."""
-    due = []
+def _pending_steps(
+    snapshot: Snapshot, intent: Intent, revisions: Revisions, eligible: list[VirtualMachine]
+) -> list[PendingStep]:
+    """Members that need an update step: members whose VMI is not ready first, the rest in policy order."""
+    pending = []
     for vm in in_order(snapshot, intent.update.selection, eligible):
         vmi = snapshot.vmi_of(vm)
         step = Step.NOTHING if vmi is None else next_step(vm, vmi, revisions)
-        # Nobody would start it anew: it takes the change when its user starts it.
-        returns = step is Step.RELABEL or comes_back(vm, made_anew=step is Step.RECREATE)
-        if vmi is not None and step is not Step.NOTHING and returns:
-            due.append(Due(vm, vmi, step))
-    return sorted(due, key=lambda each: vmis.is_ready(each.vmi))
+        # A VM whose run strategy does not start it again gets the change when its user starts it.
+        restarts = step is Step.RELABEL or comes_back(vm, made_anew=step is Step.RECREATE)
+        if vmi is not None and step is not Step.NOTHING and restarts:
+            pending.append(PendingStep(vm, vmi, step))
+    return sorted(pending, key=lambda each: vmis.is_ready(each.vmi))
 
 
-def _missed_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
-    """Since when a VM that should run does not; None where it does, or need not. Its VMI may never have appeared."""
+def _down_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
+    """The time since which a VM that should run is not ready; None if it is ready, terminating or should not run.
+
+    The VM may have no VMI at all.
+    """
     vmi = snapshot.vmi_of(vm)
     if is_deleting(vm) or not is_meant_to_run(vm) or (vmi is not None and vmis.is_ready(vmi)):
         return None
     if vmi is not None:
         return vmis.unready_since(vmi) or snapshot.now
-    # It may have been down for long before: this template has not kept it waiting for longer than it exists.
-    kept = [each.metadata.creation_timestamp for each in snapshot.revisions if each.metadata.name == revision_of(vm)]
-    return max(filter(None, map(moment, (*kept, unready_since(vm)))), default=snapshot.now)
+    # The VM may have been down before this template existed. Only the time since the revision was created counts.
+    created = [each.metadata.creation_timestamp for each in snapshot.revisions if each.metadata.name == revision_of(vm)]
+    return max(filter(None, map(moment, (*created, unready_since(vm)))), default=snapshot.now)
 
 
-def _choose(due: list[Due], allowance: int, *, most: int) -> tuple[list[Due], int]:
-    """Who goes now, and how many must wait for the allowance. A label is patched without anybody noticing."""
-    going: list[Due] = []
+def _choose(pending: list[PendingStep], allowance: int, *, burst: int) -> tuple[list[PendingStep], int]:
+    """The steps of this pass, and the number of steps that must wait.
+
+    `allowance` is the number of ready VMs that may become unavailable. A new label makes no VM unavailable.
+    """
+    chosen: list[PendingStep] = []
     waiting = 0
-    for each in due:
-        free = each.step is Step.RELABEL or not vmis.is_ready(each.vmi)
-        if len(going) >= most or (not free and allowance <= 0):
+    for each in pending:
+        costs_nothing = each.step is Step.RELABEL or not vmis.is_ready(each.vmi)
+        if len(chosen) >= burst or (not costs_nothing and allowance <= 0):
             waiting += 1
             continue
-        if not free:
+        if not costs_nothing:
             allowance -= 1
-        going.append(each)
-    return going, waiting
+        chosen.append(each)
+    return chosen, waiting
 
 
-def _action(due: Due) -> Delete | Patch:
-    wanted = revision_of(due.vm)
-    match due.step:
+def _action(pending: PendingStep) -> Delete | Patch:
+    revision, vmi = revision_of(pending.vm), pending.vmi.metadata
+    match pending.step:
         case Step.RELABEL:
-            metadata = {"uid": due.vmi.metadata.uid, "labels": {REVISION_NAME: wanted}}
-            body = msgspec.json.encode({"metadata": metadata})
-            why = "its part of the template is the same"
-            return Patch(resource=VMIS, key=due.vmi.metadata.key, body=body, type=PatchType.MERGE, why=why)
+            body = msgspec.json.encode({"metadata": {"uid": vmi.uid, "labels": {REVISION_NAME: revision}}})
+            why = "the VMI template did not change"
+            return Patch(resource=VMIS, key=vmi.key, body=body, type=PatchType.MERGE, why=why)
         case Step.RECREATE:
-            return delete_of(due.vm, f"its disks differ in {wanted}", foreground=True)
+            return delete_of(pending.vm, f"its dataVolumeTemplates differ in {revision}", foreground=True)
         case _:
-            why = f"it runs an older template than {wanted}"
-            return Delete(resource=VMIS, key=due.vmi.metadata.key, uid=due.vmi.metadata.uid, why=why)
+            return Delete(resource=VMIS, key=vmi.key, uid=vmi.uid, why=f"it runs an older template than {revision}")

@@ -1,4 +1,4 @@
-"""Puts the pool's controller together."""
+"""Assembles the controller of VirtualMachinePools from its caches, queue and rules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CACHES: Final = {
 
 
 def assemble(parts: Parts) -> Assembly:
-    """The controller of VirtualMachinePools."""
+    """Assemble the controller of VirtualMachinePools."""
     resource = POOLS.resource(parts.config.group_of(POOLS))
     pools = parts.informer(resource, Cache({}))
     vms, vmis, revisions = parts.cache(VMS), parts.cache(VMIS), parts.cache(CONTROLLER_REVISIONS)
@@ -34,6 +34,6 @@ def assemble(parts: Parts) -> Assembly:
     takes_over = parts.config.mode == Mode.TAKEOVER
     limits = Limits(parts.config.burst, parts.config.revision_history, takes_over=takes_over)
     rules = PoolRules(Stores(pools.store, vms.store, vmis.store, revisions.store), resource, limits)
-    # A plan writes to the pool itself as well: its finalizer, and what was healed.
+    # A plan also patches the pool itself: its finalizer, and annotations such as its healing records.
     written = (pools, vms, vmis, revisions)
     return assemble_kind(parts, POOLS, rules, queue, owners=pools, written=written, merge=VM_RULES.merge)

@@ -163,7 +163,7 @@ def test_a_standalone_release_is_not_upgraded_under_a_kubevirt(site: Site) -> No
     site.install()
     at("alongside", site)
     done = site.helm("upgrade", "vmherd", str(CHART), check=False)
-    assert "whose virt-controller reconciles" in done.stderr
+    assert "Its virt-controller also reconciles replica sets and pools" in done.stderr
 
 
 def test_a_takeover_of_nothing_is_refused(site: Site) -> None:

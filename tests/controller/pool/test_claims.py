@@ -1,4 +1,4 @@
-"""P2, P9 and P10: who leaves, and what is done so that it can be deleted, with its disks or without."""
+"""P2, P9 and P10: VMs that leave the pool lose the finalizer, and their disks are kept or deleted."""
 
 import json
 
@@ -27,7 +27,8 @@ OFFLINE = {"proactive": {"statePreservation": "Offline", "selectionPolicy": {"so
 DISABLED = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
 
 
-def disowned(todo):
+def owner_removals(todo):
+    """The disks that lose an owner reference: resource, name and UID of the owner."""
     return [
         (each.resource, each.key.name, each.owner_uid)
         for each in todo.actions
@@ -36,11 +37,12 @@ def disowned(todo):
 
 
 def patched(todo):
+    """The patches of VMs, by name."""
     return {each.key.name: each for each in todo.actions if isinstance(each, Patch) and each.resource is VMS}
 
 
 def world_of(replicas=3, **fields):
-    """A pool at rest whose VMs have a disk each."""
+    """A cluster with a complete pool. Each VM has one disk."""
     world = World(pool(replicas=replicas, **{"spec": vm_spec(disks=["data"]), **fields}))
     world.come_to_rest()
     return world
@@ -62,7 +64,7 @@ def test_p2_a_member_whose_labels_stop_matching_loses_our_reference_and_our_fina
     ]
 
 
-def test_p2_what_is_released_is_replaced_under_a_new_ordinal_and_can_be_deleted():
+def test_p2_a_released_vm_is_replaced_with_a_new_ordinal_and_can_be_deleted():
     world = world_of()
     world.vms["web-1"]["metadata"]["labels"]["app"] = "debug"
     world.vms["web-1"]["metadata"]["finalizers"].append(OTHER_FINALIZER)
@@ -75,23 +77,23 @@ def test_p2_what_is_released_is_replaced_under_a_new_ordinal_and_can_be_deleted(
     assert world.of("datavolumes")["data-1"]["metadata"]["ownerReferences"][0]["uid"] == released["uid"]
 
 
-def test_p2_the_replacement_of_what_is_released_does_not_wait_for_the_release():
+def test_p2_the_replacement_of_a_released_vm_does_not_wait_for_the_release():
     owner = pool(replicas=1)
     todo = plan(snapshot(owner, vms(owner, 0, labels={"app": "debug"})))
     assert [(each.key.name, type(each).__name__) for each in todo.actions] == [("web-0", "Patch"), ("web-1", "Create")]
     assert not todo.stages[0].essential
 
 
-def test_p2_no_more_than_the_burst_are_released_in_a_pass():
+def test_p2_at_most_burst_members_are_released_in_a_pass():
     owner = pool(replicas=0)
     assert len(patched(plan(snapshot(owner, vms(owner, *range(9), labels={}), burst=4)))) == 4
 
 
-def test_p2_a_member_that_is_being_deleted_is_not_released_but_let_go():
+def test_p2_a_terminating_member_is_not_released_but_loses_the_finalizer():
     owner = pool(replicas=1, scaleInStrategy=OFFLINE, spec=vm_spec(disks=["data"]))
-    going = vms(owner, 0, labels={"app": "debug"}, deleting=True, spec=vm_spec(disks=["data-0"]))
-    todo = plan(snapshot(owner, going))
-    assert disowned(todo) == [(DATA_VOLUMES, "data-0", "uid-web-0"), (PVCS, "data-0", "uid-web-0")]
+    terminating = vms(owner, 0, labels={"app": "debug"}, deleting=True, spec=vm_spec(disks=["data-0"]))
+    todo = plan(snapshot(owner, terminating))
+    assert owner_removals(todo) == [(DATA_VOLUMES, "data-0", "uid-web-0"), (PVCS, "data-0", "uid-web-0")]
     assert [step["path"] for step in json.loads(patched(todo)["web-0"].body)] == [
         "/metadata/uid",
         "/metadata/finalizers/0",
@@ -113,18 +115,18 @@ def test_p2_a_detached_vm_loses_our_finalizer_and_keeps_its_disks():
     assert "data-1" not in world.claims
 
 
-def test_p2_a_vm_that_was_given_to_somebody_else_loses_nothing_but_our_finalizer():
+def test_p2_a_vm_of_another_controller_loses_only_the_pool_finalizer():
     owner = pool(replicas=0)
-    given = vm("web-0", owners=(ANOTHER_CONTROLLER,), finalizers=(POOL_FINALIZER, OTHER_FINALIZER))
-    [patch] = patched(plan(snapshot(owner, (given,)))).values()
+    foreign = vm("web-0", owners=(ANOTHER_CONTROLLER,), finalizers=(POOL_FINALIZER, OTHER_FINALIZER))
+    [patch] = patched(plan(snapshot(owner, (foreign,)))).values()
     assert json.loads(patch.body)[1:] == [
         {"op": "test", "path": "/metadata/finalizers/0", "value": POOL_FINALIZER},
         {"op": "remove", "path": "/metadata/finalizers/0"},
     ]
 
 
-def test_p10_a_vm_that_left_while_it_was_being_deleted_keeps_its_disks_for_those_to_come():
-    """It was scaled in, and before its disks were safe, its pool was deleted with `--cascade=orphan`."""
+def test_p10_a_terminating_vm_that_is_orphaned_keeps_its_disks():
+    """The VM was scaled in. Before its disks were safe, the pool was deleted with `--cascade=orphan`."""
     world = world_of(scaleInStrategy=OFFLINE)
     world.change(replicas=2)
     world.run_pass()
@@ -142,62 +144,62 @@ def test_p2_an_orphan_that_matches_is_not_adopted():
     assert [each.key.name for each in todo.actions] == ["web-1"]
 
 
-def test_p9_a_vm_that_a_user_deletes_is_let_go_whether_or_not_the_count_fits():
+def test_p9_a_vm_that_a_user_deletes_loses_the_finalizer_under_every_strategy():
     for strategy in ("proactive", "opportunistic", "unmanaged"):
         owner = pool(replicas=1, scaleInStrategy={strategy: {}})
         todo = plan(snapshot(owner, (*vms(owner, 0), *vms(owner, 1, 2, deleting=True))))
         assert sorted(patched(todo)) == ["web-1", "web-2"]
 
 
-def test_p10_disks_lose_their_owner_before_the_finalizer_goes():
+def test_p10_disks_lose_their_owner_before_the_vm_loses_the_finalizer():
     owner = pool(scaleInStrategy=OFFLINE)
     disks = [{"name": "more", "persistentVolumeClaim": {"claimName": "shared"}}]
     spec = vm_spec(disks=["data-2"], volumes=disks)
     todo = plan(snapshot(owner, (*vms(owner, 0, 1), *vms(owner, 2, deleting=True, spec=spec))))
-    rescue, farewell = todo.stages
-    assert {(each.resource.plural, each.key.name) for each in rescue.actions} == {
+    keep_disks, removals = todo.stages
+    assert {(each.resource.plural, each.key.name) for each in keep_disks.actions} == {
         (plural, name) for plural in ("datavolumes", "persistentvolumeclaims") for name in ("data-2", "shared")
     }
-    [patch] = farewell.actions
+    [patch] = removals.actions
     assert patch.after_owner == "uid-web-2"
-    assert (rescue.essential, farewell.essential) == (False, False)
+    assert (keep_disks.essential, removals.essential) == (False, False)
 
 
-def test_p10_disabled_takes_the_finalizer_off_and_nothing_else():
+def test_p10_with_disabled_only_the_finalizer_is_removed():
     owner = pool(scaleInStrategy=DISABLED)
-    going = vms(owner, 2, deleting=True, spec=vm_spec(disks=["data-2"]))
-    todo = plan(snapshot(owner, (*vms(owner, 0, 1), *going)))
-    assert disowned(todo) == []
+    terminating = vms(owner, 2, deleting=True, spec=vm_spec(disks=["data-2"]))
+    todo = plan(snapshot(owner, (*vms(owner, 0, 1), *terminating)))
+    assert owner_removals(todo) == []
     assert list(patched(todo)) == ["web-2"]
 
 
-def test_p10_a_disk_that_an_earlier_template_named_otherwise_is_kept_as_well():
-    """An update renames the disk in the VM's spec at once; the VM owns the old one until it is made anew."""
+def test_p10_a_disk_with_a_name_from_an_earlier_template_is_kept_too():
+    """An update renames the disk in the VM's spec at once. The VM owns the old disk until it is recreated."""
     now, before = (pool(scaleInStrategy=OFFLINE, spec=vm_spec(disks=[name])) for name in ("new", "old"))
-    going = vms(now, 1, deleting=True, revision="web-2", spec=vm_spec(disks=["new-1"]))
+    terminating = vms(now, 1, deleting=True, revision="web-2", spec=vm_spec(disks=["new-1"]))
     kept = (revision(before, number=1), revision(now, number=2))
-    todo = plan(snapshot(now, going, revisions=kept))
-    assert [name for resource, name, _ in disowned(todo) if resource is PVCS] == ["new-1", "old-1"]
+    todo = plan(snapshot(now, terminating, revisions=kept))
+    assert [name for resource, name, _ in owner_removals(todo) if resource is PVCS] == ["new-1", "old-1"]
 
 
-def test_p10_a_vm_that_is_deleted_in_the_foreground_takes_its_disks_with_it():
+def test_p10_disks_of_a_vm_in_foreground_deletion_are_not_kept():
     owner = pool(scaleInStrategy=OFFLINE)
     todo = plan(snapshot(owner, vms(owner, 0, foreground=True, spec=vm_spec(disks=["data-0"]))))
-    assert disowned(todo) == []
+    assert owner_removals(todo) == []
     assert list(patched(todo)) == ["web-0"]
 
 
-def test_p10_no_more_than_the_burst_are_let_go_in_a_pass():
+def test_p10_at_most_burst_vms_lose_the_finalizer_in_a_pass():
     owner = pool(replicas=0, scaleInStrategy=OFFLINE)
-    going = vms(owner, *range(9), deleting=True, spec=vm_spec(disks=["x"]))
-    todo = plan(snapshot(owner, going, burst=4))
+    terminating = vms(owner, *range(9), deleting=True, spec=vm_spec(disks=["x"]))
+    todo = plan(snapshot(owner, terminating, burst=4))
     assert len(patched(todo)) == 4
-    assert {uid for _, _, uid in disowned(todo)} == {f"uid-web-{ordinal}" for ordinal in range(4)}
+    assert {uid for _, _, uid in owner_removals(todo)} == {f"uid-web-{ordinal}" for ordinal in range(4)}
 
 
 @pytest.mark.parametrize("cdi", [True, False], ids=["with CDI", "without CDI"])
 @pytest.mark.parametrize("state", ["Offline", "Online"])
-def test_p10_a_vm_that_comes_back_finds_the_disks_of_its_ordinal(state, cdi):
+def test_p10_a_recreated_vm_uses_the_disks_of_its_ordinal(state, cdi):
     strategy = {"proactive": {"statePreservation": state, "selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
     world = World(pool(replicas=3, scaleInStrategy=strategy, spec=vm_spec(disks=["data"])), cdi=cdi)
     world.come_to_rest()
@@ -210,14 +212,14 @@ def test_p10_a_vm_that_comes_back_finds_the_disks_of_its_ordinal(state, cdi):
     assert {name: claim["metadata"]["uid"] for name, claim in world.claims.items()} == before
 
 
-def test_p10_disabled_disks_go_with_their_vm():
+def test_p10_with_disabled_the_disks_are_deleted_with_their_vm():
     world = world_of(scaleInStrategy=DISABLED)
     world.change(replicas=1)
     world.come_to_rest()
     assert list(world.claims) == ["data-0"]
 
 
-def test_p10_a_vm_whose_disks_resist_stays_held_and_holds_up_nobody_else():
+def test_p10_a_vm_keeps_the_finalizer_while_its_disk_cannot_be_patched_and_other_vms_do_not_wait():
     world = world_of(scaleInStrategy=OFFLINE)
     world.refuses = lambda action: isinstance(action, RemoveOwnerReference) and action.key.name == "data-1"
     world.change(replicas=1)
@@ -233,10 +235,10 @@ def test_p10_a_vm_whose_disks_resist_stays_held_and_holds_up_nobody_else():
     assert sorted(world.claims) == ["data-0", "data-1", "data-2"]
 
 
-@pytest.mark.parametrize("how", ["paused", "invalid"])
-def test_a_pool_that_may_not_act_still_lets_go_of_what_a_user_deletes(how):
+@pytest.mark.parametrize("state", ["paused", "invalid"])
+def test_a_paused_or_invalid_pool_still_removes_the_finalizer_from_deleted_vms(state):
     world = world_of(scaleInStrategy=OFFLINE)
-    world.change(**({"paused": True} if how == "paused" else {"maxUnavailable": "half"}))
+    world.change(**({"paused": True} if state == "paused" else {"maxUnavailable": "half"}))
     world.delete_by_user("web-1")
     world.vms["web-2"]["metadata"]["ownerReferences"] = []
     world.vms["web-0"]["metadata"]["labels"]["app"] = "debug"
@@ -247,8 +249,8 @@ def test_a_pool_that_may_not_act_still_lets_go_of_what_a_user_deletes(how):
     assert world.members() == ["web-0"]
 
 
-def test_p10_a_pool_whose_strategy_nobody_can_read_keeps_disks():
+def test_p10_a_pool_with_an_invalid_scale_in_strategy_keeps_disks():
     owner = pool(scaleInStrategy={"proactive": {}, "unmanaged": {}})
     todo = plan(snapshot(owner, vms(owner, 0, deleting=True, spec=vm_spec(disks=["data-0"]))))
-    assert len(disowned(todo)) == 2
+    assert len(owner_removals(todo)) == 2
     assert list(patched(todo)) == ["web-0"]

@@ -1,4 +1,4 @@
-"""P6: the pool's own finalizer, and the pool's end."""
+"""P6: the finalizer on the pool, and the deletion of a pool."""
 
 import json
 
@@ -19,7 +19,7 @@ THIRD = "example.org/third"
 
 
 def leaving(*also, **fields):
-    """A pool that is being deleted."""
+    """A terminating pool. `also` are its other finalizers."""
     return pool(deleting=True, finalizers=(POOL_FINALIZER, *also), **fields)
 
 
@@ -29,7 +29,7 @@ def world_of(**fields):
     return world
 
 
-def test_p6_the_pool_carries_our_finalizer_before_it_has_its_first_vm():
+def test_p6_the_pool_gets_the_finalizer_before_its_first_vm():
     owner = pool(finalizers=(OTHER_FINALIZER, THIRD), version="7")
     first, *others = plan(snapshot(owner)).stages
     [patch] = first.actions
@@ -43,33 +43,33 @@ def test_p6_the_pool_carries_our_finalizer_before_it_has_its_first_vm():
     assert all(isinstance(each, Create) for stage in others for each in stage.actions)
 
 
-def test_p6_no_vm_is_made_while_the_pool_cannot_take_the_finalizer():
+def test_p6_no_vm_is_created_while_the_finalizer_cannot_be_added():
     world = World(pool(finalizers=()))
     world.refuses = lambda action: action.resource is POOLS
     world.run_pass()
     assert world.vms == {}
 
 
-def test_p6_a_pool_that_has_the_finalizer_is_left_alone():
+def test_p6_a_pool_that_has_the_finalizer_is_not_patched():
     owner = pool(finalizers=(OTHER_FINALIZER, POOL_FINALIZER))
     assert plan(snapshot(owner, vms(owner, 0, 1, 2))).actions == ()
 
 
-def test_p6_a_pool_that_is_being_deleted_gets_no_finalizer_and_makes_no_vm():
+def test_p6_a_terminating_pool_gets_no_finalizer_and_creates_no_vm():
     owner = pool(deleting=True, finalizers=(OTHER_FINALIZER,))
     todo = plan(snapshot(owner))
     assert todo.actions == ()
-    assert todo.held == "being deleted"
+    assert todo.held == "the pool is being deleted"
 
 
 def test_p6_first_the_vms_lose_our_finalizer_and_then_the_pool_does():
     owner = leaving(OTHER_FINALIZER)
-    held = vm("web-0", owner=owner, finalizers=(OTHER_FINALIZER, POOL_FINALIZER))
-    [stage] = plan(snapshot(owner, (held,))).stages
+    with_finalizer = vm("web-0", owner=owner, finalizers=(OTHER_FINALIZER, POOL_FINALIZER))
+    [stage] = plan(snapshot(owner, (with_finalizer,))).stages
     [patch] = stage.actions
     assert (patch.resource, patch.key.name) == (VMS, "web-0")
-    free = vm("web-0", owner=owner, finalizers=(OTHER_FINALIZER,))
-    [patch] = plan(snapshot(owner, (free,))).actions
+    without_finalizer = vm("web-0", owner=owner, finalizers=(OTHER_FINALIZER,))
+    [patch] = plan(snapshot(owner, (without_finalizer,))).actions
     assert (patch.resource, patch.key.name) == (POOLS, "web")
     assert json.loads(patch.body) == [
         {"op": "test", "path": "/metadata/uid", "value": "uid-of-the-pool"},
@@ -78,29 +78,29 @@ def test_p6_first_the_vms_lose_our_finalizer_and_then_the_pool_does():
     ]
 
 
-def test_p6_the_pool_waits_for_vms_that_left_it_too():
+def test_p6_the_pool_waits_for_strays_too():
     owner = leaving()
     [patch] = plan(snapshot(owner, (vm("web-0"),))).actions
     assert patch.key.name == "web-0"
 
 
-def test_p6_more_vms_than_a_pass_may_write_go_in_the_next():
+def test_p6_at_most_burst_vms_lose_the_finalizer_in_a_pass():
     owner = leaving()
     assert len(plan(snapshot(owner, vms(owner, *range(9)), burst=4)).actions) == 4
 
 
-def test_p6_members_that_no_longer_match_are_let_go_as_well():
+def test_p6_members_that_no_longer_match_lose_the_finalizer_too():
     owner = leaving()
     assert len(plan(snapshot(owner, vms(owner, 0, 1, labels={}))).actions) == 2
 
 
-def test_p6_a_pool_that_was_let_go_is_left_alone():
+def test_p6_a_terminating_pool_without_the_finalizer_is_not_patched():
     assert plan(snapshot(pool(deleting=True, finalizers=("foregroundDeletion",)))).actions == ()
 
 
 @pytest.mark.parametrize("also", [{}, {"paused": True}, {"maxUnavailable": "half"}], ids=["", "paused", "invalid"])
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
-def test_p6_a_deleted_pool_takes_its_vms_and_their_disks_along(policy, also):
+def test_p6_a_deleted_pool_is_deleted_with_its_vms_and_their_disks(policy, also):
     world = world_of()
     world.change(**also)
     world.delete_pool(policy)
@@ -109,8 +109,8 @@ def test_p6_a_deleted_pool_takes_its_vms_and_their_disks_along(policy, also):
     assert left == {}
 
 
-@pytest.mark.parametrize("strategy", [None, OFFLINE], ids=["disks may go", "disks stay"])
-def test_p6_with_cascade_orphan_vms_stay_with_their_disks_and_without_a_trace_of_us(strategy):
+@pytest.mark.parametrize("strategy", [None, OFFLINE], ids=["disks are not preserved", "disks are preserved"])
+def test_p6_with_cascade_orphan_vms_and_disks_stay_without_the_finalizer(strategy):
     world = world_of(scaleInStrategy=strategy)
     before = {name: each["metadata"]["uid"] for name, each in world.vms.items()}
     world.delete_pool("Orphan")
@@ -125,7 +125,7 @@ def test_p6_with_cascade_orphan_vms_stay_with_their_disks_and_without_a_trace_of
         assert world.of("datavolumes")[f"data-{ordinal}"]["metadata"]["ownerReferences"][0]["uid"] == meta["uid"]
 
 
-def test_p6_p10_disks_that_are_to_be_preserved_outlive_the_pool():
+def test_p6_p10_preserved_disks_stay_when_the_pool_is_deleted():
     world = world_of(scaleInStrategy=OFFLINE)
     world.delete_pool()
     world.come_to_rest()
@@ -134,8 +134,8 @@ def test_p6_p10_disks_that_are_to_be_preserved_outlive_the_pool():
     assert sorted(world.claims) == ["data-0", "data-1", "data-2"]
 
 
-def test_p6_p10_disks_are_taken_off_a_vm_only_once_it_is_being_deleted():
-    """From any other the VM controller would take them back, and the garbage collector would take them with the VM."""
+def test_p6_p10_disks_lose_their_owner_only_while_the_vm_is_terminating():
+    """The VM controller would add the reference again on a VM that is not terminating."""
     owner = leaving(scaleInStrategy=OFFLINE, spec=vm_spec(disks=["data"]))
     members = (*vms(owner, 0, spec=vm_spec(disks=["data-0"])), *vms(owner, 1, deleting=True))
     todo = plan(snapshot(owner, members))
@@ -143,15 +143,15 @@ def test_p6_p10_disks_are_taken_off_a_vm_only_once_it_is_being_deleted():
     assert [each.key.name for each in todo.actions if isinstance(each, Delete)] == ["web-0"]
 
 
-def test_p6_p10_a_vm_is_deleted_with_its_pool_only_if_the_server_still_knows_it_as_the_pools():
-    """The collector is done with orphaning, and our cache of pools shows that sooner than our cache of VMs."""
+def test_p6_p10_a_vm_is_deleted_with_its_pool_only_if_the_server_confirms_the_owner():
+    """The garbage collector has orphaned the VMs. The cache of pools shows this before the cache of VMs does."""
     world = world_of(scaleInStrategy=OFFLINE)
     world.delete_pool("Orphan")
     before = world.see()
     world.collect_garbage()
     assert world.pool["metadata"]["finalizers"] == [POOL_FINALIZER]
-    lagging = replace(world.see(), members=before.members, strays=())
-    todo = plan(lagging)
+    stale = replace(world.see(), members=before.members, strays=())
+    todo = plan(stale)
     assert [each for each in todo.actions if isinstance(each, Delete)]
     world.carry_out(todo.stages)
     assert not [name for name, each in world.vms.items() if "deletionTimestamp" in each["metadata"]]
@@ -159,7 +159,7 @@ def test_p6_p10_a_vm_is_deleted_with_its_pool_only_if_the_server_still_knows_it_
     assert sorted(world.vms) == ["web-0", "web-1", "web-2"]
 
 
-def test_p6_p10_a_vm_that_lost_our_finalizer_gets_it_back_before_it_goes_with_its_pool():
+def test_p6_p10_a_vm_without_the_finalizer_gets_it_before_it_is_deleted_with_its_pool():
     world = world_of(scaleInStrategy=OFFLINE)
     world.vms["web-1"]["metadata"]["finalizers"].remove(POOL_FINALIZER)
     world.delete_pool()
@@ -168,20 +168,20 @@ def test_p6_p10_a_vm_that_lost_our_finalizer_gets_it_back_before_it_goes_with_it
     assert sorted(world.claims) == ["data-0", "data-1", "data-2"]
 
 
-def test_p6_p10_it_is_not_deleted_before_it_has_it():
+def test_p6_p10_a_vm_without_the_finalizer_is_not_deleted_in_the_same_pass():
     owner = leaving(scaleInStrategy=OFFLINE)
     todo = plan(snapshot(owner, (*vms(owner, 0, finalizers=()), *vms(owner, 1))))
     assert [each.key.name for each in todo.actions if isinstance(each, Delete)] == ["web-1"]
     assert [each.key.name for each in todo.stages[0].actions] == ["web-0"]
 
 
-def test_p6_p10_no_more_than_the_burst_are_deleted_with_their_pool_in_a_pass():
+def test_p6_p10_at_most_burst_vms_are_deleted_with_their_pool_in_a_pass():
     owner = leaving(scaleInStrategy=OFFLINE)
     todo = plan(snapshot(owner, vms(owner, *range(9)), burst=4))
     assert len([each for each in todo.actions if isinstance(each, Delete)]) == 4
 
 
-def test_p6_a_pool_that_is_being_deleted_waits_until_the_cache_shows_what_was_written():
+def test_p6_a_terminating_pool_waits_until_the_cache_shows_its_writes():
     owner = leaving()
     todo = plan(snapshot(owner, vms(owner, 0), settled=False))
     assert todo.stages == ()

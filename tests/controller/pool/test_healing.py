@@ -1,4 +1,4 @@
-"""P15: VMs that do not come up are replaced, and what keeps that from doing harm."""
+"""P15: VMs that fail to start are replaced, and healing is recorded."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from tests.pool_worlds import BROKEN, World
 from tests.strategies import json_values
 
 UUID = "0123abcd-0123-4567-89ab-0123456789ab"
-KEEPING = {"proactive": {"statePreservation": "Offline"}}
+PRESERVING = {"proactive": {"statePreservation": "Offline"}}
 
 
 def uids(documents) -> dict[str, str]:
     return {name: document["metadata"]["uid"] for name, document in documents.items()}
 
 
-def test_p15_a_vm_that_failed_to_start_too_often_is_deleted_with_its_disks():
+def test_p15_a_vm_that_reaches_the_failure_threshold_is_deleted_with_its_disks():
     owner = healing_pool()
     todo = heal(owner, *vms(owner, 0, 1, 2), *vms(owner, 3, ready=False, failures=3))
     [delete] = [each for each in todo.actions if isinstance(each, Delete)]
@@ -50,24 +50,24 @@ def test_p15_a_vm_that_failed_to_start_too_often_is_deleted_with_its_disks():
 
 
 @pytest.mark.parametrize(("failures", "expected"), [(None, []), (0, []), (2, []), (3, ["web-0"]), (9, ["web-0"])])
-def test_p15_the_threshold_is_what_counts(failures, expected):
+def test_p15_a_vm_is_healed_if_its_start_failures_reach_the_threshold(failures, expected):
     owner = healing_pool()
     machines = (*vms(owner, 0, ready=False, failures=failures), *vms(owner, 1, 2))
     assert healed(heal(owner, *machines)) == expected
 
 
-def test_p15_failures_count_while_nobody_has_reported_readiness():
+def test_p15_start_failures_count_without_a_ready_condition():
     owner = healing_pool()
     assert healed(heal(owner, *vms(owner, 0, ready=None, failures=3), *vms(owner, 1, 2))) == ["web-0"]
 
 
 @pytest.mark.parametrize("state", sorted(BROKEN_STATES))
-def test_p15_a_broken_state_counts_once_ready_has_been_false_for_long_enough(state):
+def test_p15_a_vm_in_a_broken_state_is_healed_after_the_minimum_failing_time(state):
     owner = healing_pool()
-    fine = vms(owner, 1, 2)
-    early = heal(owner, *vms(owner, 0, ready=False, printable=state, ready_for_s=290), *fine)
+    ready = vms(owner, 1, 2)
+    early = heal(owner, *vms(owner, 0, ready=False, printable=state, ready_for_s=290), *ready)
     assert (healed(early), early.requeue_after_s, early.notices) == ([], 10, ())
-    late = heal(owner, *vms(owner, 0, ready=False, printable=state, ready_for_s=300), *fine)
+    late = heal(owner, *vms(owner, 0, ready=False, printable=state, ready_for_s=300), *ready)
     assert healed(late) == ["web-0"]
     assert late.requeue_after_s is None
     [delete] = [each for each in late.actions if isinstance(each, Delete)]
@@ -75,61 +75,61 @@ def test_p15_a_broken_state_counts_once_ready_has_been_false_for_long_enough(sta
 
 
 @pytest.mark.parametrize("state", ["Starting", "Provisioning", "Stopped", "Running", "Unschedulable", None])
-def test_p15_other_states_are_nobodys_failure(state):
+def test_p15_a_vm_in_another_state_is_not_healed(state):
     owner = healing_pool()
     assert heal(owner, *vms(owner, 0, ready=False, printable=state, ready_for_s=9000), *vms(owner, 1, 2)) == Plan()
 
 
-WELL = {
+NOT_FAILING = {
     "ready": {"ready": True, "failures": 9, "printable": "CrashLoopBackOff"},
     "halted by its user": {**FAILING, "spec": vm_spec(run_strategy="Halted")},
     "deleted by its user": {**FAILING, "deleting": True},
-    "broken, but nobody knows since when": {**STUCK, "ready": None},
+    "broken, without a Ready condition": {**STUCK, "ready": None},
 }
 
 
-@pytest.mark.parametrize("changes", WELL.values(), ids=WELL)
-def test_p15_who_is_left_alone(changes):
+@pytest.mark.parametrize("changes", NOT_FAILING.values(), ids=NOT_FAILING)
+def test_p15_a_vm_that_does_not_fail_is_not_healed(changes):
     owner = healing_pool()
     assert heal(owner, *vms(owner, 0, **changes), *vms(owner, 1, 2)) == Plan()
 
 
-def test_p15_a_ready_vm_whose_vmi_is_not_seen_yet_is_left_alone():
+def test_p15_a_ready_vm_without_a_vmi_is_not_healed():
     owner = healing_pool()
     assert healed(heal(owner, *vms(owner, 0, failures=9), *vms(owner, 1, 2), vmis=[])) == []
 
 
-def test_p15_a_pool_that_does_not_ask_for_it_heals_nobody():
+def test_p15_a_pool_without_autohealing_heals_no_vm():
     owner = healing_pool(autohealing=None)
     assert heal(owner, *vms(owner, 0, 1, **FAILING)) == Plan()
 
 
-def test_p15_the_timer_is_that_of_the_first_who_is_due():
+def test_p15_the_next_pass_runs_when_the_first_failing_vm_is_due():
     owner = healing_pool()
     machines = (*vms(owner, 0, ready_for_s=100, **STUCK), *vms(owner, 1, ready_for_s=250, **STUCK))
     assert heal(owner, *machines, *vms(owner, 2, 3)).requeue_after_s == 50
 
 
-def test_a_clock_ahead_of_ours_delays_a_healing_by_no_more_than_it_has_to_fail_for():
+def test_a_clock_ahead_of_ours_delays_healing_by_at_most_the_minimum_failing_time():
     owner = healing_pool()
     todo = heal(owner, *vms(owner, 0, ready_for_s=-7200, **STUCK), *vms(owner, 1, 2))
     assert (healed(todo), todo.requeue_after_s) == ([], 300)
 
 
-def test_no_date_is_too_far_away_for_a_plan():
+def test_a_date_in_the_year_9999_gives_a_plan():
     owner = healing_pool(autohealing={"minFailingToStartDuration": "876000h"})
     until_9999 = (NOW.replace(year=9999, month=12, day=31) - NOW).total_seconds()
     assert healed(heal(owner, *vms(owner, 0, ready_for_s=-until_9999, **STUCK), *vms(owner, 1, 2))) == []
 
 
-def test_p15_a_vm_whose_vmi_is_ready_already_is_not_taken_away():
+def test_p15_a_vm_whose_vmi_is_ready_is_not_healed():
     owner = healing_pool()
     machines = (*vms(owner, 0, **FAILING), *vms(owner, 1, 2))
     assert healed(heal(owner, *machines, vmis=[vmi(machines[0], ready=True)])) == []
     assert healed(heal(owner, *machines, vmis=[vmi(machines[0], ready=False)])) == ["web-0"]
 
 
-def test_p15_what_is_healed_is_written_before_it_is_deleted():
+def test_p15_the_record_is_written_before_the_vms_are_deleted():
     owner = healing_pool()
     first, second = heal(owner, *vms(owner, 0, 1, **FAILING), *vms(owner, 2, 3)).stages
     [patch] = first.actions
@@ -142,28 +142,28 @@ def test_p15_what_is_healed_is_written_before_it_is_deleted():
     assert [each.key.name for each in second.actions] == ["web-0", "web-1"]
 
 
-def test_p15_the_next_healing_of_an_ordinal_counts_one_more_and_keeps_what_others_had():
+def test_p15_the_next_healing_of_an_ordinal_increments_its_count_and_keeps_other_records():
     owner = healing_pool(healed={0: entry(count=2), 5: entry("five", 4, 120)})
     todo = heal(owner, *vms(owner, 0, **FAILING), *vms(owner, *range(1, 10)))
     assert record_of(todo) == {"0": ["uid-web-0", 3, at(0)], "5": ["five", 4, at(120)]}
 
 
-def test_p15_a_healing_that_was_cut_short_is_repeated_at_once_and_counted_once():
+def test_p15_a_healing_after_a_crash_is_repeated_at_once_and_counted_once():
     owner = healing_pool(healed={0: entry("uid-web-0", 3, 1)})
     todo = heal(owner, *vms(owner, 0, **FAILING), *vms(owner, 1, 2))
     [stage] = todo.stages
     assert [(type(each), each.key.name) for each in stage.actions] == [(Delete, "web-0")]
 
 
-def test_p15_what_was_long_ago_is_forgotten_when_another_is_written():
-    """Half an hour, and twice what it takes to fail."""
+def test_p15_old_records_are_removed_when_a_new_record_is_written():
+    """A record is kept for half an hour plus twice the minimum failing time."""
     owner = healing_pool(healed={0: entry(count=9, seconds=2400), 5: entry(seconds=2400), 6: entry(seconds=2399)})
     todo = heal(owner, *vms(owner, 0, **FAILING), *vms(owner, *range(1, 10)))
     assert record_of(todo) == {"0": ["uid-web-0", 1, at(0)], "6": ["another", 1, at(2399)]}
 
 
 @pytest.mark.parametrize(("count", "pause"), [*enumerate([10, 20, 40, 80, 160, 300, 300, 300], start=1)])
-def test_p15_healing_one_ordinal_again_waits_twice_as_long_each_time(count, pause):
+def test_p15_the_pause_before_the_next_healing_of_an_ordinal_doubles(count, pause):
     for lasting, expected in ((pause - 1, []), (pause, ["web-0"])):
         owner = healing_pool(healed={0: entry(count=count, seconds=lasting)})
         todo = heal(owner, *vms(owner, 0, **FAILING), *vms(owner, *range(1, 10)))
@@ -171,13 +171,13 @@ def test_p15_healing_one_ordinal_again_waits_twice_as_long_each_time(count, paus
         assert todo.requeue_after_s == (None if expected else 1)
 
 
-def test_p15_the_pause_of_one_ordinal_holds_up_no_other():
+def test_p15_the_pause_of_an_ordinal_does_not_delay_other_ordinals():
     owner = healing_pool(healed={0: entry(count=9)})
     todo = heal(owner, *vms(owner, 0, 1, **FAILING), *vms(owner, *range(2, 10)))
     assert (healed(todo), todo.requeue_after_s) == (["web-1"], 240)
 
 
-def test_p15_a_record_of_a_leader_whose_clock_was_ahead_still_counts():
+def test_p15_a_record_from_the_near_future_counts():
     owner = healing_pool(healed={0: entry(count=1, seconds=-30)})
     todo = heal(owner, *vms(owner, 0, **FAILING), *vms(owner, *range(1, 10)))
     assert (healed(todo), todo.requeue_after_s) == ([], 40)
@@ -185,46 +185,46 @@ def test_p15_a_record_of_a_leader_whose_clock_was_ahead_still_counts():
 
 UNREADABLE = {
     "nothing": "",
-    "no json": "yesterday",
+    "no JSON": "yesterday",
     "a list": "[]",
     "another shape": '{"0": {"uid": "a"}}',
     "no ordinal": '{"web-0": ["a", 1, "2026-08-01T11:59:59Z"]}',
     "no date": '{"0": ["a", 1, "noon"]}',
     "a date without a zone": '{"0": ["a", 1, "2026-08-01T11:59:59"]}',
-    "a date to come": '{"0": ["a", 1, "9999-12-31T23:59:59Z"]}',
-    "a date before all": '{"0": ["a", 1, "0001-01-01T00:00:00+14:00"]}',
+    "a date in the future": '{"0": ["a", 1, "9999-12-31T23:59:59Z"]}',
+    "the first possible date": '{"0": ["a", 1, "0001-01-01T00:00:00+14:00"]}',
     "a negative count": '{"0": ["a", -3, "2026-08-01T11:59:59Z"]}',
-    "a count without end": '{"0": ["a", %s, "2026-08-01T11:59:59Z"]}' % ("9" * 5000),
-    "an ordinal without end": '{"%s": ["a", 1, "2026-08-01T11:59:59Z"]}' % ("9" * 5000),
-    "half a character": '{"\\ud800": 1}',
-    "too deep": '{"0": ["a", 1, "2026-08-01T11:59:59Z", ' + "[" * 100_000,
-    "an ordinal that nobody has": '{"-1": ["a", 1, "2026-08-01T11:59:59Z"]}',
+    "a count with 5000 digits": '{"0": ["a", %s, "2026-08-01T11:59:59Z"]}' % ("9" * 5000),
+    "an ordinal with 5000 digits": '{"%s": ["a", 1, "2026-08-01T11:59:59Z"]}' % ("9" * 5000),
+    "a lone surrogate": '{"\\ud800": 1}',
+    "nested too deeply": '{"0": ["a", 1, "2026-08-01T11:59:59Z", ' + "[" * 100_000,
+    "a negative ordinal": '{"-1": ["a", 1, "2026-08-01T11:59:59Z"]}',
 }
 
 
 @pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE)
-def test_what_cannot_be_read_was_never_written(text):
-    """The annotation is dropped by whoever replaces the pool, and anybody may write to it."""
+def test_an_annotation_that_cannot_be_parsed_contains_no_records(text):
+    """Every user can change the annotation, and a client that replaces the pool can remove it."""
     owner = healing_pool(annotations={HEALED: text})
     todo = heal(owner, *vms(owner, 0, **FAILING), *vms(owner, *range(1, 10)))
     assert record_of(todo) == {"0": ["uid-web-0", 1, at(0)]}
     assert healed(todo) == ["web-0"]
 
 
-def test_half_a_character_is_no_record():
+def test_an_annotation_with_a_lone_surrogate_contains_no_record():
     owner = healing_pool()
     owner = replace(owner, metadata=replace(owner.metadata, annotations={HEALED: "\ud800"}))
     assert healed(heal(owner, *vms(owner, 0, **FAILING), *vms(owner, *range(1, 10)))) == ["web-0"]
 
 
 @given(st.text() | json_values.map(json.dumps) | st.dictionaries(st.integers().map(str), json_values).map(json.dumps))
-def test_any_annotation_gives_a_plan(text):
+def test_every_annotation_value_gives_a_plan(text):
     owner = healing_pool(annotations={HEALED: text, MAX_UNHEALTHY: text})
     assert len(healed(heal(owner, *vms(owner, 0, **FAILING), *vms(owner, *range(1, 10))))) <= 1
 
 
-def test_the_annotation_stays_small_enough_for_the_server_to_take_it():
-    """The oldest entries go. 256 KiB are what all annotations of an object may hold."""
+def test_the_annotation_stays_below_the_size_limit_of_the_server():
+    """The oldest records are removed. All annotations of an object together may have 256 KiB."""
     owner = healing_pool(
         replicas=3000,
         healed={number: entry(UUID, 5, 2000 - number / 2) for number in range(1, 2000)},
@@ -239,8 +239,8 @@ def test_the_annotation_stays_small_enough_for_the_server_to_take_it():
     assert len(json.dumps(written)) < 128 * 1024
 
 
-@pytest.mark.parametrize(("strategy", "new_disks"), [(None, {"data-1"}), (KEEPING, set())])
-def test_p15_a_failing_vm_comes_back_under_its_name_and_keeps_what_was_to_be_preserved(strategy, new_disks):
+@pytest.mark.parametrize(("strategy", "new_disks"), [(None, {"data-1"}), (PRESERVING, set())])
+def test_p15_a_failing_vm_is_recreated_with_its_name_and_its_preserved_disks(strategy, new_disks):
     world = World(pool(replicas=3, autohealing=SOON, spec=vm_spec(disks=["data"]), scaleInStrategy=strategy))
     world.come_to_rest()
     before, disks = uids(world.vms), uids(world.claims)
@@ -252,7 +252,7 @@ def test_p15_a_failing_vm_comes_back_under_its_name_and_keeps_what_was_to_be_pre
     assert all(vm["status"]["printableStatus"] == "Running" for vm in world.vms.values())
 
 
-def test_p15_a_template_that_never_comes_up_is_tried_less_and_less_often():
+def test_p15_the_pause_between_healings_of_a_broken_template_doubles():
     world = World(pool(replicas=1, autohealing=SOON, spec=vm_spec(image=BROKEN)))
     healings = []
     for _ in range(1200):
@@ -263,12 +263,12 @@ def test_p15_a_template_that_never_comes_up_is_tried_less_and_less_often():
         world.live_on(1)
     pauses = [after - before for before, after in pairwise(healings)]
     assert len(pauses) >= 6
-    for pause, least in zip(pauses, (10, 20, 40, 80, 160, 300), strict=False):
-        assert least <= pause <= least + 8
+    for pause, minimum in zip(pauses, (10, 20, 40, 80, 160, 300), strict=False):
+        assert minimum <= pause <= minimum + 8
 
 
-def test_p15_nobody_is_healed_once_the_pool_is_being_deleted():
-    owner = healing_pool(deleting=True, replicas=3, scaleInStrategy=KEEPING)
+def test_p15_no_vm_is_healed_while_the_pool_is_being_deleted():
+    owner = healing_pool(deleting=True, replicas=3, scaleInStrategy=PRESERVING)
     todo = plan(snapshot(owner, vms(owner, 0, 1, 2, **FAILING)))
     assert not [each for each in todo.actions if isinstance(each, Delete) and each.foreground]
     assert HEALED.encode() not in b"".join(each.body for each in todo.actions if isinstance(each, Patch))

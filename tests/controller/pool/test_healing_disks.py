@@ -1,4 +1,4 @@
-"""P15: healing keeps the disks that statePreservation keeps, and holds where the disk itself is what fails."""
+"""P15: healing keeps preserved disks. A VM is not healed if a preserved disk fails."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from controller.runtime.plan import Delete, Patch
 from tests.pool_builders import vm_spec, vms
 from tests.pool_healing import FAILING, heal, healed, healing_pool, reasons
 
-KEEPING = {"proactive": {"statePreservation": "Online"}}
+PRESERVING = {"proactive": {"statePreservation": "Online"}}
 DISK_FAILS = {"ready": False, "printable": "DataVolumeError", "ready_for_s": 3600}
 
 
-def pool_that_keeps(**fields):
-    return healing_pool(scaleInStrategy=KEEPING, spec=vm_spec(disks=["data"]), **fields)
+def pool_that_preserves(**fields):
+    return healing_pool(scaleInStrategy=PRESERVING, spec=vm_spec(disks=["data"]), **fields)
 
 
 def test_p15_a_vm_whose_disks_are_kept_is_not_deleted_in_the_foreground():
-    """In the foreground the garbage collector would take the disks first (P10)."""
-    owner = pool_that_keeps()
+    """A foreground deletion would delete the disks before the VM (P10)."""
+    owner = pool_that_preserves()
     todo = heal(owner, *vms(owner, 0, **FAILING), *vms(owner, 1, 2))
     [delete] = [each for each in todo.actions if isinstance(each, Delete)]
     assert not delete.foreground
 
 
 def test_p15_a_vm_without_our_finalizer_gets_it_before_it_is_healed():
-    owner = pool_that_keeps()
+    owner = pool_that_preserves()
     todo = heal(owner, *vms(owner, 0, **FAILING, finalizers=()), *vms(owner, 1, 2))
     [patch] = todo.actions
     assert isinstance(patch, Patch)
@@ -36,8 +36,8 @@ def test_p15_a_vm_without_our_finalizer_gets_it_before_it_is_healed():
 
 
 @pytest.mark.parametrize("state", ["DataVolumeError", "ErrorPvcNotFound"])
-def test_p15_healing_holds_where_the_disk_that_fails_is_to_be_kept(state):
-    owner = pool_that_keeps()
+def test_p15_a_vm_is_not_healed_if_its_failing_disk_is_preserved(state):
+    owner = pool_that_preserves()
     todo = heal(owner, *vms(owner, 0, **{**DISK_FAILS, "printable": state}), *vms(owner, 1, 2))
     assert todo.actions == ()
     assert reasons(todo) == ["HealingHeld"]
@@ -47,14 +47,14 @@ def test_p15_healing_holds_where_the_disk_that_fails_is_to_be_kept(state):
     assert "disk" in todo.held
 
 
-def test_p15_a_failing_disk_holds_up_no_other_vm():
-    owner = pool_that_keeps()
+def test_p15_a_failing_disk_does_not_delay_other_vms():
+    owner = pool_that_preserves()
     todo = heal(owner, *vms(owner, 0, **DISK_FAILS), *vms(owner, 1, **FAILING), *vms(owner, 2, 3, 4, 5))
     assert healed(todo) == ["web-1"]
     assert reasons(todo) == ["HealingHeld"]
 
 
-def test_p15_a_failing_disk_that_nobody_keeps_goes_with_its_vm():
+def test_p15_a_failing_disk_that_is_not_preserved_is_deleted_with_its_vm():
     owner = healing_pool(spec=vm_spec(disks=["data"]))
     todo = heal(owner, *vms(owner, 0, **DISK_FAILS), *vms(owner, 1, 2))
     [delete] = [each for each in todo.actions if isinstance(each, Delete)]

@@ -1,4 +1,4 @@
-"""P4 and P5: what the VM of an ordinal is made of."""
+"""P4 and P5: the VM that is created for an ordinal."""
 
 import json
 
@@ -31,7 +31,7 @@ def made_of(owner, ordinal=7):
 
 
 def volume_of(volume, **fields):
-    """What becomes of one volume of a template that has a disk of its own, `data`."""
+    """The volume in the created VM. The template has this volume and a dataVolumeTemplate `data`."""
     spec = vm_spec(disks=["data"], volumes=[{"name": "x", **volume}])
     return made_of(pool(spec=spec, **fields))["spec"]["template"]["spec"]["volumes"][-1]
 
@@ -62,7 +62,7 @@ def test_p4_what_is_created():
     }
 
 
-def test_p4_a_vm_is_made_in_the_pools_namespace_under_its_own_name_whatever_the_template_says():
+def test_p4_name_and_namespace_in_the_template_are_ignored():
     named = {
         "metadata": {"name": "x", "namespace": "y", "generateName": "z", "labels": {"app": "web"}},
         "spec": vm_spec(),
@@ -72,7 +72,7 @@ def test_p4_a_vm_is_made_in_the_pools_namespace_under_its_own_name_whatever_the_
     assert "generateName" not in metadata
 
 
-def test_p4_the_revision_replaces_one_that_the_template_carries():
+def test_p4_the_revision_label_replaces_a_label_of_the_template():
     spec = vm_spec(labels={REVISION_NAME: "mine", "app": "web"})
     made = made_of(pool(labels={"app": "web", REVISION_NAME: "mine"}, spec=spec))
     assert made["metadata"]["labels"][REVISION_NAME] == "web-1"
@@ -88,7 +88,7 @@ WITHOUT_LABELS = {
 
 
 @pytest.mark.parametrize("machine", WITHOUT_LABELS.values(), ids=WITHOUT_LABELS)
-def test_p4_a_vmi_template_without_labels_gets_the_revisions(machine):
+def test_p4_a_vmi_template_without_labels_gets_the_revision_label(machine):
     spec = {"runStrategy": "Always", "template": {**machine, "spec": {"domain": {}}}}
     made = made_of(pool(spec=spec))["spec"]["template"]
     annotations = (machine.get("metadata") or {}).get("annotations")
@@ -97,7 +97,7 @@ def test_p4_a_vmi_template_without_labels_gets_the_revisions(machine):
     assert made["spec"] == {"domain": {}}
 
 
-def test_p5_each_disk_of_its_own_gets_the_ordinal_and_its_volumes_follow():
+def test_p5_each_data_volume_template_and_its_volumes_get_the_ordinal():
     claim = {"name": "second", "persistentVolumeClaim": {"claimName": "root-disk", "hotpluggable": True}}
     spec = made_of(pool(spec=vm_spec(disks=["data", "root-disk"], volumes=[claim])), 12)["spec"]
     assert [disk["metadata"]["name"] for disk in spec["dataVolumeTemplates"]] == ["data-12", "root-disk-12"]
@@ -109,18 +109,18 @@ def test_p5_each_disk_of_its_own_gets_the_ordinal_and_its_volumes_follow():
     ]
 
 
-def test_p5_the_disks_of_an_ordinal_are_known_by_name():
+def test_p5_the_disk_names_of_an_ordinal():
     assert own_disks(template_of(pool(spec=vm_spec(disks=["data", "more"]))), 4) == ("data-4", "more-4")
     assert own_disks(template_of(pool()), 4) == ()
 
 
 AS_WRITTEN = {
-    "a DataVolume of somebody else": {"dataVolume": {"name": "golden"}},
-    "a claim of somebody else": {"persistentVolumeClaim": {"claimName": "shared"}},
+    "a DataVolume without a dataVolumeTemplate": {"dataVolume": {"name": "golden"}},
+    "a claim without a dataVolumeTemplate": {"persistentVolumeClaim": {"claimName": "shared"}},
     "an ephemeral disk": {"ephemeral": {"persistentVolumeClaim": {"claimName": "data"}}},
     "a service account": {"serviceAccount": {"serviceAccountName": "data"}},
     "a host disk": {"hostDisk": {"path": "/data", "type": "Disk"}},
-    "a kind of volume that nobody knows": {"later": {"name": "data", "secretRef": {"name": "data"}}},
+    "an unknown type of volume": {"later": {"name": "data", "secretRef": {"name": "data"}}},
 }
 
 
@@ -176,28 +176,28 @@ OLDER = {
 
 
 @pytest.mark.parametrize("fields", OLDER.values(), ids=OLDER)
-def test_p5_the_first_guides_spelling_of_the_booleans_is_understood(fields):
+def test_p5_the_older_names_of_the_index_settings_work(fields):
     assert volume_of({"secret": {"secretName": "s"}}, **fields)["secret"] == {"secretName": "s-7"}
     assert volume_of({"configMap": {"name": "c"}}, **fields)["configMap"] == {"name": "c-7"}
 
 
-def test_p5_what_the_pool_does_not_know_reaches_the_vm_to_the_byte():
-    odd = b'{"big" : 123456789012345678901234567890,"f":1.10,"e":1E2,"u":"\\u00e9\\/",  "n":null}'
+def test_p5_unknown_fields_reach_the_vm_byte_for_byte():
+    unusual = b'{"big" : 123456789012345678901234567890,"f":1.10,"e":1E2,"u":"\\u00e9\\/",  "n":null}'
     spec = (
-        b'{"running" : true,"x":' + odd + b',"template":{"spec":{"domain":' + odd + b',"volumes":['
-        b'{"name":"data","dataVolume":{"name":"data","y":' + odd + b'}},{"later":' + odd + b"}]}},"
-        b'"dataVolumeTemplates":[{"metadata":{"name":"data","z":' + odd + b'},"spec":' + odd + b"}]}"
+        b'{"running" : true,"x":' + unusual + b',"template":{"spec":{"domain":' + unusual + b',"volumes":['
+        b'{"name":"data","dataVolume":{"name":"data","y":' + unusual + b'}},{"later":' + unusual + b"}]}},"
+        b'"dataVolumeTemplates":[{"metadata":{"name":"data","z":' + unusual + b'},"spec":' + unusual + b"}]}"
     )
     template = b'{"metadata":{"labels":{"app":"web"}},"spec":' + spec + b"}"
     owner = POOLS.decode(b'{"spec":{"virtualMachineTemplate":' + template + b"}}")
     shape = encode_shape(template_of(owner), 7, "web-1")
-    assert shape.count(odd) == 6
+    assert shape.count(unusual) == 6
     assert b'"dataVolume":{"name":"data-7","y"' in shape
     assert b'"metadata":{"name":"data-7","z"' in shape
 
 
 @given(wild_specs, st.integers(0, 3))
-def test_p5_whatever_the_template_holds_something_is_made_of_it(spec, ordinal):
+def test_p5_every_template_gives_a_vm_with_the_same_fields(spec, ordinal):
     template = parse_template(pool(spec=spec, nameGeneration=BOTH).spec)
     if isinstance(template, Template):
         shape = json.loads(encode_shape(template, ordinal, "web-1"))
@@ -221,7 +221,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("spec", MALFORMED.values(), ids=MALFORMED)
-def test_p1_what_has_an_unexpected_shape_is_sent_as_it_is(spec):
+def test_p1_values_of_an_unexpected_type_are_sent_unchanged(spec):
     spec = {"template": {"spec": {}}, **spec}
     shape = json.loads(encode_shape(template_of(pool(spec=spec, nameGeneration=BOTH)), 7, "web-1"))["spec"]
     metadata = shape["template"].pop("metadata", None)

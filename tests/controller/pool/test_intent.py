@@ -1,4 +1,4 @@
-"""P1, and how each block of a pool's spec is read: defaults, and what is wrong with it."""
+"""P1: the parsing of a pool's spec, with its defaults and errors."""
 
 from datetime import timedelta
 
@@ -11,7 +11,7 @@ from controller.pool.policies import Healing, ScaleIn, Selection, Sort, Strategy
 from tests.pool_builders import LABELS, intent_of, pool, vm_spec
 
 
-def test_what_a_pool_asks_for_where_it_says_nothing():
+def test_the_defaults_of_a_pool():
     intent = intent_of(pool(replicas=None))
     assert intent.wanted == 1
     assert str(intent.selector) == "app=web"
@@ -21,7 +21,7 @@ def test_what_a_pool_asks_for_where_it_says_nothing():
     assert intent.healing is None
 
 
-def test_no_replicas_are_wanted_where_the_pool_says_zero():
+def test_zero_replicas_are_not_replaced_by_the_default():
     assert intent_of(pool(replicas=0)).wanted == 0
 
 
@@ -32,7 +32,7 @@ def selecting(**selectors):
     return {"scaleInStrategy": {"proactive": {"selectionPolicy": {"selectors": selectors}}}}
 
 
-FLAWS = {
+ERRORS = {
     "negative replicas": ({"replicas": -1}, "spec.replicas is -1"),
     "no selector": ({"selector": None}, "spec.selector is empty"),
     "an empty selector": ({"selector": {}}, "spec.selector is empty"),
@@ -68,10 +68,10 @@ FLAWS = {
         {"spec": {"template": []}},
         "spec.virtualMachineTemplate.spec.template is missing",
     ),
-    "nobody may be unavailable": ({"maxUnavailable": 0}, 'spec.maxUnavailable is "0"'),
+    "zero": ({"maxUnavailable": 0}, 'spec.maxUnavailable is "0"'),
     "0%": ({"maxUnavailable": "0%"}, 'spec.maxUnavailable is "0%"'),
     "101%": ({"maxUnavailable": "101%"}, 'spec.maxUnavailable is "101%"'),
-    "a word": ({"maxUnavailable": "half"}, 'spec.maxUnavailable is "half"'),
+    "text": ({"maxUnavailable": "half"}, 'spec.maxUnavailable is "half"'),
     "two strategies of scaling in": (
         {"scaleInStrategy": {"proactive": {}, "unmanaged": {}}},
         "spec.scaleInStrategy: only one strategy can be configured at a time",
@@ -84,7 +84,7 @@ FLAWS = {
         {"updateStrategy": {"proactive": {"selectionPolicy": {"sortPolicy": "Youngest"}}}},
         'spec.updateStrategy.proactive.selectionPolicy.sortPolicy is "Youngest"',
     ),
-    "an unknown way to preserve": (
+    "an unknown state preservation": (
         {"scaleInStrategy": {"opportunistic": {"statePreservation": "Always"}}},
         'spec.scaleInStrategy.opportunistic.statePreservation is "Always"',
     ),
@@ -96,31 +96,31 @@ FLAWS = {
         selecting(nodeSelectorRequirementMatcher=[{"key": "zone", "operator": "Gt", "values": ["high"]}]),
         f"{SELECTORS}.nodeSelectorRequirementMatcher[0].values must be a single integer",
     ),
-    "no failure is enough": (
+    "a threshold of zero": (
         {"autohealing": {"startUpFailureThreshold": 0}},
         "spec.autohealing.startUpFailureThreshold is 0",
     ),
-    "a duration that is none": (
+    "an invalid duration": (
         {"autohealing": {"minFailingToStartDuration": "soon"}},
         'spec.autohealing.minFailingToStartDuration is "soon"',
     ),
 }
 
 
-@pytest.mark.parametrize(("fields", "message"), FLAWS.values(), ids=FLAWS)
-def test_p1_what_is_wrong_is_told_in_one_sentence(fields, message):
-    flaw = parse_intent(pool(**fields))
-    assert isinstance(flaw, FieldError)
-    assert flaw.message.startswith(message)
-    assert not flaw.message.endswith(".")
+@pytest.mark.parametrize(("fields", "message"), ERRORS.values(), ids=ERRORS)
+def test_p1_an_invalid_spec_gives_one_sentence(fields, message):
+    error = parse_intent(pool(**fields))
+    assert isinstance(error, FieldError)
+    assert error.message.startswith(message)
+    assert not error.message.endswith(".")
 
 
 AMOUNTS = [(1, 10, 1), (20, 10, 20), ("25%", 10, 2), ("25%", 3, 1), ("100%", 7, 7), ("1%", 0, 1), ("3", 10, 3)]
 
 
-@pytest.mark.parametrize(("amount", "wanted", "most"), AMOUNTS)
-def test_p14_percentages_round_down_and_at_least_one_may_be_missed(amount, wanted, most):
-    assert intent_of(pool(replicas=wanted, maxUnavailable=amount)).most_unavailable == most
+@pytest.mark.parametrize(("amount", "wanted", "expected"), AMOUNTS)
+def test_p14_percentages_round_down_and_at_least_one_vm_may_be_unavailable(amount, wanted, expected):
+    assert intent_of(pool(replicas=wanted, maxUnavailable=amount)).most_unavailable == expected
 
 
 PRESERVATION = [
@@ -134,7 +134,7 @@ PRESERVATION = [
 
 
 @pytest.mark.parametrize(("strategy", "state", "preserved"), PRESERVATION)
-def test_p9_p10_who_preserves_state(strategy, state, preserved):
+def test_p9_p10_which_strategies_preserve_disks(strategy, state, preserved):
     scale_in = intent_of(pool(scaleInStrategy={strategy: {"statePreservation": state}})).scale_in
     assert (scale_in.strategy, scale_in.preserve) == (strategy, preserved)
 
@@ -150,10 +150,10 @@ def test_p8_p13_both_strategies_take_a_selection_policy(sort):
     assert str(intent.update.selection.labels) == "app=web"
 
 
-def test_p15_how_a_pool_wants_to_be_healed():
+def test_p15_autohealing_is_parsed_and_has_defaults():
     assert intent_of(pool(autohealing={})).healing == Healing(3, timedelta(minutes=5))
-    asked = {"startUpFailureThreshold": 1, "minFailingToStartDuration": "90s"}
-    assert intent_of(pool(autohealing=asked)).healing == Healing(1, timedelta(seconds=90))
+    given = {"startUpFailureThreshold": 1, "minFailingToStartDuration": "90s"}
+    assert intent_of(pool(autohealing=given)).healing == Healing(1, timedelta(seconds=90))
 
 
 def digests(**fields):
@@ -164,16 +164,19 @@ def digests(**fields):
 SAME = {
     "another order of fields": {"spec": dict(reversed(vm_spec(disks=["a"]).items()))},
     "another number of replicas": {"spec": vm_spec(disks=["a"]), "replicas": 9},
-    "a boolean that says nothing new": {
+    "a boolean with its default": {
         "spec": vm_spec(disks=["a"]),
         "nameGeneration": {"appendIndexToSecretRefs": False},
     },
-    "the other spelling of nothing": {"spec": vm_spec(disks=["a"]), "appendPostfixToSecretReferences": False},
+    "the older name of the boolean, with its default": {
+        "spec": vm_spec(disks=["a"]),
+        "appendPostfixToSecretReferences": False,
+    },
 }
 
 
 @pytest.mark.parametrize("fields", SAME.values(), ids=SAME)
-def test_p11_templates_that_say_the_same_are_the_same(fields):
+def test_p11_templates_with_the_same_meaning_have_the_same_digests(fields):
     assert digests(**fields) == digests(spec=vm_spec(disks=["a"]))
 
 
@@ -189,7 +192,7 @@ DIFFERENT = {
 
 
 @pytest.mark.parametrize(("fields", "same"), DIFFERENT.values(), ids=DIFFERENT)
-def test_p13_what_changed_is_told_apart(fields, same):
-    """The whole of it, what reaches a VMI, and the disks."""
+def test_p13_the_digests_show_which_part_changed(fields, same):
+    """`same` tells whether the digests of the whole template, of its VMI part and of its disks are equal."""
     before, after = digests(spec=vm_spec(disks=["a"])), digests(**{"spec": vm_spec(disks=["a"]), **fields})
     assert tuple(one == other for one, other in zip(before, after, strict=True)) == same

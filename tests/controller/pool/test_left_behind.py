@@ -1,4 +1,4 @@
-"""P6: what is done about VMs that our finalizer holds, and whose pool is gone."""
+"""P6: VMs with the pool finalizer whose pool no longer exists."""
 
 import pytest
 
@@ -17,15 +17,13 @@ def plan_without_pool(*machines, burst=250):
     return PoolRules(stores(None, machines), POOLS, Limits(burst)).plan_absent(KEY)
 
 
-def test_p6_a_vm_that_is_being_deleted_keeps_its_disks_and_loses_our_finalizer():
-    left = vm("web-0", owner=GONE, deleting=True, spec=vm_spec(disks=["data"]))
-    todo = plan_without_pool(left)
-    rescue, farewell = todo.stages
-    assert {(each.resource, each.key.name) for each in rescue.actions if isinstance(each, RemoveOwnerReference)} == {
-        (DATA_VOLUMES, "data"),
-        (PVCS, "data"),
-    }
-    [patch] = farewell.actions
+def test_p6_a_terminating_vm_keeps_its_disks_and_loses_the_finalizer():
+    left_behind = vm("web-0", owner=GONE, deleting=True, spec=vm_spec(disks=["data"]))
+    todo = plan_without_pool(left_behind)
+    keep_disks, removals = todo.stages
+    assert all(isinstance(each, RemoveOwnerReference) for each in keep_disks.actions)
+    assert {(each.resource, each.key.name) for each in keep_disks.actions} == {(DATA_VOLUMES, "data"), (PVCS, "data")}
+    [patch] = removals.actions
     assert isinstance(patch, Patch)
     assert (patch.resource, patch.key.name, patch.after_owner) == (VMS, "web-0", "uid-web-0")
 
@@ -40,22 +38,22 @@ def test_p6_a_vm_that_is_being_deleted_keeps_its_disks_and_loses_our_finalizer()
         vm("api-0", deleting=True),
         vm("web-0", deleting=True, namespace="elsewhere"),
     ],
-    ids=["lives", "lives without owner", "held by others", "of another pool", "of another name", "elsewhere"],
+    ids=["not terminating", "without owner", "another finalizer", "another pool", "another name", "another namespace"],
 )
-def test_p6_other_vms_are_left_alone(bystander):
+def test_p6_other_vms_are_not_changed(bystander):
     assert plan_without_pool(bystander) == Plan()
 
 
-def test_p6_a_vm_that_went_to_another_controller_is_let_go():
+def test_p6_a_vm_of_another_controller_loses_the_finalizer():
     todo = plan_without_pool(vm("web-0", deleting=True, owners=(ANOTHER_CONTROLLER,)))
     assert [action.key for action in todo.actions if isinstance(action, Patch)] == [ObjectKey("default", "web-0")]
 
 
-def test_p10_disks_that_a_foreground_deletion_takes_are_not_fought_for():
+def test_p10_disks_of_a_left_behind_vm_in_foreground_deletion_are_not_kept():
     todo = plan_without_pool(vm("web-0", owner=GONE, foreground=True, spec=vm_spec(disks=["data"])))
     assert [type(action) for action in todo.actions] == [Patch]
 
 
-def test_p4_no_more_than_a_pass_may_write():
+def test_p4_at_most_burst_left_behind_vms_are_patched_in_a_pass():
     todo = plan_without_pool(*(vm(f"web-{ordinal}", deleting=True) for ordinal in range(5)), burst=2)
     assert [action.key.name for action in todo.actions] == ["web-0", "web-1"]

@@ -1,4 +1,4 @@
-"""P16: what comes before what in a pass; and what a pool does that may not act."""
+"""P16: the order of the stages in a pass, and the plans of paused, invalid and terminating pools."""
 
 import pytest
 
@@ -19,13 +19,13 @@ def steps(todo):
 
 
 def outdated(**fields):
-    """A pool whose template has moved on, and the revisions of both templates."""
+    """A pool with a changed template, and the revisions of both templates."""
     before = pool(spec=vm_spec(image="v1"), **fields)
     now = pool(spec=vm_spec(image="v2"), generation=2, **fields)
     return now, [revision(before, number=1), revision(now, number=2)]
 
 
-def test_p16_first_who_leaves_then_the_finalizer_then_healing_then_the_number():
+def test_p16_the_stages_are_removals_finalizer_healing_and_scaling():
     owner = pool(replicas=5, finalizers=(), autohealing=HEALING)
     members = (
         *vms(owner, 0, deleting=True),
@@ -73,19 +73,19 @@ def test_p16_an_update_waits_until_the_count_is_right():
     assert plan(snapshot(owner, leaving, revisions=revisions)).actions == ()
 
 
-def test_p16_an_update_waits_for_what_is_released():
+def test_p16_an_update_waits_for_releases():
     owner, revisions = outdated(replicas=2)
     todo = plan(snapshot(owner, (*vms(owner, 0, 1), *vms(owner, 2, labels={})), revisions=revisions))
     assert not [each for each in todo.actions if isinstance(each, ThreeWayMerge)]
 
 
-def test_p16_more_than_wanted_is_right_where_nobody_may_be_deleted():
+def test_p16_an_update_does_not_wait_for_a_surplus_that_may_not_be_deleted():
     owner, revisions = outdated(replicas=1, scaleInStrategy={"unmanaged": {}})
     todo = plan(snapshot(owner, vms(owner, 0, 1, 2), revisions=revisions))
     assert len([each for each in todo.actions if isinstance(each, ThreeWayMerge)]) == 3
 
 
-def test_p16_revisions_are_pruned_only_when_both_are_at_rest():
+def test_p16_revisions_are_deleted_only_if_nothing_is_scaled_or_updated():
     owner, (first, second) = outdated(replicas=1)
     unused = revision(pool(spec=vm_spec(image="v0")), "web-0", number=0)
     kept = {"revisions": [unused, first, second], "revision_history": 0}
@@ -99,21 +99,21 @@ def test_p16_revisions_are_pruned_only_when_both_are_at_rest():
         assert not [each for each in todo.actions if each.resource is CONTROLLER_REVISIONS]
 
 
-def test_p15_a_vm_that_is_healed_counts_as_one_that_goes():
-    """One too many, and one is broken: it goes once, and nobody goes beside it."""
+def test_p15_a_vm_that_is_healed_counts_as_deleted_for_scale_in():
+    """One VM is surplus and one VM fails. Only the failing VM is deleted, and only once."""
     owner = pool(replicas=2, autohealing=HEALING)
     members = (*vms(owner, 0, 1, annotations={REMOVE: "true"}), *vms(owner, 2, ready=False, failures=1))
     todo = plan(snapshot(owner, members, vmis=[vmi(each) for each in members[:2]]))
     assert [each.key.name for each in todo.actions if isinstance(each, Delete)] == ["web-2"]
 
 
-def test_p15_nobody_but_members_is_healed_whatever_fails_in_the_namespace():
+def test_p15_only_members_are_healed():
     owner = pool(replicas=1, autohealing=HEALING)
-    strangers = [vm(name, finalizers=(), ready=False, failures=3) for name in ("web-7", "other")]
-    assert plan(snapshot(owner, (*vms(owner, 0), *strangers))).actions == ()
+    foreign = [vm(name, finalizers=(), ready=False, failures=3) for name in ("web-7", "other")]
+    assert plan(snapshot(owner, (*vms(owner, 0), *foreign))).actions == ()
 
 
-def test_p15_p17_nobody_is_healed_while_the_pool_is_paused_or_the_cache_lags_behind():
+def test_p15_p17_no_vm_is_healed_while_the_pool_is_paused_or_the_cache_is_stale():
     broken = {"ready": False, "failures": 9, "printable": "CrashLoopBackOff"}
     paused = pool(replicas=3, paused=True, autohealing=HEALING)
     todo = plan(snapshot(paused, vms(paused, 0, 1, 2, **broken)))
@@ -129,7 +129,7 @@ def test_p17_a_paused_pool_neither_scales_nor_updates_nor_releases():
     assert (todo.actions, todo.held) == ((), "paused")
 
 
-def test_p1_an_invalid_pool_says_so_once_for_each_generation():
+def test_p1_an_invalid_pool_gives_one_event_for_each_generation():
     owner = pool(generation=4, selector={})
     todo = plan(snapshot(owner, vms(owner, 0), revisions=()))
     assert todo.actions == ()
@@ -139,7 +139,7 @@ def test_p1_an_invalid_pool_says_so_once_for_each_generation():
     assert todo.requeue_after_s is None
 
 
-def test_r9_nothing_happens_before_the_cache_shows_what_was_written():
+def test_r9_nothing_is_planned_before_the_cache_shows_earlier_writes():
     owner = pool(replicas=9, finalizers=())
     members = (*vms(owner, 0, deleting=True), *vms(owner, 1, labels={}), vm("web-2"))
     todo = plan(snapshot(owner, members, settled=False))
@@ -148,14 +148,14 @@ def test_r9_nothing_happens_before_the_cache_shows_what_was_written():
 
 
 @pytest.mark.parametrize("fields", [{"paused": True}, {"maxUnavailable": "half"}], ids=["paused", "invalid"])
-def test_r9_not_even_by_a_pool_that_only_lets_go(fields):
+def test_r9_a_paused_or_invalid_pool_waits_for_the_cache_too(fields):
     owner = pool(**fields)
-    going = (*vms(owner, 0, deleting=True), vm("web-1"))
-    assert len(plan(snapshot(owner, going)).actions) == 2
-    assert plan(snapshot(owner, going, settled=False)).actions == ()
+    leaving = (*vms(owner, 0, deleting=True), vm("web-1"))
+    assert len(plan(snapshot(owner, leaving)).actions) == 2
+    assert plan(snapshot(owner, leaving, settled=False)).actions == ()
 
 
-def test_p6_foreign_finalizers_survive_all_that_we_do():
+def test_p6_foreign_finalizers_are_never_removed():
     world = World(pool(finalizers=(OTHER_FINALIZER, "example.org/third")))
     world.come_to_rest()
     assert world.pool["metadata"]["finalizers"] == [OTHER_FINALIZER, "example.org/third", POOL_FINALIZER]
@@ -169,7 +169,7 @@ def test_p6_foreign_finalizers_survive_all_that_we_do():
     assert world.vms["web-0"]["metadata"]["finalizers"][0] == OTHER_FINALIZER
 
 
-def test_p12_p13_a_pool_at_rest_writes_nothing_and_a_new_template_reaches_everybody():
+def test_p12_p13_an_unchanged_pool_writes_nothing_and_a_new_template_reaches_all_vms():
     world = World(pool(spec=vm_spec(disks=["data"])))
     world.come_to_rest()
     world.log.clear()
@@ -196,7 +196,7 @@ def test_p14_a_template_that_does_not_come_up_stops_its_own_rollout():
     assert len(broken) == 2
 
 
-def test_p6_a_pool_has_its_finalizer_in_its_own_kind():
+def test_p6_the_first_patch_goes_to_the_pool():
     owner = pool(finalizers=())
     [first, *_] = plan(snapshot(owner)).actions
     assert first.resource is POOLS

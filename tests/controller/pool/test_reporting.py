@@ -1,4 +1,4 @@
-"""P7 and P17: what a pool reports: counts, revisions, conditions, and one word."""
+"""P7 and P17: the status of a pool: counts, revisions, conditions and `printableStatus`."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from tests.builders import NOW, seconds_ago
 from tests.pool_builders import LABELS, pool, revision, vm_spec, vmi, vms
 from tests.pool_outcomes import (
     CREATE,
+    CREATE_REVISION,
     DELETE,
-    DISOWN,
+    DELETE_REVISION,
     FAILURE,
     FOREIGN,
-    KEEP,
-    LET_GO,
     LOST,
+    MERGE,
+    NOTE,
     PAUSED,
-    PRUNE,
     QUOTA,
-    REBASE,
-    RECORD,
     RELABEL,
+    REMOVE_FINALIZER,
+    REMOVE_OWNER,
     RESTART,
     WEBHOOK,
     condition,
@@ -46,51 +46,52 @@ from tests.pool_worlds import BROKEN, World
 
 
 def updated(**fields):
-    """A pool whose template has moved on, and what its snapshot needs beside it."""
+    """A pool with a changed template, and the revisions of both templates."""
     before, now = pool(**fields), pool(spec=vm_spec(image="v2"), generation=2, **fields)
     return now, [revision(before, "web-1", number=1), revision(now, "web-2", number=2)]
 
 
-def test_p7_counts_are_those_of_the_members_and_those_being_deleted_count_too():
+def test_p7_only_members_count_and_terminating_members_count_too():
     owner = pool(replicas=9, generation=4)
-    stranger = vms(pool(uid="another"), 7)
+    foreign = vms(pool(uid="another"), 7)
     machines = (*vms(owner, 0), *vms(owner, 1, ready=False), *vms(owner, 2, deleting=True), *vms(owner, 3, ready=None))
-    status = status_of(owner, *machines, *stranger)
+    status = status_of(owner, *machines, *foreign)
     assert (status.replicas, status.ready_replicas) == (4, 2)
     assert (status.observed_generation, status.label_selector) == (4, "app=web")
 
 
-def test_a_vm_counts_as_updated_once_it_and_its_vmi_are_on_the_newest_revision():
+def test_a_vm_counts_as_updated_if_it_and_its_vmi_have_the_newest_revision():
     owner, kept = updated(replicas=4)
     machines = (*vms(owner, 0), *vms(owner, 1, 2, revision="web-2"), *vms(owner, 3, ready=False, revision="web-2"))
-    runs = [vmi(machines[0]), vmi(machines[1], revision="web-1"), vmi(machines[2])]
-    assert status_of(owner, *machines, vmis=runs, revisions=kept).updated_replicas == 2
+    running = [vmi(machines[0]), vmi(machines[1], revision="web-1"), vmi(machines[2])]
+    assert status_of(owner, *machines, vmis=running, revisions=kept).updated_replicas == 2
 
 
-def test_an_update_is_not_told_as_done_while_a_vm_is_still_to_come_back():
+def test_a_deleted_or_restarted_vm_does_not_count_as_updated_before_its_vmi_runs():
     owner, kept = updated(replicas=3)
-    here, going = vms(owner, 0, revision="web-2")[0], vms(owner, 1, revision="web-2", deleting=True)[0]
-    [unaware] = vms(owner, 2, revision="web-2")
-    runs = [vmi(here), vmi(going)]
-    status = status_of(owner, here, going, unaware, vmis=runs, revisions=kept)
+    [updated_vm] = vms(owner, 0, revision="web-2")
+    [terminating] = vms(owner, 1, revision="web-2", deleting=True)
+    [without_vmi] = vms(owner, 2, revision="web-2")
+    running = [vmi(updated_vm), vmi(terminating)]
+    status = status_of(owner, updated_vm, terminating, without_vmi, vmis=running, revisions=kept)
     assert (status.replicas, status.ready_replicas, status.updated_replicas) == (3, 3, 1)
 
 
-def test_the_revisions_are_the_oldest_in_use_and_the_one_that_everybody_comes_to():
+def test_the_status_names_the_oldest_revision_in_use_and_the_current_revision():
     owner, kept = updated(replicas=2)
-    begun = status_of(owner, *vms(owner, 0), *vms(owner, 1, revision="web-2"), revisions=kept)
-    assert (begun.current_revision, begun.update_revision) == ("web-1", "web-2")
-    ended = status_of(owner, *vms(owner, 0, 1, revision="web-2"), revisions=kept)
-    assert (ended.current_revision, ended.update_revision) == ("web-2", "web-2")
+    during = status_of(owner, *vms(owner, 0), *vms(owner, 1, revision="web-2"), revisions=kept)
+    assert (during.current_revision, during.update_revision) == ("web-1", "web-2")
+    after = status_of(owner, *vms(owner, 0, 1, revision="web-2"), revisions=kept)
+    assert (after.current_revision, after.update_revision) == ("web-2", "web-2")
 
 
-def test_r8_r9_counts_follow_while_nothing_may_be_written():
+def test_r8_r9_counts_stay_current_while_no_vm_may_be_written():
     for owner, settled in [(pool(paused=True), True), (pool(deleting=True), True), (pool(), False)]:
         assert status_of(owner, *vms(owner, 0), settled=settled).replicas == 1
 
 
-def test_p1_an_invalid_pool_is_observed_and_keeps_what_was_last_known():
-    """An autoscaler goes on with the last selector that was good."""
+def test_p1_the_status_of_an_invalid_pool_keeps_selector_and_revisions():
+    """An autoscaler keeps working with the last valid selector."""
     last = {"labelSelector": "app=web", "currentRevision": "web-1", "updateRevision": "web-2", "replicas": 7}
     owner = pool(selector={}, generation=5, status=last)
     status = status_of(owner, *vms(owner, 0))
@@ -100,17 +101,17 @@ def test_p1_an_invalid_pool_is_observed_and_keeps_what_was_last_known():
     assert status.printable_status == "Degraded"
 
 
-def test_p17_paused_appears_dated_and_keeps_its_date_while_it_lasts():
-    (appeared,) = status_of(pool(paused=True)).conditions
-    assert appeared == replace(condition(PAUSED), last_probe_time=NOW, last_transition_time=NOW)
+def test_p17_the_paused_condition_gets_a_date_and_keeps_it():
+    (paused,) = status_of(pool(paused=True)).conditions
+    assert paused == replace(condition(PAUSED), last_probe_time=NOW, last_transition_time=NOW)
     assert status_of(pool(paused=True, status={"conditions": [PAUSED]})).conditions == (condition(PAUSED),)
 
 
-def test_p17_paused_goes_on_resume():
+def test_p17_a_resume_removes_the_paused_condition():
     assert status_of(pool(status={"conditions": [PAUSED]})).conditions is None
 
 
-def test_p17_conditions_of_others_stay_as_they_are_and_none_but_two_types_are_ours():
+def test_p17_foreign_conditions_stay_and_the_controller_sets_two_types():
     owner = pool(paused=True, status={"conditions": [FOREIGN, FAILURE]})
     conditions = status_of(owner, outcomes=[Rejected(CREATE, QUOTA)]).conditions
     assert conditions[0] == condition(FOREIGN)
@@ -118,68 +119,71 @@ def test_p17_conditions_of_others_stay_as_they_are_and_none_but_two_types_are_ou
 
 
 REASONS = {
-    "a refused create": ([Done(CREATE), Rejected(CREATE, QUOTA), Skipped(CREATE)], "FailedScaleOut"),
-    "a refused delete": ([Rejected(DELETE, QUOTA)], "FailedScaleIn"),
-    "disks that cannot be kept": ([Rejected(DISOWN, QUOTA), Skipped(LET_GO)], "FailedScaleIn"),
-    "a refused update of a vm": ([Rejected(REBASE, QUOTA)], "FailedUpdate"),
-    "a refused restart": ([Rejected(RESTART, QUOTA)], "FailedUpdate"),
-    "a refused label": ([Rejected(RELABEL, QUOTA)], "FailedUpdate"),
-    "a revision that cannot be kept": ([Rejected(KEEP, QUOTA), Skipped(CREATE)], "FailedScaleOut"),
-    "a revision that an update needs": ([Rejected(KEEP, QUOTA), Skipped(REBASE)], "FailedUpdate"),
-    "a refused pruning": ([Rejected(PRUNE, QUOTA)], "FailedRevisionPruning"),
-    "a broken webhook, whatever became of the write": ([Unknown(CREATE, WEBHOOK)], "FailedScaleOut"),
+    "a rejected create": ([Done(CREATE), Rejected(CREATE, QUOTA), Skipped(CREATE)], "FailedScaleOut"),
+    "a rejected delete": ([Rejected(DELETE, QUOTA)], "FailedScaleIn"),
+    "a rejected change of a disk": ([Rejected(REMOVE_OWNER, QUOTA), Skipped(REMOVE_FINALIZER)], "FailedScaleIn"),
+    "a rejected update of a VM": ([Rejected(MERGE, QUOTA)], "FailedUpdate"),
+    "a rejected restart": ([Rejected(RESTART, QUOTA)], "FailedUpdate"),
+    "a rejected label": ([Rejected(RELABEL, QUOTA)], "FailedUpdate"),
+    "a rejected revision before a create": ([Rejected(CREATE_REVISION, QUOTA), Skipped(CREATE)], "FailedScaleOut"),
+    "a rejected revision before an update": ([Rejected(CREATE_REVISION, QUOTA), Skipped(MERGE)], "FailedUpdate"),
+    "a rejected delete of a revision": ([Rejected(DELETE_REVISION, QUOTA)], "FailedRevisionPruning"),
+    "a broken webhook with an unknown result": ([Unknown(CREATE, WEBHOOK)], "FailedScaleOut"),
     "the first of several": ([Rejected(DELETE, QUOTA), Rejected(CREATE, WEBHOOK)], "FailedScaleIn"),
 }
 
 
 @pytest.mark.parametrize(("outcomes", "reason"), REASONS.values(), ids=REASONS)
-def test_p17_a_failure_appears_with_its_reason_and_the_servers_message(outcomes, reason):
+def test_p17_a_failed_write_sets_the_condition_with_reason_and_message(outcomes, reason):
     failure = failure_of(outcomes)
     failed = next(each for each in outcomes if isinstance(each, Rejected | Unknown))
     assert (failure.reason, failure.message, failure.status) == (reason, failed.message, "True")
     assert failure.last_transition_time == failure.last_probe_time == NOW
 
 
-def test_p17_a_failure_that_stays_keeps_its_date_and_takes_the_new_message():
-    failure = failure_of([Rejected(CREATE, Forbidden("exceeded quota: 4 of 4", code=403))], held=FAILURE)
+def test_p17_a_repeated_failure_keeps_its_date_and_gets_the_new_message():
+    failure = failure_of([Rejected(CREATE, Forbidden("exceeded quota: 4 of 4", code=403))], before=FAILURE)
     assert failure == replace(condition(FAILURE), message="exceeded quota: 4 of 4")
 
 
-GOES = {
-    "all done": [Done(CREATE), AlreadyThere(CREATE), Done(DELETE), Done(REBASE)],
-    "what was to go is gone": [Missing(DELETE), Missing(LET_GO)],
-    "nothing to do": [],
+SUCCESSFUL = {
+    "all done": [Done(CREATE), AlreadyThere(CREATE), Done(DELETE), Done(MERGE)],
+    "the object is gone already": [Missing(DELETE), Missing(REMOVE_FINALIZER)],
+    "no writes": [],
 }
 
 
-@pytest.mark.parametrize("outcomes", GOES.values(), ids=GOES)
-def test_p17_a_failure_goes_when_a_pass_succeeds(outcomes):
-    assert failure_of(outcomes, held=FAILURE) is None
+@pytest.mark.parametrize("outcomes", SUCCESSFUL.values(), ids=SUCCESSFUL)
+def test_p17_a_successful_pass_removes_the_failure(outcomes):
+    assert failure_of(outcomes, before=FAILURE) is None
 
 
-STAYS = {
+WITHOUT_SUCCESS = {
     "unsettled": ([], {"settled": False}),
     "paused": ([], {"paused": True}),
     "being deleted": ([], {"deleting": True}),
     "invalid": ([], {"selector": {}}),
-    "cut short": ([Done(CREATE), Skipped(CREATE)], {}),
-    "put off": ([Postponed(CREATE)], {}),
+    "skipped": ([Done(CREATE), Skipped(CREATE)], {}),
+    "postponed": ([Postponed(CREATE)], {}),
     "a lost connection": ([Unknown(CREATE, LOST)], {}),
-    "a refused write of our own": ([Rejected(RECORD, QUOTA)], {}),
+    "a rejected note on the pool": ([Rejected(NOTE, QUOTA)], {}),
 }
 
 
-@pytest.mark.parametrize(("outcomes", "changes"), STAYS.values(), ids=STAYS)
-def test_p17_a_failure_stays_while_nothing_was_proved(outcomes, changes):
-    assert failure_of(outcomes, held=FAILURE, **changes) == condition(FAILURE)
+@pytest.mark.parametrize(("outcomes", "changes"), WITHOUT_SUCCESS.values(), ids=WITHOUT_SUCCESS)
+def test_p17_a_pass_without_a_successful_write_keeps_the_failure(outcomes, changes):
+    assert failure_of(outcomes, before=FAILURE, **changes) == condition(FAILURE)
 
 
-@pytest.mark.parametrize(("outcomes", "changes"), [STAYS["a lost connection"], STAYS["a refused write of our own"]])
-def test_p17_no_failure_comes_of_what_is_none_of_the_pools(outcomes, changes):
+NOT_A_FAILURE = [WITHOUT_SUCCESS["a lost connection"], WITHOUT_SUCCESS["a rejected note on the pool"]]
+
+
+@pytest.mark.parametrize(("outcomes", "changes"), NOT_A_FAILURE)
+def test_p17_a_lost_connection_or_a_rejected_note_sets_no_failure(outcomes, changes):
     assert failure_of(outcomes, **changes) is None
 
 
-def word_of(owner, *machines, **circumstances) -> str:
+def printable_status_of(owner, *machines, **circumstances) -> str:
     return status_of(owner, *machines, **circumstances).printable_status
 
 
@@ -188,88 +192,94 @@ HEALED_LATELY = {HEALED: json.dumps({"0": ["another", 1, seconds_ago(60).isoform
 HEALED_LONG_AGO = {HEALED: json.dumps({"0": ["another", 1, seconds_ago(600).isoformat()]})}
 STARTING = {"ready": False, "printable": "Starting"}
 
-WORDS = {
-    "all are there and ready": ({}, [{}, {}, {}], "Running"),
-    "nobody is wanted": ({"replicas": 0}, [], "Stopped"),
-    "its users stopped all": ({}, [{"spec": vm_spec(run_strategy="Halted"), "ready": False}] * 3, "Stopped"),
-    "its users stopped some": ({}, [{}, {}, {"spec": vm_spec(run_strategy="Halted"), "ready": False}], "Running"),
-    "some are to be made": ({}, [{}, {}], "Scaling"),
-    "some have just been made": ({}, [{}, {}, STARTING], "Scaling"),
-    "nobody has looked at some": ({}, [{}, {}, {"ready": None, "printable": None}], "Scaling"),
-    "one starts anew": ({}, [{}, {}, {"ready": False, "printable": "Stopped"}], "Scaling"),
-    "one is deleted": ({}, [{}, {}, {"deleting": True}], "Scaling"),
-    "too many": ({"replicas": 2}, [{}, {}, {}], "Scaling"),
+PRINTABLE = {
+    "all VMs exist and are ready": ({}, [{}, {}, {}], "Running"),
+    "no VM is wanted": ({"replicas": 0}, [], "Stopped"),
+    "users stopped all VMs": ({}, [{"spec": vm_spec(run_strategy="Halted"), "ready": False}] * 3, "Stopped"),
+    "users stopped one VM": ({}, [{}, {}, {"spec": vm_spec(run_strategy="Halted"), "ready": False}], "Running"),
+    "a VM is missing": ({}, [{}, {}], "Scaling"),
+    "a VM starts": ({}, [{}, {}, STARTING], "Scaling"),
+    "a VM has no status yet": ({}, [{}, {}, {"ready": None, "printable": None}], "Scaling"),
+    "a VM restarts": ({}, [{}, {}, {"ready": False, "printable": "Stopped"}], "Scaling"),
+    "a VM is terminating": ({}, [{}, {}, {"deleting": True}], "Scaling"),
+    "a VM is surplus": ({"replicas": 2}, [{}, {}, {}], "Scaling"),
     "paused": ({"paused": True}, [{}], "Paused"),
     "paused and invalid": ({"paused": True, "selector": {}}, [{}], "Paused"),
     "invalid": ({"selector": {}}, [{}, {}, {}], "Degraded"),
-    "one runs and is not ready": ({}, [{}, {}, {"ready": False}], "Degraded"),
-    "one starts and another is broken": ({}, [{}, STARTING, {"ready": False, "printable": "ErrImagePull"}], "Degraded"),
-    "one that was healed is on its way": (
+    "a VM runs and is not ready": ({}, [{}, {}, {"ready": False}], "Degraded"),
+    "a VM starts and another VM is broken": (
+        {},
+        [{}, STARTING, {"ready": False, "printable": "ErrImagePull"}],
+        "Degraded",
+    ),
+    "a healed VM starts": (
         {"autohealing": HEALING, "annotations": HEALED_LATELY},
         [STARTING, {}, {}],
         "Healing",
     ),
-    "one that was healed is gone": ({"autohealing": HEALING, "annotations": HEALED_LATELY}, [], "Healing"),
-    "one that was healed is back": ({"autohealing": HEALING, "annotations": HEALED_LATELY}, [{}, {}, {}], "Running"),
-    "one that was healed does not come back": (
+    "a healed VM is absent": ({"autohealing": HEALING, "annotations": HEALED_LATELY}, [], "Healing"),
+    "a healed VM is ready": ({"autohealing": HEALING, "annotations": HEALED_LATELY}, [{}, {}, {}], "Running"),
+    "a healed VM is overdue": (
         {"autohealing": HEALING, "annotations": HEALED_LONG_AGO},
         [{"ready": False, "printable": "ErrImagePull"}, {}, {}],
         "Degraded",
     ),
-    "it heals no longer": ({"annotations": HEALED_LATELY}, [STARTING, {}, {}], "Scaling"),
+    "autohealing was removed": ({"annotations": HEALED_LATELY}, [STARTING, {}, {}], "Scaling"),
 }
 
 
-@pytest.mark.parametrize(("fields", "machines", "word"), WORDS.values(), ids=WORDS)
-def test_the_pool_in_one_word(fields, machines, word):
+@pytest.mark.parametrize(("fields", "machines", "expected"), PRINTABLE.values(), ids=PRINTABLE)
+def test_the_printable_status(fields, machines, expected):
     owner = pool(**fields)
-    made = [each for number, changes in enumerate(machines) for each in vms(owner, number, **changes)]
-    if word == "Healing" and not made:
-        made = list(vms(owner, 1, 2))
-    assert word_of(owner, *made) == word
+    members = [each for number, changes in enumerate(machines) for each in vms(owner, number, **changes)]
+    if expected == "Healing" and not members:
+        members = list(vms(owner, 1, 2))
+    assert printable_status_of(owner, *members) == expected
 
 
 @pytest.mark.parametrize("state", sorted(BROKEN_STATES))
-def test_a_pool_with_a_vm_that_cannot_come_up_is_degraded(state):
+def test_a_pool_with_a_broken_vm_is_degraded(state):
     owner = pool()
-    assert word_of(owner, *vms(owner, 0, 1), *vms(owner, 2, ready=False, printable=state)) == "Degraded"
+    machines = (*vms(owner, 0, 1), *vms(owner, 2, ready=False, printable=state))
+    assert printable_status_of(owner, *machines) == "Degraded"
 
 
 def test_a_pool_whose_writes_fail_is_degraded():
-    assert word_of(pool(), outcomes=[Rejected(CREATE, QUOTA)]) == "Degraded"
+    assert printable_status_of(pool(), outcomes=[Rejected(CREATE, QUOTA)]) == "Degraded"
 
 
 @pytest.mark.parametrize(
-    ("strategy", "word"), [("proactive", "Updating"), ("opportunistic", "Updating"), ("unmanaged", "Running")]
+    ("strategy", "expected"), [("proactive", "Updating"), ("opportunistic", "Updating"), ("unmanaged", "Running")]
 )
-def test_a_pool_updates_until_everybody_is_on_its_template_if_it_asks_for_that(strategy, word):
+def test_the_status_is_updating_until_all_vms_have_the_template_unless_updates_are_unmanaged(strategy, expected):
     owner, kept = updated(replicas=2, updateStrategy={strategy: {}})
-    assert word_of(owner, *vms(owner, 0), *vms(owner, 1, revision="web-2"), revisions=kept) == word
+    machines = (*vms(owner, 0), *vms(owner, 1, revision="web-2"))
+    assert printable_status_of(owner, *machines, revisions=kept) == expected
 
 
-def words_of(world, passes=30) -> list[str]:
-    """What the pool says of itself from here on, each word once in a row."""
-    words: list[str] = []
+def printable_statuses(world, passes=30) -> list[str]:
+    """The values of `printableStatus` during the next passes, without repetitions."""
+    found: list[str] = []
     for _ in range(passes):
         world.run_pass()
-        words += [word for word in (world.pool["status"]["printableStatus"],) if words[-1:] != [word]]
+        found += [each for each in (world.pool["status"]["printableStatus"],) if found[-1:] != [each]]
         world.live_on()
-    return words
+    return found
 
 
-def test_the_words_along_the_life_of_a_pool():
+def test_the_printable_status_along_the_life_of_a_pool():
     world = World(pool(replicas=3, maxUnavailable=1, autohealing={"minFailingToStartDuration": "20s"}))
-    assert words_of(world) == ["Scaling", "Running"]
+    assert printable_statuses(world) == ["Scaling", "Running"]
     world.change(virtualMachineTemplate={"metadata": {"labels": dict(LABELS)}, "spec": vm_spec(image="v2")})
-    assert words_of(world) == ["Updating", "Running"]
+    assert printable_statuses(world) == ["Updating", "Running"]
     world.vms["web-1"]["spec"]["template"]["spec"]["volumes"][0]["containerDisk"]["image"] = BROKEN
     world.delete("virtualmachineinstances", "web-1")
-    assert words_of(world) == ["Running", "Degraded", "Healing", "Running"]
+    assert printable_statuses(world) == ["Running", "Degraded", "Healing", "Running"]
     world.change(paused=True)
-    assert words_of(world, 2) == ["Paused"]
+    assert printable_statuses(world, 2) == ["Paused"]
     world.change(paused=False)
-    assert words_of(world, 2) == ["Running"]
+    assert printable_statuses(world, 2) == ["Running"]
     world.change(replicas=1)
-    assert words_of(world) == ["Scaling", "Running"]
+    assert printable_statuses(world) == ["Scaling", "Running"]
     world.change(replicas=0)
-    assert words_of(world) == ["Scaling", "Stopped"]
+    assert printable_statuses(world) == ["Scaling", "Stopped"]

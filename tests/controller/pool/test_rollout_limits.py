@@ -1,4 +1,4 @@
-"""P14: how many VMs an update may take away at once, and what holds it back."""
+"""P14: the number of VMs that an update may make unavailable at the same time, and what stops an update."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ def updated_pool(replicas=4, most=1, **changes):
 
 
 def machines_of(owner, *ordinals, strategy="Always", **changes):
-    """VMs that have the current template already."""
+    """VMs with the current template."""
     spec = vm_spec(image="v2", labels={**LABELS, REVISION_NAME: "web-2"}, run_strategy=strategy)
     return vms(owner, *ordinals, **{"revision": "web-2", "spec": spec, **changes})
 
 
 def outdated(machines, **changes):
+    """VMIs with the earlier template."""
     return [vmi(each, revision="web-1", **changes) for each in machines]
 
 
@@ -44,6 +45,7 @@ def seen(owner, machines, vmis, **more):
 
 
 def restarted(todo):
+    """The names of the VMIs that the plan deletes."""
     return [each.key.name for each in todo.actions if isinstance(each, Delete) and each.resource is VMIS]
 
 
@@ -57,14 +59,14 @@ def test_p14_at_most_max_unavailable_are_restarted_at_once(replicas, most, allow
     assert restarted(plan(seen(owner, machines, outdated(machines)))) == [f"web-{n}" for n in range(allowed)]
 
 
-def test_p14_members_that_are_not_ready_use_up_the_allowance():
+def test_p14_members_that_are_not_ready_count_towards_the_limit():
     owner = updated_pool(most=2)
     machines = machines_of(owner, 0, 1, 2, 3)
     vmis = [vmi(machines[0], ready=False), *outdated(machines[1:])]
     assert restarted(plan(seen(owner, machines, vmis))) == ["web-1"]
 
 
-def test_p14_a_vm_without_a_vmi_is_missed():
+def test_p14_a_vm_without_a_vmi_is_unavailable():
     owner = updated_pool(most=1)
     machines = machines_of(owner, 0, 1, 2, 3)
     todo = plan(seen(owner, machines, outdated(machines[1:])))
@@ -72,21 +74,21 @@ def test_p14_a_vm_without_a_vmi_is_missed():
     assert "wait" in todo.held
 
 
-def test_p14_a_vmi_on_its_way_out_is_missed():
+def test_p14_a_vm_with_a_terminating_vmi_is_unavailable():
     owner = updated_pool(most=1)
     machines = machines_of(owner, 0, 1, 2, 3)
     vmis = [vmi(machines[0], revision="web-1", deleting=True), *outdated(machines[1:])]
     assert restarted(plan(seen(owner, machines, vmis))) == []
 
 
-def test_p14_a_vm_that_its_user_stopped_is_not_missed():
+def test_p14_a_vm_that_its_user_stopped_is_not_unavailable():
     owner = updated_pool(most=1)
     stopped = machines_of(owner, 0, strategy="Halted", ready=False, printable="Stopped")
     machines = machines_of(owner, 1, 2, 3)
     assert restarted(plan(seen(owner, (*stopped, *machines), outdated(machines)))) == ["web-1"]
 
 
-def test_p14_those_that_are_broken_anyway_go_first_and_free():
+def test_p14_vmis_that_are_not_ready_come_first_and_do_not_count_towards_the_limit():
     owner = updated_pool(most=1)
     machines = machines_of(owner, 0, 1, 2, 3)
     vmis = [*outdated(machines[:3]), *outdated(machines[3:], ready=False)]
@@ -95,7 +97,7 @@ def test_p14_those_that_are_broken_anyway_go_first_and_free():
     assert restarted(plan(seen(owner, machines, vmis))) == ["web-3", "web-0"]
 
 
-def test_p14_what_a_healing_of_the_same_pass_takes_counts():
+def test_p14_a_vm_that_the_same_pass_heals_counts_towards_the_limit():
     owner = updated_pool(most=1, autohealing=HEALING)
     failing = machines_of(owner, 0, ready=False, failures=1)
     machines = machines_of(owner, 1, 2, 3)
@@ -104,7 +106,7 @@ def test_p14_what_a_healing_of_the_same_pass_takes_counts():
     assert restarted(todo) == []
 
 
-def test_p14_what_a_healing_takes_counts_once():
+def test_p14_a_vm_that_the_same_pass_heals_counts_only_once():
     owner = updated_pool(most=2, autohealing=HEALING)
     failing = machines_of(owner, 0, ready=False, failures=1)
     machines = machines_of(owner, 1, 2, 3)
@@ -112,20 +114,20 @@ def test_p14_what_a_healing_takes_counts_once():
     assert restarted(todo) == ["web-1"]
 
 
-def test_p14_a_vm_that_is_being_deleted_is_missed_even_while_its_vmi_is_ready():
+def test_p14_a_terminating_vm_is_unavailable_even_if_its_vmi_is_ready():
     owner = updated_pool(most=1)
     leaving = machines_of(owner, 0, deleting=True, finalizers=("x",))
     machines = machines_of(owner, 1, 2, 3)
     assert restarted(plan(seen(owner, (*leaving, *machines), [vmi(leaving[0]), *outdated(machines)]))) == []
 
 
-def test_p14_nothing_is_restarted_before_the_cache_shows_the_restarts_before():
+def test_p14_no_vmi_is_restarted_before_the_cache_shows_earlier_restarts():
     owner = updated_pool(most=2)
     machines = machines_of(owner, 0, 1, 2, 3)
     assert plan(seen(owner, machines, outdated(machines), settled=False)).actions == ()
 
 
-def test_p14_a_restarted_vm_counts_once_it_has_been_ready_for_long_enough():
+def test_p14_a_restarted_vm_is_available_after_min_ready_seconds():
     owner = updated_pool(most=1, annotations={MIN_READY: "60"})
     machines = machines_of(owner, 0, 1, 2, 3)
     young = plan(seen(owner, machines, [vmi(machines[0], ready=True, ready_for_s=20), *outdated(machines[1:])]))
@@ -136,7 +138,7 @@ def test_p14_a_restarted_vm_counts_once_it_has_been_ready_for_long_enough():
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "1.5", ""])
-def test_p14_min_ready_seconds_that_cannot_be_read_count_as_none_and_are_told(text):
+def test_p14_invalid_min_ready_seconds_count_as_zero_and_give_an_event(text):
     owner = updated_pool(most=1, annotations={MIN_READY: text})
     machines = machines_of(owner, 0, 1, 2, 3)
     todo = plan(seen(owner, machines, [vmi(machines[0], ready=True, ready_for_s=1), *outdated(machines[1:])]))
@@ -144,7 +146,7 @@ def test_p14_min_ready_seconds_that_cannot_be_read_count_as_none_and_are_told(te
     assert [notice.reason for notice in todo.notices] == ["InvalidAnnotation"]
 
 
-def test_p14_a_partition_that_cannot_be_read_holds_everything():
+def test_p14_an_invalid_partition_stops_the_rollout():
     owner = updated_pool(annotations={PARTITION: "half"})
     machines = machines_of(owner, 0, 1, 2, 3)
     todo = plan(seen(owner, machines, outdated(machines)))
@@ -158,7 +160,7 @@ def test_p14_ordinals_below_the_partition_are_not_restarted():
     assert restarted(plan(seen(owner, machines, outdated(machines)))) == ["web-3"]
 
 
-def test_p14_a_stall_is_told_once_and_looked_for_when_it_is_due():
+def test_p14_a_stalled_rollout_gives_one_event_at_its_deadline():
     owner = updated_pool(most=1, annotations={PROGRESS_DEADLINE: "120"})
     machines = machines_of(owner, 0, 1, 2, 3)
 
@@ -176,7 +178,7 @@ def test_p14_a_stall_is_told_once_and_looked_for_when_it_is_due():
     assert restarted(after(121)) == []
 
 
-def test_p14_a_new_template_whose_vmi_never_appears_is_a_stall_too():
+def test_p14_a_vm_whose_vmi_never_appears_stalls_the_rollout_too():
     owner = updated_pool(most=1, annotations={PROGRESS_DEADLINE: "120"})
     lost = machines_of(owner, 0, ready=False, ready_for_s=300)
     machines = machines_of(owner, 1, 2, 3)
@@ -184,7 +186,7 @@ def test_p14_a_new_template_whose_vmi_never_appears_is_a_stall_too():
     assert notice.reason == "RolloutStalled"
 
 
-def test_p14_a_vm_that_was_down_before_the_template_was_made_is_given_the_same_time():
+def test_p14_the_progress_deadline_starts_with_the_new_template():
     owner = updated_pool(most=1, annotations={PROGRESS_DEADLINE: "120"})
     lost = machines_of(owner, 0, ready=False, ready_for_s=300)
     machines = machines_of(owner, 1, 2, 3)
@@ -196,7 +198,7 @@ def test_p14_a_vm_that_was_down_before_the_template_was_made_is_given_the_same_t
     assert todo.requeue_after_s == pytest.approx(70)
 
 
-def test_p14_an_update_that_goes_on_is_no_stall():
+def test_p14_a_rollout_that_makes_progress_is_not_stalled():
     owner = updated_pool(most=2)
     machines = machines_of(owner, 0, 1, 2, 3)
     todo = plan(seen(owner, machines, [vmi(machines[0], ready=False, ready_for_s=9999), *outdated(machines[1:])]))
@@ -204,7 +206,7 @@ def test_p14_an_update_that_goes_on_is_no_stall():
     assert todo.notices == ()
 
 
-def test_p14_a_vm_that_its_user_stopped_stalls_nothing():
+def test_p14_a_vm_that_its_user_stopped_does_not_stall_the_rollout():
     owner = updated_pool(most=1)
     stopped = machines_of(owner, 0, strategy="Halted", ready=False, ready_for_s=9999)
     busy = machines_of(owner, 1)
@@ -213,7 +215,7 @@ def test_p14_a_vm_that_its_user_stopped_stalls_nothing():
     assert plan(seen(owner, (*stopped, *busy, *machines), running)).notices == ()
 
 
-def test_p14_nobody_is_woken_for_a_vm_that_nobody_waits_for():
+def test_p14_no_pass_is_scheduled_for_a_vm_that_no_restart_waits_for():
     owner = updated_pool(most=2, annotations={MIN_READY: "60"})
     machines = machines_of(owner, 0, 1, 2, 3)
     young = [vmi(machines[0], ready_for_s=20), outdated(machines)[1], *(vmi(each) for each in machines[2:])]
@@ -222,7 +224,7 @@ def test_p14_nobody_is_woken_for_a_vm_that_nobody_waits_for():
     assert todo.requeue_after_s is None
 
 
-def test_p14_a_clock_that_runs_ahead_breaks_nothing():
+def test_p14_a_ready_time_in_the_future_counts_as_now():
     owner = updated_pool(annotations={MIN_READY: "60"})
     machines = machines_of(owner, 0)
     ahead = seen(owner, machines, [vmi(machines[0], ready=True, ready_for_s=-3600)])
@@ -234,7 +236,7 @@ def test_p14_a_clock_that_runs_ahead_breaks_nothing():
 @settings(max_examples=60)
 @given(st.integers(1, 5), st.integers(1, 5), st.booleans(), st.sets(st.integers(0, 4)))
 def test_p14_an_update_never_has_more_unavailable_than_allowed(replicas, most, comes_up, halted):
-    """In a world where each pass is followed by some life of the VMs: at no moment too many are down through us."""
+    """VMs start and stop after each pass. At no time are more VMs unavailable than allowed."""
     world = World(pool(replicas=replicas, spec=vm_spec(image="v1"), maxUnavailable=most))
     world.come_to_rest()
     for name in world.members():
@@ -243,13 +245,14 @@ def test_p14_an_update_never_has_more_unavailable_than_allowed(replicas, most, c
     world.come_to_rest()
     template = world.pool["spec"]["virtualMachineTemplate"]
     world.change(virtualMachineTemplate={**template, "spec": vm_spec(image="v2" if comes_up else BROKEN)})
-    meant = [name for name, each in world.vms.items() if each["spec"]["runStrategy"] != "Halted"]
+    should_run = [name for name, each in world.vms.items() if each["spec"]["runStrategy"] != "Halted"]
     for _ in range(40):
         world.run_pass()
-        up = [name for name in meant if name in world.vmis and is_up(world.vmis[name])]
-        assert len(meant) - len(up) <= most
+        up = [name for name in should_run if name in world.vmis and is_up(world.vmis[name])]
+        assert len(should_run) - len(up) <= most
         world.live_on()
-    assert comes_up == (len([name for name in meant if is_up(world.vmis[name])]) == len(meant)) or not meant
+    all_up = all(is_up(world.vmis[name]) for name in should_run)
+    assert comes_up == all_up or not should_run
 
 
 def is_up(document):

@@ -1,4 +1,4 @@
-"""P3, P4, P8 and P9: as many VMs as are wanted."""
+"""P3, P4, P8 and P9: scale-out and scale-in."""
 
 import json
 
@@ -13,7 +13,7 @@ from tests.pool_worlds import World
 
 SPARE = {"selectors": {"labelSelector": {"matchLabels": {"tier": "spare"}}}, "sortPolicy": "AscendingOrder"}
 ASCENDING = {"proactive": {"selectionPolicy": {"sortPolicy": "AscendingOrder"}}}
-KEEPING = {"proactive": {"selectionPolicy": {"sortPolicy": "AscendingOrder"}, "statePreservation": "Offline"}}
+PRESERVING = {"proactive": {"selectionPolicy": {"sortPolicy": "AscendingOrder"}, "statePreservation": "Offline"}}
 
 
 def names(todo, kind):
@@ -21,32 +21,33 @@ def names(todo, kind):
 
 
 def spare(owner, name, **changes):
+    """A VM that the selection policy `SPARE` matches."""
     return vm(name, owner=owner, spec=vm_spec(labels={"tier": "spare"}), **changes)
 
 
-def test_p3_what_is_missing_is_created_under_the_smallest_free_ordinals():
+def test_p3_missing_vms_get_the_smallest_free_ordinals():
     owner = pool(replicas=5)
     assert names(plan(snapshot(owner, vms(owner, 1, 4))), Create) == ["web-0", "web-2", "web-3"]
 
 
-def test_p3_a_name_that_somebody_else_has_is_left_out():
+def test_p3_a_name_that_is_in_use_is_skipped():
     owner = pool(replicas=2)
-    strangers = vm("web-0", finalizers=())
-    assert names(plan(snapshot(owner, (strangers,))), Create) == ["web-1", "web-2"]
+    foreign = vm("web-0", finalizers=())
+    assert names(plan(snapshot(owner, (foreign,))), Create) == ["web-1", "web-2"]
 
 
-def test_p3_a_vm_that_is_being_deleted_holds_its_name_and_its_place():
+def test_p3_a_terminating_vm_counts_and_keeps_its_name():
     owner = pool(replicas=3)
     todo = plan(snapshot(owner, (*vms(owner, 0, 1), *vms(owner, 2, deleting=True, finalizers=("x",)))))
     assert todo.actions == ()
 
 
-def test_p3_a_deleted_vm_comes_back_under_its_name_once_it_is_gone():
+def test_p3_a_deleted_vm_is_recreated_with_its_name():
     owner = pool(replicas=3)
     assert names(plan(snapshot(owner, vms(owner, 0, 2))), Create) == ["web-1"]
 
 
-def test_p4_creates_are_of_the_current_revision_and_known_by_their_owner():
+def test_p4_a_create_names_its_owner_and_the_current_revision():
     owner = pool(replicas=1)
     [create] = plan(snapshot(owner)).actions
     body = json.loads(create.body)
@@ -55,7 +56,7 @@ def test_p4_creates_are_of_the_current_revision_and_known_by_their_owner():
     assert body["metadata"]["labels"] == {**LABELS, REVISION_NAME: "web-1"}
 
 
-def test_p3_a_create_waits_for_the_disks_that_an_earlier_vm_of_its_name_left():
+def test_p3_a_create_names_the_disks_that_an_earlier_vm_may_have_left():
     owner = pool(replicas=2, spec=vm_spec(disks=["data", "logs"]))
     creates = [each for each in plan(snapshot(owner)).actions if isinstance(each, Create) and each.resource is VMS]
     assert [[(resource, key.name) for resource, key in each.reusable_disks] for each in creates] == [
@@ -64,7 +65,7 @@ def test_p3_a_create_waits_for_the_disks_that_an_earlier_vm_of_its_name_left():
     ]
 
 
-def test_p4_the_revision_is_kept_before_the_first_vm_is_made_from_it():
+def test_p4_the_revision_is_created_before_the_first_vm():
     owner = pool(replicas=2)
     first, second = plan(snapshot(owner, revisions=())).stages
     assert [each.resource for each in first.actions] == [CONTROLLER_REVISIONS]
@@ -72,42 +73,42 @@ def test_p4_the_revision_is_kept_before_the_first_vm_is_made_from_it():
     assert [each.key.name for each in second.actions] == ["web-0", "web-1"]
 
 
-def test_p4_no_more_than_the_burst_is_created_in_a_pass_and_the_plan_says_so():
+def test_p4_at_most_burst_vms_are_created_in_a_pass_and_the_plan_says_so():
     todo = plan(snapshot(pool(replicas=1000), burst=250))
     assert len(names(todo, Create)) == 250
     assert todo.held == "750 more creates wait for the next pass"
 
 
-def test_p8_what_is_too_much_is_deleted_by_uid_in_the_background():
+def test_p8_surplus_vms_are_deleted_by_uid_in_the_background():
     owner = pool(replicas=1, scaleInStrategy=ASCENDING)
     todo = plan(snapshot(owner, vms(owner, 0, 1, 2)))
     assert names(todo, Delete) == ["web-0", "web-1"]
     assert {(each.uid, each.foreground) for each in todo.actions} == {("uid-web-0", False), ("uid-web-1", False)}
 
 
-def test_p8_no_more_than_the_burst_is_deleted_in_a_pass_and_the_plan_says_so():
+def test_p8_at_most_burst_vms_are_deleted_in_a_pass_and_the_plan_says_so():
     owner = pool(replicas=0)
     todo = plan(snapshot(owner, vms(owner, *range(10)), burst=4))
     assert len(names(todo, Delete)) == 4
     assert todo.held == "6 more deletes wait for the next pass"
 
 
-def test_p8_vms_on_their_way_out_count_towards_the_number_to_remove():
+def test_p8_terminating_vms_count_towards_the_number_to_delete():
     owner = pool(replicas=2, scaleInStrategy=ASCENDING)
     todo = plan(snapshot(owner, (*vms(owner, 0, 1, 2), *vms(owner, 3, 4, deleting=True, finalizers=("x",)))))
     assert names(todo, Delete) == ["web-0"]
 
 
 @pytest.mark.parametrize("wanted", [4, 5, 9])
-def test_p8_more_vms_on_their_way_out_than_should_go_are_no_reason_to_delete_or_to_fail(wanted):
-    """10 -> 5, and then to `wanted` while five are still going: nobody more goes, and nobody comes before they went."""
+def test_p8_more_terminating_vms_than_surplus_vms_give_an_empty_plan(wanted):
+    """The pool was scaled from 10 to 5 and then to `wanted`, while five VMs are still terminating."""
     owner = pool(replicas=wanted)
-    going = vms(owner, *range(5, 10), deleting=True, finalizers=("x",))
-    todo = plan(snapshot(owner, (*vms(owner, 0, 1, 2, 3), *going)))
+    terminating = vms(owner, *range(5, 10), deleting=True, finalizers=("x",))
+    todo = plan(snapshot(owner, (*vms(owner, 0, 1, 2, 3), *terminating)))
     assert todo.actions == ()
 
 
-def test_p8_from_100_to_10_to_60_while_vms_are_still_going():
+def test_p8_from_100_to_10_to_60_while_vms_are_terminating():
     world = World(pool(replicas=100))
     world.come_to_rest()
     world.change(replicas=10)
@@ -124,58 +125,60 @@ def test_p8_from_100_to_10_to_60_while_vms_are_still_going():
     assert not [each for each in world.log if isinstance(each, Delete)]
 
 
-def test_p8_selectors_that_match_too_few_remove_those_and_the_user_is_told_how_many_stay():
+def test_p8_if_the_selectors_match_too_few_vms_an_event_says_how_many_stay():
     owner = pool(replicas=1, generation=7, scaleInStrategy={"proactive": {"selectionPolicy": SPARE}})
     todo = plan(snapshot(owner, (*vms(owner, 0, 1), spare(owner, "web-2"))))
     assert names(todo, Delete) == ["web-2"]
     [notice] = todo.notices
     assert (notice.reason, notice.warning, notice.once) == ("ScaleInIncomplete", True, "kept 7 1")
-    assert notice.message == ("1 more virtual machines than the 1 wanted stay: 2 are not selected by scaleInStrategy")
-    assert todo.held == "1 more than wanted may not be deleted"
+    message = "1 surplus virtual machines stay, 1 are wanted: 2 do not match the selectors of scaleInStrategy"
+    assert notice.message == message
+    assert todo.held == "1 surplus virtual machines may not be deleted"
 
 
-def test_p8_selectors_that_match_nobody_remove_nobody():
+def test_p8_no_vm_is_deleted_if_the_selectors_match_none():
     owner = pool(replicas=0, scaleInStrategy={"proactive": {"selectionPolicy": SPARE}})
     todo = plan(snapshot(owner, vms(owner, 0, 1, 2)))
     assert todo.actions == ()
     assert len(todo.notices) == 1
 
 
-def test_p8_selectors_choose_among_those_that_stay_only():
-    """The one that matches is going already: nobody else goes in its place, and one too many is told."""
+def test_p8_a_terminating_vm_is_not_chosen_again_by_a_selector():
+    """The only VM that matches is terminating. No other VM is deleted, and one surplus VM is reported."""
     owner = pool(replicas=1, scaleInStrategy={"proactive": {"selectionPolicy": SPARE}})
-    going = spare(owner, "web-2", deleting=True, finalizers=("x",))
-    todo = plan(snapshot(owner, (*vms(owner, 0, 1), going)))
+    terminating = spare(owner, "web-2", deleting=True, finalizers=("x",))
+    todo = plan(snapshot(owner, (*vms(owner, 0, 1), terminating)))
     assert todo.actions == ()
-    assert todo.held == "1 more than wanted may not be deleted"
+    assert todo.held == "1 surplus virtual machines may not be deleted"
 
 
-def test_p8_the_protected_stay_and_the_user_is_told():
+def test_p8_protected_vms_stay_and_an_event_says_so():
     owner = pool(replicas=0)
     todo = plan(snapshot(owner, (*vms(owner, 0, annotations={PROTECT: "true"}), *vms(owner, 1))))
     assert names(todo, Delete) == ["web-1"]
     [notice] = todo.notices
     assert notice.reason == "ProtectedFromDeletion"
-    assert notice.message == f"1 more virtual machines than the 0 wanted stay: 1 are marked {PROTECT}"
+    assert notice.message == f"1 surplus virtual machines stay, 0 are wanted: 1 are protected by {PROTECT}"
 
 
-def test_p8_a_cost_that_cannot_be_read_is_told_when_it_matters():
+def test_p8_an_invalid_deletion_cost_gives_an_event_if_vms_are_surplus():
     owner = pool(replicas=1)
-    marked = vms(owner, 0, annotations={DELETION_COST: "cheap"})
-    assert [each.reason for each in plan(snapshot(owner, (*marked, *vms(owner, 1)))).notices] == ["InvalidAnnotation"]
-    assert plan(snapshot(owner, marked)).notices == ()
+    annotated = vms(owner, 0, annotations={DELETION_COST: "cheap"})
+    too_many = plan(snapshot(owner, (*annotated, *vms(owner, 1))))
+    assert [each.reason for each in too_many.notices] == ["InvalidAnnotation"]
+    assert plan(snapshot(owner, annotated)).notices == ()
 
 
 @pytest.mark.parametrize("strategy", ["opportunistic", "unmanaged"])
-def test_p9_a_pool_that_may_not_delete_waits_for_somebody_who_does(strategy):
+def test_p9_a_pool_that_may_not_delete_vms_waits_for_its_users(strategy):
     owner = pool(replicas=1, scaleInStrategy={strategy: {}})
     todo = plan(snapshot(owner, vms(owner, 0, 1, 2)))
     assert todo.actions == ()
-    assert todo.held == f"2 more than wanted stay until somebody deletes them: {strategy}"
+    assert todo.held == f"2 surplus virtual machines stay until a user deletes them: scale-in is {strategy}"
 
 
 @pytest.mark.parametrize("strategy", ["proactive", "opportunistic", "unmanaged"])
-def test_p9_a_vm_that_a_user_deletes_comes_back_only_if_the_pool_is_short(strategy):
+def test_p9_a_vm_that_a_user_deletes_is_replaced_if_members_are_missing(strategy):
     world = World(pool(replicas=3, scaleInStrategy={strategy: {}}))
     world.come_to_rest()
     before = world.vms["web-1"]["metadata"]["uid"]
@@ -186,7 +189,7 @@ def test_p9_a_vm_that_a_user_deletes_comes_back_only_if_the_pool_is_short(strate
 
 
 @pytest.mark.parametrize("strategy", ["opportunistic", "unmanaged"])
-def test_p9_a_vm_that_a_user_deletes_goes_while_the_pool_is_too_large(strategy):
+def test_p9_a_vm_that_a_user_deletes_loses_the_finalizer_while_the_pool_is_too_large(strategy):
     world = World(pool(replicas=3, scaleInStrategy={strategy: {}}))
     world.come_to_rest()
     world.change(replicas=1)
@@ -195,8 +198,8 @@ def test_p9_a_vm_that_a_user_deletes_goes_while_the_pool_is_too_large(strategy):
     assert world.members() == ["web-0", "web-2"]
 
 
-def test_p10_a_vm_that_lost_our_finalizer_gets_it_back_before_it_is_deleted_if_its_disks_are_to_stay():
-    owner = pool(replicas=1, scaleInStrategy=KEEPING)
+def test_p10_a_vm_without_the_finalizer_gets_it_before_it_is_deleted_if_disks_are_preserved():
+    owner = pool(replicas=1, scaleInStrategy=PRESERVING)
     todo = plan(snapshot(owner, (*vms(owner, 0, finalizers=("x",)), *vms(owner, 1, 2))))
     assert names(todo, Delete) == ["web-1"]
     [patch] = [each for each in todo.actions if isinstance(each, Patch)]
@@ -208,13 +211,13 @@ def test_p10_a_vm_that_lost_our_finalizer_gets_it_back_before_it_is_deleted_if_i
     }
 
 
-def test_p10_it_is_just_deleted_if_its_disks_may_go_or_if_nobody_would_let_it_go():
+def test_p10_a_vm_without_the_finalizer_is_deleted_if_disks_are_not_preserved_or_its_name_is_foreign():
     owner = pool(replicas=0, scaleInStrategy=ASCENDING)
     assert names(plan(snapshot(owner, vms(owner, 0, finalizers=()))), Delete) == ["web-0"]
-    keeping = pool(replicas=0, scaleInStrategy=KEEPING)
-    assert names(plan(snapshot(keeping, (vm("mine", owner=keeping, finalizers=()),))), Delete) == ["mine"]
+    preserving = pool(replicas=0, scaleInStrategy=PRESERVING)
+    assert names(plan(snapshot(preserving, (vm("mine", owner=preserving, finalizers=()),))), Delete) == ["mine"]
 
 
-def test_a_pool_of_the_right_size_asks_for_nothing():
+def test_a_pool_with_the_wanted_number_plans_nothing():
     owner = pool(replicas=300)
     assert plan(snapshot(owner, vms(owner, *range(300)))).actions == ()

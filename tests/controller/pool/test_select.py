@@ -1,4 +1,4 @@
-"""P8: who goes first, who may go at all."""
+"""P8: the VMs that may be deleted, and their order."""
 
 from collections import Counter
 
@@ -30,33 +30,33 @@ def three(**changes):
     ]
 
 
-def test_ascending_and_descending_order_go_by_the_ordinal_as_a_number():
+def test_ascending_and_descending_order_compare_ordinals_as_numbers():
     machines = vms(OWNER, 10, 9, 100, 0)
     assert order(machines, sort=Sort.ASCENDING) == ["web-0", "web-9", "web-10", "web-100"]
     assert order(machines, sort=Sort.DESCENDING) == ["web-100", "web-10", "web-9", "web-0"]
 
 
-def test_newest_and_oldest_go_by_age_and_then_by_the_ordinal():
+def test_newest_and_oldest_sort_by_age_and_then_by_ordinal():
     machines = [*three(age_s=[100, 300, 200]), vm("web-3", owner=OWNER, age_s=200)]
     assert order(machines, sort=Sort.NEWEST) == ["web-0", "web-3", "web-2", "web-1"]
     assert order(machines, sort=Sort.OLDEST) == ["web-1", "web-2", "web-3", "web-0"]
 
 
-def test_a_vm_without_an_ordinal_has_a_place_in_every_order():
+def test_a_vm_without_an_ordinal_counts_as_lower_than_ordinal_zero():
     machines = [*vms(OWNER, 0, 1), vm("mine", owner=OWNER)]
     assert order(machines, sort=Sort.ASCENDING) == ["mine", "web-0", "web-1"]
     assert order(machines, sort=Sort.DESCENDING) == ["web-1", "web-0", "mine"]
 
 
-def test_without_a_policy_those_that_are_not_ready_go_first():
-    """Of twenty, one is broken: it goes, whatever the lots say."""
+def test_without_a_policy_vms_that_are_not_ready_come_first():
+    """One of twenty VMs is not ready. It comes first, whatever its hash is."""
     for broken in range(20):
         machines = [vm(f"web-{ordinal}", owner=OWNER, ready=ordinal != broken) for ordinal in range(20)]
         assert order(machines)[0] == f"web-{broken}"
 
 
-def test_random_order_prefers_nobody():
-    """One VM of twenty is not ready: over many pools it is the first about as often as any other."""
+def test_the_random_order_prefers_no_vm():
+    """One of four VMs is not ready. Over many pools, it comes first about as often as the other VMs."""
     firsts = Counter()
     for number in range(400):
         owner = pool(uid=f"uid-{number}")
@@ -65,14 +65,14 @@ def test_random_order_prefers_nobody():
     assert all(60 <= firsts[f"web-{ordinal}"] <= 140 for ordinal in range(4))
 
 
-def test_a_retry_draws_the_same_lots_and_the_next_wish_draws_others():
+def test_the_random_order_is_the_same_for_a_retry_and_another_for_a_new_generation():
     machines = vms(OWNER, *range(30))
     assert order(machines, sort=Sort.RANDOM) == order(reversed(machines), sort=Sort.RANDOM)
-    again = pool(generation=2)
-    assert order(vms(again, *range(30)), sort=Sort.RANDOM, owner=again) != order(machines, sort=Sort.RANDOM)
+    changed = pool(generation=2)
+    assert order(vms(changed, *range(30)), sort=Sort.RANDOM, owner=changed) != order(machines, sort=Sort.RANDOM)
 
 
-def test_marked_for_removal_comes_before_cost_and_cost_before_the_policy():
+def test_the_removal_mark_outweighs_the_cost_and_the_cost_outweighs_the_policy():
     machines = [
         vm("web-0", owner=OWNER),
         vm("web-1", owner=OWNER, annotations={DELETION_COST: "-1"}),
@@ -83,12 +83,12 @@ def test_marked_for_removal_comes_before_cost_and_cost_before_the_policy():
     assert order(machines, sort=Sort.ASCENDING) == ["web-2", "web-1", "web-0", "web-4", "web-3"]
 
 
-def test_the_protected_never_go_not_even_marked_for_removal():
+def test_protected_vms_are_never_deleted_even_if_marked_for_removal():
     machines = three(annotations=[{PROTECT: "true", REMOVE: "true"}, {PROTECT: "no"}, None])
     assert order(machines, sort=Sort.ASCENDING) == ["web-1", "web-2"]
 
 
-def test_a_cost_that_cannot_be_read_counts_as_zero_and_its_user_is_told():
+def test_an_invalid_deletion_cost_counts_as_zero_and_gives_an_event():
     machines = three(annotations=[{DELETION_COST: "1"}, {DELETION_COST: "cheap"}, {DELETION_COST: "-1"}])
     seen = snapshot(OWNER, machines)
     candidates = choose_for_removal(seen, Selection(Sort.ASCENDING), seen.members)
@@ -97,7 +97,7 @@ def test_a_cost_that_cannot_be_read_counts_as_zero_and_its_user_is_told():
     assert (notice.reason, notice.once) == ("InvalidAnnotation", f"{DELETION_COST} uid-web-1 cheap")
 
 
-def test_candidates_tell_how_many_stay_and_why():
+def test_candidates_count_protected_and_unselected_vms():
     machines = [
         vm("web-0", owner=OWNER, annotations={PROTECT: "true"}),
         vm("web-1", owner=OWNER, spec=vm_spec(labels={"tier": "spare"}), annotations={PROTECT: "true"}),
@@ -115,8 +115,8 @@ SPARE = {"matchLabels": {"tier": "spare"}}
 
 ALLOWED = {
     "no selector": ({}, {}, True),
-    "an empty one": ({"labelSelector": {}}, {}, True),
-    "labels of the VMI's template": ({"labelSelector": SPARE}, {"labels": {"tier": "spare"}}, True),
+    "an empty selector": ({"labelSelector": {}}, {}, True),
+    "labels of the VMI template": ({"labelSelector": SPARE}, {"labels": {"tier": "spare"}}, True),
     "other labels": ({"labelSelector": SPARE}, {"labels": {"tier": "main"}}, False),
     "a node selector": ({"nodeSelectorRequirementMatcher": ZONE}, {"node_selector": {"zone": "a"}}, True),
     "another zone": ({"nodeSelectorRequirementMatcher": ZONE}, {"node_selector": {"zone": "c"}}, False),
@@ -138,17 +138,17 @@ ALLOWED = {
 
 
 @pytest.mark.parametrize(("selectors", "spec", "allowed"), ALLOWED.values(), ids=ALLOWED)
-def test_whom_the_selectors_allow(selectors, spec, allowed):
+def test_which_vms_the_selectors_allow(selectors, spec, allowed):
     assert allows(selection_of(**selectors), vm(spec=vm_spec(**spec))) is allowed
 
 
-def test_selectors_look_at_the_vmis_template_and_not_at_the_vm():
-    outside = vm(labels={"tier": "spare"}, spec=vm_spec(labels={}))
-    assert not allows(selection_of(labelSelector=SPARE), outside)
+def test_selectors_are_compared_with_the_vmi_template_and_not_with_the_vm():
+    label_on_vm = vm(labels={"tier": "spare"}, spec=vm_spec(labels={}))
+    assert not allows(selection_of(labelSelector=SPARE), label_on_vm)
     assert not allows(selection_of(labelSelector=SPARE), vm(spec={}))
 
 
-def test_marks_do_not_move_a_vm_in_the_order_of_an_update():
+def test_annotations_do_not_change_the_order_of_an_update():
     machines = three(annotations=[None, {REMOVE: "true"}, {DELETION_COST: "-9"}])
     seen = snapshot(OWNER, machines)
     assert [each.metadata.name for each in in_order(seen, Selection(Sort.ASCENDING), machines)] == [

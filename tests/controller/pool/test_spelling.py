@@ -1,4 +1,4 @@
-"""P12: a template in other words is the same template, for pools, revisions and VMs; another meaning is another one."""
+"""P12: templates are compared by meaning. Another spelling of a pool, revision or VM changes nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RECORDED = ["kubevirt-pool-revision", "kubevirt-pool-revision-unit", "kubevirt-p
 
 
 def kept(spec, *, number=1):
-    """A revision that holds this VM spec. It is of an older generation, so only its content can tell what it is."""
+    """A revision with this VM spec. Its generation is older than the pool's, so only its content is compared."""
     return revision(pool(spec=spec), f"web-{number}", number=number)
 
 
@@ -45,19 +45,19 @@ def live(spec):
 
 
 @given(st.data(), vm_specs())
-def test_p12_a_pool_or_a_revision_in_other_words_plans_nothing(data, spec):
+def test_p12_a_pool_or_a_revision_in_another_spelling_plans_nothing(data, spec):
     for_pool, for_revision = data.draw(respelled(spec)), data.draw(respelled(spec))
     assert plan(seen(for_pool, [kept(for_revision)])).actions == ()
 
 
 @given(st.data(), vm_specs())
-def test_p12_a_vm_in_other_words_is_sent_nothing(data, spec):
+def test_p12_a_vm_in_another_spelling_is_not_patched(data, spec):
     current, old, new = (data.draw(respelled(spec)) for _ in range(3))
     assert VM_RULES.merge(live(current), shape(old), shape(new)) is None
 
 
 @given(st.data(), vm_specs(), st.sampled_from(paths_where_presence_matters()))
-def test_p12_an_object_that_means_something_is_a_change(data, spec, path):
+def test_p12_an_empty_object_that_has_a_meaning_is_a_change(data, spec, path):
     changed = with_presence(spec, path)
     before, after = data.draw(respelled(spec)), data.draw(respelled(changed))
     actions = plan(seen(after, [kept(before)])).actions
@@ -68,8 +68,8 @@ def test_p12_an_object_that_means_something_is_a_change(data, spec, path):
 
 
 @given(st.data(), vm_specs(), vm_specs())
-def test_p12_a_template_in_other_words_restarts_what_another_template_restarts(data, old, new):
-    """The steps of P13 depend on meaning alone: both spellings of a pair lead to the same plan."""
+def test_p12_the_spelling_of_two_templates_does_not_change_the_plan(data, old, new):
+    """The steps of P13 depend only on meaning: every spelling of the two templates gives the same plan."""
 
     def steps(before, after):
         owner = pool(spec=after, generation=7, maxUnavailable=3)
@@ -83,13 +83,13 @@ def test_p12_a_template_in_other_words_restarts_what_another_template_restarts(d
 
 @pytest.mark.parametrize("number", [1, 7], ids=["of an older generation", "of this generation"])
 @pytest.mark.parametrize("name", RECORDED)
-def test_p12_a_pool_that_kubevirt_made_is_at_rest(name, number):
+def test_p12_a_pool_with_a_revision_by_kubevirt_plans_nothing(name, number):
     recorded = json.loads((RECORDINGS / f"{name}.json").read_text())
     written = recorded["revision"]
     assert plan(taken_over(recorded["pool"], written, number=number)).actions == ()
 
 
-def test_p12_a_revision_as_kubevirt_1_7_writes_it_is_the_pools_template():
+def test_p12_a_revision_as_kubevirt_1_7_writes_it_is_current():
     recorded = json.loads((RECORDINGS / "kubevirt-pool-revision.json").read_text())
     written = deepcopy(recorded["revision"])
     template = written["data"]["virtualMachineTemplate"]
@@ -103,7 +103,7 @@ def test_p12_a_revision_as_kubevirt_1_7_writes_it_is_the_pools_template():
 
 
 def taken_over(document, written, *, number):
-    """The recorded pool at generation 7, with its revision under this number, and two VMs made from it."""
+    """The recorded pool in generation 7, its revision with this number, and two VMs of this revision."""
     document["metadata"]["generation"] = 7
     document["spec"]["replicas"] = 2
     owner = POOLS.decode(msgspec.json.encode(document))
@@ -121,8 +121,8 @@ def taken_over(document, written, *, number):
     return snapshot(owner, machines, revisions=[replace(kept_revision, revision=number)])
 
 
-def test_p13_only_the_name_or_the_spec_makes_another_disk():
-    """The metadata of a dataVolumeTemplate is the VM's business: its disks stay, and it runs on."""
+def test_p13_a_disk_differs_only_if_its_name_or_spec_differs():
+    """A change of the metadata of a dataVolumeTemplate does not recreate the VM."""
     spec, other = vm_spec(disks=["data"]), vm_spec(disks=["data"])
     other["dataVolumeTemplates"][0]["metadata"]["annotations"] = {"cdi.kubevirt.io/priority": "high"}
     owner = pool(spec=other, generation=7)
@@ -136,7 +136,7 @@ def test_p13_only_the_name_or_the_spec_makes_another_disk():
     assert template_of(spec).disks == template_of(vm_spec(disks=["data"], size="1024Mi")).disks
 
 
-def test_p12_the_difference_between_two_templates_names_its_fields():
+def test_p12_the_description_of_a_difference_names_the_fields():
     one, other = template_of(vm_spec(image="v1")), template_of(vm_spec(image="v2", disks=["data"]))
     assert describe_difference(one, one) == ""
     assert "spec.dataVolumeTemplates" in describe_difference(one, other)
@@ -148,7 +148,7 @@ def template_of(spec):
     return template
 
 
-def test_p11_a_revision_that_is_only_spelled_otherwise_is_no_reason_for_a_new_one():
+def test_p11_a_revision_in_another_spelling_needs_no_new_revision():
     spec = vm_spec()
     spec["template"]["spec"]["domain"]["resources"] = {}
     found = seen(spec, [replace(kept(vm_spec()), data=Raw(msgspec.json.encode(pool().spec)))])

@@ -1,4 +1,4 @@
-"""The brake on the first pass in takeover mode: a pool that was never ours is at rest, or its update is held."""
+"""Takeover mode: if the VMs of a pool do not match its template, the first update is held."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OTHER_DISKS = vm_spec(image="v1", disks=["data"], size="2Gi")
 
 
 def seen(owner, machines, *, kept=OLD, takes_over=True, **more):
-    """The pool at a later generation than its one revision, which VMs are made from."""
+    """A pool in a later generation, with one revision. The VMs have this revision, and its VM spec is `kept`."""
     revisions = [revision(pool(spec=kept), "web-1", number=1)]
     found = snapshot(owner, machines, revisions=revisions, **more)
     return replace(found, limits=Limits(takes_over=takes_over))
@@ -41,20 +41,20 @@ def changes(todo):
     return [each for each in todo.actions if isinstance(each, ThreeWayMerge | Delete)]
 
 
-def test_a_pool_at_rest_is_ours_and_nothing_else_is_done():
+def test_a_pool_whose_vms_match_is_taken_over_without_any_change():
     owner = outdated(spec=OLD)
     todo = plan(seen(owner, vms(owner, 0, 1, 2)))
     assert marks(todo) == ["done"]
     assert reported_actions(todo) == ()
     assert (todo.held, todo.notices) == ("", ())
-    ours = outdated("done", spec=OLD)
-    assert plan(seen(ours, vms(ours, 0, 1, 2))).actions == ()
+    done = outdated("done", spec=OLD)
+    assert plan(seen(done, vms(done, 0, 1, 2))).actions == ()
 
 
 @pytest.mark.parametrize(
     ("spec", "consequence"), [(NEW, "restarted"), (OTHER_DISKS, "deleted with their disks")], ids=["machine", "disks"]
 )
-def test_an_update_that_would_touch_vms_is_held_and_told(spec, consequence):
+def test_an_update_that_would_change_vms_is_held_and_an_event_says_so(spec, consequence):
     owner = outdated(spec=spec)
     todo = plan(seen(owner, vms(owner, 0, 1, 2)))
     assert changes(todo) == []
@@ -67,16 +67,16 @@ def test_an_update_that_would_touch_vms_is_held_and_told(spec, consequence):
     assert todo.held.startswith("takeover: ")
 
 
-def test_it_stays_held_without_another_write_and_is_told_once():
+def test_a_held_update_stays_held_without_another_write_or_event():
     owner = outdated()
     first = plan(seen(owner, vms(owner, 0, 1, 2)))
-    held = outdated(marks(first)[0])
-    again = plan(seen(held, vms(held, 0, 1, 2)))
+    held_pool = outdated(marks(first)[0])
+    again = plan(seen(held_pool, vms(held_pool, 0, 1, 2)))
     assert again.actions == ()
     assert again.notices[0].once == first.notices[0].once
 
 
-def test_a_vmi_that_runs_an_older_template_is_held_too():
+def test_the_restart_of_an_outdated_vmi_is_held_too():
     owner = outdated()
     machines = vms(owner, 0, 1, 2, revision="web-2")
     started = [vmi(each, revision="web-1") for each in machines]
@@ -97,8 +97,8 @@ def test_vms_of_an_unknown_revision_are_held():
     assert "their revision gone-9 is not known" in todo.notices[0].message
 
 
-def test_an_update_that_waits_for_vms_to_come_up_is_held():
-    """Nothing would be restarted in this pass, but in a later one."""
+def test_an_update_whose_restarts_wait_for_other_vms_is_held():
+    """No VMI would be restarted in this pass, but in a later pass."""
     owner = outdated(maxUnavailable=1)
     machines = (*vms(owner, 0, 1, revision="web-2"), *vms(owner, 2, revision="web-2", ready=False))
     started = [vmi(machines[0], revision="web-1"), vmi(machines[1], revision="web-1"), vmi(machines[2], ready=False)]
@@ -107,14 +107,14 @@ def test_an_update_that_waits_for_vms_to_come_up_is_held():
     assert [mark.split()[0] for mark in marks(plan(found))] == ["held"]
 
 
-def test_the_annotation_lets_it_go_on():
+def test_the_annotation_allows_the_update():
     owner = outdated("proceed")
     todo = plan(seen(owner, vms(owner, 0, 1, 2)))
     assert len(changes(todo)) == 3
     assert marks(todo) == []
 
 
-def test_the_next_change_of_the_template_lets_it_go_on():
+def test_the_next_change_of_the_template_allows_the_update():
     [mark] = marks(plan(seen(outdated(), vms(outdated(), 0, 1, 2))))
     changed = outdated(mark, spec=vm_spec(image="v3", disks=["data"]))
     todo = plan(seen(changed, vms(changed, 0, 1, 2)))
@@ -124,12 +124,12 @@ def test_the_next_change_of_the_template_lets_it_go_on():
 
 
 @pytest.mark.parametrize("mark", ["", "yes", "Proceed", "held", "held 0 something"])
-def test_any_other_value_holds(mark):
+def test_the_update_is_held_for_every_other_annotation_value(mark):
     owner = outdated(mark)
     assert changes(plan(seen(owner, vms(owner, 0, 1, 2)))) == []
 
 
-def test_a_pool_without_vms_is_ours_before_its_first_vm():
+def test_a_pool_without_vms_is_marked_as_taken_over_before_its_first_vm():
     owner = outdated(finalizers=())
     todo = plan(seen(owner, ()))
     names = [type(each).__name__ for each in todo.actions]
@@ -137,7 +137,7 @@ def test_a_pool_without_vms_is_ours_before_its_first_vm():
     assert names.index("Create") > max(i for i, each in enumerate(todo.actions) if isinstance(each, Patch))
 
 
-def test_scaling_healing_and_cleaning_up_are_not_held():
+def test_scaling_healing_and_finalizer_removal_are_not_held():
     owner = outdated(replicas=4)
     assert [each.key.name for each in plan(seen(owner, vms(owner, 0, 1, 2))).actions if isinstance(each, Create)][
         1:
@@ -145,27 +145,27 @@ def test_scaling_healing_and_cleaning_up_are_not_held():
     smaller = outdated(replicas=1)
     deletes = [each for each in plan(seen(smaller, vms(smaller, 0, 1, 2))).actions if isinstance(each, Delete)]
     assert [each.resource for each in deletes] == [VMS, VMS]
-    sick = outdated(autohealing={"startUpFailureThreshold": 1})
-    machines = (*vms(sick, 0, **FAILING), *vms(sick, 1, 2))
-    assert [each.key.name for each in changes(plan(seen(sick, machines)))] == ["web-0"]
-    left = outdated()
-    leaving = (*vms(left, 0, deleting=True), *vms(left, 1, 2))
-    patched = [each.key.name for each in plan(seen(left, leaving)).actions if isinstance(each, Patch)]
+    healing = outdated(autohealing={"startUpFailureThreshold": 1})
+    machines = (*vms(healing, 0, **FAILING), *vms(healing, 1, 2))
+    assert [each.key.name for each in changes(plan(seen(healing, machines)))] == ["web-0"]
+    same_size = outdated()
+    machines = (*vms(same_size, 0, deleting=True), *vms(same_size, 1, 2))
+    patched = [each.key.name for each in plan(seen(same_size, machines)).actions if isinstance(each, Patch)]
     assert "web-0" in patched
 
 
-def test_an_opportunistic_pool_is_held_before_the_specs_of_its_vms_change():
+def test_the_update_of_an_opportunistic_pool_is_held_too():
     owner = outdated(updateStrategy={"opportunistic": {}})
     assert changes(plan(seen(owner, vms(owner, 0, 1, 2)))) == []
 
 
-def test_an_unmanaged_pool_is_ours_at_once():
+def test_an_unmanaged_pool_is_taken_over_at_once():
     owner = outdated(updateStrategy={"unmanaged": {}})
     assert marks(plan(seen(owner, vms(owner, 0, 1, 2)))) == ["done"]
 
 
-def test_a_label_of_a_vmi_may_be_patched():
-    """It changes nothing that runs."""
+def test_a_held_update_may_patch_the_label_of_a_vmi():
+    """A new label does not restart a VMI."""
     owner = outdated(spec=OLD, labels={**LABELS, "new": "label"})
     machines = vms(owner, 0, 1, 2, revision="web-2")
     started = [vmi(each, revision="web-1") for each in machines]
@@ -176,7 +176,7 @@ def test_a_label_of_a_vmi_may_be_patched():
     assert {each.resource for each in todo.actions if isinstance(each, Patch) and not each.is_note} == {VMIS}
 
 
-def test_other_modes_have_no_brake():
+def test_updates_are_not_held_in_other_modes():
     owner = outdated()
     todo = plan(seen(owner, vms(owner, 0, 1, 2), takes_over=False))
     assert len(changes(todo)) == 3

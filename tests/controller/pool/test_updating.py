@@ -1,4 +1,4 @@
-"""P12 and P13: VMs are brought to the current template, and their VMIs follow."""
+"""P12 and P13: VMs are updated to the current template, and then their VMIs."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ UNMANAGED = {"unmanaged": {}}
 
 
 def updated_pool(**changes):
-    """The pool of before with another image, in its second generation."""
+    """The pool `BEFORE` with another image, in its second generation."""
     return pool(**{"generation": 2, "spec": vm_spec(image="v2"), "updateStrategy": ASCENDING, **changes})
 
 
 def seen(owner, machines, *, before=BEFORE, current=True, **more):
-    """The pool with the template of before kept as web-1, and the current one as web-2."""
+    """A snapshot with the revision web-1 of the pool `before` and, with `current`, the revision web-2."""
     kept = [revision(before, "web-1", number=1)]
     if current:
         kept.append(revision(owner, "web-2", number=2))
     return snapshot(owner, machines, revisions=kept, **more)
 
 
-def rebased(todo):
+def merged(todo):
+    """The names of the VMs whose spec the plan updates."""
     return [each.key.name for each in todo.actions if isinstance(each, ThreeWayMerge)]
 
 
@@ -41,7 +42,7 @@ def deleted(todo, resource):
 
 
 def current_vms(owner, *ordinals, **changes):
-    """VMs of the current template."""
+    """VMs with the current template."""
     labels = {**LABELS, REVISION_NAME: "web-2"}
     return vms(owner, *ordinals, revision="web-2", spec=vm_spec(image="v2", labels=labels), **changes)
 
@@ -50,16 +51,16 @@ def old_vmis(machines, **changes):
     return [vmi(each, revision="web-1", **changes) for each in machines]
 
 
-def test_p12_vms_of_an_older_template_are_rebased_after_its_revision_is_kept():
+def test_p12_outdated_vms_are_updated_after_the_new_revision_is_created():
     owner = updated_pool()
     keep, change = plan(seen(owner, vms(owner, 0, 1, 2), current=False)).stages
     assert [(each.resource, each.key.name) for each in keep.actions] == [(CONTROLLER_REVISIONS, "web-2")]
     assert [each.key.name for each in change.actions] == ["web-0", "web-1", "web-2"]
     assert keep.essential
-    assert not change.essential, "one VM that cannot be changed holds up nobody else"
+    assert not change.essential, "a VM that cannot be patched does not delay other VMs"
 
 
-def test_p12_a_rebase_goes_from_the_indexed_old_template_to_the_indexed_new_one():
+def test_p12_a_merge_compares_the_old_and_the_new_template_with_indexes():
     before = pool(spec=vm_spec(image="v1", disks=["data"]))
     owner = updated_pool(spec=vm_spec(image="v2", disks=["data"]))
     [_, change, *_] = plan(seen(owner, vms(owner, 0, 1, 2), before=before, current=False)).actions
@@ -75,35 +76,35 @@ def test_p12_a_rebase_goes_from_the_indexed_old_template_to_the_indexed_new_one(
 
 
 @pytest.mark.parametrize("made_from", ["web-7", None])
-def test_p12_a_vm_of_a_revision_that_nobody_knows_is_outdated(made_from):
+def test_p12_a_vm_with_an_unknown_revision_is_outdated(made_from):
     owner = updated_pool(replicas=1)
     [change] = plan(seen(owner, vms(owner, 0, revision=made_from), vmis=())).actions
     assert isinstance(change, ThreeWayMerge)
     assert change.old == b"{}"
 
 
-def test_p12_a_pool_whose_template_is_the_same_changes_nothing():
+def test_p12_a_pool_whose_template_did_not_change_plans_nothing():
     owner = updated_pool(spec=vm_spec(image="v1"), maxUnavailable=1)
     assert plan(seen(owner, vms(owner, 0, 1, 2), current=False)) == Plan()
 
 
-def test_p12_indexing_differently_is_a_change():
+def test_p12_a_change_of_name_generation_is_a_change():
     owner = updated_pool(spec=vm_spec(image="v1"), nameGeneration={"appendIndexToSecretRefs": True})
-    assert rebased(plan(seen(owner, vms(owner, 0, 1, 2), current=False))) == ["web-0", "web-1", "web-2"]
+    assert merged(plan(seen(owner, vms(owner, 0, 1, 2), current=False))) == ["web-0", "web-1", "web-2"]
 
 
-def test_p12_at_most_burst_are_rebased_in_a_pass():
+def test_p12_at_most_burst_vms_are_updated_in_a_pass():
     owner = updated_pool()
-    assert rebased(plan(seen(owner, vms(owner, 0, 1, 2), burst=2))) == ["web-0", "web-1"]
+    assert merged(plan(seen(owner, vms(owner, 0, 1, 2), burst=2))) == ["web-0", "web-1"]
 
 
-def test_p12_in_the_order_of_the_policy():
+def test_p12_vms_are_updated_in_the_order_of_the_policy():
     policy = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
     owner = updated_pool(updateStrategy=policy)
-    assert rebased(plan(seen(owner, vms(owner, 0, 1, 2)))) == ["web-2", "web-1", "web-0"]
+    assert merged(plan(seen(owner, vms(owner, 0, 1, 2)))) == ["web-2", "web-1", "web-0"]
 
 
-def test_p12_an_unmanaged_pool_leaves_its_vms_as_they_are():
+def test_p12_an_unmanaged_pool_changes_no_vm():
     owner = updated_pool(updateStrategy=UNMANAGED)
     assert plan(seen(owner, vms(owner, 0, 1, 2), current=False)) == Plan()
 
@@ -112,17 +113,17 @@ def test_p12_selectors_exclude_vms():
     selectors = {"labelSelector": {"matchLabels": {"tier": "front"}}}
     owner = updated_pool(replicas=2, updateStrategy={"proactive": {"selectionPolicy": {"selectors": selectors}}})
     front = vm("web-1", owner=owner, spec=vm_spec(labels={**LABELS, "tier": "front"}))
-    assert rebased(plan(seen(owner, (*vms(owner, 0), front)))) == ["web-1"]
+    assert merged(plan(seen(owner, (*vms(owner, 0), front)))) == ["web-1"]
 
 
-def test_p12_a_vm_that_is_being_deleted_is_not_rebased():
+def test_p12_a_terminating_vm_is_not_updated():
     owner = updated_pool(replicas=2)
-    assert rebased(plan(seen(owner, (*vms(owner, 0), *vms(owner, 1, deleting=True, finalizers=("x",)))))) == ["web-0"]
+    assert merged(plan(seen(owner, (*vms(owner, 0), *vms(owner, 1, deleting=True, finalizers=("x",)))))) == ["web-0"]
 
 
 def test_p12_ordinals_below_the_partition_keep_their_revision():
     owner = updated_pool(annotations={PARTITION: "2"})
-    assert rebased(plan(seen(owner, vms(owner, 0, 1, 2)))) == ["web-2"]
+    assert merged(plan(seen(owner, vms(owner, 0, 1, 2)))) == ["web-2"]
 
 
 def test_p13_an_opportunistic_pool_restarts_nothing():
@@ -131,12 +132,12 @@ def test_p13_an_opportunistic_pool_restarts_nothing():
     assert plan(seen(owner, machines, vmis=old_vmis(machines))) == Plan()
 
 
-def test_p13_a_vmi_of_its_vms_revision_is_left_alone():
+def test_p13_a_vmi_with_the_revision_of_its_vm_is_not_changed():
     owner = updated_pool()
     assert plan(seen(owner, current_vms(owner, 0, 1, 2))) == Plan()
 
 
-def test_p13_where_the_vmi_template_is_the_same_only_the_label_is_patched():
+def test_p13_if_the_vmi_template_is_the_same_only_the_label_is_patched():
     owner = updated_pool(spec=vm_spec(image="v1"), labels={**LABELS, "new": "label"}, maxUnavailable=1)
     machines = vms(owner, 0, 1, 2, revision="web-2")
     patches = plan(seen(owner, machines, vmis=old_vmis(machines))).actions
@@ -145,7 +146,7 @@ def test_p13_where_the_vmi_template_is_the_same_only_the_label_is_patched():
     assert json.loads(patches[0].body) == {"metadata": {"uid": "uid-web-0", "labels": {REVISION_NAME: "web-2"}}}
 
 
-def test_p13_where_the_disks_differ_the_vm_is_deleted_in_the_foreground():
+def test_p13_if_the_disks_differ_the_vm_is_deleted_in_the_foreground():
     owner = updated_pool(spec=vm_spec(image="v1", disks=["data"]))
     machines = vms(owner, 0, 1, 2, revision="web-2", spec=vm_spec(disks=["data"]))
     todo = plan(seen(owner, machines, vmis=old_vmis(machines)))
@@ -153,7 +154,7 @@ def test_p13_where_the_disks_differ_the_vm_is_deleted_in_the_foreground():
     assert all(each.foreground for each in todo.actions)
 
 
-def test_p13_otherwise_the_vmi_is_deleted():
+def test_p13_if_the_vmi_template_differs_the_vmi_is_deleted():
     owner = updated_pool()
     machines = current_vms(owner, 0, 1, 2)
     todo = plan(seen(owner, machines, vmis=old_vmis(machines)))
@@ -161,32 +162,32 @@ def test_p13_otherwise_the_vmi_is_deleted():
     assert not deleted(todo, VMS)
 
 
-def test_p13_a_vmi_of_a_revision_that_nobody_knows_is_started_anew():
+def test_p13_a_vmi_with_an_unknown_revision_is_restarted():
     owner = updated_pool(replicas=1)
     machines = current_vms(owner, 0)
     assert deleted(plan(seen(owner, machines, vmis=[vmi(machines[0], revision="web-9")])), VMIS) == ["web-0"]
 
 
-def test_p13_a_vm_that_is_still_outdated_keeps_its_vmi_for_now():
+def test_p13_the_vmi_of_an_outdated_vm_is_not_deleted():
     owner = updated_pool(replicas=1)
     assert deleted(plan(seen(owner, vms(owner, 0))), VMIS) == []
 
 
-def test_p13_a_vmi_that_is_on_its_way_out_is_not_deleted_again():
+def test_p13_a_terminating_vmi_is_not_deleted_again():
     owner = updated_pool(replicas=1)
     machines = current_vms(owner, 0)
     assert plan(seen(owner, machines, vmis=old_vmis(machines, deleting=True))) == Plan()
 
 
-def test_p13_a_restart_that_would_change_nothing_is_not_asked_for():
-    """Somebody took the revision's label out of the VM's template: whatever is started has none either."""
+def test_p13_a_restart_that_would_change_nothing_is_not_planned():
+    """A user removed the revision label from the VM's template, so a new VMI would have no label either."""
     owner = updated_pool(replicas=1)
     machines = vms(owner, 0, revision="web-2", spec=vm_spec(image="v2"))
     assert plan(seen(owner, machines, vmis=[vmi(machines[0], revision=None)])) == Plan()
 
 
 @pytest.mark.parametrize("strategy", ["Manual", "Halted"])
-def test_p13_a_vm_that_nobody_would_start_again_waits_for_its_user(strategy):
+def test_p13_a_vm_that_would_not_start_again_waits_for_its_user(strategy):
     owner = updated_pool(replicas=1, spec=vm_spec(image="v2", run_strategy=strategy))
     spec = vm_spec(image="v2", run_strategy=strategy, labels={**LABELS, REVISION_NAME: "web-2"})
     machines = vms(owner, 0, revision="web-2", spec=spec)
@@ -200,7 +201,7 @@ def test_p16_nothing_is_updated_while_the_count_is_wrong():
     assert deleted(plan(seen(updated_pool(replicas=2), vms(owner, 0, 1, 2))), VMIS) == []
 
 
-def test_p12_a_world_comes_to_rest_on_the_new_template_and_keeps_what_is_the_vms_own():
+def test_p12_an_update_keeps_the_changes_that_users_made_to_their_vms():
     world = World(pool(spec=vm_spec(image="v1")))
     world.come_to_rest()
     own = world.vms["web-1"]["spec"]["template"]["spec"]["domain"]
@@ -215,15 +216,15 @@ def test_p12_a_world_comes_to_rest_on_the_new_template_and_keeps_what_is_the_vms
     assert world.pool["status"]["updateRevision"] == "web-2"
 
 
-def test_p13_a_vm_that_is_outdated_itself_comes_first_whatever_its_vmi_is():
+def test_p13_an_outdated_vm_is_updated_before_its_vmi_even_if_the_revision_of_the_vmi_is_unknown():
     owner = updated_pool(replicas=1)
     machines = vms(owner, 0)
     todo = plan(seen(owner, machines, vmis=[vmi(machines[0], revision="web-0")]))
-    assert rebased(todo) == ["web-0"]
+    assert merged(todo) == ["web-0"]
     assert deleted(todo, VMIS) == []
 
 
-def test_p13_a_stopped_vms_label_is_patched_all_the_same():
+def test_p13_the_label_of_a_vmi_is_patched_under_every_run_strategy():
     spec = vm_spec(image="v1", run_strategy="Manual")
     owner = updated_pool(replicas=1, spec=spec, labels={**LABELS, "new": "label"})
     machines = vms(owner, 0, revision="web-2", spec=spec)
@@ -231,21 +232,21 @@ def test_p13_a_stopped_vms_label_is_patched_all_the_same():
     assert isinstance(patch, Patch)
 
 
-def test_p13_at_most_burst_restarts_in_a_pass():
+def test_p13_at_most_burst_vmis_are_restarted_in_a_pass():
     owner = updated_pool()
     machines = current_vms(owner, 0, 1, 2)
     assert deleted(plan(seen(owner, machines, vmis=old_vmis(machines), burst=2)), VMIS) == ["web-0", "web-1"]
 
 
-def test_p15_a_vm_that_is_being_healed_is_not_updated_as_well():
+def test_p15_a_vm_that_is_healed_is_not_updated():
     owner = updated_pool(autohealing={"startUpFailureThreshold": 1})
     machines = (*vms(owner, 0, ready=False, failures=1), *vms(owner, 1, 2))
     todo = plan(seen(owner, machines))
     assert deleted(todo, VMS) == ["web-0"]
-    assert rebased(todo) == ["web-1", "web-2"]
+    assert merged(todo) == ["web-1", "web-2"]
 
 
-def test_p14_what_is_created_below_the_partition_is_of_the_revision_that_the_rollout_started_from():
+def test_p14_a_vm_that_is_created_below_the_partition_gets_the_revision_of_the_status():
     owner = updated_pool(replicas=3, annotations={PARTITION: "2"}, status={"currentRevision": "web-1"})
     todo = plan(seen(owner, ()))
     made = {each.key.name: json.loads(each.body) for each in todo.actions if isinstance(each, Create)}
@@ -258,8 +259,8 @@ def test_p14_what_is_created_below_the_partition_is_of_the_revision_that_the_rol
     assert images == ["v1", "v1", "v2"]
 
 
-def test_p14_below_the_partition_a_vm_comes_back_on_the_revision_of_the_vms_there():
-    """KubeVirt's definition of pools has no `currentRevision`: the VMs show the revision, or the note on the pool."""
+def test_p14_below_the_partition_a_new_vm_gets_the_revision_of_the_other_vms_there():
+    """The revision does not come from the status, because KubeVirt's CRD has no `currentRevision`."""
     owner = updated_pool(replicas=4, annotations={PARTITION: "2"})
     machines = (*vms(owner, 1), *current_vms(owner, 2, 3))
     todo = plan(seen(owner, machines))
@@ -267,7 +268,7 @@ def test_p14_below_the_partition_a_vm_comes_back_on_the_revision_of_the_vms_ther
     assert json.loads(made.body)["metadata"]["labels"][REVISION_NAME] == "web-1"
 
 
-def test_p14_the_last_vm_below_the_partition_comes_back_on_the_revision_that_is_noted():
+def test_p14_if_no_vm_is_left_below_the_partition_a_new_vm_gets_the_noted_revision():
     owner = updated_pool(replicas=3, annotations={PARTITION: "1"})
     [note] = [each for each in plan(seen(owner, (*vms(owner, 0), *current_vms(owner, 1, 2)))).actions]
     assert isinstance(note, Patch)

@@ -1,4 +1,4 @@
-"""P17 and P18: what is written of a status, and what a pool tells in Events."""
+"""P17 and P18: the patches of a status, and the Events about a pool."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from informers.errors import Conflict
 from tests.pool_builders import pool, vms
 from tests.pool_outcomes import (
     CREATE,
+    CREATE_REVISION,
     DELETE,
-    DISOWN,
+    DELETE_REVISION,
     FAILURE,
     FOREIGN,
-    KEEP,
-    LET_GO,
     LOST,
+    MERGE,
+    NOTE,
     PAUSED,
-    PRUNE,
     QUOTA,
-    REBASE,
-    RECORD,
     RELABEL,
+    REMOVE_FINALIZER,
+    REMOVE_OWNER,
     RESTART,
     WEBHOOK,
     condition,
@@ -61,13 +61,13 @@ def test_p17_nothing_is_written_when_nothing_changed():
     assert status_patch(written, status_of(written, *machines)) is None
 
 
-def test_p17_an_empty_list_of_conditions_is_none():
+def test_p17_an_empty_list_of_conditions_equals_no_list():
     owner = pool(status={"conditions": []})
     status = status_of(owner)
     assert status_patch(replace(owner, status=replace(status, conditions=())), status) is None
 
 
-def test_p17_a_patch_is_of_this_pool_and_of_all_fields():
+def test_p17_a_patch_names_the_pools_uid_and_all_fields():
     assert patched(pool(), PoolStatus(replicas=3, printable_status="Running")) == {
         "metadata": {"uid": "uid-of-the-pool", "resourceVersion": "1"},
         "status": {
@@ -95,7 +95,7 @@ def test_p17_a_change_of_any_field_is_written(field):
     assert status_patch(pool(status=msgspec.to_builtins(status)), status) is None
 
 
-def told(*outcomes):
+def events_of(*outcomes):
     return [(each.reason, each.message, each.warning) for each in outcome_notices(outcomes)]
 
 
@@ -104,9 +104,9 @@ EVENTS = {
     "created before": (AlreadyThere(CREATE), ("SuccessfulCreate", "Created VM default/vm-pool-cirros-0", False)),
     "deleted": (
         Done(DELETE),
-        ("SuccessfulDelete", "Deleted VM default/vm-pool-cirros-0: surplus: 4 are there, 3 wanted", False),
+        ("SuccessfulDelete", "Deleted VM default/vm-pool-cirros-0: surplus: 4 VMs exist, 3 are wanted", False),
     ),
-    "updated": (Done(REBASE), ("SuccessfulUpdate", "Updated VM default/vm-pool-cirros-0", False)),
+    "updated": (Done(MERGE), ("SuccessfulUpdate", "Updated VM default/vm-pool-cirros-0", False)),
     "restarted": (
         Done(RESTART),
         (
@@ -115,16 +115,16 @@ EVENTS = {
             False,
         ),
     ),
-    "create refused": (
+    "create rejected": (
         Rejected(CREATE, QUOTA),
         ("FailedCreate", "Error creating VM default/vm-pool-cirros-0: exceeded quota: 3 of 3", True),
     ),
-    "delete refused": (
+    "delete rejected": (
         Rejected(DELETE, QUOTA),
         ("FailedDelete", "Error deleting VM default/vm-pool-cirros-0: exceeded quota: 3 of 3", True),
     ),
-    "update refused": (
-        Rejected(REBASE, QUOTA),
+    "update rejected": (
+        Rejected(MERGE, QUOTA),
         ("FailedUpdate", "Error updating VM default/vm-pool-cirros-0: exceeded quota: 3 of 3", True),
     ),
     "webhook broken": (
@@ -135,31 +135,31 @@ EVENTS = {
 
 
 @pytest.mark.parametrize(("outcome", "expected"), EVENTS.values(), ids=EVENTS)
-def test_p18_what_is_told_of_a_write(outcome, expected):
-    assert told(outcome) == [expected]
+def test_p18_each_outcome_gives_its_event(outcome, expected):
+    assert events_of(outcome) == [expected]
 
 
-UNTOLD = {
+WITHOUT_EVENT = {
     "a lost connection": Unknown(CREATE, LOST),
-    "somebody else deleted it": Missing(DELETE),
-    "not tried": Skipped(CREATE),
-    "put off": Postponed(CREATE),
-    "let go": Done(LET_GO),
+    "deleted already": Missing(DELETE),
+    "skipped": Skipped(CREATE),
+    "postponed": Postponed(CREATE),
+    "a removed finalizer": Done(REMOVE_FINALIZER),
     "a label": Done(RELABEL),
-    "a revision kept": Done(KEEP),
-    "a revision pruned": Done(PRUNE),
-    "a disk kept": Done(DISOWN),
-    "what is being healed": Done(RECORD),
+    "a created revision": Done(CREATE_REVISION),
+    "a deleted revision": Done(DELETE_REVISION),
+    "a kept disk": Done(REMOVE_OWNER),
+    "a note on the pool": Done(NOTE),
 }
 
 
-@pytest.mark.parametrize("outcome", UNTOLD.values(), ids=UNTOLD)
-def test_p18_what_is_not_told(outcome):
-    assert told(outcome) == []
+@pytest.mark.parametrize("outcome", WITHOUT_EVENT.values(), ids=WITHOUT_EVENT)
+def test_p18_these_outcomes_give_no_event(outcome):
+    assert events_of(outcome) == []
 
 
-def test_p18_a_refused_label_is_told_as_a_failed_update():
-    [(reason, message, warning)] = told(Rejected(RELABEL, QUOTA))
+def test_p18_a_rejected_label_patch_gives_an_event_failed_update():
+    [(reason, message, warning)] = events_of(Rejected(RELABEL, QUOTA))
     assert (reason, warning) == ("FailedUpdate", True)
     assert message == "Error updating VMI default/vm-pool-cirros-0: exceeded quota: 3 of 3"
 
@@ -177,9 +177,9 @@ TRANSITIONS = {
     "paused from the start": (None, [PAUSED], [("SuccessfulPaused", "Pool is paused", False)]),
     "resumed": ([PAUSED], [], [("SuccessfulResume", "Pool is unpaused", False)]),
     "still paused": ([PAUSED], [PAUSED, FAILURE], []),
-    "still not": ([FAILURE], [], []),
+    "still not paused": ([FAILURE], [], []),
     "the first status": (None, [], []),
-    "said not to be paused": (
+    "paused with status False before": (
         [{**PAUSED, "status": "False"}],
         [PAUSED],
         [("SuccessfulPaused", "Pool is paused", False)],
@@ -188,23 +188,23 @@ TRANSITIONS = {
 
 
 @pytest.mark.parametrize(("old", "new", "expected"), TRANSITIONS.values(), ids=TRANSITIONS)
-def test_p17_pausing_and_resuming_are_told(old, new, expected):
+def test_p17_a_pause_and_a_resume_give_events(old, new, expected):
     assert transition(old, new) == expected
 
 
-OUTCOMES = [Done(CREATE), Rejected(CREATE, QUOTA), Unknown(DELETE, LOST), Skipped(REBASE), Missing(DELETE)]
+OUTCOMES = [Done(CREATE), Rejected(CREATE, QUOTA), Unknown(DELETE, LOST), Skipped(MERGE), Missing(DELETE)]
 
 
 @given(st.lists(st.sampled_from(OUTCOMES), max_size=4), st.sampled_from([None, FAILURE]), st.booleans())
-def test_a_status_that_was_written_is_the_status_of_the_next_pass(outcomes, held, paused):
-    """The same outcomes again change nothing, so a failure that lasts is written once."""
-    owner = pool(paused=paused, status={"conditions": [held] if held else None})
+def test_the_same_outcomes_after_a_written_status_give_no_further_patch(outcomes, before, paused):
+    """A failure that lasts is written only once."""
+    owner = pool(paused=paused, status={"conditions": [before] if before else None})
     machines = vms(owner, 0, 1, annotations={PROTECT: "true"})
     first = status_of(owner, *machines, outcomes=outcomes)
     written = replace(owner, status=first)
     assert status_patch(written, status_of(written, *machines, outcomes=outcomes)) is None
 
 
-def test_a_conflict_is_a_failure_only_for_as_long_as_it_lasts():
+def test_a_conflict_is_a_failure_until_a_write_succeeds():
     assert failure_of([Rejected(RELABEL, Conflict("replaced", code=409))]) is not None
-    assert failure_of([Done(RELABEL)], held=FAILURE) is None
+    assert failure_of([Done(RELABEL)], before=FAILURE) is None
