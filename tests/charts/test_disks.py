@@ -38,7 +38,7 @@ def scaled_in(site: Site) -> PoolNamespace:
     return pools
 
 
-def test_whoever_may_delete_disks_keeps_them(site: Site, tmp_path: Path) -> None:
+def test_with_the_permission_to_delete_disks_the_disks_are_preserved(site: Site, tmp_path: Path) -> None:
     site.install(rbac={"deleteDisks": True})
     with released(site, tmp_path):
         pools = scaled_in(site)
@@ -46,7 +46,7 @@ def test_whoever_may_delete_disks_keeps_them(site: Site, tmp_path: Path) -> None
         stays(lambda: {"root-0", "root-1"} == pools.data_volumes().keys() == pools.claims().keys(), what="the disks")
 
 
-def test_whoever_may_not_loses_none_and_says_what_is_missing(site: Site, tmp_path: Path) -> None:
+def test_without_the_permission_no_disk_is_lost_and_the_condition_names_it(site: Site, tmp_path: Path) -> None:
     site.install()
     with released(site, tmp_path):
         pools = scaled_in(site)

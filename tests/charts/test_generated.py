@@ -96,7 +96,7 @@ def test_a_section_needs_no_comment_and_a_commented_mapping_is_one_value() -> No
     )
 
 
-def test_a_refinement_of_what_is_no_value_is_found() -> None:
+def test_a_schema_refinement_of_an_unknown_value_is_found() -> None:
     with pytest.raises(schema.Unknown, match=r"crds\.annotations"):
         schema.document(read_values("# Text.\na: 1\n"))
 

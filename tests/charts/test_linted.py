@@ -95,7 +95,7 @@ def test_the_defaults_pass(linter: None, render: Render, mode: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_with_everything_on_what_the_defaults_leave_open_passes_too(
+def test_with_strict_values_the_excused_checks_pass_too(
     linter: None, render: Render, mode: str, tmp_path: Path
 ) -> None:
     assert unexcused(render({**STRICT, "mode": mode}, kinds=MODES[mode]), tmp_path, RIGHT, ASKED) == []
@@ -111,9 +111,7 @@ def test_the_kustomize_base_passes(linter: None, tmp_path: Path) -> None:
     assert unexcused(list(yaml.safe_load_all(built)), tmp_path, RIGHT, CHOSEN) == []
 
 
-def test_what_is_weaker_is_found_and_no_reason_is_given_for_what_passes_anyway(
-    linter: None, render: Render, tmp_path: Path
-) -> None:
+def test_weaker_settings_are_found_and_every_excuse_is_needed(linter: None, render: Render, tmp_path: Path) -> None:
     objects = render({})
     assert not WEAK.items() & container(objects)["securityContext"].items()
     container(objects)["securityContext"].update(WEAK)
@@ -124,7 +122,7 @@ def test_what_is_weaker_is_found_and_no_reason_is_given_for_what_passes_anyway(
     assert ("CKV_K8S_49", "ClusterRole") in found
 
 
-def test_the_linter_asks_nobody_else(linter: None, render: Render, tmp_path: Path) -> None:
+def test_the_linter_sends_no_requests(linter: None, render: Render, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as proxy:
         proxy.settimeout(0)
         checkov.findings(render({}), tmp_path, proxy=f"http://127.0.0.1:{proxy.getsockname()[1]}")

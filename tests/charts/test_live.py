@@ -87,7 +87,7 @@ def test_the_release_reconciles_sets_and_pools_and_is_refused_nothing(site: Site
     assert not lease["spec"].get("holderIdentity"), "it gave the lease of the release back"
 
 
-def test_with_roles_alone_it_works_where_it_is_told_to_and_nowhere_else(site: Site, tmp_path: Path) -> None:
+def test_with_roles_only_it_works_in_the_given_namespaces_only(site: Site, tmp_path: Path) -> None:
     site.install(watchNamespaces=[site.namespace])
     bindings = site.kubectl.json("get", "clusterrolebindings")["items"]
     assert not [b for b in bindings if any(s.get("namespace") == site.namespace for s in b.get("subjects") or ())]
@@ -98,7 +98,7 @@ def test_with_roles_alone_it_works_where_it_is_told_to_and_nowhere_else(site: Si
     assert refusals(site, since) == set()
 
 
-def test_who_observes_changes_nothing(site: Site, tmp_path: Path) -> None:
+def test_a_release_in_observe_mode_changes_nothing(site: Site, tmp_path: Path) -> None:
     site.install(observe=True)
     since = site.plane.audit_position()
     with controller_process(account_kubeconfig(site, tmp_path), tmp_path, *arguments(site), wait=False) as program:
@@ -146,7 +146,7 @@ def test_helm_test_ends_well_when_its_pod_does(site: Site) -> None:
     assert "Succeeded" in said
 
 
-def test_each_rule_that_is_taken_away_is_told_by_its_name(site: Site, tmp_path: Path) -> None:
+def test_each_removed_rule_is_reported_as_a_missing_permission(site: Site, tmp_path: Path) -> None:
     site.install()
     account = account_kubeconfig(site, tmp_path)
     config = parse(arguments(site), {})

@@ -92,7 +92,7 @@ def test_the_operators_definitions_know_every_field(site: Site, metrics: dict[st
         ({"relabelings": [{"action": "forget"}]}, "spec.endpoints[0].relabelings[0].action"),
     ],
 )
-def test_what_they_do_not_know_is_refused(site: Site, wrong: dict[str, Any], said: str) -> None:
+def test_unknown_fields_are_refused(site: Site, wrong: dict[str, Any], said: str) -> None:
     metrics = {"secure": {"enabled": True}, "serviceMonitor": {**PLAIN, **wrong}}
     taken, refusal = take(site, of_kind(site.helm.render({"metrics": metrics}), "ServiceMonitor"))
     assert taken == 0

@@ -39,7 +39,7 @@ def make_both(site: Site, mode: str) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("mode", ["standalone", "alongside"])
-def test_who_may_edit_may_scale_and_autoscale_both_kinds(site: Site, mode: str, tmp_path: Path) -> None:
+def test_an_editor_may_scale_and_autoscale_both_kinds(site: Site, mode: str, tmp_path: Path) -> None:
     site.install(mode=mode)
     both = make_both(site, mode)
     editor = person(site, tmp_path, "edit")
@@ -53,7 +53,7 @@ def test_who_may_edit_may_scale_and_autoscale_both_kinds(site: Site, mode: str, 
         editor("delete", each)
 
 
-def test_who_may_only_view_sees_both_kinds_and_changes_neither(site: Site, tmp_path: Path) -> None:
+def test_a_viewer_reads_both_kinds_and_changes_neither(site: Site, tmp_path: Path) -> None:
     site.install()
     both = make_both(site, "standalone")
     viewer = person(site, tmp_path, "view")
@@ -68,7 +68,7 @@ def test_who_may_only_view_sees_both_kinds_and_changes_neither(site: Site, tmp_p
         assert not any(may(viewer, verb, kind) for verb in ("create", "update", "patch", "delete", "deletecollection"))
 
 
-def test_who_is_admin_may_delete_them_all_at_once_and_who_may_edit_may_not(site: Site, tmp_path: Path) -> None:
+def test_an_admin_may_delete_collections_and_an_editor_may_not(site: Site, tmp_path: Path) -> None:
     site.install()
     admin, editor = person(site, tmp_path, "admin"), person(site, tmp_path, "edit")
     kinds = KINDS["standalone"]
@@ -78,7 +78,7 @@ def test_who_is_admin_may_delete_them_all_at_once_and_who_may_edit_may_not(site:
     assert not any(may(admin, "patch", kind, "status") for kind in kinds), "the status is the controller's"
 
 
-def test_with_roles_alone_whoever_is_bound_to_one_may_scale(site: Site, tmp_path: Path) -> None:
+def test_with_roles_only_a_user_bound_to_the_role_may_scale(site: Site, tmp_path: Path) -> None:
     site.install(watchNamespaces=[site.namespace])
     both = make_both(site, "standalone")
     editor = person(site, tmp_path, "vmherd-edit", kind="role")

@@ -72,7 +72,7 @@ def test_the_api_server_knows_every_field_and_warns_of_none(site: Site, mode: st
     assert len(said.stdout.splitlines()) == len(rendered)
 
 
-def test_a_pod_that_is_less_than_restricted_would_be_told(site: Site) -> None:
+def test_a_pod_below_the_restricted_level_causes_a_warning(site: Site) -> None:
     rendered = site.helm.render({"securityContext": {"allowPrivilegeEscalation": True}, "tests": {"enabled": False}})
     said = site.kubectl("apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump_all(rendered))
     assert 'would violate PodSecurity "restricted' in said.stderr
@@ -113,7 +113,7 @@ def test_the_command_that_the_notes_of_a_takeover_give_does_what_the_program_wou
     assert {**patch, "patch": json.loads(patch["patch"])} == {**ours, "patch": json.loads(ours["patch"])}
 
 
-def test_what_it_is_about_outlives_the_release(site: Site) -> None:
+def test_definitions_and_objects_survive_the_uninstallation(site: Site) -> None:
     site.install()
     site.kubectl.apply(dict(SOUND), dict(SOUND_POOL))
     before = site.kubectl("get", "vmirs,vmpool", "-o", "name").stdout

@@ -219,7 +219,7 @@ def test_what_the_alerts_ask_for_is_there(watched: Watched) -> None:
         eventually(lambda asked=asked: watched.prometheus.ask(asked), within_s=10, what=f"an answer to {asked}")
 
 
-def test_who_hangs_is_told_as_down_and_no_longer_when_he_is_back(watched: Watched) -> None:
+def test_a_hanging_controller_is_reported_as_down_until_it_continues(watched: Watched) -> None:
     def told() -> bool:
         return ("VmherdDown", "", "") in active(watched.prometheus)
 

@@ -133,7 +133,7 @@ def test_a_flock_is_reconciled_by_the_same_shell(
 
 
 @pytest.mark.cluster
-def test_a_cluster_without_the_definition_is_told_apart(idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> None:
+def test_a_missing_definition_is_reported(idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> None:
     command = [sys.executable, "-m", PACKAGE, "run", "--kubeconfig", str(idle_namespace.plane.kubeconfig)]
     command += ["--metrics-bind-address", "0", "--health-probe-bind-address", "0", "--mode", "standalone"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)

@@ -40,7 +40,7 @@ def held(pools: PoolNamespace) -> dict[str, list[str]]:
     return {name: finalizers_of(vm) for name, vm in pools.vms().items()}
 
 
-def test_all_that_our_finalizer_holds_is_let_go_and_nothing_else_happens(idle_namespace: ReplicaSetNamespace) -> None:
+def test_cleanup_removes_our_finalizers_and_changes_nothing_else(idle_namespace: ReplicaSetNamespace) -> None:
     pools, kubeconfig = PoolNamespace(idle_namespace.plane, idle_namespace.namespace), idle_namespace.plane.kubeconfig
     pools.make_pool(0, finalizers=(HOLD, FINALIZER))
     make_vm(pools, "stray")
@@ -98,7 +98,7 @@ def test_a_pool_that_is_to_keep_its_disks_is_left_to_the_controller_unless_force
     assert (finalizers_of(pools.pool()), held(pools)) == ([HOLD], {"pool-0": [HOLD]})
 
 
-def test_who_may_not_clean_up_gets_one_line(idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> None:
+def test_a_cleanup_without_permission_prints_one_line(idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> None:
     nobody = idle_namespace.plane.write_kubeconfig(tmp_path / "kubeconfig", "nobody")
     for flags in ((), ("--force",)):
         done = vmherd(nobody, "cleanup", *flags)
@@ -106,7 +106,7 @@ def test_who_may_not_clean_up_gets_one_line(idle_namespace: ReplicaSetNamespace,
         assert "forbidden" in done.stderr
 
 
-def test_a_lease_that_nobody_renews_is_waited_out(idle_namespace: ReplicaSetNamespace) -> None:
+def test_cleanup_waits_until_an_abandoned_lease_expires(idle_namespace: ReplicaSetNamespace) -> None:
     lease = {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",

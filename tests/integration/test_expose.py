@@ -149,7 +149,7 @@ def test_the_ports_that_a_template_names_are_those_of_its_service(sets: ReplicaS
     assert [(port["port"], port["protocol"]) for port in ports] == [(22, "TCP"), (53, "UDP")]
 
 
-def test_what_cannot_be_is_one_line(sets: ReplicaSetNamespace, shell: Shell, tmp_path: Path) -> None:
+def test_an_impossible_command_prints_one_line(sets: ReplicaSetNamespace, shell: Shell, tmp_path: Path) -> None:
     make_set(sets)
     where = f"in namespace {sets.namespace}"
     assert shell.refusal("vmirs", "nobody", *GUIDE) == (
@@ -174,7 +174,7 @@ def test_the_namespace_is_that_of_the_context_unless_another_is_named(
     assert sets.kubectl.json("get", "service", "vmiservice")["metadata"]["namespace"] == sets.namespace
 
 
-def test_who_may_read_a_set_and_not_make_services_is_told_so(sets: ReplicaSetNamespace, tmp_path: Path) -> None:
+def test_a_missing_permission_to_create_services_is_reported(sets: ReplicaSetNamespace, tmp_path: Path) -> None:
     make_set(sets)
     sets.kubectl("create", "role", "reader", "--verb=get", "--resource=virtualmachineinstancereplicasets.kubevirt.io")
     sets.kubectl("create", "rolebinding", "reader", "--role=reader", "--user=reader")

@@ -81,7 +81,7 @@ def mode_of(program: ControllerProcess) -> str:
     return str(line["mode"])
 
 
-def test_auto_is_alongside_where_a_kubevirt_is_and_leaves_its_sets_alone(
+def test_auto_is_alongside_if_kubevirt_is_installed_and_leaves_its_sets_alone(
     kubevirt: KubeVirtInstallation, namespace: str, tmp_path: Path
 ) -> None:
     theirs = ReplicaSetNamespace(kubevirt.plane, namespace)
@@ -96,7 +96,7 @@ def test_auto_is_alongside_where_a_kubevirt_is_and_leaves_its_sets_alone(
         assert program.stop() == 0
 
 
-def test_auto_is_standalone_where_kubevirt_is_defined_and_not_installed(
+def test_auto_is_standalone_if_kubevirt_is_defined_but_not_installed(
     kubevirt: KubeVirtInstallation, tmp_path: Path
 ) -> None:
     kubevirt.kubectl("delete", "kubevirts", "kubevirt")
@@ -108,7 +108,7 @@ def test_auto_is_standalone_where_kubevirt_is_defined_and_not_installed(
 @pytest.mark.parametrize(
     "flags", [("--mode", "standalone"), ("--mode", "takeover"), ("--pool-group", "pool.vmherd.dev")]
 )
-def test_a_virt_controller_that_works_lets_nobody_in(
+def test_an_active_virt_controller_refuses_a_start(
     flags: tuple[str, ...], kubevirt: KubeVirtInstallation, tmp_path: Path
 ) -> None:
     line = refusal(knowing(kubevirt.plane, *flags), tmp_path, *flags)
@@ -117,9 +117,7 @@ def test_a_virt_controller_that_works_lets_nobody_in(
     assert "vmherd takeover" in line
 
 
-def test_a_virt_controller_that_starts_anew_lets_nobody_in_before_it_is_done(
-    kubevirt: KubeVirtInstallation, tmp_path: Path
-) -> None:
+def test_a_takeover_waits_for_the_rollout_of_virt_controller(kubevirt: KubeVirtInstallation, tmp_path: Path) -> None:
     kubevirt.start(*RESTING)
     kubevirt.restart_without_end()
     with controller_process(kubevirt.plane, tmp_path, "--mode", "takeover", *SHORT_LEASE, wait=False) as program:
@@ -128,7 +126,9 @@ def test_a_virt_controller_that_starts_anew_lets_nobody_in_before_it_is_done(
         eventually(lambda: program.working, what="the rollout is over")
 
 
-def test_who_may_not_look_is_told_what_to_allow(kubevirt: KubeVirtInstallation, tmp_path: Path) -> None:
+def test_missing_permissions_for_the_second_writer_check_are_reported(
+    kubevirt: KubeVirtInstallation, tmp_path: Path
+) -> None:
     blind = pod(kubevirt.plane)
     line = refusal(blind, tmp_path, "--mode", "standalone")
     assert "cannot tell whether KubeVirt's virt-controller works on virtualmachineinstancereplicasets" in line
@@ -154,7 +154,7 @@ def test_a_takeover_asks_for_the_permissions_to_look(kubevirt: KubeVirtInstallat
         assert program.stop() == 0
 
 
-def test_a_status_that_virt_controller_wrote_lately_gives_it_away_where_there_is_no_deployment(
+def test_a_recent_status_write_reveals_virt_controller_without_a_deployment(
     kubevirt: KubeVirtInstallation, namespace: str, tmp_path: Path
 ) -> None:
     sets = ReplicaSetNamespace(kubevirt.plane, namespace)
@@ -194,7 +194,7 @@ def test_takeover_patches_once_and_keeps_the_patches_of_others(kubevirt: KubeVir
     assert "nothing to undo" in vmherd(kubevirt.plane.kubeconfig, "takeover", "--undo").stdout
 
 
-def test_what_a_dry_run_prints_can_be_pasted(kubevirt: KubeVirtInstallation) -> None:
+def test_the_output_of_a_dry_run_is_a_working_command(kubevirt: KubeVirtInstallation) -> None:
     line = vmherd(kubevirt.plane.kubeconfig, "takeover", "--dry-run").stdout.splitlines()[1]
     command, patch = line.split(" --patch ")
     assert command == "kubectl --namespace kubevirt patch kubevirts.kubevirt.io kubevirt --type json"

@@ -27,7 +27,7 @@ def observed(program: ControllerProcess, sets: ReplicaSetNamespace) -> list[dict
     return [line for line in program.lines(msg="reconciled", namespace=sets.namespace) if line.get("level") == "info"]
 
 
-def test_an_onlooker_tells_what_it_would_do_and_writes_nothing(
+def test_observe_mode_logs_the_planned_actions_and_writes_nothing(
     idle_namespace: ReplicaSetNamespace, tmp_path: Path
 ) -> None:
     """The controller has read permissions only. There are a set, a pool and a VMI that the set would adopt."""

@@ -115,7 +115,7 @@ def test_twenty_seconds_without_an_api_server_cost_a_scale_down_only_a_few_secon
         assert not program.lines(level="error")
 
 
-def test_a_leader_without_an_api_server_leaves_and_the_one_that_starts_in_its_place_waits_and_goes_on(
+def test_a_leader_without_an_api_server_exits_and_its_successor_waits_and_continues(
     idle_namespace: ReplicaSetNamespace, tmp_path: Path
 ) -> None:
     with controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE, *SLOWLY) as leader:

@@ -127,7 +127,7 @@ def live(watched: Watched) -> None:
     watched.prometheus.wait_for_scrape()
 
 
-def test_only_who_may_get_metrics_gets_them(watched: Watched) -> None:
+def test_only_authorized_users_get_metrics(watched: Watched) -> None:
     status, page = watched.scrape(watched.tokens[SCRAPER])
     assert status == 200
     assert "vmherd_build_info{" in page

@@ -55,7 +55,7 @@ def test_p2_an_orphan_that_matches_is_not_adopted_and_does_not_count(pools: Pool
     assert without_writes(pools.vm("orphan")) == without_writes(before)
 
 
-def test_p2_a_vm_whose_labels_stop_matching_is_released_and_keeps_whatever_is_not_the_pools(
+def test_p2_a_vm_whose_labels_stop_matching_is_released_and_keeps_its_spec_and_foreign_metadata(
     pools: PoolNamespace,
 ) -> None:
     pool = pools.make_pool(2, template=vm_template(disks=("root",)))

@@ -25,7 +25,7 @@ def test_p3_a_vm_that_comes_back_has_new_disks_that_stay(pools: PoolNamespace) -
     assert owners == set(uids(after).values())
 
 
-def test_p3_a_create_waits_for_a_disk_whose_old_owner_is_gone_and_nobody_sees_a_failure(pools: PoolNamespace) -> None:
+def test_p3_a_create_waits_for_a_disk_whose_old_owner_is_gone_without_a_failure(pools: PoolNamespace) -> None:
     pools.make_pool(0, template=vm_template(disks=("root",)))
     eventually(lambda: pools.pool_status().get("observedGeneration"), what="a pass for the pool")
     gone = {"metadata": {"name": "pool-0", "uid": "00000000-0000-0000-0000-000000000000"}}

@@ -24,7 +24,7 @@ def test_p3_names_are_the_pools_and_the_smallest_ordinals_and_gaps_are_filled(po
     pools.wait_for_ordinals(0, 1, 2, 3, 4, 5)
 
 
-def test_p3_a_name_that_somebody_else_has_is_skipped_until_it_is_free(pools: PoolNamespace) -> None:
+def test_p3_a_name_of_a_foreign_vm_is_skipped_until_it_is_free(pools: PoolNamespace) -> None:
     pools.make_vm("pool-1", labels={"app": "other"})
     eventually(lambda: is_vm_ready(pools.vm("pool-1")))
     before = pools.vm("pool-1")

@@ -18,7 +18,7 @@ def let_pool_go(pools: PoolNamespace) -> None:
     pools.change_pool({"metadata": {"finalizers": None}})
 
 
-def test_p6_the_pools_finalizer_comes_and_goes_beside_those_of_others(pools: PoolNamespace) -> None:
+def test_p6_the_pools_finalizer_is_added_and_removed_without_touching_foreign_finalizers(pools: PoolNamespace) -> None:
     pools.make_pool(2, finalizers=FOREIGN)
     pools.wait_for_ordinals(0, 1)
     assert finalizers_of(pools.pool()) == [*FOREIGN, FINALIZER]

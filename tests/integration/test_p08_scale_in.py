@@ -106,7 +106,7 @@ SELECTORS: dict[str, tuple[dict[str, Any], set[int]]] = {
 }
 
 
-def test_p8_where_too_few_match_only_those_go_and_an_event_says_how_many_stay(
+def test_p8_if_too_few_vms_match_only_those_go_and_an_event_counts_the_rest(
     pools: PoolNamespace, pool_controller: ControllerProcess
 ) -> None:
     labelled = {"metadata": {"labels": {"tier": "batch"}}}

@@ -26,7 +26,7 @@ def make_pools(pools: PoolNamespace, *names: str, replicas: int) -> dict[str, st
     return uids(pools.wait_for_vms(*(f"{name}-{ordinal}" for name in names for ordinal in range(replicas))))
 
 
-def test_p9_the_pool_never_deletes_by_itself_and_a_vm_that_its_user_deletes_is_let_go_for_good(
+def test_p9_the_pool_deletes_no_vm_and_does_not_replace_a_surplus_vm_that_its_user_deletes(
     pools: PoolNamespace,
 ) -> None:
     before = make_pools(pools, *NEVER_DELETES, replicas=3)

@@ -135,7 +135,7 @@ def test_p11_going_back_to_an_earlier_template_uses_its_revision_again(pools: Po
     assert revisions_made(pools) == {201: 2}
 
 
-def test_p11_those_that_nobody_is_made_from_are_pruned_but_the_newest_for_undo(pools: PoolNamespace) -> None:
+def test_p11_unused_revisions_are_pruned_except_the_newest_for_undo(pools: PoolNamespace) -> None:
     pools.make_pool(2, template=halted(memory="1Mi"))
     pools.wait_until_updated(2)
     names = ["pool-1", *edit(pools, 2, *range(2, 8))]
@@ -180,7 +180,7 @@ def test_p11_how_many_stay_for_undo_is_a_flag(idle_namespace: ReplicaSetNamespac
         pruned(pools, *names[-2:])
 
 
-def test_p11_what_an_earlier_pool_of_the_name_left_behind_is_not_used_and_not_touched(pools: PoolNamespace) -> None:
+def test_p11_revisions_of_an_earlier_pool_of_the_same_name_are_not_used_and_not_changed(pools: PoolNamespace) -> None:
     data = {"spec": "somebody else's"}
     metadata = {"name": "pool-1", "labels": POOL_LABELS}
     pools.kubectl.apply(

@@ -75,7 +75,7 @@ def test_p13_vmis_of_the_revision_of_their_vm_are_left_alone(pools: PoolNamespac
     assert [done(pools, verb, kind, since=position) for verb in ("patch", "delete") for kind in (VMIS, VMS)] == [[]] * 4
 
 
-def test_p13_where_the_vmi_template_is_the_same_only_the_label_of_the_vmi_changes(pools: PoolNamespace) -> None:
+def test_p13_if_the_vmi_template_is_the_same_only_the_label_of_the_vmi_changes(pools: PoolNamespace) -> None:
     before = vm_template(disks=("root",))
     before["metadata"]["annotations"] = {"note": "old"}
     pools.make_pool(4, template=before, maxUnavailable=1)
@@ -103,7 +103,7 @@ def test_p13_where_the_vmi_template_is_the_same_only_the_label_of_the_vmi_change
     assert uids(pools.data_volumes()) == volumes
 
 
-def test_p13_where_the_disks_differ_the_vm_comes_back_with_new_ones(pools: PoolNamespace) -> None:
+def test_p13_if_the_disks_differ_the_vm_is_recreated_with_new_disks(pools: PoolNamespace) -> None:
     pools.make_pool(2, template=quick(disks=("root",)), maxUnavailable=1)
     pools.wait_ready(2)
     vms, vmis, volumes, claims = (
@@ -150,7 +150,7 @@ def test_p13_where_the_disks_differ_the_vm_comes_back_with_new_ones(pools: PoolN
     assert restarts(pools, since=position) == []
 
 
-def test_p13_otherwise_the_vmi_is_deleted_and_the_vm_controller_starts_it_anew(pools: PoolNamespace) -> None:
+def test_p13_otherwise_the_vmi_is_deleted_and_the_vm_controller_starts_a_new_one(pools: PoolNamespace) -> None:
     pools.make_pool(3, template=vm_template(disks=("root",)))
     pools.wait_ready(3)
     vms, vmis, volumes = uids(pools.vms()), uids(pools.vmis()), uids(pools.data_volumes())
@@ -168,7 +168,9 @@ def test_p13_otherwise_the_vmi_is_deleted_and_the_vm_controller_starts_it_anew(p
     assert done(pools, "patch", VMIS, since=position) == []
 
 
-def test_p13_a_vm_that_nobody_would_start_anew_takes_the_change_when_its_user_starts_it(pools: PoolNamespace) -> None:
+def test_p13_a_vm_that_is_not_restarted_automatically_takes_the_change_when_its_user_starts_it(
+    pools: PoolNamespace,
+) -> None:
     pools.make_pool(2, template=vm_template(runStrategy="RerunOnFailure"), maxUnavailable=1)
     pools.wait_ready(2)
     running = uids(pools.vmis())

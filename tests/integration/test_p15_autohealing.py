@@ -100,7 +100,7 @@ def test_p15_a_vm_that_fails_to_start_so_often_comes_back_under_its_name(pools: 
     assert reasons_of(pools, "pool-1") == ["healing: it failed to start 2 times in a row"]
 
 
-def test_p15_below_the_threshold_and_before_the_duration_nobody_is_healed(pools: PoolNamespace) -> None:
+def test_p15_below_the_threshold_and_before_the_duration_no_vm_is_healed(pools: PoolNamespace) -> None:
     patient = {"startUpFailureThreshold": 99, "minFailingToStartDuration": NEVER}
     pools.make_pool(10, template=quick(), autohealing=patient, annotations=ANY_NUMBER)
     pools.make_pool(2, name="silent", template=quick("image-error"))
@@ -211,7 +211,7 @@ def test_p15_no_more_than_max_unavailable_are_healed_at_once(pools: PoolNamespac
     assert pools.vm("pool-4")["metadata"]["uid"] == before["pool-4"]
 
 
-def test_p15_where_too_many_fail_together_healing_holds_and_says_so_once(pools: PoolNamespace) -> None:
+def test_p15_healing_stops_if_too_many_fail_together_and_one_event_reports_it(pools: PoolNamespace) -> None:
     pools.make_pool(4, template=quick(), autohealing=SOON)
     pools.wait_ready(4)
     before = uids(pools.vms())
@@ -242,7 +242,7 @@ def test_p15_how_many_may_fail_together_is_an_annotation(pools: PoolNamespace) -
     wait_until_healed(pools, {name: before[name] for name in ("pool-0", "pool-1")})
 
 
-def test_p15_nobody_is_healed_while_the_pool_is_being_deleted(pools: PoolNamespace) -> None:
+def test_p15_a_terminating_pool_heals_no_vm(pools: PoolNamespace) -> None:
     pools.make_pool(2, template=quick(), autohealing=SOON, finalizers=(HOLD,))
     pools.wait_ready(2)
     pools.change_pool({"spec": {"paused": True}})

@@ -40,7 +40,7 @@ def change_in_one(pools: PoolNamespace, template: dict[str, Any], **spec: Any) -
     pools.change_pool({"spec": {"virtualMachineTemplate": template, **spec}})
 
 
-def test_p16_a_pool_comes_to_be_finalizer_first_then_revision_vms_and_status(pools: PoolNamespace) -> None:
+def test_p16_a_new_pool_gets_its_finalizer_first_then_revision_vms_and_status(pools: PoolNamespace) -> None:
     pools.make_pool(5)
     pools.wait_ready(5)
     written = sorted(pools.requests("create", "patch"), key=lambda each: each.request_received_timestamp)
@@ -88,7 +88,7 @@ def test_p16_nothing_is_updated_while_vms_that_are_too_many_are_on_their_way_out
     assert sorted(restarts(pools, since=position)) == ["pool-0", "pool-1"]
 
 
-def test_p16_more_than_wanted_that_nobody_may_delete_hold_no_update_up(pools: PoolNamespace) -> None:
+def test_p16_a_surplus_that_may_not_be_deleted_does_not_block_an_update(pools: PoolNamespace) -> None:
     pools.make_pool(3, scaleInStrategy={"opportunistic": {}})
     pools.wait_ready(3)
     change_in_one(pools, vm_template(memory="128M"), replicas=1)

@@ -135,7 +135,7 @@ def test_p17_conditions_of_others_stay_and_ours_are_two(pools: PoolNamespace) ->
     assert conditions[FOREIGN["type"]].items() >= {key: value for key, value in FOREIGN.items() if value}.items()
 
 
-def test_p17_one_word_says_how_a_pool_fares_along_its_life(pools: PoolNamespace) -> None:
+def test_p17_the_printable_status_follows_the_life_of_a_pool(pools: PoolNamespace) -> None:
     pools.make_pool(0)
     eventually(lambda: pools.pool_status().get("printableStatus") == "Stopped")
     with words(pools) as told:

@@ -56,7 +56,7 @@ def answer_times(pools: PoolNamespace) -> list[float]:
     return waits
 
 
-def test_p19_a_vm_that_its_user_deletes_is_let_go_at_once(pools: PoolNamespace) -> None:
+def test_p19_a_vm_that_its_user_deletes_loses_its_finalizer_at_once(pools: PoolNamespace) -> None:
     pools.make_pool(6, template=vm_template(runStrategy="Halted"))
     pools.wait_for_ordinals(*range(6), ready=False)
     pools.wait_until_updated(6)
@@ -69,7 +69,7 @@ def test_p19_a_vm_that_its_user_deletes_is_let_go_at_once(pools: PoolNamespace) 
     assert median(waits) < 0.3, waits
 
 
-def test_p19_a_new_pool_and_a_new_number_are_looked_at_at_once(pools: PoolNamespace) -> None:
+def test_p19_a_new_pool_and_a_new_size_trigger_a_pass_at_once(pools: PoolNamespace) -> None:
     waits = []
     for ordinal in range(5):
         name = f"new{ordinal}"
@@ -102,9 +102,7 @@ def test_p19_the_readiness_and_the_revision_of_a_vmi_wake_the_pool_of_its_vm(
     eventually(lambda: pools.pool_status().get("readyReplicas") == 1)
 
 
-def test_p19_a_change_that_alters_no_decision_wakes_nobody(
-    pools: PoolNamespace, pool_controller: ControllerProcess
-) -> None:
+def test_p19_an_irrelevant_change_triggers_no_pass(pools: PoolNamespace, pool_controller: ControllerProcess) -> None:
     pools.make_pool(2)
     pools.wait_ready(2)
     before = quiet_down(pools, pool_controller)

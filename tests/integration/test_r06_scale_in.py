@@ -35,7 +35,7 @@ def test_r6_a_protected_vmi_stays_and_the_set_says_so_once(sets: ReplicaSetNames
     eventually(lambda: sorted(sets.vmis()) == [second], what="the VMI without protection is deleted")
 
 
-def test_r6_a_cost_that_is_no_number_counts_as_zero_and_is_told(sets: ReplicaSetNamespace) -> None:
+def test_r6_an_invalid_cost_counts_as_zero_and_an_event_reports_it(sets: ReplicaSetNamespace) -> None:
     sets.make_set(2)
     first, second = sorted(sets.wait_for(2))
     annotate(sets, first, deletion_cost="a lot")

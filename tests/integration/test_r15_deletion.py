@@ -36,7 +36,7 @@ def test_r15_a_foreground_deletion_waits_for_the_vmis(sets: ReplicaSetNamespace)
     eventually(lambda: not exists(sets), what="the set goes")
 
 
-def test_r15_orphans_stay_as_they_are_and_a_set_made_anew_takes_them_back(sets: ReplicaSetNamespace) -> None:
+def test_r15_orphans_stay_unchanged_and_a_recreated_set_adopts_them(sets: ReplicaSetNamespace) -> None:
     sets.make_set(3)
     before = sets.wait_for(3)
     sets.kubectl("delete", "vmirs", "herd", "--cascade=orphan", "--timeout=30s")

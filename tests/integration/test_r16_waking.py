@@ -27,9 +27,7 @@ IRRELEVANT: dict[str, dict[str, Any]] = {
 }
 
 
-def test_r16_a_change_that_alters_no_decision_wakes_nobody(
-    sets: ReplicaSetNamespace, running: ControllerProcess
-) -> None:
+def test_r16_an_irrelevant_change_triggers_no_pass(sets: ReplicaSetNamespace, running: ControllerProcess) -> None:
     sets.make_set(2)
     name = next(iter(sets.wait_for(2)))
     sets.play_all()
@@ -44,7 +42,9 @@ def test_r16_a_change_that_alters_no_decision_wakes_nobody(
     eventually(lambda: running.passes(sets.namespace) > before, what="a deletion triggers a pass")
 
 
-def test_r16_an_orphan_that_matches_nobody_wakes_nobody(sets: ReplicaSetNamespace, running: ControllerProcess) -> None:
+def test_r16_an_orphan_that_matches_no_set_triggers_no_pass(
+    sets: ReplicaSetNamespace, running: ControllerProcess
+) -> None:
     sets.make_set(1)
     sets.wait_for(1)
     quiet_down(sets, running)

@@ -265,7 +265,7 @@ ACCEPTED: dict[str, Mapping[str, Any]] = {
 
 
 @pytest.mark.parametrize(("changes", "message"), REFUSED.values(), ids=REFUSED)
-def test_a_bad_pool_is_refused_with_the_field_and_what_would_be_right(
+def test_an_invalid_pool_is_refused_with_the_field_and_the_valid_values(
     dry: DryRun, changes: Mapping[str, Any], message: str
 ) -> None:
     """P1: the API server refuses most of the invalid pools that the controller would ignore."""
@@ -296,7 +296,7 @@ def test_the_defaults_are_filled_in(kubectl: Kubectl, value: object) -> None:
     assert kubectl.json("get", "vmpool", "web")["spec"] == pool(DEFAULTS)["spec"]
 
 
-def test_nothing_is_filled_in_where_it_would_mean_something(kubectl: Kubectl) -> None:
+def test_no_default_is_set_for_fields_whose_absence_has_a_meaning(kubectl: Kubectl) -> None:
     """P8, P15: a missing sortPolicy differs from Random, and without autohealing there is no healing."""
     sent = pool({SCALE_IN: {"proactive": {"selectionPolicy": {}}}, UPDATE: {"proactive": {}}})
     kubectl("create", "-f", "-", stdin=sent)

@@ -193,7 +193,7 @@ ACCEPTED: dict[str, Mapping[str, Any]] = {
 
 
 @pytest.mark.parametrize(("changes", "message"), REFUSED.values(), ids=REFUSED)
-def test_a_bad_set_is_refused_with_the_field_and_what_would_be_right(
+def test_an_invalid_set_is_refused_with_the_field_and_the_valid_values(
     dry: DryRun, changes: Mapping[str, Any], message: str
 ) -> None:
     """R1: the API server refuses most of the invalid sets that the controller would ignore."""

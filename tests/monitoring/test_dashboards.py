@@ -66,7 +66,7 @@ def test_what_a_query_leaves_open_is_a_variable_of_its_dashboard(name: str):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_panels_have_room_and_a_word_on_what_they_show(name: str):
+def test_panels_do_not_overlap_and_have_a_description(name: str):
     panels = dashboards()[name]["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     taken: set[tuple[int, int]] = set()
