@@ -37,8 +37,8 @@ RIGHT: dict[tuple[str, str], str] = {
 """Checks that fail with any values, and the reason why that is acceptable."""
 
 CHOSEN: dict[tuple[str, str], str] = {
-    ("CKV_K8S_43", "Deployment"): "Only whoever made the image knows its digest: `image.digest`.",
-    ("CKV_K8S_43", "Pod"): "Only whoever made the image knows its digest: `image.digest`.",
+    ("CKV_K8S_43", "Deployment"): "The builder of the image sets its digest: `image.digest`.",
+    ("CKV_K8S_43", "Pod"): "The builder of the image sets its digest: `image.digest`.",
     ("CKV_K8S_15", "Deployment"): "A version's tag stays what it is, and a registry that is away stops no failover.",
     ("CKV_K8S_15", "Pod"): "It is the controller's image, pulled as that one is.",
     (

@@ -239,7 +239,7 @@ RELABELED = {
 }
 WAYS: dict[str, dict[str, Any]] = {
     "in the clear": {"serviceMonitor": {**OFTEN, **RELABELED}},
-    "by a certificate that nobody verifies": {"secure": {"enabled": True}, "serviceMonitor": {**OFTEN, **RELABELED}},
+    "by an unverified certificate": {"secure": {"enabled": True}, "serviceMonitor": {**OFTEN, **RELABELED}},
     "by Pod and with the token of a Secret": {
         **VERIFIED,
         "podMonitor": {**OFTEN, **RELABELED, **TOKEN, "tlsConfig": AUTHORITY},

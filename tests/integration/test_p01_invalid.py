@@ -93,7 +93,7 @@ def test_p1_an_invalid_pool_does_nothing_and_says_so_once_a_generation(
     eventually(lambda: statuses("observedGeneration") == once)
     passes = unchecked.passes(pools.namespace)
     stays(lambda: pools.told("InvalidSpec") == once, for_s=1.0)
-    assert unchecked.passes(pools.namespace) <= passes + len(FLAWS), "nobody is asked again"
+    assert unchecked.passes(pools.namespace) <= passes + len(FLAWS), "at most one further pass for each pool"
     for name in FLAWS:
         pools.change_pool({"spec": {"paused": False}}, name=name)
     eventually(lambda: pools.told("InvalidSpec") == twice, what="an Event for the next generation")
@@ -119,7 +119,7 @@ def test_p1_a_pool_that_becomes_invalid_leaves_its_vms_alone_but_lets_go_those_t
     pools.change_pool({"spec": {"replicas": 5}})
     eventually(lambda: pools.told("InvalidSpec")["pool"] == 2)
     stays(lambda: pools.vms().keys() == {"pool-0", "pool-2"}, for_s=0.7, what="the same VMs")
-    assert {owner_uid(vm) for vm in pools.vms().values()} == {pool["metadata"]["uid"]}, "nobody is released"
+    assert {owner_uid(vm) for vm in pools.vms().values()} == {pool["metadata"]["uid"]}, "no VM is released"
     assert pools.vms_deleted() == {}
     pools.change_pool({"spec": {"selector": {"matchLabels": POOL_LABELS}, "replicas": 3}})
     after = uids(pools.wait_for_ordinals(0, 1, 2))

@@ -199,5 +199,5 @@ def test_p8_vms_on_their_way_out_count_towards_those_that_are_to_go(
     after = uids(pools.wait_for_ordinals(0, 1, 2))
     pools.wait_ready(3)
     assert not set(after.values()) & set(before.values())
-    assert pools.vms_deleted() == {f"pool-{ordinal}": 1 for ordinal in range(1, 6)}, "nobody was deleted twice"
+    assert pools.vms_deleted() == {f"pool-{ordinal}": 1 for ordinal in range(1, 6)}, "no VM was deleted twice"
     assert sum(pools.vms_created().values()) == 6 + 3

@@ -57,7 +57,7 @@ def test_p12_labels_annotations_and_the_indexed_spec_become_the_templates(pools:
     pools.wait_until_updated(2)
     revision = f"pool-{pool['metadata']['generation']}"
     vms = pools.vms()
-    assert uids(vms) == made, "a VM that does not run is never made anew"
+    assert uids(vms) == made, "a stopped VM is never recreated"
     for ordinal in (0, 1):
         vm = vms[f"pool-{ordinal}"]
         assert vm["metadata"]["labels"] == {**POOL_LABELS, "tier": "b", "comes": "y", REVISION: revision}

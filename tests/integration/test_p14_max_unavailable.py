@@ -111,9 +111,9 @@ def test_p14_outdated_vms_that_are_broken_anyway_go_first_and_free(pools: PoolNa
     with watched(pools) as availability:
         pools.change_template(vm_template(memory="128M", vmi_annotations={READY_AFTER: "500ms"}))
         eventually(lambda: len(restarts(pools, since=position)) == 2)
-        assert set(restarts(pools, since=position)) == {"pool-2", "pool-4"}, "they wait for nobody"
+        assert set(restarts(pools, since=position)) == {"pool-2", "pool-4"}, "broken VMs are restarted at once"
         pools.wait_ready(5)
-    assert availability.least == {"pool": 3}, "nobody else goes before they are back"
+    assert availability.least == {"pool": 3}, "no other VM is restarted before they are ready"
     assert restarts(pools, since=position)[2:] == ["pool-0", "pool-1", "pool-3"]
 
 

@@ -23,7 +23,7 @@ REST_S = 20.0
 IRRELEVANT: dict[str, dict[str, Any]] = {
     "an annotation": {"metadata": {"annotations": {"note": "hello"}}},
     "a field of the status": {"status": {"guestOSInfo": {"name": "Fedora"}}},
-    "a finalizer of somebody": {"metadata": {"finalizers": ["test.vmherd.dev/hold"]}},
+    "a foreign finalizer": {"metadata": {"finalizers": ["test.vmherd.dev/hold"]}},
 }
 
 

@@ -132,7 +132,7 @@ REFUSED: dict[str, tuple[Mapping[str, Any], str]] = {
     ),
     "two update strategies": ({UPDATE: {"proactive": {}, "unmanaged": {}}}, f"{UPDATE}: Invalid value: {ONLY_ONE}"),
     "an unknown strategy": ({SCALE_IN: {"eager": {}}}, f'unknown field "{SCALE_IN}.eager"'),
-    "a choice for nobody": (
+    "a selection policy of an opportunistic update": (
         {UPDATE: {"opportunistic": {"selectionPolicy": {}}}},
         f'unknown field "{UPDATE}.opportunistic.selectionPolicy"',
     ),
