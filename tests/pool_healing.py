@@ -6,13 +6,14 @@ import json
 
 from controller.kubevirt.annotations import HEALED
 from controller.kubevirt.pool_types import Pool
+from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.pool.heal import plan_healing
 from controller.runtime.plan import Delete, Patch, Plan
 from tests.builders import seconds_ago
-from tests.pool_api import Json
-from tests.pool_builders import intent_of, pool, snapshot
-from tests.pool_worlds import BROKEN, World
+from tests.fakes.kubevirt import BROKEN
+from tests.pool_builders import Json, intent_of, pool, snapshot
+from tests.pool_simulation import PoolSimulation
 
 FAILING: Json = {"ready": False, "failures": 3}
 """A VM with enough start failures to be healed at once."""
@@ -62,7 +63,9 @@ def reasons(todo: Plan) -> list[str]:
     return [notice.reason for notice in todo.notices]
 
 
-def break_one(world: World, name: str) -> None:
+def break_one(simulation: PoolSimulation, name: str) -> None:
     """Give the VM an image that never becomes ready, and delete its VMI."""
-    world.vms[name]["spec"]["template"]["spec"]["volumes"][0]["containerDisk"]["image"] = BROKEN
-    world.delete("virtualmachineinstances", name)
+    root, *disks = simulation.vms[name]["spec"]["template"]["spec"]["volumes"]
+    volumes = [{**root, "containerDisk": {"image": BROKEN}}, *disks]
+    simulation.edit_vm(name, spec={"template": {"spec": {"volumes": volumes}}})
+    simulation.server.remove(VMIS, simulation.key(name))

@@ -7,14 +7,18 @@ from hypothesis import strategies as st
 
 from controller.kubevirt.annotations import DELETION_COST, MAX_UNHEALTHY, MIN_READY, PARTITION, PROTECT, REMOVE
 from controller.kubevirt.pool_types import Pool
-from tests.pool_api import Json
-from tests.pool_builders import ANOTHER_CONTROLLER, LABELS, OTHER_FINALIZER, POOLS, pool, vm_spec
-from tests.pool_worlds import World
+from controller.kubevirt.resources import VMS, Listener
+from informers.resource import Resource
+from tests.pool_builders import ANOTHER_CONTROLLER, LABELS, OTHER_FINALIZER, POOLS, Json, pool, vm_spec
+from tests.pool_simulation import PoolSimulation
 from tests.strategies import json_values
 
 SORTS = (None, "AscendingOrder", "DescendingOrder", "Newest", "Oldest", "Random")
 BYSTANDERS = ("web-1", "web-7", "other")
 """Names of VMs of other owners in the pool's namespace. Two of the names could come from the pool."""
+
+OTHERS = Resource(Listener, group="example.org", version="v1", plural="others", kind="Other")
+"""A kind that owns VMs, too."""
 
 BYSTANDING = {"bystander": "true"}
 
@@ -61,16 +65,16 @@ def pools(draw: st.DrawFn, **fixed: object) -> Pool:
 
 
 @st.composite
-def worlds(draw: st.DrawFn, *, bystanders: bool = False, **fixed: object) -> World:
+def simulations(draw: st.DrawFn, *, bystanders: bool = False, **fixed: object) -> PoolSimulation:
     """A pool without VMs. With `bystanders`, the namespace can contain VMs of other owners."""
-    world = World(draw(pools(**fixed)), burst=draw(st.integers(1, 6)), cdi=draw(st.booleans()))
-    owner = world.create("others", {"metadata": {"name": "other"}})["metadata"]
+    simulation = PoolSimulation(draw(pools(**fixed)), burst=draw(st.integers(1, 6)), cdi=draw(st.booleans()))
+    owner = simulation.server.put(OTHERS, {"metadata": {"name": "other"}})["metadata"]
     reference = {**msgspec.to_builtins(ANOTHER_CONTROLLER), "uid": owner["uid"]}
     for name in draw(st.sets(st.sampled_from(BYSTANDERS))) if bystanders else ():
         owners = draw(st.sampled_from([[], [reference]]))
         metadata = {"name": name, "labels": {**LABELS, **BYSTANDING}, "ownerReferences": owners}
-        world.create("virtualmachines", {"metadata": metadata, "spec": vm_spec()})
-    return world
+        simulation.server.put(VMS, {"metadata": metadata, "spec": vm_spec()})
+    return simulation
 
 
 EDITS = ("scale", "scale", "template", "disks", "delete", "detach", "relabel", "mark", "halt")
@@ -79,36 +83,34 @@ GENTLE_EDITS = ("scale", "scale", "template", "rename", "delete", "mark", "halt"
 
 
 @st.composite
-def edits(draw: st.DrawFn, world: World, kinds: tuple[str, ...] = EDITS) -> str:
+def edits(draw: st.DrawFn, simulation: PoolSimulation, kinds: tuple[str, ...] = EDITS) -> str:
     """One edit by a user of the pool or of one of its VMs. The returned kind of edit is shown in failing examples."""
     kind = draw(st.sampled_from(kinds))
-    names = world.running()
+    names = simulation.running()
     if kind == "scale" or not names:
-        world.change(replicas=draw(st.integers(0, 6)))
+        simulation.change(replicas=draw(st.integers(0, 6)))
         return "scale"
     name = draw(st.sampled_from(names))
-    document = world.vms[name]
     match kind:
         case "template" | "disks" | "rename":
-            disks = [each["metadata"]["name"] for each in world.template().get("dataVolumeTemplates", [])]
+            disks = [each["metadata"]["name"] for each in simulation.template().get("dataVolumeTemplates", [])]
             spec = vm_spec(
                 image=draw(st.sampled_from(["v1", "v2", "v3"])),
                 disks=[f"new-{disk}"[:12] for disk in disks] if kind == "rename" else disks,
                 size=draw(st.sampled_from(["1Gi", "2Gi"])) if kind == "disks" else "1Gi",
             )
-            world.change(virtualMachineTemplate={"metadata": {"labels": dict(LABELS)}, "spec": spec})
+            simulation.change(virtualMachineTemplate={"metadata": {"labels": dict(LABELS)}, "spec": spec})
         case "delete":
-            world.delete_by_user(name, foreground=kinds is EDITS and draw(st.booleans()))
+            simulation.delete_by_user(name, foreground=kinds is EDITS and draw(st.booleans()))
         case "detach":
-            document["metadata"]["ownerReferences"] = []
+            simulation.edit_vm(name, metadata={"ownerReferences": []})
         case "relabel":
-            document["metadata"]["labels"]["app"] = "debug"
+            simulation.edit_vm(name, metadata={"labels": {"app": "debug"}})
         case "mark":
             mark, value = draw(st.sampled_from([(REMOVE, "true"), (PROTECT, "true"), (DELETION_COST, "-5")]))
-            document["metadata"].setdefault("annotations", {})[mark] = value
+            simulation.edit_vm(name, metadata={"annotations": {mark: value}})
         case "halt":
-            document["spec"]["runStrategy"] = "Halted"
-    world.touch(document)
+            simulation.edit_vm(name, spec={"runStrategy": "Halted"})
     return kind
 
 

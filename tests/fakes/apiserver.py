@@ -30,11 +30,13 @@ from tests.fakes.rules import (
     SET_BY_SERVER,
     already_exists,
     check_preconditions,
+    finalizers_of,
     garbage_finalizers,
     not_found,
     patched,
     stored,
     wire,
+    without_nulls,
 )
 
 T = TypeVar("T", bound=KubeObject)
@@ -108,7 +110,7 @@ class FakeApiServer:
         resource, key, subresource = self._route(path)
         match method:
             case "GET":
-                return await (self.get(resource, key) if key.name else self.list(resource, key.namespace))
+                return await (self.get(resource, key) if key.name else self.read_list(resource, key.namespace))
             case "POST":
                 return await self.create(resource, key.namespace, body or b"")
             case "PATCH":
@@ -118,7 +120,7 @@ class FakeApiServer:
     async def get(self, resource: AnyResource, key: ObjectKey) -> bytes:
         return await self._serve(Request("get", resource, key), lambda: self.document(resource, key))
 
-    async def list(self, resource: AnyResource, namespace: str = "") -> bytes:
+    async def read_list(self, resource: AnyResource, namespace: str = "") -> bytes:
         return await self._serve(
             Request("list", resource, ObjectKey(namespace, "")), lambda: self._list(resource, namespace)
         )
@@ -154,6 +156,10 @@ class FakeApiServer:
         held = self._of(resource).get(key)
         return None if held is None else resource.decode(msgspec.json.encode(held))
 
+    def current(self, resource: AnyResource, key: ObjectKey) -> Document | None:
+        """The whole object, if there is one."""
+        return self._of(resource).get(key)
+
     def document(self, resource: AnyResource, key: ObjectKey) -> Document:
         """The whole object. Raises NotFound."""
         try:
@@ -172,7 +178,8 @@ class FakeApiServer:
     # What other clients do.
 
     def put(self, resource: AnyResource, document: Document) -> Document:
-        """Create an object, without any check. A UID, timestamps and a status that it has are kept."""
+        """Create an object, without any check. UID, timestamps and status are kept if it has them, nulls are not."""
+        document = without_nulls(document)
         meta = document["metadata"]
         return self._add(resource, ObjectKey(meta.get("namespace", "default"), meta["name"]), document)
 
@@ -267,7 +274,7 @@ class FakeApiServer:
         defaults = {"uid": f"uid-{self.version + 1}", "creationTimestamp": wire(self._now()), "generation": 1}
         made["metadata"] = {**defaults, **made["metadata"], "namespace": key.namespace}
         if resource in self.finalizers:
-            made["metadata"]["finalizers"] = self.finalizers[resource]
+            made["metadata"]["finalizers"] = [*finalizers_of(made), *self.finalizers[resource]]
         return self._store(resource, key, None, made)
 
     def _patch(self, resource: AnyResource, key: ObjectKey, patch: Any, subresource: str) -> Document:

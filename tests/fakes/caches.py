@@ -29,6 +29,11 @@ class LaggingCache(Generic[T]):
         self.resource = resource
         self._handler = handler
         self._heard = 0
+        """The events up to here are in the store, or the store knows of their versions."""
+
+        self._scanned = 0
+        """Between `_heard` and here no event is of this resource."""
+
         self.store: Store[T] = Store(indexes=indexes)
         self.relist()
 
@@ -38,12 +43,15 @@ class LaggingCache(Generic[T]):
 
     def catch_up(self, events: int | None = None) -> None:
         """Hear of the next so many events; of all, without a number."""
-        while self._heard < len(self._server.events) and events != 0:
-            event = self._server.events[self._heard]
+        while self._scanned < len(self._server.events):
+            event = self._server.events[self._scanned]
             if event.resource is self.resource:
-                self._hear(event)
+                if events == 0:
+                    return
                 events = None if events is None else events - 1
-            self._heard += 1
+                self._hear(event)
+                self._heard = self._scanned + 1
+            self._scanned += 1
 
     def bookmark(self) -> None:
         """Hear that nothing of this resource happened up to its next event, or up to now."""
@@ -56,7 +64,7 @@ class LaggingCache(Generic[T]):
 
     def relist(self) -> None:
         """Read everything again."""
-        self._heard = len(self._server.events)
+        self._heard = self._scanned = len(self._server.events)
         self._report(stores.replace(self.store, self._server.objects(self.resource), str(self._server.version)))
 
     def _hear(self, event: Event) -> None:

@@ -23,6 +23,13 @@ def wire(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def without_nulls(document: Any) -> Any:
+    """The document without fields that are null, also in objects inside of it, but not in lists."""
+    if isinstance(document, dict):
+        return {field: without_nulls(value) for field, value in document.items() if value is not None}
+    return document
+
+
 def finalizers_of(document: Document) -> list[str]:
     return document["metadata"].get("finalizers") or []
 

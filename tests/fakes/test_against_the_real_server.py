@@ -286,7 +286,7 @@ TABLE = [
 )
 async def test_the_fake_answers_as_the_real_server_does(
     scene: Scene, resource: AnyResource, control_plane: ControlPlane, namespace: str
-):
+) -> None:
     fake = Recorder(FakeApiServer(latency_s=0, has_status=[REPLICASETS, VMS]), namespace, resource)
     await scene(fake)
     credentials = await load_credentials(str(control_plane.kubeconfig))

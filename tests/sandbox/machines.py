@@ -1,13 +1,14 @@
-"""Simulated VMs, their VMIs and their disks on a model of the API server: from step to step, with time as a number."""
+"""Simulated VMs, their VMIs and their disks on the fake API server: from step to step, with time as a number."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from itertools import count
 from typing import Any
 
+from informers.meta import ObjectKey
+from informers.objects import PatchType
 from informers.resource import Resource
 from sandbox import behavior, vm_behavior
 from sandbox.datavolumes import CLAIMS, DATA_VOLUMES, PROTECTION, claim_step, volume_step
@@ -15,9 +16,10 @@ from sandbox.step import Change, Create, Delete, Patch, Step
 from sandbox.vm_status import RelatedObjects
 from sandbox.vmis import VMIS
 from sandbox.vms import VMS
-from tests.lives import CREATED, merged
-
-Document = dict[str, Any]
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.requests import Document
+from tests.fakes.virtual_time import run
+from tests.sandbox.lives import CREATED
 
 
 def vm_document(name: str = "vm", strategy: str = "Always", **template: Any) -> Document:
@@ -40,39 +42,26 @@ class Machines:
     def __init__(self, *documents: Document, serves_data_volumes: bool = True) -> None:
         self.now = CREATED
         self.serves_data_volumes = serves_data_volumes
-        self.objects: dict[tuple[Resource[Any], str], Document] = {}
+        self.server = FakeApiServer(
+            latency_s=0, has_status=[VMS, DATA_VOLUMES, CLAIMS], finalizers={CLAIMS: [PROTECTION]}, now=lambda: self.now
+        )
         self.steps: list[tuple[str, str, str]] = []
         """What the simulator did: the verb, the kind, the name."""
 
         self._first_seen: dict[str, datetime] = {}
-        self._number = count(1)
         for document in documents:
             self.create(VMS, document)
 
     def create(self, resource: Resource[Any], document: Document) -> Document:
-        meta = dict(document["metadata"])
-        number = next(self._number)
-        meta |= {"namespace": "default", "uid": f"uid-{number}", "resourceVersion": str(number), "generation": 1}
-        meta["creationTimestamp"] = self.now.strftime("%Y-%m-%dT%H:%M:%SZ")
-        if resource is CLAIMS:
-            meta["finalizers"] = [*meta.get("finalizers", ()), PROTECTION]
-        self.objects[resource, meta["name"]] = {**document, "metadata": meta}
-        self._first_seen[meta["uid"]] = self.now
-        return self.objects[resource, meta["name"]]
+        made = self.server.put(resource, document)
+        self._first_seen[made["metadata"]["uid"]] = self.now
+        return made
 
     def patch(self, resource: Resource[Any], name: str, patch: Document) -> None:
-        held = self.objects[resource, name]
-        changed = merged(held, patch)
-        if changed != held:
-            changed["metadata"]["resourceVersion"] = str(next(self._number))
-        self.objects[resource, name] = changed
-        self._remove_if_free(resource, name)
+        self.server.change(resource, key(name), patch)
 
     def delete(self, resource: Resource[Any], name: str) -> None:
-        meta = self.objects[resource, name]["metadata"]
-        meta.setdefault("deletionTimestamp", self.now.strftime("%Y-%m-%dT%H:%M:%SZ"))
-        meta["resourceVersion"] = str(next(self._number))
-        self._remove_if_free(resource, name)
+        self.server.remove(resource, key(name))
 
     def live(self, seconds: float) -> Machines:
         """Let time pass."""
@@ -81,7 +70,7 @@ class Machines:
         while True:
             turns += 1
             assert turns < 500, f"the simulator does not come to rest: {self.steps[-8:]}"
-            waits = [self._advance(resource, name) for resource, name in list(self.objects)]
+            waits = [self._advance(resource, name) for resource, (_, name), _ in self.server.every()]
             if any(wait == 0 for wait in waits):
                 continue
             due = [self.now + timedelta(seconds=wait, microseconds=1) for wait in waits if wait is not None]
@@ -90,10 +79,14 @@ class Machines:
                 return self
 
     def document(self, resource: Resource[Any], name: str = "vm") -> Document | None:
-        return self.objects.get((resource, name))
+        return self.server.current(resource, key(name))
+
+    def get(self, resource: Resource[Any], name: str = "vm") -> Document:
+        """The object, which has to be there."""
+        return self.server.document(resource, key(name))
 
     def status(self, name: str = "vm") -> Document:
-        return self.objects[VMS, name].get("status", {})
+        return self.get(VMS, name).get("status", {})
 
     @property
     def word(self) -> str:
@@ -116,15 +109,13 @@ class Machines:
         for effect in step.effects:
             match effect:
                 case Create(resource=kind, body=body):
-                    made = json.loads(body)
-                    assert (kind, made["metadata"]["name"]) not in self.objects
-                    self.create(kind, made)
+                    made = json.loads(run(self.server.create(kind, "default", body)))
+                    self._first_seen[made["metadata"]["uid"]] = self.now
                     self._note("create", kind, made["metadata"]["name"])
                 case Change(resource=kind, name=other, patch=patch):
                     self._take(kind, other, patch)
                 case Delete(resource=kind, name=other, uid=uid):
-                    assert self.uid(kind, other) == uid
-                    self.delete(kind, other)
+                    run(self.server.delete(kind, key(other), uid=uid))
                     self._note("delete", kind, other)
         if step.write is not None:
             self._take(resource, name, step.write)
@@ -140,7 +131,7 @@ class Machines:
         if resource is DATA_VOLUMES:
             return volume_step(obj, self._decoded(CLAIMS).get(obj.metadata.name), self.now, first_seen)
         named = f'"{obj.metadata.name}"'
-        users = [vmi for name, vmi in self._decoded(VMIS).items() if named in json.dumps(self.objects[VMIS, name])]
+        users = [vmi for name, vmi in self._decoded(VMIS).items() if named in json.dumps(self.get(VMIS, name))]
         return claim_step(obj, users)
 
     def _around(self, name: str) -> RelatedObjects:
@@ -153,29 +144,22 @@ class Machines:
 
     def _decoded(self, resource: Resource[Any]) -> dict[str, Any]:
         decode: Callable[[bytes], Any] = resource.decode
-        return {
-            name: decode(json.dumps(document).encode())
-            for (kind, name), document in self.objects.items()
-            if kind is resource
-        }
+        documents = self.server.documents(resource)
+        return {name: decode(json.dumps(document).encode()) for name, document in documents.items()}
 
     def _take(self, resource: Resource[Any], name: str, patch: Patch) -> None:
-        body, held = json.loads(patch.body), self.objects[resource, name]
-        assert body["metadata"]["uid"] == held["metadata"]["uid"]
-        assert (
-            body["metadata"].get("resourceVersion", held["metadata"]["resourceVersion"])
-            == (held["metadata"]["resourceVersion"])
+        body, before = json.loads(patch.body), self.server.version
+        assert body["metadata"]["uid"] == self.uid(resource, name)
+        request = self.server.patch(
+            resource, key(name), patch.body, content_type=PatchType.MERGE, subresource=patch.subresource
         )
-        if patch.subresource:
-            body = {patch.subresource: body[patch.subresource]}
-        assert merged(held, body) != held, f"a write that changes nothing: {body}"
+        run(request)
+        assert self.server.version > before, f"a write that changes nothing: {body}"
         self._note(f"patch {patch.subresource}".strip(), resource, name)
-        self.patch(resource, name, body)
 
     def _note(self, verb: str, resource: Resource[Any], name: str) -> None:
         self.steps.append((verb, resource.kind, name))
 
-    def _remove_if_free(self, resource: Resource[Any], name: str) -> None:
-        meta = self.objects[resource, name]["metadata"]
-        if meta.get("deletionTimestamp") and not meta.get("finalizers"):
-            del self.objects[resource, name]
+
+def key(name: str) -> ObjectKey:
+    return ObjectKey("default", name)

@@ -13,7 +13,7 @@ from sandbox.behavior import Obstacle, next_step
 from sandbox.settings import BEHAVIOR, BEHAVIORS, READY_AFTER, SHUTDOWN_AFTER
 from sandbox.step import Step
 from sandbox.vmis import FINALIZER, NODES, VMIState, address_for, node_for
-from tests.lives import CREATED, FINAL, WAY_UP, Life, behaving
+from tests.sandbox.lives import CREATED, FINAL, WAY_UP, Life, behaving
 
 READY = VMIState("Running")
 BOOTING = VMIState("Running", "ContainersNotReady")
@@ -195,7 +195,7 @@ def test_a_vmi_that_is_told_to_shut_down_at_once_after_all_does() -> None:
 
 def test_finalizers_of_others_stay_and_their_vmi_ends_all_the_same() -> None:
     life = behaving("slow-shutdown")
-    life.document["metadata"]["finalizers"] = ["example.org/a", "example.org/b"]
+    life.set_finalizers("example.org/a", "example.org/b")
     life.live(10)
     assert life.finalizers == ["example.org/a", "example.org/b", FINALIZER]
     life.delete().live(3600)
@@ -205,7 +205,7 @@ def test_finalizers_of_others_stay_and_their_vmi_ends_all_the_same() -> None:
 
 def test_a_vmi_that_only_others_hold_ends_as_soon_as_it_is_deleted() -> None:
     life = Life()
-    life.document["metadata"]["finalizers"] = ["example.org/a"]
+    life.set_finalizers("example.org/a")
     assert life.live(10).delete().live(3600).seen[-1] == (10.0, VMIState("Succeeded", "PodTerminating"))
     assert life.finalizers == ["example.org/a"]
 
@@ -338,7 +338,7 @@ def test_whatever_happens_a_vmi_never_boots_twice_and_can_be_deleted(
 ) -> None:
     life = Life()
     if foreign:
-        life.document["metadata"]["finalizers"] = ["example.org/other"]
+        life.set_finalizers("example.org/other")
     for event, value in story:
         match event:
             case "live":

@@ -21,7 +21,7 @@ def with_volume(spec: dict[str, Any] | None = None, **annotations: str) -> Machi
 
 
 def phase(machines: Machines) -> str | None:
-    return machines.objects[DATA_VOLUMES, "disk"].get("status", {}).get("phase")
+    return machines.get(DATA_VOLUMES, "disk").get("status", {}).get("phase")
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def phase(machines: Machines) -> str | None:
 def test_a_pvc_is_what_its_data_volume_asks_for(
     spec: dict[str, Any], modes: list[str], size: object, storage_class: str | None
 ) -> None:
-    claim = with_volume(spec).live(1).objects[CLAIMS, "disk"]
+    claim = with_volume(spec).live(1).get(CLAIMS, "disk")
     assert claim["spec"]["accessModes"] == claim["status"]["accessModes"] == modes
     assert claim["spec"]["resources"]["requests"] == claim["status"]["capacity"] == {"storage": size}
     assert claim["spec"].get("storageClassName") == storage_class
@@ -70,7 +70,7 @@ def test_a_data_volume_is_done_when_its_time_is_over() -> None:
     machines = with_volume(ready_after="4s").live(3.9)
     assert phase(machines) == "ImportInProgress"
     assert phase(machines.live(0.2)) == "Succeeded"
-    assert machines.objects[DATA_VOLUMES, "disk"]["status"]["progress"] == "100.0%"
+    assert machines.get(DATA_VOLUMES, "disk")["status"]["progress"] == "100.0%"
 
 
 def test_a_pvc_that_is_there_and_belongs_to_nobody_is_adopted() -> None:
@@ -78,7 +78,7 @@ def test_a_pvc_that_is_there_and_belongs_to_nobody_is_adopted() -> None:
     machines.create(CLAIMS, {"metadata": {"name": "disk"}, "spec": {"accessModes": ["ReadWriteOnce"]}})
     assert phase(machines.live(2)) == "Succeeded"
     assert machines.done("create", CLAIMS) == []
-    [owner] = machines.objects[CLAIMS, "disk"]["metadata"]["ownerReferences"]
+    [owner] = machines.get(CLAIMS, "disk")["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["uid"]) == ("DataVolume", machines.uid(DATA_VOLUMES, "disk"))
 
 
@@ -95,7 +95,7 @@ def test_a_pvc_that_is_never_ready_stays_unbound_and_its_data_volume_pending() -
     machines = with_volume()
     machines.create(CLAIMS, {"metadata": {"name": "disk", "annotations": {BEHAVIOR: "never-ready"}}, "spec": {}})
     assert phase(machines.live(5)) == "Pending"
-    assert "status" not in machines.objects[CLAIMS, "disk"]
+    assert "status" not in machines.get(CLAIMS, "disk")
 
 
 def test_a_pvc_that_is_deleted_stays_as_long_as_a_vmi_needs_it_and_the_finalizers_of_others_longer() -> None:
@@ -106,10 +106,10 @@ def test_a_pvc_that_is_deleted_stays_as_long_as_a_vmi_needs_it_and_the_finalizer
     machines.create(VMIS, {"metadata": {"name": "vmi"}, "spec": {"volumes": volumes}})
     machines.live(5).delete(CLAIMS, "disk")
     machines.live(5)
-    assert machines.objects[CLAIMS, "disk"]["metadata"]["finalizers"] == ["example.org/a", PROTECTION]
+    assert machines.get(CLAIMS, "disk")["metadata"]["finalizers"] == ["example.org/a", PROTECTION]
     machines.delete(VMIS, "vmi")
     machines.live(5)
-    assert machines.objects[CLAIMS, "disk"]["metadata"]["finalizers"] == ["example.org/a"]
+    assert machines.get(CLAIMS, "disk")["metadata"]["finalizers"] == ["example.org/a"]
 
 
 def test_a_vmi_that_has_ended_needs_no_pvc() -> None:
@@ -125,6 +125,6 @@ def test_a_vmi_that_has_ended_needs_no_pvc() -> None:
 
 def test_a_data_volume_that_is_deleted_is_left_alone() -> None:
     machines = with_volume()
-    machines.objects[DATA_VOLUMES, "disk"]["metadata"]["finalizers"] = ["example.org/a"]
+    machines.get(DATA_VOLUMES, "disk")["metadata"]["finalizers"] = ["example.org/a"]
     machines.delete(DATA_VOLUMES, "disk")
     assert machines.live(5).steps == []

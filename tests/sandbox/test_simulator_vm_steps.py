@@ -37,7 +37,7 @@ def test_a_vm_that_should_run_comes_up_with_five_writes() -> None:
 def test_a_vmi_is_what_its_vms_template_says_and_belongs_to_the_vm() -> None:
     labels = {"app": "herd", REVISION: "pool-1"}
     machines = Machines(vm_document(labels=labels, annotations={"a": "b"}, volumes=[{"name": "x", "unknown": 1}]))
-    vmi = machines.live(1).objects[VMIS, "vm"]
+    vmi = machines.live(1).get(VMIS)
     assert vmi["metadata"]["labels"] == labels | {"kubevirt.io/nodeName": vmi["status"]["nodeName"]}
     assert vmi["metadata"]["annotations"] == {"a": "b", "kubevirt.io/vm-generation": "1"}
     assert vmi["spec"] == {"domain": {}, "volumes": [{"name": "x", "unknown": 1}]}
@@ -194,7 +194,7 @@ def test_an_image_that_cannot_be_pulled_is_an_error_first() -> None:
 
 def test_a_vm_has_the_conditions_of_its_vmi_with_their_times() -> None:
     machines = Machines(vm_document()).live(5)
-    assert machines.status()["conditions"] == machines.objects[VMIS, "vm"]["status"]["conditions"]
+    assert machines.status()["conditions"] == machines.get(VMIS)["status"]["conditions"]
 
 
 def test_a_vm_without_a_vmi_says_since_when_it_is_not_ready() -> None:
@@ -219,14 +219,14 @@ def test_a_status_tells_which_generation_runs() -> None:
 
 def test_a_vm_stays_until_its_vmi_has_gone_and_keeps_the_finalizers_of_others() -> None:
     machines = Machines(vm_document(annotations={SHUTDOWN_AFTER: "5s"}))
-    machines.objects[VMS, "vm"]["metadata"]["finalizers"] = ["example.org/a", "example.org/b"]
+    machines.patch(VMS, "vm", {"metadata": {"finalizers": ["example.org/a", "example.org/b"]}})
     machines.live(5)
-    assert machines.objects[VMS, "vm"]["metadata"]["finalizers"] == ["example.org/a", "example.org/b", FINALIZER]
+    assert machines.get(VMS)["metadata"]["finalizers"] == ["example.org/a", "example.org/b", FINALIZER]
     machines.delete(VMS, "vm")
     assert machines.live(4).word == "Terminating"
-    assert FINALIZER in machines.objects[VMS, "vm"]["metadata"]["finalizers"]
+    assert FINALIZER in machines.get(VMS)["metadata"]["finalizers"]
     machines.live(4)
-    assert machines.objects[VMS, "vm"]["metadata"]["finalizers"] == ["example.org/a", "example.org/b"]
+    assert machines.get(VMS)["metadata"]["finalizers"] == ["example.org/a", "example.org/b"]
     machines.patch(VMS, "vm", {"metadata": {"finalizers": []}})
     assert machines.document(VMS) is None
 
@@ -237,7 +237,7 @@ def test_a_vm_that_is_deleted_is_stopping_nothing_where_it_leaves_its_vmi_behind
     machines.delete(VMS, "vm")
     machines.live(5)
     assert machines.document(VMIS) is not None
-    assert machines.objects[VMS, "vm"]["metadata"]["finalizers"] == ["orphan"]
+    assert machines.get(VMS)["metadata"]["finalizers"] == ["orphan"]
 
 
 def test_a_vmi_without_a_controller_is_adopted_and_one_of_somebody_else_waited_for() -> None:
@@ -247,7 +247,7 @@ def test_a_vmi_without_a_controller_is_adopted_and_one_of_somebody_else_waited_f
     other = {"apiVersion": "v1", "kind": "X", "name": "x", "uid": "x", "controller": True}
     foreign.create(VMIS, {**vmi, "metadata": {"name": "vm", "ownerReferences": [other]}})
     assert free.live(5).word == "Running"
-    assert free.objects[VMIS, "vm"]["metadata"]["ownerReferences"][0]["uid"] == free.uid(VMS)
+    assert free.get(VMIS)["metadata"]["ownerReferences"][0]["uid"] == free.uid(VMS)
     assert foreign.live(5).word == "Stopped"
     foreign.delete(VMIS, "vm")
     assert foreign.live(5).word == "Running"
@@ -261,7 +261,7 @@ def test_a_vm_gets_its_data_volumes_first_and_is_provisioning_meanwhile() -> Non
     assert machines.word == "Running"
     assert sorted(machines.done("create", DATA_VOLUMES)) == sorted(machines.done("create", CLAIMS)) == ["a", "b"]
     for disk in ("a", "b"):
-        volume, claim = machines.objects[DATA_VOLUMES, disk], machines.objects[CLAIMS, disk]
+        volume, claim = machines.get(DATA_VOLUMES, disk), machines.get(CLAIMS, disk)
         assert volume["status"]["phase"] == "Succeeded"
         assert claim["status"]["phase"] == "Bound"
         assert volume["metadata"]["ownerReferences"][0]["uid"] == machines.uid(VMS)
@@ -272,7 +272,7 @@ def test_a_vm_gets_its_data_volumes_first_and_is_provisioning_meanwhile() -> Non
 
 def test_a_halted_vm_gets_its_data_volumes_too() -> None:
     machines = Machines(vm_document(strategy="Halted", disks=["a"])).live(5)
-    assert machines.objects[DATA_VOLUMES, "a"]["status"]["phase"] == "Succeeded"
+    assert machines.get(DATA_VOLUMES, "a")["status"]["phase"] == "Succeeded"
     assert machines.word == "Stopped"
 
 
@@ -283,11 +283,11 @@ def test_a_data_volume_that_lost_its_owner_is_adopted_by_the_next_vm_of_that_nam
     machines.patch(DATA_VOLUMES, "a", {"metadata": {"ownerReferences": []}})
     machines.live(5)
     assert machines.document(VMS) is None
-    assert machines.objects[DATA_VOLUMES, "a"]["metadata"]["ownerReferences"] == []
+    assert "ownerReferences" not in machines.get(DATA_VOLUMES, "a")["metadata"]
     machines.create(VMS, vm_document(disks=["a"]))
     assert machines.live(5).word == "Running"
     assert (machines.uid(DATA_VOLUMES, "a"), machines.uid(CLAIMS, "a")) == before
-    [owner] = machines.objects[DATA_VOLUMES, "a"]["metadata"]["ownerReferences"]
+    [owner] = machines.get(DATA_VOLUMES, "a")["metadata"]["ownerReferences"]
     assert (owner["uid"], owner["controller"]) == (machines.uid(VMS), True)
 
 
@@ -300,9 +300,9 @@ def test_an_adopted_data_volume_keeps_its_other_owners_and_one_that_goes_is_not_
     machines.delete(DATA_VOLUMES, "goes")
     machines.create(VMS, vm_document(disks=["stays", "goes"]))
     machines.live(5)
-    owners = machines.objects[DATA_VOLUMES, "stays"]["metadata"]["ownerReferences"]
+    owners = machines.get(DATA_VOLUMES, "stays")["metadata"]["ownerReferences"]
     assert [owner["uid"] for owner in owners] == ["x", machines.uid(VMS)]
-    assert machines.objects[DATA_VOLUMES, "goes"]["metadata"]["ownerReferences"] == [other]
+    assert machines.get(DATA_VOLUMES, "goes")["metadata"]["ownerReferences"] == [other]
 
 
 @pytest.mark.parametrize(("strategy", "word"), [("Always", "WaitingForVolumeBinding"), ("Halted", "Stopped")])
@@ -318,14 +318,14 @@ def test_a_data_volume_of_somebody_else_is_used_and_stays_theirs() -> None:
     machines.create(VMS, vm_document("second", disks=["a"]))
     machines.live(5)
     assert machines.status("second")["printableStatus"] == "Running"
-    [owner] = machines.objects[DATA_VOLUMES, "a"]["metadata"]["ownerReferences"]
+    [owner] = machines.get(DATA_VOLUMES, "a")["metadata"]["ownerReferences"]
     assert owner["name"] == "first"
 
 
 @pytest.mark.parametrize("behavior", ["datavolume-error"])
 def test_a_data_volume_that_fails_is_the_vms_error(behavior: str) -> None:
     machines = asking(behavior, disks=["a"]).live(5)
-    assert machines.objects[DATA_VOLUMES, "a"]["status"]["phase"] == "Failed"
+    assert machines.get(DATA_VOLUMES, "a")["status"]["phase"] == "Failed"
     assert machines.word == "DataVolumeError"
     assert machines.document(VMIS) is None
 

@@ -6,23 +6,23 @@ from datetime import datetime
 
 import pytest
 
-from controller.events.recorder import EventRecorder
+from controller.events.recorder import EVENTS, EventRecorder
 from controller.runtime.plan import Notice
-from tests.eventserver import COMPONENT, Drops, EventServer, World, created, recording, ref
+from tests.controller.events.recorder_setup import COMPONENT, Drops, RecorderSetup, created, recording, ref
+from tests.fakes.apiserver import FakeApiServer
 
 pytestmark = pytest.mark.looptime
 
 
 async def test_the_body_of_an_event():
-    async with recording(instance="vmherd-0") as world:
-        world.recorder.publish(ref(), [created("web1")])
-        await world.sent()
-        [(key, event)] = world.server.events.items()
-    assert world.server.requests == ["POST /api/v1/namespaces/shop/events"]
-    assert key.namespace == "shop"
-    name = event.pop("metadata")["name"]
-    assert name.startswith("web.")
-    assert event == {
+    async with recording(instance="vmherd-0") as setup:
+        setup.recorder.publish(ref(), [created("web1")])
+        await setup.sent()
+    [request] = setup.server.requests
+    assert (request.verb, request.resource, request.key.namespace) == ("create", EVENTS, "shop")
+    assert request.key.name.startswith("web.")
+    [event] = setup.events
+    assert {field: value for field, value in event.items() if field != "metadata"} == {
         "apiVersion": "v1",
         "kind": "Event",
         "involvedObject": {
@@ -46,130 +46,131 @@ async def test_the_body_of_an_event():
 
 
 async def test_one_recorder_publishes_for_several_components():
-    async with recording() as world:
-        world.recorder.publish(ref("web"), [created("web1")])
-        world.recorder.publish(ref("pool"), [created("pool-0")], component="virtualmachinepool-controller")
-        await world.sent()
-    sources = [event["source"]["component"] for event in world.server.events.values()]
+    async with recording() as setup:
+        setup.recorder.publish(ref("web"), [created("web1")])
+        setup.recorder.publish(ref("pool"), [created("pool-0")], component="virtualmachinepool-controller")
+        await setup.sent()
+    sources = [event["source"]["component"] for event in setup.events]
     assert sources == [COMPONENT, "virtualmachinepool-controller"]
 
 
 async def test_a_notice_is_a_warning_by_default():
-    async with recording() as world:
-        world.recorder.publish(ref(), [Notice(reason="FailedCreate", message="quota exceeded")])
-        await world.sent()
-    assert [event["type"] for event in world.server.events.values()] == ["Warning"]
+    async with recording() as setup:
+        setup.recorder.publish(ref(), [Notice(reason="FailedCreate", message="quota exceeded")])
+        await setup.sent()
+    assert [event["type"] for event in setup.events] == ["Warning"]
 
 
 async def test_a_repeat_raises_the_count_of_the_event_on_the_server():
-    async with recording() as world:
+    async with recording() as setup:
         for _ in range(3):
-            world.recorder.publish(ref(), [created("web1")])
-            await world.sent()
+            setup.recorder.publish(ref(), [created("web1")])
+            await setup.sent()
             await asyncio.sleep(60)
-    [event] = world.server.events.values()
+    [event] = setup.events
     assert (event["count"], event["firstTimestamp"], event["lastTimestamp"]) == (
         3,
         "2026-01-01T00:00:00Z",
         "2026-01-01T00:02:00Z",
     )
-    assert [request.split()[0] for request in world.server.requests] == ["POST", "PATCH", "PATCH"]
+    assert setup.verbs == ["create", "patch", "patch"]
 
 
 async def test_a_repeat_of_an_expired_event_creates_a_new_event():
-    async with recording() as world:
-        world.recorder.publish(ref(), [created("web1")])
-        await world.sent()
-        world.server.events.clear()
-        world.recorder.publish(ref(), [created("web1")])
-        await world.sent()
-    assert world.server.told() == [("Created virtual machine: web1", 2)]
+    async with recording() as setup:
+        setup.recorder.publish(ref(), [created("web1")])
+        await setup.sent()
+        [request] = setup.server.requests
+        setup.server.remove(EVENTS, request.key)
+        setup.recorder.publish(ref(), [created("web1")])
+        await setup.sent()
+    assert setup.counts() == [("Created virtual machine: web1", 2)]
 
 
 async def test_a_thousand_notices_at_once_are_eleven_requests_and_all_are_counted():
-    async with recording() as world:
-        world.recorder.publish(ref(), [created(f"web{n}") for n in range(1000)])
-        await world.sent()
-    assert len(world.server.requests) == 11
-    *single, (combined, count) = world.server.told()
+    async with recording() as setup:
+        setup.recorder.publish(ref(), [created(f"web{n}") for n in range(1000)])
+        await setup.sent()
+    assert len(setup.verbs) == 11
+    *single, (combined, count) = setup.counts()
     assert single == [(f"Created virtual machine: web{n}", 1) for n in range(10)]
     assert combined == "(combined from similar events): Created virtual machine: web999"
     assert count == 990
-    assert world.drops == {}
+    assert setup.drops == {}
 
 
 async def test_publishing_a_thousand_notices_blocks_the_loop_for_a_few_milliseconds():
     notices = [created(f"web{n}") for n in range(1000)]
     costs = []
     for _ in range(5):
-        world = World()
+        setup = RecorderSetup()
         before = time.process_time()
-        world.recorder.publish(ref(), notices)
+        setup.recorder.publish(ref(), notices)
         costs.append(time.process_time() - before)
     assert min(costs) < 0.010
 
 
 async def test_a_thousand_notices_in_a_minute_are_at_most_a_few_dozen_requests():
-    async with recording() as world:
-        world.server.delay_s = 0.002
+    async with recording() as setup:
+        setup.server.latency_s = 0.002
         for n in range(1000):
-            world.recorder.publish(ref(), [created(f"web{n}")])
+            setup.recorder.publish(ref(), [created(f"web{n}")])
             await asyncio.sleep(0.06)
-        await world.sent()
-    assert len(world.server.requests) == 25
-    assert len(world.server.events) == 11
-    assert world.drops == {"spam": 975}
+        await setup.sent()
+    assert len(setup.verbs) == 25
+    assert len(setup.events) == 11
+    assert setup.drops == {"spam": 975}
 
 
 async def test_the_next_request_carries_the_count_of_suppressed_requests():
-    async with recording() as world:
+    async with recording() as setup:
         for _ in range(40):
-            world.recorder.publish(ref(), [created("web1")])
-            await world.sent()
-        assert world.server.told() == [("Created virtual machine: web1", 25)]
+            setup.recorder.publish(ref(), [created("web1")])
+            await setup.sent()
+        assert setup.counts() == [("Created virtual machine: web1", 25)]
         await asyncio.sleep(300)
-        world.recorder.publish(ref(), [created("web1")])
-        await world.sent()
-    assert world.server.told() == [("Created virtual machine: web1", 41)]
+        setup.recorder.publish(ref(), [created("web1")])
+        await setup.sent()
+    assert setup.counts() == [("Created virtual machine: web1", 41)]
 
 
 async def test_a_notice_is_published_once_for_each_occasion():
-    async with recording() as world:
+    async with recording() as setup:
         for generation in (1, 1, 2, 1):
             notice = Notice(reason="InvalidSpec", message=f"no template ({generation})", once=str(generation))
-            world.recorder.publish(ref(), [notice])
-        world.recorder.publish(ref("other"), [Notice(reason="InvalidSpec", message="no template", once="1")])
-        await world.sent()
-    assert world.server.told() == [("no template (1)", 1), ("no template (2)", 1)]
-    assert world.server.told(about="other") == [("no template", 1)]
+            setup.recorder.publish(ref(), [notice])
+        setup.recorder.publish(ref("other"), [Notice(reason="InvalidSpec", message="no template", once="1")])
+        await setup.sent()
+    assert setup.counts() == [("no template (1)", 1), ("no template (2)", 1)]
+    assert setup.counts(about="other") == [("no template", 1)]
 
 
 async def test_a_notice_that_the_full_queue_dropped_can_be_published_later():
-    async with recording(queue_size=1) as world:
-        world.recorder.publish(ref(), [created("web1"), Notice(reason="InvalidSpec", message="bad", once="1")])
-        await world.sent()
-        assert world.server.told() == [("Created virtual machine: web1", 1)]
-        world.recorder.publish(ref(), [Notice(reason="InvalidSpec", message="bad", once="1")])
-        await world.sent()
-    assert len(world.server.events) == 2
+    async with recording(queue_size=1) as setup:
+        setup.recorder.publish(ref(), [created("web1"), Notice(reason="InvalidSpec", message="bad", once="1")])
+        await setup.sent()
+        assert setup.counts() == [("Created virtual machine: web1", 1)]
+        setup.recorder.publish(ref(), [Notice(reason="InvalidSpec", message="bad", once="1")])
+        await setup.sent()
+    assert len(setup.events) == 2
 
 
 async def test_an_occurrence_is_counted_while_its_event_is_being_sent():
-    async with recording() as world:
-        world.server.delay_s = 1
+    async with recording() as setup:
+        setup.server.latency_s = 1
         for _ in range(5):
-            world.recorder.publish(ref(), [created("web1")])
+            setup.recorder.publish(ref(), [created("web1")])
             await asyncio.sleep(0.3)
-        await world.sent()
-    assert world.server.told() == [("Created virtual machine: web1", 5)]
+        await setup.sent()
+    assert setup.counts() == [("Created virtual machine: web1", 5)]
 
 
 async def test_a_full_queue_drops_events_and_counts_them_and_never_waits():
-    world = World(queue_size=10)
+    setup = RecorderSetup(queue_size=10)
     for n in range(15):
-        world.recorder.publish(ref(f"web-{n}"), [created("x")])
-    assert len(world.recorder) == 10
-    assert world.drops == {"queue_full": 5}
+        setup.recorder.publish(ref(f"web-{n}"), [created("x")])
+    assert len(setup.recorder) == 10
+    assert setup.drops == {"queue_full": 5}
 
 
 async def test_publishing_never_raises():
@@ -177,6 +178,6 @@ async def test_publishing_never_raises():
         raise OSError("no clock")
 
     drops = Drops()
-    recorder = EventRecorder(EventServer(), component="c", now=failing_clock, instruments=drops)
+    recorder = EventRecorder(FakeApiServer(), component="c", now=failing_clock, instruments=drops)
     recorder.publish(ref(), [created("web1")])
     assert drops == {"failed": 1}

@@ -15,7 +15,7 @@ from controller.running import running
 from controller.runtime.plan import Notice
 from informers.client import load_credentials, open_client
 from tests.cluster import Kubectl
-from tests.eventserver import COMPONENT, Drops, created
+from tests.controller.events.recorder_setup import COMPONENT, Drops, created
 
 pytestmark = pytest.mark.cluster
 

@@ -6,7 +6,8 @@ import pytest
 
 from controller.events.recorder import RETRY_DELAYS_S
 from informers.errors import Forbidden, GateClosed, NotFound, ServerError, TooManyRequests, TransportError
-from tests.eventserver import created, recording, ref
+from tests.controller.events.recorder_setup import created, recording, ref
+from tests.fakes.requests import Lost
 
 pytestmark = pytest.mark.looptime
 
@@ -21,55 +22,55 @@ pytestmark = pytest.mark.looptime
     ids=["no answer", "500", "429"],
 )
 async def test_an_event_is_retried_after_a_temporary_error(error: Exception):
-    async with recording() as world:
-        world.server.failures = [error, error]
-        world.recorder.publish(ref(), [created("web1")])
-        await world.sent()
-    assert world.server.told() == [("Created virtual machine: web1", 1)]
-    assert world.drops == {}
+    async with recording() as setup:
+        setup.faults = [error, error]
+        setup.recorder.publish(ref(), [created("web1")])
+        await setup.sent()
+    assert setup.counts() == [("Created virtual machine: web1", 1)]
+    assert setup.drops == {}
 
 
 async def test_the_retry_after_of_the_server_is_respected():
-    async with recording() as world:
-        world.server.failures = [TooManyRequests("later", code=429, retry_after_s=9)]
-        world.recorder.publish(ref(), [created("web1")])
+    async with recording() as setup:
+        setup.faults = [TooManyRequests("later", code=429, retry_after_s=9)]
+        setup.recorder.publish(ref(), [created("web1")])
         await asyncio.sleep(8.9)
-        assert len(world.server.requests) == 1
-        await world.sent()
-    assert len(world.server.requests) == 2
+        assert len(setup.verbs) == 1
+        await setup.sent()
+    assert len(setup.verbs) == 2
 
 
 async def test_an_outage_of_twenty_seconds_loses_no_event():
-    async with recording() as world:
-        world.server.broken_by = TransportError("connection refused", sent=False)
-        world.recorder.publish(ref(), [created("web1"), created("web2")])
+    async with recording() as setup:
+        setup.outage = TransportError("connection refused", sent=False)
+        setup.recorder.publish(ref(), [created("web1"), created("web2")])
         await asyncio.sleep(20)
-        world.server.broken_by = None
-        await world.sent()
-    assert [message for message, _ in world.server.told()] == [
+        setup.outage = None
+        await setup.sent()
+    assert [message for message, _ in setup.counts()] == [
         "Created virtual machine: web1",
         "Created virtual machine: web2",
     ]
 
 
 async def test_an_event_is_dropped_after_all_retries_and_the_next_event_is_sent():
-    async with recording() as world:
+    async with recording() as setup:
         error = TransportError("connection refused", sent=False)
-        world.server.failures = [error] * (len(RETRY_DELAYS_S) + 1)
-        world.recorder.publish(ref(), [created("web1"), created("web2")])
-        await world.sent()
-    assert world.server.told() == [("Created virtual machine: web2", 1)]
-    assert world.drops == {"unreachable": 1}
+        setup.faults = [error] * (len(RETRY_DELAYS_S) + 1)
+        setup.recorder.publish(ref(), [created("web1"), created("web2")])
+        await setup.sent()
+    assert setup.counts() == [("Created virtual machine: web2", 1)]
+    assert setup.drops == {"unreachable": 1}
 
 
 async def test_an_event_whose_answer_was_lost_exists_once_with_the_right_count():
-    async with recording() as world:
-        world.server.loses_answers = 1
-        world.recorder.publish(ref(), [created("web1")])
+    async with recording() as setup:
+        setup.faults = [Lost.AFTER]
+        setup.recorder.publish(ref(), [created("web1")])
         await asyncio.sleep(0.5)
-        world.recorder.publish(ref(), [created("web1")])
-        await world.sent()
-    assert world.server.told() == [("Created virtual machine: web1", 2)]
+        setup.recorder.publish(ref(), [created("web1")])
+        await setup.sent()
+    assert setup.counts() == [("Created virtual machine: web1", 2)]
 
 
 @pytest.mark.parametrize(
@@ -84,45 +85,45 @@ async def test_an_event_whose_answer_was_lost_exists_once_with_the_right_count()
     ids=["terminating", "no namespace", "no permission", "no leader", "unexpected"],
 )
 async def test_an_event_that_cannot_be_written_is_dropped_at_once(error: Exception, reason: str):
-    async with recording() as world:
-        world.server.failures = [error]
-        world.recorder.publish(ref(), [created("web1"), created("web2")])
-        await world.sent()
-    assert world.server.told() == [("Created virtual machine: web2", 1)]
-    assert world.drops == {reason: 1}
-    assert len(world.server.requests) == 2
+    async with recording() as setup:
+        setup.faults = [error]
+        setup.recorder.publish(ref(), [created("web1"), created("web2")])
+        await setup.sent()
+    assert setup.counts() == [("Created virtual machine: web2", 1)]
+    assert setup.drops == {reason: 1}
+    assert len(setup.verbs) == 2
 
 
 async def test_the_events_of_an_object_keep_their_order_through_failures():
-    async with recording() as world:
-        world.server.failures = [ServerError("oops", code=500)]
-        world.recorder.publish(ref(), [created(f"web{n}") for n in range(5)])
-        await world.sent()
-    assert [message[-1] for message, _ in world.server.told()] == ["0", "1", "2", "3", "4"]
+    async with recording() as setup:
+        setup.faults = [ServerError("oops", code=500)]
+        setup.recorder.publish(ref(), [created(f"web{n}") for n in range(5)])
+        await setup.sent()
+    assert [message[-1] for message, _ in setup.counts()] == ["0", "1", "2", "3", "4"]
 
 
 async def test_a_flush_waits_for_the_event_that_is_being_sent():
-    async with recording() as world:
-        world.server.delay_s = 3
-        world.recorder.publish(ref(), [created("web1"), created("web2")])
-        await world.recorder.flush(10)
-        assert len(world.server.events) == 2
+    async with recording() as setup:
+        setup.server.latency_s = 3
+        setup.recorder.publish(ref(), [created("web1"), created("web2")])
+        await setup.recorder.flush(10)
+        assert len(setup.events) == 2
 
 
 async def test_a_flush_ends_at_its_timeout_and_counts_the_dropped_events():
-    async with recording() as world:
-        world.server.delay_s = 3
-        world.recorder.publish(ref(), [created(f"web{n}") for n in range(5)])
+    async with recording() as setup:
+        setup.server.latency_s = 4
+        setup.recorder.publish(ref(), [created(f"web{n}") for n in range(5)])
         before = asyncio.get_running_loop().time()
-        await world.recorder.flush(5)
+        await setup.recorder.flush(5)
         assert asyncio.get_running_loop().time() - before == pytest.approx(5)
-        assert world.drops == {"shutdown": 3}
-        assert len(world.recorder) == 0
-    assert len(world.server.events) == 1
+        assert setup.drops == {"shutdown": 3}
+        assert len(setup.recorder) == 0
+    assert len(setup.events) == 1
 
 
 async def test_a_flush_with_nothing_to_send_returns_at_once():
-    async with recording() as world:
+    async with recording() as setup:
         before = asyncio.get_running_loop().time()
-        await world.recorder.flush(5)
+        await setup.recorder.flush(5)
         assert asyncio.get_running_loop().time() == before

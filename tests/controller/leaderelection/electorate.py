@@ -3,87 +3,46 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from controller.leaderelection.elector import LeaderElector
-from informers.errors import AlreadyExists, ApiError, Conflict, NotFound, TransportError
+from controller.leaderelection.lease import LEASES
+from informers.errors import ApiError, TransportError
+from informers.meta import ObjectKey
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.requests import Document
 
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/here/leases"
-LEASE = f"{LEASES}/vmherd"
+LEASE = ObjectKey("here", "vmherd")
 
 
 def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-class LeaseServer:
-    """Keeps leases as the API server does: versions that grow, conflicts, merge patches. Three verbs, in memory."""
+class LeaseServer(FakeApiServer):
+    """The fake API server with one namespace for leases."""
 
     def __init__(self) -> None:
-        self.leases: dict[str, dict[str, Any]] = {}
-        self._version = 0
-
-    def handle(self, method: str, path: str, body: bytes | None) -> bytes:
-        match method:
-            case "GET":
-                answer = self._get(path)
-            case "POST":
-                answer = self._post(path, json.loads(body or b""))
-            case "PATCH":
-                answer = self._patch(path, json.loads(body or b""))
-            case _:
-                raise AssertionError(method)
-        return json.dumps(answer).encode()
-
-    def _get(self, path: str) -> dict[str, Any]:
-        if path not in self.leases:
-            raise NotFound(f"leases {path} not found", code=404)
-        return self.leases[path]
-
-    def _post(self, path: str, lease: dict[str, Any]) -> dict[str, Any]:
-        path = f"{path}/{lease['metadata']['name']}"
-        if path in self.leases:
-            raise AlreadyExists(f"leases {path} already exists", code=409)
-        return self._store(path, lease, uid=f"uid-{self._version}")
-
-    def _patch(self, path: str, patch: dict[str, Any]) -> dict[str, Any]:
-        lease = self._get(path)
-        for field, wanted in patch.get("metadata", {}).items():
-            if field in ("uid", "resourceVersion") and lease["metadata"][field] != wanted:
-                raise Conflict(f"the object has been modified: {field}", code=409)
-        return self._store(path, merge(lease, patch), uid=lease["metadata"]["uid"])
-
-    def _store(self, path: str, lease: dict[str, Any], *, uid: str) -> dict[str, Any]:
-        if self.leases.get(path) != lease:
-            self._version += 1
-            lease["metadata"] |= {"uid": uid, "resourceVersion": str(self._version)}
-            self.leases[path] = lease
-        return self.leases[path]
+        super().__init__(latency_s=0, serves=[LEASES])
 
     @property
-    def record(self) -> dict[str, Any]:
-        return self.leases[LEASE]["spec"]
+    def lease(self) -> Document:
+        return self.document(LEASES, LEASE)
+
+    @property
+    def record(self) -> Document:
+        """The spec of the lease."""
+        spec: Document = self.lease["spec"]
+        return spec
 
     def edit(self, **patch: Any) -> None:
         """Change the lease as a person would, whatever its version."""
-        self._patch(LEASE, patch)
+        self.change(LEASES, LEASE, patch)
 
 
-def merge(value: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
-    """RFC 7396, as far as objects need it."""
-    merged = dict(value)
-    for key, change in patch.items():
-        if change is None:
-            merged.pop(key, None)
-        else:
-            merged[key] = merge(merged.get(key, {}), change) if isinstance(change, dict) else change
-    return merged
-
-
-class Line:
+class Connection:
     """One process's connection to the server, and what can go wrong with it."""
 
     def __init__(self, server: LeaseServer) -> None:
@@ -110,9 +69,8 @@ class Line:
             raise TransportError("connection refused", sent=False)
         if self.trouble == "hangs":
             await asyncio.Event().wait()
-        assert content_type == ("application/merge-patch+json" if method == "PATCH" else "application/json")
         await asyncio.sleep(self.latency_s)
-        answer = self._server.handle(method, path, body)
+        answer = await self._server.request(method, path, body=body, content_type=content_type)
         if self.trouble == "loses answers":
             await asyncio.Event().wait()
         await asyncio.sleep(self.latency_s)
@@ -133,11 +91,11 @@ class Process:
     """A candidate with its own line, that leads for as long as it can and may."""
 
     def __init__(self, server: LeaseServer, name: str, **kwargs: Any) -> None:
-        self.line = Line(server)
+        self.connection = Connection(server)
         self.gauge = Gauge()
         self.stop = asyncio.Event()
         self.elector = LeaderElector(
-            self.line,
+            self.connection,
             **{
                 "namespace": "here",
                 "name": "vmherd",

@@ -1,54 +1,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from controller.leaderelection.elector import ElectionImpossible, new_identity
 from controller.running import leaf_errors
-from informers.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
-from tests.controller.leaderelection.electorate import LEASE, LEASES, LeaseServer, Process, now, settle
+from informers.errors import Forbidden, Invalid, NotFound
+from tests.controller.leaderelection.electorate import LeaseServer, Process, now, settle
 
 pytestmark = pytest.mark.looptime
-
-
-# The in-memory server of these tests
-
-
-def test_the_server_rejects_a_patch_for_another_version_or_another_object():
-    server = LeaseServer()
-    made = json.loads(server.handle("POST", LEASES, b'{"metadata": {"name": "vmherd"}, "spec": {"a": 1, "b": 2}}'))
-    assert json.loads(server.handle("GET", LEASE, None)) == made
-    patch = {"metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}, "spec": {"a": None, "c": 3}}
-    changed = json.loads(server.handle("PATCH", LEASE, json.dumps(patch).encode()))
-    assert changed["spec"] == {"b": 2, "c": 3}
-    assert changed["metadata"]["uid"] == made["metadata"]["uid"]
-    assert changed["metadata"]["resourceVersion"] != made["metadata"]["resourceVersion"]
-    with pytest.raises(Conflict):
-        server.handle("PATCH", LEASE, json.dumps(patch).encode())
-    with pytest.raises(Conflict):
-        server.handle("PATCH", LEASE, b'{"metadata": {"uid": "another"}}')
-
-
-def test_the_server_answers_not_found_and_already_exists():
-    server = LeaseServer()
-    with pytest.raises(NotFound):
-        server.handle("GET", LEASE, None)
-    with pytest.raises(NotFound):
-        server.handle("PATCH", LEASE, b"{}")
-    server.handle("POST", LEASES, b'{"metadata": {"name": "vmherd"}}')
-    with pytest.raises(AlreadyExists):
-        server.handle("POST", LEASES, b'{"metadata": {"name": "vmherd"}}')
-
-
-def test_a_patch_without_changes_keeps_the_version():
-    server = LeaseServer()
-    made = json.loads(server.handle("POST", LEASES, b'{"metadata": {"name": "vmherd"}, "spec": {"a": 1}}'))
-    assert json.loads(server.handle("PATCH", LEASE, b'{"spec": {"a": 1}}')) == made
 
 
 # Becoming leader
@@ -94,11 +57,11 @@ async def test_a_leader_stays_leader_and_renews_every_retry_period():
     assert leader.led_to == -1
     assert server.record["leaseTransitions"] == 0
     assert server.record["acquireTime"].startswith("2026-11-21T00:00:00.01")
-    renewals = [at for at, method in leader.line.log if method == "PATCH"]
+    renewals = [at for at, method in leader.connection.log if method == "PATCH"]
     gaps = [later - earlier for earlier, later in pairwise(renewals)]
     assert min(gaps) >= 2.0
     assert max(gaps) <= 2.5
-    assert {method for _, method in standby.line.log} == {"GET"}
+    assert {method for _, method in standby.connection.log} == {"GET"}
     await settle(task, other)
 
 
@@ -117,11 +80,11 @@ async def test_a_standby_knows_the_holder():
 async def test_a_candidate_waits_for_an_unreachable_server():
     server = LeaseServer()
     process = Process(server, "a")
-    process.line.trouble = "refused"
+    process.connection.trouble = "refused"
     task = process.start()
     await asyncio.sleep(60)
-    assert 30 <= len(process.line.log) <= 60
-    process.line.trouble = ""
+    assert 30 <= len(process.connection.log) <= 60
+    process.connection.trouble = ""
     await asyncio.sleep(2)
     assert process.elector.is_leader
     await settle(task)
@@ -136,30 +99,29 @@ async def test_a_candidate_waits_for_an_unreachable_server():
 )
 async def test_a_permanent_error_ends_the_election_with_a_message(error, message):
     process = Process(LeaseServer(), "a")
-    process.line.error = error
+    process.connection.error = error
     with pytest.raises(ElectionImpossible, match=message):
         await process.run()
 
 
 async def test_a_candidate_retries_after_a_403_of_a_starting_server():
     process = Process(LeaseServer(), "a")
-    process.line.error = Forbidden("leases is forbidden: User nobody", code=403)
+    process.connection.error = Forbidden("leases is forbidden: User nobody", code=403)
     task = asyncio.create_task(process.run())
     await asyncio.sleep(1)
     assert not task.done()
-    process.line.error = None
+    process.connection.error = None
     await asyncio.sleep(2)
     assert process.elector.is_leader
     await settle(task)
 
 
 async def test_a_missing_namespace_ends_the_election_with_a_message():
-    class NoNamespace(LeaseServer):
-        def _post(self, path: str, lease: dict[str, Any]) -> dict[str, Any]:
-            raise NotFound('namespaces "here" not found', code=404)
-
+    server = LeaseServer()
+    missing = NotFound('namespaces "here" not found', code=404)
+    server.fault_for = lambda request: missing if request.verb == "create" else None
     with pytest.raises(ElectionImpossible, match='namespaces "here" not found'):
-        await Process(NoNamespace(), "a").run()
+        await Process(server, "a").run()
 
 
 @pytest.mark.parametrize(
@@ -187,7 +149,7 @@ async def test_a_candidate_stopped_before_its_start_sends_no_request_and_does_no
     process = Process(LeaseServer(), "a")
     process.stop.set()
     assert await process.run() is False
-    assert process.line.log == []
+    assert process.connection.log == []
 
 
 async def test_a_stopped_standby_returns_at_once_and_has_not_led():
@@ -206,7 +168,7 @@ async def test_a_stopped_standby_returns_at_once_and_has_not_led():
 
 async def test_a_candidate_stopped_during_a_hanging_request_returns_within_half_the_renew_deadline():
     process = Process(LeaseServer(), "a")
-    process.line.trouble = "hangs"
+    process.connection.trouble = "hangs"
     task = process.start()
     await asyncio.sleep(1)
     process.stop.set()
@@ -265,7 +227,7 @@ async def test_a_failed_or_cancelled_leader_lets_the_lease_expire(end):
     await asyncio.sleep(1)
     second = standby.start()
     await asyncio.sleep(30)
-    (last_renewal, _) = leader.line.log[-1]
+    (last_renewal, _) = leader.connection.log[-1]
     leader.stop.set() if end == "failed" else first.cancel()
     (outcome,) = await asyncio.gather(first, return_exceptions=True)
     if end == "failed":
@@ -288,9 +250,9 @@ async def test_a_standby_takes_over_one_lease_duration_after_it_saw_the_last_cha
     second = standby.start()
     await asyncio.sleep(dies_after_s)
     await settle(first)
-    (died_at, _) = leader.line.log[-1]
+    (died_at, _) = leader.connection.log[-1]
     await asyncio.sleep(20)
-    saw_at = next(at for at, _ in standby.line.log if at > died_at)
+    saw_at = next(at for at, _ in standby.connection.log if at > died_at)
     assert standby.led_from - saw_at == pytest.approx(15, abs=0.1)
     await settle(second)
 
@@ -300,8 +262,8 @@ async def test_a_renewal_in_flight_at_the_end_of_the_work_does_not_prevent_the_r
     leader = Process(server, "a")
     task = leader.start()
     await asyncio.sleep(1)
-    leader.line.latency_s = 0.5
-    while leader.line.log[-1][1] != "PATCH":
+    leader.connection.latency_s = 0.5
+    while leader.connection.log[-1][1] != "PATCH":
         await asyncio.sleep(0.05)
     await asyncio.sleep(0.6)  # the server has renewed the lease, and the answer is in flight
     leader.stop.set()
@@ -315,7 +277,7 @@ async def test_a_failing_release_ends_after_half_the_renew_deadline(trouble):
     leader = Process(server, "a")
     task = leader.start()
     await asyncio.sleep(1)
-    leader.line.trouble = trouble
+    leader.connection.trouble = trouble
     leader.stop.set()
     assert await task is True
     assert now() <= 1 + 5
@@ -352,6 +314,6 @@ async def test_a_standby_has_no_busy_loop_shortly_before_the_lease_expires(joine
     second = standby.start()
     await asyncio.sleep(1)
     await settle(first)
-    standby.line.trouble = "refused"
+    standby.connection.trouble = "refused"
     await asyncio.sleep(20)
     assert [type(outcome) for outcome in await settle(second)] == [asyncio.CancelledError]

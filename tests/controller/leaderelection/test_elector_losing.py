@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.leaderelection.elector import LeaseLost, NotLeader
+from controller.leaderelection.lease import LEASES
 from controller.running import leaf_errors
 from informers.errors import ServerError, TransportError
 from tests.controller.leaderelection.electorate import LEASE, LeaseServer, Process, now, settle
+from tests.fakes.requests import Request
 
 pytestmark = pytest.mark.looptime
 
@@ -28,8 +30,8 @@ async def test_a_leader_that_cannot_renew_is_cancelled_at_the_renew_deadline(tro
     await asyncio.sleep(1)
     second = standby.start()
     await asyncio.sleep(30)
-    (last_renewal, _) = leader.line.log[-1]
-    leader.line.trouble = trouble
+    (last_renewal, _) = leader.connection.log[-1]
+    leader.connection.trouble = trouble
     with pytest.raises(LeaseLost, match="could not be renewed for 10s"):
         await first
     assert leader.led_to == pytest.approx(last_renewal + 10)
@@ -43,7 +45,7 @@ async def test_a_leader_that_gets_no_answers_stops_even_if_its_renewals_arrive()
     leader = Process(server, "a")
     task = leader.start()
     await asyncio.sleep(1)
-    leader.line.trouble = "loses answers"
+    leader.connection.trouble = "loses answers"
     with pytest.raises(LeaseLost):
         await task
     assert now() == pytest.approx(10, abs=0.1)
@@ -54,9 +56,9 @@ async def test_one_lost_answer_does_not_end_the_leadership():
     leader = Process(server, "a")
     task = leader.start()
     await asyncio.sleep(1)
-    leader.line.trouble = "loses answers"
+    leader.connection.trouble = "loses answers"
     await asyncio.sleep(3)
-    leader.line.trouble = ""
+    leader.connection.trouble = ""
     await asyncio.sleep(100)
     assert leader.elector.is_leader
     assert server.record["leaseTransitions"] == 0
@@ -68,9 +70,9 @@ async def test_an_outage_shorter_than_the_renew_deadline_does_not_end_the_leader
     leader = Process(server, "a")
     task = leader.start()
     await asyncio.sleep(21)
-    leader.line.error = ServerError("etcdserver: no leader", code=500)
+    leader.connection.error = ServerError("etcdserver: no leader", code=500)
     await asyncio.sleep(7)
-    leader.line.error = None
+    leader.connection.error = None
     await asyncio.sleep(100)
     assert leader.elector.is_leader
     await settle(task)
@@ -108,7 +110,7 @@ async def test_an_annotation_on_the_lease_stays_and_does_not_end_the_leadership(
     server.edit(metadata={"annotations": {"note": "hello"}})
     await asyncio.sleep(100)
     assert leader.elector.is_leader
-    assert server.leases[LEASE]["metadata"]["annotations"] == {"note": "hello"}
+    assert server.lease["metadata"]["annotations"] == {"note": "hello"}
     await settle(task)
 
 
@@ -119,7 +121,7 @@ async def test_a_leader_creates_a_deleted_lease_again_and_no_standby_takes_over(
     await asyncio.sleep(1)
     second = standby.start()
     await asyncio.sleep(10.1)
-    del server.leases[LEASE]
+    server.remove(LEASES, LEASE)
     await asyncio.sleep(100)
     assert leader.elector.is_leader
     assert leader.led_to == standby.led_from == -1
@@ -128,20 +130,18 @@ async def test_a_leader_creates_a_deleted_lease_again_and_no_standby_takes_over(
 
 
 async def test_a_leader_stops_if_a_new_process_creates_the_deleted_lease_first():
-    class Raced(LeaseServer):
-        raced = False
-
-        def _post(self, path: str, lease: dict[str, Any]) -> dict[str, Any]:
-            if self.raced:
-                super()._post(path, {"metadata": {"name": "vmherd"}, "spec": {"holderIdentity": "b"}})
-            return super()._post(path, lease)
-
-    server = Raced()
+    server = LeaseServer()
     leader = Process(server, "a")
     task = leader.start()
     await asyncio.sleep(1)
-    del server.leases[LEASE]
-    server.raced = True
+    server.remove(LEASES, LEASE)
+
+    def race(request: Request) -> None:
+        if request.verb == "create":
+            server.fault_for = lambda request: None
+            server.put(LEASES, {"metadata": {"name": "vmherd", "namespace": "here"}, "spec": {"holderIdentity": "b"}})
+
+    server.fault_for = race
     with pytest.raises(LeaseLost, match="is held by b"):
         await task
     assert now() < 1 + 2 * 2.5
@@ -159,7 +159,7 @@ async def test_lease_lost_is_raised_even_if_the_cancelled_work_fails():
 
     task = asyncio.create_task(work())
     await asyncio.sleep(1)
-    leader.line.trouble = "refused"
+    leader.connection.trouble = "refused"
     with pytest.raises(LeaseLost) as caught:
         await task
     assert KeyError in {type(leaf) for leaf in leaf_errors(caught.value.__cause__)}
@@ -187,7 +187,7 @@ async def test_the_gate_closes_at_the_deadline_even_if_the_work_ignores_its_canc
     async def stubborn() -> None:
         nonlocal last_open
         async with process.elector.elected(process.stop):
-            process.line.trouble = "hangs"
+            process.connection.trouble = "hangs"
             while now() < 40:
                 try:
                     await asyncio.sleep(0.01)
@@ -199,10 +199,10 @@ async def test_the_gate_closes_at_the_deadline_even_if_the_work_ignores_its_canc
 
     with pytest.raises(LeaseLost):
         await asyncio.create_task(stubborn())
-    written_at = next(at for at, method in process.line.log if method == "POST")
+    written_at = next(at for at, method in process.connection.log if method == "POST")
     assert last_open < written_at + 10
     assert last_open == pytest.approx(written_at + 10, abs=0.05)
-    assert process.line.log[-1][0] < written_at + 10, "no request is sent after the lease is lost"
+    assert process.connection.log[-1][0] < written_at + 10, "no request is sent after the lease is lost"
 
 
 async def test_a_renewal_does_not_wait_for_an_answer_after_the_deadline():
@@ -218,9 +218,9 @@ async def test_a_renewal_does_not_wait_for_an_answer_after_the_deadline():
 
     task = asyncio.create_task(slow_to_stop())
     await asyncio.sleep(1)
-    process.line.trouble = "hangs"
+    process.connection.trouble = "hangs"
     await asyncio.sleep(7)
-    process.line.trouble, process.line.latency_s = "", 1.0
+    process.connection.trouble, process.connection.latency_s = "", 1.0
     with pytest.raises(LeaseLost) as caught:
         await task
     assert isinstance(caught.value.__cause__, TimeoutError)
@@ -228,13 +228,13 @@ async def test_a_renewal_does_not_wait_for_an_answer_after_the_deadline():
 
 async def test_the_deadline_counts_from_the_start_of_the_request():
     process = Process(LeaseServer(), "a")
-    process.line.latency_s = 1.2
+    process.connection.latency_s = 1.2
     task = process.start()
     await asyncio.sleep(4.9)
-    process.line.trouble = "hangs"
+    process.connection.trouble = "hangs"
     with pytest.raises(LeaseLost):
         await task
-    written_at = next(at for at, method in process.line.log if method == "POST")
+    written_at = next(at for at, method in process.connection.log if method == "POST")
     assert process.led_to == pytest.approx(written_at + 10)
 
 
@@ -294,8 +294,8 @@ class Fleet:
             self.processes[index] = self._new()
             self._tasks[index] = self.processes[index].start()
         else:
-            process.line.latency_s = 2.0 if fault == "slow" else 0.01
-            process.line.trouble = fault if fault != "slow" else ""
+            process.connection.latency_s = 2.0 if fault == "slow" else 0.01
+            process.connection.trouble = fault if fault != "slow" else ""
 
     async def watch(self, seconds: float) -> None:
         end = now() + seconds

@@ -46,7 +46,7 @@ def three_way_merge() -> ThreeWayMerge:
     return ThreeWayMerge(resource=VMS, key=KEY, uid="u", old=b"", new=b"", why="outdated")
 
 
-class World:
+class MetricsSetup:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.counts = MachineCounts(self.registry)
@@ -78,10 +78,10 @@ class World:
     ],
 )
 def test_a_write_is_counted_by_what_became_of_it(outcome: Outcome, verb: str, kind: str, result: str):
-    world = World()
-    world.count(outcome)
-    assert world.value(f"vmherd_vms_{verb}_total", kind=kind, result=result) == 1
-    assert world.all == 1
+    setup = MetricsSetup()
+    setup.count(outcome)
+    assert setup.value(f"vmherd_vms_{verb}_total", kind=kind, result=result) == 1
+    assert setup.all == 1
 
 
 @pytest.mark.parametrize(
@@ -94,54 +94,54 @@ def test_a_write_is_counted_by_what_became_of_it(outcome: Outcome, verb: str, ki
     ],
 )
 def test_what_made_or_took_no_vm_is_not_counted(outcome: Outcome):
-    world = World()
-    world.count(outcome)
-    assert world.all == 0
-    assert world.counts.tallies() == {}
+    setup = MetricsSetup()
+    setup.count(outcome)
+    assert setup.all == 0
+    assert setup.counts.tallies() == {}
 
 
 def test_a_vm_that_is_deleted_because_it_fails_is_a_healing():
-    world = World()
-    world.count(Done(delete(cause=Cause.HEALING)), Rejected(delete(cause=Cause.HEALING), NO))
-    assert world.value("vmherd_healings_total") == 1
-    assert world.value("vmherd_vms_deleted_total", kind="VirtualMachine", result="success") == 1
-    assert world.counts.tallies() == {TALLY: MachineTally(started=0, stopped=1, healed=1)}
+    setup = MetricsSetup()
+    setup.count(Done(delete(cause=Cause.HEALING)), Rejected(delete(cause=Cause.HEALING), NO))
+    assert setup.value("vmherd_healings_total") == 1
+    assert setup.value("vmherd_vms_deleted_total", kind="VirtualMachine", result="success") == 1
+    assert setup.counts.tallies() == {TALLY: MachineTally(started=0, stopped=1, healed=1)}
 
 
 def test_a_pool_has_a_tally_of_what_succeeded_with_its_vms():
-    world = World()
-    world.count(Done(create()), Done(create()), Rejected(create(), NO), Done(delete()), Done(delete(VMIS)))
-    world.count(Done(create()))
-    assert world.counts.tallies() == {TALLY: MachineTally(started=3, stopped=1)}
+    setup = MetricsSetup()
+    setup.count(Done(create()), Done(create()), Rejected(create(), NO), Done(delete()), Done(delete(VMIS)))
+    setup.count(Done(create()))
+    assert setup.counts.tallies() == {TALLY: MachineTally(started=3, stopped=1)}
 
 
 def test_a_tally_goes_with_its_pool():
-    world = World()
-    world.count(Done(create()))
-    before = world.counts.tallies()
-    world.counts.forget(SET, KEY)
-    assert TALLY in world.counts.tallies(), "a set of the same name is another object"
-    world.counts.forget(POOL, KEY)
-    world.counts.forget(POOL, KEY)
-    assert world.counts.tallies() == {}
+    setup = MetricsSetup()
+    setup.count(Done(create()))
+    before = setup.counts.tallies()
+    setup.counts.forget(SET, KEY)
+    assert TALLY in setup.counts.tallies(), "a set of the same name is another object"
+    setup.counts.forget(POOL, KEY)
+    setup.counts.forget(POOL, KEY)
+    assert setup.counts.tallies() == {}
     assert TALLY in before, "and a page that was taken before still has it"
 
 
 def test_a_set_has_no_tally():
-    world = World()
-    world.count(Done(create(VMIS)), controller="replicaset", kind=SET)
-    assert world.counts.tallies() == {}
+    setup = MetricsSetup()
+    setup.count(Done(create(VMIS)), controller="replicaset", kind=SET)
+    assert setup.counts.tallies() == {}
 
 
 def test_what_a_controller_may_do_is_zero_from_its_start():
-    world = World()
-    world.counts.start("pool")
-    world.counts.start("replicaset")
-    assert world.value("vmherd_vms_created_total", kind="VirtualMachine", result="error") == 0
-    assert world.value("vmherd_vms_deleted_total", kind="VirtualMachineInstance", result="success") == 0
-    assert world.value("vmherd_healings_total") == 0
+    setup = MetricsSetup()
+    setup.counts.start("pool")
+    setup.counts.start("replicaset")
+    assert setup.value("vmherd_vms_created_total", kind="VirtualMachine", result="error") == 0
+    assert setup.value("vmherd_vms_deleted_total", kind="VirtualMachineInstance", result="success") == 0
+    assert setup.value("vmherd_healings_total") == 0
     assert (
-        world.value("vmherd_vms_created_total", controller="replicaset", kind="VirtualMachineInstance", result="error")
+        setup.value("vmherd_vms_created_total", controller="replicaset", kind="VirtualMachineInstance", result="error")
         == 0
     )
-    assert world.value("vmherd_healings_total", controller="replicaset") is None
+    assert setup.value("vmherd_healings_total", controller="replicaset") is None

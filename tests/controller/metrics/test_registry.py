@@ -25,7 +25,7 @@ class Clock:
         return self.now
 
 
-class World:
+class RegistrySetup:
     def __init__(self) -> None:
         self.clock = Clock()
         self.metrics = Metrics(CollectorRegistry(), version="1.2.3", revision="abc", clock=self.clock)
@@ -41,10 +41,10 @@ class World:
 
 
 def test_requests_are_counted_under_the_names_of_client_go():
-    world = World()
+    setup = RegistrySetup()
     for code in ("200", "200", "409"):
-        world.metrics.request_finished(verb="POST", host="api:6443", code=code, seconds=0.3)
-    page = world.scrape()
+        setup.metrics.request_finished(verb="POST", host="api:6443", code=code, seconds=0.3)
+    page = setup.scrape()
     assert page['rest_client_requests_total{code="200",host="api:6443",method="POST"}'] == 2
     assert page['rest_client_requests_total{code="409",host="api:6443",method="POST"}'] == 1
     assert page['rest_client_request_duration_seconds_count{host="api:6443",verb="POST"}'] == 3
@@ -53,9 +53,9 @@ def test_requests_are_counted_under_the_names_of_client_go():
 
 
 def test_a_queue_is_counted_under_the_names_of_controller_runtime():
-    world = World()
-    exercise(world.metrics)
-    page = world.scrape()
+    setup = RegistrySetup()
+    exercise(setup.metrics)
+    page = setup.scrape()
     labels = 'controller="replicaset",name="replicaset"'
     assert page[f"workqueue_depth{{{labels}}}"] == 4
     assert page[f"workqueue_adds_total{{{labels}}}"] == 1
@@ -65,20 +65,20 @@ def test_a_queue_is_counted_under_the_names_of_controller_runtime():
 
 
 def test_a_worker_that_hangs_shows_while_it_hangs():
-    world = World()
-    world.metrics.show_queue(HangingQueue())
-    world.clock.now = 150
-    page = world.scrape()
+    setup = RegistrySetup()
+    setup.metrics.show_queue(HangingQueue())
+    setup.clock.now = 150
+    page = setup.scrape()
     assert page['workqueue_unfinished_work_seconds{controller="replicaset",name="replicaset"}'] == 60
     assert page['workqueue_longest_running_processor_seconds{controller="replicaset",name="replicaset"}'] == 60
 
 
 @pytest.mark.parametrize(("result", "errors"), [("success", 0), ("requeue_after", 0), ("error", 1)])
 def test_a_pass_is_counted_by_its_result(result: str, errors: int):
-    world = World()
-    world.metrics.workers("replicaset", most=10)
-    world.metrics.reconciled("replicaset", result=result, seconds=0.2)
-    page = world.scrape()
+    setup = RegistrySetup()
+    setup.metrics.workers("replicaset", most=10)
+    setup.metrics.reconciled("replicaset", result=result, seconds=0.2)
+    page = setup.scrape()
     counted = {r: page[f'controller_runtime_reconcile_total{{controller="replicaset",result="{r}"}}'] for r in RESULTS}
     assert counted == {r: float(r == result) for r in RESULTS}
     assert page['controller_runtime_reconcile_errors_total{controller="replicaset"}'] == errors
@@ -86,19 +86,19 @@ def test_a_pass_is_counted_by_its_result(result: str, errors: int):
 
 
 def test_workers_are_counted_while_they_are_busy():
-    world = World()
-    world.metrics.workers("replicaset", most=10)
+    setup = RegistrySetup()
+    setup.metrics.workers("replicaset", most=10)
     for change in (1, 1, -1):
-        world.metrics.worker_busy("replicaset", change=change)
-    page = world.scrape()
+        setup.metrics.worker_busy("replicaset", change=change)
+    page = setup.scrape()
     assert page['controller_runtime_max_concurrent_reconciles{controller="replicaset"}'] == 10
     assert page['controller_runtime_active_workers{controller="replicaset"}'] == 1
 
 
 def test_what_a_controller_may_count_is_zero_from_its_start():
-    world = World()
-    world.metrics.workers("replicaset", most=10)
-    page = world.scrape()
+    setup = RegistrySetup()
+    setup.metrics.workers("replicaset", most=10)
+    page = setup.scrape()
     zeros = {name for name, value in page.items() if value == 0 and 'controller="replicaset"' in name}
     assert 'controller_runtime_reconcile_total{controller="replicaset",result="error"}' in zeros
     assert 'controller_runtime_reconcile_panics_total{controller="replicaset"}' in zeros
@@ -107,9 +107,9 @@ def test_what_a_controller_may_count_is_zero_from_its_start():
 
 
 def test_a_queue_and_the_drops_of_events_are_zero_from_the_start():
-    world = World()
-    world.metrics.show_queue(HangingQueue())
-    page = world.scrape()
+    setup = RegistrySetup()
+    setup.metrics.show_queue(HangingQueue())
+    page = setup.scrape()
     assert page['workqueue_retries_total{controller="replicaset",name="replicaset"}'] == 0
     assert [page[f'vmherd_events_dropped_total{{reason="{reason}"}}'] for reason in DROP_REASONS] == [0] * len(
         DROP_REASONS
@@ -117,9 +117,9 @@ def test_a_queue_and_the_drops_of_events_are_zero_from_the_start():
 
 
 def test_the_first_list_of_a_resource_shows_what_may_go_wrong_with_it_as_zero():
-    world = World()
-    world.metrics.listed(VMIS, reason="start")
-    page = world.scrape()
+    setup = RegistrySetup()
+    setup.metrics.listed(VMIS, reason="start")
+    page = setup.scrape()
     assert page[f'vmherd_lists_total{{reason="start",resource="{VMIS}"}}'] == 1
     assert page[f'vmherd_lists_total{{reason="expired",resource="{VMIS}"}}'] == 0
     assert page[f'vmherd_watch_restarts_total{{reason="silent",resource="{VMIS}"}}'] == 0
@@ -128,11 +128,11 @@ def test_the_first_list_of_a_resource_shows_what_may_go_wrong_with_it_as_zero():
 
 def test_every_action_and_outcome_of_the_planning_vocabulary_has_a_label():
     """The labels that start at zero are those that are counted."""
-    world = World()
+    setup = RegistrySetup()
     for action in get_args(Action):
         for outcome in get_args(Outcome):
-            world.metrics.acted("replicaset", action=label_of(action), outcome=label_of(outcome))
-    counted = {name for name, value in world.scrape().items() if name.startswith("vmherd_actions_total") and value == 1}
+            setup.metrics.acted("replicaset", action=label_of(action), outcome=label_of(outcome))
+    counted = {name for name, value in setup.scrape().items() if name.startswith("vmherd_actions_total") and value == 1}
     assert len(counted) == len(get_args(Action)) * len(get_args(Outcome))
     for action, outcomes in ACTION_OUTCOMES.items():
         for outcome in outcomes:
@@ -140,75 +140,75 @@ def test_every_action_and_outcome_of_the_planning_vocabulary_has_a_label():
 
 
 def test_silence_of_a_watch_grows_until_something_arrives():
-    world = World()
+    setup = RegistrySetup()
     name = f'vmherd_watch_silence_seconds{{resource="{VMIS}"}}'
-    assert name not in world.scrape()
-    world.metrics.progress(VMIS)
-    world.clock.now += 70
-    assert world.scrape()[name] == 70
-    assert world.metrics.silence_s() == {VMIS: 70}
-    world.metrics.progress(VMIS)
-    assert world.scrape()[name] == 0
+    assert name not in setup.scrape()
+    setup.metrics.progress(VMIS)
+    setup.clock.now += 70
+    assert setup.scrape()[name] == 70
+    assert setup.metrics.silence_s() == {VMIS: 70}
+    setup.metrics.progress(VMIS)
+    assert setup.scrape()[name] == 0
 
 
 def test_the_age_of_unsettled_writes_is_asked_for_at_each_scrape():
-    world = World()
+    setup = RegistrySetup()
     ages = iter([5.0, 7.0])
-    world.metrics.show_unsettled("replicaset", lambda: next(ages))
+    setup.metrics.show_unsettled("replicaset", lambda: next(ages))
     name = 'vmherd_unsettled_seconds{controller="replicaset"}'
-    assert [world.scrape()[name], world.scrape()[name]] == [5, 7]
+    assert [setup.scrape()[name], setup.scrape()[name]] == [5, 7]
 
 
 def test_the_lease_is_one_for_its_holder_and_zero_for_a_standby():
-    world = World()
-    world.metrics.leading("vmherd", master=False)
-    assert world.scrape()['leader_election_master_status{name="vmherd"}'] == 0
-    world.metrics.leading("vmherd", master=True)
-    assert world.scrape()['leader_election_master_status{name="vmherd"}'] == 1
+    setup = RegistrySetup()
+    setup.metrics.leading("vmherd", master=False)
+    assert setup.scrape()['leader_election_master_status{name="vmherd"}'] == 0
+    setup.metrics.leading("vmherd", master=True)
+    assert setup.scrape()['leader_election_master_status{name="vmherd"}'] == 1
 
 
 def test_the_worst_lag_is_that_since_the_last_scrape():
-    world = World()
+    setup = RegistrySetup()
     for lag in (0.002, 0.3, 0.01):
-        world.metrics.loop_lagged(lag)
-    page = world.scrape()
+        setup.metrics.loop_lagged(lag)
+    page = setup.scrape()
     assert page["vmherd_event_loop_lag_max_seconds"] == 0.3
     assert page["vmherd_event_loop_lag_seconds_count"] == 3
-    assert world.scrape()["vmherd_event_loop_lag_max_seconds"] == 0
+    assert setup.scrape()["vmherd_event_loop_lag_max_seconds"] == 0
 
 
 def test_replicas_of_an_object_are_shown_while_it_exists_and_go_with_it():
-    world = World()
+    setup = RegistrySetup()
     kind = "VirtualMachineInstanceReplicaSet"
     sets = [
         SetFigures(kind=kind, namespace="shop", name="web", desired=5, current=4, ready=3, updated=2),
         SetFigures(kind=kind, namespace="shop", name='odd "name"\n', desired=1, current=1, ready=1, updated=1),
     ]
-    world.metrics.show_replicas(lambda: tuple(sets))
-    page = world.scrape()
+    setup.metrics.show_replicas(lambda: tuple(sets))
+    page = setup.scrape()
     labels = f'kind="{kind}",name="web",namespace="shop"'
     figures = [page[f"vmherd_replicas_{which}{{{labels}}}"] for which in ("desired", "current", "ready", "updated")]
     assert figures == [5, 4, 3, 2]
     sets.clear()
-    assert not [name for name in world.scrape() if name.startswith("vmherd_replicas")]
+    assert not [name for name in setup.scrape() if name.startswith("vmherd_replicas")]
 
 
 def test_the_page_shows_the_objects_of_the_moment_it_was_taken():
-    world = World()
+    setup = RegistrySetup()
     sets = [SetFigures(kind="Pool", namespace="n", name="a", desired=1, current=1, ready=1, updated=1)]
-    world.metrics.show_replicas(lambda: tuple(sets))
-    page = world.metrics.page()
+    setup.metrics.show_replicas(lambda: tuple(sets))
+    page = setup.metrics.page()
     sets.clear()
     assert b'vmherd_replicas_desired{kind="Pool",name="a",namespace="n"} 1\n' in page.render()[0]
 
 
 def test_without_a_source_of_replicas_there_are_no_series_for_objects():
-    world = World()
-    assert not [name for name in world.scrape() if name.startswith("vmherd_replicas")]
+    setup = RegistrySetup()
+    assert not [name for name in setup.scrape() if name.startswith("vmherd_replicas")]
 
 
 def test_the_page_tells_what_is_running_and_how_the_process_does():
-    page = World().scrape()
+    page = RegistrySetup().scrape()
     assert [name for name in page if name.startswith('vmherd_build_info{python="3.')]
     assert [name for name in page if 'revision="abc",version="1.2.3"' in name]
     assert page["process_resident_memory_bytes"] > 1e6
@@ -216,9 +216,9 @@ def test_the_page_tells_what_is_running_and_how_the_process_does():
 
 
 def test_no_counter_brings_a_gauge_of_its_birth():
-    world = World()
-    exercise(world.metrics)
-    assert not [name for name in world.scrape() if name.partition("{")[0].endswith("_created")]
+    setup = RegistrySetup()
+    exercise(setup.metrics)
+    assert not [name for name in setup.scrape() if name.partition("{")[0].endswith("_created")]
 
 
 @pytest.fixture(scope="module")
@@ -230,9 +230,9 @@ def promtool() -> Path:
 
 
 def test_prometheus_own_linter_has_nothing_to_say(promtool: Path):
-    world = World()
-    exercise(world.metrics, figures=lambda: tuple(talkative(kind.kind) for kind in KINDS))
-    page, _ = world.metrics.page().render()
+    setup = RegistrySetup()
+    exercise(setup.metrics, figures=lambda: tuple(talkative(kind.kind) for kind in KINDS))
+    page, _ = setup.metrics.page().render()
     verdict = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True, check=False, timeout=60)
     assert (verdict.returncode, verdict.stdout.decode(), verdict.stderr.decode()) == (0, "", "")
 

@@ -9,7 +9,7 @@ from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
 from controller.pool.plan import plan
 from controller.runtime.plan import Patch, RemoveOwnerReference
 from informers.objects import PatchType
-from tests.pool_api import finalizers
+from tests.fakes.rules import finalizers_of
 from tests.pool_builders import (
     ANOTHER_CONTROLLER,
     LABELS,
@@ -21,7 +21,7 @@ from tests.pool_builders import (
     vm_spec,
     vms,
 )
-from tests.pool_worlds import World
+from tests.pool_simulation import PoolSimulation
 
 OFFLINE = {"proactive": {"statePreservation": "Offline", "selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
 DISABLED = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
@@ -41,11 +41,11 @@ def patched(todo):
     return {each.key.name: each for each in todo.actions if isinstance(each, Patch) and each.resource is VMS}
 
 
-def world_of(replicas=3, **fields):
+def simulation_of(replicas=3, **fields):
     """A cluster with a complete pool. Each VM has one disk."""
-    world = World(pool(replicas=replicas, **{"spec": vm_spec(disks=["data"]), **fields}))
-    world.come_to_rest()
-    return world
+    simulation = PoolSimulation(pool(replicas=replicas, **{"spec": vm_spec(disks=["data"]), **fields}))
+    simulation.come_to_rest()
+    return simulation
 
 
 def test_p2_a_member_whose_labels_stop_matching_loses_our_reference_and_our_finalizer_in_one_write():
@@ -65,16 +65,16 @@ def test_p2_a_member_whose_labels_stop_matching_loses_our_reference_and_our_fina
 
 
 def test_p2_a_released_vm_is_replaced_with_a_new_ordinal_and_can_be_deleted():
-    world = world_of()
-    world.vms["web-1"]["metadata"]["labels"]["app"] = "debug"
-    world.vms["web-1"]["metadata"]["finalizers"].append(OTHER_FINALIZER)
-    world.come_to_rest()
-    assert world.members() == ["web-0", "web-2", "web-3"]
-    released = world.vms["web-1"]["metadata"]
-    assert released["ownerReferences"] == []
+    simulation = simulation_of()
+    finalizers = [*finalizers_of(simulation.vms["web-1"]), OTHER_FINALIZER]
+    simulation.edit_vm("web-1", metadata={"labels": {"app": "debug"}, "finalizers": finalizers})
+    simulation.come_to_rest()
+    assert simulation.members() == ["web-0", "web-2", "web-3"]
+    released = simulation.vms["web-1"]["metadata"]
+    assert "ownerReferences" not in released
     assert POOL_FINALIZER not in released["finalizers"]
     assert OTHER_FINALIZER in released["finalizers"]
-    assert world.of("datavolumes")["data-1"]["metadata"]["ownerReferences"][0]["uid"] == released["uid"]
+    assert simulation.of(DATA_VOLUMES)["data-1"]["metadata"]["ownerReferences"][0]["uid"] == released["uid"]
 
 
 def test_p2_the_replacement_of_a_released_vm_does_not_wait_for_the_release():
@@ -102,17 +102,17 @@ def test_p2_a_terminating_member_is_not_released_but_loses_the_finalizer():
 
 
 def test_p2_a_detached_vm_loses_our_finalizer_and_keeps_its_disks():
-    world = world_of(scaleInStrategy=OFFLINE)
-    world.vms["web-1"]["metadata"]["ownerReferences"] = []
-    world.come_to_rest()
-    assert world.members() == ["web-0", "web-2", "web-3"]
-    detached = world.vms["web-1"]["metadata"]
+    simulation = simulation_of(scaleInStrategy=OFFLINE)
+    simulation.edit_vm("web-1", metadata={"ownerReferences": []})
+    simulation.come_to_rest()
+    assert simulation.members() == ["web-0", "web-2", "web-3"]
+    detached = simulation.vms["web-1"]["metadata"]
     assert POOL_FINALIZER not in detached["finalizers"]
-    assert world.of("datavolumes")["data-1"]["metadata"]["ownerReferences"][0]["uid"] == detached["uid"]
-    world.delete_by_user("web-1")
-    world.come_to_rest()
-    assert "web-1" not in world.vms
-    assert "data-1" not in world.claims
+    assert simulation.of(DATA_VOLUMES)["data-1"]["metadata"]["ownerReferences"][0]["uid"] == detached["uid"]
+    simulation.delete_by_user("web-1")
+    simulation.come_to_rest()
+    assert "web-1" not in simulation.vms
+    assert "data-1" not in simulation.claims
 
 
 def test_p2_a_vm_of_another_controller_loses_only_the_pool_finalizer():
@@ -127,15 +127,15 @@ def test_p2_a_vm_of_another_controller_loses_only_the_pool_finalizer():
 
 def test_p10_a_terminating_vm_that_is_orphaned_keeps_its_disks():
     """The VM was scaled in. Before its disks were safe, the pool was deleted with `--cascade=orphan`."""
-    world = world_of(scaleInStrategy=OFFLINE)
-    world.change(replicas=2)
-    world.run_pass()
-    world.delete_pool("Orphan")
-    world.collect_garbage()
-    assert world.vms["web-2"]["metadata"]["ownerReferences"] == []
-    world.come_to_rest()
-    assert sorted(world.vms) == ["web-0", "web-1"]
-    assert sorted(world.claims) == ["data-0", "data-1", "data-2"]
+    simulation = simulation_of(scaleInStrategy=OFFLINE)
+    simulation.change(replicas=2)
+    simulation.run_pass()
+    simulation.delete_pool("Orphan")
+    simulation.collect_garbage()
+    assert "ownerReferences" not in simulation.vms["web-2"]["metadata"]
+    simulation.come_to_rest()
+    assert sorted(simulation.vms) == ["web-0", "web-1"]
+    assert sorted(simulation.claims) == ["data-0", "data-1", "data-2"]
 
 
 def test_p2_an_orphan_that_matches_is_not_adopted():
@@ -201,52 +201,52 @@ def test_p10_at_most_burst_vms_lose_the_finalizer_in_a_pass():
 @pytest.mark.parametrize("state", ["Offline", "Online"])
 def test_p10_a_recreated_vm_uses_the_disks_of_its_ordinal(state, cdi):
     strategy = {"proactive": {"statePreservation": state, "selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
-    world = World(pool(replicas=3, scaleInStrategy=strategy, spec=vm_spec(disks=["data"])), cdi=cdi)
-    world.come_to_rest()
-    before = {name: claim["metadata"]["uid"] for name, claim in world.claims.items()}
-    world.change(replicas=1)
-    world.come_to_rest()
-    assert world.members() == ["web-0"]
-    world.change(replicas=3)
-    world.come_to_rest()
-    assert {name: claim["metadata"]["uid"] for name, claim in world.claims.items()} == before
+    simulation = PoolSimulation(pool(replicas=3, scaleInStrategy=strategy, spec=vm_spec(disks=["data"])), cdi=cdi)
+    simulation.come_to_rest()
+    before = {name: claim["metadata"]["uid"] for name, claim in simulation.claims.items()}
+    simulation.change(replicas=1)
+    simulation.come_to_rest()
+    assert simulation.members() == ["web-0"]
+    simulation.change(replicas=3)
+    simulation.come_to_rest()
+    assert {name: claim["metadata"]["uid"] for name, claim in simulation.claims.items()} == before
 
 
 def test_p10_with_disabled_the_disks_are_deleted_with_their_vm():
-    world = world_of(scaleInStrategy=DISABLED)
-    world.change(replicas=1)
-    world.come_to_rest()
-    assert list(world.claims) == ["data-0"]
+    simulation = simulation_of(scaleInStrategy=DISABLED)
+    simulation.change(replicas=1)
+    simulation.come_to_rest()
+    assert list(simulation.claims) == ["data-0"]
 
 
 def test_p10_a_vm_keeps_the_finalizer_while_its_disk_cannot_be_patched_and_other_vms_do_not_wait():
-    world = world_of(scaleInStrategy=OFFLINE)
-    world.refuses = lambda action: isinstance(action, RemoveOwnerReference) and action.key.name == "data-1"
-    world.change(replicas=1)
+    simulation = simulation_of(scaleInStrategy=OFFLINE)
+    simulation.refuses = lambda request: request.is_write and request.key.name == "data-1"
+    simulation.change(replicas=1)
     for _ in range(6):
-        world.run_pass()
-        world.live_on()
-    assert sorted(world.vms) == ["web-0", "web-1"]
-    assert POOL_FINALIZER in finalizers(world.vms["web-1"]["metadata"])
-    assert sorted(world.claims) == ["data-0", "data-1", "data-2"]
-    world.refuses = lambda action: False
-    world.come_to_rest()
-    assert sorted(world.vms) == ["web-0"]
-    assert sorted(world.claims) == ["data-0", "data-1", "data-2"]
+        simulation.run_pass()
+        simulation.live_on()
+    assert sorted(simulation.vms) == ["web-0", "web-1"]
+    assert POOL_FINALIZER in finalizers_of(simulation.vms["web-1"])
+    assert sorted(simulation.claims) == ["data-0", "data-1", "data-2"]
+    simulation.refuses = lambda request: False
+    simulation.come_to_rest()
+    assert sorted(simulation.vms) == ["web-0"]
+    assert sorted(simulation.claims) == ["data-0", "data-1", "data-2"]
 
 
 @pytest.mark.parametrize("state", ["paused", "invalid"])
 def test_a_paused_or_invalid_pool_still_removes_the_finalizer_from_deleted_vms(state):
-    world = world_of(scaleInStrategy=OFFLINE)
-    world.change(**({"paused": True} if state == "paused" else {"maxUnavailable": "half"}))
-    world.delete_by_user("web-1")
-    world.vms["web-2"]["metadata"]["ownerReferences"] = []
-    world.vms["web-0"]["metadata"]["labels"]["app"] = "debug"
-    world.come_to_rest()
-    assert sorted(world.vms) == ["web-0", "web-2"]
-    assert POOL_FINALIZER not in finalizers(world.vms["web-2"]["metadata"])
-    assert sorted(world.claims) == ["data-0", "data-1", "data-2"]
-    assert world.members() == ["web-0"]
+    simulation = simulation_of(scaleInStrategy=OFFLINE)
+    simulation.change(**({"paused": True} if state == "paused" else {"maxUnavailable": "half"}))
+    simulation.delete_by_user("web-1")
+    simulation.edit_vm("web-2", metadata={"ownerReferences": []})
+    simulation.edit_vm("web-0", metadata={"labels": {"app": "debug"}})
+    simulation.come_to_rest()
+    assert sorted(simulation.vms) == ["web-0", "web-2"]
+    assert POOL_FINALIZER not in finalizers_of(simulation.vms["web-2"])
+    assert sorted(simulation.claims) == ["data-0", "data-1", "data-2"]
+    assert simulation.members() == ["web-0"]
 
 
 def test_p10_a_pool_with_an_invalid_scale_in_strategy_keeps_disks():

@@ -6,13 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from controller.kubevirt.annotations import POOL_FINALIZER
-from controller.kubevirt.resources import VMS
+from controller.kubevirt.resources import DATA_VOLUMES, VMS
 from controller.pool.plan import plan
 from controller.runtime.plan import Create, Delete, RemoveOwnerReference
 from informers.objects import PatchType
-from tests.pool_api import finalizers
+from tests.fakes.rules import finalizers_of
 from tests.pool_builders import OTHER_FINALIZER, POOLS, pool, snapshot, vm, vm_spec, vms
-from tests.pool_worlds import World
+from tests.pool_simulation import PoolSimulation
 
 OFFLINE = {"proactive": {"statePreservation": "Offline"}}
 THIRD = "example.org/third"
@@ -23,10 +23,10 @@ def leaving(*also, **fields):
     return pool(deleting=True, finalizers=(POOL_FINALIZER, *also), **fields)
 
 
-def world_of(**fields):
-    world = World(pool(finalizers=(), **{"spec": vm_spec(disks=["data"]), **fields}))
-    world.come_to_rest()
-    return world
+def simulation_of(**fields):
+    simulation = PoolSimulation(pool(finalizers=(), **{"spec": vm_spec(disks=["data"]), **fields}))
+    simulation.come_to_rest()
+    return simulation
 
 
 def test_p6_the_pool_gets_the_finalizer_before_its_first_vm():
@@ -44,10 +44,10 @@ def test_p6_the_pool_gets_the_finalizer_before_its_first_vm():
 
 
 def test_p6_no_vm_is_created_while_the_finalizer_cannot_be_added():
-    world = World(pool(finalizers=()))
-    world.refuses = lambda action: action.resource is POOLS
-    world.run_pass()
-    assert world.vms == {}
+    simulation = PoolSimulation(pool(finalizers=()))
+    simulation.refuses = lambda request: request.resource is POOLS
+    simulation.run_pass()
+    assert simulation.vms == {}
 
 
 def test_p6_a_pool_that_has_the_finalizer_is_not_patched():
@@ -101,37 +101,36 @@ def test_p6_a_terminating_pool_without_the_finalizer_is_not_patched():
 @pytest.mark.parametrize("also", [{}, {"paused": True}, {"maxUnavailable": "half"}], ids=["", "paused", "invalid"])
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
 def test_p6_a_deleted_pool_is_deleted_with_its_vms_and_their_disks(policy, also):
-    world = world_of()
-    world.change(**also)
-    world.delete_pool(policy)
-    world.come_to_rest()
-    left = {plural: sorted(objects) for plural, objects in world.objects.items() if objects}
-    assert left == {}
+    simulation = simulation_of()
+    simulation.change(**also)
+    simulation.delete_pool(policy)
+    simulation.come_to_rest()
+    assert list(simulation.server.every()) == []
 
 
 @pytest.mark.parametrize("strategy", [None, OFFLINE], ids=["disks are not preserved", "disks are preserved"])
 def test_p6_with_cascade_orphan_vms_and_disks_stay_without_the_finalizer(strategy):
-    world = world_of(scaleInStrategy=strategy)
-    before = {name: each["metadata"]["uid"] for name, each in world.vms.items()}
-    world.delete_pool("Orphan")
-    world.come_to_rest()
-    assert world.is_gone
-    assert not [each for each in world.log if isinstance(each, RemoveOwnerReference)]
-    assert {name: each["metadata"]["uid"] for name, each in world.vms.items()} == before
+    simulation = simulation_of(scaleInStrategy=strategy)
+    before = {name: each["metadata"]["uid"] for name, each in simulation.vms.items()}
+    simulation.delete_pool("Orphan")
+    simulation.come_to_rest()
+    assert simulation.is_gone
+    assert not [each for each in simulation.actions if isinstance(each, RemoveOwnerReference)]
+    assert {name: each["metadata"]["uid"] for name, each in simulation.vms.items()} == before
     for ordinal in range(3):
-        meta = world.vms[f"web-{ordinal}"]["metadata"]
-        assert meta["ownerReferences"] == []
-        assert POOL_FINALIZER not in finalizers(meta)
-        assert world.of("datavolumes")[f"data-{ordinal}"]["metadata"]["ownerReferences"][0]["uid"] == meta["uid"]
+        meta = simulation.vms[f"web-{ordinal}"]["metadata"]
+        assert "ownerReferences" not in meta
+        assert POOL_FINALIZER not in meta["finalizers"]
+        assert simulation.of(DATA_VOLUMES)[f"data-{ordinal}"]["metadata"]["ownerReferences"][0]["uid"] == meta["uid"]
 
 
 def test_p6_p10_preserved_disks_stay_when_the_pool_is_deleted():
-    world = world_of(scaleInStrategy=OFFLINE)
-    world.delete_pool()
-    world.come_to_rest()
-    assert world.is_gone
-    assert world.vms == {}
-    assert sorted(world.claims) == ["data-0", "data-1", "data-2"]
+    simulation = simulation_of(scaleInStrategy=OFFLINE)
+    simulation.delete_pool()
+    simulation.come_to_rest()
+    assert simulation.is_gone
+    assert simulation.vms == {}
+    assert sorted(simulation.claims) == ["data-0", "data-1", "data-2"]
 
 
 def test_p6_p10_disks_lose_their_owner_only_while_the_vm_is_terminating():
@@ -145,27 +144,28 @@ def test_p6_p10_disks_lose_their_owner_only_while_the_vm_is_terminating():
 
 def test_p6_p10_a_vm_is_deleted_with_its_pool_only_if_the_server_confirms_the_owner():
     """The garbage collector has orphaned the VMs. The cache of pools shows this before the cache of VMs does."""
-    world = world_of(scaleInStrategy=OFFLINE)
-    world.delete_pool("Orphan")
-    before = world.see()
-    world.collect_garbage()
-    assert world.pool["metadata"]["finalizers"] == [POOL_FINALIZER]
-    stale = replace(world.see(), members=before.members, strays=())
+    simulation = simulation_of(scaleInStrategy=OFFLINE)
+    simulation.delete_pool("Orphan")
+    before = simulation.snapshot()
+    simulation.collect_garbage()
+    assert simulation.pool["metadata"]["finalizers"] == [POOL_FINALIZER]
+    stale = replace(simulation.snapshot(), members=before.members, strays=())
     todo = plan(stale)
     assert [each for each in todo.actions if isinstance(each, Delete)]
-    world.carry_out(todo.stages)
-    assert not [name for name, each in world.vms.items() if "deletionTimestamp" in each["metadata"]]
-    world.come_to_rest()
-    assert sorted(world.vms) == ["web-0", "web-1", "web-2"]
+    simulation.carry_out(todo.stages)
+    assert not [name for name, each in simulation.vms.items() if "deletionTimestamp" in each["metadata"]]
+    simulation.come_to_rest()
+    assert sorted(simulation.vms) == ["web-0", "web-1", "web-2"]
 
 
 def test_p6_p10_a_vm_without_the_finalizer_gets_it_before_it_is_deleted_with_its_pool():
-    world = world_of(scaleInStrategy=OFFLINE)
-    world.vms["web-1"]["metadata"]["finalizers"].remove(POOL_FINALIZER)
-    world.delete_pool()
-    world.come_to_rest()
-    assert world.is_gone
-    assert sorted(world.claims) == ["data-0", "data-1", "data-2"]
+    simulation = simulation_of(scaleInStrategy=OFFLINE)
+    kept = [each for each in finalizers_of(simulation.vms["web-1"]) if each != POOL_FINALIZER]
+    simulation.edit_vm("web-1", metadata={"finalizers": kept})
+    simulation.delete_pool()
+    simulation.come_to_rest()
+    assert simulation.is_gone
+    assert sorted(simulation.claims) == ["data-0", "data-1", "data-2"]
 
 
 def test_p6_p10_a_vm_without_the_finalizer_is_not_deleted_in_the_same_pass():

@@ -17,6 +17,7 @@ from controller.pool.plan import plan
 from controller.runtime.plan import Delete, Patch, Plan
 from informers.objects import PatchType
 from tests.builders import NOW
+from tests.fakes.kubevirt import BROKEN
 from tests.pool_builders import POOLS, pool, snapshot, vm_spec, vmi, vms
 from tests.pool_healing import (
     FAILING,
@@ -30,7 +31,7 @@ from tests.pool_healing import (
     healing_pool,
     record_of,
 )
-from tests.pool_worlds import BROKEN, World
+from tests.pool_simulation import PoolSimulation
 from tests.strategies import json_values
 
 UUID = "0123abcd-0123-4567-89ab-0123456789ab"
@@ -241,26 +242,28 @@ def test_the_annotation_stays_below_the_size_limit_of_the_server():
 
 @pytest.mark.parametrize(("strategy", "new_disks"), [(None, {"data-1"}), (PRESERVING, set())])
 def test_p15_a_failing_vm_is_recreated_with_its_name_and_its_preserved_disks(strategy, new_disks):
-    world = World(pool(replicas=3, autohealing=SOON, spec=vm_spec(disks=["data"]), scaleInStrategy=strategy))
-    world.come_to_rest()
-    before, disks = uids(world.vms), uids(world.claims)
-    break_one(world, "web-1")
-    world.come_to_rest()
-    after = uids(world.vms)
+    simulation = PoolSimulation(
+        pool(replicas=3, autohealing=SOON, spec=vm_spec(disks=["data"]), scaleInStrategy=strategy)
+    )
+    simulation.come_to_rest()
+    before, disks = uids(simulation.vms), uids(simulation.claims)
+    break_one(simulation, "web-1")
+    simulation.come_to_rest()
+    after = uids(simulation.vms)
     assert {name for name in before if before[name] != after[name]} == {"web-1"}
-    assert {name for name in disks if disks[name] != uids(world.claims)[name]} == new_disks
-    assert all(vm["status"]["printableStatus"] == "Running" for vm in world.vms.values())
+    assert {name for name in disks if disks[name] != uids(simulation.claims)[name]} == new_disks
+    assert all(vm["status"]["printableStatus"] == "Running" for vm in simulation.vms.values())
 
 
 def test_p15_the_pause_between_healings_of_a_broken_template_doubles():
-    world = World(pool(replicas=1, autohealing=SOON, spec=vm_spec(image=BROKEN)))
+    simulation = PoolSimulation(pool(replicas=1, autohealing=SOON, spec=vm_spec(image=BROKEN)))
     healings = []
     for _ in range(1200):
-        world.log.clear()
-        world.run_pass()
-        if any(isinstance(each, Delete) for each in world.log):
-            healings.append((world.now - NOW).total_seconds())
-        world.live_on(1)
+        simulation.actions.clear()
+        simulation.run_pass()
+        if any(isinstance(each, Delete) for each in simulation.actions):
+            healings.append((simulation.now - NOW).total_seconds())
+        simulation.live_on(1)
     pauses = [after - before for before, after in pairwise(healings)]
     assert len(pauses) >= 6
     for pause, minimum in zip(pauses, (10, 20, 40, 80, 160, 300), strict=False):

@@ -15,7 +15,7 @@ from controller.pool.plan import plan
 from controller.pool.revisions import oldest_in_use
 from controller.runtime.plan import Create, Delete, Plan
 from tests.pool_builders import LABELS, pool, revision, revisions_of, snapshot, vm_spec, vmi, vms
-from tests.pool_worlds import World
+from tests.pool_simulation import PoolSimulation
 
 
 def revisions_in(todo, kind=Create):
@@ -179,13 +179,13 @@ def test_p11_the_oldest_revision_in_use_is_the_start_of_a_rollout():
 
 
 def test_p11_after_many_changes_the_current_revision_and_the_history_remain():
-    world = World(pool(spec=vm_spec(image="v1")), revision_history=2)
-    world.come_to_rest()
+    simulation = PoolSimulation(pool(spec=vm_spec(image="v1")), revision_history=2)
+    simulation.come_to_rest()
     for image in ("v2", "v3", "v4", "v5", "v2"):
-        template = world.pool["spec"]["virtualMachineTemplate"]
-        world.change(virtualMachineTemplate={**template, "spec": vm_spec(image=image)})
-        world.change(replicas=4 if image == "v3" else 3)
-        world.come_to_rest()
-    assert len(world.revisions) == 3
-    current = world.pool["status"]["updateRevision"]
-    assert world.revisions[current]["data"]["virtualMachineTemplate"]["spec"] == vm_spec(image="v2")
+        template = simulation.pool["spec"]["virtualMachineTemplate"]
+        simulation.change(virtualMachineTemplate={**template, "spec": vm_spec(image=image)})
+        simulation.change(replicas=4 if image == "v3" else 3)
+        simulation.come_to_rest()
+    assert len(simulation.revisions) == 3
+    current = simulation.pool["status"]["updateRevision"]
+    assert simulation.revisions[current]["data"]["virtualMachineTemplate"]["spec"] == vm_spec(image="v2")

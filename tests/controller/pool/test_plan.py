@@ -6,8 +6,10 @@ from controller.kubevirt.annotations import POOL_FINALIZER, REMOVE
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.pool.plan import plan
 from controller.runtime.plan import Create, Delete, ThreeWayMerge
+from tests.fakes.kubevirt import BROKEN
+from tests.fakes.rules import finalizers_of
 from tests.pool_builders import LABELS, OTHER_FINALIZER, POOLS, pool, revision, snapshot, vm, vm_spec, vmi, vms
-from tests.pool_worlds import BROKEN, World
+from tests.pool_simulation import PoolSimulation
 
 HEALING = {"startUpFailureThreshold": 1}
 
@@ -156,43 +158,44 @@ def test_r9_a_paused_or_invalid_pool_waits_for_the_cache_too(fields):
 
 
 def test_p6_foreign_finalizers_are_never_removed():
-    world = World(pool(finalizers=(OTHER_FINALIZER, "example.org/third")))
-    world.come_to_rest()
-    assert world.pool["metadata"]["finalizers"] == [OTHER_FINALIZER, "example.org/third", POOL_FINALIZER]
-    world.vms["web-0"]["metadata"]["finalizers"].insert(0, OTHER_FINALIZER)
-    world.delete_pool()
+    simulation = PoolSimulation(pool(finalizers=(OTHER_FINALIZER, "example.org/third")))
+    simulation.come_to_rest()
+    assert simulation.pool["metadata"]["finalizers"] == [OTHER_FINALIZER, "example.org/third", POOL_FINALIZER]
+    simulation.edit_vm("web-0", metadata={"finalizers": [OTHER_FINALIZER, *finalizers_of(simulation.vms["web-0"])]})
+    simulation.delete_pool()
     for _ in range(8):
-        if not world.is_gone:
-            world.run_pass()
-        world.live_on()
-    assert world.pool["metadata"]["finalizers"] == [OTHER_FINALIZER, "example.org/third"]
-    assert world.vms["web-0"]["metadata"]["finalizers"][0] == OTHER_FINALIZER
+        simulation.run_pass()
+        simulation.live_on()
+    assert simulation.pool["metadata"]["finalizers"] == [OTHER_FINALIZER, "example.org/third"]
+    assert simulation.vms["web-0"]["metadata"]["finalizers"][0] == OTHER_FINALIZER
 
 
 def test_p12_p13_an_unchanged_pool_writes_nothing_and_a_new_template_reaches_all_vms():
-    world = World(pool(spec=vm_spec(disks=["data"])))
-    world.come_to_rest()
-    world.log.clear()
-    world.come_to_rest()
-    assert world.log == []
-    world.change(
+    simulation = PoolSimulation(pool(spec=vm_spec(disks=["data"])))
+    simulation.come_to_rest()
+    simulation.actions.clear()
+    simulation.come_to_rest()
+    assert simulation.actions == []
+    simulation.change(
         virtualMachineTemplate={"metadata": {"labels": dict(LABELS)}, "spec": vm_spec(image="v2", disks=["data"])}
     )
-    world.come_to_rest()
-    images = {vmi["spec"]["volumes"][0]["containerDisk"]["image"] for vmi in world.vmis.values()}
+    simulation.come_to_rest()
+    images = {vmi["spec"]["volumes"][0]["containerDisk"]["image"] for vmi in simulation.vmis.values()}
     assert images == {"v2"}
-    assert {each.resource for each in world.log} == {CONTROLLER_REVISIONS, VMS, VMIS}
-    assert world.pool["status"]["updatedReplicas"] == 3
+    assert {each.resource for each in simulation.actions} == {CONTROLLER_REVISIONS, VMS, VMIS}
+    assert simulation.pool["status"]["updatedReplicas"] == 3
 
 
 def test_p14_a_template_that_does_not_come_up_stops_its_own_rollout():
-    world = World(pool(replicas=5, maxUnavailable=2))
-    world.come_to_rest()
-    world.change(virtualMachineTemplate={"metadata": {"labels": dict(LABELS)}, "spec": vm_spec(image=BROKEN)})
+    simulation = PoolSimulation(pool(replicas=5, maxUnavailable=2))
+    simulation.come_to_rest()
+    simulation.change(virtualMachineTemplate={"metadata": {"labels": dict(LABELS)}, "spec": vm_spec(image=BROKEN)})
     for _ in range(30):
-        world.run_pass()
-        world.live_on()
-    broken = [each for each in world.vmis.values() if each["spec"]["volumes"][0]["containerDisk"]["image"] == BROKEN]
+        simulation.run_pass()
+        simulation.live_on()
+    broken = [
+        each for each in simulation.vmis.values() if each["spec"]["volumes"][0]["containerDisk"]["image"] == BROKEN
+    ]
     assert len(broken) == 2
 
 

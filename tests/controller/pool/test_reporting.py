@@ -21,6 +21,7 @@ from controller.runtime.plan import (
 from informers.errors import Forbidden
 from tests.builders import NOW, seconds_ago
 from tests.pool_builders import LABELS, pool, revision, vm_spec, vmi, vms
+from tests.pool_healing import break_one
 from tests.pool_outcomes import (
     CREATE,
     CREATE_REVISION,
@@ -42,7 +43,7 @@ from tests.pool_outcomes import (
     failure_of,
     status_of,
 )
-from tests.pool_worlds import BROKEN, World
+from tests.pool_simulation import PoolSimulation
 
 
 def updated(**fields):
@@ -257,29 +258,28 @@ def test_the_status_is_updating_until_all_vms_have_the_template_unless_updates_a
     assert printable_status_of(owner, *machines, revisions=kept) == expected
 
 
-def printable_statuses(world, passes=30) -> list[str]:
+def printable_statuses(simulation, passes=30) -> list[str]:
     """The values of `printableStatus` during the next passes, without repetitions."""
     found: list[str] = []
     for _ in range(passes):
-        world.run_pass()
-        found += [each for each in (world.pool["status"]["printableStatus"],) if found[-1:] != [each]]
-        world.live_on()
+        simulation.run_pass()
+        found += [each for each in (simulation.pool["status"]["printableStatus"],) if found[-1:] != [each]]
+        simulation.live_on()
     return found
 
 
 def test_the_printable_status_along_the_life_of_a_pool():
-    world = World(pool(replicas=3, maxUnavailable=1, autohealing={"minFailingToStartDuration": "20s"}))
-    assert printable_statuses(world) == ["Scaling", "Running"]
-    world.change(virtualMachineTemplate={"metadata": {"labels": dict(LABELS)}, "spec": vm_spec(image="v2")})
-    assert printable_statuses(world) == ["Updating", "Running"]
-    world.vms["web-1"]["spec"]["template"]["spec"]["volumes"][0]["containerDisk"]["image"] = BROKEN
-    world.delete("virtualmachineinstances", "web-1")
-    assert printable_statuses(world) == ["Running", "Degraded", "Healing", "Running"]
-    world.change(paused=True)
-    assert printable_statuses(world, 2) == ["Paused"]
-    world.change(paused=False)
-    assert printable_statuses(world, 2) == ["Running"]
-    world.change(replicas=1)
-    assert printable_statuses(world) == ["Scaling", "Running"]
-    world.change(replicas=0)
-    assert printable_statuses(world) == ["Scaling", "Stopped"]
+    simulation = PoolSimulation(pool(replicas=3, maxUnavailable=1, autohealing={"minFailingToStartDuration": "20s"}))
+    assert printable_statuses(simulation) == ["Scaling", "Running"]
+    simulation.change(virtualMachineTemplate={"metadata": {"labels": dict(LABELS)}, "spec": vm_spec(image="v2")})
+    assert printable_statuses(simulation) == ["Updating", "Running"]
+    break_one(simulation, "web-1")
+    assert printable_statuses(simulation) == ["Running", "Degraded", "Healing", "Running"]
+    simulation.change(paused=True)
+    assert printable_statuses(simulation, 2) == ["Paused"]
+    simulation.change(paused=False)
+    assert printable_statuses(simulation, 2) == ["Running"]
+    simulation.change(replicas=1)
+    assert printable_statuses(simulation) == ["Scaling", "Running"]
+    simulation.change(replicas=0)
+    assert printable_statuses(simulation) == ["Scaling", "Stopped"]

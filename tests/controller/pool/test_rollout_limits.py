@@ -15,8 +15,9 @@ from controller.pool.plan import plan
 from controller.pool.rollout import count_unavailable
 from controller.runtime.plan import Delete
 from tests.builders import NOW, seconds_ago
+from tests.fakes.kubevirt import BROKEN
 from tests.pool_builders import LABELS, pool, revision, snapshot, vm_spec, vmi, vms
-from tests.pool_worlds import BROKEN, World
+from tests.pool_simulation import PoolSimulation
 
 BEFORE = pool(spec=vm_spec(image="v1"))
 ASCENDING = {"proactive": {"selectionPolicy": {"sortPolicy": "AscendingOrder"}}}
@@ -237,21 +238,21 @@ def test_p14_a_ready_time_in_the_future_counts_as_now():
 @given(st.integers(1, 5), st.integers(1, 5), st.booleans(), st.sets(st.integers(0, 4)))
 def test_p14_an_update_never_has_more_unavailable_than_allowed(replicas, most, comes_up, halted):
     """VMs start and stop after each pass. At no time are more VMs unavailable than allowed."""
-    world = World(pool(replicas=replicas, spec=vm_spec(image="v1"), maxUnavailable=most))
-    world.come_to_rest()
-    for name in world.members():
+    simulation = PoolSimulation(pool(replicas=replicas, spec=vm_spec(image="v1"), maxUnavailable=most))
+    simulation.come_to_rest()
+    for name in simulation.members():
         if int(name.rpartition("-")[2]) in halted:
-            world.vms[name]["spec"]["runStrategy"] = "Halted"
-    world.come_to_rest()
-    template = world.pool["spec"]["virtualMachineTemplate"]
-    world.change(virtualMachineTemplate={**template, "spec": vm_spec(image="v2" if comes_up else BROKEN)})
-    should_run = [name for name, each in world.vms.items() if each["spec"]["runStrategy"] != "Halted"]
+            simulation.edit_vm(name, spec={"runStrategy": "Halted"})
+    simulation.come_to_rest()
+    template = simulation.pool["spec"]["virtualMachineTemplate"]
+    simulation.change(virtualMachineTemplate={**template, "spec": vm_spec(image="v2" if comes_up else BROKEN)})
+    should_run = [name for name, each in simulation.vms.items() if each["spec"]["runStrategy"] != "Halted"]
     for _ in range(40):
-        world.run_pass()
-        up = [name for name in should_run if name in world.vmis and is_up(world.vmis[name])]
+        simulation.run_pass()
+        up = [name for name in should_run if name in simulation.vmis and is_up(simulation.vmis[name])]
         assert len(should_run) - len(up) <= most
-        world.live_on()
-    all_up = all(is_up(world.vmis[name]) for name in should_run)
+        simulation.live_on()
+    all_up = all(is_up(simulation.vmis[name]) for name in should_run)
     assert comes_up == all_up or not should_run
 
 

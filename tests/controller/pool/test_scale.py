@@ -9,7 +9,7 @@ from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, VM
 from controller.pool.plan import plan
 from controller.runtime.plan import Create, Delete, Patch
 from tests.pool_builders import LABELS, pool, snapshot, vm, vm_spec, vms
-from tests.pool_worlds import World
+from tests.pool_simulation import PoolSimulation
 
 SPARE = {"selectors": {"labelSelector": {"matchLabels": {"tier": "spare"}}}, "sortPolicy": "AscendingOrder"}
 ASCENDING = {"proactive": {"selectionPolicy": {"sortPolicy": "AscendingOrder"}}}
@@ -109,20 +109,20 @@ def test_p8_more_terminating_vms_than_surplus_vms_give_an_empty_plan(wanted):
 
 
 def test_p8_from_100_to_10_to_60_while_vms_are_terminating():
-    world = World(pool(replicas=100))
-    world.come_to_rest()
-    world.change(replicas=10)
-    world.run_pass()
-    world.live_on()
-    world.change(replicas=60)
-    stayed = set(world.running())
-    world.log.clear()
-    world.come_to_rest()
+    simulation = PoolSimulation(pool(replicas=100))
+    simulation.come_to_rest()
+    simulation.change(replicas=10)
+    simulation.run_pass()
+    simulation.live_on()
+    simulation.change(replicas=60)
+    stayed = set(simulation.running())
+    simulation.actions.clear()
+    simulation.come_to_rest()
     assert len(stayed) == 10
-    assert stayed <= set(world.members())
-    assert world.members() == world.running()
-    assert len(world.members()) == 60
-    assert not [each for each in world.log if isinstance(each, Delete)]
+    assert stayed <= set(simulation.members())
+    assert simulation.members() == simulation.running()
+    assert len(simulation.members()) == 60
+    assert not [each for each in simulation.actions if isinstance(each, Delete)]
 
 
 def test_p8_if_the_selectors_match_too_few_vms_an_event_says_how_many_stay():
@@ -179,23 +179,23 @@ def test_p9_a_pool_that_may_not_delete_vms_waits_for_its_users(strategy):
 
 @pytest.mark.parametrize("strategy", ["proactive", "opportunistic", "unmanaged"])
 def test_p9_a_vm_that_a_user_deletes_is_replaced_if_members_are_missing(strategy):
-    world = World(pool(replicas=3, scaleInStrategy={strategy: {}}))
-    world.come_to_rest()
-    before = world.vms["web-1"]["metadata"]["uid"]
-    world.delete_by_user("web-1")
-    world.come_to_rest()
-    assert world.members() == ["web-0", "web-1", "web-2"]
-    assert world.vms["web-1"]["metadata"]["uid"] != before
+    simulation = PoolSimulation(pool(replicas=3, scaleInStrategy={strategy: {}}))
+    simulation.come_to_rest()
+    before = simulation.vms["web-1"]["metadata"]["uid"]
+    simulation.delete_by_user("web-1")
+    simulation.come_to_rest()
+    assert simulation.members() == ["web-0", "web-1", "web-2"]
+    assert simulation.vms["web-1"]["metadata"]["uid"] != before
 
 
 @pytest.mark.parametrize("strategy", ["opportunistic", "unmanaged"])
 def test_p9_a_vm_that_a_user_deletes_loses_the_finalizer_while_the_pool_is_too_large(strategy):
-    world = World(pool(replicas=3, scaleInStrategy={strategy: {}}))
-    world.come_to_rest()
-    world.change(replicas=1)
-    world.delete_by_user("web-1")
-    world.come_to_rest()
-    assert world.members() == ["web-0", "web-2"]
+    simulation = PoolSimulation(pool(replicas=3, scaleInStrategy={strategy: {}}))
+    simulation.come_to_rest()
+    simulation.change(replicas=1)
+    simulation.delete_by_user("web-1")
+    simulation.come_to_rest()
+    assert simulation.members() == ["web-0", "web-2"]
 
 
 def test_p10_a_vm_without_the_finalizer_gets_it_before_it_is_deleted_if_disks_are_preserved():

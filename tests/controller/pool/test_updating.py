@@ -11,7 +11,7 @@ from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.pool.plan import plan
 from controller.runtime.plan import Create, Delete, Patch, Plan, ThreeWayMerge
 from tests.pool_builders import LABELS, pool, revision, snapshot, vm, vm_spec, vmi, vms
-from tests.pool_worlds import World
+from tests.pool_simulation import PoolSimulation
 
 BEFORE = pool(spec=vm_spec(image="v1"))
 ASCENDING = {"proactive": {"selectionPolicy": {"sortPolicy": "AscendingOrder"}}}
@@ -202,18 +202,21 @@ def test_p16_nothing_is_updated_while_the_count_is_wrong():
 
 
 def test_p12_an_update_keeps_the_changes_that_users_made_to_their_vms():
-    world = World(pool(spec=vm_spec(image="v1")))
-    world.come_to_rest()
-    own = world.vms["web-1"]["spec"]["template"]["spec"]["domain"]
-    own["firmware"] = {"uuid": "its-own"}
-    world.vms["web-0"]["spec"]["runStrategy"] = "Halted"
-    world.change(virtualMachineTemplate=world.pool["spec"]["virtualMachineTemplate"] | {"spec": vm_spec(image="v2")})
-    world.come_to_rest()
-    images = {name: each["spec"]["template"]["spec"]["volumes"][0]["containerDisk"] for name, each in world.vms.items()}
+    simulation = PoolSimulation(pool(spec=vm_spec(image="v1")))
+    simulation.come_to_rest()
+    simulation.edit_vm("web-1", spec={"template": {"spec": {"domain": {"firmware": {"uuid": "its-own"}}}}})
+    simulation.edit_vm("web-0", spec={"runStrategy": "Halted"})
+    simulation.change(
+        virtualMachineTemplate=simulation.pool["spec"]["virtualMachineTemplate"] | {"spec": vm_spec(image="v2")}
+    )
+    simulation.come_to_rest()
+    images = {
+        name: each["spec"]["template"]["spec"]["volumes"][0]["containerDisk"] for name, each in simulation.vms.items()
+    }
     assert images == {f"web-{n}": {"image": "v2"} for n in range(3)}
-    assert world.vms["web-1"]["spec"]["template"]["spec"]["domain"]["firmware"] == {"uuid": "its-own"}
-    assert world.vms["web-0"]["spec"]["runStrategy"] == "Halted"
-    assert world.pool["status"]["updateRevision"] == "web-2"
+    assert simulation.vms["web-1"]["spec"]["template"]["spec"]["domain"]["firmware"] == {"uuid": "its-own"}
+    assert simulation.vms["web-0"]["spec"]["runStrategy"] == "Halted"
+    assert simulation.pool["status"]["updateRevision"] == "web-2"
 
 
 def test_p13_an_outdated_vm_is_updated_before_its_vmi_even_if_the_revision_of_the_vmi_is_unknown():

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from controller.kubevirt.annotations import PROTECT, is_marked
+from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vmis import is_active, is_ready
 from controller.replicaset.plan import plan
 from controller.replicaset.rollout import Rollout, is_updated, parse_rollout
@@ -15,50 +16,50 @@ from controller.runtime.plan import Create, Delete, Patch
 from controller.runtime.status import status_patch
 from informers.meta import controller_of
 from tests.builders import replicaset, snapshot, vmi
+from tests.controller.replicaset.simulation import ReplicaSetSimulation
 from tests.strategies import populations, replicasets, snapshots, template_hash_of, wild_replicasets
-from tests.worlds import World
 
 PASSES = 60
-"""More than any generated world needs: 12 VMIs at one write a pass, each of them replaced once."""
+"""More than any generated simulation needs: 12 VMIs at one write a pass, each of them replaced once."""
 
 
 @st.composite
-def worlds(draw: st.DrawFn, *, rolling: bool | None = None) -> World:
+def simulations(draw: st.DrawFn, *, rolling: bool | None = None) -> ReplicaSetSimulation:
     owner = draw(replicasets(rolling=rolling))
-    return World(owner, draw(populations(owner)), burst=draw(st.integers(1, 6)))
+    return ReplicaSetSimulation.of(owner, draw(populations(owner)), burst=draw(st.integers(1, 6)))
 
 
-def come_to_rest(world: World) -> None:
+def come_to_rest(simulation: ReplicaSetSimulation) -> None:
     for _ in range(PASSES):
-        todo, _ = world.run_pass()
-        world.live_on()
-        if not todo.actions and not plan(world.see()).actions:
+        tried = simulation.run_pass()
+        simulation.live_on()
+        if not tried and not plan(simulation.snapshot()).actions:
             return
-    raise AssertionError(f"still writing after {PASSES} passes: {plan(world.see())}")
+    raise AssertionError(f"still writing after {PASSES} passes: {plan(simulation.snapshot())}")
 
 
 def protected(vmis) -> int:
     return sum(is_marked(vmi.metadata, PROTECT) for vmi in vmis)
 
 
-@given(worlds())
-def test_from_any_state_a_set_reaches_what_is_wanted_and_stops_writing(world):
+@given(simulations())
+def test_from_any_state_a_set_reaches_what_is_wanted_and_stops_writing(simulation):
     """Guarantee 1: active = wanted, unless protection keeps more; then no write and no status patch."""
-    come_to_rest(world)
-    wanted = world.owner.spec.replicas
-    assert len(world.active) == max(wanted, protected(world.active))
-    world.run_pass()
-    assert plan(world.see()).stages == ()
-    assert status_patch(world.owner, next_status(world.see(), ())) is None
-    assert world.owner.status.replicas == len(world.active)
-    assert world.owner.status.ready_replicas == len(world.active)
+    come_to_rest(simulation)
+    wanted = simulation.owner.spec.replicas
+    assert len(simulation.active) == max(wanted, protected(simulation.active))
+    simulation.run_pass()
+    assert plan(simulation.snapshot()).stages == ()
+    assert status_patch(simulation.owner, next_status(simulation.snapshot(), ())) is None
+    assert simulation.owner.status.replicas == len(simulation.active)
+    assert simulation.owner.status.ready_replicas == len(simulation.active)
 
 
-@given(worlds(rolling=True))
-def test_r14_a_rollout_leaves_only_protected_vmis_of_older_templates(world):
-    come_to_rest(world)
-    current = template_hash_of(world.owner)
-    older = [vmi for vmi in world.active if not is_updated(vmi, current)]
+@given(simulations(rolling=True))
+def test_r14_a_rollout_leaves_only_protected_vmis_of_older_templates(simulation):
+    come_to_rest(simulation)
+    current = template_hash_of(simulation.owner)
+    older = [vmi for vmi in simulation.active if not is_updated(vmi, current)]
     assert len(older) == protected(older)
 
 
@@ -123,50 +124,50 @@ def test_r8_r9_r15_a_set_that_is_held_writes_nothing(seen, how):
     assert todo.held
 
 
-@given(worlds())
-def test_r2_nobody_elses_vmi_is_ever_touched(world):
+@given(simulations())
+def test_r2_nobody_elses_vmi_is_ever_touched(simulation):
     strangers = {
         vmi.metadata.name
-        for vmi in world.vmis.values()
-        if (by := controller_of(vmi.metadata)) is not None and by.uid != world.owner.metadata.uid
+        for vmi in simulation.server.objects(VMIS)
+        if (by := controller_of(vmi.metadata)) is not None and by.uid != simulation.owner.metadata.uid
     }
-    come_to_rest(world)
-    assert not strangers & {action.key.name for action in world.log}
+    come_to_rest(simulation)
+    assert not strangers & {action.key.name for action in simulation.process.actions}
 
 
-@given(worlds(), st.data())
-def test_guarantee_5_a_crash_after_any_write_ends_as_no_crash_does(world, data):
+@given(simulations(), st.data())
+def test_guarantee_5_a_crash_after_any_write_ends_as_no_crash_does(simulation, data):
     """The process dies after `k` writes of a pass, before any status; the next one starts from what the server has."""
     for _ in range(data.draw(st.integers(1, 3))):
-        stages = plan(world.see()).stages
+        stages = plan(simulation.snapshot()).stages
         writes = sum(len(stage.actions) for stage in stages)
-        world.carry_out(stages, writes=data.draw(st.integers(0, writes)))
+        simulation.crash_while_carrying_out(stages, data.draw(st.integers(0, writes)))
         if data.draw(st.booleans()):
-            world.live_on()
-    come_to_rest(world)
-    assert len(world.active) == max(world.owner.spec.replicas, protected(world.active))
+            simulation.live_on()
+    come_to_rest(simulation)
+    assert len(simulation.active) == max(simulation.owner.spec.replicas, protected(simulation.active))
 
 
 @given(st.integers(1, 30), st.data())
 def test_guarantee_5_a_burst_that_is_sent_again_makes_no_twin(wanted, data):
     """The answers were lost or the process died, and the cache is stale: the plan is carried out from the start."""
-    world = World(replicaset(replicas=wanted))
-    stages = plan(world.see()).stages
-    world.carry_out(stages, writes=data.draw(st.integers(0, wanted)))
-    world.carry_out(stages)
-    world.carry_out(plan(world.see()).stages)
-    assert len(world.vmis) == wanted
+    simulation = ReplicaSetSimulation.of(replicaset(replicas=wanted))
+    stages = plan(simulation.snapshot()).stages
+    simulation.crash_while_carrying_out(stages, data.draw(st.integers(0, wanted)))
+    simulation.carry_out(stages)
+    simulation.carry_out(plan(simulation.snapshot()).stages)
+    assert len(simulation.server.documents(VMIS)) == wanted
 
 
 @given(st.integers(1, 30), st.data())
 def test_guarantee_5_a_cache_that_shows_only_some_of_a_burst_makes_no_twin(wanted, data):
     owner = replicaset(replicas=wanted)
-    world = World(owner)
-    world.carry_out(plan(world.see()).stages)
-    shown = data.draw(st.sets(st.sampled_from(sorted(world.vmis))))
-    stale = snapshot(owner, [world.vmis[name] for name in shown])
-    world.carry_out(plan(stale).stages)
-    assert len(world.vmis) == wanted
+    simulation = ReplicaSetSimulation.of(owner)
+    simulation.carry_out(plan(simulation.snapshot()).stages)
+    shown = data.draw(st.sets(st.sampled_from(sorted(simulation.server.documents(VMIS)))))
+    stale = snapshot(owner, [vmi for vmi in simulation.server.objects(VMIS) if vmi.metadata.name in shown])
+    simulation.carry_out(plan(stale).stages)
+    assert len(simulation.server.documents(VMIS)) == wanted
 
 
 @given(snapshots(rolling=True))
@@ -192,7 +193,7 @@ def test_r1_any_set_that_decodes_gets_a_plan_and_a_status(owner, settled):
     assert todo == plan(seen)
     if todo.held.startswith("invalid"):
         assert todo.stages == ()
-    world = World(owner, vmis)
-    outcomes = world.carry_out(todo.stages)
+    simulation = ReplicaSetSimulation.of(owner, vmis)
+    outcomes = simulation.carry_out(todo.stages)
     outcome_notices(outcomes)
-    status_patch(owner, next_status(world.see(), outcomes))
+    status_patch(owner, next_status(simulation.snapshot(), outcomes))

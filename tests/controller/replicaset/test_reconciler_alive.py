@@ -17,7 +17,7 @@ from informers.errors import TransportError
 from informers.meta import ObjectKey
 from informers.workqueue import WorkQueue
 from tests.builders import REPLICASETS
-from tests.controller.replicaset.site import KEY, Site, replicaset_document
+from tests.controller.replicaset.simulation import KEY, ReplicaSetSimulation, replicaset_document
 from tests.fakes.requests import Fault, Garbled, Lost, Request, refusal
 
 FAULTS = st.sampled_from(
@@ -60,20 +60,22 @@ class RunningController:
 
     def __init__(self, *, lags: list[float], faults: list[Fault | None]) -> None:
         self.queue: WorkQueue[ObjectKey] = WorkQueue("replicaset")
-        self.site = Site(
-            vmi_handler=lambda change: self.enqueue(replicasets_of_vmi(change, self.site.sets.store)),
+        self.simulation = ReplicaSetSimulation(
+            vmi_handler=lambda change: self.enqueue(replicasets_of_vmi(change, self.simulation.sets.store)),
             set_handler=lambda change: self.enqueue(replicasets_of_replicaset(change)),
         )
-        self.controller = Controller("replicaset", self.queue, self.site.reconciler, workers=3, instruments=NoMetrics())
+        self.controller = Controller(
+            "replicaset", self.queue, self.simulation.process.reconciler, workers=3, instruments=NoMetrics()
+        )
         self._lags = lags
         self._faults: Iterator[Fault | None] = iter(faults)
-        self.site.api.fault_for = self.disturb
+        self.simulation.server.fault_for = self.fault_for
 
     def enqueue(self, triggers: Any) -> None:
         for key, delay_s in triggers:
             self.queue.add_after(key, delay_s)
 
-    def disturb(self, request: Request) -> Fault | None:
+    def fault_for(self, request: Request) -> Fault | None:
         return next(self._faults, None)
 
     async def feed(self) -> None:
@@ -81,10 +83,10 @@ class RunningController:
         turn = 0
         while True:
             turn += 1
-            behind = self.site.vmis.behind() or self.site.sets.behind()
+            behind = self.simulation.vmis.behind() or self.simulation.sets.behind()
             await asyncio.sleep(self._lags[turn % len(self._lags)] if behind else IDLE_S)
-            self.site.vmis.catch_up(1)
-            self.site.sets.catch_up(1)
+            self.simulation.vmis.catch_up(1)
+            self.simulation.sets.catch_up(1)
 
     async def run(self, story: list[tuple[str, int, float]]) -> None:
         feeder = asyncio.create_task(self.feed())
@@ -93,28 +95,28 @@ class RunningController:
             await asyncio.sleep(after_s)
             self.apply(kind, number)
         await asyncio.sleep(LONG_S)
-        sent = len(self.site.api.requests)
+        sent = len(self.simulation.server.requests)
         await asyncio.sleep(LONG_S)
-        assert self.site.api.requests[sent:] == [], "guarantee 4: at rest no request is sent"
+        assert self.simulation.server.requests[sent:] == [], "guarantee 4: at rest no request is sent"
         self.queue.shut_down()
         await worker
         feeder.cancel()
         await asyncio.wait([feeder])
 
     def apply(self, kind: str, number: int) -> None:
-        vmis = self.site.api.objects(VMIS)
+        vmis = self.simulation.server.objects(VMIS)
         if kind == "scale":
-            self.site.api.change(REPLICASETS, KEY, {"spec": {"replicas": number}})
+            self.simulation.server.change(REPLICASETS, KEY, {"spec": {"replicas": number}})
         elif vmis:
             key = vmis[number % len(vmis)].metadata.key
             ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
             match kind:
                 case "finish":
-                    self.site.api.change(VMIS, key, {"status": {"phase": "Failed"}})
+                    self.simulation.server.change(VMIS, key, {"status": {"phase": "Failed"}})
                 case "ready":
-                    self.site.api.change(VMIS, key, {"status": ready})
+                    self.simulation.server.change(VMIS, key, {"status": ready})
                 case "delete":
-                    self.site.api.remove(VMIS, key)
+                    self.simulation.server.remove(VMIS, key)
 
 
 @settings(max_examples=40)
@@ -128,12 +130,12 @@ def test_guarantee_1_after_any_faults_the_set_has_the_wanted_vmis_and_sends_no_m
 ):
     async def run() -> RunningController:
         controller = RunningController(lags=lags, faults=faults)
-        controller.site.api.put(REPLICASETS, replicaset_document(replicas=3))
+        controller.simulation.server.put(REPLICASETS, replicaset_document(replicas=3))
         await controller.run(story)
         return controller
 
     with asyncio.Runner(loop_factory=lambda: looptime.new_event_loop(noop_cycles=1)) as runner:
-        site = runner.run(run()).site
-    assert len(site.active) == site.owner.spec.replicas
-    assert site.owner.status.replicas == site.owner.spec.replicas
-    assert site.conditions == {}
+        simulation = runner.run(run()).simulation
+    assert len(simulation.active) == simulation.owner.spec.replicas
+    assert simulation.owner.status.replicas == simulation.owner.spec.replicas
+    assert simulation.conditions == {}

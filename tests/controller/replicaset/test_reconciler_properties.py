@@ -22,7 +22,7 @@ from informers.errors import TransportError
 from informers.meta import controller_of, labels_of
 from informers.store import Change, Removed
 from tests.builders import REPLICASETS
-from tests.controller.replicaset.site import KEY, LABELS, Site, replicaset_document, vmi_document
+from tests.controller.replicaset.simulation import KEY, LABELS, ReplicaSetSimulation, replicaset_document, vmi_document
 from tests.fakes.requests import Document, FailedAfter, Fault, Garbled, Lost, Request, refusal
 
 FAULTS = st.sampled_from(
@@ -120,10 +120,10 @@ class Scenario:
 
     def __init__(self, *, replicas: int, burst: int, finalizers: bool) -> None:
         self.ledger = Ledger()
-        self.site = Site(burst=burst, finalizers=finalizers, vmi_handler=self.show)
-        self.site.api.on_write = self.judge
-        self.site.api.put(REPLICASETS, replicaset_document(replicas=replicas))
-        self.site.hear_all()
+        self.simulation = ReplicaSetSimulation(burst=burst, finalizers=finalizers, vmi_handler=self.show)
+        self.simulation.server.on_write = self.judge
+        self.simulation.server.put(REPLICASETS, replicaset_document(replicas=replicas))
+        self.simulation.process.catch_up()
 
     async def play(self, story: list[tuple[Any, ...]]) -> None:
         for what, *arguments in story:
@@ -144,11 +144,13 @@ class Scenario:
         self.ledger.show(vmi.metadata.uid, deleting=removed or is_deleting(vmi))
 
     def note_what_the_caches_call_for(self) -> None:
-        owner = self.site.sets.store.get(KEY)
+        owner = self.simulation.sets.store.get(KEY)
         if owner is None or owner.metadata.deletion_timestamp is not None or owner.spec.paused:
             self.ledger.owner_uid, self.ledger.creatable, self.ledger.deletable = "", 0, 0
             return
-        matching = [vmi for vmi in self.site.vmis.store.values() if LABELS.items() <= labels_of(vmi.metadata).items()]
+        matching = [
+            vmi for vmi in self.simulation.vmis.store.values() if LABELS.items() <= labels_of(vmi.metadata).items()
+        ]
         members = [vmi for vmi in matching if owner_uid_of(vmi) == owner.metadata.uid]
         orphans = [vmi for vmi in matching if controller_of(vmi.metadata) is None]
         active = sum(map(is_active, members))
@@ -162,74 +164,76 @@ class Scenario:
     def judge(self, request: Request, before: Document | None) -> None:
         """Called for each write in the moment in which it happens."""
         if request.verb == "create":
-            made = self.site.api.find(VMIS, request.key)
+            made = self.simulation.server.find(VMIS, request.key)
             self.ledger.make(made.metadata.uid, owner_uid_of(made))
         elif request.verb == "delete":
             gone = VMIS.decode(msgspec.json.encode(before))
             self.ledger.delete(gone.metadata.uid, owner_uid_of(gone), deleting=is_deleting(gone))
         elif request.resource is VMIS:
-            owner_uid = owner_uid_of(self.site.api.find(VMIS, request.key))
-            assert owner_uid in ("", self.site.owner.metadata.uid), "guarantee 3: adopted by a set that is gone"
+            owner_uid = owner_uid_of(self.simulation.server.find(VMIS, request.key))
+            assert owner_uid in ("", self.simulation.owner.metadata.uid), "guarantee 3: adopted by a set that is gone"
 
     async def run_pass(self, faults: Iterator[Fault | None], progress: Iterator[tuple[int, int]]) -> None:
         planned = False
 
-        def disturb(request: Request) -> Fault | None:
+        def fault_for(request: Request) -> Fault | None:
             nonlocal planned
             if not planned and (request.resource is not VMIS or request.is_write):
                 # The first request that is not about a doubt: the plan was made in this very turn of the loop.
                 planned = True
                 self.note_what_the_caches_call_for()
             vmis, sets = next(progress, (0, 0))
-            self.site.vmis.catch_up(vmis)
-            self.site.sets.catch_up(sets)
+            self.simulation.vmis.catch_up(vmis)
+            self.simulation.sets.catch_up(sets)
             return next(faults, None)
 
-        self.site.api.fault_for = disturb
-        await self.site.reconcile()
+        self.simulation.server.fault_for = fault_for
+        await self.simulation.reconcile()
 
     def happen(self, what: str, *numbers: int) -> None:
         match what, *numbers:
             case "hear", vmis, sets:
-                self.site.vmis.catch_up(vmis)
-                self.site.sets.catch_up(sets)
+                self.simulation.vmis.catch_up(vmis)
+                self.simulation.sets.catch_up(sets)
             case "scale", replicas:
-                self.site.api.change(REPLICASETS, KEY, {"spec": {"replicas": replicas}})
+                self.simulation.server.change(REPLICASETS, KEY, {"spec": {"replicas": replicas}})
             case "pause", paused:
-                self.site.api.change(REPLICASETS, KEY, {"spec": {"paused": paused or None}})
+                self.simulation.server.change(REPLICASETS, KEY, {"spec": {"paused": paused or None}})
             case "make the set anew", replicas:
-                self.site.api.remove(REPLICASETS, KEY)
-                self.site.api.put(REPLICASETS, replicaset_document(replicas=replicas))
-            case "leave an orphan", number if self.site.api.find(VMIS, KEY._replace(name=f"orphan-{number}")) is None:
-                self.site.api.put(VMIS, vmi_document(f"orphan-{number}"))
+                self.simulation.server.remove(REPLICASETS, KEY)
+                self.simulation.server.put(REPLICASETS, replicaset_document(replicas=replicas))
+            case "leave an orphan", number if (
+                self.simulation.server.find(VMIS, KEY._replace(name=f"orphan-{number}")) is None
+            ):
+                self.simulation.server.put(VMIS, vmi_document(f"orphan-{number}"))
             case "relist" | "restart", *_:
-                self.site.vmis.relist()
+                self.simulation.vmis.relist()
                 self.ledger.show_everything()
                 if what == "restart":
-                    self.site.sets.relist()
-                    self.site.take_over()
+                    self.simulation.sets.relist()
+                    self.simulation.process.restart()
 
     def touch_a_vmi(self, what: str, number: int) -> None:
-        vmis = self.site.api.objects(VMIS)
+        vmis = self.simulation.server.objects(VMIS)
         if not vmis:
             return
         key = vmis[number % len(vmis)].metadata.key
         match what:
             case "finish":
-                self.site.api.change(VMIS, key, {"status": {"phase": "Failed"}})
+                self.simulation.server.change(VMIS, key, {"status": {"phase": "Failed"}})
             case "delete":
-                self.site.api.remove(VMIS, key)
-                if self.site.api.find(VMIS, key) is None:
+                self.simulation.server.remove(VMIS, key)
+                if self.simulation.server.find(VMIS, key) is None:
                     self.ledger.show(vmis[number % len(vmis)].metadata.uid, deleting=False)
             case "detach":
-                self.site.api.change(VMIS, key, {"metadata": {"labels": {"app": "debug"}}})
+                self.simulation.server.change(VMIS, key, {"metadata": {"labels": {"app": "debug"}}})
             case "let go":
-                self.site.api.finalize(VMIS, key)
+                self.simulation.server.finalize(VMIS, key)
 
     async def come_to_rest(self) -> None:
         """Guarantees 1 and 4: without faults the set gets what it asks for, and then there is silence."""
         await self.rest()
-        owner, active = self.site.owner, self.site.active
+        owner, active = self.simulation.owner, self.simulation.active
         assert owner.status is not None
         assert owner.status.replicas == len(active)
         assert owner.status.observed_generation == owner.metadata.generation
@@ -238,10 +242,10 @@ class Scenario:
 
     async def rest(self) -> None:
         for _ in range(30):
-            self.site.hear_all()
-            sent = len(self.site.api.requests)
+            self.simulation.process.catch_up()
+            sent = len(self.simulation.server.requests)
             await self.run_pass(iter(()), iter(()))
-            if len(self.site.api.requests) == sent:
+            if len(self.simulation.server.requests) == sent:
                 return
         raise AssertionError("never at rest")
 

@@ -6,8 +6,8 @@ from controller.kubevirt.annotations import PROGRESS_DEADLINE, PROTECT, ROLLING_
 from controller.replicaset.plan import plan
 from controller.runtime.plan import Create, Delete
 from tests.builders import LABELS, replicaset, snapshot, vmi
+from tests.controller.replicaset.simulation import ReplicaSetSimulation
 from tests.strategies import template_hash_of
-from tests.worlds import World
 
 
 def rolling(allowance: str = "maxUnavailable=25%", *, replicas: int = 8, deadline: str | None = None, **changes):
@@ -169,14 +169,14 @@ def test_r14_a_finished_rollout_plans_nothing():
 
 def test_r14_a_rollout_replaces_all_vmis_and_never_exceeds_the_limit():
     owner = rolling("maxUnavailable=25%")
-    world = World(owner, outdated(owner, 8))
+    simulation = ReplicaSetSimulation.of(owner, outdated(owner, 8))
     for _ in range(20):
-        world.run_pass()
-        assert sum(1 for vmi in world.active if vmi.metadata.name.startswith("old")) + _ready_new(world) >= 6
-        world.live_on()
-    assert world.owner.status.updated_replicas == 8
-    assert plan(world.see()).actions == ()
+        simulation.run_pass()
+        assert sum(1 for vmi in simulation.active if vmi.metadata.name.startswith("old")) + _ready_new(simulation) >= 6
+        simulation.live_on()
+    assert simulation.owner.status.updated_replicas == 8
+    assert plan(simulation.snapshot()).actions == ()
 
 
-def _ready_new(world: World) -> int:
-    return sum(1 for vmi in world.active if vmi.metadata.name.startswith("test") and vmi.status is not None)
+def _ready_new(simulation: ReplicaSetSimulation) -> int:
+    return sum(1 for vmi in simulation.active if vmi.metadata.name.startswith("test") and vmi.status is not None)

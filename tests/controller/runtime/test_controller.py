@@ -9,7 +9,7 @@ import pytest
 from controller.runtime.result import After, AwaitChange, Report, Retry
 from informers.errors import TooManyRequests
 from informers.meta import ObjectKey
-from tests.controller.runtime.passes import A, B, Script, working
+from tests.controller.runtime.workers import A, B, Script, working
 
 pytestmark = pytest.mark.looptime
 

@@ -11,13 +11,13 @@ import pytest
 from controller.kubevirt.resources import VMIS
 from controller.runtime.executor import PARALLEL
 from controller.runtime.plan import Stage
-from tests.controller.runtime.execution import (
+from tests.controller.runtime.executor_setup import (
     BUSY,
     GONE,
     IN_DOUBT,
     INVALID,
     UNREACHABLE,
-    World,
+    ExecutorSetup,
     confirm,
     creates,
     delete,
@@ -32,162 +32,162 @@ pytestmark = pytest.mark.looptime
 
 
 async def test_r4_what_is_under_way_doubles_with_each_round_trip():
-    world, starts = World(), Counter()
-    world.api.fault_for = lambda request: starts.update([round(asyncio.get_running_loop().time(), 3)])
-    outcomes = await world.carry_out(creates(100))
+    setup, starts = ExecutorSetup(), Counter()
+    setup.server.fault_for = lambda request: starts.update([round(asyncio.get_running_loop().time(), 3)])
+    outcomes = await setup.carry_out(creates(100))
     assert kinds(outcomes) == ["Done"] * 100
     assert list(starts.values()) == [1, 2, 4, 8, 16, 32, 37]
 
 
 async def test_no_more_than_so_many_creates_are_under_way_at_once():
-    world = World()
-    await world.carry_out(creates(4 * PARALLEL))
-    assert world.api.most_at_once == PARALLEL
-    assert len(world.names) == 4 * PARALLEL
+    setup = ExecutorSetup()
+    await setup.carry_out(creates(4 * PARALLEL))
+    assert setup.server.most_at_once == PARALLEL
+    assert len(setup.names) == 4 * PARALLEL
 
 
 async def test_r4_a_full_quota_costs_one_request():
-    world = World()
-    world.api.quota[VMIS] = 0
-    outcomes = await world.carry_out(creates(250))
+    setup = ExecutorSetup()
+    setup.server.quota[VMIS] = 0
+    outcomes = await setup.carry_out(creates(250))
     assert kinds(outcomes) == ["Rejected"] + ["Skipped"] * 249
-    assert len(world.sent) == 1
+    assert len(setup.sent) == 1
 
 
 async def test_r4_the_rest_is_not_tried_once_one_of_a_batch_has_failed():
-    world = World()
-    world.api.quota[VMIS] = 5
-    outcomes = await world.carry_out(creates(20))
+    setup = ExecutorSetup()
+    setup.server.quota[VMIS] = 5
+    outcomes = await setup.carry_out(creates(20))
     assert Counter(kinds(outcomes)) == {"Done": 5, "Rejected": 2, "Skipped": 13}
-    assert len(world.sent) == 1 + 2 + 4
+    assert len(setup.sent) == 1 + 2 + 4
 
 
 async def test_a_stage_starts_when_the_one_before_it_has_succeeded():
-    world = World()
-    uid = world.add("old")
+    setup = ExecutorSetup()
+    uid = setup.add("old")
     ends: list[float] = []
-    world.api.fault_for = lambda request: ends.append(asyncio.get_running_loop().time())
-    assert kinds(await world.carry_out([patch("old", labels={"a": "b"})], creates(1), [delete("old", uid)])) == [
+    setup.server.fault_for = lambda request: ends.append(asyncio.get_running_loop().time())
+    assert kinds(await setup.carry_out([patch("old", labels={"a": "b"})], creates(1), [delete("old", uid)])) == [
         "Done",
         "Done",
         "Done",
     ]
-    assert world.sent == ["patch old", "create vm-000", "delete old"]
+    assert setup.sent == ["patch old", "create vm-000", "delete old"]
     assert [round(later - earlier, 3) for earlier, later in pairwise(ends)] == [0.01, 0.01]
 
 
 @pytest.mark.parametrize("fault", [INVALID, UNREACHABLE, Lost.AFTER])
 async def test_nothing_is_tried_after_a_stage_that_failed(fault: Fault):
-    world = World()
-    uid = world.add("old")
-    world.fail(fault, name="vm-000")
-    outcomes = await world.carry_out(creates(1), [delete("old", uid)], creates(3)[1:])
+    setup = ExecutorSetup()
+    uid = setup.add("old")
+    setup.fail(fault, name="vm-000")
+    outcomes = await setup.carry_out(creates(1), [delete("old", uid)], creates(3)[1:])
     assert kinds(outcomes)[1:] == ["Skipped"] * 3
-    assert world.sent == ["create vm-000"]
+    assert setup.sent == ["create vm-000"]
 
 
 async def test_a_stage_that_is_not_essential_holds_nothing_back():
-    world = World()
-    uid = world.add("old")
-    world.fail(INVALID, name="old")
-    outcomes = await world.carry_out(Stage((delete("old", uid),), essential=False), creates(1))
+    setup = ExecutorSetup()
+    uid = setup.add("old")
+    setup.fail(INVALID, name="old")
+    outcomes = await setup.carry_out(Stage((delete("old", uid),), essential=False), creates(1))
     assert kinds(outcomes) == ["Rejected", "Done"]
 
 
 async def test_outcomes_keep_the_order_of_the_actions_though_creates_go_last():
-    world = World()
-    uid = world.add("old")
+    setup = ExecutorSetup()
+    uid = setup.add("old")
     first, second = creates(2)
-    outcomes = await world.carry_out([first, delete("old", uid), second, patch("none")])
+    outcomes = await setup.carry_out([first, delete("old", uid), second, patch("none")])
     assert kinds(outcomes) == ["Done", "Done", "Done", "Missing"]
-    assert sorted(world.sent[:2]) == ["delete old", "patch none"]
+    assert sorted(setup.sent[:2]) == ["delete old", "patch none"]
 
 
 async def test_deletes_are_all_tried_whatever_becomes_of_one():
-    world = World()
-    deletes = [delete(f"vm-{index}", world.add(f"vm-{index}")) for index in range(2 * PARALLEL)]
-    world.fail(INVALID, name="vm-0")
-    outcomes = await world.carry_out(deletes)
+    setup = ExecutorSetup()
+    deletes = [delete(f"vm-{index}", setup.add(f"vm-{index}")) for index in range(2 * PARALLEL)]
+    setup.fail(INVALID, name="vm-0")
+    outcomes = await setup.carry_out(deletes)
     assert kinds(outcomes) == ["Rejected"] + ["Done"] * (2 * PARALLEL - 1)
-    assert world.names == ["vm-0"]
-    assert world.api.most_at_once == PARALLEL
+    assert setup.names == ["vm-0"]
+    assert setup.server.most_at_once == PARALLEL
 
 
 @pytest.mark.parametrize("fault", [UNREACHABLE, Lost.BEFORE])
 async def test_a_server_that_cannot_be_reached_is_not_asked_for_each_of_many_deletes(fault: Fault):
     """Each would wait for its own timeout, one lane after the other."""
-    world = World()
-    world.fail(fault)
-    outcomes = await world.carry_out([delete(f"vm-{index}") for index in range(5 * PARALLEL)])
-    assert len(world.sent) == PARALLEL
+    setup = ExecutorSetup()
+    setup.fail(fault)
+    outcomes = await setup.carry_out([delete(f"vm-{index}") for index in range(5 * PARALLEL)])
+    assert len(setup.sent) == PARALLEL
     assert kinds(outcomes)[PARALLEL:] == ["Skipped"] * (4 * PARALLEL)
 
 
 async def test_an_empty_plan_sends_nothing():
-    world = World()
-    assert await world.carry_out() == ()
-    assert await world.carry_out([], []) == ()
-    assert world.sent == []
-    assert world.settled
+    setup = ExecutorSetup()
+    assert await setup.carry_out() == ()
+    assert await setup.carry_out([], []) == ()
+    assert setup.sent == []
+    assert setup.settled
 
 
 async def test_a_confirmed_owner_lets_the_plan_go_on():
-    world = World()
-    uid = world.add("web")
-    assert kinds(await world.carry_out([confirm(uid, "web")], creates(1))) == ["Done", "Done"]
+    setup = ExecutorSetup()
+    uid = setup.add("web")
+    assert kinds(await setup.carry_out([confirm(uid, "web")], creates(1))) == ["Done", "Done"]
 
 
 async def test_r2_nothing_is_done_once_the_server_shows_another_owner_than_the_cache():
-    world = World()
-    uid = world.add("web")
-    world.api.remove(VMIS, key("web"))
-    world.api.put(VMIS, document("web"))
-    outcomes = await world.carry_out([confirm(uid, "web")], [patch("orphan")], creates(1))
+    setup = ExecutorSetup()
+    uid = setup.add("web")
+    setup.server.remove(VMIS, key("web"))
+    setup.server.put(VMIS, document("web"))
+    outcomes = await setup.carry_out([confirm(uid, "web")], [patch("orphan")], creates(1))
     assert kinds(outcomes) == ["Rejected", "Skipped", "Skipped"]
     assert outcomes[0].message == "default/web was replaced by another object of that name"
-    assert world.sent == ["get web"]
+    assert setup.sent == ["get web"]
 
 
 async def test_r2_nothing_is_done_once_the_server_shows_that_the_owner_is_being_deleted():
-    world = World()
-    uid = world.add("web", finalizers=["some/finalizer"])
-    world.api.remove(VMIS, key("web"))
-    outcomes = await world.carry_out([confirm(uid, "web")], creates(1))
+    setup = ExecutorSetup()
+    uid = setup.add("web", finalizers=["some/finalizer"])
+    setup.server.remove(VMIS, key("web"))
+    outcomes = await setup.carry_out([confirm(uid, "web")], creates(1))
     assert kinds(outcomes) == ["Rejected", "Skipped"]
     assert outcomes[0].message == "default/web is being deleted"
 
 
 @pytest.mark.parametrize("fault", [GONE, BUSY, INVALID, UNREACHABLE, *IN_DOUBT])
 async def test_r2_nothing_is_done_while_the_owner_cannot_be_confirmed(fault: Fault):
-    world = World()
-    uid = world.add("web")
-    world.fail(fault, verb="get")
-    assert kinds(await world.carry_out([confirm(uid, "web")], creates(1))) == ["Rejected", "Skipped"]
-    assert world.unresolved == ()
+    setup = ExecutorSetup()
+    uid = setup.add("web")
+    setup.fail(fault, verb="get")
+    assert kinds(await setup.carry_out([confirm(uid, "web")], creates(1))) == ["Rejected", "Skipped"]
+    assert setup.unresolved == ()
 
 
 @pytest.mark.parametrize("after_ms", range(1, 60, 4))
 async def test_cancelled_at_any_moment_it_sends_nothing_more_and_leaves_no_task(after_ms: int):
-    world = World()
-    stages = [[delete(f"old-{index}", world.add(f"old-{index}")) for index in range(60)], creates(40)]
+    setup = ExecutorSetup()
+    stages = [[delete(f"old-{index}", setup.add(f"old-{index}")) for index in range(60)], creates(40)]
     before = asyncio.all_tasks()
-    task = asyncio.create_task(world.carry_out(*stages))
+    task = asyncio.create_task(setup.carry_out(*stages))
     await asyncio.sleep(after_ms / 1000)
     assert not task.done()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert asyncio.all_tasks() == before
-    sent = len(world.sent)
+    sent = len(setup.sent)
     await asyncio.sleep(10)
-    assert len(world.sent) == sent
+    assert len(setup.sent) == sent
 
 
 async def test_what_was_done_is_counted():
-    world = World()
-    world.api.quota[VMIS] = 1
-    await world.carry_out([delete()], creates(3))
-    assert world.tally == {
+    setup = ExecutorSetup()
+    setup.server.quota[VMIS] = 1
+    await setup.carry_out([delete()], creates(3))
+    assert setup.tally == {
         ("delete", "missing"): 1,
         ("create", "done"): 1,
         ("create", "rejected"): 2,

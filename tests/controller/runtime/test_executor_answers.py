@@ -7,7 +7,7 @@ import pytest
 from controller.kubevirt.resources import VMIS
 from controller.runtime.plan import Action, AlreadyThere, Missing, Rejected
 from informers.errors import AlreadyExists, ApiError
-from tests.controller.runtime.execution import (
+from tests.controller.runtime.executor_setup import (
     ANOTHER,
     ANOTHER_IN_STORAGE,
     BUSY,
@@ -17,7 +17,7 @@ from tests.controller.runtime.execution import (
     MODIFIED,
     QUOTA_FULL,
     UNREACHABLE,
-    World,
+    ExecutorSetup,
     create,
     delete,
     key,
@@ -33,108 +33,110 @@ pytestmark = pytest.mark.looptime
 
 @pytest.mark.parametrize("fault", [QUOTA_FULL, INVALID, BUSY, GONE, MODIFIED, UNREACHABLE])
 async def test_r10_a_create_that_the_server_refuses_is_refused_with_its_words(fault: ApiError):
-    world = World()
-    world.fail(fault)
-    assert await world.outcome_of(create()) == Rejected(create(), fault)
-    assert world.settled, "nothing was written, so nothing is awaited"
+    setup = ExecutorSetup()
+    setup.fail(fault)
+    assert await setup.outcome_of(create()) == Rejected(create(), fault)
+    assert setup.settled, "nothing was written, so nothing is awaited"
 
 
 @pytest.mark.parametrize("fault", IN_DOUBT)
 @pytest.mark.parametrize("verb", ["create", "delete", "patch"])
 async def test_r9_a_write_whose_answer_does_not_tell_is_in_doubt(verb: str, fault: Fault):
-    world = World()
-    uid = world.add("vm")
+    setup = ExecutorSetup()
+    uid = setup.add("vm")
     action = {"create": create("new"), "delete": delete("vm", uid), "patch": patch(labels={"a": "b"})}[verb]
-    world.fail(fault)
-    assert kinds([await world.outcome_of(action)]) == ["Unknown"]
-    assert world.unresolved == (action,)
-    assert not world.settled
+    setup.fail(fault)
+    assert kinds([await setup.outcome_of(action)]) == ["Unknown"]
+    assert setup.unresolved == (action,)
+    assert not setup.settled
 
 
 async def test_a_create_in_a_namespace_that_goes_away_is_refused_for_good():
-    world = World()
-    world.api.terminating.add("default")
-    outcome = await world.outcome_of(create())
+    setup = ExecutorSetup()
+    setup.server.terminating.add("default")
+    outcome = await setup.outcome_of(create())
     assert isinstance(outcome, Rejected)
     assert outcome.error.namespace_terminating
 
 
 @pytest.mark.parametrize("fault", [GONE, ANOTHER, ANOTHER_IN_STORAGE])
 async def test_r10_what_was_to_be_deleted_and_is_gone_has_vanished(fault: Fault):
-    world = World()
-    uid = world.add("vm")
-    world.fail(fault)
-    assert await world.outcome_of(delete("vm", uid)) == Missing(delete("vm", uid))
-    assert not world.settled, "the cache still shows it"
+    setup = ExecutorSetup()
+    uid = setup.add("vm")
+    setup.fail(fault)
+    assert await setup.outcome_of(delete("vm", uid)) == Missing(delete("vm", uid))
+    assert not setup.settled, "the cache still shows it"
 
 
 async def test_r6_a_delete_does_not_touch_another_object_of_the_name():
-    world = World()
-    world.add("vm")
-    assert await world.outcome_of(delete("vm", "of-the-one-before")) == Missing(delete("vm", "of-the-one-before"))
-    assert world.names == ["vm"]
-    assert world.settled
+    setup = ExecutorSetup()
+    setup.add("vm")
+    assert await setup.outcome_of(delete("vm", "of-the-one-before")) == Missing(delete("vm", "of-the-one-before"))
+    assert setup.names == ["vm"]
+    assert setup.settled
 
 
 @pytest.mark.parametrize("fault", [MODIFIED, INVALID, BUSY, UNREACHABLE])
 @pytest.mark.parametrize("action", [delete(), patch()], ids=["delete", "patch"])
 async def test_what_the_server_refuses_otherwise_is_refused(action: Action, fault: ApiError):
-    world = World()
-    world.fail(fault)
-    assert await world.outcome_of(action) == Rejected(action, fault)
+    setup = ExecutorSetup()
+    setup.fail(fault)
+    assert await setup.outcome_of(action) == Rejected(action, fault)
 
 
 async def test_what_was_to_be_patched_and_is_gone_has_vanished():
-    assert await World().outcome_of(patch()) == Missing(patch())
+    assert await ExecutorSetup().outcome_of(patch()) == Missing(patch())
 
 
 async def test_r9_a_patch_on_an_older_version_is_refused_and_changes_nothing():
-    world = World()
-    world.add("vm")
-    outcome = await world.outcome_of(patch(resourceVersion="1", labels={"a": "b"}))
+    setup = ExecutorSetup()
+    setup.add("vm")
+    outcome = await setup.outcome_of(patch(resourceVersion="1", labels={"a": "b"}))
     assert kinds([outcome]) == ["Rejected"]
-    assert world.api.objects(VMIS)[0].metadata.labels is None
+    assert setup.server.objects(VMIS)[0].metadata.labels is None
 
 
 async def test_r5_a_create_that_happened_before_is_recognised_and_makes_no_twin():
-    world = World()
-    world.add("vm")
-    assert await world.outcome_of(create()) == AlreadyThere(create(), str(world.api.version))
-    assert world.names == ["vm"]
+    setup = ExecutorSetup()
+    setup.add("vm")
+    assert await setup.outcome_of(create()) == AlreadyThere(create(), str(setup.server.version))
+    assert setup.names == ["vm"]
 
 
 async def test_r5_a_create_that_happened_before_is_recognised_though_it_is_being_deleted_by_now():
     """The cache does not show it, or its name would not have been chosen: that has to come first."""
-    world = World()
-    world.add("vm", finalizers=["some/finalizer"])
-    world.api.remove(VMIS, key("vm"))
-    assert kinds([await world.outcome_of(create())]) == ["AlreadyThere"]
-    assert not world.settled
-    world.cache.catch_up()
-    assert world.settled
+    setup = ExecutorSetup()
+    setup.add("vm", finalizers=["some/finalizer"])
+    setup.server.remove(VMIS, key("vm"))
+    assert kinds([await setup.outcome_of(create())]) == ["AlreadyThere"]
+    assert not setup.settled
+    setup.cache.catch_up()
+    assert setup.settled
 
 
 async def test_a_name_that_somebody_else_has_is_refused():
-    world = World()
-    world.add("vm", owner_uid="somebody-else")
-    outcome = await world.outcome_of(create())
+    setup = ExecutorSetup()
+    setup.add("vm", owner_uid="somebody-else")
+    outcome = await setup.outcome_of(create())
     assert isinstance(outcome, Rejected)
     assert isinstance(outcome.error, AlreadyExists)
 
 
 async def test_a_name_that_was_taken_and_is_free_again_is_refused_for_now():
-    world = World()
-    world.api.fault_for = lambda request: refusal(409, "AlreadyExists", "exists") if request.verb == "create" else None
-    outcome = await world.outcome_of(create())
+    setup = ExecutorSetup()
+    setup.server.fault_for = lambda request: (
+        refusal(409, "AlreadyExists", "exists") if request.verb == "create" else None
+    )
+    outcome = await setup.outcome_of(create())
     assert isinstance(outcome, Rejected)
     assert isinstance(outcome.error, AlreadyExists)
-    assert world.settled
+    assert setup.settled
 
 
 @pytest.mark.parametrize("fault", IN_DOUBT)
 async def test_r9_a_name_that_is_taken_by_nobody_knows_whom_is_in_doubt(fault: Fault):
-    world = World()
-    world.add("vm")
-    world.fail(fault, verb="get")
-    world.cache = LaggingCache(FakeApiServer(), VMIS)
-    assert kinds([await world.outcome_of(create())]) == ["Unknown"]
+    setup = ExecutorSetup()
+    setup.add("vm")
+    setup.fail(fault, verb="get")
+    setup.cache = LaggingCache(FakeApiServer(), VMIS)
+    assert kinds([await setup.outcome_of(create())]) == ["Unknown"]

@@ -8,8 +8,8 @@ import pytest
 from controller.kubevirt.resources import DATA_VOLUMES, VMS
 from controller.runtime.plan import Create, Done, Plan, Postponed
 from controller.runtime.result import POSTPONED_S, After, result_of
-from tests.controller.runtime.execution import OWNER_UID, World, document, key
-from tests.controller.runtime.reworking import put_disk
+from tests.controller.runtime.executor_changes import put_disk
+from tests.controller.runtime.executor_setup import OWNER_UID, ExecutorSetup, document, key
 
 pytestmark = pytest.mark.looptime
 
@@ -25,19 +25,19 @@ def create(name: str = "vm-0", *disks: str) -> Create:
 
 
 async def test_p3_a_create_waits_while_a_disk_is_still_that_of_an_earlier_vm_of_its_name():
-    world = World()
-    put_disk(world, OLD_VM)
+    setup = ExecutorSetup()
+    put_disk(setup, OLD_VM)
     action = create("vm-0", "gone", "disk")
-    assert await world.outcome_of(action) == Postponed(action)
-    assert world.api.find(VMS, key("vm-0")) is None
-    world.api.remove(DATA_VOLUMES, key("disk"))
-    assert isinstance(await world.outcome_of(action), Done)
+    assert await setup.outcome_of(action) == Postponed(action)
+    assert setup.server.find(VMS, key("vm-0")) is None
+    setup.server.remove(DATA_VOLUMES, key("disk"))
+    assert isinstance(await setup.outcome_of(action), Done)
 
 
 async def test_p10_a_disk_that_was_kept_for_it_is_taken_up():
-    world = World()
-    put_disk(world)
-    assert isinstance(await world.outcome_of(create("vm-0", "disk")), Done)
+    setup = ExecutorSetup()
+    put_disk(setup)
+    assert isinstance(await setup.outcome_of(create("vm-0", "disk")), Done)
 
 
 @pytest.mark.parametrize(
@@ -46,30 +46,30 @@ async def test_p10_a_disk_that_was_kept_for_it_is_taken_up():
     ids=["another VM", "another kind", "no controller"],
 )
 async def test_p3_a_disk_of_somebody_else_is_no_reason_to_wait(owner: dict[str, object]):
-    world = World()
-    put_disk(world, owner)
-    assert isinstance(await world.outcome_of(create("vm-0", "disk")), Done)
+    setup = ExecutorSetup()
+    put_disk(setup, owner)
+    assert isinstance(await setup.outcome_of(create("vm-0", "disk")), Done)
 
 
 async def test_p3_a_disk_that_is_being_deleted_is_waited_for():
-    world = World()
-    world.api.put(DATA_VOLUMES, {"metadata": {"name": "disk", "namespace": "default", "finalizers": ["cdi"]}})
-    await world.api.delete(DATA_VOLUMES, key("disk"))
-    assert isinstance(await world.outcome_of(create("vm-0", "disk")), Postponed)
+    setup = ExecutorSetup()
+    setup.server.put(DATA_VOLUMES, {"metadata": {"name": "disk", "namespace": "default", "finalizers": ["cdi"]}})
+    await setup.server.delete(DATA_VOLUMES, key("disk"))
+    assert isinstance(await setup.outcome_of(create("vm-0", "disk")), Postponed)
 
 
 async def test_p3_one_that_waits_holds_up_no_other():
-    world = World()
-    put_disk(world, OLD_VM)
+    setup = ExecutorSetup()
+    put_disk(setup, OLD_VM)
     actions = (create("vm-0", "disk"), *(create(f"vm-{number}") for number in range(1, 5)))
-    outcomes = await world.carry_out(actions, [create("vm-9")])
+    outcomes = await setup.carry_out(actions, [create("vm-9")])
     assert [type(outcome) for outcome in outcomes] == [Postponed, *[Done] * 5]
 
 
 async def test_p4_what_has_no_disks_costs_no_request_more():
-    world = World()
-    await world.outcome_of(create())
-    assert [request.verb for request in world.api.requests] == ["create"]
+    setup = ExecutorSetup()
+    await setup.outcome_of(create())
+    assert [request.verb for request in setup.server.requests] == ["create"]
 
 
 def test_what_was_postponed_is_looked_at_again_soon():

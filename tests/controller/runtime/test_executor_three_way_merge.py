@@ -12,16 +12,7 @@ from controller.kubevirt.resources import DATA_VOLUMES, VMIS
 from controller.runtime.executor import REWORKS
 from controller.runtime.plan import Done, Missing, Rejected, RemoveOwnerReference, ThreeWayMerge
 from informers.errors import Conflict
-from tests.controller.runtime.execution import (
-    BUSY,
-    IN_DOUBT,
-    INVALID,
-    UNREACHABLE,
-    World,
-    key,
-    kinds,
-)
-from tests.controller.runtime.reworking import (
+from tests.controller.runtime.executor_changes import (
     OWN,
     disown,
     meddle,
@@ -31,6 +22,15 @@ from tests.controller.runtime.reworking import (
     three_way_merge,
     when,
 )
+from tests.controller.runtime.executor_setup import (
+    BUSY,
+    IN_DOUBT,
+    INVALID,
+    UNREACHABLE,
+    ExecutorSetup,
+    key,
+    kinds,
+)
 from tests.fakes.requests import Fault, Garbled, Lost
 
 pytestmark = pytest.mark.looptime
@@ -38,16 +38,16 @@ pytestmark = pytest.mark.looptime
 
 @pytest.mark.parametrize("make", [disown, lambda: three_way_merge("uid-101")], ids=["owner reference", "merge"])
 async def test_who_is_always_faster_is_given_up_against(make: Callable[[], RemoveOwnerReference | ThreeWayMerge]):
-    world = World()
-    put_vm(world)
-    put_disk(world, OWN)
+    setup = ExecutorSetup()
+    put_vm(setup)
+    put_disk(setup, OWN)
     action = make()
-    world.api.fault_for = when("patch", meddle(world, action.resource, action.key.name), times=99)
-    outcome = await world.outcome_of(action)
+    setup.server.fault_for = when("patch", meddle(setup, action.resource, action.key.name), times=99)
+    outcome = await setup.outcome_of(action)
     assert isinstance(outcome, Rejected)
     assert isinstance(outcome.error, Conflict)
-    assert len(world.sent) == 2 * REWORKS == 8
-    assert world.settled
+    assert len(setup.sent) == 2 * REWORKS == 8
+    assert setup.settled
 
 
 @pytest.mark.parametrize("make", [disown, lambda: three_way_merge("uid-101")], ids=["owner reference", "merge"])
@@ -55,13 +55,13 @@ async def test_who_is_always_faster_is_given_up_against(make: Callable[[], Remov
 async def test_what_the_server_refuses_is_refused_with_its_words(
     make: Callable[[], RemoveOwnerReference | ThreeWayMerge], fault: Fault
 ):
-    world = World()
-    put_vm(world)
-    put_disk(world, OWN)
-    world.fail(fault, verb="patch")
-    assert await world.outcome_of(make()) == Rejected(make(), fault)
-    assert len(world.sent) == 2
-    assert world.settled
+    setup = ExecutorSetup()
+    put_vm(setup)
+    put_disk(setup, OWN)
+    setup.fail(fault, verb="patch")
+    assert await setup.outcome_of(make()) == Rejected(make(), fault)
+    assert len(setup.sent) == 2
+    assert setup.settled
 
 
 @pytest.mark.parametrize("make", [disown, lambda: three_way_merge("uid-101")], ids=["owner reference", "merge"])
@@ -69,134 +69,136 @@ async def test_what_the_server_refuses_is_refused_with_its_words(
 async def test_what_cannot_be_read_is_refused_since_nothing_was_written(
     make: Callable[[], RemoveOwnerReference | ThreeWayMerge], fault: Fault
 ):
-    world = World()
-    put_vm(world)
-    put_disk(world, OWN)
-    world.fail(fault, verb="get")
-    assert kinds([await world.outcome_of(make())]) == ["Rejected"]
-    assert world.settled
+    setup = ExecutorSetup()
+    put_vm(setup)
+    put_disk(setup, OWN)
+    setup.fail(fault, verb="get")
+    assert kinds([await setup.outcome_of(make())]) == ["Rejected"]
+    assert setup.settled
 
 
 # Going over to a template
 
 
 async def test_p12_only_what_the_templates_differ_in_is_written():
-    world = World()
-    uid = put_vm(world, labels={"theirs": "1"})
-    assert await world.outcome_of(three_way_merge(uid)) == Done(three_way_merge(uid), str(world.api.version))
-    assert spec_of(world) == {"template": 2, "own": "x"}
-    assert world.api.objects(VMIS)[0].metadata.labels == {"theirs": "1"}
-    assert not world.settled
-    world.cache.catch_up()
-    assert world.settled
+    setup = ExecutorSetup()
+    uid = put_vm(setup, labels={"theirs": "1"})
+    assert await setup.outcome_of(three_way_merge(uid)) == Done(three_way_merge(uid), str(setup.server.version))
+    assert spec_of(setup) == {"template": 2, "own": "x"}
+    assert setup.server.objects(VMIS)[0].metadata.labels == {"theirs": "1"}
+    assert not setup.settled
+    setup.cache.catch_up()
+    assert setup.settled
 
 
 async def test_p12_a_vm_that_has_it_all_is_not_written_but_awaited():
-    world = World()
-    uid = put_vm(world)
-    world.api.change(VMIS, key("vm"), {"spec": {"template": 2}})
-    assert await world.outcome_of(three_way_merge(uid)) == Done(three_way_merge(uid), str(world.api.version))
-    assert world.sent == ["get vm"]
-    assert not world.settled, "the cache shows an older one, and would ask for the same again"
-    world.cache.catch_up()
-    assert world.settled
+    setup = ExecutorSetup()
+    uid = put_vm(setup)
+    setup.server.change(VMIS, key("vm"), {"spec": {"template": 2}})
+    assert await setup.outcome_of(three_way_merge(uid)) == Done(three_way_merge(uid), str(setup.server.version))
+    assert setup.sent == ["get vm"]
+    assert not setup.settled, "the cache shows an older one, and would ask for the same again"
+    setup.cache.catch_up()
+    assert setup.settled
 
 
 async def test_p12_what_somebody_writes_meanwhile_stays():
-    world = World()
-    uid = put_vm(world)
-    world.api.fault_for = when("patch", lambda: world.api.change(VMIS, key("vm"), {"spec": {"own": "y"}}), times=2)
-    assert kinds([await world.outcome_of(three_way_merge(uid))]) == ["Done"]
-    assert spec_of(world) == {"template": 2, "own": "y"}
+    setup = ExecutorSetup()
+    uid = put_vm(setup)
+    setup.server.fault_for = when(
+        "patch", lambda: setup.server.change(VMIS, key("vm"), {"spec": {"own": "y"}}), times=2
+    )
+    assert kinds([await setup.outcome_of(three_way_merge(uid))]) == ["Done"]
+    assert spec_of(setup) == {"template": 2, "own": "y"}
 
 
 @pytest.mark.parametrize("moment", ["get", "patch"])
 async def test_p12_another_vm_of_the_name_is_left_alone(moment: str):
-    world = World()
-    uid = put_vm(world)
+    setup = ExecutorSetup()
+    uid = put_vm(setup)
 
     def replace() -> None:
-        world.api.remove(VMIS, key("vm"))
-        put_vm(world)
+        setup.server.remove(VMIS, key("vm"))
+        put_vm(setup)
 
-    world.api.fault_for = when(moment, replace)
-    assert await world.outcome_of(three_way_merge(uid)) == Missing(three_way_merge(uid))
-    assert spec_of(world) == {"template": 1, "own": "x"}
+    setup.server.fault_for = when(moment, replace)
+    assert await setup.outcome_of(three_way_merge(uid)) == Missing(three_way_merge(uid))
+    assert spec_of(setup) == {"template": 1, "own": "x"}
 
 
 @pytest.mark.parametrize("moment", ["get", "patch"])
 async def test_p12_a_vm_that_is_being_deleted_is_left_alone(moment: str):
-    world = World()
-    uid = put_vm(world, finalizers=["example.org/theirs"])
-    world.api.fault_for = when(moment, lambda: world.api.remove(VMIS, key("vm")))
-    assert await world.outcome_of(three_way_merge(uid)) == Missing(three_way_merge(uid))
-    assert spec_of(world) == {"template": 1, "own": "x"}
+    setup = ExecutorSetup()
+    uid = put_vm(setup, finalizers=["example.org/theirs"])
+    setup.server.fault_for = when(moment, lambda: setup.server.remove(VMIS, key("vm")))
+    assert await setup.outcome_of(three_way_merge(uid)) == Missing(three_way_merge(uid))
+    assert spec_of(setup) == {"template": 1, "own": "x"}
 
 
 @pytest.mark.parametrize("moment", ["get", "patch"])
 async def test_p12_a_vm_that_is_gone_has_vanished(moment: str):
-    world = World()
-    uid = put_vm(world)
-    world.api.fault_for = when(moment, lambda: world.api.remove(VMIS, key("vm")))
-    assert await world.outcome_of(three_way_merge(uid)) == Missing(three_way_merge(uid))
-    assert world.settled
+    setup = ExecutorSetup()
+    uid = put_vm(setup)
+    setup.server.fault_for = when(moment, lambda: setup.server.remove(VMIS, key("vm")))
+    assert await setup.outcome_of(three_way_merge(uid)) == Missing(three_way_merge(uid))
+    assert setup.settled
 
 
 async def test_p12_a_vm_that_cannot_be_read_holds_no_other_up():
-    world = World()
-    uids = [put_vm(world, f"vm-{number:03}") for number in range(120)]
+    setup = ExecutorSetup()
+    uids = [put_vm(setup, f"vm-{number:03}") for number in range(120)]
     actions = [three_way_merge(uid, f"vm-{number:03}") for number, uid in enumerate(uids)]
     actions[0] = replace(actions[0], new=b'{"x":' * 5000 + b"1" + b"}" * 5000)
-    outcomes = await world.carry_out(actions)
+    outcomes = await setup.carry_out(actions)
     assert kinds(outcomes) == ["Rejected"] + ["Done"] * 119
     assert outcomes[0].message.startswith("default/vm-000 cannot be read")
 
 
 @pytest.mark.parametrize("fault", IN_DOUBT)
 async def test_p12_a_rebase_whose_answer_is_lost_is_in_doubt_until_the_server_was_asked(fault: Fault):
-    world = World()
-    uid = put_vm(world)
-    world.fail(fault, verb="patch")
-    assert kinds([await world.outcome_of(three_way_merge(uid))]) == ["Unknown"]
-    assert world.unresolved == (three_way_merge(uid),)
-    world.heal()
-    world.cache.catch_up()
-    assert not world.settled, "the cache cannot tell whose change it shows"
-    assert await world.settle() is None
-    assert world.settled
-    happened = spec_of(world) == {"template": 2, "own": "x"}
+    setup = ExecutorSetup()
+    uid = put_vm(setup)
+    setup.fail(fault, verb="patch")
+    assert kinds([await setup.outcome_of(three_way_merge(uid))]) == ["Unknown"]
+    assert setup.unresolved == (three_way_merge(uid),)
+    setup.heal()
+    setup.cache.catch_up()
+    assert not setup.settled, "the cache cannot tell whose change it shows"
+    assert await setup.settle() is None
+    assert setup.settled
+    happened = spec_of(setup) == {"template": 2, "own": "x"}
     assert happened is (fault is Lost.AFTER or isinstance(fault, Garbled))
 
 
 async def test_p12_a_lost_rebase_that_happened_waits_for_the_cache():
-    world = World()
-    uid = put_vm(world)
-    world.fail(Lost.AFTER, verb="patch")
-    await world.outcome_of(three_way_merge(uid))
-    world.heal()
-    assert await world.settle() is None
-    assert world.unresolved == ()
-    assert not world.settled
-    world.cache.catch_up()
-    assert world.settled
+    setup = ExecutorSetup()
+    uid = put_vm(setup)
+    setup.fail(Lost.AFTER, verb="patch")
+    await setup.outcome_of(three_way_merge(uid))
+    setup.heal()
+    assert await setup.settle() is None
+    assert setup.unresolved == ()
+    assert not setup.settled
+    setup.cache.catch_up()
+    assert setup.settled
 
 
 async def test_p12_a_lost_rebase_of_a_vm_that_is_gone_is_settled():
-    world = World()
-    uid = put_vm(world)
-    world.fail(Lost.BEFORE, verb="patch")
-    await world.outcome_of(three_way_merge(uid))
-    world.heal()
-    world.api.remove(VMIS, key("vm"))
-    assert await world.settle() is None
-    assert world.settled
+    setup = ExecutorSetup()
+    uid = put_vm(setup)
+    setup.fail(Lost.BEFORE, verb="patch")
+    await setup.outcome_of(three_way_merge(uid))
+    setup.heal()
+    setup.server.remove(VMIS, key("vm"))
+    assert await setup.settle() is None
+    assert setup.settled
 
 
 async def test_reworks_are_counted_by_what_became_of_them():
-    world = World()
-    put_disk(world, OWN)
-    await world.carry_out([disown(), disown("none"), three_way_merge(put_vm(world))])
-    assert world.tally == {
+    setup = ExecutorSetup()
+    put_disk(setup, OWN)
+    await setup.carry_out([disown(), disown("none"), three_way_merge(put_vm(setup))])
+    assert setup.tally == {
         ("remove_owner_reference", "done"): 1,
         ("remove_owner_reference", "missing"): 1,
         ("three_way_merge", "done"): 1,
@@ -205,14 +207,14 @@ async def test_reworks_are_counted_by_what_became_of_them():
 
 @pytest.mark.parametrize("after_ms", range(1, 35, 4))
 async def test_cancelled_between_reading_and_writing_it_sends_nothing_more(after_ms: int):
-    world = World()
-    put_disk(world, OWN)
-    world.api.fault_for = when("patch", meddle(world, DATA_VOLUMES, "disk"), times=1)
-    task = asyncio.create_task(world.outcome_of(disown()))
+    setup = ExecutorSetup()
+    put_disk(setup, OWN)
+    setup.server.fault_for = when("patch", meddle(setup, DATA_VOLUMES, "disk"), times=1)
+    task = asyncio.create_task(setup.outcome_of(disown()))
     await asyncio.sleep(after_ms / 1000)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    sent = len(world.sent)
+    sent = len(setup.sent)
     await asyncio.sleep(10)
-    assert len(world.sent) == sent
+    assert len(setup.sent) == sent

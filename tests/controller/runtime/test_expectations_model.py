@@ -28,14 +28,14 @@ from controller.runtime.plan import (
 )
 from informers.meta import ObjectKey
 from informers.store import Store
-from tests.controller.runtime.awaiting import (
+from tests.controller.runtime.expectations_setup import (
     LOST,
     NO,
     OPAQUE,
     OWNER,
     UID,
     UNWATCHED,
-    World,
+    ExpectationsSetup,
     an_object,
     created,
     deleted,
@@ -108,7 +108,7 @@ class ExpectationsMachine(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.world = World()
+        self.setup = ExpectationsSetup()
         self.version = 10
         self.model: dict[ObjectKey, tuple[str, float, list[Item]]] = {}
         self.given_up = 0
@@ -128,32 +128,32 @@ class ExpectationsMachine(RuleBasedStateMachine):
     @rule(name=NAMES, namespace=NAMESPACES)
     def show_gone(self, name: str, namespace: str) -> None:
         self.version += 1
-        self.world.store.remove(an_object(name, namespace=namespace, version=str(self.version)), scope=namespace)
-        self.world.opaque.remove(an_object(name, namespace=namespace, version=f"v{self.version}"))
+        self.setup.store.remove(an_object(name, namespace=namespace, version=str(self.version)), scope=namespace)
+        self.setup.opaque.remove(an_object(name, namespace=namespace, version=f"v{self.version}"))
 
     @rule(namespace=NAMESPACES)
     def bookmark(self, namespace: str) -> None:
         self.version += 1
-        self.world.store.advance(str(self.version), scope=namespace)
+        self.setup.store.advance(str(self.version), scope=namespace)
 
     @rule(seconds=st.sampled_from([1.0, 100.0, 150.0, 299.0]))
     def wait(self, seconds: float) -> None:
-        self.world.now += seconds
+        self.setup.now += seconds
 
     # What is written
 
     @rule(data=st.data(), key=KEYS, uid=UIDS)
     def record(self, data: st.DataObject, key: ObjectKey, uid: str) -> None:
         written = data.draw(st.lists(outcomes(self.version), max_size=4))
-        self.world.expectations.record(key, uid, written)
+        self.setup.expectations.record(key, uid, written)
         held_uid, _, items = self.model.get(key, ("", 0.0, []))
         items = [*(items if held_uid == uid else []), *(item for one in written for item in self.items_of(one, uid))]
         if items:
-            self.model[key] = (uid, self.world.now, items)
+            self.model[key] = (uid, self.setup.now, items)
 
     @rule(key=KEYS)
     def forget(self, key: ObjectKey) -> None:
-        self.world.expectations.forget(key)
+        self.setup.expectations.forget(key)
         self.model.pop(key, None)
 
     # What is asked
@@ -163,33 +163,33 @@ class ExpectationsMachine(RuleBasedStateMachine):
         self.look(key, uid)
         held_uid, since, items = self.model.get(key, ("", 0.0, []))
         ours = items if held_uid == uid else []
-        overdue = self.world.now - since >= GIVE_UP_AFTER_S
+        overdue = self.setup.now - since >= GIVE_UP_AFTER_S
         if not ours or overdue:
             self.model.pop(key, None)
         self.given_up += bool(ours) and overdue
-        assert self.world.expectations.settled(key, uid) is (not ours or overdue)
-        assert self.world.given_up == self.given_up
+        assert self.setup.expectations.settled(key, uid) is (not ours or overdue)
+        assert self.setup.given_up == self.given_up
 
     @rule(data=st.data(), key=KEYS, uid=UIDS)
     def ask_for_doubts_and_resolve_one(self, data: st.DataObject, key: ObjectKey, uid: str) -> None:
         held_uid, since, items = self.model.get(key, ("", 0.0, []))
-        overdue = self.world.now - since >= GIVE_UP_AFTER_S
+        overdue = self.setup.now - since >= GIVE_UP_AFTER_S
         if not overdue:
             self.look(key, uid)
         unresolved = [item.doubt for item in items if item.doubt is not None]
         ours = unresolved if held_uid == uid and not overdue else []
-        assert list(self.world.expectations.unresolved(key, uid)) == ours
+        assert list(self.setup.expectations.unresolved(key, uid)) == ours
         if ours:
             write = data.draw(st.sampled_from(ours))
             turned_out = data.draw(st.none() | st.just(Done(write, str(self.version + 1))))
-            self.world.expectations.resolve(key, write, turned_out)
+            self.setup.expectations.resolve(key, write, turned_out)
             items[:] = [item for item in items if item.doubt is not write]
             items += self.items_of(turned_out, uid) if turned_out is not None else ()
 
     @invariant()
     def the_age_is_that_of_the_oldest(self) -> None:
-        ages = [self.world.now - since for _, since, _ in self.model.values()]
-        assert self.world.expectations.oldest_s() == max(ages, default=0.0)
+        ages = [self.setup.now - since for _, since, _ in self.model.values()]
+        assert self.setup.expectations.oldest_s() == max(ages, default=0.0)
 
     # The model
 
@@ -211,10 +211,10 @@ class ExpectationsMachine(RuleBasedStateMachine):
                 yield Item(lambda: store is None or not self.is_shown(store, write))
             case Done(version=version) | AlreadyThere(version=version) if version.isdigit():
                 scope, counts = write.key.namespace, write.resource is VMIS
-                yield Item(lambda: not counts or int(self.world.store.version(scope)) >= int(version))
+                yield Item(lambda: not counts or int(self.setup.store.version(scope)) >= int(version))
 
     def store_of(self, resource: AnyResource) -> Any:
-        return {VMIS: self.world.store, OPAQUE: self.world.opaque}.get(resource)
+        return {VMIS: self.setup.store, OPAQUE: self.setup.opaque}.get(resource)
 
     @staticmethod
     def is_shown(store: Store[Any], write: Delete) -> bool:

@@ -10,7 +10,7 @@ from controller.runtime.outage import LONGEST_S, TRIES_AT_ONCE, TRIES_PER_S
 from controller.runtime.result import AwaitChange, Report, Retry
 from informers.errors import ServerError, TooManyRequests, TransportError
 from informers.meta import ObjectKey
-from tests.controller.runtime.passes import A, B, Script, working
+from tests.controller.runtime.workers import A, B, Script, working
 
 pytestmark = pytest.mark.looptime
 

@@ -21,17 +21,17 @@ pytestmark = pytest.mark.looptime
 KEY = ObjectKey("default", "web")
 
 
-class World:
+class StatusWriterSetup:
     def __init__(self) -> None:
-        self.api = FakeApiServer(has_status=(REPLICASETS,))
-        self.cache = LaggingCache(self.api, REPLICASETS)
+        self.server = FakeApiServer(has_status=(REPLICASETS,))
+        self.cache = LaggingCache(self.server, REPLICASETS)
         clock = asyncio.get_running_loop().time
         expectations = Expectations({REPLICASETS: self.cache.store}, now=clock, gave_up=lambda: None)
-        self.writer = StatusWriter(self.api, REPLICASETS, expectations)
+        self.writer = StatusWriter(self.server, REPLICASETS, expectations)
         self.add()
 
     def add(self) -> None:
-        self.api.put(REPLICASETS, {"metadata": {"name": KEY.name, "namespace": KEY.namespace}, "spec": {}})
+        self.server.put(REPLICASETS, {"metadata": {"name": KEY.name, "namespace": KEY.namespace}, "spec": {}})
         self.cache.catch_up()
 
     async def write(self, replicas: int) -> bool:
@@ -46,61 +46,61 @@ class World:
 
     @property
     def replicas(self) -> int | None:
-        owner = self.api.find(REPLICASETS, KEY)
+        owner = self.server.find(REPLICASETS, KEY)
         return owner.status.replicas if owner is not None and owner.status is not None else None
 
 
 async def test_r11_the_next_status_waits_until_the_cache_shows_the_one_before():
-    world = World()
-    assert world.may_write()
-    assert await world.write(3)
-    assert world.replicas == 3
-    assert not world.may_write()
-    world.cache.catch_up()
-    assert world.may_write()
+    setup = StatusWriterSetup()
+    assert setup.may_write()
+    assert await setup.write(3)
+    assert setup.replicas == 3
+    assert not setup.may_write()
+    setup.cache.catch_up()
+    assert setup.may_write()
 
 
 async def test_r11_a_status_for_an_older_version_is_not_written_and_not_awaited():
-    world = World()
-    world.api.change(REPLICASETS, KEY, {"spec": {"replicas": 1}})
-    assert not await world.write(3)
-    assert world.replicas is None
-    assert world.may_write()
+    setup = StatusWriterSetup()
+    setup.server.change(REPLICASETS, KEY, {"spec": {"replicas": 1}})
+    assert not await setup.write(3)
+    assert setup.replicas is None
+    assert setup.may_write()
 
 
 async def test_r11_a_status_for_a_set_that_is_gone_is_no_error():
-    world = World()
-    world.api.remove(REPLICASETS, KEY)
-    assert not await world.write(3)
+    setup = StatusWriterSetup()
+    setup.server.remove(REPLICASETS, KEY)
+    assert not await setup.write(3)
 
 
 async def test_r11_a_status_never_reaches_the_next_set_of_the_name():
-    world = World()
-    world.api.remove(REPLICASETS, KEY)
-    world.api.put(REPLICASETS, {"metadata": {"name": KEY.name, "namespace": KEY.namespace}, "spec": {}})
-    assert not await world.write(3)
-    assert world.replicas is None
+    setup = StatusWriterSetup()
+    setup.server.remove(REPLICASETS, KEY)
+    setup.server.put(REPLICASETS, {"metadata": {"name": KEY.name, "namespace": KEY.namespace}, "spec": {}})
+    assert not await setup.write(3)
+    assert setup.replicas is None
 
 
 async def test_the_next_set_of_the_name_does_not_wait_for_the_former_ones_status():
-    world = World()
-    await world.write(3)
-    assert world.writer.may_write(KEY, "uid-of-the-next")
+    setup = StatusWriterSetup()
+    await setup.write(3)
+    assert setup.writer.may_write(KEY, "uid-of-the-next")
 
 
 async def test_nothing_is_awaited_for_a_set_that_was_forgotten():
-    world = World()
-    await world.write(3)
-    world.writer.forget(KEY)
-    assert world.may_write()
+    setup = StatusWriterSetup()
+    await setup.write(3)
+    setup.writer.forget(KEY)
+    assert setup.may_write()
 
 
 @pytest.mark.parametrize(
     "fault", [Lost.AFTER, Garbled(), TransportError("refused", sent=False), refusal(403, "Forbidden", "no")]
 )
 async def test_r11_whatever_else_goes_wrong_is_the_callers_to_retry(fault: Fault):
-    world = World()
-    world.api.fault_for = lambda request: fault
+    setup = StatusWriterSetup()
+    setup.server.fault_for = lambda request: fault
     with pytest.raises(ApiError):
-        await world.write(3)
-    assert world.may_write()
+        await setup.write(3)
+    assert setup.may_write()

@@ -1,4 +1,4 @@
-"""A simulated VMI and the API server that holds it, as a model: from patch to patch, with time as a number."""
+"""A simulated VMI on the fake API server: from patch to patch, with time as a number."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from informers.meta import ObjectKey
+from informers.objects import PatchType
 from sandbox.behavior import next_step
 from sandbox.settings import BEHAVIOR, READY_AFTER, SHUTDOWN_AFTER
 from sandbox.vmis import VMIS, SimulatedVMI, VMIState, state_of
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.virtual_time import run
 
 CREATED = datetime(2026, 8, 1, 12, 0, 0, 400_000, tzinfo=UTC)
+KEY = ObjectKey("default", "test")
 WAY_UP = ["", "Pending", "Scheduling", "Scheduled", "Running"]
 FINAL = {"Succeeded", "Failed"}
 
@@ -27,17 +32,15 @@ class Life:
         self.gone_at: float | None = None
         self.seen: list[tuple[float, VMIState]] = []
         self.patches: list[dict[str, Any]] = []
-        self.document: dict[str, Any] = {
-            "metadata": {
-                "name": "test",
-                "namespace": "default",
-                "uid": uid,
-                "resourceVersion": "1",
-                "creationTimestamp": whole_seconds(CREATED),
-                "annotations": dict(annotations or {}),
+        self._server = FakeApiServer(latency_s=0, now=lambda: self.now)
+        self.document = self._server.put(
+            VMIS,
+            {
+                "metadata": {"name": KEY.name, "uid": uid, "annotations": dict(annotations or {})},
+                "spec": {"domain": {}, "terminationGracePeriodSeconds": grace_s},
             },
-            "spec": {"domain": {}, "terminationGracePeriodSeconds": grace_s},
-        }
+        )
+        """The VMI as the server has it, or had it last."""
 
     @property
     def vmi(self) -> SimulatedVMI:
@@ -77,54 +80,40 @@ class Life:
         return self
 
     def take(self, body: bytes) -> None:
-        """What the API server does with a merge patch."""
+        """Send the simulator's patch to the server."""
         patch = json.loads(body)
-        meta = self.document["metadata"]
-        assert patch["metadata"]["uid"] == meta["uid"]
-        assert patch["metadata"].get("resourceVersion", meta["resourceVersion"]) == meta["resourceVersion"]
+        assert patch["metadata"]["uid"] == self.document["metadata"]["uid"]
         self.patches.append(patch)
-        self.document = merged(self.document, patch)
-        self.document["metadata"]["resourceVersion"] = str(len(self.patches) + 1)
+        self.document = json.loads(run(self._server.patch(VMIS, KEY, body, content_type=PatchType.MERGE)))
         look = state_of(self.vmi)
         assert look is not None
         self.seen.append((round(self.elapsed_s, 3), look))
-        self._remove_if_free()
+        self._note_if_gone()
+
+    def set_finalizers(self, *finalizers: str) -> Life:
+        """Another client replaces the finalizers."""
+        self.document = self._server.change(VMIS, KEY, {"metadata": {"finalizers": list(finalizers)}})
+        return self
 
     def annotate(self, **annotations: str | None) -> Life:
         names = {"ready_after": READY_AFTER, "behavior": BEHAVIOR, "shutdown_after": SHUTDOWN_AFTER}
-        for name, value in annotations.items():
-            self.document = merged(self.document, {"metadata": {"annotations": {names[name]: value}}})
+        changes = {names[name]: value for name, value in annotations.items()}
+        self.document = self._server.change(VMIS, KEY, {"metadata": {"annotations": changes}})
         return self
 
     def delete(self) -> Life:
-        self.document["metadata"].setdefault("deletionTimestamp", whole_seconds(self.now))
-        self._remove_if_free()
+        self._server.remove(VMIS, KEY)
+        self.document = self._server.current(VMIS, KEY) or self.document
+        self._note_if_gone()
         return self
 
-    def _remove_if_free(self) -> None:
-        if self.document["metadata"].get("deletionTimestamp") and not self.finalizers:
+    def _note_if_gone(self) -> None:
+        if self._server.current(VMIS, KEY) is None:
             self.gone_at = round(self.elapsed_s, 3)
 
     @property
     def phases(self) -> list[str]:
         return [look.phase for _, look in self.seen]
-
-
-def whole_seconds(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def merged(document: Any, patch: Any) -> Any:
-    """RFC 7396."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(document) if isinstance(document, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = merged(result.get(key), value)
-    return result
 
 
 def behaving(behavior: str, ready_after: str = "2s", **more: str) -> Life:

@@ -1,4 +1,4 @@
-"""An executor with its API and its cache, the actions that it is given, and the answers that it gets."""
+"""An executor on the fake API server, builders of actions for it, and errors that the server may answer with."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ INVALID = refusal(422, "Invalid", "spec.domain: Required value")
 BUSY = refusal(429, "TooManyRequests", "too many requests", retry_after_s=7)
 MODIFIED = refusal(409, "Conflict", "the object has been modified; please apply your changes to the latest version")
 GONE = refusal(404, "NotFound", "not found")
-# What a delete is answered, before it gets to storage and in it.
+# The two answers to a delete for another UID: from before storage, and from storage.
 ANOTHER = refusal(
     409,
     "Conflict",
@@ -81,22 +81,22 @@ def kinds(outcomes: Iterable[Outcome]) -> list[str]:
     return [type(outcome).__name__ for outcome in outcomes]
 
 
-class Tally(Counter[tuple[str, str]]):
+class Counts(Counter[tuple[str, str]]):
     def acted(self, controller: str, *, action: str, outcome: str) -> None:
         assert controller == "test"
         self[action, outcome] += 1
 
 
-class World:
-    """An executor, the API that it writes to, and a cache that hears of nothing by itself."""
+class ExecutorSetup:
+    """An executor, the server that it writes to, and a cache that hears of events only when a test says so."""
 
     def __init__(self) -> None:
-        self.api = FakeApiServer()
-        self.cache = LaggingCache(self.api, VMIS)
+        self.server = FakeApiServer()
+        self.cache = LaggingCache(self.server, VMIS)
         clock = asyncio.get_running_loop().time
         self.expectations = Expectations({VMIS: self.cache.store}, now=clock, gave_up=lambda: None)
-        self.tally = Tally()
-        self.executor = Executor(self.api, self.expectations, controller="test", instruments=self.tally)
+        self.tally = Counts()
+        self.executor = Executor(self.server, self.expectations, controller="test", instruments=self.tally)
 
     async def carry_out(self, *stages: Iterable[Action] | Stage) -> tuple[Outcome, ...]:
         plan = Plan(stages=tuple(stage if isinstance(stage, Stage) else Stage(tuple(stage)) for stage in stages))
@@ -120,27 +120,27 @@ class World:
         return self.expectations.settled(OWNER, OWNER_UID)
 
     def fail(self, fault: Fault, *, verb: str = "", name: str = "") -> None:
-        """Have all requests of this verb for this object fail; all there are, without them."""
+        """Make all requests with this verb and name fail. An empty verb or name stands for any."""
 
-        def disturb(request: Request) -> Fault | None:
+        def fault_for(request: Request) -> Fault | None:
             meant = verb in ("", request.verb) and name in ("", request.key.name)
             return fault if meant else None
 
-        self.api.fault_for = disturb
+        self.server.fault_for = fault_for
 
     def heal(self) -> None:
-        self.api.fault_for = lambda request: None
+        self.server.fault_for = lambda request: None
 
     def add(self, name: str = "vm", **kwargs: object) -> str:
-        """Have a VMI that the cache knows of. Return its UID."""
-        made = self.api.put(VMIS, document(name, **kwargs))
+        """Create a VMI that the cache shows. Returns its UID."""
+        made = self.server.put(VMIS, document(name, **kwargs))
         self.cache.catch_up()
         return made["metadata"]["uid"]
 
     @property
     def names(self) -> list[str]:
-        return [vmi.metadata.name for vmi in self.api.objects(VMIS)]
+        return [vmi.metadata.name for vmi in self.server.objects(VMIS)]
 
     @property
     def sent(self) -> list[str]:
-        return [f"{request.verb} {request.key.name}" for request in self.api.requests]
+        return [f"{request.verb} {request.key.name}" for request in self.server.requests]

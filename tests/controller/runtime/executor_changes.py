@@ -1,4 +1,4 @@
-"""Disks and their owners, VMs and their templates, and somebody else who writes to them at the wrong moment."""
+"""Disks with owners, VMs with templates, and another client that writes to them between two requests of ours."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from controller.kubevirt.resources import DATA_VOLUMES, VMIS
 from controller.runtime.plan import RemoveOwnerReference, ThreeWayMerge
-from tests.controller.runtime.execution import World, document, key
+from tests.controller.runtime.executor_setup import ExecutorSetup, document, key
 from tests.fakes.requests import Request
 
 VM_UID = "uid-of-the-vm"
@@ -28,14 +28,14 @@ OTHERS = [
 ]
 
 
-def put_disk(world: World, *owners: dict[str, object], name: str = "disk", resource: Any = DATA_VOLUMES) -> str:
-    """Have a DataVolume or a claim with these owners. Return its UID."""
-    made = world.api.put(resource, {"metadata": {"name": name, "namespace": "default", "ownerReferences": owners}})
+def put_disk(setup: ExecutorSetup, *owners: dict[str, object], name: str = "disk", resource: Any = DATA_VOLUMES) -> str:
+    """Create a DataVolume or a claim with these owners. Returns its UID."""
+    made = setup.server.put(resource, {"metadata": {"name": name, "namespace": "default", "ownerReferences": owners}})
     return made["metadata"]["uid"]
 
 
-def owners_of(world: World, name: str = "disk", resource: Any = DATA_VOLUMES) -> list[dict[str, object]]:
-    disk = world.api.find(resource, key(name))
+def owners_of(setup: ExecutorSetup, name: str = "disk", resource: Any = DATA_VOLUMES) -> list[dict[str, object]]:
+    disk = setup.server.find(resource, key(name))
     assert disk is not None
     return [msgspec.to_builtins(owner) for owner in disk.metadata.owner_references or ()]
 
@@ -52,29 +52,29 @@ def three_way_merge(uid: str, name: str = "vm", *, old: object = 1, new: object 
     )
 
 
-def put_vm(world: World, name: str = "vm", *, says: object = 1, **metadata: object) -> str:
-    uid = world.api.put(VMIS, {**document(name, **metadata), "spec": {"template": says, "own": "x"}})["metadata"]["uid"]
-    world.cache.catch_up()
-    return uid
+def put_vm(setup: ExecutorSetup, name: str = "vm", *, says: object = 1, **metadata: object) -> str:
+    made = setup.server.put(VMIS, {**document(name, **metadata), "spec": {"template": says, "own": "x"}})
+    setup.cache.catch_up()
+    return made["metadata"]["uid"]
 
 
-def spec_of(world: World, name: str = "vm") -> dict[str, object]:
-    return world.api.document(VMIS, key(name))["spec"]
+def spec_of(setup: ExecutorSetup, name: str = "vm") -> dict[str, object]:
+    return setup.server.document(VMIS, key(name))["spec"]
 
 
 def when(verb: str, act: Callable[[], object], *, times: int = 1) -> Callable[[Request], None]:
-    """Have somebody else do something in the moment when such a request is on its way."""
+    """Make another client act when the next so many requests with this verb arrive."""
     left = times
 
-    def disturb(request: Request) -> None:
+    def fault_for(request: Request) -> None:
         nonlocal left
         if request.verb == verb and left:
             left -= 1
             act()
 
-    return disturb
+    return fault_for
 
 
-def meddle(world: World, resource: Any, name: str) -> Callable[[], object]:
-    """Somebody else writes to the object, each time something different."""
-    return lambda: world.api.change(resource, key(name), {"metadata": {"labels": {"n": str(world.api.version)}}})
+def meddle(setup: ExecutorSetup, resource: Any, name: str) -> Callable[[], object]:
+    """Another client changes a label of the object, each time to another value."""
+    return lambda: setup.server.change(resource, key(name), {"metadata": {"labels": {"n": str(setup.server.version)}}})

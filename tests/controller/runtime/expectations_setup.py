@@ -1,4 +1,4 @@
-"""Expectations, the stores that they look at, and what a pass wrote."""
+"""Expectations with their stores, and builders of the outcomes that they record."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def an_object(
     return replace(made, metadata=replace(made.metadata, deletion_timestamp=deletion))
 
 
-class World:
-    """Expectations over a store of two namespaces and one of opaque versions, and a clock that is set by hand."""
+class ExpectationsSetup:
+    """Expectations over two stores, one of which has opaque versions. The test sets the clock."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -1,0 +1,202 @@
+"""A replica set on the fake API server: the real reconciler works on it, with caches that may lag and may restart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+from controller.kinds import REPLICA_SETS
+from controller.kubevirt.replicaset_types import ReplicaSet
+from controller.kubevirt.resources import VMIS
+from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.kubevirt.vmis import is_active
+from controller.replicaset.rules import ReplicaSetRules
+from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES, Snapshot
+from controller.runtime.plan import Action, AnyResource, Outcome, Stage
+from controller.runtime.result import Report
+from informers.meta import ObjectKey, controller_of
+from informers.store import Change
+from tests.builders import NOW, REPLICASETS
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.caches import LaggingCache
+from tests.fakes.process import ReconcilerProcess
+from tests.fakes.requests import Document, Fault, Request
+from tests.fakes.virtual_time import run
+
+KEY = ObjectKey("default", "web")
+LABELS = {"app": "web"}
+
+
+def replicaset_document(*, replicas: int = 3, name: str = KEY.name, **spec: object) -> dict[str, Any]:
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstanceReplicaSet",
+        "metadata": {"name": name, "namespace": KEY.namespace},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": LABELS},
+            "template": {"metadata": {"labels": LABELS}, "spec": {"domain": {"devices": {}}}},
+            **spec,
+        },
+    }
+
+
+def vmi_document(name: str, **metadata: object) -> dict[str, Any]:
+    """An orphan that the set would adopt."""
+    meta = {"name": name, "namespace": KEY.namespace, "labels": LABELS, **metadata}
+    return {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": meta}
+
+
+def _document_of(owner: ReplicaSet) -> Document:
+    template = owner.spec.template
+    if template is not None and not bytes(template.spec):
+        # A template without a spec, which has no encoding of its own.
+        owner = replace(owner, spec=replace(owner.spec, template=replace(template, spec=Raw(b"null"))))
+    document: Document = msgspec.json.decode(msgspec.json.encode(owner))
+    return document
+
+
+class ReplicaSetSimulation:
+    """One set, the API server and the caches. The caches hear of events when the test says so; with `instant`, the
+    caches hear of each write of ours at once.
+    """
+
+    def __init__(
+        self,
+        *,
+        key: ObjectKey = KEY,
+        burst: int = 250,
+        finalizers: bool = False,
+        instant: bool = False,
+        latency_s: float = 0.01,
+        vmi_handler: Callable[[Change[VirtualMachineInstance]], None] = lambda change: None,
+        set_handler: Callable[[Change[ReplicaSet]], None] = lambda change: None,
+    ) -> None:
+        """`finalizers` gives each VMI a finalizer, as KubeVirt does: a deleted VMI stays until `live_on`."""
+        held_by = {VMIS: ["kubevirt.io/virtualMachineControllerFinalize"]} if finalizers else {}
+        self.key = key
+        self.server = FakeApiServer(latency_s=latency_s, has_status=(REPLICASETS,), finalizers=held_by)
+        self.sets = LaggingCache(self.server, REPLICASETS, indexes=REPLICASET_INDEXES, handler=set_handler)
+        self.vmis = LaggingCache(self.server, VMIS, indexes=VMI_INDEXES, handler=vmi_handler)
+        self._rules = ReplicaSetRules(self.sets.store, self.vmis.store, REPLICASETS, VMIS, burst)
+        self.process = ReconcilerProcess(
+            self.server, REPLICA_SETS, self._rules, owners=self.sets, children=[self.vmis], now=lambda: NOW
+        )
+        if instant:
+            self.server.on_write = lambda request, before: self.process.catch_up()
+
+    @classmethod
+    def of(
+        cls, owner: ReplicaSet, vmis: Iterable[VirtualMachineInstance] = (), *, burst: int = 250
+    ) -> ReplicaSetSimulation:
+        """A simulation without latency and lag, for synchronous tests, that begins with these objects."""
+        made = cls(key=owner.metadata.key, burst=burst, finalizers=True, instant=True, latency_s=0)
+        made.server.put(REPLICASETS, _document_of(owner))
+        for vmi in vmis:
+            made.server.put(VMIS, msgspec.json.decode(msgspec.json.encode(vmi)))
+        return made
+
+    def restart(self) -> None:
+        """A new process that lists everything first."""
+        self.process.catch_up()
+        self.process.restart()
+
+    async def reconcile(self) -> Report:
+        return await self.process.reconcile(self.key)
+
+    async def come_to_rest(self, *, passes: int = 30) -> int:
+        """Reconcile with fresh caches until a pass sends nothing. Return how many passes that took."""
+        for number in range(passes):
+            self.process.catch_up()
+            before = len(self.server.requests)
+            await self.reconcile()
+            if len(self.server.requests) == before:
+                return number
+        raise AssertionError(f"still busy after {passes} passes: {self.server.requests[-5:]}")
+
+    def run_pass(self) -> tuple[Action, ...]:
+        """One pass with fresh caches, in a synchronous test. Returns the actions that it tried."""
+        self.process.catch_up()
+        before = len(self.process.actions)
+        run(self.reconcile())
+        return tuple(self.process.actions[before:])
+
+    def carry_out(self, stages: Sequence[Stage]) -> tuple[Outcome, ...]:
+        """Carry out stages that were planned before, in a synchronous test."""
+        return run(self.process.carry_out(self.key, self.owner.metadata.uid, stages))
+
+    def crash_while_carrying_out(self, stages: Sequence[Stage], writes: int) -> None:
+        """The process dies after so many writes; a new one starts."""
+        run(self.process.kill_after(writes, self.process.carry_out(self.key, self.owner.metadata.uid, stages)))
+
+    def snapshot(self) -> Snapshot:
+        """What a pass would see now."""
+        self.process.catch_up()
+        seen = self._rules.take_snapshot(self.key, now=NOW, settled=True)
+        assert seen is not None
+        return seen
+
+    def live_on(self) -> None:
+        """VMIs that are being deleted go, finished ones stay so, and all others come up."""
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": NOW.isoformat()}
+        for name, document in self.server.documents(VMIS, self.key.namespace).items():
+            if "deletionTimestamp" in document["metadata"]:
+                self.server.finalize(VMIS, ObjectKey(self.key.namespace, name))
+            elif is_active(VMIS.decode(msgspec.json.encode(document))):
+                status = {"phase": "Running", "nodeName": "node-1", "conditions": [ready]}
+                self.server.replace(VMIS, {**document, "status": status})
+
+    def fail(self, fault: Fault, *, verb: str = "", resource: AnyResource | None = None, times: int = 10**6) -> None:
+        """Make the next so many of these requests fail."""
+        left = times
+
+        def fault_for(request: Request) -> Fault | None:
+            nonlocal left
+            if left and verb in ("", request.verb) and resource in (None, request.resource):
+                left -= 1
+                return fault
+            return None
+
+        self.server.fault_for = fault_for
+
+    def heal(self) -> None:
+        self.server.fault_for = lambda request: None
+
+    def sent(self, verb: str, resource: AnyResource = VMIS) -> int:
+        return sum(request.verb == verb and request.resource is resource for request in self.server.requests)
+
+    @property
+    def owner(self) -> ReplicaSet:
+        """The set as the server has it."""
+        owner = self.server.find(REPLICASETS, self.key)
+        assert owner is not None
+        return owner
+
+    @property
+    def members(self) -> list[VirtualMachineInstance]:
+        """The set's VMIs as the server has them."""
+        uid = self.owner.metadata.uid
+        return [
+            vmi
+            for vmi in self.server.objects(VMIS)
+            if (by := controller_of(vmi.metadata)) is not None and by.uid == uid
+        ]
+
+    @property
+    def active(self) -> list[VirtualMachineInstance]:
+        return [vmi for vmi in self.members if is_active(vmi)]
+
+    @property
+    def reasons(self) -> list[str]:
+        """The reasons of all Events, in order."""
+        return [notice.reason for notice in self.process.recorder.published]
+
+    @property
+    def conditions(self) -> dict[str, str]:
+        """The messages of the set's conditions, by type."""
+        status = self.owner.status
+        return {} if status is None else {c.type: c.message or "" for c in status.conditions or ()}

@@ -1,0 +1,132 @@
+"""KubeVirt and CDI on the fake API server: the VM controller, the nodes that run VMIs, and disks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMIS, VMS
+from informers.meta import ObjectKey
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.requests import AnyResource, Document
+from tests.fakes.rules import finalizers_of
+
+VM_CONTROLLER: Final = "kubevirt.io/virtualMachineControllerFinalize"
+BROKEN: Final = "broken"
+"""The image of a VM that does not come up."""
+
+
+class FakeKubeVirt:
+    """For the VMs of one namespace. Without `cdi`, a disk is a claim only."""
+
+    def __init__(
+        self, server: FakeApiServer, *, now: Callable[[], datetime], cdi: bool, namespace: str = "default"
+    ) -> None:
+        self._server = server
+        self._now = now
+        self._disks: AnyResource = DATA_VOLUMES if cdi else PVCS
+        self._namespace = namespace
+
+    def act(self) -> None:
+        """Each part does its next step: nodes for each VMI, the VM controller for each VM."""
+        vms = self._of(VMS)
+        for name, vmi in self._of(VMIS).items():
+            if "deletionTimestamp" in vmi["metadata"]:
+                self._server.finalize(VMIS, self._key(name))
+            elif name in vms and not is_ready(vmi) and not is_broken(vmi):
+                status = {"phase": "Running", "conditions": [self._ready(holds=True)]}
+                self._server.change(VMIS, self._key(name), {"status": status})
+        for name, vm in self._of(VMS).items():
+            if "deletionTimestamp" in vm["metadata"]:
+                self._end(name, vm)
+            else:
+                self._control(name, vm)
+
+    def _end(self, name: str, vm: Document) -> None:
+        """Delete the VMI of a VM that is being deleted; once it is gone, let go of the VM."""
+        vmi = self._of(VMIS).get(name)
+        if vmi is None:
+            kept = [each for each in finalizers_of(vm) if each != VM_CONTROLLER]
+            self._server.change(VMS, self._key(name), {"metadata": {"finalizers": kept}})
+        elif "deletionTimestamp" not in vmi["metadata"]:
+            self._server.remove(VMIS, self._key(name))
+
+    def _control(self, name: str, vm: Document) -> None:
+        spec, vmi = vm["spec"], self._of(VMIS).get(name)
+        if VM_CONTROLLER not in finalizers_of(vm):
+            finalizers = [VM_CONTROLLER, *finalizers_of(vm)]
+            self._server.change(VMS, self._key(name), {"metadata": {"finalizers": finalizers}})
+        for template in spec.get("dataVolumeTemplates") or ():
+            self._provide(template["metadata"]["name"], owned_by(vm, "VirtualMachine"))
+        if vmi is None and spec.get("runStrategy") == "Always":
+            self._start(vm)
+        elif vmi is not None and spec.get("runStrategy") == "Halted" and "deletionTimestamp" not in vmi["metadata"]:
+            self._server.remove(VMIS, self._key(name))
+        self._report(name, vm)
+
+    def _provide(self, name: str, owner: Document) -> None:
+        """Create or adopt the disk of this name: a DataVolume that owns a claim, or the claim alone."""
+        resource, disk = self._disks, self._of(self._disks).get(name)
+        if disk is None and name in self._of(PVCS):
+            resource, disk = PVCS, self._of(PVCS)[name]
+        if disk is None:
+            disk = self._put(self._disks, {"metadata": {"name": name, "ownerReferences": [owner]}})
+            if self._disks is DATA_VOLUMES:
+                self._put(PVCS, {"metadata": {"name": name, "ownerReferences": [owned_by(disk, "DataVolume")]}})
+        elif "ownerReferences" not in disk["metadata"] and "deletionTimestamp" not in disk["metadata"]:
+            self._server.change(resource, self._key(name), {"metadata": {"ownerReferences": [owner]}})
+
+    def _start(self, vm: Document) -> None:
+        inner = vm["spec"]["template"]
+        metadata = {
+            "name": vm["metadata"]["name"],
+            "labels": inner.get("metadata", {}).get("labels"),
+            "ownerReferences": [owned_by(vm, "VirtualMachine")],
+            "finalizers": ["kubevirt.io/foregroundDeleteVirtualMachine"],
+        }
+        status = {"phase": "Scheduling", "conditions": [self._ready(holds=False)]}
+        self._put(VMIS, {"metadata": metadata, "spec": inner["spec"], "status": status})
+
+    def _report(self, name: str, vm: Document) -> None:
+        vmi = self._of(VMIS).get(name)
+        ready = vmi is not None and is_ready(vmi)
+        word = "Running" if ready else "Stopped" if vmi is None else "ErrImagePull" if is_broken(vmi) else "Starting"
+        if (vm.get("status") or {}).get("printableStatus") != word:
+            status = {"printableStatus": word, "conditions": [self._ready(holds=ready)]}
+            self._server.change(VMS, self._key(name), {"status": status})
+
+    def _ready(self, *, holds: bool) -> Document:
+        moment = self._now().isoformat().replace("+00:00", "Z")
+        return {"type": "Ready", "status": "True" if holds else "False", "lastTransitionTime": moment}
+
+    def _of(self, resource: AnyResource) -> dict[str, Document]:
+        return self._server.documents(resource, self._namespace)
+
+    def _key(self, name: str) -> ObjectKey:
+        return ObjectKey(self._namespace, name)
+
+    def _put(self, resource: AnyResource, document: Document) -> Document:
+        metadata = {**document["metadata"], "namespace": self._namespace}
+        return self._server.put(resource, {**document, "metadata": metadata})
+
+
+def is_ready(vmi: Document) -> bool:
+    return any(each["status"] == "True" for each in vmi.get("status", {}).get("conditions") or ())
+
+
+def is_broken(vmi: Document) -> bool:
+    volumes = vmi.get("spec", {}).get("volumes") or ()
+    return any(each.get("containerDisk", {}).get("image") == BROKEN for each in volumes)
+
+
+def owned_by(owner: Document, kind: str) -> Document:
+    """A controller reference to this owner."""
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": kind,
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }

@@ -1,0 +1,141 @@
+"""A controller process of one kind on the fake API server: real executor and reconciler, without queue and workers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+from controller.apimachinery.three_way_merge import PLAIN
+from controller.kinds import Kind
+from controller.runtime.executor import Executor, Merge
+from controller.runtime.expectations import Expectations
+from controller.runtime.plan import Action, Notice, Outcome, Plan, Postponed, Skipped, Stage
+from controller.runtime.reconciler import Rules, RulesReconciler
+from controller.runtime.result import Report
+from controller.runtime.status_writer import StatusWriter
+from informers.meta import ObjectKey
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.caches import LaggingCache
+from tests.fakes.requests import Document, Request
+
+T = TypeVar("T")
+
+
+class RecordedNotices:
+    """Keeps the notices that would become Events."""
+
+    def __init__(self) -> None:
+        self.published: list[Notice] = []
+
+    def publish(self, ref: object, notices: Iterable[Notice], *, component: str = "") -> None:
+        self.published += notices
+
+
+class Counts(Counter[str]):
+    """The metrics that a reconciler and its executor report."""
+
+    def acted(self, controller: str, *, action: str, outcome: str) -> None:
+        self[f"{action} {outcome}"] += 1
+
+    def stale_pass(self, controller: str) -> None:
+        self["stale"] += 1
+
+
+class ReconcilerProcess:
+    """`children` are the caches that show what plans write. `actions` keeps all that was tried, in order."""
+
+    def __init__(
+        self,
+        server: FakeApiServer,
+        kind: Kind[Any],
+        rules: Rules[Any],
+        *,
+        owners: LaggingCache[Any],
+        children: Iterable[LaggingCache[Any]],
+        now: Callable[[], datetime],
+        merge: Merge = PLAIN.merge,
+    ) -> None:
+        self.recorder = RecordedNotices()
+        self.counts = Counts()
+        self.actions: list[Action] = []
+        self._server = server
+        self._kind = kind
+        self._rules = rules
+        self._merge = merge
+        self._owners = owners
+        self._children = tuple(children)
+        self._now = now
+        self.restart()
+
+    def restart(self) -> None:
+        """Start a new process with the same caches. It knows nothing of the writes of the one before."""
+        written = self._expectations(self._children)
+        recorder: Any = self.recorder
+        self.executor = Executor(
+            self._server,
+            written,
+            controller=self._kind.name,
+            instruments=self.counts,
+            told=self._keep,
+            merge=self._merge,
+        )
+        self.reconciler = RulesReconciler(
+            self._kind,
+            self._rules,
+            executor=self.executor,
+            expectations=written,
+            status_writer=StatusWriter(self._server, self._rules.resource, self._expectations([self._owners])),
+            recorder=recorder,
+            now=self._now,
+            instruments=self.counts,
+        )
+
+    def catch_up(self) -> None:
+        """Let all caches hear of everything."""
+        for cache in dict.fromkeys((self._owners, *self._children)):
+            cache.catch_up()
+
+    async def reconcile(self, key: ObjectKey) -> Report:
+        return await self.reconciler.reconcile(key)
+
+    async def carry_out(self, key: ObjectKey, owner_uid: str, stages: Sequence[Stage]) -> tuple[Outcome, ...]:
+        """Carry out these stages, whatever a plan would say now."""
+        return await self.executor.carry_out(key, owner_uid, Plan(stages=tuple(stages)))
+
+    async def kill_after(self, writes: int, work: Coroutine[Any, Any, T]) -> T | None:
+        """Do the work. Kill the process after so many writes, and start a new one; the result is then None."""
+        on_write, left = self._server.on_write, writes
+
+        def count(request: Request, before: Document | None) -> None:
+            nonlocal left
+            left -= 1
+            on_write(request, before)
+            if left <= 0:
+                self._server.is_down = True
+                task.cancel()
+
+        task = asyncio.get_running_loop().create_task(work)
+        self._server.on_write = count
+        self._server.is_down = writes <= 0
+        if writes <= 0:
+            task.cancel()
+        try:
+            return await task
+        except asyncio.CancelledError:
+            self.restart()
+            return None
+        finally:
+            self._server.on_write, self._server.is_down = on_write, False
+
+    def _expectations(self, caches: Iterable[LaggingCache[Any]]) -> Expectations:
+        return Expectations(
+            {cache.resource: cache.store for cache in caches},
+            now=lambda: asyncio.get_running_loop().time(),
+            gave_up=lambda: self.counts.update(["gave up"]),
+        )
+
+    def _keep(self, key: ObjectKey, outcomes: Sequence[Outcome]) -> None:
+        self.actions += [outcome.action for outcome in outcomes if not isinstance(outcome, Skipped | Postponed)]

@@ -1,0 +1,122 @@
+"""The simulated process and the faults of the fake server do what tests of guarantees rely on."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from controller.kubevirt.resources import VMIS, VMS
+from controller.pool.plan import plan
+from informers.errors import Forbidden, TransportError
+from informers.meta import ObjectKey
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.caches import LaggingCache
+from tests.fakes.garbage import collect_garbage
+from tests.fakes.patches import PatchError, json_patch, merge_patch
+from tests.fakes.requests import FailedAfter, Fault, Garbled, Lost, refusal
+from tests.fakes.virtual_time import loop, run
+from tests.pool_builders import pool
+from tests.pool_simulation import PoolSimulation
+
+KEY = ObjectKey("default", "a")
+BODY = msgspec.json.encode({"metadata": {"name": "a"}})
+
+
+@pytest.mark.parametrize("writes", [0, 1, 4, 6, 8])
+def test_a_process_that_is_killed_after_some_writes_has_done_just_these(writes: int) -> None:
+    """One revision and six VMs are to be created."""
+    simulation = PoolSimulation(pool(replicas=6))
+    stages = plan(simulation.snapshot()).stages
+    simulation.crash_while_carrying_out(stages, writes)
+    assert len(simulation.vms) + len(simulation.revisions) == min(writes, 7)
+    simulation.come_to_rest()
+    assert len(simulation.vms) == 6
+
+
+def test_a_process_that_is_killed_in_a_pass_writes_no_status() -> None:
+    simulation = PoolSimulation(pool(replicas=2))
+    simulation.crash_in_a_pass(2)
+    assert (len(simulation.vms), simulation.pool.get("status")) == (1, None)
+    simulation.run_pass()
+    assert simulation.pool["status"]["replicas"] == 2
+
+
+def test_virtual_time_costs_no_real_time() -> None:
+    simulation = PoolSimulation(pool(replicas=1))
+    before = simulation.now
+    simulation.live_on(3600)
+    assert (simulation.now - before).total_seconds() == 3600
+    assert not loop().is_running()
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "happened"),
+    [
+        (None, None, True),
+        (Lost.BEFORE, TransportError, False),
+        (Lost.AFTER, TransportError, True),
+        (FailedAfter(refusal(403, "Forbidden", "no")), Forbidden, True),
+        (refusal(403, "Forbidden", "no"), Forbidden, False),
+    ],
+)
+def test_a_fault_tells_whether_the_request_had_its_effect(
+    fault: Fault | None, error: type[Exception] | None, happened: bool
+) -> None:
+    server = FakeApiServer()
+    server.fault_for = lambda request: fault
+    if error is None:
+        assert b'"uid"' in run(server.create(VMIS, "default", BODY))
+    else:
+        with pytest.raises(error):
+            run(server.create(VMIS, "default", BODY))
+    assert (server.find(VMIS, KEY) is not None) is happened
+
+
+def test_a_garbled_answer_is_one_to_a_request_that_had_its_effect() -> None:
+    server = FakeApiServer()
+    server.fault_for = lambda request: Garbled(b"<html>")
+    assert run(server.create(VMIS, "default", BODY)) == b"<html>"
+    assert server.find(VMIS, KEY) is not None
+
+
+def test_a_cache_hears_of_events_one_by_one_and_of_versions_by_bookmark() -> None:
+    server = FakeApiServer()
+    cache = LaggingCache(server, VMIS)
+    for name in ("a", "b"):
+        server.put(VMIS, {"metadata": {"name": name}})
+    server.put(VMS, {"metadata": {"name": "a"}})
+    assert cache.behind() == 2
+    cache.catch_up(1)
+    assert [vmi.metadata.name for vmi in cache.store.values()] == ["a"]
+    cache.catch_up()
+    cache.bookmark()
+    assert (len(cache.store.values()), cache.store.version("default")) == (2, str(server.version))
+
+
+def test_the_garbage_collector_deletes_dependents_of_what_is_gone_down_the_line() -> None:
+    server = FakeApiServer()
+    uid = "gone"
+    for name in ("a", "b", "c"):
+        owners = [{"apiVersion": "v1", "kind": "Owner", "name": "x", "uid": uid}]
+        uid = server.put(VMIS, {"metadata": {"name": name, "ownerReferences": owners}})["metadata"]["uid"]
+    server.put(VMIS, {"metadata": {"name": "free"}})
+    collect_garbage(server)
+    assert list(server.documents(VMIS)) == ["free"]
+
+
+def test_a_merge_patch_replaces_lists_and_removes_what_is_null() -> None:
+    document = {"a": {"b": 1, "c": [1, 2]}, "d": 1}
+    assert merge_patch(document, {"a": {"b": None, "c": [3]}, "e": {"f": None, "g": 1}}) == {
+        "a": {"c": [3]},
+        "d": 1,
+        "e": {"g": 1},
+    }
+    assert document == {"a": {"b": 1, "c": [1, 2]}, "d": 1}
+
+
+def test_a_json_patch_that_does_not_fit_changes_nothing() -> None:
+    document = {"a": [1, 2]}
+    assert json_patch(document, [{"op": "remove", "path": "/a/0"}]) == {"a": [2]}
+    with pytest.raises(PatchError, match="test /a/0"):
+        json_patch(document, [{"op": "remove", "path": "/a/0"}, {"op": "test", "path": "/a/0", "value": 1}])
+    assert document == {"a": [1, 2]}

@@ -1,0 +1,184 @@
+"""A namespace with one pool on the fake API server: the real reconciler works on it, and so does a simulated KubeVirt.
+
+Time is virtual. The caches hear of each write of ours at once, and of everything else before each pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from controller import kinds
+from controller.kubevirt.merge_keys import VM_RULES
+from controller.kubevirt.pool_types import Pool
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, PVCS, VMIS, VMS
+from controller.pool.rules import PoolRules
+from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Snapshot, Stores
+from controller.runtime.plan import Action, Outcome, Stage
+from controller.runtime.result import AwaitChange, Result
+from informers.meta import ObjectKey
+from tests.builders import NOW
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.caches import LaggingCache
+from tests.fakes.garbage import collect_garbage, references_to
+from tests.fakes.kubevirt import FakeKubeVirt
+from tests.fakes.process import ReconcilerProcess
+from tests.fakes.requests import AnyResource, Document, Request, refusal
+from tests.fakes.rules import without_nulls
+from tests.fakes.virtual_time import loop, run
+from tests.pool_builders import POOLS
+
+FORBIDDEN = refusal(403, "Forbidden", "no")
+
+
+class PoolSimulation:
+    """`pool` is what the namespace begins with. `refuses` tells which requests the server answers with Forbidden."""
+
+    def __init__(self, pool: Pool, *, burst: int = 250, revision_history: int = 5, cdi: bool = True) -> None:
+        self._started = loop().time()
+        self.server = FakeApiServer(latency_s=0, has_status=(POOLS, VMS), now=lambda: self.now)
+        self.refuses: Callable[[Request], bool] = lambda request: False
+        self.server.fault_for = lambda request: FORBIDDEN if self.refuses(request) else None
+        self.server.on_write = lambda request, before: self.process.catch_up()
+        self.server.put(POOLS, msgspec.json.decode(msgspec.json.encode(pool)))
+        self.name, self.uid = pool.metadata.name, pool.metadata.uid
+        self.limits = Limits(burst, revision_history)
+        self.kubevirt = FakeKubeVirt(self.server, now=lambda: self.now, cdi=cdi)
+        pools = LaggingCache(self.server, POOLS)
+        vms = LaggingCache(self.server, VMS, indexes=VM_INDEXES)
+        vmis = LaggingCache(self.server, VMIS)
+        revisions = LaggingCache(self.server, CONTROLLER_REVISIONS, indexes=REVISION_INDEXES)
+        stores = Stores(pools.store, vms.store, vmis.store, revisions.store)
+        self._rules = PoolRules(stores, POOLS, self.limits)
+        self.process = ReconcilerProcess(
+            self.server,
+            kinds.POOLS,
+            self._rules,
+            owners=pools,
+            children=(pools, vms, vmis, revisions),
+            now=lambda: self.now,
+            merge=VM_RULES.merge,
+        )
+
+    @property
+    def now(self) -> datetime:
+        return NOW + timedelta(seconds=loop().time() - self._started)
+
+    @property
+    def pool(self) -> Document:
+        return self.server.document(POOLS, self.key(self.name))
+
+    @property
+    def is_gone(self) -> bool:
+        return self.name not in self.of(POOLS)
+
+    @property
+    def vms(self) -> dict[str, Document]:
+        return self.of(VMS)
+
+    @property
+    def vmis(self) -> dict[str, Document]:
+        return self.of(VMIS)
+
+    @property
+    def revisions(self) -> dict[str, Document]:
+        return self.of(CONTROLLER_REVISIONS)
+
+    @property
+    def claims(self) -> dict[str, Document]:
+        return self.of(PVCS)
+
+    @property
+    def actions(self) -> list[Action]:
+        """The actions that were tried so far."""
+        return self.process.actions
+
+    def of(self, resource: AnyResource) -> dict[str, Document]:
+        """The objects of a resource by name."""
+        return self.server.documents(resource)
+
+    def key(self, name: str) -> ObjectKey:
+        return ObjectKey("default", name)
+
+    def members(self) -> list[str]:
+        """The names of the VMs that the pool controls, including those that are being deleted."""
+        return sorted(name for name, vm in self.vms.items() if references_to(vm, self.uid))
+
+    def running(self) -> list[str]:
+        """The names of the members that are not being deleted."""
+        return [name for name in self.members() if "deletionTimestamp" not in self.vms[name]["metadata"]]
+
+    def template(self) -> Document:
+        """The VM spec in the pool's template."""
+        spec: Document = self.pool["spec"]["virtualMachineTemplate"]["spec"]
+        return spec
+
+    def snapshot(self, *, settled: bool = True) -> Snapshot:
+        """What a pass would see now."""
+        self.process.catch_up()
+        seen = self._rules.take_snapshot(self.key(self.name), now=self.now, settled=settled)
+        assert seen is not None
+        return seen
+
+    def run_pass(self) -> tuple[Action, ...]:
+        """One pass of the reconciler. Returns the actions that it tried."""
+        return self._run_pass()[0]
+
+    def crash_in_a_pass(self, writes: int) -> None:
+        """One pass, whose process dies after so many writes; then a new process."""
+        self.process.catch_up()
+        run(self.process.kill_after(writes, self.process.reconcile(self.key(self.name))))
+
+    def carry_out(self, stages: Sequence[Stage]) -> tuple[Outcome, ...]:
+        """Carry out stages that were planned before."""
+        return run(self.process.carry_out(self.key(self.name), self.uid, stages))
+
+    def crash_while_carrying_out(self, stages: Sequence[Stage], writes: int) -> None:
+        run(self.process.kill_after(writes, self.process.carry_out(self.key(self.name), self.uid, stages)))
+
+    def come_to_rest(self, *, passes: int = 120, seconds: float = 5) -> None:
+        """Passes, and time for everybody else between them, until nothing changes and no pass asks for another."""
+        for _ in range(passes):
+            before = self.server.version
+            tried, result = self._run_pass()
+            self.live_on(seconds)
+            if before == self.server.version and isinstance(result, AwaitChange):
+                return
+        raise AssertionError(f"not at rest after {passes} passes: {tried} {result}")
+
+    def live_on(self, seconds: float = 5) -> None:
+        """Time passes, then everybody else acts once: nodes, VM controller, garbage collector."""
+        run(asyncio.sleep(seconds))
+        self.kubevirt.act()
+        self.collect_garbage()
+
+    def collect_garbage(self) -> None:
+        collect_garbage(self.server)
+
+    def change(self, **fields: Any) -> None:
+        """A user replaces fields of the pool's spec; None removes one."""
+        self.server.replace(POOLS, {**self.pool, "spec": without_nulls({**self.pool["spec"], **fields})})
+
+    def annotate(self, **annotations: str) -> None:
+        """A user annotates the pool."""
+        self.server.change(POOLS, self.key(self.name), {"metadata": {"annotations": annotations}})
+
+    def edit_vm(self, name: str, *, metadata: Document | None = None, spec: Document | None = None) -> None:
+        """A user merges this into a VM."""
+        self.server.change(VMS, self.key(name), {"metadata": metadata or {}, "spec": spec or {}})
+
+    def delete_by_user(self, name: str, *, foreground: bool = False) -> None:
+        self.server.remove(VMS, self.key(name), propagation="Foreground" if foreground else "Background")
+
+    def delete_pool(self, policy: str = "Background") -> None:
+        self.server.remove(POOLS, self.key(self.name), propagation=policy)
+
+    def _run_pass(self) -> tuple[tuple[Action, ...], Result]:
+        self.process.catch_up()
+        before = len(self.actions)
+        report = run(self.process.reconcile(self.key(self.name)))
+        return tuple(self.actions[before:]), report.result
