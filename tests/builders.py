@@ -1,4 +1,4 @@
-"""Objects for tests: whole and plausible by default, and every field that a test is about is a keyword."""
+"""Objects for tests: complete and plausible by default. A test sets the fields it is about by keyword."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def vmi(
     ready_for_s: float = 1800,
     migrating: bool = False,
 ) -> VirtualMachineInstance:
-    """A VMI that has run for a while. `owner` is its controller; `ready=None` leaves the condition out."""
+    """A VMI that has run for a while. `owner` is its controller. `ready=None` omits the condition."""
     conditions = (
         Condition(
             type="Ready",
@@ -106,7 +106,7 @@ def replicaset(
     spec: bytes = SPEC,
     status: ReplicaSetStatus | None = None,
 ) -> ReplicaSet:
-    """A valid set of three. `template` replaces what the other `template_...` keywords and `spec` would make."""
+    """A valid set of three. `template` replaces the template that the `template_...` keywords and `spec` describe."""
     meta = TemplateMeta(
         name=template_name, generate_name=generate_name, labels=template_labels, annotations=template_annotations
     )
@@ -140,7 +140,7 @@ def snapshot(
     settled: bool = True,
     burst: int = 250,
 ) -> Snapshot:
-    """What a pass would see if these were all the VMIs of the set's namespace."""
+    """The snapshot of a pass if the set's namespace has only these VMIs."""
     vmis = tuple(vmis)
     controllers = [controller_of(vmi.metadata) for vmi in vmis]
     pairs = list(zip(vmis, controllers, strict=True))

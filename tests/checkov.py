@@ -1,8 +1,8 @@
-"""Finds checkov, which judges Kubernetes manifests, or makes it an environment of its own in the cache.
+"""Finds checkov, a linter for Kubernetes manifests, or installs it in a separate environment in the cache.
 
-Its packages are pinned in `.ci/requirements-checkov.txt`, and would not go together with ours. It is looked for in the
-cache alone: another version has other checks. `python -m tests.checkov` brings it in, which takes one to three minutes
-and 300 MB the first time.
+`.ci/requirements-checkov.txt` pins its packages, which conflict with the project's. Only the cache is searched, because
+another version has other checks. `python -m tests.checkov` installs it, which takes one to three minutes and 300 MB the
+first time.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ TIMEOUT_S = 90
 
 
 class CheckovMissing(Exception):
-    """There is no checkov, and it cannot be installed. `str()` says why."""
+    """checkov is missing and cannot be installed. `str()` says why."""
 
 
 class Finding(Struct, frozen=True, order=True):
-    """A check that an object does not pass."""
+    """A check that an object fails."""
 
     check: str
     kind: str
@@ -46,7 +46,7 @@ class Finding(Struct, frozen=True, order=True):
 
 
 def find() -> Path:
-    """The Python that has checkov. Raises CheckovMissing where it has to be installed first."""
+    """The Python of the environment with checkov. Raises CheckovMissing if it is not installed."""
     python = _home() / "bin" / "python"
     if not os.access(python, os.X_OK):
         raise CheckovMissing("no checkov in the cache: `python -m tests.checkov` installs it")
@@ -54,7 +54,7 @@ def find() -> Path:
 
 
 def find_or_install() -> Path:
-    """The Python that has checkov, installed if need be. Raises CheckovMissing."""
+    """The Python of the environment with checkov, installed if necessary. Raises CheckovMissing."""
     try:
         return find()
     except CheckovMissing:
@@ -63,12 +63,12 @@ def find_or_install() -> Path:
 
 
 def findings(manifests: Iterable[dict[str, Any]], directory: Path, *, proxy: str = "") -> list[Finding]:
-    """What checkov finds wrong with these objects, all of one cluster. It asks nobody else; `proxy` would see it."""
+    """checkov's findings for these objects of one cluster. checkov must send no requests: `proxy` would see them."""
     file = directory / "manifests.yaml"
     file.write_text(yaml.safe_dump_all(manifests))
     command = [str(find()), "-m", "checkov.main", "--framework", "kubernetes", "--file", str(file)]
     command += ["--skip-download", "--quiet", "--compact", "--output", "json"]
-    # A newer version is no news, and to ask for one is to ask the internet.
+    # Disable the check for a newer version, which needs the internet.
     quiet = {
         "HOME": str(directory),
         "TMPDIR": str(directory),
@@ -99,7 +99,7 @@ def _read(failed: dict[str, Any]) -> Finding:
 
 
 def _home() -> Path:
-    """Another version, other pins of what it needs, and another Python each have an environment of their own."""
+    """The environment's folder. Its name depends on the versions of checkov, its packages and Python."""
     pins = REQUIREMENTS.read_bytes()
     version = re.search(rb"^checkov==(\S+)", pins, re.MULTILINE)
     assert version is not None, f"{REQUIREMENTS} pins no checkov"
@@ -110,13 +110,13 @@ def _home() -> Path:
 
 
 def _install() -> None:
-    """Install beside the target and move it there: a download that breaks off leaves nothing behind."""
+    """Install into a temporary folder and then move it: an interrupted download leaves no incomplete environment."""
     target = _home()
     target.parent.mkdir(parents=True, exist_ok=True)
     print("installing checkov", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         home = Path(scratch) / target.name
-        # Only its Python is ever run, never a script of it: those would remember where they were made.
+        # Only its Python is run. The environment's scripts contain the path of the temporary folder.
         _run(sys.executable, "-m", "venv", "--without-pip", str(home))
         pip = (sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "install", "--quiet")
         _run(*pip, "--only-binary", ":all:", "--require-hashes", "--requirement", str(REQUIREMENTS))

@@ -1,6 +1,6 @@
 """The real control plane for tests: one for each process of the run, a namespace for each test.
 
-A machine that cannot have one skips these tests and says why; with CI set it fails them instead.
+A machine that cannot run a control plane skips these tests and says why. With CI set, the tests fail instead.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Kubectl:
     def __call__(
         self, *arguments: str, stdin: str | dict[str, Any] | None = None, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
-        """Run it. With `check`, a failure fails the test with what kubectl said."""
+        """Run kubectl. With `check`, a failure fails the test and shows kubectl's output."""
         command = [kubectl_path(), "--kubeconfig", str(self.kubeconfig)]
         if self.namespace:
             command += ["--namespace", self.namespace]
@@ -56,7 +56,7 @@ class Kubectl:
 
 
 class DryRun:
-    """Creates objects as a strict dry run in the namespace "default", which leaves nothing behind."""
+    """Creates objects as a strict dry run in the namespace "default". Nothing is stored."""
 
     def __init__(self, kubeconfig: Path) -> None:
         self._admin = Admin(kubeconfig)
@@ -68,7 +68,7 @@ class DryRun:
         return list(self._admin.ask("POST", path, json.dumps(document).encode(), "application/json").warnings)
 
     def refusal(self, document: dict[str, Any]) -> list[str]:
-        """The mistakes for which the API server refuses the object, each in the form "field: message"."""
+        """The validation errors of the API server for the object, each in the form "field: message"."""
         try:
             self.warnings(document)
         except Rejected as refused:
@@ -77,17 +77,17 @@ class DryRun:
         pytest.fail(f"the API server accepts {document}")
 
 
-SHARED_PLANES = ("vacant_plane", "ranch_plane", "control_plane")
+SHARED_PLANES = ("idle_plane", "pool_plane", "control_plane")
 _running: list[pytest.FixtureDef[Any]] = []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of one control plane together; unit tests come last, since they fill what is left of a worker."""
+    """Keep the tests of one control plane together. Unit tests come last: they balance the load of the workers."""
     items.sort(key=lambda item: (item.get_closest_marker("cluster") is None, plane_of(item)))
 
 
 def plane_of(item: pytest.Item) -> str:
-    """Which shared control plane a test uses; "" without one. Each folder may have its own."""
+    """The shared control plane that a test uses; "" if it uses none. Each folder may define its own."""
     names = getattr(item, "fixturenames", ())
     name = next((name for name in SHARED_PLANES if name in names), "")
     return name and f"{name} {definition_of(name, item).baseid}"
@@ -100,7 +100,7 @@ def definition_of(name: str, item: pytest.Item) -> pytest.FixtureDef[Any]:
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> None:
     """Stop the shared control planes that this test does not need before another one starts: each takes 0.8 GB.
 
-    A later test that needs one of these gets a new one.
+    A later test that needs a stopped control plane gets a new one.
     """
     if fixturedef.argname not in SHARED_PLANES or fixturedef.scope != "session":
         return
@@ -113,7 +113,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.Fix
 
 
 def skip_or_fail(why: str) -> NoReturn:
-    """A missing part: a skip on somebody's laptop, a failure where everything has to be proved."""
+    """A dependency is missing: skip the test on a developer's machine, fail it in CI."""
     if os.environ.get("CI") == "true":
         pytest.fail(why, pytrace=False)
     pytest.skip(why)
@@ -121,7 +121,7 @@ def skip_or_fail(why: str) -> NoReturn:
 
 @pytest.fixture(scope="session")
 def control_plane_binaries() -> Binaries:
-    """The programs, which `conftest.py` has had fetched before the first test: a build takes longer than any test."""
+    """The programs of the control plane. `conftest.py` fetches them before the first test: a build takes minutes."""
     try:
         return find_binaries()
     except BinariesUnavailable as error:
@@ -130,7 +130,7 @@ def control_plane_binaries() -> Binaries:
 
 @contextmanager
 def running_plane(binaries: Binaries) -> Iterator[ControlPlane]:
-    """A control plane while the block runs, with our definitions in it, and nothing left of it afterwards."""
+    """Run a control plane with the project's definitions while the block runs, and remove its files afterwards."""
     directory = Path(tempfile.mkdtemp(prefix="vmherd-tests-"))
     plane = ControlPlane(directory, binaries)
     try:
@@ -143,14 +143,14 @@ def running_plane(binaries: Binaries) -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="session")
 def control_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
-    """One for the whole run, on which no controller works. A test that stops a part of it starts that part again."""
+    """A control plane for the whole run, without a controller. A test that stops a component starts it again."""
     with running_plane(control_plane_binaries) as plane:
         yield plane
 
 
 @contextmanager
 def new_namespace(plane: ControlPlane) -> Iterator[str]:
-    """A namespace while the block runs. Its objects are deleted in the background."""
+    """Create a namespace while the block runs. Its objects are deleted in the background."""
     name = f"test-{uuid.uuid4().hex[:10]}"
     admin = Admin(plane.kubeconfig)
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
@@ -161,14 +161,14 @@ def new_namespace(plane: ControlPlane) -> Iterator[str]:
 
 @pytest.fixture
 def namespace(control_plane: ControlPlane) -> Iterator[str]:
-    """A namespace of the test's own."""
+    """A new namespace for each test."""
     with new_namespace(control_plane) as name:
         yield name
 
 
 @pytest.fixture(scope="session")
 def dry(control_plane: ControlPlane) -> DryRun:
-    """What the API server says to an object, without a kubectl."""
+    """Shows the API server's warnings and errors for an object, without kubectl."""
     return DryRun(control_plane.kubeconfig)
 
 

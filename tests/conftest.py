@@ -1,4 +1,4 @@
-"""What holds for every test: no task is left behind, and properties are tried the same way everywhere."""
+"""Settings for all tests: an asynchronous test must end all its tasks, and property tests share two profiles."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from sandbox.binaries import BinariesUnavailable, find_binaries
 
 pytest_plugins = ["tests.cluster"]
 
-# Examples take as long as the machine lets them. In CI they are always the same, so that a change is judged by what it
-# changes; on a developer's machine they vary, and what fails is remembered.
+# Examples have no time limit. In CI they are always the same, so that only the change under test can make them fail.
+# On a developer's machine they vary, and hypothesis stores the failing examples.
 hypothesis.settings.register_profile("developer", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") == "true" else "developer")
 
-# Ctrl-C is tested, and a shell that starts something in the background has it ignored there, in all that it starts.
+# Tests send SIGINT. A shell makes its background processes ignore SIGINT, and their children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Without this, looptime looks for the current loop in a synchronous test, and opens one that nobody closes.
+# Without this, looptime opens an event loop in a synchronous test, and nothing closes that loop.
 asyncio.set_event_loop(None)
 
 NEEDED = {"control_plane_binaries": "cluster", "major": "e2e", "promtool": "e2e", "linter": "e2e"}
 """The marker of the tests that have a fixture."""
 
 TURNS = 5
-"""How often the loop may turn for what is just about to end: a closed connection, a cancelled task."""
+"""How many turns of the event loop a closed connection or a cancelled task may need to end."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let looptime ask whether there is a loop, which Python 3.12 and newer warn of and looptime gets by with."""
+    """Ignore a warning: looptime looks for the current loop, and Python 3.12 and newer warn if there is none."""
     config.addinivalue_line("filterwarnings", "ignore:There is no current event loop:DeprecationWarning:looptime")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test with what its fixtures need; fail an asynchronous test that leaves a task behind.
+    """Add the markers that belong to a test's fixtures; fail an asynchronous test that leaves a task running.
 
-    This comes before the selection by marker (`-m`).
+    This hook runs before the selection by marker (`-m`).
     """
     for item in items:
         for fixture in NEEDED.keys() & set(getattr(item, "fixturenames", ())):
@@ -60,7 +60,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     capture = session.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled(), contextlib.suppress(BinariesUnavailable):
-        find_binaries()  # where this fails, the fixture skips or fails the tests that need them, and says why
+        find_binaries()  # if this fails, the fixture skips or fails the tests that need the programs, and says why
 
 
 def needs_control_plane(item: pytest.Item) -> bool:
@@ -68,7 +68,7 @@ def needs_control_plane(item: pytest.Item) -> bool:
 
 
 def leaving_no_task_behind(test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
-    """Wrap a test so that it looks around when it is done, still in its own loop and, maybe, its virtual time."""
+    """Wrap a test: after it ends, look for running tasks, still in its own loop and virtual time."""
 
     @functools.wraps(test)
     async def wrapped(*args: object, **kwargs: object) -> None:

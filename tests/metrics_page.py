@@ -1,4 +1,4 @@
-"""A metrics page on which everything is that the program can ever show, for whoever lists or queries its series."""
+"""A metrics page with every metric of the program, for tests that list or query its series."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VMIS = "virtualmachineinstances.kubevirt.io"
 
 
 class HangingQueue:
-    """A queue with one key in hand since the clock stood at 90."""
+    """A queue with one key in process since the time 90."""
 
     name = "replicaset"
 
@@ -33,7 +33,7 @@ class HangingQueue:
 
 
 def talkative(kind: str) -> SetFigures:
-    """An object of which there is everything to tell."""
+    """The figures of an object with a value in every field."""
     return SetFigures(
         kind=kind,
         group="example.org",
@@ -55,7 +55,7 @@ def talkative(kind: str) -> SetFigures:
 
 
 def exercise(metrics: Metrics, *, figures: Callable[[], Iterable[SetFigures]] = tuple) -> None:
-    """Report something of every sort."""
+    """Record a value in every metric."""
     metrics.show_queue(HangingQueue())
     metrics.show_unsettled("replicaset", lambda: 3.0)
     metrics.show_replicas(figures)
@@ -89,7 +89,7 @@ def exercise(metrics: Metrics, *, figures: Callable[[], Iterable[SetFigures]] = 
 
 
 class Exported(NamedTuple):
-    """A metric as queries name it: a counter with its `_total`, a histogram without any suffix."""
+    """A metric with its name in queries: a counter has the suffix `_total`, a histogram has no suffix."""
 
     type: str
     labels: Sequence[str]

@@ -1,7 +1,7 @@
-"""Finds the definitions of the Prometheus operator's kinds, as it ships them itself, in its Go module.
+"""Finds the definitions of the Prometheus operator's kinds in the operator's Go module.
 
-The module is pinned in `.ci/monitoring`. Go downloads it into its own cache, the first time, and checks it against the
-sum there; nothing is compiled. `python -m tests.monitoring_kinds` does just that and prints where they are.
+`.ci/monitoring` pins the module. Go downloads it into its own cache the first time, and verifies the checksum from
+`.ci/monitoring`. Nothing is compiled. `python -m tests.monitoring_kinds` does the same and prints the folder.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ FETCHED_WITHIN_S = 90
 
 
 class KindsMissing(Exception):
-    """The definitions are not there, and cannot be downloaded. `str()` says why."""
+    """The definitions are missing and cannot be downloaded. `str()` says why."""
 
 
 def find_definitions() -> dict[str, Path]:
-    """The file with the definition of each kind, downloaded if need be. Raises KindsMissing."""
+    """The file with the definition of each kind, downloaded if necessary. Raises KindsMissing."""
     folder = _module() / "example" / "prometheus-operator-crd"
     files = {kind: folder / f"monitoring.coreos.com_{kind.lower()}s.yaml" for kind in KINDS}
     if missing := [kind for kind, path in files.items() if not path.is_file()]:
@@ -35,7 +35,7 @@ def find_definitions() -> dict[str, Path]:
 
 
 def pinned() -> str:
-    """The version of the operator, such as "v0.85.0"."""
+    """The pinned version of the operator, such as "v0.85.0"."""
     found = re.search(rf"{re.escape(MODULE)} (v\S+)", (PIN / "go.mod").read_text())
     if found is None:
         raise KindsMissing(f"{PIN / 'go.mod'} pins no {MODULE}")

@@ -1,8 +1,7 @@
-"""Finds the programs of Prometheus, or fetches them: `promtool`, its own word on whether a metrics page is well-formed
-and a rule fires, and the server itself.
+"""Finds or fetches the programs of Prometheus: the server, and `promtool`, which checks metrics pages and rules.
 
-They are looked for on the PATH and in the cache. Where one is in neither, Debian's package is downloaded and unpacked
-into the cache, which takes no root and installs nothing. `python -m tests.promtool` does just that.
+The PATH and the cache are searched. If both lack a program, Debian's package is downloaded and unpacked into the cache,
+which needs no root and installs nothing. `python -m tests.promtool` does the same.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def find(program: str = "promtool") -> Path | None:
 
 
 def find_or_fetch(program: str = "promtool") -> Path | None:
-    """The program of this machine, fetched if need be; None where that does not work."""
+    """The program of this machine, fetched if necessary; None if that fails."""
     found = find(program)
     if found or not (shutil.which("apt-get") and shutil.which("dpkg")):
         return found
@@ -45,7 +44,7 @@ def _fetch(program: str) -> None:
         _run("apt-get", "download", "prometheus", cwd=directory)
         [package] = Path(directory).glob("prometheus_*.deb")
         _run("dpkg", "-x", package.name, "unpacked", cwd=directory)
-        # The move comes last and is atomic: a download that breaks off leaves nothing behind.
+        # The atomic move comes last: an interrupted download leaves no incomplete program.
         (Path(directory) / "unpacked/usr/bin" / program).replace(CACHE / program)
 
 

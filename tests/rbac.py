@@ -1,4 +1,4 @@
-"""Roles that hold exactly what `permissions_needed` lists, for running the controller under them and nothing else."""
+"""Roles with exactly the permissions that `permissions_needed` lists, for tests of the controller under them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ GROUP = "rbac.authorization.k8s.io"
 
 
 def user(name: str) -> dict[str, Any]:
-    """A person or program with a client certificate, as the subject of a binding."""
+    """A user with a client certificate, as the subject of a binding."""
     return {"kind": "User", "name": name, "apiGroup": GROUP}
 
 
@@ -20,7 +20,7 @@ def service_account(namespace: str, name: str) -> dict[str, Any]:
 
 
 def roles(permissions: Iterable[Permission], *, name: str, subject: dict[str, Any]) -> list[dict[str, Any]]:
-    """The objects to apply: a role and its binding for the cluster, and for each namespace that has permissions."""
+    """The objects to apply: a role and its binding for the cluster, and for each namespace with permissions."""
     by_namespace: dict[str, list[Permission]] = {}
     for permission in permissions:
         by_namespace.setdefault(permission.namespace, []).append(permission)

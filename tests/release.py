@@ -1,10 +1,10 @@
-"""A release in a control plane, and what its Pods would start the controller with, where nothing runs Pods.
+"""A release in a control plane without running Pods, and the arguments, environment and token of its Pods.
 
-The release is `manifests/controller`, which is what the chart renders with its own values. Its arguments, environment
-and account are read from the Deployment as the API server has it, and its token from the API server, too.
+The release is `manifests/controller`, which the chart renders with its default values. The arguments, the environment
+and the account come from the Deployment in the API server, and the token comes from the API server, too.
 
-Flags that take other permissions - another mode, other groups, namespaces of their own - would have been values of the
-chart, which then renders another role: an account of their own stands for it, with what `permissions_needed` lists.
+Some flags need other permissions: another mode, other groups, other namespaces. In the chart, such a flag is a value
+that also changes the rendered role. Here, a separate account with the list of `permissions_needed` replaces that role.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ ACCOUNTS = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated")
 A_DAY_S = 86_400
-"""Longer than any run of the tests: nobody renews a token here, as a kubelet would."""
+"""Longer than any run of the tests: there is no kubelet that renews the token."""
 
 IN_FORCE_WITHIN_S = 20.0
 HARMLESS = frozenset([("get", "customresourcedefinitions")])
-"""A start asks why a kind is not served yet, knowing that it may not be allowed to."""
+"""A request at the start asks why a kind is not served yet. A refusal of that request is not an error."""
 
 
 class Pod(Struct, frozen=True):
-    """What the controller has in a Pod of the release: arguments, environment and the token of an account."""
+    """A Pod of the release from the controller's view: arguments, environment and the token of an account."""
 
     plane: ControlPlane
     arguments: tuple[str, ...]
@@ -54,19 +54,19 @@ class Pod(Struct, frozen=True):
 
     @property
     def credential(self) -> str:
-        """By which the audit log knows this Pod from others of the same account."""
+        """The credential ID of this Pod in the audit log. Other Pods with the same account have other IDs."""
         claims = self.token.split(".")[1]
         return "JTI=" + str(json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))["jti"])
 
     def requests(self, since: int = 0) -> Iterator[AuditRecord]:
-        """What was asked with this token."""
+        """The requests with this token."""
         credential = self.credential
         return (record for record in self.plane.audit_records(since) if record.credential == credential)
 
     def lacks(self, since: int = 0) -> set[tuple[str, str, str]]:
-        """What it was refused since then and has no role for: verb, resource and subresource.
+        """The refused requests since `since` that no role allows: verb, resource and subresource.
 
-        A server that has just started refuses everything until it has read its roles, so it is asked again.
+        A new server refuses all requests until it has read its roles, so each permission is checked again.
         """
         refused = {
             (r.verb, r.resource, r.subresource, r.group, r.namespace): r
@@ -78,7 +78,7 @@ class Pod(Struct, frozen=True):
 
 
 def pod(plane: ControlPlane, *flags: str) -> Pod:
-    """A new Pod of a release that has what these flags need."""
+    """A new Pod of a release with the permissions that these flags need."""
     arguments, environment, account = _installed(plane)
     needed = permissions_needed(parse([*arguments, *flags], environment))
     if set(needed) != set(permissions_needed(parse(arguments, environment))):
@@ -87,20 +87,20 @@ def pod(plane: ControlPlane, *flags: str) -> Pod:
 
 
 def pod_that_may(plane: ControlPlane, permissions: Iterable[Permission]) -> Pod:
-    """A new Pod that may do this and nothing else."""
+    """A new Pod with exactly these permissions."""
     arguments, environment, _ = _installed(plane)
     account = _account_for(plane, tuple(permissions))
     return Pod(plane, arguments, environment, account, _token(plane, account))
 
 
 def settings(plane: ControlPlane, *flags: str) -> Config:
-    """The configuration of a release with these flags behind its own."""
+    """The configuration of a release with these flags after its own."""
     arguments, environment, _ = _installed(plane)
     return parse([*arguments, *flags], environment)
 
 
 def _installed(plane: ControlPlane) -> tuple[tuple[str, ...], dict[str, str], str]:
-    """The arguments, the environment and the account of the release; installs it where it is not there yet."""
+    """The arguments, the environment and the account of the release. Installs the release if it is missing."""
     admin = Admin(plane.kubeconfig)
     try:
         deployment = admin.get(DEPLOYMENT)
@@ -117,7 +117,7 @@ def _installed(plane: ControlPlane) -> tuple[tuple[str, ...], dict[str, str], st
 
 
 def _account_for(plane: ControlPlane, permissions: Iterable[Permission]) -> str:
-    """An account that holds exactly these, made where it is not there yet."""
+    """An account with exactly these permissions, created if it is missing."""
     wanted = sorted(set(permissions))
     name = f"{NAME}-{hashlib.sha256(repr(wanted).encode()).hexdigest()[:8]}"
     admin = Admin(plane.kubeconfig)
@@ -141,7 +141,7 @@ def _token(plane: ControlPlane, account: str) -> str:
 
 
 def _wait_until_in_force(admin: Admin, objects: Iterable[dict[str, Any]]) -> None:
-    """Return when each role that is bound to an account counts: the server learns of roles from a watch."""
+    """Wait until each role of an account is in force: the server reads roles from a watch."""
     by_name = {(each["kind"], each["metadata"]["name"], each["metadata"].get("namespace")): each for each in objects}
     give_up = time.monotonic() + IN_FORCE_WITHIN_S
     for binding in by_name.values():
@@ -161,7 +161,7 @@ def _user(account: str) -> str:
 
 
 def _first_of(rule: Mapping[str, Any], namespace: str) -> dict[str, str]:
-    """The first thing that a rule allows."""
+    """The first request that a rule allows."""
     resource, _, subresource = rule["resources"][0].partition("/")
     name = rule.get("resourceNames", [""])[0]
     what = {"group": rule["apiGroups"][0], "resource": resource, "subresource": subresource, "name": name}
@@ -169,7 +169,7 @@ def _first_of(rule: Mapping[str, Any], namespace: str) -> dict[str, str]:
 
 
 def _attributes(record: AuditRecord) -> dict[str, str]:
-    """What was asked."""
+    """The attributes of a request for an access review."""
     fields = ("group", "resource", "subresource", "name", "verb", "namespace")
     return {field: getattr(record, field) for field in fields}
 

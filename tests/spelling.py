@@ -1,7 +1,7 @@
-"""Templates as KubeVirt's types allow them, the ways to spell one of them, and changes of its meaning.
+"""Templates that KubeVirt's types allow, other spellings of a template, and changes of its meaning.
 
-All of it is drawn from `tests/recordings/api-types.json`, which lists what Go's types make of what is empty. It is read
-here independently of the table that the controller works with.
+The source is `tests/recordings/api-types.json`, which records how Go's types treat empty values. This module reads it
+independently of the controller's own table.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NAMED_LISTS = {"disks", "interfaces", "filesystems", "gpus", "hostDevices", "net
 
 
 class Node:
-    """What the recording says of one path, and of the paths below it."""
+    """The record of one path and of the paths below it."""
 
     def __init__(self) -> None:
         self.kinds: set[str] = set()
@@ -57,7 +57,7 @@ VM_SPEC = ROOT.children["spec"]
 
 @st.composite
 def values(draw: st.DrawFn, node: Node = VM_SPEC, name: str = "", depth: int = 0) -> Any:
-    """A value for a field, in which nothing is empty that Go would leave out."""
+    """A value for a field, without the empty values that Go omits."""
     if "quantities" in node.kinds:
         return draw(st.sampled_from(SAME_QUANTITIES))[0]
     if "[]" in node.children:
@@ -89,7 +89,7 @@ def _identity(list_name: str, index: int) -> Json:
 
 @st.composite
 def vm_specs(draw: st.DrawFn) -> Json:
-    """A VM spec with a machine in it, and whatever else the types allow."""
+    """A VM spec with a domain, and any other fields that the types allow."""
     spec = draw(values())
     spec.pop("running", None)
     inner = {**draw(values(VM_SPEC.children["template"].children["spec"], "", 1))}
@@ -101,7 +101,7 @@ def vm_specs(draw: st.DrawFn) -> Json:
 
 @st.composite
 def respelled(draw: st.DrawFn, value: Any, node: Node = VM_SPEC) -> Any:
-    """The same value in other words: nulls, empties, zeros, quantities, the order of fields."""
+    """The same value in another spelling: nulls, empty values, zeros, quantities, the order of fields."""
     if "quantities" in node.kinds:
         same = next((each for each in SAME_QUANTITIES if value in each), (value,))
         return draw(st.sampled_from(same))
@@ -117,7 +117,7 @@ def respelled(draw: st.DrawFn, value: Any, node: Node = VM_SPEC) -> Any:
     if node is VM_SPEC and fields.get("runStrategy") in ("Always", "Halted") and draw(st.booleans()):
         fields["running"] = fields.pop("runStrategy") == "Always"
     if "emptyListOrMapMeansAbsent" in node.kinds:
-        return fields  # the keys of a map are its user's
+        return fields  # the keys of a map are the user's
     for name in draw(st.lists(st.sampled_from([*sorted(node.children), "unheardOf"]), max_size=4, unique=True)):
         if name not in fields and name not in ("[]", "{}", "running"):
             fields[name] = draw(st.sampled_from(_as_good_as_absent(node.children.get(name, Node()))))

@@ -1,4 +1,4 @@
-"""Hypothesis strategies: replica sets, VMIs in every state, and documents that no API server should have let in."""
+"""Hypothesis strategies: replica sets, VMIs in every state, and invalid documents."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def template_hash_of(owner: ReplicaSet) -> str:
 
 @st.composite
 def replicasets(draw: st.DrawFn, *, rolling: bool | None = None) -> ReplicaSet:
-    """Valid sets that may be acted on, rolling or not."""
+    """Valid sets that are not paused or terminating, with or without rolling updates."""
     roll = draw(st.booleans()) if rolling is None else rolling
     allowance = draw(st.sampled_from(["1", "2", "25%", "50%", "100%"]))
     return replicaset(
@@ -47,7 +47,7 @@ def replicasets(draw: st.DrawFn, *, rolling: bool | None = None) -> ReplicaSet:
 
 @st.composite
 def vmis(draw: st.DrawFn, name: str, owner: ReplicaSet) -> VirtualMachineInstance:
-    """A VMI in any state: a member, an orphan or a stranger's, matching or not, of this template or an older one."""
+    """A VMI in any state: member, orphan or foreign, matching or not, from this template or an older one."""
     role = draw(st.sampled_from(["member", "member", "member", "orphan", "stranger"]))
     labels = dict(LABELS) if draw(st.integers(0, 4)) else {"myvmi": "detached"}
     if draw(st.booleans()):
@@ -138,4 +138,4 @@ wild_replicasets = st.fixed_dictionaries(
         )
     },
 ).map(lambda document: msgspec.json.decode(msgspec.json.encode(document), type=ReplicaSet))
-"""Anything that decodes as a ReplicaSet: stored before there was validation, or under somebody else's CRD."""
+"""Any document that decodes as a ReplicaSet: stored before the validation existed, or under another CRD."""

@@ -1,4 +1,4 @@
-"""The architecture as tests: who may import whom, what may decide, how long a file may get, which rule has a test."""
+"""Tests of the architecture: import contracts, purity of the planning modules, file lengths, tests for each rule."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BANNED_CALLS = frozenset(["input", "now", "open", "print", "today", "utcnow"])
 
 
 def pure_modules() -> list[Path]:
-    """The files of the core, as the import contract names them: a folder stands for all its modules but the exempt."""
+    """The files of the pure core in the import contract: a folder stands for all its modules except the exempt."""
     [contract] = [
         contract
         for contract in PROJECT["tool"]["importlinter"]["contracts"]
@@ -46,7 +46,7 @@ def module_of(path: Path) -> str:
 
 
 def impurities(source: str) -> set[str]:
-    """Whatever in this code waits, asks a clock, draws lots, or touches the world."""
+    """The impure operations in this code: waiting, clocks, random numbers, input and output."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         match node:

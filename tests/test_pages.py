@@ -1,4 +1,4 @@
-"""The pages for developers: their links lead somewhere, the tests that they cite exist, and the index is complete."""
+"""The pages for developers: links and cited tests exist, and the index is complete."""
 
 from __future__ import annotations
 

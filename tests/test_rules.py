@@ -23,7 +23,7 @@ CITED_TESTS = re.compile(r"^Tests: (.*?)(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
 
 
 def problems_of(page: str, tests: Collection[str]) -> list[str]:
-    """What is missing or wrong on the page, one sentence each. `tests` are the names of the test functions."""
+    """The problems of the page, one sentence each. `tests` are the names of the test functions."""
     sections = SECTION.findall(page)
     names = [name for name, _ in sections]
     found = [f"{rule} has no section" for rule in RULES if rule not in names]

@@ -1,4 +1,4 @@
-"""Helm of both versions, and a cluster for the releases of a test."""
+"""Both versions of Helm, and a cluster for a test's releases."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tests.helm import Helm
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Have Helm and the linter before the first test: that takes minutes, which no test's timeout allows.
+    """Fetch Helm and the linter before the first test: the download takes longer than a test's timeout.
 
-    Where this fails, the fixtures skip or fail the tests that need them, and say why.
+    If this fails, the fixtures skip or fail the tests that need the programs, and say why.
     """
     wanted = {name for item in session.items for name in getattr(item, "fixturenames", ())}
     if session.config.option.collectonly:
@@ -39,7 +39,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture(params=MAJORS, ids=lambda major: f"helm{major}")
 def major(request: pytest.FixtureRequest) -> int:
-    """Which Helm. Every test that has one runs with both."""
+    """The major version of Helm. A test with this fixture runs once with each version."""
     chosen: int = request.param
     try:
         find_helm(chosen)
@@ -56,14 +56,14 @@ def helm(major: int, tmp_path: Path) -> Helm:
 
 @pytest.fixture(scope="session")
 def plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
-    """A control plane with the VMs of KubeVirt and without the kinds of ours: those come with a release."""
+    """A control plane with KubeVirt's VMs and VMIs. A release installs the project's kinds."""
     with bare_plane(control_plane_binaries, CRD_DIRECTORIES[1]) as plane:
         yield plane
 
 
 @pytest.fixture
 def site(plane: ControlPlane, major: int, tmp_path: Path) -> Iterator[Site]:
-    """A namespace for a release, in a cluster that has none."""
+    """A namespace for a release, in a cluster without other releases."""
     site = Site.opened(plane, major, tmp_path)
     yield site
     site.close()

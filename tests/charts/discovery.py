@@ -1,7 +1,7 @@
-"""What Prometheus discovers in a namespace of Kubernetes: every port of every Pod, by itself and by its Services.
+"""Prometheus' service discovery for a namespace of Kubernetes: every port of every Pod, with and without Services.
 
-Not every build of Prometheus has this. The labels are those that its documentation promises; which of the targets is
-meant is left to the job's own rules.
+Some builds of Prometheus lack this discovery. The labels are those in the documentation of Prometheus. The job's
+relabeling rules select the targets.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Labels = dict[str, str]
 
 
 def discovered(role: str, kubectl: Kubectl) -> Iterator[dict[str, Any]]:
-    """Targets, as a static configuration has them. The role is "endpointslice" or "pod"."""
+    """The discovered targets as a static configuration. The role is "endpointslice" or "pod"."""
     services = kubectl.json("get", "services")["items"] if role == "endpointslice" else []
     for pod in kubectl.json("get", "pods")["items"]:
         for container in pod["spec"]["containers"]:
@@ -30,7 +30,7 @@ def discovered(role: str, kubectl: Kubectl) -> Iterator[dict[str, Any]]:
 
 
 def _names(service: Mapping[str, Any], pod: Mapping[str, Any], port: Mapping[str, Any]) -> list[str]:
-    """What the Service calls this port of the Pod's; nothing where it does not lead there."""
+    """The Service's names for this port of the Pod; empty if the Service does not lead to the port."""
     if not service["spec"]["selector"].items() <= pod["metadata"]["labels"].items():
         return []
     here = (port["name"], port["containerPort"])
@@ -67,5 +67,5 @@ def _labels(whose: str, metadata: Mapping[str, Any]) -> Labels:
 
 
 def plain(label: str) -> str:
-    """As a label of Prometheus'."""
+    """Turn a name into a valid label name of Prometheus."""
     return re.sub(r"[^a-zA-Z0-9_]", "_", label)

@@ -1,8 +1,7 @@
-"""A Dockerfile's steps, done without a Docker engine: the same commands, in a directory instead of an image.
+"""Runs the steps of a Dockerfile without a Docker engine: the same commands, in a directory instead of an image.
 
-The image's root is a directory, so every absolute path in a step gets that directory before it. What the base image
-brings is a Python of its own: here, a fresh virtual environment of the one that runs this. `COPY` takes what
-`.dockerignore` lets through.
+The image's root is a directory, so each absolute path in a step gets that directory as a prefix. A new virtual
+environment takes the place of the base image's Python. `COPY` leaves out the files that `.dockerignore` names.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from msgspec import Struct
 STEP_WITHIN_S = 240
 _ROOTED = re.compile(r"(?<![\w./-])/(?=(app|build|src)\b)")
 _NO_CACHE = "PIP_NO_CACHE_DIR"
-"""An image layer has no use for pip's cache; a test that is run again has."""
+"""An image layer does not need pip's cache, but the next run of a test does."""
 
 
 class Step(Struct, frozen=True):
@@ -32,7 +31,7 @@ class Step(Struct, frozen=True):
 
     @property
     def words(self) -> list[str]:
-        """What follows the instruction, as an exec form or as the shell would split it."""
+        """The arguments of the instruction: the items of an exec form, or the words as a shell splits them."""
         if self.text.startswith("["):
             words: list[str] = json.loads(self.text)
             return words
@@ -40,14 +39,14 @@ class Step(Struct, frozen=True):
 
 
 def read_steps(source: str) -> list[Step]:
-    """All of them, in their order; lines that go on are one."""
+    """The steps in order. Continued lines are joined."""
     lines = [line for line in source.splitlines() if not line.lstrip().startswith("#")]
     whole = "\n".join(lines).replace("\\\n", " ")
     return [Step(*(line.strip().split(None, 1))) for line in whole.splitlines() if line.strip()]
 
 
 def read_stages(steps: list[Step]) -> list[list[Step]]:
-    """The steps from each FROM on."""
+    """The stages: each begins with its FROM."""
     stages: list[list[Step]] = []
     for step in steps:
         if step.instruction == "FROM":
@@ -58,7 +57,7 @@ def read_stages(steps: list[Step]) -> list[list[Step]]:
 
 
 class Image:
-    """What the steps have made so far: the directory that is the root, and what is set."""
+    """The state of the build: the root directory, the environment, and the other settings."""
 
     def __init__(self, root: Path, context: Path) -> None:
         self.root = root
@@ -71,7 +70,7 @@ class Image:
         self._arguments: dict[str, str] = {}
 
     def build(self, source: str) -> None:
-        """Do all steps. Raises CalledProcessError for one that fails."""
+        """Run all steps. Raises CalledProcessError if a step fails."""
         stages = read_stages(read_steps(source))
         for number, stage in enumerate(stages):
             if number:
@@ -81,7 +80,7 @@ class Image:
                 self._do(step)
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """A command as a container runs it: with the image's environment and nothing else."""
+        """Run a command as a container does, with only the image's environment."""
         path = {"PATH": os.environ["PATH"], **self.environment}["PATH"]
         program = shutil.which(command[0], path=path) or command[0]
         return subprocess.run(
@@ -95,7 +94,7 @@ class Image:
         )
 
     def _begin(self) -> None:
-        """An image with nothing but Python."""
+        """Start a new image that has only Python."""
         self.root.mkdir()
         self._work = self.root
         python = self.root / "python"
@@ -103,7 +102,7 @@ class Image:
         self.environment = {"PATH": f"{python / 'bin'}:/usr/bin:/bin"}
 
     def _set_aside(self, named: Step) -> None:
-        """Keep a stage under its name, for those that copy from it."""
+        """Keep a stage under its name, so that later stages can copy from it."""
         name = named.words[-1]
         self.root.rename(self.root.with_name(name))
 
@@ -134,7 +133,7 @@ class Image:
 
     def _run(self, text: str) -> None:
         environment = {name: value for name, value in self.environment.items() if name != _NO_CACHE}
-        # How this machine reaches its package index is no part of the image.
+        # pip's settings of this machine are not part of the image.
         outside = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "HOME"))}
         command = ["/bin/sh", "-ec", self._rooted(text)]
         done = subprocess.run(
@@ -191,7 +190,7 @@ class Image:
 
 
 def is_ignored(path: str, rules: list[str]) -> bool:
-    """The last rule that fits decides. A rule fits what is in a directory that it fits."""
+    """True if the last matching rule ignores the path. A rule for a directory matches all files in it."""
     ignored = False
     for rule in rules:
         pattern = rule.removeprefix("!").removeprefix("**/")

@@ -1,6 +1,6 @@
-"""What the Prometheus operator makes of a ServiceMonitor or PodMonitor: the scrape jobs of its Prometheus.
+"""Translates a ServiceMonitor or PodMonitor into scrape jobs, as the Prometheus operator does.
 
-Every field that a monitor has is translated, or the test fails: what is passed over would be proved by nobody.
+The test fails if a monitor has a field that is not translated: otherwise no test would cover that field.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ENDPOINTS = {"ServiceMonitor": "endpoints", "PodMonitor": "podMetricsEndpoints"}
 
 
 class Files(Struct, frozen=True):
-    """Those of the Pod that Prometheus would run in, below a folder that stands for the root."""
+    """The files of Prometheus' Pod, below a folder in place of the root."""
 
     root: Path
 
@@ -47,7 +47,7 @@ class Files(Struct, frozen=True):
 
 
 def scrape_jobs(monitor: Object, kubectl: Kubectl, files: Files) -> list[dict[str, Any]]:
-    """One for each endpoint. `kubectl` finds what is in the monitor's namespace, where the release has to be, too."""
+    """A scrape job for each endpoint. `kubectl` reads the monitor's namespace, which must be the release's."""
     kind, spec, metadata = monitor["kind"], monitor["spec"], monitor["metadata"]
     known = {"selector", "namespaceSelector", ENDPOINTS[kind]}
     assert spec.keys() <= known, f"{sorted(spec.keys() - known)} of the {kind} would be passed over"
@@ -66,7 +66,7 @@ def scrape_jobs(monitor: Object, kubectl: Kubectl, files: Files) -> list[dict[st
 
 
 def _settings(endpoint: Object, kubectl: Kubectl, files: Files) -> Iterator[tuple[str, Any]]:
-    """How to scrape."""
+    """The settings of the scrape: scheme, path, credentials, TLS."""
     assert endpoint.keys() <= TRANSLATED, f"{sorted(endpoint.keys() - TRANSLATED)} would be passed over"
     for field, setting in COPIED.items():
         if field in endpoint:
@@ -96,12 +96,12 @@ def _tls(config: Object, kubectl: Kubectl, files: Files) -> Iterator[tuple[str, 
 
 
 def secret(kubectl: Kubectl, name: str, key: str) -> str:
-    """One value of a Secret."""
+    """A value of a Secret, decoded."""
     return base64.b64decode(kubectl.json("get", "secret", name)["data"][key]).decode()
 
 
 def _target_labels(monitor: Object, endpoint: Object) -> Iterator[dict[str, Any]]:
-    """Which of what was discovered is meant, and the labels that it gets."""
+    """The relabeling rules that select the discovered targets and set their labels."""
     services = monitor["kind"] == "ServiceMonitor"
     what = "service" if services else "pod"
     selector = monitor["spec"]["selector"]
@@ -126,5 +126,5 @@ def _keep(regex: str, *sources: str) -> dict[str, Any]:
 
 
 def _relabeling(rule: Object) -> dict[str, Any]:
-    """The same, spelled as Prometheus does."""
+    """A relabeling rule of a monitor in the spelling of Prometheus."""
     return {re.sub(r"[A-Z]", lambda letter: f"_{letter[0].lower()}", field): value for field, value in rule.items()}

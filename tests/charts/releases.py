@@ -1,4 +1,4 @@
-"""A cluster that a release of the chart is put into, and taken from again."""
+"""Installs releases of the chart in a cluster and uninstalls them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tests.helm import Helm
 RESTRICTED = {f"pod-security.kubernetes.io/{what}": "restricted" for what in ("enforce", "warn")}
 OURS = ("kubevirt.io", "pool.kubevirt.io", "vmherd.dev", "pool.vmherd.dev")
 NO_WAIT = {3: (), 4: ("--wait=hookOnly",)}
-"""Nobody runs Pods here."""
+"""No Pod runs in these clusters, so Helm must not wait for Pods."""
 
 
 @contextmanager
 def bare_plane(
     binaries: Binaries, definitions: Path, *, admission_plugins: Iterable[str] = ()
 ) -> Iterator[ControlPlane]:
-    """A control plane with only these definitions."""
+    """Run a control plane with only these definitions."""
     directory = Path(tempfile.mkdtemp(prefix="vmherd-charts-"))
     plane = ControlPlane(directory, binaries, crd_directories=(definitions,), admission_plugins=admission_plugins)
     try:
@@ -43,7 +43,7 @@ def bare_plane(
 
 
 class Site(Struct, frozen=True):
-    """A namespace, and who works on it: Helm and kubectl as the cluster's admin."""
+    """A namespace with Helm and kubectl, both as the cluster's admin."""
 
     plane: ControlPlane
     helm: Helm
@@ -52,7 +52,7 @@ class Site(Struct, frozen=True):
 
     @classmethod
     def opened(cls, plane: ControlPlane, major: int, home: Path) -> Site:
-        """A namespace that takes Pods only if they are as restricted as can be."""
+        """Create a namespace with the Pod security level "restricted"."""
         namespace = f"release-{uuid.uuid4().hex[:8]}"
         kubectl = Kubectl(plane.kubeconfig, namespace)
         metadata = {"name": namespace, "labels": RESTRICTED}
@@ -61,10 +61,10 @@ class Site(Struct, frozen=True):
         return cls(plane, helm, kubectl, namespace)
 
     def close(self) -> None:
-        """Take everything away that would be in the way of the next release: its definitions, too."""
+        """Delete everything that could disturb the next release, including the definitions."""
         self.helm("uninstall", "vmherd", "--ignore-not-found", "--no-hooks")
         names = self.definitions()
-        # Where a test failed half-way, nobody is left to take finalizers off.
+        # After a failed test, no controller may be running that removes the finalizers.
         for kind in (*names, "virtualmachines.kubevirt.io"):
             for found in self.kubectl("get", kind, "-o", "name").stdout.split():
                 self.kubectl("patch", found, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
@@ -74,25 +74,25 @@ class Site(Struct, frozen=True):
         self.kubectl("delete", "namespace", self.namespace, "--wait=false")
 
     def install(self, **values: Any) -> str:
-        """What Helm says."""
+        """Install the release; return Helm's output."""
         return self._deploy("install", values)
 
     def upgrade(self, chart: Path = CHART, **values: Any) -> str:
         return self._deploy("upgrade", values, chart)
 
     def refusal(self, **values: Any) -> str:
-        """What Helm says instead of installing."""
+        """Helm's error message for a refused installation."""
         done = self.helm("install", "vmherd", str(CHART), values=values, check=False)
         assert done.returncode, "it was installed"
         return done.stderr
 
     def definitions(self) -> list[str]:
-        """The CustomResourceDefinitions of ours that are in the cluster."""
+        """The project's CustomResourceDefinitions in the cluster."""
         every = self.kubectl.json("get", "crd")["items"]
         return [crd["metadata"]["name"] for crd in every if crd["spec"]["group"] in OURS and _is_ours(crd)]
 
     def objects(self) -> list[dict[str, Any]]:
-        """What the release is made of, as the API server has it."""
+        """The objects of the release, as the API server stores them."""
         manifest = self.helm("get", "manifest", "vmherd").stdout
         got: list[dict[str, Any]] = json.loads(self.kubectl("get", "-f", "-", "-o", "json", stdin=manifest).stdout)[
             "items"
@@ -112,7 +112,7 @@ def _is_ours(crd: Mapping[str, Any]) -> bool:
 
 
 def kubevirt_definition() -> dict[str, Any]:
-    """The kind by which one can tell that KubeVirt is installed."""
+    """The definition of the kind KubeVirt, which shows that KubeVirt is installed."""
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -128,7 +128,7 @@ def kubevirt_definition() -> dict[str, Any]:
 
 
 def wait_until(look: Callable[[], object], *, within_s: float = 20.0, what: str) -> None:
-    """Look again and again until it is so."""
+    """Call `look` until it returns a true value."""
     give_up = time.monotonic() + within_s
     while not look():
         if time.monotonic() > give_up:

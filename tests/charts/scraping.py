@@ -1,6 +1,6 @@
-"""A release at work that a Prometheus scrapes, each in a Pod that is none: nobody runs Pods here.
+"""A running release that a Prometheus scrapes. No Pod runs here: both are processes of the test.
 
-The Pod and its mounted Secrets are made as Kubernetes would.
+The test creates the Pod and its mounted Secrets as Kubernetes does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sandbox.processes import free_ports
 from tests.charts.monitors import Files, scrape_jobs
 from tests.charts.releases import Site
 from tests.cluster import Kubectl, skip_or_fail
-from tests.integration.herd import Herd, herd
+from tests.integration.controller_process import ControllerProcess, controller_process
 from tests.monitoring_kinds import KindsMissing, find_definitions
 
 LOOPBACK = "127.0.0.1"
@@ -36,19 +36,19 @@ def definitions(directory: Path) -> Path:
         skip_or_fail(str(error))
     directory.mkdir()
     for path in found.values():
-        # The content alone: Go's cache is read-only, and whoever takes this folder away has to be able to.
+        # Copy the content only: files in Go's cache are read-only, but the test must be able to delete this folder.
         shutil.copyfile(path, directory / path.name)
     return directory
 
 
 def ports() -> dict[str, Any]:
-    """Values that have the program listen where it can on this machine."""
+    """Values with free ports on this machine."""
     metrics, health = free_ports(2)
     return {"healthPort": health, "metrics": {"port": metrics}}
 
 
 def store_certificate(site: Site, name: str, *, server: str) -> None:
-    """A certificate for this server, in a Secret as cert-manager writes it."""
+    """Store a certificate for this server in a Secret, as cert-manager does."""
     authority = trustme.CA()
     made = authority.issue_cert(server)
     data = {
@@ -64,7 +64,7 @@ def store_certificate(site: Site, name: str, *, server: str) -> None:
 
 
 def run_pod(site: Site) -> None:
-    """A Pod of the Deployment's, up and ready."""
+    """Create a Pod of the Deployment, with the status of a ready Pod."""
     deployment = _deployment(site)
     template = deployment["spec"]["template"]
     name = f"{deployment['metadata']['name']}-0"
@@ -76,18 +76,18 @@ def run_pod(site: Site) -> None:
 
 
 @contextmanager
-def running(site: Site, directory: Path, *flags: str, wait: bool = True) -> Iterator[Herd]:
-    """The release's program: the Deployment's arguments and mounts, and a token of its account."""
+def running(site: Site, directory: Path, *flags: str, wait: bool = True) -> Iterator[ControllerProcess]:
+    """Run the release's program with the Deployment's arguments and mounts and a token of its account."""
     spec = _deployment(site)["spec"]["template"]["spec"]
     account = spec["serviceAccountName"]
     token = site.kubectl("create", "token", account).stdout.strip()
     kubeconfig = site.plane.write_kubeconfig(directory / f"{account}.kubeconfig", account, token=token)
-    with herd(kubeconfig, directory, *arguments(site, spec, directory), *flags, wait=wait) as program:
+    with controller_process(kubeconfig, directory, *arguments(site, spec, directory), *flags, wait=wait) as program:
         yield program
 
 
 def arguments(site: Site, spec: dict[str, Any], root: Path) -> list[str]:
-    """Those of the container, with its Secrets mounted below another root, and its ports on loopback alone."""
+    """The container's arguments, with its Secrets mounted below another root and its ports on loopback only."""
     [container] = spec["containers"]
     volumes = {volume["name"]: volume["secret"] for volume in spec.get("volumes", ())}
     given: list[str] = [each.replace("-bind-address=:", f"-bind-address={LOOPBACK}:") for each in container["args"]]
@@ -103,14 +103,14 @@ def arguments(site: Site, spec: dict[str, Any], root: Path) -> list[str]:
 
 
 class Monitoring(Struct, frozen=True):
-    """A namespace with an account for Prometheus, which the release does not know."""
+    """A namespace with an account for Prometheus. The account is not part of the release."""
 
     kubectl: Kubectl
     files: Files
 
     @classmethod
     def opened(cls, site: Site, root: Path) -> Monitoring:
-        """Its account may nothing yet."""
+        """Create the namespace and the account, without permissions."""
         namespace = f"monitoring-of-{site.namespace}"
         kubectl = Kubectl(site.plane.kubeconfig, namespace)
         kubectl("create", "namespace", namespace)
@@ -120,36 +120,36 @@ class Monitoring(Struct, frozen=True):
         return cls(kubectl, files)
 
     def hand_token_to(self, site: Site, secret: str) -> None:
-        """Put a token into a Secret of the release's namespace, for a monitor to name."""
+        """Store a token of the account in a Secret of the release's namespace. A monitor names that Secret."""
         site.kubectl("create", "secret", "generic", secret, f"--from-literal=token={_token(self.kubectl)}")
 
     def let_in(self, role: str) -> None:
-        """Bind the role that the chart made for it."""
+        """Bind the chart's role for reading metrics to the account."""
         account = f"{self.kubectl.namespace}:{ACCOUNT}"
         binding = ("create", "clusterrolebinding", self.kubectl.namespace, f"--clusterrole={role}")
         self.kubectl(*binding, f"--serviceaccount={account}")
 
     def jobs(self, site: Site) -> list[dict[str, Any]]:
-        """Those that the monitors of the release's namespace ask for."""
+        """The scrape jobs of the monitors in the release's namespace."""
         kinds = "servicemonitors.monitoring.coreos.com,podmonitors.monitoring.coreos.com"
         monitors = site.kubectl.json("get", kinds)["items"]
         return [job for monitor in monitors for job in scrape_jobs(monitor, site.kubectl, self.files)]
 
     def rules(self, site: Site) -> Path:
-        """The file with the alerts of the PrometheusRules there."""
+        """Write the alerts of the PrometheusRules in that namespace to a file."""
         found = site.kubectl.json("get", "prometheusrules.monitoring.coreos.com")["items"]
         groups = [group for each in found for group in each["spec"]["groups"]]
         return self.files.write("/etc/prometheus/rules/rules.yaml", yaml.safe_dump({"groups": groups}))
 
 
 def dashboards(site: Site) -> dict[str, dict[str, Any]]:
-    """What Grafana's sidecar would find in the release's namespace."""
+    """The dashboards in the release's namespace that Grafana's sidecar finds."""
     found = site.kubectl.json("get", "configmaps", "--selector=grafana_dashboard=1")["items"]
     return {name: json.loads(text) for each in found for name, text in each["data"].items()}
 
 
 def _deployment(site: Site) -> dict[str, Any]:
-    """That of the release, whatever it is called."""
+    """The Deployment of the release, under any name."""
     [found] = site.kubectl.json("get", "deployments")["items"]
     return dict(found)
 

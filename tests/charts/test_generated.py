@@ -1,4 +1,4 @@
-"""What is made from other files is up to date, and is made from nothing else."""
+"""Generated files are up to date, and contain only their sources' contents."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_roles_of_the_chart_hold_what_the_startup_check_asks_for_and_nothing
 
 
 def granted(objects: list[dict[str, Any]]) -> Iterator[tuple[str, str, str, str, str]]:
-    """What the controller's account may do: namespace, group, resource, name and verb."""
+    """The permissions of the controller's account: namespace, group, resource, name and verb."""
     account = only(objects, "ServiceAccount")["metadata"]["name"]
     for binding in (*of_kind(objects, "ClusterRoleBinding"), *of_kind(objects, "RoleBinding")):
         if not any(
@@ -96,7 +96,7 @@ def test_a_section_needs_no_comment_and_a_commented_mapping_is_one_value() -> No
     )
 
 
-def test_a_refinement_of_what_is_no_value_is_found() -> None:
+def test_a_schema_refinement_of_an_unknown_value_is_found() -> None:
     with pytest.raises(schema.Unknown, match=r"crds\.annotations"):
         schema.document(read_values("# Text.\na: 1\n"))
 

@@ -1,4 +1,4 @@
-"""The image: its Dockerfile is sound, and its steps make a program that runs, with nothing else in it."""
+"""The image: the linter accepts its Dockerfile, and the steps produce a working program and nothing superfluous."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the chart renders, and the kustomize base, in the eyes of a linter that knows what clusters go wrong with."""
+"""The rendered chart and the kustomize base pass a linter for security and reliability."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ RIGHT: dict[tuple[str, str], str] = {
     ("CKV_K8S_8", "Pod"): "Nothing has to restart the test's Pod: it ends by itself, and has a deadline.",
     ("CKV_K8S_9", "Pod"): "Nobody sends the test's Pod requests that it could be ready for.",
 }
-"""Checks that no values pass, and why that is right."""
+"""Checks that fail with any values, and the reason why that is acceptable."""
 
 CHOSEN: dict[tuple[str, str], str] = {
-    ("CKV_K8S_43", "Deployment"): "Only whoever made the image knows its digest: `image.digest`.",
-    ("CKV_K8S_43", "Pod"): "Only whoever made the image knows its digest: `image.digest`.",
+    ("CKV_K8S_43", "Deployment"): "The builder of the image sets its digest: `image.digest`.",
+    ("CKV_K8S_43", "Pod"): "The builder of the image sets its digest: `image.digest`.",
     ("CKV_K8S_15", "Deployment"): "A version's tag stays what it is, and a registry that is away stops no failover.",
     ("CKV_K8S_15", "Pod"): "It is the controller's image, pulled as that one is.",
     (
@@ -48,7 +48,7 @@ CHOSEN: dict[tuple[str, str], str] = {
     ("CKV_K8S_40", "Pod"): "It is the controller's image, with the same user.",
     ("CKV2_K8S_6", "Pod"): "A policy of ours would be wrong where the API server or the scraper is elsewhere.",
 }
-"""Checks that the defaults do not pass, and why; with the values of STRICT they pass."""
+"""Checks that fail with the default values, and the reason. They pass with the values of STRICT."""
 
 ASKED: dict[tuple[str, str], str] = {
     ("CKV_K8S_35", "Deployment"): "These values ask for a Secret in the environment, to see it rendered.",
@@ -66,7 +66,7 @@ ALMIGHTY = {
 
 @pytest.fixture(scope="session")
 def linter() -> None:
-    """checkov, which `conftest.py` has had installed before the first test: that takes longer than any test may."""
+    """checkov. `conftest.py` installs it before the first test: the installation takes longer than a test's timeout."""
     try:
         checkov.find()
     except checkov.CheckovMissing as error:
@@ -75,7 +75,7 @@ def linter() -> None:
 
 @pytest.fixture
 def render(tmp_path: Path) -> Render:
-    """The newest Helm alone: what the two render is compared elsewhere."""
+    """Render with the newest Helm only: another test compares the output of both versions."""
     try:
         find_helm(MAJORS[-1])
     except HelmMissing as error:
@@ -84,7 +84,7 @@ def render(tmp_path: Path) -> Render:
 
 
 def unexcused(objects: list[dict[str, Any]], directory: Path, *excuses: dict[tuple[str, str], str]) -> list[str]:
-    """What is wrong with them that nobody gave a reason for."""
+    """The findings of the linter that have no excuse."""
     excused = {key for reasons in excuses for key in reasons}
     return [str(each) for each in checkov.findings(objects, directory) if (each.check, each.kind) not in excused]
 
@@ -95,7 +95,7 @@ def test_the_defaults_pass(linter: None, render: Render, mode: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_with_everything_on_what_the_defaults_leave_open_passes_too(
+def test_with_strict_values_the_excused_checks_pass_too(
     linter: None, render: Render, mode: str, tmp_path: Path
 ) -> None:
     assert unexcused(render({**STRICT, "mode": mode}, kinds=MODES[mode]), tmp_path, RIGHT, ASKED) == []
@@ -111,9 +111,7 @@ def test_the_kustomize_base_passes(linter: None, tmp_path: Path) -> None:
     assert unexcused(list(yaml.safe_load_all(built)), tmp_path, RIGHT, CHOSEN) == []
 
 
-def test_what_is_weaker_is_found_and_no_reason_is_given_for_what_passes_anyway(
-    linter: None, render: Render, tmp_path: Path
-) -> None:
+def test_weaker_settings_are_found_and_every_excuse_is_needed(linter: None, render: Render, tmp_path: Path) -> None:
     objects = render({})
     assert not WEAK.items() & container(objects)["securityContext"].items()
     container(objects)["securityContext"].update(WEAK)
@@ -124,7 +122,7 @@ def test_what_is_weaker_is_found_and_no_reason_is_given_for_what_passes_anyway(
     assert ("CKV_K8S_49", "ClusterRole") in found
 
 
-def test_the_linter_asks_nobody_else(linter: None, render: Render, tmp_path: Path) -> None:
+def test_the_linter_sends_no_requests(linter: None, render: Render, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as proxy:
         proxy.settimeout(0)
         checkov.findings(render({}), tmp_path, proxy=f"http://127.0.0.1:{proxy.getsockname()[1]}")

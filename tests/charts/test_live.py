@@ -1,4 +1,4 @@
-"""The controller as the chart would run it: the Deployment's arguments, and a token of its service account."""
+"""The controller as the chart runs it, with the Deployment's arguments and a token of its service account."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from informers.client import open_client
 from informers.configuration import load_credentials
 from tests.charts.releases import Site, wait_until
 from tests.command_line import parse
-from tests.integration.herd import Herd, Place, eventually, herd
-from tests.integration.ranch import Ranch
+from tests.integration.controller_process import ControllerProcess, ReplicaSetNamespace, controller_process, eventually
+from tests.integration.pool_namespace import PoolNamespace
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e, pytest.mark.parametrize("major", [4], indirect=True)]
 
@@ -28,28 +28,28 @@ GROUPS = {"standalone": ("kubevirt.io", "pool.kubevirt.io"), "alongside": ("vmhe
 
 
 def account_kubeconfig(site: Site, directory: Path) -> Path:
-    """A kubeconfig with a token of the account that the Pods have."""
+    """A kubeconfig with a token of the Pods' service account."""
     account = site.deployment()["spec"]["template"]["spec"]["serviceAccountName"]
     token = site.kubectl("create", "token", account).stdout.strip()
     return site.plane.write_kubeconfig(directory / "account.kubeconfig", account, token=token)
 
 
 def arguments(site: Site) -> list[str]:
-    """Those of the Deployment, but for the ports: a test has to take free ones."""
+    """The Deployment's arguments without the ports: a test needs free ports."""
     [container] = site.deployment()["spec"]["template"]["spec"]["containers"]
     assert "env" not in container
     return [argument for argument in container["args"] if "-bind-address=" not in argument]
 
 
 @contextmanager
-def released(site: Site, directory: Path) -> Iterator[Herd]:
-    """The release's controller at work, while the block runs."""
-    with herd(account_kubeconfig(site, directory), directory, *arguments(site)) as program:
+def released(site: Site, directory: Path) -> Iterator[ControllerProcess]:
+    """Run the release's controller while the block runs."""
+    with controller_process(account_kubeconfig(site, directory), directory, *arguments(site)) as program:
         yield program
 
 
 def refusals(site: Site, since: int) -> set[tuple[str, str, str, int]]:
-    """What the API server refused to the release's account."""
+    """The requests of the release's account that the API server refused."""
     user = f"system:serviceaccount:{site.namespace}:vmherd"
     records = [record for record in site.plane.audit_records(since) if record.username == user]
     assert records, "it asked nothing at all"
@@ -57,22 +57,22 @@ def refusals(site: Site, since: int) -> set[tuple[str, str, str, int]]:
 
 
 def reconciles(site: Site, mode: str) -> None:
-    """A set and a pool come up in the site's namespace, and a pool that is deleted goes."""
+    """Check that a set and a pool come up in the site's namespace, and that a deleted pool goes."""
     replicaset_group, pool_group = GROUPS[mode]
-    place = Place(site.plane, site.namespace, group=replicaset_group)
-    place.make_set(2)
-    vmis = place.wait_for(2)
+    sets = ReplicaSetNamespace(site.plane, site.namespace, group=replicaset_group)
+    sets.make_set(2)
+    vmis = sets.wait_for(2)
     assert {owner["apiVersion"] for vmi in vmis.values() for owner in vmi["metadata"]["ownerReferences"]} == {
         f"{replicaset_group}/v1"
     }
-    ranch = Ranch(site.plane, site.namespace, pool_group=pool_group)
-    ranch.make_pool(2)
-    ranch.wait_for_ordinals(0, 1, ready=False)
-    ranch.scale(1)
-    eventually(lambda: len(ranch.vms()) == 1, what="one of the two goes")
-    pools = f"virtualmachinepools.{pool_group}"
-    site.kubectl("delete", pools, "pool", "--timeout=30s")
-    eventually(lambda: place.reasons()["SuccessfulCreate"], what="the Events arrive")
+    pools = PoolNamespace(site.plane, site.namespace, pool_group=pool_group)
+    pools.make_pool(2)
+    pools.wait_for_ordinals(0, 1, ready=False)
+    pools.scale(1)
+    eventually(lambda: len(pools.vms()) == 1, what="one VM is deleted")
+    resource = f"virtualmachinepools.{pool_group}"
+    site.kubectl("delete", resource, "pool", "--timeout=30s")
+    eventually(lambda: sets.reasons()["SuccessfulCreate"], what="the Events arrive")
 
 
 @pytest.mark.parametrize("mode", ["standalone", "alongside"])
@@ -87,7 +87,7 @@ def test_the_release_reconciles_sets_and_pools_and_is_refused_nothing(site: Site
     assert not lease["spec"].get("holderIdentity"), "it gave the lease of the release back"
 
 
-def test_with_roles_alone_it_works_where_it_is_told_to_and_nowhere_else(site: Site, tmp_path: Path) -> None:
+def test_with_roles_only_it_works_in_the_given_namespaces_only(site: Site, tmp_path: Path) -> None:
     site.install(watchNamespaces=[site.namespace])
     bindings = site.kubectl.json("get", "clusterrolebindings")["items"]
     assert not [b for b in bindings if any(s.get("namespace") == site.namespace for s in b.get("subjects") or ())]
@@ -98,16 +98,16 @@ def test_with_roles_alone_it_works_where_it_is_told_to_and_nowhere_else(site: Si
     assert refusals(site, since) == set()
 
 
-def test_who_observes_changes_nothing(site: Site, tmp_path: Path) -> None:
+def test_a_release_in_observe_mode_changes_nothing(site: Site, tmp_path: Path) -> None:
     site.install(observe=True)
     since = site.plane.audit_position()
-    with herd(account_kubeconfig(site, tmp_path), tmp_path, *arguments(site), wait=False) as program:
-        eventually(lambda: program.lines(msg="observing"), what="it looks on")
-        place = Place(site.plane, site.namespace)
-        place.make_set(2)
-        eventually(lambda: program.lines(namespace=site.namespace, name="herd"), what="it says what it would do")
+    with controller_process(account_kubeconfig(site, tmp_path), tmp_path, *arguments(site), wait=False) as program:
+        eventually(lambda: program.lines(msg="observing"), what="observe mode")
+        sets = ReplicaSetNamespace(site.plane, site.namespace)
+        sets.make_set(2)
+        eventually(lambda: program.lines(namespace=site.namespace, name="herd"), what="the planned actions in the log")
         assert program.stop() == 0
-    assert place.vmis() == {}
+    assert sets.vmis() == {}
     assert refusals(site, since) == set()
 
 
@@ -123,7 +123,7 @@ def test_probes_and_the_helm_test_find_what_they_look_for(site: Site, tmp_path: 
 
 
 def helm_test(site: Site, url: str, *, patience_s: float = 60) -> subprocess.CompletedProcess[str]:
-    """What the Pod of `helm test` does, for another address."""
+    """Run the script of the `helm test` Pod with another address."""
     [hook] = [each for each in site.helm.render() if each["kind"] == "Pod"]
     command, script = hook["spec"]["containers"][0]["command"], hook["spec"]["containers"][0]["args"][0]
     assert command == ["python", "-c"]
@@ -138,7 +138,7 @@ def test_helm_test_ends_well_when_its_pod_does(site: Site) -> None:
     program = [str(site.helm._program), "test", "vmherd", "--namespace", site.namespace, "--timeout=60s"]
     with subprocess.Popen(program, env=site.helm._environment(), stdout=subprocess.PIPE, text=True) as testing:
         wait_until(lambda: site.kubectl("get", "pod", name, check=False).returncode == 0, what="the test's Pod")
-        # Nobody runs Pods here, so somebody has to say how it went.
+        # No Pod runs here, so the test writes the Pod's status.
         done = json.dumps({"status": {"phase": "Succeeded"}})
         site.kubectl("patch", "pod", name, "--subresource=status", "--type=merge", "-p", done)
         said = testing.communicate(timeout=60)[0]
@@ -146,7 +146,7 @@ def test_helm_test_ends_well_when_its_pod_does(site: Site) -> None:
     assert "Succeeded" in said
 
 
-def test_each_rule_that_is_taken_away_is_told_by_its_name(site: Site, tmp_path: Path) -> None:
+def test_each_removed_rule_is_reported_as_a_missing_permission(site: Site, tmp_path: Path) -> None:
     site.install()
     account = account_kubeconfig(site, tmp_path)
     config = parse(arguments(site), {})
@@ -161,7 +161,7 @@ def test_each_rule_that_is_taken_away_is_told_by_its_name(site: Site, tmp_path: 
                 what=f"{wanted} told as missing",
             )
         change_rules(site, kind, name, rules)
-        wait_until(lambda: missing(account, config) == [], what="nothing is missing any more")
+        wait_until(lambda: missing(account, config) == [], what="no missing permission")
 
 
 def change_rules(site: Site, kind: str, name: str, rules: list[dict[str, Any]]) -> None:
@@ -169,7 +169,7 @@ def change_rules(site: Site, kind: str, name: str, rules: list[dict[str, Any]]) 
 
 
 def missing(kubeconfig: Path, config: Config) -> list[str]:
-    """What the startup check says to whoever has this kubeconfig."""
+    """The missing permissions that the startup check reports for this kubeconfig."""
 
     async def ask() -> list[str]:
         async with open_client(await load_credentials(str(kubeconfig)), user_agent="vmherd-tests") as client:

@@ -1,4 +1,4 @@
-"""The kinds of the Prometheus operator, as the chart writes them and the operator's own definitions have them."""
+"""The chart's objects for the Prometheus operator are valid under the operator's own definitions."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ KINDS = ("ServiceMonitor", "PodMonitor", "PrometheusRule")
 
 @pytest.fixture(scope="module")
 def operators(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The operator's kinds are in the cluster."""
+    """Install the operator's definitions in the cluster."""
     names = crds.install(plane.kubeconfig, [definitions(tmp_path_factory.mktemp("kinds") / "operator")])
     yield
     Kubectl(plane.kubeconfig)("delete", "crd", *names)
 
 
 def take(site: Site, objects: list[dict[str, Any]]) -> tuple[int, str]:
-    """How many of them the API server takes without a word, and the words."""
+    """Apply the objects as a dry run; return how many the API server accepts, and its warnings and errors."""
     text = yaml.safe_dump_all(objects)
     said = site.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=text, check=False)
     return len(said.stdout.splitlines()), said.stderr
@@ -92,7 +92,7 @@ def test_the_operators_definitions_know_every_field(site: Site, metrics: dict[st
         ({"relabelings": [{"action": "forget"}]}, "spec.endpoints[0].relabelings[0].action"),
     ],
 )
-def test_what_they_do_not_know_is_refused(site: Site, wrong: dict[str, Any], said: str) -> None:
+def test_unknown_fields_are_refused(site: Site, wrong: dict[str, Any], said: str) -> None:
     metrics = {"secure": {"enabled": True}, "serviceMonitor": {**PLAIN, **wrong}}
     taken, refusal = take(site, of_kind(site.helm.render({"metrics": metrics}), "ServiceMonitor"))
     assert taken == 0

@@ -1,11 +1,11 @@
-"""What the chart's network policies let through."""
+"""The connections that the chart's network policies allow."""
 
 from __future__ import annotations
 
 from tests.helm import Helm, of_kind, only
 
 
-def test_a_network_policy_lets_the_tests_pod_reach_the_metrics_whoever_else_may(helm: Helm) -> None:
+def test_a_network_policy_always_allows_the_test_pod_to_reach_the_metrics(helm: Helm) -> None:
     scraper = {"namespaceSelector": {"matchLabels": {"monitoring": "here"}}}
     objects = helm.render({"networkPolicy": {"enabled": True, "metricsFrom": [scraper]}, "metrics": {"port": 9002}})
     policies = {each["metadata"]["name"]: each["spec"] for each in of_kind(objects, "NetworkPolicy")}

@@ -1,4 +1,4 @@
-"""What the cluster's own view, edit and admin may do with replica sets and pools, once a release is there."""
+"""The permissions of the cluster's roles view, edit and admin for replica sets and pools after an installation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS = {
 
 
 def person(site: Site, directory: Path, role: str, *, kind: str = "clusterrole") -> Kubectl:
-    """kubectl as somebody who has this role in the namespace and nothing else."""
+    """kubectl as a user who has only this role in the namespace."""
     name = f"{role}er"
     site.kubectl("create", "rolebinding", name, f"--{kind}={role}", f"--user={name}")
     return Kubectl(site.plane.write_kubeconfig(directory / f"{name}.kubeconfig", name), site.namespace)
@@ -31,7 +31,7 @@ def may(who: Kubectl, verb: str, resource: str, subresource: str = "") -> bool:
 
 
 def make_both(site: Site, mode: str) -> tuple[str, str]:
-    """A set and a pool, as kubectl names them."""
+    """Create a set and a pool; return their names for kubectl."""
     kinds = KINDS[mode]
     groups = [kind.partition(".")[2] for kind in kinds]
     site.kubectl.apply({**SOUND, "apiVersion": f"{groups[0]}/v1"}, {**SOUND_POOL, "apiVersion": f"{groups[1]}/v1beta1"})
@@ -39,11 +39,13 @@ def make_both(site: Site, mode: str) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("mode", ["standalone", "alongside"])
-def test_who_may_edit_may_scale_and_autoscale_both_kinds(site: Site, mode: str, tmp_path: Path) -> None:
+def test_an_editor_may_scale_and_autoscale_both_kinds(site: Site, mode: str, tmp_path: Path) -> None:
     site.install(mode=mode)
     both = make_both(site, mode)
     editor = person(site, tmp_path, "edit")
-    wait_until(lambda: all(may(editor, "patch", kind, "scale") for kind in KINDS[mode]), what="the roles are added up")
+    wait_until(
+        lambda: all(may(editor, "patch", kind, "scale") for kind in KINDS[mode]), what="the roles are aggregated"
+    )
     for number, each in enumerate(both):
         editor("scale", each, "--replicas=5")
         assert site.kubectl("get", each, "-o", "jsonpath={.spec.replicas}").stdout == "5"
@@ -51,11 +53,13 @@ def test_who_may_edit_may_scale_and_autoscale_both_kinds(site: Site, mode: str, 
         editor("delete", each)
 
 
-def test_who_may_only_view_sees_both_kinds_and_changes_neither(site: Site, tmp_path: Path) -> None:
+def test_a_viewer_reads_both_kinds_and_changes_neither(site: Site, tmp_path: Path) -> None:
     site.install()
     both = make_both(site, "standalone")
     viewer = person(site, tmp_path, "view")
-    wait_until(lambda: all(may(viewer, "get", kind, "scale") for kind in KINDS["standalone"]), what="the roles")
+    wait_until(
+        lambda: all(may(viewer, "get", kind, "scale") for kind in KINDS["standalone"]), what="the roles are aggregated"
+    )
     for each in both:
         viewer("get", each)
         refused = viewer("scale", each, "--replicas=5", check=False)
@@ -64,17 +68,17 @@ def test_who_may_only_view_sees_both_kinds_and_changes_neither(site: Site, tmp_p
         assert not any(may(viewer, verb, kind) for verb in ("create", "update", "patch", "delete", "deletecollection"))
 
 
-def test_who_is_admin_may_delete_them_all_at_once_and_who_may_edit_may_not(site: Site, tmp_path: Path) -> None:
+def test_an_admin_may_delete_collections_and_an_editor_may_not(site: Site, tmp_path: Path) -> None:
     site.install()
     admin, editor = person(site, tmp_path, "admin"), person(site, tmp_path, "edit")
     kinds = KINDS["standalone"]
-    wait_until(lambda: all(may(admin, "deletecollection", kind) for kind in kinds), what="the roles are added up")
-    wait_until(lambda: all(may(editor, "delete", kind) for kind in kinds), what="the roles are added up")
+    wait_until(lambda: all(may(admin, "deletecollection", kind) for kind in kinds), what="the roles are aggregated")
+    wait_until(lambda: all(may(editor, "delete", kind) for kind in kinds), what="the roles are aggregated")
     assert not any(may(editor, "deletecollection", kind) for kind in kinds)
     assert not any(may(admin, "patch", kind, "status") for kind in kinds), "the status is the controller's"
 
 
-def test_with_roles_alone_whoever_is_bound_to_one_may_scale(site: Site, tmp_path: Path) -> None:
+def test_with_roles_only_a_user_bound_to_the_role_may_scale(site: Site, tmp_path: Path) -> None:
     site.install(watchNamespaces=[site.namespace])
     both = make_both(site, "standalone")
     editor = person(site, tmp_path, "vmherd-edit", kind="role")

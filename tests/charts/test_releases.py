@@ -1,4 +1,4 @@
-"""A release on the real API server: what it takes without a word, and what an upgrade and an uninstall leave."""
+"""A release on the real API server: no warnings, and the objects after an upgrade and after an uninstallation."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ NEEDS_KUBEVIRT = ("takeover", "alongside")
 
 
 def at(mode: str, site: Site) -> dict[str, Any]:
-    """The values for a mode, in a cluster that is made to suit it."""
+    """The values for a mode. The cluster is prepared for that mode."""
     if mode in NEEDS_KUBEVIRT:
         site.kubectl.apply(kubevirt_definition())
         site.kubectl("wait", "--for=condition=Established", "crd/kubevirts.kubevirt.io")
@@ -72,7 +72,7 @@ def test_the_api_server_knows_every_field_and_warns_of_none(site: Site, mode: st
     assert len(said.stdout.splitlines()) == len(rendered)
 
 
-def test_a_pod_that_is_less_than_restricted_would_be_told(site: Site) -> None:
+def test_a_pod_below_the_restricted_level_causes_a_warning(site: Site) -> None:
     rendered = site.helm.render({"securityContext": {"allowPrivilegeEscalation": True}, "tests": {"enabled": False}})
     said = site.kubectl("apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump_all(rendered))
     assert 'would violate PodSecurity "restricted' in said.stderr
@@ -113,7 +113,7 @@ def test_the_command_that_the_notes_of_a_takeover_give_does_what_the_program_wou
     assert {**patch, "patch": json.loads(patch["patch"])} == {**ours, "patch": json.loads(ours["patch"])}
 
 
-def test_what_it_is_about_outlives_the_release(site: Site) -> None:
+def test_definitions_and_objects_survive_the_uninstallation(site: Site) -> None:
     site.install()
     site.kubectl.apply(dict(SOUND), dict(SOUND_POOL))
     before = site.kubectl("get", "vmirs,vmpool", "-o", "name").stdout
@@ -135,7 +135,7 @@ def test_an_upgrade_from_an_older_chart_upgrades_the_definitions_and_the_program
     few["spec"]["replicas"] = 0
     assert site.kubectl("create", "-f", "-", stdin=few, check=False).returncode == 1
     site.upgrade()
-    # The API server has read the new definition a moment later.
+    # The API server serves the new definition after a short delay.
     site.kubectl("wait", "--for=condition=Established", *(f"crd/{name}" for name in site.definitions()))
     assert site.kubectl("get", "crd", site.definitions()[0], "-o", "yaml").stdout.count("minimum: 0") >= 1
     assert image_of(site).endswith(f":{about['appVersion']}")
@@ -173,7 +173,7 @@ def test_a_takeover_of_nothing_is_refused(site: Site) -> None:
 def test_the_admin_of_a_namespace_installs_it_where_the_definitions_are(site: Site, tmp_path: Path) -> None:
     site.kubectl.apply(*(yaml.safe_load(path.read_text()) for path in (ROOT / "manifests" / "crds").iterdir()))
     values = {"watchNamespaces": [site.namespace], "crds": {"enabled": False}}
-    # Nobody may give away what he does not have: somebody who has it all has to give it to the admin of the namespace.
+    # A user can grant only permissions that he has, so the cluster's admin grants them to the admin of the namespace.
     given = [rule for role in site.helm.render(values) if role["kind"] == "Role" for rule in role["rules"]]
     rbac = "rbac.authorization.k8s.io/v1"
     site.kubectl.apply({"apiVersion": rbac, "kind": "Role", "metadata": {"name": "given"}, "rules": given})

@@ -1,4 +1,4 @@
-"""What the chart makes of its values, as `helm template` shows it."""
+"""The objects that the chart renders from its values, by `helm template`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def groups(objects: list[dict[str, Any]]) -> list[str]:
 
 
 def settings(objects: list[dict[str, Any]]) -> Config:
-    """What the program makes of the arguments in the Deployment."""
+    """The program's configuration from the arguments in the Deployment."""
     return parse(container(objects)["args"], {}, pod_namespace="vmherd")
 
 
@@ -118,7 +118,7 @@ def test_a_takeover_may_look_at_kubevirt_and_nobody_else_may(helm: Helm) -> None
     assert lookers({"mode": "alongside"}) == []
 
 
-def test_who_only_observes_may_only_read(helm: Helm) -> None:
+def test_the_roles_of_observe_mode_are_read_only(helm: Helm) -> None:
     objects = helm.render({"observe": True})
     [role] = [role for role in of_kind(objects, "ClusterRole") if role["metadata"]["name"] == "vmherd"]
     assert {verb for rule in role["rules"] for verb in rule["verbs"]} <= {"get", "list", "watch"}
@@ -198,7 +198,7 @@ def test_the_image_is_named_by_tag_or_by_digest(helm: Helm, image: dict[str, str
     assert container(helm.render({"image": image}))["image"] == said
 
 
-def test_the_pods_are_found_by_whoever_has_to_find_them(helm: Helm) -> None:
+def test_all_selectors_match_the_pods(helm: Helm) -> None:
     objects = helm.render(
         {
             "networkPolicy": {"enabled": True},
@@ -251,7 +251,7 @@ def test_alerts_and_dashboards_are_those_of_the_files(helm: Helm) -> None:
     assert not of_kind(plain, "ConfigMap")
 
 
-def test_secure_metrics_come_with_their_certificate_and_with_the_right_to_ask_who_scrapes(helm: Helm) -> None:
+def test_secure_metrics_come_with_a_certificate_and_the_permission_for_access_reviews(helm: Helm) -> None:
     secure = {"enabled": True, "certificateSecret": "certificate"}
     objects = helm.render({"metrics": {"secure": secure, "serviceMonitor": {"enabled": True}}})
     found = settings(objects)
@@ -281,7 +281,7 @@ def test_a_certificate_of_the_programs_own_is_not_verified(helm: Helm) -> None:
     assert "volumes" not in only(objects, "Deployment")["spec"]["template"]["spec"]
 
 
-def test_what_is_switched_off_leaves_nothing(helm: Helm) -> None:
+def test_disabled_features_render_no_objects(helm: Helm) -> None:
     objects = helm.render(
         {
             "crds": {"enabled": False},
@@ -362,7 +362,7 @@ def test_a_wrong_value_is_refused_by_its_name(helm: Helm, values: dict[str, Any]
         ({"serviceAccount": {"create": False}}, (), "serviceAccount.name is needed"),
     ],
 )
-def test_what_does_not_go_together_is_refused_in_words(
+def test_conflicting_values_are_refused_with_a_message(
     helm: Helm, values: dict[str, Any], kinds: tuple[str, ...], said: str
 ) -> None:
     assert said in helm.refusal(values, kinds=kinds)

@@ -1,5 +1,5 @@
-"""Monitoring as the chart installs it: a real Prometheus finds the release on the real API server by the release's own
-monitor, is let in with a token by the release's own role, and answers its alerts and dashboards from what it got.
+"""Monitoring as the chart installs it. A real Prometheus finds the release on the real API server by the release's
+monitor, authenticates with a token, is authorized by the release's role, and evaluates its alerts and dashboards.
 """
 
 from __future__ import annotations
@@ -20,10 +20,17 @@ from sandbox.crds import CRD_DIRECTORIES
 from tests.charts.releases import Site, bare_plane
 from tests.charts.scraping import Monitoring, dashboards, definitions, ports, run_pod, running, store_certificate
 from tests.cluster import skip_or_fail
-from tests.integration.herd import Herd, eventually
+from tests.integration.controller_process import ControllerProcess, eventually
+from tests.integration.pool_namespace import (
+    BEHAVIOR,
+    READY_AFTER,
+    PoolNamespace,
+    new_pool_namespace,
+    simulator,
+    vm_template,
+)
 from tests.integration.prometheus import Prometheus, prometheus, prometheus_program
 from tests.integration.quota import allow
-from tests.integration.ranch import BEHAVIOR, READY_AFTER, Ranch, pasture, simulator, vm_template
 from tests.monitoring.queries import filled_in, metrics_in
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e, pytest.mark.timeout(180)]
@@ -38,7 +45,7 @@ SOON = {"startUpFailureThreshold": 99, "minFailingToStartDuration": "1s"}
 def monitored_plane(
     control_plane_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ControlPlane]:
-    """A control plane with the VMs of KubeVirt, the kinds of the Prometheus operator, and none of ours."""
+    """A control plane with KubeVirt's VMs and the Prometheus operator's kinds, without the project's kinds."""
     kinds = definitions(tmp_path_factory.mktemp("kinds") / "operator")
     with bare_plane(control_plane_binaries, CRD_DIRECTORIES[1]) as plane:
         crds.install(plane.kubeconfig, [kinds])
@@ -47,7 +54,7 @@ def monitored_plane(
 
 @pytest.fixture(scope="module")
 def site(monitored_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """A namespace for the release that is watched; it goes with its control plane."""
+    """A namespace for the monitored release. It is deleted with its control plane."""
     try:
         find_helm(4)
     except HelmMissing as error:
@@ -56,16 +63,14 @@ def site(monitored_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 
 
 class Watched(NamedTuple):
-    """The release at work, the Prometheus that watches it, and three namespaces: in one all is well, in one a VM fails,
-    and one is full.
-    """
+    """The running release, its Prometheus, and three namespaces: healthy, with a failing VM, and with a full quota."""
 
     site: Site
-    program: Herd
+    program: ControllerProcess
     prometheus: Prometheus
-    shop: Ranch
-    clinic: Ranch
-    crowd: Ranch
+    shop: PoolNamespace
+    clinic: PoolNamespace
+    crowd: PoolNamespace
 
 
 @pytest.fixture(scope="module")
@@ -82,16 +87,16 @@ def watched(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wa
         simulator(plane),
         running(site, directory) as release,
         prometheus(program, directory, monitoring.jobs(site), rules=monitoring.rules(site)) as server,
-        pasture(plane) as shop,
-        pasture(plane) as clinic,
-        pasture(plane) as crowd,
+        new_pool_namespace(plane) as shop,
+        new_pool_namespace(plane) as clinic,
+        new_pool_namespace(plane) as crowd,
     ):
         watched = Watched(site, release, server, shop, clinic, crowd)
         begin(watched)
-        eventually(lambda: refused(server), what="who is not bound to the role is not let in")
+        eventually(lambda: refused(server), what="a scrape without the role is refused")
         monitoring.let_in("vmherd-metrics-reader")
         settle(watched)
-        eventually(lambda: up(server), what="who is bound to it is let in")
+        eventually(lambda: up(server), what="a scrape with the role succeeds")
         live(watched)
         yield watched
 
@@ -106,14 +111,14 @@ def up(server: Prometheus) -> bool:
 
 
 def begin(watched: Watched) -> None:
-    """A pool and a set, and a pool whose VM fails for ever."""
+    """Create a pool, a set, and a pool whose VM always fails."""
     watched.shop.make_pool(3, template=quick())
     watched.shop.make_set(2)
     watched.clinic.make_pool(1, template=quick("image-error"), autohealing=SOON)
 
 
 def settle(watched: Watched) -> None:
-    """All is well in the shop, and a set finds its namespace full."""
+    """Wait until the objects of the healthy namespace are ready, and a set in the full namespace fails."""
     watched.shop.wait_ready(3)
     eventually(lambda: watched.shop.status().get("readyReplicas") == 2, what="the set is ready")
     allow(watched.crowd, 0)
@@ -122,7 +127,7 @@ def settle(watched: Watched) -> None:
 
 
 def live(watched: Watched) -> None:
-    """The pool is updated and scaled, another is paused, and the VM that fails is replaced."""
+    """Update and scale the pool, pause another one, and wait until the failing VM is replaced."""
     shop, clinic = watched.shop, watched.clinic
     shop.change_template(quick(memory="128M"))
     shop.wait_ready(3)
@@ -132,7 +137,7 @@ def live(watched: Watched) -> None:
     eventually(lambda: shop.pool_condition("ReplicaPaused", name="paused"), what="paused")
     eventually(lambda: clinic.told("SuccessfulDelete")["pool"], what="a healing")
     watched.prometheus.wait_for_scrape()
-    # A rate takes two samples.
+    # A rate needs two samples.
     watched.prometheus.wait_for_scrape()
 
 
@@ -148,7 +153,7 @@ def test_the_target_is_the_release_and_its_objects_are_where_they_are(watched: W
     assert target["scrapeUrl"].startswith("https://")
     ask, numbers = watched.prometheus.ask, watched.prometheus.numbers
     pool = f'job="vmherd-metrics", kind="VirtualMachinePool", name="pool", namespace="{watched.shop.namespace}"'
-    eventually(lambda: numbers(f"vmherd_replicas_ready{{{pool}}}") == [2], what="the pool's two")
+    eventually(lambda: numbers(f"vmherd_replicas_ready{{{pool}}}") == [2], what="two ready replicas")
     places = {place.namespace for place in (watched.shop, watched.clinic, watched.crowd)}
     desired = "vmherd_replicas_desired"
     eventually(lambda: {each["metric"]["namespace"] for each in ask(desired)} == places, what="their own namespaces")
@@ -168,7 +173,7 @@ def test_every_query_of_the_dashboards_is_answered(watched: Watched) -> None:
 
 
 def choices(server: Prometheus, board: dict[str, Any]) -> dict[str, str]:
-    """What Grafana puts in the place of the variables, each left at "All"."""
+    """The values of Grafana's variables if each is left at "All"."""
     chosen = {"__rate_interval": "5m"}
     for variable in board["templating"]["list"]:
         if variable["type"] == "query":
@@ -181,7 +186,7 @@ def choices(server: Prometheus, board: dict[str, Any]) -> dict[str, str]:
 
 
 def active(server: Prometheus) -> set[tuple[str, str, str]]:
-    """The alerts that are pending or firing, with whom they are about."""
+    """The pending and firing alerts, with the namespace and name of their objects."""
     return {
         (rule["name"], alert["labels"].get("namespace", ""), alert["labels"].get("name", ""))
         for rule in server.rules()
@@ -198,11 +203,13 @@ def test_every_alert_is_evaluated_and_those_of_objects_are_active_that_should_be
         ("VmherdReplicasMismatch", *full),
         ("VmherdReplicaFailure", *full),
     }
-    # What the alerts say of the program itself may be true on a machine that is busy.
+    # Alerts about the program itself may fire on a busy machine.
     places = {place.namespace for place in (watched.shop, watched.clinic, watched.crowd)}
-    eventually(lambda: {each for each in active(server) if each[1] in places} == expected, what="these and no others")
+    eventually(
+        lambda: {each for each in active(server) if each[1] in places} == expected, what="exactly the expected alerts"
+    )
     down = {("VmherdDown", "", ""), ("VmherdNoLeader", watched.site.namespace, "vmherd")}
-    eventually(lambda: not down & active(server), what="it works")
+    eventually(lambda: not down & active(server), what="no alert about a missing target")
 
 
 def test_what_the_alerts_ask_for_is_there(watched: Watched) -> None:
@@ -212,11 +219,11 @@ def test_what_the_alerts_ask_for_is_there(watched: Watched) -> None:
         eventually(lambda asked=asked: watched.prometheus.ask(asked), within_s=10, what=f"an answer to {asked}")
 
 
-def test_who_hangs_is_told_as_down_and_no_longer_when_he_is_back(watched: Watched) -> None:
+def test_a_hanging_controller_is_reported_as_down_until_it_continues(watched: Watched) -> None:
     def told() -> bool:
         return ("VmherdDown", "", "") in active(watched.prometheus)
 
-    eventually(lambda: not told(), what="it is scraped")
+    eventually(lambda: not told(), what="no alert")
     watched.program.process.send_signal(signal.SIGSTOP)
     try:
         eventually(told, what="the alert")
@@ -232,7 +239,7 @@ RELABELED = {
 }
 WAYS: dict[str, dict[str, Any]] = {
     "in the clear": {"serviceMonitor": {**OFTEN, **RELABELED}},
-    "by a certificate that nobody verifies": {"secure": {"enabled": True}, "serviceMonitor": {**OFTEN, **RELABELED}},
+    "by an unverified certificate": {"secure": {"enabled": True}, "serviceMonitor": {**OFTEN, **RELABELED}},
     "by Pod and with the token of a Secret": {
         **VERIFIED,
         "podMonitor": {**OFTEN, **RELABELED, **TOKEN, "tlsConfig": AUTHORITY},
@@ -241,34 +248,34 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture
-def beside(site: Site, tmp_path: Path) -> Iterator[Site]:
+def second_site(site: Site, tmp_path: Path) -> Iterator[Site]:
     """A namespace for another release in the same cluster."""
-    place = Site.opened(site.plane, 4, tmp_path)
-    yield place
-    place.helm("uninstall", "vmherd", "--ignore-not-found", "--no-hooks")
-    place.kubectl("delete", "namespace", place.namespace, "--wait=false")
+    second = Site.opened(site.plane, 4, tmp_path)
+    yield second
+    second.helm("uninstall", "vmherd", "--ignore-not-found", "--no-hooks")
+    second.kubectl("delete", "namespace", second.namespace, "--wait=false")
 
 
 @pytest.mark.parametrize("metrics", WAYS.values(), ids=WAYS)
-def test_a_release_can_be_scraped(beside: Site, metrics: dict[str, Any], tmp_path: Path) -> None:
+def test_a_release_can_be_scraped(second_site: Site, metrics: dict[str, Any], tmp_path: Path) -> None:
     program = prometheus_program()
-    store_certificate(beside, "certificate", server=f"beside-metrics.{beside.namespace}.svc")
+    store_certificate(second_site, "certificate", server=f"beside-metrics.{second_site.namespace}.svc")
     listening = ports()
     metrics = {**listening.pop("metrics"), **metrics}
-    # It brings nothing that the first release has brought, and does nothing that the first one does.
-    beside.install(fullnameOverride="beside", observe=True, crds={"enabled": False}, metrics=metrics, **listening)
-    run_pod(beside)
-    monitoring = Monitoring.opened(beside, tmp_path / "prometheus")
-    monitoring.hand_token_to(beside, "scraper")
+    # The second release installs no definitions, and only observes.
+    second_site.install(fullnameOverride="beside", observe=True, crds={"enabled": False}, metrics=metrics, **listening)
+    run_pod(second_site)
+    monitoring = Monitoring.opened(second_site, tmp_path / "prometheus")
+    monitoring.hand_token_to(second_site, "scraper")
     if "secure" in metrics:
         monitoring.let_in("beside-metrics-reader")
     with (
-        running(beside, tmp_path, wait=False),
-        prometheus(program, tmp_path, monitoring.jobs(beside)) as server,
+        running(second_site, tmp_path, wait=False),
+        prometheus(program, tmp_path, monitoring.jobs(second_site)) as server,
     ):
         eventually(lambda: up(server), what="the target is up")
         [target] = server.targets()
         assert (target["labels"]["pod"], target["labels"]["cluster"]) == ("beside-0", "north")
         assert target["scrapeUrl"].partition(":")[0] == ("https" if "secure" in metrics else "http")
-        eventually(lambda: server.ask("vmherd_build_info"), what="its page")
+        eventually(lambda: server.ask("vmherd_build_info"), what="its metrics")
         assert not server.ask("python_info")

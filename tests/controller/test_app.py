@@ -10,13 +10,13 @@ import pytest
 
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
-from tests.integration.herd import eventually, herd
+from tests.integration.controller_process import controller_process, eventually
 
 pytestmark = pytest.mark.cluster
 
 
 def test_sigterm_ends_it_in_order_with_exit_code_0(control_plane: ControlPlane, tmp_path: Path) -> None:
-    with herd(control_plane.kubeconfig, tmp_path, "--leader-election-id", "orderly") as program:
+    with controller_process(control_plane.kubeconfig, tmp_path, "--leader-election-id", "orderly") as program:
         assert program.health("readyz") == (200, "ok")
         assert program.stop() == 0
         told = [line["msg"] for line in program.lines()]
@@ -27,14 +27,14 @@ def test_a_port_that_is_taken_is_one_line_and_exit_code_1(control_plane: Control
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         flags = ("--metrics-bind-address", f"127.0.0.1:{port}", "--no-leader-elect")
-        with herd(control_plane.kubeconfig, tmp_path, *flags, wait=False) as program:
+        with controller_process(control_plane.kubeconfig, tmp_path, *flags, wait=False) as program:
             assert program.process.wait(30) == 1
             (line,) = program.log.read_text().splitlines()
     assert line.startswith(f"vmherd: cannot listen on 127.0.0.1:{port}: address already in use")
 
 
 def test_the_second_signal_does_not_wait(control_plane: ControlPlane, tmp_path: Path) -> None:
-    with herd(control_plane.kubeconfig, tmp_path, "--leader-election-id", "impatient") as program:
+    with controller_process(control_plane.kubeconfig, tmp_path, "--leader-election-id", "impatient") as program:
         program.process.send_signal(signal.SIGTERM)
         program.process.send_signal(signal.SIGINT)
         assert program.process.wait(5) in (0, 1)
@@ -44,7 +44,7 @@ def test_a_leader_whose_lease_is_taken_ends_with_one_line_and_exit_code_1(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     lease = ("--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "400ms")
-    with herd(control_plane.kubeconfig, tmp_path, "--leader-election-id", "stolen", *lease) as program:
+    with controller_process(control_plane.kubeconfig, tmp_path, "--leader-election-id", "stolen", *lease) as program:
         take = '{"spec":{"holderIdentity":"somebody-else","leaseDurationSeconds":600}}'
         Kubectl(control_plane.kubeconfig, "default")("patch", "lease", "stolen", "--type=merge", "-p", take)
         eventually(lambda: program.process.poll() is not None, what="the leader leaves")

@@ -1,4 +1,4 @@
-"""What the users of a pool had while something happened to it: how many of its VMIs were ready, at each moment."""
+"""Measures the availability of a pool during a change: how many of its VMIs are ready at each moment."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from sandbox.kubectl import kubectl_path
-from tests.integration.ranch import Ranch, is_vm_ready
+from tests.integration.pool_namespace import PoolNamespace, is_vm_ready
 
 
 class Availability:
-    """How many VMIs of each pool are ready, at each change of any of them, in the server's own order.
+    """Counts the ready VMIs of each pool after each change of a VMI, in the server's order.
 
-    `least` is the smallest number there was, by the pool's name. One that is being deleted serves nobody any more.
+    `least` is the smallest number of ready VMIs, by the pool's name. A terminating VMI does not count.
     """
 
     def __init__(self, ready: Iterable[str]) -> None:
@@ -38,13 +38,13 @@ class Availability:
 
 
 @contextmanager
-def watched(ranch: Ranch) -> Iterator[Availability]:
+def watched(pools: PoolNamespace) -> Iterator[Availability]:
     """Watch the VMIs while the block runs."""
-    path = f"/apis/kubevirt.io/v1/namespaces/{ranch.namespace}/virtualmachineinstances"
-    listed = json.loads(ranch.kubectl("get", "--raw", path).stdout)
+    path = f"/apis/kubevirt.io/v1/namespaces/{pools.namespace}/virtualmachineinstances"
+    listed = json.loads(pools.kubectl("get", "--raw", path).stdout)
     availability = Availability(vmi["metadata"]["name"] for vmi in listed["items"] if _serves(vmi))
     raw = f"{path}?watch=1&resourceVersion={listed['metadata']['resourceVersion']}&timeoutSeconds=3600"
-    command = [kubectl_path(), "--kubeconfig", str(ranch.plane.kubeconfig), "get", "--raw", raw]
+    command = [kubectl_path(), "--kubeconfig", str(pools.plane.kubeconfig), "get", "--raw", raw]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
 
         def follow() -> None:

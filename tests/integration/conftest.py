@@ -1,4 +1,4 @@
-"""One controller for all tests that can share it, and a namespace for each."""
+"""A shared controller for most tests, and a namespace for each test."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ import pytest
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from tests.cluster import running_plane
-from tests.integration.herd import Herd, Place, herd
-from tests.integration.ranch import ranch, ranch_plane, rancher
-from tests.integration.vacant import vacant, vacant_plane
+from tests.integration.controller_process import ControllerProcess, ReplicaSetNamespace, controller_process
+from tests.integration.idle_plane import idle_namespace, idle_plane
+from tests.integration.pool_namespace import pool_controller, pool_plane, pools
 
 __all__ = [
     "control_plane",
+    "idle_namespace",
+    "idle_plane",
     "own_plane",
-    "place",
-    "ranch",
-    "ranch_plane",
-    "rancher",
+    "pool_controller",
+    "pool_plane",
+    "pools",
     "running",
-    "vacant",
-    "vacant_plane",
+    "sets",
 ]
 
 
 @pytest.fixture(scope="session")
 def control_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
-    """One for the tests of this folder: the shared controller would work on everybody's sets."""
+    """A control plane for the tests of this folder only: the shared controller works on all sets of its cluster."""
     with running_plane(control_plane_binaries) as plane:
         yield plane
 
 
 @pytest.fixture(scope="session")
-def running(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Herd]:
-    """The controller on it. Tests that stop or start one have a control plane of their own."""
-    with herd(control_plane, tmp_path_factory.mktemp("herd")) as program:
+def running(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControllerProcess]:
+    """The shared controller. Tests that stop or start a controller use another control plane."""
+    with controller_process(control_plane, tmp_path_factory.mktemp("controller")) as program:
         yield program
 
 
 @pytest.fixture
-def place(control_plane: ControlPlane, running: Herd, namespace: str) -> Place:
-    """The test's namespace, with the shared controller at work."""
+def sets(control_plane: ControlPlane, running: ControllerProcess, namespace: str) -> ReplicaSetNamespace:
+    """The test's namespace. The shared controller reconciles its replica sets."""
     assert running.working
-    return Place(control_plane, namespace)
+    return ReplicaSetNamespace(control_plane, namespace)
 
 
 @pytest.fixture

@@ -1,12 +1,12 @@
-"""What an admission policy refuses for a while, as a cluster's own policies may."""
+"""An admission policy that refuses requests for a while, as a cluster's own policies may."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.integration.herd import eventually
-from tests.integration.ranch import Ranch
+from tests.integration.controller_process import eventually
+from tests.integration.pool_namespace import PoolNamespace
 
 GROUPS = {
     "virtualmachines": "kubevirt.io",
@@ -16,21 +16,21 @@ GROUPS = {
 
 
 @contextmanager
-def denied(ranch: Ranch, verb: str, resource: str, *, probe: tuple[str, ...]) -> Iterator[None]:
-    """The namespace's server says no to a verb ("UPDATE", "DELETE") on a resource while the block runs.
+def denied(pools: PoolNamespace, verb: str, resource: str, *, probe: tuple[str, ...]) -> Iterator[None]:
+    """Refuse a verb ("UPDATE", "DELETE") on a resource of the namespace while the block runs.
 
-    `probe` is a kubectl command that fails as soon as the policy is in force; it only tries.
+    `probe` is a kubectl command that fails as soon as the policy is in force. It must be a dry run.
     """
-    policy = f"{ranch.namespace}-{verb.lower()}"
+    policy = f"{pools.namespace}-{verb.lower()}"
     rule = {
         "apiGroups": [GROUPS[resource]],
         "apiVersions": ["*"],
         "operations": [verb],
         "resources": [resource],
     }
-    here = {"matchLabels": {"kubernetes.io/metadata.name": ranch.namespace}}
+    here = {"matchLabels": {"kubernetes.io/metadata.name": pools.namespace}}
     version = "admissionregistration.k8s.io/v1"
-    ranch.kubectl.apply(
+    pools.kubectl.apply(
         {
             "apiVersion": version,
             "kind": "ValidatingAdmissionPolicy",
@@ -50,11 +50,11 @@ def denied(ranch: Ranch, verb: str, resource: str, *, probe: tuple[str, ...]) ->
     )
 
     def refuses() -> bool:
-        return ranch.kubectl(*probe, "--dry-run=server", check=False).returncode != 0
+        return pools.kubectl(*probe, "--dry-run=server", check=False).returncode != 0
 
     eventually(refuses, what="the policy is in force")
     try:
         yield
     finally:
-        ranch.kubectl("delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", policy)
+        pools.kubectl("delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", policy)
         eventually(lambda: not refuses(), what="the policy is gone")

@@ -1,7 +1,7 @@
-"""virt-launcher Pods: where KubeVirt runs a VMI in a Pod, a thread of the test makes that Pod and says that it runs.
+"""virt-launcher Pods: a thread of the test creates the Pod of each running VMI and writes its status.
 
-A Pod has its VMI's labels and goes with it. An autoscaler finds Pods, not VMIs: it counts those that a set's or pool's
-selector matches, and divides what they use by what they ask for.
+A Pod has its VMI's labels and is deleted with the VMI. An autoscaler finds Pods, not VMIs: it counts the Pods that
+match the selector of a set or pool, and divides their CPU usage by their CPU requests.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sandbox.controlplane import ControlPlane
 
 PERIOD_S = 0.1
 CPU_OF_ONE_CORE = "100m"
-"""What KubeVirt asks of the node for a virtual core of a VMI that asks for no CPU: a tenth (`cpuAllocationRatio`)."""
+"""The CPU request of a Pod for one virtual core if the VMI requests no CPU: a tenth (`cpuAllocationRatio`)."""
 
 
 class Launchers:
@@ -31,7 +31,7 @@ class Launchers:
         self._pods = f"/api/v1/namespaces/{namespace}/pods"
 
     def keep_in_step(self) -> None:
-        """Once: a Pod for each VMI that runs, as ready as the VMI is, and none for any other."""
+        """Create, update and delete Pods once, so that each running VMI has a Pod with the same readiness."""
         vmis = {vmi["metadata"]["uid"]: vmi for vmi in self._admin.get(self._vmis)["items"] if _is_running(vmi)}
         pods = {_owner_of(pod): pod for pod in self._admin.get(self._pods)["items"]}
         for uid, pod in pods.items():
@@ -49,7 +49,7 @@ class Launchers:
         except Rejected as error:
             if error.status not in (403, 409):
                 raise
-            return None  # the namespace has no service account yet, or is going: the next turn looks again
+            return None  # the namespace has no service account yet, or is terminating: retry in the next round
         return started
 
     def _tell(self, pod: dict[str, Any], *, ready: str) -> None:
@@ -74,7 +74,7 @@ class Launchers:
 
 @contextmanager
 def launchers(plane: ControlPlane, namespace: str) -> Iterator[None]:
-    """VMIs of this namespace have their Pods while the block runs. A loop that fails fails the test."""
+    """Keep a Pod for each running VMI of this namespace while the block runs. An error in the loop fails the test."""
     stop = threading.Event()
     troubles: list[Exception] = []
 
@@ -98,7 +98,7 @@ def launchers(plane: ControlPlane, namespace: str) -> Iterator[None]:
 
 
 def pod_of(vmi: dict[str, Any]) -> dict[str, Any]:
-    """The Pod that a VMI runs in, bound to the VMI's node."""
+    """The Pod of a VMI, bound to the VMI's node."""
     meta, domain = vmi["metadata"], vmi["spec"]["domain"]
     requests = {"cpu": CPU_OF_ONE_CORE, **((domain.get("resources") or {}).get("requests") or {})}
     owner = {"apiVersion": vmi["apiVersion"], "kind": vmi["kind"], "name": meta["name"], "uid": meta["uid"]}
@@ -113,7 +113,7 @@ def pod_of(vmi: dict[str, Any]) -> dict[str, Any]:
         "spec": {
             "nodeName": vmi["status"]["nodeName"],
             "automountServiceAccountToken": False,
-            # No kubelet would say that a container has ended.
+            # There is no kubelet that could report the end of a container.
             "terminationGracePeriodSeconds": 0,
             "containers": [{"name": "compute", "image": "virt-launcher", "resources": {"requests": requests}}],
         },

@@ -1,8 +1,8 @@
-"""The metrics API (`metrics.k8s.io/v1beta1`, Pods only) of a cluster, as metrics-server would serve it.
+"""The metrics API (`metrics.k8s.io/v1beta1`, Pods only) of a cluster, as metrics-server serves it.
 
-kube-apiserver aggregates it: an APIService points to a Service of type ExternalName, and that to a thread of the test.
-It lists the cluster's real Pods by the selector that is asked for, and gives each its share of the load that the test
-puts on their namespace: as behind a Service, twice as many Pods have half as much to do each.
+kube-apiserver aggregates it: an APIService points to a Service of type ExternalName, and the Service to a thread of
+the test. The thread lists the cluster's real Pods by the selector of the request. It divides the load that the test
+sets for a namespace equally among the running Pods, as a Service does.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ DISCOVERY = {
 
 
 class MetricsAPI:
-    """What the Pods of each namespace use, and the documents that say so."""
+    """The load of each namespace, and the answers of the metrics API."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self._admin = Admin(plane.kubeconfig)
         self._loads: dict[str, int] = {}
 
     def load(self, namespace: str, millicores: int) -> None:
-        """From now on the Pods of this namespace use so much together, each its share."""
+        """Set the CPU usage of all Pods of this namespace together."""
         self._loads[namespace] = millicores
 
     def answer(self, target: str) -> tuple[int, dict[str, Any]]:
@@ -79,7 +79,7 @@ class MetricsAPI:
         return (200, found[0]) if found else (404, _failure(404, f'podmetrics.metrics.k8s.io "{name}" not found'))
 
     def _pods(self, namespace: str, query: str) -> list[dict[str, Any]]:
-        """The Pods that run and that nobody is deleting: nobody else uses anything."""
+        """The running Pods that are not terminating. Other Pods use no CPU."""
         items = self._admin.get(f"/api/v1/namespaces/{namespace}/pods?{query}")["items"]
         return [
             pod
@@ -89,7 +89,7 @@ class MetricsAPI:
 
     def _metrics(self, namespace: str, pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        # Whole millicores, rounded down: the autoscaler rounds each Pod's up, and would see more load than there is.
+        # Whole millicores, rounded down: the autoscaler rounds the value of each Pod up, and would see too much load.
         share = self._loads.get(namespace, 0) // max(len(pods), 1)
         return [
             {
@@ -106,7 +106,7 @@ class MetricsAPI:
 
 @contextmanager
 def metrics_api(plane: ControlPlane) -> Iterator[MetricsAPI]:
-    """The cluster has a metrics API while the block runs, which its people may read as those of any cluster may."""
+    """Serve a metrics API in the cluster while the block runs. The roles view, edit and admin may read it."""
     api = MetricsAPI(plane)
     authority = trustme.CA(organization_name="metrics API of a test")
     kubectl = Kubectl(plane.kubeconfig, NAMESPACE)
@@ -122,7 +122,7 @@ def metrics_api(plane: ControlPlane) -> Iterator[MetricsAPI]:
 
 @contextmanager
 def _served(api: MetricsAPI, authority: trustme.CA) -> Iterator[int]:
-    """The port that it is served on."""
+    """Serve the API over HTTPS while the block runs, and yield the port."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -155,7 +155,7 @@ def _served(api: MetricsAPI, authority: trustme.CA) -> Iterator[int]:
 
 
 def _registration(authority: trustme.CA, port: int) -> list[dict[str, Any]]:
-    """What makes the API server pass requests on, and the role that metrics-server brings for people."""
+    """The APIService with its Service, and the aggregated role that metrics-server installs for users."""
     whose = ("view", "edit", "admin")
     labels = {f"rbac.authorization.k8s.io/aggregate-to-{role}": "true" for role in whose}
     return [

@@ -1,4 +1,4 @@
-"""A real Prometheus that scrapes the controller, and answers queries as it would in a cluster."""
+"""A real Prometheus that scrapes the controller and answers queries."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ import yaml
 
 from sandbox.processes import free_ports
 from tests.cluster import skip_or_fail
-from tests.integration.herd import eventually
+from tests.integration.controller_process import eventually
 from tests.promtool import find_or_fetch
 
 
 class Target(NamedTuple):
-    """What to scrape, and how to be let in."""
+    """A scrape target and its credentials."""
 
     address: str
     authority: Path
@@ -32,7 +32,7 @@ class Target(NamedTuple):
 
     @property
     def job(self) -> dict[str, Any]:
-        """What Prometheus is told about it."""
+        """The scrape configuration of the target."""
         return {
             "job_name": "vmherd",
             "scheme": "https",
@@ -44,7 +44,7 @@ class Target(NamedTuple):
 
 
 def prometheus_program() -> Path:
-    """The server's own program; a machine that cannot have it skips or fails the test."""
+    """The program `prometheus`. If it cannot be fetched, the test is skipped or fails."""
     found = find_or_fetch("prometheus")
     if found is None:
         skip_or_fail("prometheus is neither on the PATH nor in the cache, and could not be downloaded")
@@ -54,7 +54,7 @@ def prometheus_program() -> Path:
 class Prometheus:
     def __init__(self, url: str) -> None:
         self._url = url
-        # No proxy, whatever the environment says: the server is on loopback.
+        # Ignore the environment's proxy settings: the server is on loopback.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     @property
@@ -66,14 +66,14 @@ class Prometheus:
             return False
 
     def ask(self, query: str) -> list[dict[str, Any]]:
-        """The series that answer an instant query. Fails where it is no query."""
+        """The series that an instant query returns. Fails the test if the query is invalid."""
         answer = self._get("query", query=query)
         assert answer["resultType"] == "vector", answer
         found: list[dict[str, Any]] = answer["result"]
         return found
 
     def numbers(self, query: str) -> list[float]:
-        """The values of those that have one."""
+        """The values of the query's series, without NaN."""
         values = (float(series["value"][1]) for series in self.ask(query))
         return [value for value in values if not math.isnan(value)]
 
@@ -85,11 +85,11 @@ class Prometheus:
         return found
 
     def has_scraped(self, *, since: float) -> bool:
-        """Whether a whole scrape, begun after this time, has succeeded."""
+        """True if a scrape that began after this time has succeeded."""
         return any(time >= since for time in self.numbers("timestamp(up == 1)"))
 
     def wait_for_scrape(self) -> None:
-        """Wait until it has seen what is true now."""
+        """Wait for a scrape that begins after this call."""
         now = time.time()
         eventually(lambda: self.has_scraped(since=now), what="a scrape")
 
@@ -103,7 +103,7 @@ class Prometheus:
 def prometheus(
     program: Path, directory: Path, jobs: Sequence[dict[str, Any]], *, rules: Path | None = None
 ) -> Iterator[Prometheus]:
-    """It does these jobs while the block runs, and evaluates the rules; what says nothing else, once a second."""
+    """Run Prometheus with these jobs and rules while the block runs. Default interval: one second."""
     [port] = free_ports(1)
     settings = {
         "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},

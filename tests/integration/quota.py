@@ -1,37 +1,37 @@
-"""A quota for VMIs or VMs, which the API server enforces by its status, without a quota controller to fill that in."""
+"""A quota for VMIs or VMs. The API server enforces its status, which the test writes: no quota controller runs."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from tests.integration.herd import Place, eventually
+from tests.integration.controller_process import ReplicaSetNamespace, eventually
 
 VMIS = "virtualmachineinstances"
 QUOTA = f"count/{VMIS}.kubevirt.io"
 KINDS = {VMIS: "VirtualMachineInstance", "virtualmachines": "VirtualMachine"}
 
 
-def allow(place: Place, number: int, *, of: str = VMIS) -> None:
-    """Let the namespace have so many; return when that is in force."""
+def allow(sets: ReplicaSetNamespace, number: int, *, of: str = VMIS) -> None:
+    """Limit the number of objects in the namespace; return once the API server enforces the limit."""
     counted = f"count/{of}.kubevirt.io"
     hard = {counted: str(number)}
-    place.kubectl.apply(
+    sets.kubectl.apply(
         {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": hard}}
     )
-    there = count(place, of)
+    there = count(sets, of)
     status = json.dumps({"status": {"hard": hard, "used": {counted: str(there)}}})
-    place.kubectl("patch", "resourcequota", "few", "--subresource=status", "--type=merge", "-p", status)
+    sets.kubectl("patch", "resourcequota", "few", "--subresource=status", "--type=merge", "-p", status)
     if there >= number:
-        eventually(lambda: not has_room(place, of), what="the quota is in force")
+        eventually(lambda: not has_room(sets, of), what="the quota is in force")
 
 
-def count(place: Place, of: str) -> int:
-    return len(place.kubectl("get", of, "--output=name").stdout.split())
+def count(sets: ReplicaSetNamespace, of: str) -> int:
+    return len(sets.kubectl("get", of, "--output=name").stdout.split())
 
 
-def has_room(place: Place, of: str) -> bool:
-    done = place.kubectl("create", "--dry-run=server", "-f", "-", stdin=probe(of), check=False)
+def has_room(sets: ReplicaSetNamespace, of: str) -> bool:
+    done = sets.kubectl("create", "--dry-run=server", "-f", "-", stdin=probe(of), check=False)
     return done.returncode == 0
 
 

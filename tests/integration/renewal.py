@@ -1,4 +1,4 @@
-"""What an update or a healing did to a pool's VMs, and how to break a VM so that there is something to heal."""
+"""Reads the effects of an update or a healing on a pool's VMs, and breaks VMs for the tests of healing."""
 
 from __future__ import annotations
 
@@ -6,42 +6,42 @@ import json
 from typing import Any
 
 from sandbox.audit import AuditRecord
-from tests.integration.herd import eventually
-from tests.integration.ranch import BEHAVIOR, READY_AFTER, REVISION, Ranch
+from tests.integration.controller_process import eventually
+from tests.integration.pool_namespace import BEHAVIOR, READY_AFTER, REVISION, PoolNamespace
 
 VMS = "virtualmachines"
 VMIS = "virtualmachineinstances"
 OK = 200
 
 
-def done(ranch: Ranch, verb: str, resource: str, *, since: int, pool: str = "pool") -> list[AuditRecord]:
-    """What the controller did to a pool's objects of this kind, successfully, in the order in which it asked for it."""
+def done(pools: PoolNamespace, verb: str, resource: str, *, since: int, pool: str = "pool") -> list[AuditRecord]:
+    """The successful requests of the controller for a pool's objects of this kind, in the order of the requests."""
     records = [
         record
-        for record in ranch.requests(verb, since=since)
+        for record in pools.requests(verb, since=since)
         if record.resource == resource and record.code == OK and record.name.rpartition("-")[0] == pool
     ]
     return sorted(records, key=lambda record: record.request_received_timestamp)
 
 
-def restarts(ranch: Ranch, *, since: int, pool: str = "pool") -> list[str]:
-    """The VMIs that were deleted so that they start anew, in this order."""
-    return [record.name for record in done(ranch, "delete", VMIS, since=since, pool=pool)]
+def restarts(pools: PoolNamespace, *, since: int, pool: str = "pool") -> list[str]:
+    """The VMIs that the controller deleted for a restart, in order."""
+    return [record.name for record in done(pools, "delete", VMIS, since=since, pool=pool)]
 
 
-def replacements(ranch: Ranch, *, since: int, pool: str = "pool") -> list[str]:
-    """The VMs that were deleted, in this order."""
-    return [record.name for record in done(ranch, "delete", VMS, since=since, pool=pool)]
+def replacements(pools: PoolNamespace, *, since: int, pool: str = "pool") -> list[str]:
+    """The VMs that the controller deleted, in order."""
+    return [record.name for record in done(pools, "delete", VMS, since=since, pool=pool)]
 
 
 def revision_of(item: dict[str, Any]) -> str:
-    """The revision that a VM or a VMI carries; "" for none."""
+    """The revision in the label of a VM or a VMI; "" if it has none."""
     label: str = (item["metadata"].get("labels") or {}).get(REVISION, "")
     return label
 
 
 def template_revision_of(vm: dict[str, Any]) -> str:
-    """The revision that the next VMI of a VM will carry."""
+    """The revision that the next VMI of a VM will have."""
     return revision_of(vm["spec"]["template"])
 
 
@@ -60,29 +60,29 @@ def printable_status_of(vm: dict[str, Any]) -> str:
 
 
 def failures_of(vm: dict[str, Any]) -> int:
-    """How often in a row a VM failed to start."""
+    """The number of consecutive failed starts of a VM."""
     failures: int = ((vm.get("status") or {}).get("startFailure") or {}).get("consecutiveFailCount", 0)
     return failures
 
 
-def change_machine(ranch: Ranch, name: str, change: dict[str, Any]) -> None:
-    """Change a VM's spec, and wait until the simulator has seen it: from then on it starts no other."""
-    generation = ranch.change_vm(name, {"spec": change})["metadata"]["generation"]
+def change_machine(pools: PoolNamespace, name: str, change: dict[str, Any]) -> None:
+    """Change a VM's spec, and wait until the simulator has seen the change: later VMIs have the new spec."""
+    generation = pools.change_vm(name, {"spec": change})["metadata"]["generation"]
 
     def seen() -> bool:
-        return (ranch.vm(name).get("status") or {}).get("desiredGeneration", 0) >= generation
+        return (pools.vm(name).get("status") or {}).get("desiredGeneration", 0) >= generation
 
     eventually(seen, what=f"the new spec of {name} is seen")
 
 
-def break_vm(ranch: Ranch, name: str, behavior: str, *, ready_after: str = "100ms") -> None:
-    """Restart a VM so that it misbehaves. Made anew from its template, it is well again."""
+def break_vm(pools: PoolNamespace, name: str, behavior: str, *, ready_after: str = "100ms") -> None:
+    """Restart a VM with a simulated failure. A VM recreated from its template works again."""
     annotations = {BEHAVIOR: behavior, READY_AFTER: ready_after}
-    change_machine(ranch, name, {"template": {"metadata": {"annotations": annotations}}})
-    ranch.delete_vmi(name)
+    change_machine(pools, name, {"template": {"metadata": {"annotations": annotations}}})
+    pools.delete_vmi(name)
 
 
-def hold_volume(ranch: Ranch, name: str, *, finalizers: tuple[str, ...]) -> None:
-    """Put these finalizers on a DataVolume, and no others."""
+def hold_volume(pools: PoolNamespace, name: str, *, finalizers: tuple[str, ...]) -> None:
+    """Replace the finalizers of a DataVolume."""
     patch = {"metadata": {"finalizers": list(finalizers)}}
-    ranch.kubectl("patch", "datavolume", name, "--type=merge", "--patch", json.dumps(patch))
+    pools.kubectl("patch", "datavolume", name, "--type=merge", "--patch", json.dumps(patch))

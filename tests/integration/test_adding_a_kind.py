@@ -1,4 +1,4 @@
-"""A kind that is added as docs/adding-a-kind.md says: the shell, the flags, the checks and the metrics know it."""
+"""Adds a kind as docs/adding-a-kind.md describes: the controller, the flags, the checks and the metrics support it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,15 @@ from typing import Any
 import pytest
 
 from tests.cluster import Kubectl
-from tests.integration.herd import LABELS, SPEC, Herd, Place, eventually, herd
-from tests.integration.vacant import SHORT_LEASE
+from tests.integration.controller_process import (
+    LABELS,
+    SPEC,
+    ControllerProcess,
+    ReplicaSetNamespace,
+    controller_process,
+    eventually,
+)
+from tests.integration.idle_plane import SHORT_LEASE
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FLOCK = ROOT / "tests" / "examples" / "flock"
@@ -32,7 +39,7 @@ def run(*arguments: str) -> str:
 
 
 def asked_of(expression: str) -> Any:
-    """What the program with flocks says, as JSON."""
+    """Evaluate an expression in a program that includes the kind Flock; return the result as JSON."""
     imports = f"import json, {PACKAGE}.__main__; from controller.config.settings import Config"
     return json.loads(run("-c", f"{imports}; print(json.dumps({expression}))"))
 
@@ -59,11 +66,11 @@ def test_the_kind_has_its_permissions():
 
 
 @pytest.fixture
-def flocks(vacant: Place) -> Iterator[Kubectl]:
-    """The definition of flocks in the control plane, while the test runs."""
-    admin = Kubectl(vacant.plane.kubeconfig)
+def flocks(idle_namespace: ReplicaSetNamespace) -> Iterator[Kubectl]:
+    """Install the definition of the kind Flock while the test runs."""
+    admin = Kubectl(idle_namespace.plane.kubeconfig)
     admin("apply", "-f", str(FLOCK / "crd.yaml"))
-    yield Kubectl(vacant.plane.kubeconfig, vacant.namespace)
+    yield Kubectl(idle_namespace.plane.kubeconfig, idle_namespace.namespace)
     admin("delete", "-f", str(FLOCK / "crd.yaml"), "--wait=false")
 
 
@@ -77,55 +84,57 @@ def status_of(kubectl: Kubectl, name: str) -> dict[str, Any]:
     return dict(kubectl.json("get", "vmflock", name).get("status") or {})
 
 
-def started(place: Place, directory: Path) -> Any:
-    return herd(
-        place.plane.kubeconfig,
+def started(sets: ReplicaSetNamespace, directory: Path) -> Any:
+    return controller_process(
+        sets.plane.kubeconfig,
         directory,
         *SHORT_LEASE,
         "--mode",
         "standalone",
         "--watch-namespaces",
-        place.namespace,
+        sets.namespace,
         "--leader-election-namespace",
-        place.namespace,
+        sets.namespace,
         program=PACKAGE,
     )
 
 
-def shown(program: Herd, name: str) -> set[str]:
-    """The lines of a metric, with its labels and value."""
+def shown(program: ControllerProcess, name: str) -> set[str]:
+    """The lines of a metric on the metrics page, with labels and values."""
     return {line for line in program.metrics().splitlines() if line.startswith(f"{name}{{")}
 
 
 @pytest.mark.cluster
-def test_a_flock_is_reconciled_by_the_same_shell(vacant: Place, flocks: Kubectl, tmp_path: Path) -> None:
+def test_a_flock_is_reconciled_by_the_same_shell(
+    idle_namespace: ReplicaSetNamespace, flocks: Kubectl, tmp_path: Path
+) -> None:
     flocks.apply(flock("geese", 3))
-    with started(vacant, tmp_path) as program:
-        eventually(lambda: set(vacant.vmis()) == {"geese-0", "geese-1", "geese-2"}, what="three VMIs")
-        vacant.play("geese-1")
+    with started(idle_namespace, tmp_path) as program:
+        eventually(lambda: set(idle_namespace.vmis()) == {"geese-0", "geese-1", "geese-2"}, what="three VMIs")
+        idle_namespace.play("geese-1")
         eventually(lambda: status_of(flocks, "geese").get("readyReplicas") == 1, what="one is ready")
         assert status_of(flocks, "geese") == {"replicas": 3, "readyReplicas": 1, "observedGeneration": 1}
 
-        vacant.delete_vmi("geese-0")
-        eventually(lambda: "geese-0" in vacant.alive(), what="its VMI is back")
+        idle_namespace.delete_vmi("geese-0")
+        eventually(lambda: "geese-0" in idle_namespace.alive(), what="its VMI is back")
         flocks("scale", "vmflock", "geese", "--replicas", "1")
-        eventually(lambda: set(vacant.alive()) == {"geese-0"}, what="one VMI is left")
-        place = f'name="geese",namespace="{vacant.namespace}"'
-        current = f'vmherd_replicas_current{{kind="{KIND}",{place}}} 1'
+        eventually(lambda: set(idle_namespace.alive()) == {"geese-0"}, what="one VMI is left")
+        labels = f'name="geese",namespace="{idle_namespace.namespace}"'
+        current = f'vmherd_replicas_current{{kind="{KIND}",{labels}}} 1'
         eventually(lambda: current in shown(program, "vmherd_replicas_current"))
         assert len(shown(program, "example_vmflock_info")) == 1
         counted = 'vmherd_vms_created_total{controller="flock",kind="VirtualMachineInstance",result="success"} 4.0'
         assert counted in shown(program, "vmherd_vms_created_total")
 
-        vacant.make_set(2)
-        eventually(lambda: vacant.status().get("replicas") == 2, what="the other kinds go on")
+        idle_namespace.make_set(2)
+        eventually(lambda: idle_namespace.status().get("replicas") == 2, what="the other kinds go on")
         events = flocks.json("get", "events", "--field-selector", "reason=Hatched")["items"]
         assert {event["source"]["component"] for event in events} == {"virtualmachineflock-controller"}
 
 
 @pytest.mark.cluster
-def test_a_cluster_without_the_definition_is_told_apart(vacant: Place, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", PACKAGE, "run", "--kubeconfig", str(vacant.plane.kubeconfig)]
+def test_a_missing_definition_is_reported(idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", PACKAGE, "run", "--kubeconfig", str(idle_namespace.plane.kubeconfig)]
     command += ["--metrics-bind-address", "0", "--health-probe-bind-address", "0", "--mode", "standalone"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 1

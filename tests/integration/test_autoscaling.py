@@ -1,7 +1,7 @@
 """Autoscaling end to end: Kubernetes' own autoscaler, a metrics API, virt-launcher Pods, and the controller at work.
 
-A Pod asks for a tenth of a core. With a target of 50 % an autoscaler therefore wants one Pod for each 50 millicores
-that all of them use together, rounded up.
+A Pod requests a tenth of a core. With a target of 50 %, an autoscaler therefore wants one Pod for each 50 millicores
+of the total load, rounded up.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from sandbox.controlplane import ControlPlane
 from sandbox.crds import CRD_DIRECTORIES
 from tests.charts.releases import bare_plane
 from tests.cluster import Kubectl
-from tests.integration.beside import GROUPS
-from tests.integration.herd import Place, eventually, herd
+from tests.integration.controller_process import ReplicaSetNamespace, controller_process, eventually
+from tests.integration.kubevirt_installation import GROUPS
 from tests.integration.launchers import launchers
 from tests.integration.metrics_api import MetricsAPI, metrics_api
-from tests.integration.ranch import Ranch, simulator
+from tests.integration.pool_namespace import PoolNamespace, simulator
 from tests.manifests.documents import EXAMPLES, load
 
 pytestmark = pytest.mark.cluster
@@ -34,47 +34,47 @@ SCALED_WITHIN_S = 60.0
 
 
 class NotYet(dict[str, int]):
-    """What there is instead of what is waited for. A test that has waited too long shows it."""
+    """The present counts, as a false value: after a timeout, the test's failure shows them."""
 
     def __bool__(self) -> bool:
         return False
 
 
 class Scene(Struct, frozen=True):
-    """A set or a pool in a namespace of its own, the only one there."""
+    """A set or a pool, the only one in its namespace."""
 
     kind: str
-    place: Place
+    objects: ReplicaSetNamespace
     metrics: MetricsAPI
     name: str = "web"
 
     def make(self, replicas: int) -> dict[str, Any]:
-        """Create it; return the reference that an autoscaler has."""
-        if isinstance(self.place, Ranch) and self.kind == POOL:
-            made = self.place.make_pool(replicas, name=self.name)
+        """Create the set or pool; return a scale target reference to it."""
+        if isinstance(self.objects, PoolNamespace) and self.kind == POOL:
+            made = self.objects.make_pool(replicas, name=self.name)
         else:
-            made = self.place.make_set(replicas, name=self.name)
+            made = self.objects.make_set(replicas, name=self.name)
         self.reaches(replicas)
         return {"apiVersion": made["apiVersion"], "kind": self.kind, "name": self.name}
 
     def load(self, millicores: int) -> None:
-        self.metrics.load(self.place.namespace, millicores)
+        self.metrics.load(self.objects.namespace, millicores)
 
     def census(self) -> dict[str, int]:
-        """How many there are, by everybody's count."""
-        pooled = isinstance(self.place, Ranch) and self.kind == POOL
-        item = self.place.pool(self.name) if pooled else self.place.set(self.name)
+        """The replica counts from each source: status, VMIs and, for a pool, VMs."""
+        pooled = isinstance(self.objects, PoolNamespace) and self.kind == POOL
+        item = self.objects.pool(self.name) if pooled else self.objects.set(self.name)
         status = item.get("status") or {}
         counts = {
             "wanted": item["spec"]["replicas"],
             "replicas": status.get("replicas", 0),
             "ready": status.get("readyReplicas", 0),
-            "VMIs": len(self.place.vmis()),
+            "VMIs": len(self.objects.vmis()),
         }
-        return {**counts, "VMs": len(self.place.vms())} if pooled else counts
+        return {**counts, "VMs": len(self.objects.vms())} if pooled else counts
 
     def reaches(self, count: int) -> None:
-        """Wait until all of these say so."""
+        """Wait until all sources show this count."""
 
         def there() -> bool | NotYet:
             census = self.census()
@@ -83,17 +83,17 @@ class Scene(Struct, frozen=True):
         eventually(there, within_s=SCALED_WITHIN_S, what=f"{count} of each")
 
     def sizes(self, count: int) -> list[str]:
-        """The sizes that the autoscaler chose and why, from the first on, once there are so many."""
+        """Wait for `count` Events of the autoscaler; return the size and reason of each, the oldest first."""
 
         def told() -> list[dict[str, Any]]:
-            return [event for event in self.place.events() if event["reason"] == "SuccessfulRescale"]
+            return [event for event in self.objects.events() if event["reason"] == "SuccessfulRescale"]
 
         eventually(lambda: len(told()) >= count, what="the autoscaler's Events")
         return [event["message"] for event in sorted(told(), key=lambda event: event["firstTimestamp"])]
 
 
 def autoscaler(version: str, target: dict[str, Any], *, least: int, most: int) -> dict[str, Any]:
-    """A HorizontalPodAutoscaler at half of the CPU that the Pods ask for."""
+    """A HorizontalPodAutoscaler with a target of half the Pods' CPU requests."""
     spec: dict[str, Any] = {"scaleTargetRef": target, "minReplicas": least, "maxReplicas": most}
     if version == "v1":
         spec["targetCPUUtilizationPercentage"] = 50
@@ -110,9 +110,9 @@ def autoscaler(version: str, target: dict[str, Any], *, least: int, most: int) -
     }
 
 
-def conditions(place: Place) -> dict[str, dict[str, str]]:
-    """What each autoscaler of the namespace says of itself."""
-    items = place.kubectl.json("get", "hpa")["items"]
+def conditions(objects: ReplicaSetNamespace) -> dict[str, dict[str, str]]:
+    """The conditions of each autoscaler of the namespace."""
+    items = objects.kubectl.json("get", "hpa")["items"]
     return {
         item["metadata"]["name"]: {
             each["type"]: each["status"] for each in (item.get("status") or {}).get("conditions") or ()
@@ -122,24 +122,24 @@ def conditions(place: Place) -> dict[str, dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def metrics(ranch_plane: ControlPlane) -> Iterator[MetricsAPI]:
-    with metrics_api(ranch_plane) as api:
+def metrics(pool_plane: ControlPlane) -> Iterator[MetricsAPI]:
+    with metrics_api(pool_plane) as api:
         yield api
 
 
 @pytest.fixture
-def busy(ranch: Ranch, metrics: MetricsAPI) -> Iterator[Ranch]:
-    """The test's namespace, whose VMIs run in Pods."""
-    with launchers(ranch.plane, ranch.namespace):
-        yield ranch
+def busy(pools: PoolNamespace, metrics: MetricsAPI) -> Iterator[PoolNamespace]:
+    """The test's namespace. Its VMIs run in Pods."""
+    with launchers(pools.plane, pools.namespace):
+        yield pools
 
 
 def scales_with_the_load(scene: Scene, version: str) -> None:
     scene.load(150)
     target = scene.make(3)
-    scene.place.kubectl.apply(autoscaler(version, target, least=1, most=8))
+    scene.objects.kubectl.apply(autoscaler(version, target, least=1, most=8))
     works = {"AbleToScale": "True", "ScalingActive": "True"}
-    eventually(lambda: conditions(scene.place)["web"].items() >= works.items(), what="the autoscaler works")
+    eventually(lambda: conditions(scene.objects)["web"].items() >= works.items(), what="the autoscaler works")
     scene.load(250)
     scene.reaches(5)
     scene.load(100)
@@ -152,7 +152,7 @@ def scales_with_the_load(scene: Scene, version: str) -> None:
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
 @pytest.mark.parametrize("kind", [SET, POOL])
-def test_an_autoscaler_scales_with_the_load(kind: str, version: str, busy: Ranch, metrics: MetricsAPI) -> None:
+def test_an_autoscaler_scales_with_the_load(kind: str, version: str, busy: PoolNamespace, metrics: MetricsAPI) -> None:
     scales_with_the_load(Scene(kind, busy, metrics), version)
 
 
@@ -165,9 +165,9 @@ def test_an_autoscaler_scales_with_the_load(kind: str, version: str, busy: Ranch
     ids=["vmirs", "vmpool"],
 )
 def test_kubectl_autoscale_as_the_guides_write_it_brings_up_the_least_that_is_asked_for(
-    kind: str, command: str, target: int, busy: Ranch, metrics: MetricsAPI
+    kind: str, command: str, target: int, busy: PoolNamespace, metrics: MetricsAPI
 ) -> None:
-    """Where no target is given, it is Kubernetes' own."""
+    """Without a target, the default of Kubernetes applies."""
     scene = Scene(kind, busy, metrics, name=command.split()[2])
     scene.make(1)
     assert busy.kubectl(*command.split()).stdout.endswith(" autoscaled\n")
@@ -178,8 +178,8 @@ def test_kubectl_autoscale_as_the_guides_write_it_brings_up_the_least_that_is_as
     assert scene.sizes(1) == ["New size: 3; reason: Current number of replicas below Spec.MinReplicas"]
 
 
-def test_every_autoscaler_among_the_examples_works_on_its_target(busy: Ranch) -> None:
-    """R13 among others: whatever version of a group the autoscaler names."""
+def test_every_autoscaler_among_the_examples_works_on_its_target(busy: PoolNamespace) -> None:
+    """R13 among others: the autoscaler may name any version of a group."""
     targets = {load(path)["metadata"]["name"]: path for path in EXAMPLES if path.stem.startswith(("replica", "pool"))}
     for path in AUTOSCALERS:
         target = load(path)["spec"]["scaleTargetRef"]["name"]
@@ -194,10 +194,12 @@ def test_every_autoscaler_among_the_examples_works_on_its_target(busy: Ranch) ->
 
 
 @pytest.fixture(scope="module")
-def beside(control_plane_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A cluster in which the controller keeps kinds of its own, beside those of KubeVirt.
+def alongside_plane(
+    control_plane_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ControlPlane]:
+    """A cluster in which the controller keeps its own kinds as well as KubeVirt's.
 
-    They are there before the cluster starts: the autoscaler looks for new kinds every 30 seconds only.
+    The definitions exist before the cluster starts: the autoscaler looks for new kinds only every 30 seconds.
     """
     definitions = tmp_path_factory.mktemp("definitions")
     for path in [path for directory in CRD_DIRECTORIES for path in directory.glob("*.yaml")]:
@@ -214,16 +216,16 @@ def beside(control_plane_binaries: Binaries, tmp_path_factory: pytest.TempPathFa
     with (
         bare_plane(control_plane_binaries, definitions) as plane,
         simulator(plane),
-        herd(plane, tmp_path_factory.mktemp("beside"), "--mode", "alongside"),
+        controller_process(plane, tmp_path_factory.mktemp("alongside"), "--mode", "alongside"),
     ):
         yield plane
 
 
 @pytest.mark.parametrize("kind", [SET, POOL])
-def test_an_autoscaler_scales_with_the_load_alongside_kubevirt(kind: str, beside: ControlPlane) -> None:
+def test_an_autoscaler_scales_with_the_load_alongside_kubevirt(kind: str, alongside_plane: ControlPlane) -> None:
     namespace = f"test-{uuid.uuid4().hex[:10]}"
-    Kubectl(beside.kubeconfig)("create", "namespace", namespace)
-    pools = Ranch(beside, namespace, pool_group="pool.vmherd.dev")
-    place = pools if kind == POOL else Place(beside, namespace, group="vmherd.dev")
-    with metrics_api(beside) as api, launchers(beside, namespace):
-        scales_with_the_load(Scene(kind, place, api), "v2")
+    Kubectl(alongside_plane.kubeconfig)("create", "namespace", namespace)
+    pools = PoolNamespace(alongside_plane, namespace, pool_group="pool.vmherd.dev")
+    objects = pools if kind == POOL else ReplicaSetNamespace(alongside_plane, namespace, group="vmherd.dev")
+    with metrics_api(alongside_plane) as api, launchers(alongside_plane, namespace):
+        scales_with_the_load(Scene(kind, objects, api), "v2")

@@ -1,4 +1,4 @@
-"""The example of docs/informers.md: a controller of one page, as a process of its own on the real control plane."""
+"""The example of docs/informers.md: a small controller in a separate process on the real control plane."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
-from tests.integration.herd import eventually
+from tests.integration.controller_process import eventually
 
 pytestmark = pytest.mark.cluster
 
@@ -63,7 +63,7 @@ def test_the_example_keeps_a_config_map_for_each_greeting(
 ) -> None:
     kubectl.apply(foreign_config_map("taken"))
     with greeter(control_plane, tmp_path / "greeter.log"):
-        # The example is there before its kind is, and waits for it.
+        # The example starts before its kind exists, and waits for it.
         kubectl("apply", "-f", str(EXAMPLES / "greetings-crd.yaml"))
         kubectl("wait", "--for=condition=Established", "crd/greetings.example.vmherd.dev", "--timeout=30s")
         kubectl.apply(greeting("first", "hello"), greeting("second", "good day"), greeting("taken", "ignored"))
@@ -78,7 +78,7 @@ def test_the_example_keeps_a_config_map_for_each_greeting(
         [owner] = kubectl.json("get", "configmap", "first")["metadata"]["ownerReferences"]
         assert owner["uid"] == kubectl.json("get", "greeting", "first")["metadata"]["uid"]
 
-        # The garbage collector learns of a new kind within half a minute, which is not what this test is about.
+        # The garbage collector discovers a new kind only after up to 30 seconds, so this test does not wait for it.
         kubectl("delete", "greeting,configmap", "first")
         kubectl.apply(greeting("third", "good night"))
         eventually(lambda: "third" in texts(kubectl))

@@ -1,4 +1,4 @@
-"""`kubectl vmherd expose`, typed into the real kubectl, and the Service that comes of it."""
+"""`kubectl vmherd expose` with the real kubectl, and the Service that the command creates."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import yaml
 
 from sandbox.kubectl import kubectl_path
 from tests.cluster import Kubectl
-from tests.integration.beside import under_own_groups
-from tests.integration.herd import Place, eventually
-from tests.integration.ranch import Ranch
+from tests.integration.controller_process import ReplicaSetNamespace, eventually
+from tests.integration.kubevirt_installation import under_own_groups
+from tests.integration.pool_namespace import PoolNamespace
 
 pytestmark = pytest.mark.cluster
 
@@ -26,7 +26,7 @@ SET = {"special": "vmi-ephemeral"}
 
 
 class Shell:
-    """kubectl with the plugin on the PATH, as the project's script, and a context in the test's namespace."""
+    """kubectl with the project's plugin on the PATH and a context for the test's namespace."""
 
     def __init__(self, directory: Path, kubeconfig: Path, namespace: str) -> None:
         self.kubeconfig = directory / "context.kubeconfig"
@@ -51,20 +51,20 @@ class Shell:
         )
 
     def expose(self, *arguments: str) -> str:
-        """What it says when it goes well."""
+        """The output of a successful command."""
         done = self("vmherd", "expose", *arguments)
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout
 
     def refusal(self, *arguments: str) -> str:
-        """What it says instead: one line, and no more than kubectl's own about how its plugin ended."""
+        """The error message of a failed command: one line, apart from kubectl's line about the plugin's exit code."""
         done = self("vmherd", "expose", *arguments)
         line, _, rest = done.stderr.partition("\n")
         assert (done.returncode, done.stdout, rest) == (1, "", "")
         return line.removeprefix("vmherd: ")
 
     def _install(self) -> None:
-        """What pip makes of the script that the project names."""
+        """Write the script that pip creates for the project's entry point."""
         scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
         module, _, function = scripts["kubectl-vmherd"].partition(":")
         program = self.programs / "kubectl-vmherd"
@@ -79,77 +79,79 @@ class Shell:
 
 
 @pytest.fixture
-def shell(place: Place, tmp_path: Path) -> Shell:
-    return Shell(tmp_path, place.plane.kubeconfig, place.namespace)
+def shell(sets: ReplicaSetNamespace, tmp_path: Path) -> Shell:
+    return Shell(tmp_path, sets.plane.kubeconfig, sets.namespace)
 
 
-def make_set(place: Place, **fields: Any) -> None:
-    """The guide's set, with a label more than its selector names."""
+def make_set(sets: ReplicaSetNamespace, **fields: Any) -> None:
+    """Create the guide's set. Its template has one label more than its selector."""
     labels = {**SET, "version": "1"}
-    place.make_set(
+    sets.make_set(
         2, name="vmi-ephemeral", selector={"matchLabels": SET}, template_metadata={"labels": labels}, **fields
     )
-    eventually(lambda: len(place.alive()) == 2, what="the set has its VMIs")
+    eventually(lambda: len(sets.alive()) == 2, what="the set has its VMIs")
 
 
-def matching(place: Place, selector: dict[str, str]) -> set[str]:
-    """The VMIs that have these labels, as the API server sees it."""
+def matching(sets: ReplicaSetNamespace, selector: dict[str, str]) -> set[str]:
+    """The VMIs that the API server selects by these labels."""
     asked = ",".join(f"{key}={value}" for key, value in selector.items())
-    return {vmi["metadata"]["name"] for vmi in place.kubectl.json("get", "vmi", "-l", asked)["items"]}
+    return {vmi["metadata"]["name"] for vmi in sets.kubectl.json("get", "vmi", "-l", asked)["items"]}
 
 
-def test_the_guides_command_puts_a_service_in_front_of_every_vmi_of_a_set(place: Place, shell: Shell) -> None:
-    make_set(place)
-    place.make_vmi("stranger", labels={"version": "1"})
+def test_the_guides_command_puts_a_service_in_front_of_every_vmi_of_a_set(
+    sets: ReplicaSetNamespace, shell: Shell
+) -> None:
+    make_set(sets)
+    sets.make_vmi("stranger", labels={"version": "1"})
     assert shell.expose("vmirs", "vmi-ephemeral", *GUIDE) == "service/vmiservice exposed\n"
-    service = place.kubectl.json("get", "service", "vmiservice")
+    service = sets.kubectl.json("get", "service", "vmiservice")
     [port] = service["spec"]["ports"]
     assert (port["port"], port["targetPort"], port["protocol"]) == (27017, 22, "TCP")
     assert (service["spec"]["type"], service["spec"]["selector"]) == ("ClusterIP", SET)
-    assert matching(place, service["spec"]["selector"]) == set(place.alive()) - {"stranger"}
-    place.change_set({"spec": {"template": {"metadata": {"labels": {"version": "2"}}}}}, name="vmi-ephemeral")
-    place.kubectl("scale", "vmirs", "vmi-ephemeral", "--replicas=3")
-    eventually(lambda: len(matching(place, SET)) == 3, what="those of a newer template are selected, too")
+    assert matching(sets, service["spec"]["selector"]) == set(sets.alive()) - {"stranger"}
+    sets.change_set({"spec": {"template": {"metadata": {"labels": {"version": "2"}}}}}, name="vmi-ephemeral")
+    sets.kubectl("scale", "vmirs", "vmi-ephemeral", "--replicas=3")
+    eventually(lambda: len(matching(sets, SET)) == 3, what="the VMIs of a newer template are selected, too")
 
 
-def test_a_pools_service_selects_the_vmis_that_its_vms_start(ranch: Ranch, tmp_path: Path) -> None:
-    shell = Shell(tmp_path, ranch.plane.kubeconfig, ranch.namespace)
-    ranch.make_pool(2)
-    eventually(lambda: len(ranch.vms()) == 2, what="the pool has its VMs")
+def test_a_pools_service_selects_the_vmis_that_its_vms_start(pools: PoolNamespace, tmp_path: Path) -> None:
+    shell = Shell(tmp_path, pools.plane.kubeconfig, pools.namespace)
+    pools.make_pool(2)
+    eventually(lambda: len(pools.vms()) == 2, what="the pool has its VMs")
     assert shell.expose("vmpool", "pool", "--name=web", "--port=80", "--type=nodeport") == "service/web exposed\n"
-    spec = ranch.kubectl.json("get", "service", "web")["spec"]
+    spec = pools.kubectl.json("get", "service", "web")["spec"]
     assert spec["type"] == "NodePort"
-    started = [vm["spec"]["template"]["metadata"]["labels"] for vm in ranch.vms().values()]
+    started = [vm["spec"]["template"]["metadata"]["labels"] for vm in pools.vms().values()]
     assert all(spec["selector"].items() <= labels.items() for labels in started)
 
 
-def test_a_service_goes_with_what_it_exposes(place: Place, shell: Shell) -> None:
-    make_set(place)
+def test_a_service_goes_with_what_it_exposes(sets: ReplicaSetNamespace, shell: Shell) -> None:
+    make_set(sets)
     shell.expose("vmirs/vmi-ephemeral", *GUIDE)
-    place.kubectl("delete", "vmirs", "vmi-ephemeral")
-    eventually(lambda: not place.kubectl.json("get", "services")["items"], what="its Service goes")
+    sets.kubectl("delete", "vmirs", "vmi-ephemeral")
+    eventually(lambda: not sets.kubectl.json("get", "services")["items"], what="its Service is deleted")
 
 
-def test_a_dry_run_makes_nothing_and_prints_what_kubectl_can_apply(place: Place, shell: Shell) -> None:
-    make_set(place)
+def test_a_dry_run_makes_nothing_and_prints_what_kubectl_can_apply(sets: ReplicaSetNamespace, shell: Shell) -> None:
+    make_set(sets)
     manifest = shell.expose("vmirs", "vmi-ephemeral", *GUIDE, "--dry-run")
-    assert place.kubectl.json("get", "services")["items"] == []
-    place.kubectl("apply", "-f", "-", stdin=manifest)
-    assert place.kubectl.json("get", "service", "vmiservice")["spec"]["selector"] == SET
+    assert sets.kubectl.json("get", "services")["items"] == []
+    sets.kubectl("apply", "-f", "-", stdin=manifest)
+    assert sets.kubectl.json("get", "service", "vmiservice")["spec"]["selector"] == SET
 
 
-def test_the_ports_that_a_template_names_are_those_of_its_service(place: Place, shell: Shell) -> None:
+def test_the_ports_that_a_template_names_are_those_of_its_service(sets: ReplicaSetNamespace, shell: Shell) -> None:
     interface = {"name": "default", "masquerade": {}, "ports": [{"port": 22}, {"port": 53, "protocol": "UDP"}]}
     spec = {"domain": {"devices": {"interfaces": [interface]}}, "networks": [{"name": "default", "pod": {}}]}
-    make_set(place, spec=spec)
+    make_set(sets, spec=spec)
     shell.expose("vmirs", "vmi-ephemeral", "--name", "all")
-    ports = place.kubectl.json("get", "service", "all")["spec"]["ports"]
+    ports = sets.kubectl.json("get", "service", "all")["spec"]["ports"]
     assert [(port["port"], port["protocol"]) for port in ports] == [(22, "TCP"), (53, "UDP")]
 
 
-def test_what_cannot_be_is_one_line(place: Place, shell: Shell, tmp_path: Path) -> None:
-    make_set(place)
-    where = f"in namespace {place.namespace}"
+def test_an_impossible_command_prints_one_line(sets: ReplicaSetNamespace, shell: Shell, tmp_path: Path) -> None:
+    make_set(sets)
+    where = f"in namespace {sets.namespace}"
     assert shell.refusal("vmirs", "nobody", *GUIDE) == (
         f'virtualmachineinstancereplicasets.kubevirt.io "nobody" not found {where}'
     )
@@ -158,24 +160,26 @@ def test_what_cannot_be_is_one_line(place: Place, shell: Shell, tmp_path: Path) 
     shell.expose("vmirs", "vmi-ephemeral", *GUIDE)
     assert shell.refusal("vmirs", "vmi-ephemeral", *GUIDE) == 'services "vmiservice" already exists'
     assert "spec.clusterIP" in shell.refusal("vmirs", "vmi-ephemeral", *GUIDE[2:], "--name=s", "--cluster-ip=8.8.8.8")
-    nobody = Shell(tmp_path, place.plane.write_kubeconfig(tmp_path / "nobody", "nobody"), place.namespace)
+    nobody = Shell(tmp_path, sets.plane.write_kubeconfig(tmp_path / "nobody", "nobody"), sets.namespace)
     assert 'User "nobody" cannot get resource' in nobody.refusal("vmirs", "vmi-ephemeral", *GUIDE)
 
 
-def test_the_namespace_is_that_of_the_context_unless_another_is_named(place: Place, tmp_path: Path) -> None:
-    make_set(place)
-    elsewhere = Shell(tmp_path, place.plane.kubeconfig, "elsewhere")
+def test_the_namespace_is_that_of_the_context_unless_another_is_named(
+    sets: ReplicaSetNamespace, tmp_path: Path
+) -> None:
+    make_set(sets)
+    elsewhere = Shell(tmp_path, sets.plane.kubeconfig, "elsewhere")
     assert elsewhere.refusal("vmirs", "vmi-ephemeral", *GUIDE).endswith("not found in namespace elsewhere")
-    assert elsewhere.expose("vmirs", "vmi-ephemeral", *GUIDE, "-n", place.namespace)
-    assert place.kubectl.json("get", "service", "vmiservice")["metadata"]["namespace"] == place.namespace
+    assert elsewhere.expose("vmirs", "vmi-ephemeral", *GUIDE, "-n", sets.namespace)
+    assert sets.kubectl.json("get", "service", "vmiservice")["metadata"]["namespace"] == sets.namespace
 
 
-def test_who_may_read_a_set_and_not_make_services_is_told_so(place: Place, tmp_path: Path) -> None:
-    make_set(place)
-    place.kubectl("create", "role", "reader", "--verb=get", "--resource=virtualmachineinstancereplicasets.kubevirt.io")
-    place.kubectl("create", "rolebinding", "reader", "--role=reader", "--user=reader")
-    kubeconfig = place.plane.write_kubeconfig(tmp_path / "reader", "reader")
-    reader = Shell(tmp_path, kubeconfig, place.namespace)
+def test_a_missing_permission_to_create_services_is_reported(sets: ReplicaSetNamespace, tmp_path: Path) -> None:
+    make_set(sets)
+    sets.kubectl("create", "role", "reader", "--verb=get", "--resource=virtualmachineinstancereplicasets.kubevirt.io")
+    sets.kubectl("create", "rolebinding", "reader", "--role=reader", "--user=reader")
+    kubeconfig = sets.plane.write_kubeconfig(tmp_path / "reader", "reader")
+    reader = Shell(tmp_path, kubeconfig, sets.namespace)
     assert 'services is forbidden: User "reader"' in reader.refusal("vmirs", "vmi-ephemeral", *GUIDE)
     assert reader.expose("vmirs", "vmi-ephemeral", *GUIDE, "--dry-run").startswith("apiVersion: v1\nkind: Service\n")
 
@@ -190,9 +194,9 @@ def test_alongside_kubevirt_the_kinds_of_ours_are_exposed(own_plane: Any, tmp_pa
     under_own_groups(own_plane)
     kubectl = Kubectl(own_plane.kubeconfig)
     kubectl("create", "namespace", "beside")
-    place = Place(own_plane, "beside", group="vmherd.dev")
-    place.make_set(1)
+    sets = ReplicaSetNamespace(own_plane, "beside", group="vmherd.dev")
+    sets.make_set(1)
     shell = Shell(tmp_path, own_plane.kubeconfig, "beside")
     assert shell.expose("hvmirs", "herd", *GUIDE) == "service/vmiservice exposed\n"
-    [owner] = place.kubectl.json("get", "service", "vmiservice")["metadata"]["ownerReferences"]
+    [owner] = sets.kubectl.json("get", "service", "vmiservice")["metadata"]["ownerReferences"]
     assert owner["apiVersion"] == "vmherd.dev/v1"

@@ -1,6 +1,6 @@
-"""A whole fleet through its life: 500 VMs with two disks each, updated, scaled in with their state kept, and out again.
+"""The life of a fleet: 500 VMs with two disks each are updated, scaled in with their disks kept, and scaled out again.
 
-What the controller did is read from the API server's audit log, what users had from a watch on the VMIs.
+The audit log of the API server shows the controller's writes, and a watch on the VMIs shows their availability.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.integration.availability import watched
-from tests.integration.herd import eventually
-from tests.integration.ranch import Ranch, vm_template
+from tests.integration.controller_process import eventually
+from tests.integration.pool_namespace import PoolNamespace, vm_template
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -24,9 +24,9 @@ PATIENCE_S = 300.0
 DISKS = ("root", "data")
 
 
-def written(ranch: Ranch, verb: str, resource: str, code: int, *, since: int) -> Counter[str]:
-    """How often the controller did this to each object, successfully."""
-    records = ranch.requests(verb, since=since)
+def written(pools: PoolNamespace, verb: str, resource: str, code: int, *, since: int) -> Counter[str]:
+    """The number of the controller's writes with this verb and status code, by object."""
+    records = pools.requests(verb, since=since)
     return Counter(record.name for record in records if record.resource == resource and record.code == code)
 
 
@@ -38,42 +38,42 @@ def names(replicas: int) -> set[str]:
     return {f"pool-{ordinal}" for ordinal in range(replicas)}
 
 
-def test_a_fleet_comes_up_is_updated_scaled_in_and_out_with_its_disks_and_deleted(ranch: Ranch) -> None:
-    plane = ranch.plane
+def test_a_fleet_comes_up_is_updated_scaled_in_and_out_with_its_disks_and_deleted(pools: PoolNamespace) -> None:
+    plane = pools.plane
     strategy = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}, "statePreservation": "Offline"}}
-    ranch.make_pool(FLEET, template=vm_template(disks=DISKS), maxUnavailable="10%", scaleInStrategy=strategy)
-    ranch.wait_ready(FLEET, within_s=PATIENCE_S)
-    assert written(ranch, "create", "virtualmachines", 201, since=ranch.since) == Counter(names(FLEET))
-    assert ranch.requests("delete") == []
-    disks = uids(ranch.data_volumes())
+    pools.make_pool(FLEET, template=vm_template(disks=DISKS), maxUnavailable="10%", scaleInStrategy=strategy)
+    pools.wait_ready(FLEET, within_s=PATIENCE_S)
+    assert written(pools, "create", "virtualmachines", 201, since=pools.since) == Counter(names(FLEET))
+    assert pools.requests("delete") == []
+    disks = uids(pools.data_volumes())
     assert disks.keys() == {f"{disk}-{ordinal}" for disk in DISKS for ordinal in range(FLEET)}
 
     position = plane.audit_position()
-    with watched(ranch) as availability:
-        ranch.change_template(vm_template(disks=DISKS, memory="128M"))
-        ranch.wait_ready(FLEET, within_s=PATIENCE_S)
+    with watched(pools) as availability:
+        pools.change_template(vm_template(disks=DISKS, memory="128M"))
+        pools.wait_ready(FLEET, within_s=PATIENCE_S)
     assert availability.least["pool"] >= FLEET - MOST_UNAVAILABLE
-    assert written(ranch, "delete", "virtualmachineinstances", 200, since=position) == Counter(names(FLEET))
-    assert written(ranch, "delete", "virtualmachines", 200, since=position) == Counter()
-    assert uids(ranch.data_volumes()) == disks
+    assert written(pools, "delete", "virtualmachineinstances", 200, since=position) == Counter(names(FLEET))
+    assert written(pools, "delete", "virtualmachines", 200, since=position) == Counter()
+    assert uids(pools.data_volumes()) == disks
 
     position = plane.audit_position()
-    ranch.scale(FEWER)
-    ranch.wait_ready(FEWER, within_s=PATIENCE_S)
+    pools.scale(FEWER)
+    pools.wait_ready(FEWER, within_s=PATIENCE_S)
     gone = names(FLEET) - names(FEWER)
-    assert written(ranch, "delete", "virtualmachines", 200, since=position) == Counter(gone)
-    assert uids(ranch.data_volumes()) == disks
-    kept = [claim for claim in ranch.data_volumes().values() if not claim["metadata"].get("ownerReferences")]
+    assert written(pools, "delete", "virtualmachines", 200, since=position) == Counter(gone)
+    assert uids(pools.data_volumes()) == disks
+    kept = [claim for claim in pools.data_volumes().values() if not claim["metadata"].get("ownerReferences")]
     assert len(kept) == len(DISKS) * len(gone)
 
     position = plane.audit_position()
-    ranch.scale(FLEET)
-    ranch.wait_ready(FLEET, within_s=PATIENCE_S)
-    assert written(ranch, "create", "virtualmachines", 201, since=position) == Counter(gone)
-    assert uids(ranch.data_volumes()) == disks
+    pools.scale(FLEET)
+    pools.wait_ready(FLEET, within_s=PATIENCE_S)
+    assert written(pools, "create", "virtualmachines", 201, since=position) == Counter(gone)
+    assert uids(pools.data_volumes()) == disks
 
-    ranch.kubectl("delete", "vmpool", "pool", "--timeout=120s")
-    eventually(lambda: not ranch.vms(), within_s=PATIENCE_S, what="all VMs are gone")
-    assert uids(ranch.data_volumes()) == disks, "state that was to be kept outlives the pool, too"
-    deletes = [r for r in plane.audit_records(ranch.since) if r.namespace == ranch.namespace and r.verb == "delete"]
+    pools.kubectl("delete", "vmpool", "pool", "--timeout=120s")
+    eventually(lambda: not pools.vms(), within_s=PATIENCE_S, what="all VMs are gone")
+    assert uids(pools.data_volumes()) == disks, "state that was to be kept outlives the pool, too"
+    deletes = [r for r in plane.audit_records(pools.since) if r.namespace == pools.namespace and r.verb == "delete"]
     assert [record.name for record in deletes if record.resource in ("datavolumes", "persistentvolumeclaims")] == []

@@ -1,7 +1,7 @@
-"""The lab on replica sets, from top to bottom, and what the guides do besides: each command as it is written there.
+"""Runs every command of the lab on replica sets, and of the guides to sets and pools, as written.
 
-Whoever does the lab has the cluster's `edit` role in one namespace and nothing else. Its rules for sets and pools come
-with the release, those for VMs and VMIs with KubeVirt.
+The user has only the cluster's `edit` role in one namespace. The release adds the rules for sets and pools to that
+role, and KubeVirt adds the rules for VMs and VMIs.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from msgspec import Struct
 
 from sandbox.controlplane import ControlPlane
 from sandbox.kubectl import kubectl_path
-from tests.integration.herd import eventually
+from tests.integration.controller_process import eventually
 from tests.integration.launchers import launchers
 from tests.integration.metrics_api import MetricsAPI, metrics_api
-from tests.integration.ranch import Ranch
+from tests.integration.pool_namespace import PoolNamespace
 from tests.manifests.documents import ROOT
 
 pytestmark = pytest.mark.cluster
@@ -46,19 +46,19 @@ KUBEVIRTS_EDIT_ROLE: dict[str, Any] = {
 
 
 class Student(Struct, frozen=True):
-    """Somebody in a shell, in a directory with the files of the lab and the guides."""
+    """A user with a shell in a directory with the files of the lab and the guides."""
 
-    ranch: Ranch
+    pools: PoolNamespace
     metrics: MetricsAPI
     directory: Path
     kubeconfig: Path
 
     def __call__(self, command: str, *, editor: str = "false") -> str:
-        """What a command prints. The namespace is called as its user is."""
+        """Run a command and return its output. The namespace has the user's name."""
         environment = {
             "PATH": f"{Path(kubectl_path()).parent}:{os.environ['PATH']}",
             "HOME": str(self.directory),
-            "USER": self.ranch.namespace,
+            "USER": self.pools.namespace,
             "KUBECONFIG": str(self.kubeconfig),
             "KUBE_EDITOR": editor,
         }
@@ -75,10 +75,10 @@ class Student(Struct, frozen=True):
         return done.stdout
 
     def table(self, command: str) -> list[list[str]]:
-        """The cells of what is printed, without the ages, which nobody can foretell."""
+        """The cells of the printed table, without the ages."""
         header, *rows = [re.split(r"\s{2,}", line.strip()) for line in self(command).splitlines()] or [[]]
         ages = header.index("AGE") if "AGE" in header else len(header)
-        return [[cell for place, cell in enumerate(row) if place != ages] for row in (header, *rows)]
+        return [[cell for sets, cell in enumerate(row) if sets != ages] for row in (header, *rows)]
 
     def sees(self, command: str, *rows: str) -> None:
         """Wait until a table has these rows."""
@@ -86,7 +86,7 @@ class Student(Struct, frozen=True):
         eventually(lambda: self.table(f"{command} --namespace=$USER")[1:] == wanted, what=f"{command}: {wanted}")
 
     def file(self, name: str, content: str) -> None:
-        """Write a file of the lab."""
+        """Write a file into the user's directory."""
         path = self.directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
@@ -97,24 +97,24 @@ def example(name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def metrics(ranch_plane: ControlPlane) -> Iterator[MetricsAPI]:
-    with metrics_api(ranch_plane) as api:
+def metrics(pool_plane: ControlPlane) -> Iterator[MetricsAPI]:
+    with metrics_api(pool_plane) as api:
         yield api
 
 
 @pytest.fixture
-def student(ranch: Ranch, metrics: MetricsAPI, tmp_path: Path) -> Iterator[Student]:
-    """Everybody's namespace is their own, and VMIs in it run in Pods."""
-    name = ranch.namespace
-    ranch.kubectl.apply(KUBEVIRTS_EDIT_ROLE)
-    ranch.kubectl("create", "rolebinding", "edit", "--clusterrole=edit", f"--user={name}")
-    student = Student(ranch, metrics, tmp_path, ranch.plane.write_kubeconfig(tmp_path / "kubeconfig", name))
+def student(pools: PoolNamespace, metrics: MetricsAPI, tmp_path: Path) -> Iterator[Student]:
+    """A user with a namespace, in which VMIs run in Pods."""
+    name = pools.namespace
+    pools.kubectl.apply(KUBEVIRTS_EDIT_ROLE)
+    pools.kubectl("create", "rolebinding", "edit", "--clusterrole=edit", f"--user={name}")
+    student = Student(pools, metrics, tmp_path, pools.plane.write_kubeconfig(tmp_path / "kubeconfig", name))
     allowed = " && ".join(
         f"kubectl auth can-i {what} --namespace=$USER"
         for what in ("patch vmirs --subresource=scale", "get vmi", "list pods.metrics.k8s.io")
     )
-    eventually(lambda: student(f"{allowed} || true").split() == ["yes"] * 3, what="the roles are added up")
-    with launchers(ranch.plane, name):
+    eventually(lambda: student(f"{allowed} || true").split() == ["yes"] * 3, what="the roles are aggregated")
+    with launchers(pools.plane, name):
         yield student
 
 
@@ -141,7 +141,7 @@ def creates_a_set_and_looks_at_it(student: Student) -> None:
 
 
 def scales_it_by_hand(student: Student) -> None:
-    """By a command that the lab says is for others, and by what it does instead."""
+    """Scale with `kubectl scale`, and then as the lab does it."""
     said = student(f"kubectl scale vmirs {SET} --replicas 1 --namespace=$USER")
     assert said == f"virtualmachineinstancereplicaset.kubevirt.io/{SET} scaled\n"
     student.sees("kubectl get vmirs", f"{SET}  1  1  1")
@@ -155,13 +155,13 @@ def scales_it_by_hand(student: Student) -> None:
 
 def has_it_scaled_with_the_load(student: Student) -> None:
     reference = f"{SET}  VirtualMachineInstanceReplicaSet/{SET}"
-    student.metrics.load(student.ranch.namespace, 2)
+    student.metrics.load(student.pools.namespace, 2)
     student.file("labs/lab05/hpa_lab05-cirros.yaml", example("hpa-v1-lab05-cirros"))
     created = student("kubectl apply -f labs/lab05/hpa_lab05-cirros.yaml --namespace=$USER")
     assert created == f"horizontalpodautoscaler.autoscaling/{SET} created\n"
     student.sees("kubectl get hpa", f"{reference}  cpu: 2%/75%  1  2  1")
     student.sees("kubectl get vmirs", f"{SET}  1  1  1")
-    student.metrics.load(student.ranch.namespace, 283)
+    student.metrics.load(student.pools.namespace, 283)
     student.sees("kubectl get hpa", f"{reference}  cpu: 141%/75%  1  2  2")
     student.sees("kubectl get vmirs", f"{SET}  2  2  2")
     header, *pods = student.table("kubectl top pod --namespace=$USER")
@@ -171,7 +171,7 @@ def has_it_scaled_with_the_load(student: Student) -> None:
     for (pod, cpu, memory), vmi in zip(sorted(pods), sorted(vmis), strict=True):
         assert pod.startswith(f"virt-launcher-{vmi}-")
         assert (cpu, memory) == ("141m", "229Mi")
-    student.metrics.load(student.ranch.namespace, 2)
+    student.metrics.load(student.pools.namespace, 2)
     student.sees("kubectl get hpa", f"{reference}  cpu: 2%/75%  1  2  1")
     student.sees("kubectl get vmirs", f"{SET}  1  1  1")
 
@@ -179,12 +179,12 @@ def has_it_scaled_with_the_load(student: Student) -> None:
 def cleans_up(student: Student) -> None:
     student.file("pool.yaml", example("pool-v1alpha1-vm-pool-cirros").replace("vm-pool-cirros", "lab05-webserver"))
     student("kubectl apply -f pool.yaml --namespace=$USER")
-    student.ranch.wait_ready(3, name="lab05-webserver")
+    student.pools.wait_ready(3, name="lab05-webserver")
     student("kubectl delete vmpool lab05-webserver --namespace=$USER")
     student(f"kubectl delete vmirs {SET} --namespace=$USER")
     student(f"kubectl delete hpa {SET} --namespace=$USER")
     eventually(
-        lambda: student.ranch.kubectl("get", EVERYTHING, "--output=name").stdout == "", what="nothing is left of it all"
+        lambda: student.pools.kubectl("get", EVERYTHING, "--output=name").stdout == "", what="all objects are deleted"
     )
 
 
@@ -193,10 +193,10 @@ def test_the_guide_to_sets_from_top_to_bottom(student: Student) -> None:
     created = student("kubectl create -f testreplicaset.yaml --namespace=$USER")
     assert created == "virtualmachineinstancereplicaset.kubevirt.io/testreplicaset created\n"
     student.sees("kubectl get vmirs", "testreplicaset  3  3  3")
-    eventually(lambda: student.ranch.reasons()["SuccessfulCreate"] == 3, what="the Events arrive")
+    eventually(lambda: student.pools.reasons()["SuccessfulCreate"] == 3, what="the Events arrive")
     said = student("kubectl describe vmirs testreplicaset --namespace=$USER")
     assert re.search(r"Ready Replicas: +3\n +Replicas: +3\n", said)
-    for vmi in student.ranch.alive():
+    for vmi in student.pools.alive():
         assert re.search(rf"Normal +SuccessfulCreate .*-controller +Created virtual machine: {vmi}\n", said)
     student("kubectl scale vmirs testreplicaset --replicas 5 --namespace=$USER")
     student.sees("kubectl get vmirs", "testreplicaset  5  5  5")
@@ -206,19 +206,19 @@ def test_the_guide_to_pools_from_top_to_bottom(student: Student) -> None:
     student.file("vm-pool-cirros.yaml", example("pool-v1alpha1-vm-pool-cirros"))
     created = student("kubectl create -f vm-pool-cirros.yaml --namespace=$USER")
     assert created == "virtualmachinepool.pool.kubevirt.io/vm-pool-cirros created\n"
-    student.ranch.wait_ready(3, name="vm-pool-cirros")
-    eventually(lambda: student.ranch.told("SuccessfulCreate")["vm-pool-cirros"] == 3, what="the Events arrive")
+    student.pools.wait_ready(3, name="vm-pool-cirros")
+    eventually(lambda: student.pools.told("SuccessfulCreate")["vm-pool-cirros"] == 3, what="the Events arrive")
     said = student("kubectl describe vmpool vm-pool-cirros --namespace=$USER")
     assert re.search(r"Label Selector: +kubevirt.io/vmpool=vm-pool-cirros\n", said)
     assert re.search(r"Ready Replicas: +3\n +Replicas: +3\n", said)
-    for vm in student.ranch.vms():
-        told = f"Created VM {student.ranch.namespace}/{vm}"
+    for vm in student.pools.vms():
+        told = f"Created VM {student.pools.namespace}/{vm}"
         assert re.search(rf"Normal +SuccessfulCreate .*virtualmachinepool-controller +{told}\n", said)
     student("kubectl scale vmpool vm-pool-cirros --replicas 5 --namespace=$USER")
-    before = student.ranch.wait_for_ordinals(*range(5), name="vm-pool-cirros")
+    before = student.pools.wait_for_ordinals(*range(5), name="vm-pool-cirros")
     patch = """kubectl patch vm vm-pool-cirros-0 --type merge --patch '{"metadata":{"ownerReferences":null}}'"""
     student(f"{patch} --namespace=$USER")
-    after = student.ranch.wait_for_ordinals(*range(6), name="vm-pool-cirros")
+    after = student.pools.wait_for_ordinals(*range(6), name="vm-pool-cirros")
     assert after["vm-pool-cirros-0"]["metadata"]["uid"] == before["vm-pool-cirros-0"]["metadata"]["uid"]
     assert "ownerReferences" not in after["vm-pool-cirros-0"]["metadata"]
 
@@ -237,12 +237,12 @@ def test_the_service_of_a_guide_leads_to_the_pods_of_all_its_vmis(
     student.file("machines.yaml", example(machines))
     student.file("service.yaml", example(service))
     student("kubectl create -f machines.yaml -f service.yaml --namespace=$USER")
-    [made] = student.ranch.kubectl.json("get", "services")["items"]
+    [made] = student.pools.kubectl.json("get", "services")["items"]
     selector = ",".join(f"{key}={value}" for key, value in made["spec"]["selector"].items())
     wanted = yaml.safe_load(example(machines))["spec"]["replicas"]
 
     def behind_it() -> list[str]:
-        pods = student.ranch.kubectl("get", "pods", f"--selector={selector}", "--output=name").stdout.split()
+        pods = student.pools.kubectl("get", "pods", f"--selector={selector}", "--output=name").stdout.split()
         return pods if len(pods) == wanted else []
 
     eventually(behind_it, what=f"{wanted} Pods behind the Service")

@@ -1,4 +1,4 @@
-"""Beside a KubeVirt: which mode `auto` is, who is let in, and how its loops are told to rest and to work again."""
+"""The modes in a cluster with KubeVirt: how `auto` decides, when a start is refused, and `vmherd takeover`."""
 
 from __future__ import annotations
 
@@ -14,17 +14,23 @@ from sandbox.admin import Admin, Rejected
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl, new_namespace, running_plane
-from tests.integration.beside import (
+from tests.integration.controller_process import (
+    ControllerProcess,
+    ReplicaSetNamespace,
+    controller_process,
+    eventually,
+    stays,
+)
+from tests.integration.idle_plane import LEASE, SHORT_LEASE
+from tests.integration.kubevirt_installation import (
     OTHER,
     RESTING,
-    Neighbour,
+    KubeVirtInstallation,
     under_own_groups,
     vmherd,
     with_kubevirts_status,
 )
-from tests.integration.herd import Herd, Place, eventually, herd, stays
-from tests.integration.ranch import Ranch, vm_template
-from tests.integration.vacant import LEASE, SHORT_LEASE
+from tests.integration.pool_namespace import PoolNamespace, vm_template
 from tests.release import Pod, pod, pod_that_may, settings
 
 pytestmark = pytest.mark.cluster
@@ -32,56 +38,56 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture(scope="module")
 def shared_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
-    """A cluster with a KubeVirt in it, for the tests of this file, which come one after the other."""
+    """A cluster for all tests of this file, with the kinds under the project's own groups as well."""
     with running_plane(control_plane_binaries) as plane:
         under_own_groups(plane)
         yield plane
 
 
 @pytest.fixture
-def neighbour(shared_plane: ControlPlane) -> Iterator[Neighbour]:
-    """KubeVirt, as it comes: its loops work."""
-    living = Neighbour(shared_plane)
-    living.move_in()
-    yield living
-    living.move_out()
-    with contextlib.suppress(Rejected):  # not every test has a controller that takes the lease
+def kubevirt(shared_plane: ControlPlane) -> Iterator[KubeVirtInstallation]:
+    """An installed KubeVirt whose own controllers for sets and pools are active."""
+    installation = KubeVirtInstallation(shared_plane)
+    installation.install()
+    yield installation
+    installation.uninstall()
+    with contextlib.suppress(Rejected):  # not every test runs a controller that acquires the lease
         Admin(shared_plane.kubeconfig).send("DELETE", LEASE)
 
 
 @pytest.fixture
-def village(shared_plane: ControlPlane) -> Iterator[str]:
-    """A namespace of the test's own."""
+def namespace(shared_plane: ControlPlane) -> Iterator[str]:
+    """A new namespace in the cluster of this file."""
     with new_namespace(shared_plane) as name:
         yield name
 
 
 def knowing(plane: ControlPlane, *flags: str) -> Pod:
-    """A Pod that may look at KubeVirt, which the chart allows to that of a takeover alone."""
+    """A Pod that may read KubeVirt's objects. The chart allows that only for a takeover."""
     looks = settings(plane, "--mode", "takeover")
     return pod_that_may(plane, {*permissions_needed(settings(plane, *flags)), *check_permissions(looks)})
 
 
 def refusal(who: ControlPlane | Pod, directory: Path, *flags: str) -> str:
-    """The one line with which a start is refused."""
-    with herd(who, directory, *flags, wait=False) as program:
+    """The one line of a refused start."""
+    with controller_process(who, directory, *flags, wait=False) as program:
         assert program.process.wait(40) == 1
         [line] = [line for line in program.log.read_text().splitlines() if line.startswith("vmherd: ")]
     return line
 
 
-def mode_of(program: Herd) -> str:
+def mode_of(program: ControllerProcess) -> str:
     [line] = program.lines(msg="mode")
     return str(line["mode"])
 
 
-def test_auto_is_alongside_where_a_kubevirt_is_and_leaves_its_sets_alone(
-    neighbour: Neighbour, village: str, tmp_path: Path
+def test_auto_is_alongside_if_kubevirt_is_installed_and_leaves_its_sets_alone(
+    kubevirt: KubeVirtInstallation, namespace: str, tmp_path: Path
 ) -> None:
-    theirs = Place(neighbour.plane, village)
-    ours = Place(neighbour.plane, village, group="vmherd.dev")
-    may = knowing(neighbour.plane, "--mode", "alongside")
-    with herd(may, tmp_path, "--mode", "auto", *SHORT_LEASE) as program:
+    theirs = ReplicaSetNamespace(kubevirt.plane, namespace)
+    ours = ReplicaSetNamespace(kubevirt.plane, namespace, group="vmherd.dev")
+    may = knowing(kubevirt.plane, "--mode", "alongside")
+    with controller_process(may, tmp_path, "--mode", "auto", *SHORT_LEASE) as program:
         theirs.make_set(2, name="theirs")
         ours.make_set(1, name="ours")
         eventually(lambda: len(ours.alive()) == 1, what="our set has its VMI")
@@ -90,9 +96,11 @@ def test_auto_is_alongside_where_a_kubevirt_is_and_leaves_its_sets_alone(
         assert program.stop() == 0
 
 
-def test_auto_is_standalone_where_kubevirt_is_defined_and_not_installed(neighbour: Neighbour, tmp_path: Path) -> None:
-    neighbour.kubectl("delete", "kubevirts", "kubevirt")
-    with herd(knowing(neighbour.plane), tmp_path, "--mode", "auto", *SHORT_LEASE) as program:
+def test_auto_is_standalone_if_kubevirt_is_defined_but_not_installed(
+    kubevirt: KubeVirtInstallation, tmp_path: Path
+) -> None:
+    kubevirt.kubectl("delete", "kubevirts", "kubevirt")
+    with controller_process(knowing(kubevirt.plane), tmp_path, "--mode", "auto", *SHORT_LEASE) as program:
         assert mode_of(program) == "standalone"
         assert program.stop() == 0
 
@@ -100,103 +108,103 @@ def test_auto_is_standalone_where_kubevirt_is_defined_and_not_installed(neighbou
 @pytest.mark.parametrize(
     "flags", [("--mode", "standalone"), ("--mode", "takeover"), ("--pool-group", "pool.vmherd.dev")]
 )
-def test_a_virt_controller_that_works_lets_nobody_in(
-    flags: tuple[str, ...], neighbour: Neighbour, tmp_path: Path
+def test_an_active_virt_controller_refuses_a_start(
+    flags: tuple[str, ...], kubevirt: KubeVirtInstallation, tmp_path: Path
 ) -> None:
-    line = refusal(knowing(neighbour.plane, *flags), tmp_path, *flags)
+    line = refusal(knowing(kubevirt.plane, *flags), tmp_path, *flags)
     assert "Deployment kubevirt/virt-controller has no --rs-controller-threads=0" in line
     assert ("--pool-controller-threads=0" in line) == ("--pool-group" not in flags)
     assert "vmherd takeover" in line
 
 
-def test_a_virt_controller_that_starts_anew_lets_nobody_in_before_it_is_done(
-    neighbour: Neighbour, tmp_path: Path
-) -> None:
-    neighbour.start(*RESTING)
-    neighbour.restart_without_end()
-    with herd(neighbour.plane, tmp_path, "--mode", "takeover", *SHORT_LEASE, wait=False) as program:
+def test_a_takeover_waits_for_the_rollout_of_virt_controller(kubevirt: KubeVirtInstallation, tmp_path: Path) -> None:
+    kubevirt.start(*RESTING)
+    kubevirt.restart_without_end()
+    with controller_process(kubevirt.plane, tmp_path, "--mode", "takeover", *SHORT_LEASE, wait=False) as program:
         stays(lambda: program.process.poll() is None and not program.lines(msg="working"), for_s=3)
-        neighbour.start(*RESTING)
+        kubevirt.start(*RESTING)
         eventually(lambda: program.working, what="the rollout is over")
 
 
-def test_who_may_not_look_is_told_what_to_allow(neighbour: Neighbour, tmp_path: Path) -> None:
-    blind = pod(neighbour.plane)
+def test_missing_permissions_for_the_second_writer_check_are_reported(
+    kubevirt: KubeVirtInstallation, tmp_path: Path
+) -> None:
+    blind = pod(kubevirt.plane)
     line = refusal(blind, tmp_path, "--mode", "standalone")
     assert "cannot check whether KubeVirt's virt-controller also reconciles virtualmachineinstancereplicasets" in line
     assert "--no-second-writer-check" in line
-    with herd(neighbour.plane, tmp_path, "--no-second-writer-check", *SHORT_LEASE) as program:
+    with controller_process(kubevirt.plane, tmp_path, "--no-second-writer-check", *SHORT_LEASE) as program:
         assert program.stop() == 0
 
 
-def test_a_takeover_asks_for_the_permissions_to_look(neighbour: Neighbour, tmp_path: Path) -> None:
-    plane = neighbour.plane
-    neighbour.start(*RESTING)
+def test_a_takeover_asks_for_the_permissions_to_look(kubevirt: KubeVirtInstallation, tmp_path: Path) -> None:
+    plane = kubevirt.plane
+    kubevirt.start(*RESTING)
     argv = ["--mode", "takeover", "--kubevirt-namespace", "kubevirt"]
     needed = permissions_needed(settings(plane, *argv))
     blind = pod_that_may(plane, (permission for permission in needed if permission.namespace != "kubevirt"))
-    with herd(blind, tmp_path, *argv, wait=False) as program:
+    with controller_process(blind, tmp_path, *argv, wait=False) as program:
         assert program.process.wait(40) == 1
         told = [line for line in program.log.read_text().splitlines() if line.startswith("vmherd: missing permission")]
     assert [line.partition(";")[0] for line in told] == [
         "vmherd: missing permission: list kubevirts.kubevirt.io in namespace kubevirt",
         'vmherd: missing permission: get deployments.apps "virt-controller" in namespace kubevirt',
     ]
-    with herd(plane, tmp_path, *argv, *SHORT_LEASE) as program:
+    with controller_process(plane, tmp_path, *argv, *SHORT_LEASE) as program:
         assert program.stop() == 0
 
 
-def test_a_status_that_virt_controller_wrote_lately_gives_it_away_where_there_is_no_deployment(
-    neighbour: Neighbour, village: str, tmp_path: Path
+def test_a_recent_status_write_reveals_virt_controller_without_a_deployment(
+    kubevirt: KubeVirtInstallation, namespace: str, tmp_path: Path
 ) -> None:
-    place = Place(neighbour.plane, village)
-    place.make_set(0)
-    neighbour.kubectl("delete", "deployment", "virt-controller")
+    sets = ReplicaSetNamespace(kubevirt.plane, namespace)
+    sets.make_set(0)
+    kubevirt.kubectl("delete", "deployment", "virt-controller")
     patch = json.dumps({"status": {"replicas": 0, "readyReplicas": 0}})
-    place.kubectl(
+    sets.kubectl(
         *("patch", "vmirs", "herd", "--subresource=status", "--type=merge", f"--patch={patch}"),
         "--field-manager=virt-controller",
     )
-    looks = knowing(neighbour.plane)
+    looks = knowing(kubevirt.plane)
     line = refusal(looks, tmp_path, "--mode", "standalone")
-    assert f"virt-controller wrote the status of virtualmachineinstancereplicasets.kubevirt.io {village}/herd" in line
-    place.kubectl("delete", "vmirs", "herd")
-    with herd(looks, tmp_path, "--mode", "standalone", *SHORT_LEASE) as program:
+    assert f"virt-controller wrote the status of virtualmachineinstancereplicasets.kubevirt.io {namespace}/herd" in line
+    sets.kubectl("delete", "vmirs", "herd")
+    with controller_process(looks, tmp_path, "--mode", "standalone", *SHORT_LEASE) as program:
         assert program.lines(msg="KubeVirt has no virt-controller yet")
         assert program.stop() == 0
 
 
-def test_takeover_patches_once_and_keeps_the_patches_of_others(neighbour: Neighbour) -> None:
-    neighbour.move_in(patches=(OTHER,))
-    dry = vmherd(neighbour.plane.kubeconfig, "takeover", "--dry-run")
-    assert (dry.returncode, dry.stderr, neighbour.patches()) == (0, "", [OTHER])
-    done = vmherd(neighbour.plane.kubeconfig, "takeover")
+def test_takeover_patches_once_and_keeps_the_patches_of_others(kubevirt: KubeVirtInstallation) -> None:
+    kubevirt.install(patches=(OTHER,))
+    dry = vmherd(kubevirt.plane.kubeconfig, "takeover", "--dry-run")
+    assert (dry.returncode, dry.stderr, kubevirt.patches()) == (0, "", [OTHER])
+    done = vmherd(kubevirt.plane.kubeconfig, "takeover")
     assert (done.returncode, done.stderr) == (0, "")
     assert "rollout status deployment virt-controller" in done.stdout
-    first, ours = neighbour.patches()
+    first, ours = kubevirt.patches()
     assert first == OTHER
     assert [step["value"] for step in json.loads(ours["patch"])] == RESTING
-    again = vmherd(neighbour.plane.kubeconfig, "takeover")
-    assert (again.returncode, neighbour.patches()) == (0, [OTHER, ours])
+    again = vmherd(kubevirt.plane.kubeconfig, "takeover")
+    assert (again.returncode, kubevirt.patches()) == (0, [OTHER, ours])
     assert "already" in again.stdout
-    assert vmherd(neighbour.plane.kubeconfig, "takeover", "--undo", "--dry-run").returncode == 0
-    assert len(neighbour.patches()) == 2
-    undone = vmherd(neighbour.plane.kubeconfig, "takeover", "--undo")
-    assert (undone.returncode, undone.stderr, neighbour.patches()) == (0, "", [OTHER])
-    assert "nothing to undo" in vmherd(neighbour.plane.kubeconfig, "takeover", "--undo").stdout
+    assert vmherd(kubevirt.plane.kubeconfig, "takeover", "--undo", "--dry-run").returncode == 0
+    assert len(kubevirt.patches()) == 2
+    undone = vmherd(kubevirt.plane.kubeconfig, "takeover", "--undo")
+    assert (undone.returncode, undone.stderr, kubevirt.patches()) == (0, "", [OTHER])
+    assert "nothing to undo" in vmherd(kubevirt.plane.kubeconfig, "takeover", "--undo").stdout
 
 
-def test_what_a_dry_run_prints_can_be_pasted(neighbour: Neighbour) -> None:
-    line = vmherd(neighbour.plane.kubeconfig, "takeover", "--dry-run").stdout.splitlines()[1]
+def test_the_output_of_a_dry_run_is_a_working_command(kubevirt: KubeVirtInstallation) -> None:
+    line = vmherd(kubevirt.plane.kubeconfig, "takeover", "--dry-run").stdout.splitlines()[1]
     command, patch = line.split(" --patch ")
     assert command == "kubectl --namespace kubevirt patch kubevirts.kubevirt.io kubevirt --type json"
-    neighbour.kubectl(*command.split()[3:], f"--patch={patch.strip(chr(39))}")
-    assert "already" in vmherd(neighbour.plane.kubeconfig, "takeover").stdout
+    kubevirt.kubectl(*command.split()[3:], f"--patch={patch.strip(chr(39))}")
+    assert "already" in vmherd(kubevirt.plane.kubeconfig, "takeover").stdout
 
 
-def test_without_a_kubevirt_there_is_nothing_to_take_over(neighbour: Neighbour, tmp_path: Path) -> None:
-    neighbour.kubectl("delete", "kubevirts", "kubevirt")
-    done = vmherd(neighbour.plane.kubeconfig, "takeover")
+def test_without_a_kubevirt_there_is_nothing_to_take_over(kubevirt: KubeVirtInstallation, tmp_path: Path) -> None:
+    kubevirt.kubectl("delete", "kubevirts", "kubevirt")
+    done = vmherd(kubevirt.plane.kubeconfig, "takeover")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == ("vmherd: there is no KubeVirt in this cluster: use vmherd run --mode standalone\n")
     nobody = neighbour.plane.write_kubeconfig(tmp_path / "kubeconfig", "nobody")
@@ -207,52 +215,52 @@ def test_without_a_kubevirt_there_is_nothing_to_take_over(neighbour: Neighbour, 
     assert refused.stderr.count("\n") == 1
 
 
-def test_a_takeover_from_beginning_to_end(neighbour: Neighbour, village: str, tmp_path: Path) -> None:
-    """Take over, work on KubeVirt's sets with its own status, refuse to hand back while at work, and hand back."""
-    plane = neighbour.plane
+def test_a_takeover_from_beginning_to_end(kubevirt: KubeVirtInstallation, namespace: str, tmp_path: Path) -> None:
+    """Take over, reconcile KubeVirt's sets, refuse `--undo` while the controller runs, and undo the takeover."""
+    plane = kubevirt.plane
     assert vmherd(plane.kubeconfig, "takeover").returncode == 0
-    neighbour.operate()
-    place = Place(plane, village)
-    with herd(plane, tmp_path, "--mode", "takeover", *SHORT_LEASE) as program:
-        place.make_set(2)
-        place.wait_for(2)
+    kubevirt.operate()
+    sets = ReplicaSetNamespace(plane, namespace)
+    with controller_process(plane, tmp_path, "--mode", "takeover", *SHORT_LEASE) as program:
+        sets.make_set(2)
+        sets.wait_for(2)
         refused = vmherd(plane.kubeconfig, "takeover", "--undo")
         assert refused.returncode == 1
         assert "holds the lease vmherd-system/vmherd: stop it first" in refused.stderr
         assert program.stop() == 0
     assert vmherd(plane.kubeconfig, "takeover", "--undo").returncode == 0
-    neighbour.operate()
-    assert neighbour.args()[-1] == "2"
+    kubevirt.operate()
+    assert kubevirt.args()[-1] == "2"
     assert "virt-controller has no" in refusal(plane, tmp_path, "--mode", "takeover")
 
 
 def test_in_a_takeover_no_status_is_written_twice(own_plane: ControlPlane, tmp_path: Path) -> None:
-    """KubeVirt's definitions drop the fields that they do not know: they are left out, and passes come to rest."""
+    """KubeVirt's definitions prune unknown status fields: the controller omits them, and the passes come to rest."""
     with_kubevirts_status(own_plane)
-    Neighbour(own_plane).move_in(*RESTING)
-    Kubectl(own_plane.kubeconfig)("create", "namespace", "village")
-    ranch = Ranch(own_plane, "village")
-    with herd(own_plane, tmp_path, "--mode", "takeover", *SHORT_LEASE) as program:
-        ranch.make_set(2)
-        ranch.make_pool(1, template=vm_template())
-        ranch.wait_for(2)
-        ranch.play_all()
-        eventually(lambda: ranch.status().get("readyReplicas") == 2, what="the set reports")
-        eventually(lambda: ranch.pool_status().get("replicas") == 1, what="the pool reports")
-        assert set(ranch.status()) <= {"replicas", "readyReplicas", "labelSelector", "conditions"}
-        eventually(lambda: quiet(ranch, program), within_s=15, what="passes without writes")
+    KubeVirtInstallation(own_plane).install(*RESTING)
+    Kubectl(own_plane.kubeconfig)("create", "namespace", "test-namespace")
+    pools = PoolNamespace(own_plane, "test-namespace")
+    with controller_process(own_plane, tmp_path, "--mode", "takeover", *SHORT_LEASE) as program:
+        pools.make_set(2)
+        pools.make_pool(1, template=vm_template())
+        pools.wait_for(2)
+        pools.play_all()
+        eventually(lambda: pools.status().get("readyReplicas") == 2, what="the set reports")
+        eventually(lambda: pools.pool_status().get("replicas") == 1, what="the pool reports")
+        assert set(pools.status()) <= {"replicas", "readyReplicas", "labelSelector", "conditions"}
+        eventually(lambda: quiet(pools, program), within_s=15, what="passes without writes")
 
 
-def quiet(ranch: Ranch, program: Herd) -> bool:
-    """Whether both owners can be changed and looked at again, and nothing is written of what they have no field for."""
+def quiet(pools: PoolNamespace, program: ControllerProcess) -> bool:
+    """Change both owners and wait for their passes. True if the passes wrote nothing."""
 
     def passes(name: str) -> int:
-        return len(program.lines(msg="reconciled", namespace=ranch.namespace, name=name))
+        return len(program.lines(msg="reconciled", namespace=pools.namespace, name=name))
 
     before = {name: passes(name) for name in ("herd", "pool")}
-    position = ranch.plane.audit_position()
+    position = pools.plane.audit_position()
     note = {"annotations": {"example.org/touched": str(before["herd"])}}
-    ranch.change_set({"spec": {"template": {"metadata": note}}})
-    ranch.change_pool({"spec": {"maxUnavailable": before["pool"] + 1}})
-    eventually(lambda: all(passes(name) > count for name, count in before.items()), what="both are looked at")
-    return not ranch.requests("patch", "create", "update", "delete", since=position)
+    pools.change_set({"spec": {"template": {"metadata": note}}})
+    pools.change_pool({"spec": {"maxUnavailable": before["pool"] + 1}})
+    eventually(lambda: all(passes(name) > count for name, count in before.items()), what="a pass for both owners")
+    return not pools.requests("patch", "create", "update", "delete", since=position)

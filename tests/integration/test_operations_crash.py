@@ -1,4 +1,4 @@
-"""Properties 1 and 5: a crash or an outage in the middle ends where none would have."""
+"""Properties 1 and 5: after a crash or an outage, the final state is the same as without it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,15 @@ from typing import Any
 import pytest
 
 from sandbox.controlplane import APISERVER, ControlPlane
-from tests.integration.herd import Herd, Place, Rejected, eventually, herd, stays
-from tests.integration.vacant import SHORT_LEASE, created, deleted
+from tests.integration.controller_process import (
+    ControllerProcess,
+    Rejected,
+    ReplicaSetNamespace,
+    controller_process,
+    eventually,
+    stays,
+)
+from tests.integration.idle_plane import SHORT_LEASE, created, deleted
 
 pytestmark = pytest.mark.cluster
 
@@ -26,116 +33,120 @@ OUTAGE_S = 20.0
 BACK_AT_WORK_S = 15.0
 ASKED_PER_S = 20
 SLOWLY = ("--kube-api-qps", "100", "--kube-api-burst", "20")
-"""Slow enough for the server to go in the middle of things, and faster than anybody may ask one that is away."""
+"""Slow enough to stop the server during the work, and faster than the retries during an outage."""
 
 PATIENT_LEASE = ("--lease-duration", "90s", "--renew-deadline", "80s")
 
 
-def test_a_controller_killed_in_the_middle_of_a_scale_up_creates_nothing_twice(vacant: Place, tmp_path: Path) -> None:
-    with herd(vacant.plane, tmp_path, *SHORT_LEASE, *SLOWLY) as first:
-        vacant.make_set(WANTED)
-        eventually(lambda: len(vacant.vmis()) >= 40, what="the scale-up is under way")
+def test_a_controller_killed_in_the_middle_of_a_scale_up_creates_nothing_twice(
+    idle_namespace: ReplicaSetNamespace, tmp_path: Path
+) -> None:
+    with controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE, *SLOWLY) as first:
+        idle_namespace.make_set(WANTED)
+        eventually(lambda: len(idle_namespace.vmis()) >= 40, what="the scale-up is under way")
         first.kill()
-    assert len(vacant.vmis()) < WANTED
-    with herd(vacant.plane, tmp_path, *SHORT_LEASE):
-        alive = vacant.wait_for(WANTED)
-        stays(lambda: vacant.alive().keys() == alive.keys(), what="the VMIs")
-    assert_each_once(created(vacant), of=set(alive))
-    assert not deleted(vacant)
+    assert len(idle_namespace.vmis()) < WANTED
+    with controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE):
+        alive = idle_namespace.wait_for(WANTED)
+        stays(lambda: idle_namespace.alive().keys() == alive.keys(), what="the VMIs")
+    assert_each_once(created(idle_namespace), of=set(alive))
+    assert not deleted(idle_namespace)
 
 
 def test_a_controller_killed_in_the_middle_of_a_scale_down_deletes_nothing_too_much(
-    vacant: Place, tmp_path: Path
+    idle_namespace: ReplicaSetNamespace, tmp_path: Path
 ) -> None:
-    with herd(vacant.plane, tmp_path, *SHORT_LEASE, *SLOWLY) as first:
-        vacant.make_set(WANTED)
-        before = vacant.wait_for(WANTED)
-        vacant.change_set({"spec": {"replicas": 20}})
-        eventually(lambda: len(vacant.alive()) <= WANTED - 40, what="the scale-down is under way")
+    with controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE, *SLOWLY) as first:
+        idle_namespace.make_set(WANTED)
+        before = idle_namespace.wait_for(WANTED)
+        idle_namespace.change_set({"spec": {"replicas": 20}})
+        eventually(lambda: len(idle_namespace.alive()) <= WANTED - 40, what="the scale-down is under way")
         first.kill()
-    assert len(vacant.alive()) > 20
-    with herd(vacant.plane, tmp_path, *SHORT_LEASE):
-        kept = vacant.wait_for(20)
-        stays(lambda: vacant.vmis().keys() == kept.keys(), what="those that are wanted")
-    assert_each_once(deleted(vacant), of=before.keys() - kept.keys())
-    assert_each_once(created(vacant), of=set(before))
+    assert len(idle_namespace.alive()) > 20
+    with controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE):
+        kept = idle_namespace.wait_for(20)
+        stays(lambda: idle_namespace.vmis().keys() == kept.keys(), what="the wanted VMIs")
+    assert_each_once(deleted(idle_namespace), of=before.keys() - kept.keys())
+    assert_each_once(created(idle_namespace), of=set(before))
 
 
-def test_a_controller_outlives_its_api_server_and_goes_on_where_it_was(vacant: Place, tmp_path: Path) -> None:
-    with herd(vacant.plane, tmp_path, *PATIENT_LEASE) as program:
-        vacant.make_set(WANTED)
-        eventually(lambda: len(vacant.vmis()) >= 40, what="the scale-up is under way")
-        vacant.plane.stop_apiserver()
+def test_a_controller_outlives_its_api_server_and_goes_on_where_it_was(
+    idle_namespace: ReplicaSetNamespace, tmp_path: Path
+) -> None:
+    with controller_process(idle_namespace.plane, tmp_path, *PATIENT_LEASE) as program:
+        idle_namespace.make_set(WANTED)
+        eventually(lambda: len(idle_namespace.vmis()) >= 40, what="the scale-up is under way")
+        idle_namespace.plane.stop_apiserver()
         try:
             time.sleep(5)
             assert program.health("healthz")[0] == 200
         finally:
-            vacant.plane.start_apiserver()
-        eventually(lambda: answers(vacant), what="the server serves VMIs again")
-        alive = vacant.wait_for(WANTED, within_s=60)
-        assert_each_once(created(vacant), of=set(alive))
-        assert not deleted(vacant)
+            idle_namespace.plane.start_apiserver()
+        eventually(lambda: answers(idle_namespace), what="the server serves VMIs again")
+        alive = idle_namespace.wait_for(WANTED, within_s=60)
+        assert_each_once(created(idle_namespace), of=set(alive))
+        assert not deleted(idle_namespace)
         whose = {line["resource"].partition(".")[0] for line in program.lines(msg="waiting")}
         assert whose >= {"virtualmachineinstances", "virtualmachineinstancereplicasets"}
         assert all(line["why"] for line in program.lines(msg="waiting"))
-        eventually(lambda: len(program.lines(msg="following again")) >= 2, what="both watches are told of")
+        eventually(lambda: len(program.lines(msg="following again")) >= 2, what="both watches are logged")
         assert not program.lines(level="error")
 
 
 def test_twenty_seconds_without_an_api_server_cost_a_scale_down_only_a_few_seconds_more(
-    vacant: Place, tmp_path: Path
+    idle_namespace: ReplicaSetNamespace, tmp_path: Path
 ) -> None:
-    with herd(vacant.plane, tmp_path, "--no-leader-elect", *SLOWLY) as program:
-        before = scaled_up(vacant)
-        scale_down_begins(vacant, to=20)
-        with unplugged(vacant.plane):
+    with controller_process(idle_namespace.plane, tmp_path, "--no-leader-elect", *SLOWLY) as program:
+        before = scaled_up(idle_namespace)
+        scale_down_begins(idle_namespace, to=20)
+        with unplugged(idle_namespace.plane):
             time.sleep(5)
             asked = unanswered(program)
             time.sleep(OUTAGE_S - 5)
             assert unanswered(program) - asked <= ASKED_PER_S * (OUTAGE_S - 5)
-            assert len(deleted(vacant)) + UNDER_WAY < WANTED - 20
-        eventually(lambda: answers(vacant), what="the server serves VMIs again")
-        kept = vacant.wait_for(20, within_s=BACK_AT_WORK_S)
-        stays(lambda: vacant.vmis().keys() == kept.keys(), what="those that are wanted")
-        assert_each_once(deleted(vacant), of=before.keys() - kept.keys())
-        assert_each_once(created(vacant), of=set(before))
+            assert len(deleted(idle_namespace)) + UNDER_WAY < WANTED - 20
+        eventually(lambda: answers(idle_namespace), what="the server serves VMIs again")
+        kept = idle_namespace.wait_for(20, within_s=BACK_AT_WORK_S)
+        stays(lambda: idle_namespace.vmis().keys() == kept.keys(), what="the wanted VMIs")
+        assert_each_once(deleted(idle_namespace), of=before.keys() - kept.keys())
+        assert_each_once(created(idle_namespace), of=set(before))
         assert any("refused" in line["why"] for line in program.lines(msg="waiting"))
         assert len(program.lines(msg="following again")) >= 2
         assert not program.lines(level="error")
 
 
-def test_a_leader_without_an_api_server_leaves_and_the_one_that_starts_in_its_place_waits_and_goes_on(
-    vacant: Place, tmp_path: Path
+def test_a_leader_without_an_api_server_exits_and_its_successor_waits_and_continues(
+    idle_namespace: ReplicaSetNamespace, tmp_path: Path
 ) -> None:
-    with herd(vacant.plane, tmp_path, *SHORT_LEASE, *SLOWLY) as leader:
-        before = scaled_up(vacant)
-        scale_down_begins(vacant, to=20)
-        with unplugged(vacant.plane):
+    with controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE, *SLOWLY) as leader:
+        before = scaled_up(idle_namespace)
+        scale_down_begins(idle_namespace, to=20)
+        with unplugged(idle_namespace.plane):
             assert leader.process.wait(10) == 1
             assert "lease" in leader.log.read_text().splitlines()[-1]
-            with herd(leader.pod, tmp_path, *SHORT_LEASE, wait=False) as next_one:
-                eventually(lambda: next_one.lines(msg="waiting for the API server"), what="it says what it waits for")
-                vacant.plane.start_apiserver()
+            with controller_process(leader.pod, tmp_path, *SHORT_LEASE, wait=False) as next_one:
+                eventually(lambda: next_one.lines(msg="waiting for the API server"), what="it logs that it waits")
+                idle_namespace.plane.start_apiserver()
                 eventually(lambda: next_one.working, what="it works")
-                kept = vacant.wait_for(20, within_s=BACK_AT_WORK_S)
-                stays(lambda: vacant.vmis().keys() == kept.keys(), what="those that are wanted")
-    assert_each_once(deleted(vacant), of=before.keys() - kept.keys())
-    assert_each_once(created(vacant), of=set(before))
+                kept = idle_namespace.wait_for(20, within_s=BACK_AT_WORK_S)
+                stays(lambda: idle_namespace.vmis().keys() == kept.keys(), what="the wanted VMIs")
+    assert_each_once(deleted(idle_namespace), of=before.keys() - kept.keys())
+    assert_each_once(created(idle_namespace), of=set(before))
 
 
-def scaled_up(place: Place) -> dict[str, dict[str, Any]]:
-    place.make_set(WANTED)
-    return place.wait_for(WANTED)
+def scaled_up(sets: ReplicaSetNamespace) -> dict[str, dict[str, Any]]:
+    sets.make_set(WANTED)
+    return sets.wait_for(WANTED)
 
 
-def scale_down_begins(place: Place, *, to: int) -> None:
-    place.change_set({"spec": {"replicas": to}})
-    eventually(lambda: len(place.alive()) <= WANTED - 20, what="the scale-down is under way")
+def scale_down_begins(sets: ReplicaSetNamespace, *, to: int) -> None:
+    sets.change_set({"spec": {"replicas": to}})
+    eventually(lambda: len(sets.alive()) <= WANTED - 20, what="the scale-down is under way")
 
 
 @contextmanager
 def unplugged(plane: ControlPlane) -> Iterator[None]:
-    """No API server, from one moment to the next, while the block runs, unless the block starts it itself."""
+    """Kill the API server, and start it again after the block unless the block did so."""
     os.kill(plane.pids()[APISERVER], signal.SIGKILL)
     plane.stop_apiserver()
     try:
@@ -145,27 +156,27 @@ def unplugged(plane: ControlPlane) -> Iterator[None]:
             plane.start_apiserver()
 
 
-def unanswered(program: Herd) -> int:
-    """How many requests got no answer so far."""
+def unanswered(program: ControllerProcess) -> int:
+    """The number of requests without an answer so far."""
     counts = re.findall(r'^rest_client_requests_total\{code="<error>".*\} (\S+)$', program.metrics(), re.MULTILINE)
     return round(sum(map(float, counts)))
 
 
 def assert_each_once(written: Counter[str], *, of: set[str]) -> None:
-    """Each of these names at most once, and none besides.
+    """Each of these names occurs at most once, and no other name occurs.
 
-    Of the requests that a crash or an outage cuts off, the log may tell another end than the object shows: at most as
-    many as are under way at once.
+    For a request that a crash or an outage interrupts, the audit log may show another result than the object. The
+    number of such requests is at most the number of concurrent requests.
     """
     assert set(written.values()) == {1}
     assert written.keys() <= of
     assert len(of) - len(written) <= UNDER_WAY
 
 
-def answers(place: Place) -> bool:
-    """A server that is ready may still say for a moment that it reads its storage."""
+def answers(sets: ReplicaSetNamespace) -> bool:
+    """True if the server serves VMIs: a ready server may still be initializing its storage."""
     try:
-        place.vmis()
+        sets.vmis()
     except Rejected as refused:
         if refused.status == 429:
             return False

@@ -1,4 +1,4 @@
-"""Two controllers at work: one leads and writes, the other stands by and takes over."""
+"""Two controllers: the leader writes, the standby takes over."""
 
 from __future__ import annotations
 
@@ -12,93 +12,111 @@ from pathlib import Path
 import pytest
 
 from sandbox.audit import AuditRecord
-from tests.integration.herd import Herd, Place, eventually, herd, stays
-from tests.integration.vacant import LEASE_S, SHORT_LEASE, created
+from tests.integration.controller_process import (
+    ControllerProcess,
+    ReplicaSetNamespace,
+    controller_process,
+    eventually,
+    stays,
+)
+from tests.integration.idle_plane import LEASE_S, SHORT_LEASE, created
 
 pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture
-def old(vacant: Place, tmp_path: Path) -> Iterator[Herd]:
-    """It leads."""
-    with herd(vacant.plane, tmp_path, *SHORT_LEASE) as program:
+def old(idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> Iterator[ControllerProcess]:
+    """The leader."""
+    with controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE) as program:
         yield program
 
 
 @pytest.fixture
-def new(old: Herd, vacant: Place, tmp_path: Path) -> Iterator[Herd]:
-    """It stands by, with warm caches."""
+def new(old: ControllerProcess, idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> Iterator[ControllerProcess]:
+    """The standby, with synced caches."""
     with ExitStack() as stack:
-        program = stack.enter_context(herd(vacant.plane, tmp_path, *SHORT_LEASE, wait=False))
+        program = stack.enter_context(controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE, wait=False))
         eventually(lambda: program.lines(msg="caches synced"), what="the standby has its caches")
         assert not program.working
         assert old.working
         yield program
 
 
-def writers(place: Place) -> set[str]:
-    """By whose tokens anything was written in this namespace, Events included."""
-    return {record.credential for record in writes(place)}
+def writers(sets: ReplicaSetNamespace) -> set[str]:
+    """The credential IDs of all writes in this namespace, Events included."""
+    return {record.credential for record in writes(sets)}
 
 
-def writes(place: Place) -> list[AuditRecord]:
+def writes(sets: ReplicaSetNamespace) -> list[AuditRecord]:
     return [
         record
-        for record in place.plane.audit_records(place.since)
+        for record in sets.plane.audit_records(sets.since)
         if record.user_agent.startswith("vmherd/")
-        and record.namespace == place.namespace
+        and record.namespace == sets.namespace
         and record.verb not in ("get", "list", "watch")
     ]
 
 
-def test_only_the_leader_writes_and_both_are_ready(vacant: Place, old: Herd, new: Herd) -> None:
-    vacant.make_set(20)
-    vacant.wait_for(20)
-    vacant.change_set({"spec": {"replicas": 5}})
-    vacant.wait_for(5)
-    assert writers(vacant) == {old.credential}
+def test_only_the_leader_writes_and_both_are_ready(
+    idle_namespace: ReplicaSetNamespace, old: ControllerProcess, new: ControllerProcess
+) -> None:
+    idle_namespace.make_set(20)
+    idle_namespace.wait_for(20)
+    idle_namespace.change_set({"spec": {"replicas": 5}})
+    idle_namespace.wait_for(5)
+    assert writers(idle_namespace) == {old.credential}
     assert old.health("readyz")[0] == new.health("readyz")[0] == 200
     assert 'leader_election_master_status{name="vmherd"} 1.0' in old.metrics()
     assert 'leader_election_master_status{name="vmherd"} 0.0' in new.metrics()
 
 
-def test_sigterm_in_the_middle_hands_over_within_two_seconds(vacant: Place, old: Herd, new: Herd) -> None:
-    vacant.make_set(300)
-    eventually(lambda: len(vacant.vmis()) >= 40, what="the scale-up is under way")
+def test_sigterm_in_the_middle_hands_over_within_two_seconds(
+    idle_namespace: ReplicaSetNamespace, old: ControllerProcess, new: ControllerProcess
+) -> None:
+    idle_namespace.make_set(300)
+    eventually(lambda: len(idle_namespace.vmis()) >= 40, what="the scale-up is under way")
     assert old.stop() == 0
     ended = time.monotonic()
-    eventually(lambda: new.working, within_s=5, what="the standby works")
+    eventually(lambda: new.working, within_s=5, what="the standby is working")
     assert time.monotonic() - ended < 2
-    alive = vacant.wait_for(300)
-    assert created(vacant) == dict.fromkeys(alive, 1)
+    alive = idle_namespace.wait_for(300)
+    assert created(idle_namespace) == dict.fromkeys(alive, 1)
 
 
-def test_a_dead_leader_is_replaced_when_its_lease_has_run_out(vacant: Place, old: Herd, new: Herd) -> None:
-    vacant.make_set(3)
-    vacant.wait_for(3)
+def test_a_dead_leader_is_replaced_when_its_lease_has_run_out(
+    idle_namespace: ReplicaSetNamespace, old: ControllerProcess, new: ControllerProcess
+) -> None:
+    idle_namespace.make_set(3)
+    idle_namespace.wait_for(3)
     old.kill()
     died = time.monotonic()
-    vacant.change_set({"spec": {"replicas": 4}})
-    eventually(lambda: new.working, within_s=2 * LEASE_S, what="the standby works")
+    idle_namespace.change_set({"spec": {"replicas": 4}})
+    eventually(lambda: new.working, within_s=2 * LEASE_S, what="the standby is working")
     assert time.monotonic() - died < LEASE_S + 1
-    vacant.wait_for(4)
-    assert writers(vacant) == {old.credential, new.credential}
+    idle_namespace.wait_for(4)
+    assert writers(idle_namespace) == {old.credential, new.credential}
 
 
-def test_a_leader_stopped_past_its_lease_writes_nothing_when_it_goes_on(vacant: Place, old: Herd, new: Herd) -> None:
-    vacant.make_set(300)
-    eventually(lambda: len(vacant.vmis()) >= 40, what="the scale-up is under way")
+def test_a_leader_stopped_past_its_lease_writes_nothing_when_it_goes_on(
+    idle_namespace: ReplicaSetNamespace, old: ControllerProcess, new: ControllerProcess
+) -> None:
+    idle_namespace.make_set(300)
+    eventually(lambda: len(idle_namespace.vmis()) >= 40, what="the scale-up is under way")
     old.process.send_signal(signal.SIGSTOP)
-    alive = vacant.wait_for(300)
+    alive = idle_namespace.wait_for(300)
     continued = datetime.now(UTC)
     old.process.send_signal(signal.SIGCONT)
     assert old.process.wait(10) != 0
-    stays(lambda: vacant.alive().keys() == alive.keys(), what="the VMIs")
-    assert new.credential in writers(vacant)
-    first_of_new = min(r.request_received_timestamp for r in writes(vacant) if r.credential == new.credential)
-    late = [r for r in writes(vacant) if r.credential == old.credential and r.request_received_timestamp > first_of_new]
+    stays(lambda: idle_namespace.alive().keys() == alive.keys(), what="the VMIs")
+    assert new.credential in writers(idle_namespace)
+    first_of_new = min(r.request_received_timestamp for r in writes(idle_namespace) if r.credential == new.credential)
+    late = [
+        r
+        for r in writes(idle_namespace)
+        if r.credential == old.credential and r.request_received_timestamp > first_of_new
+    ]
     assert first_of_new < continued
-    # Nothing can be between asking whether one leads and the bytes of one request, but a process can stop there, too.
+    # A process can stop between the leadership check and the sending of one request, so one late request is allowed.
     assert len(late) <= 1
-    assert created(vacant) == dict.fromkeys(alive, 1)
+    assert created(idle_namespace) == dict.fromkeys(alive, 1)
     assert "the lease vmherd-system/vmherd" in old.log.read_text().splitlines()[-1]

@@ -1,5 +1,5 @@
 """Metrics end to end: a real Prometheus scrapes the controller over HTTPS with a token. The controller has exactly the
-permissions that it asks for. Alerts and dashboards are asked of a release of the chart, in tests/charts.
+permissions that it asks for. tests/charts checks the alerts and dashboards against a release of the chart.
 """
 
 from __future__ import annotations
@@ -16,10 +16,17 @@ import trustme
 
 from sandbox.binaries import Binaries
 from tests.cluster import Kubectl, running_plane
-from tests.integration.herd import Herd, eventually, herd
+from tests.integration.controller_process import ControllerProcess, controller_process, eventually
+from tests.integration.idle_plane import SHORT_LEASE
+from tests.integration.pool_namespace import (
+    BEHAVIOR,
+    READY_AFTER,
+    PoolNamespace,
+    new_pool_namespace,
+    simulator,
+    vm_template,
+)
 from tests.integration.prometheus import Prometheus, Target, prometheus, prometheus_program
-from tests.integration.ranch import BEHAVIOR, READY_AFTER, Ranch, pasture, simulator, vm_template
-from tests.integration.vacant import SHORT_LEASE
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -28,7 +35,7 @@ SOON = {"startUpFailureThreshold": 99, "minFailingToStartDuration": "1s"}
 
 
 class Certificate:
-    """The controller's certificate on disk, and who vouches for it."""
+    """The controller's certificate on disk, and its certificate authority."""
 
     def __init__(self, directory: Path) -> None:
         self._authority = trustme.CA()
@@ -44,17 +51,17 @@ class Certificate:
 
 
 class Watched(NamedTuple):
-    """A controller at work, a Prometheus that watches it, and two namespaces: one that is well, and one that is not."""
+    """A running controller, a Prometheus that scrapes it, a healthy namespace and one with a failing VM."""
 
-    program: Herd
+    program: ControllerProcess
     certificate: Certificate
     prometheus: Prometheus
     tokens: dict[str, str]
-    shop: Ranch
-    clinic: Ranch
+    shop: PoolNamespace
+    clinic: PoolNamespace
 
     def scrape(self, token: str) -> tuple[int, str]:
-        """Ask for the metrics as the holder of this token; "" is nobody."""
+        """Request the metrics with this token, or without one if it is ""."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         request = urllib.request.Request(self.url, headers=headers)
         context = ssl.create_default_context(cafile=str(self.certificate.authority))
@@ -84,14 +91,14 @@ def watched(control_plane_binaries: Binaries, tmp_path_factory: pytest.TempPathF
         tokens = {name: kubectl("create", "token", name).stdout.strip() for name in (SCRAPER, "nosy")}
         (directory / "token").write_text(tokens[SCRAPER])
         files = ("--metrics-cert-file", str(certificate.certificate), "--metrics-key-file", str(certificate.key))
-        with herd(plane, directory, "--metrics-secure", *files, *SHORT_LEASE) as running:
+        with controller_process(plane, directory, "--metrics-secure", *files, *SHORT_LEASE) as running:
             address = running.metrics_url.removeprefix("http://").removesuffix("/metrics")
             labels = {"namespace": "vmherd-system", "pod": "vmherd-0"}
             target = Target(address, certificate.authority, directory / "token", labels)
             with (
                 prometheus(program, directory, [target.job]) as server,
-                pasture(plane) as shop,
-                pasture(plane) as clinic,
+                new_pool_namespace(plane) as shop,
+                new_pool_namespace(plane) as clinic,
             ):
                 watched = Watched(running, certificate, server, {**tokens, "vmherd": running.pod.token}, shop, clinic)
                 live(watched)
@@ -103,7 +110,7 @@ def quick(behavior: str = "normal", memory: str = "64M") -> dict[str, object]:
 
 
 def live(watched: Watched) -> None:
-    """A pool that grows, shrinks and is updated; a set; a pool that is paused; and one whose VM fails for ever."""
+    """Create a pool that is scaled and updated, a set, a paused pool, and a pool whose VM always fails."""
     shop, clinic = watched.shop, watched.clinic
     shop.make_pool(3, template=quick())
     shop.make_set(2)
@@ -120,7 +127,7 @@ def live(watched: Watched) -> None:
     watched.prometheus.wait_for_scrape()
 
 
-def test_only_who_may_get_metrics_gets_them(watched: Watched) -> None:
+def test_only_authorized_users_get_metrics(watched: Watched) -> None:
     status, page = watched.scrape(watched.tokens[SCRAPER])
     assert status == 200
     assert "vmherd_build_info{" in page
@@ -164,14 +171,14 @@ def test_scrapes_go_on_with_a_new_certificate(watched: Watched) -> None:
 def test_prometheus_takes_the_whole_page_and_finds_the_objects_where_they_are(watched: Watched) -> None:
     [target] = watched.prometheus.targets()
     assert (target["health"], target["lastError"]) == ("up", "")
-    place = f'namespace="{watched.shop.namespace}"'
+    labels = f'namespace="{watched.shop.namespace}"'
     ask = watched.prometheus.numbers
-    assert ask(f'vmherd_replicas_ready{{kind="VirtualMachinePool", name="pool", {place}}}') == [2]
-    assert ask(f'vmherd_replicas_desired{{kind="VirtualMachineInstanceReplicaSet", name="herd", {place}}}') == [2]
-    assert ask(f'kubevirt_vmpool_paused{{name="paused", {place}}}') == [1]
-    assert ask(f'kubevirt_vmpool_printable_status{{name="paused", status="Paused", {place}}}') == [1]
-    assert ask(f'kubevirt_vmpool_vms_started_total{{pool_name="pool", {place}}}') == [3]
-    assert ask(f'kubevirt_vmpool_vms_stopped_total{{pool_name="pool", {place}}}') == [1]
+    assert ask(f'vmherd_replicas_ready{{kind="VirtualMachinePool", name="pool", {labels}}}') == [2]
+    assert ask(f'vmherd_replicas_desired{{kind="VirtualMachineInstanceReplicaSet", name="herd", {labels}}}') == [2]
+    assert ask(f'kubevirt_vmpool_paused{{name="paused", {labels}}}') == [1]
+    assert ask(f'kubevirt_vmpool_printable_status{{name="paused", status="Paused", {labels}}}') == [1]
+    assert ask(f'kubevirt_vmpool_vms_started_total{{pool_name="pool", {labels}}}') == [3]
+    assert ask(f'kubevirt_vmpool_vms_stopped_total{{pool_name="pool", {labels}}}') == [1]
     healed = f'kubevirt_vmpool_auto_healing_operations_total{{namespace="{watched.clinic.namespace}"}}'
     assert ask(healed)[0] >= 1
     assert ask('sum(vmherd_vms_updated_total{result="success"})')[0] >= 3
@@ -182,9 +189,9 @@ def test_the_series_of_an_object_go_with_it(watched: Watched) -> None:
     watched.shop.make_pool(1, name="brief", template=quick())
     names = '__name__=~"vmherd_.*|kubevirt_.*"'
     brief = f'{{{names}, name="brief"}} or {{{names}, pool_name="brief"}}'
-    eventually(lambda: len(watched.prometheus.ask(brief)) > 15, what="it is seen")
+    eventually(lambda: len(watched.prometheus.ask(brief)) > 15, what="its series exist")
     watched.shop.kubectl("delete", "vmpool", "brief", "--cascade=background")
-    eventually(lambda: not watched.prometheus.ask(brief), what="its series go")
+    eventually(lambda: not watched.prometheus.ask(brief), what="its series are removed")
     watched.shop.make_pool(1, name="brief", template=quick())
     started = f'kubevirt_vmpool_vms_started_total{{namespace="{watched.shop.namespace}", pool_name="brief"}}'
     seen = eventually(lambda: [n for n in watched.prometheus.numbers(started) if n], what="the next one is counted")

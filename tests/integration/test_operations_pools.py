@@ -1,4 +1,4 @@
-"""Pools outlive crashes and outages of the controller and its server, and work with the tools that people have."""
+"""Pools survive crashes and outages of the controller and the API server, and work with kubectl and autoscalers."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from tests.cluster import running_plane
 from tests.integration.availability import watched
-from tests.integration.herd import Rejected, eventually, herd, owner_uid, stays
-from tests.integration.ranch import Ranch, pasture, simulator, uids, vm_template
+from tests.integration.controller_process import Rejected, controller_process, eventually, owner_uid, stays
+from tests.integration.pool_namespace import PoolNamespace, new_pool_namespace, simulator, uids, vm_template
 from tests.integration.renewal import memory_of
 
 pytestmark = pytest.mark.cluster
 
 AT_ONCE = ("--no-leader-elect",)
 SLOWLY = (*AT_ONCE, "--kube-api-qps", "20", "--burst", "5")
-"""A controller slow enough to be killed in the middle of things."""
+"""Flags for a controller slow enough to be killed during its work."""
 OFFLINE = {"proactive": {"statePreservation": "Offline", "selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
 KILLS = 4
 OUTAGE_S = 5.0
@@ -30,20 +30,22 @@ OUTAGE_S = 5.0
 
 @pytest.fixture(scope="module")
 def spare_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
-    """A control plane with VMs, on which no controller works but a test's own."""
+    """A control plane with a simulator, without a shared controller."""
     with running_plane(control_plane_binaries) as plane, simulator(plane):
         yield plane
 
 
 @pytest.fixture
-def spare(spare_plane: ControlPlane) -> Iterator[Ranch]:
-    with pasture(spare_plane) as place:
-        yield place
+def spare(spare_plane: ControlPlane) -> Iterator[PoolNamespace]:
+    with new_pool_namespace(spare_plane) as pools:
+        yield pools
 
 
-def test_a_controller_killed_in_the_middle_of_a_scale_in_loses_no_disk_and_no_vm(spare: Ranch, tmp_path: Path) -> None:
+def test_a_controller_killed_in_the_middle_of_a_scale_in_loses_no_disk_and_no_vm(
+    spare: PoolNamespace, tmp_path: Path
+) -> None:
     wanted, before = 5, 30
-    with herd(spare.plane, tmp_path, *AT_ONCE):
+    with controller_process(spare.plane, tmp_path, *AT_ONCE):
         spare.make_pool(before, template=vm_template(disks=("root",), runStrategy="Halted"), scaleInStrategy=OFFLINE)
         spare.wait_for_ordinals(*range(before), ready=False)
         eventually(lambda: len(spare.claims()) == before, what="the disks")
@@ -53,11 +55,11 @@ def test_a_controller_killed_in_the_middle_of_a_scale_in_loses_no_disk_and_no_vm
     spare.scale(wanted)
     for _ in range(KILLS):
         there = len(spare.vms())
-        with herd(spare.plane, tmp_path, *SLOWLY) as program:
-            eventually(lambda there=there: len(spare.vms()) < there, what="some go")
+        with controller_process(spare.plane, tmp_path, *SLOWLY) as program:
+            eventually(lambda there=there: len(spare.vms()) < there, what="some VMs are deleted")
             program.kill()
     assert len(spare.vms()) > wanted, "killed in the middle"
-    with herd(spare.plane, tmp_path, *AT_ONCE):
+    with controller_process(spare.plane, tmp_path, *AT_ONCE):
         spare.wait_for_ordinals(*range(wanted), ready=False)
         spare.wait_until_updated(wanted)
         stays(lambda: uids(spare.vms()) == staying, what="the VMs that stay")
@@ -66,15 +68,15 @@ def test_a_controller_killed_in_the_middle_of_a_scale_in_loses_no_disk_and_no_vm
         assert {name for name, owner in owners.items() if owner} == {f"root-{n}" for n in range(wanted)}
         assert max(spare.vms_created().values()) == 1
         assert max(spare.vms_deleted().values()) == 1
-        # A kill takes the connection away from a delete under way, which the server then need not record as done.
+        # A kill closes the connection of a running delete, and the audit log may then not show its success.
         assert {name for name, _ in spare.asked_of_vms("delete")} == {f"pool-{n}" for n in range(wanted, before)}
 
 
 def test_a_controller_killed_in_the_middle_of_an_update_takes_no_more_vms_away_than_it_may(
-    spare: Ranch, tmp_path: Path
+    spare: PoolNamespace, tmp_path: Path
 ) -> None:
     size, allowed = 8, 2
-    with herd(spare.plane, tmp_path, *AT_ONCE):
+    with controller_process(spare.plane, tmp_path, *AT_ONCE):
         spare.make_pool(size, maxUnavailable=allowed)
         spare.wait_ready(size)
     vms, vmis = uids(spare.vms()), set(uids(spare.vmis()).values())
@@ -82,26 +84,28 @@ def test_a_controller_killed_in_the_middle_of_an_update_takes_no_more_vms_away_t
         spare.change_template(vm_template(memory="128M"))
         for _ in range(3):
             left = len(old_ones(spare, vmis))
-            with herd(spare.plane, tmp_path, *AT_ONCE) as program:
+            with controller_process(spare.plane, tmp_path, *AT_ONCE) as program:
                 eventually(lambda left=left: len(old_ones(spare, vmis)) < left, what="the update is under way")
                 program.kill()
         assert old_ones(spare, vmis), "killed in the middle"
-        with herd(spare.plane, tmp_path, *AT_ONCE):
+        with controller_process(spare.plane, tmp_path, *AT_ONCE):
             spare.wait_ready(size)
     assert availability.least["pool"] >= size - allowed
     assert {memory_of(vmi) for vmi in spare.vmis().values()} == {"128M"}
-    assert uids(spare.vms()) == vms, "no VM was made anew"
+    assert uids(spare.vms()) == vms, "no VM was recreated"
     assert not spare.vms_deleted()
 
 
-def old_ones(ranch: Ranch, old: set[str]) -> set[str]:
-    """Those of these UIDs that still run."""
-    return old & {vmi["metadata"]["uid"] for vmi in ranch.vmis().values() if "deletionTimestamp" not in vmi["metadata"]}
+def old_ones(pools: PoolNamespace, old: set[str]) -> set[str]:
+    """The VMIs with these UIDs that still exist."""
+    return old & {vmi["metadata"]["uid"] for vmi in pools.vmis().values() if "deletionTimestamp" not in vmi["metadata"]}
 
 
-def test_a_server_that_is_away_in_the_middle_of_a_scale_out_costs_no_vm_twice(spare: Ranch, tmp_path: Path) -> None:
+def test_a_server_that_is_away_in_the_middle_of_a_scale_out_costs_no_vm_twice(
+    spare: PoolNamespace, tmp_path: Path
+) -> None:
     size = 150
-    with herd(spare.plane, tmp_path, *AT_ONCE, "--kube-api-qps", "40", "--burst", "10") as program:
+    with controller_process(spare.plane, tmp_path, *AT_ONCE, "--kube-api-qps", "40", "--burst", "10") as program:
         spare.make_pool(size, template=vm_template(runStrategy="Halted"))
         eventually(lambda: len(spare.vms()) >= 20, what="the scale-out is under way")
         spare.plane.stop_apiserver()
@@ -112,23 +116,23 @@ def test_a_server_that_is_away_in_the_middle_of_a_scale_out_costs_no_vm_twice(sp
             spare.plane.start_apiserver()
         eventually(lambda: answers(spare), what="the server serves VMs again")
         assert len(spare.vms()) < size, "in the middle"
-        eventually(lambda: spare.pool_status().get("replicas") == size, within_s=60, what="all are there")
+        eventually(lambda: spare.pool_status().get("replicas") == size, within_s=60, what="all VMs exist")
         assert spare.vms().keys() == {f"pool-{n}" for n in range(size)}
         assert spare.vms_created() == {f"pool-{n}": 1 for n in range(size)}
         assert not spare.vms_deleted()
         assert not program.lines(level="error")
 
 
-def answers(ranch: Ranch) -> bool:
+def answers(pools: PoolNamespace) -> bool:
     try:
-        return bool(ranch.vms())
+        return bool(pools.vms())
     except (Rejected, OSError):
         return False
 
 
-def test_a_vm_is_replaced_as_soon_as_it_is_gone(spare: Ranch, tmp_path: Path) -> None:
+def test_a_vm_is_replaced_as_soon_as_it_is_gone(spare: PoolNamespace, tmp_path: Path) -> None:
     size = 20
-    with herd(spare.plane, tmp_path, *AT_ONCE):
+    with controller_process(spare.plane, tmp_path, *AT_ONCE):
         spare.make_pool(size, template=vm_template(runStrategy="Halted"))
         spare.wait_for_ordinals(*range(size), ready=False)
         spare.wait_until_updated(size)
@@ -142,11 +146,11 @@ def test_a_vm_is_replaced_as_soon_as_it_is_gone(spare: Ranch, tmp_path: Path) ->
     assert median(waits) < 1
 
 
-def replaced_after(ranch: Ranch, since: int) -> dict[str, float]:
-    """The seconds between the write that let each VM go and the request for its replacement."""
+def replaced_after(pools: PoolNamespace, since: int) -> dict[str, float]:
+    """The seconds between the removal of each VM's finalizer and the request for its replacement."""
     gone: dict[str, float] = {}
     waits: dict[str, float] = {}
-    records = [r for r in ranch.plane.audit_records(since) if r.namespace == ranch.namespace]
+    records = [r for r in pools.plane.audit_records(since) if r.namespace == pools.namespace]
     writes = [r for r in records if r.resource == "virtualmachines" and not r.subresource and r.code in (200, 201)]
     for record in sorted(writes, key=lambda each: each.stage_timestamp):
         if record.verb in ("patch", "update", "delete") and record.name not in waits:
@@ -156,19 +160,19 @@ def replaced_after(ranch: Ranch, since: int) -> dict[str, float]:
     return waits
 
 
-def test_kubectl_scales_a_pool_and_an_autoscaler_can_be_set_on_it(ranch: Ranch) -> None:
-    ranch.make_pool(1)
-    ranch.wait_ready(1)
-    ranch.kubectl("scale", "vmpool", "pool", "--replicas=3")
-    ranch.wait_ready(3)
-    path = f"/apis/pool.kubevirt.io/v1beta1/namespaces/{ranch.namespace}/virtualmachinepools/pool/scale"
-    scale = json.loads(ranch.kubectl("get", "--raw", path).stdout)
+def test_kubectl_scales_a_pool_and_an_autoscaler_can_be_set_on_it(pools: PoolNamespace) -> None:
+    pools.make_pool(1)
+    pools.wait_ready(1)
+    pools.kubectl("scale", "vmpool", "pool", "--replicas=3")
+    pools.wait_ready(3)
+    path = f"/apis/pool.kubevirt.io/v1beta1/namespaces/{pools.namespace}/virtualmachinepools/pool/scale"
+    scale = json.loads(pools.kubectl("get", "--raw", path).stdout)
     assert (scale["spec"]["replicas"], scale["status"]["replicas"]) == (3, 3)
-    selected = ranch.kubectl("get", "vmi", f"--selector={scale['status']['selector']}", "--output=name").stdout
+    selected = pools.kubectl("get", "vmi", f"--selector={scale['status']['selector']}", "--output=name").stdout
     assert len(selected.split()) == 3, "its selector finds those whose load counts"
-    ranch.kubectl("autoscale", "vmpool", "pool", "--min=1", "--max=5", "--cpu=50%")
-    (autoscaler,) = ranch.kubectl.json("get", "hpa")["items"]
+    pools.kubectl("autoscale", "vmpool", "pool", "--min=1", "--max=5", "--cpu=50%")
+    (autoscaler,) = pools.kubectl.json("get", "hpa")["items"]
     assert autoscaler["spec"]["scaleTargetRef"]["kind"] == "VirtualMachinePool"
     assert autoscaler["spec"]["scaleTargetRef"]["name"] == "pool"
-    ranch.kubectl("scale", "vmpool", "pool", "--replicas=0")
-    ranch.wait_for_vms()
+    pools.kubectl("scale", "vmpool", "pool", "--replicas=0")
+    pools.wait_for_vms()

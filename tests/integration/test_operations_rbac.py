@@ -1,4 +1,4 @@
-"""The chart's own role is enough for all that the controller does, and what it does not allow is refused."""
+"""The chart's role allows every request of the controller, and a missing permission is detected."""
 
 from __future__ import annotations
 
@@ -14,23 +14,25 @@ from controller.config.settings import Config
 from controller.preflight.permissions import permissions_needed
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
-from tests.integration.herd import LABELS, Place, eventually, herd, owned_by
-from tests.integration.ranch import Ranch, vm_template
-from tests.integration.vacant import SHORT_LEASE
+from tests.integration.controller_process import LABELS, ReplicaSetNamespace, controller_process, eventually, owned_by
+from tests.integration.idle_plane import SHORT_LEASE
+from tests.integration.pool_namespace import PoolNamespace, vm_template
 from tests.release import NAME, NAMESPACE
 
 pytestmark = pytest.mark.cluster
 
 
-def test_under_exactly_the_permissions_it_asks_for_nothing_is_refused(vacant: Place, tmp_path: Path) -> None:
-    orphan = vacant.make_vmi("orphan")
+def test_under_exactly_the_permissions_it_asks_for_nothing_is_refused(
+    idle_namespace: ReplicaSetNamespace, tmp_path: Path
+) -> None:
+    orphan = idle_namespace.make_vmi("orphan")
     flags = (*SHORT_LEASE, "--revision-history=0")
-    with herd(vacant.plane, tmp_path, *flags) as program:
-        live_through_a_set(vacant, orphan)
-        live_through_a_pool(Ranch(vacant.plane, vacant.namespace))
-        eventually(lambda: vacant.reasons()["SuccessfulResumed"], what="the Events arrive")
+    with controller_process(idle_namespace.plane, tmp_path, *flags) as program:
+        live_through_a_set(idle_namespace, orphan)
+        live_through_a_pool(PoolNamespace(idle_namespace.plane, idle_namespace.namespace))
+        eventually(lambda: idle_namespace.reasons()["SuccessfulResumed"], what="the Events arrive")
         assert program.stop() == 0
-    asked = [r for r in vacant.plane.audit_records(vacant.since) if r.credential == program.credential]
+    asked = [r for r in idle_namespace.plane.audit_records(idle_namespace.since) if r.credential == program.credential]
     assert {record.username for record in asked} == {f"system:serviceaccount:{NAMESPACE}:vmherd"}
     refused = {(r.verb, r.resource, r.subresource, r.code) for r in asked if r.code in (401, 403)}
     assert refused == set()
@@ -47,21 +49,23 @@ def test_under_exactly_the_permissions_it_asks_for_nothing_is_refused(vacant: Pl
     }, told
 
 
-def test_a_permission_that_the_role_lacks_is_a_refusal_and_fails_the_test(vacant: Place, tmp_path: Path) -> None:
+def test_a_permission_that_the_role_lacks_is_a_refusal_and_fails_the_test(
+    idle_namespace: ReplicaSetNamespace, tmp_path: Path
+) -> None:
     def live() -> None:
-        with ExitStack() as afterwards, herd(vacant.plane, tmp_path, *SHORT_LEASE) as program:
-            afterwards.enter_context(without_rule_for(vacant.plane, "events"))
-            vacant.make_set(1)
+        with ExitStack() as afterwards, controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE) as program:
+            afterwards.enter_context(without_rule_for(idle_namespace.plane, "events"))
+            idle_namespace.make_set(1)
             eventually(lambda: program.pod and program.pod.lacks(), what="a refusal in the audit log")
 
     with pytest.raises(AssertionError, match=r"vmherd lacks permissions: \[\('create', 'events', ''\)\]"):
         live()
-    assert vacant.events() == []
+    assert idle_namespace.events() == []
 
 
 @contextmanager
 def without_rule_for(plane: ControlPlane, resource: str) -> Iterator[None]:
-    """The chart's ClusterRole without what it allows on a resource, while the block runs."""
+    """Remove the rules for a resource from the chart's ClusterRole while the block runs."""
     kubectl = Kubectl(plane.kubeconfig)
     rules = kubectl.json("get", "clusterrole", NAME)["rules"]
 
@@ -69,7 +73,7 @@ def without_rule_for(plane: ControlPlane, resource: str) -> Iterator[None]:
         kubectl("patch", "clusterrole", NAME, "--type=merge", "--patch", json.dumps({"rules": rules}))
         question = ("auth", "can-i", "create", resource, "--all-namespaces")
         account = f"--as=system:serviceaccount:{NAMESPACE}:{NAME}"
-        eventually(lambda: kubectl(*question, account, check=False).stdout.strip() == may, what="the role counts")
+        eventually(lambda: kubectl(*question, account, check=False).stdout.strip() == may, what="the role is in force")
 
     change([rule for rule in rules if resource not in rule["resources"]], may="no")
     try:
@@ -78,32 +82,32 @@ def without_rule_for(plane: ControlPlane, resource: str) -> Iterator[None]:
         change(rules, may="yes")
 
 
-def live_through_a_set(place: Place, orphan: dict[str, Any]) -> None:
-    """Adopt, release, scale, pause: all that a set can come to."""
-    owner = place.make_set(3)
-    alive = place.wait_for(3)
+def live_through_a_set(sets: ReplicaSetNamespace, orphan: dict[str, Any]) -> None:
+    """Make a set adopt, release, scale and pause."""
+    owner = sets.make_set(3)
+    alive = sets.wait_for(3)
     assert alive["orphan"]["metadata"]["uid"] == orphan["metadata"]["uid"]
-    place.play_all()
-    eventually(lambda: place.status().get("readyReplicas") == 3, what="all are ready")
-    place.change_vmi("orphan", {"metadata": {"labels": {"app": None}}})
-    eventually(lambda: len(owned_by(place.alive().values(), owner)) == 3 and len(place.alive()) == 4)
-    place.change_vmi("orphan", {"metadata": {"labels": LABELS}})
-    eventually(lambda: len(place.alive()) == 3, what="the surplus goes")
-    place.change_set({"spec": {"paused": True}})
-    eventually(lambda: place.condition("ReplicaPaused"), what="paused")
-    place.change_set({"spec": {"paused": False, "replicas": 1}})
-    place.wait_for(1)
+    sets.play_all()
+    eventually(lambda: sets.status().get("readyReplicas") == 3, what="all are ready")
+    sets.change_vmi("orphan", {"metadata": {"labels": {"app": None}}})
+    eventually(lambda: len(owned_by(sets.alive().values(), owner)) == 3 and len(sets.alive()) == 4)
+    sets.change_vmi("orphan", {"metadata": {"labels": LABELS}})
+    eventually(lambda: len(sets.alive()) == 3, what="the surplus is deleted")
+    sets.change_set({"spec": {"paused": True}})
+    eventually(lambda: sets.condition("ReplicaPaused"), what="paused")
+    sets.change_set({"spec": {"paused": False, "replicas": 1}})
+    sets.wait_for(1)
 
 
-def live_through_a_pool(ranch: Ranch) -> None:
-    """Make VMs, bring them to another template, keep the disk of one that goes, and forget the old template."""
+def live_through_a_pool(pools: PoolNamespace) -> None:
+    """Make a pool create VMs, update them, keep the disk of a deleted VM, and prune an old revision."""
     strategy = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}, "statePreservation": "Offline"}}
-    ranch.make_pool(2, template=vm_template(disks=("root",)), scaleInStrategy=strategy)
-    vms = ranch.wait_for_ordinals(0, 1, ready=False)
-    ranch.make_disk("root-1", owner=vms["pool-1"])
-    ranch.change_template(vm_template(disks=("root",), memory="128M"))
-    eventually(lambda: set(ranch.revisions()) == {"pool-2"}, what="nobody needs the first template any more")
-    ranch.scale(1)
-    ranch.wait_for_ordinals(0, ready=False)
-    kept = (ranch.data_volumes()["root-1"], ranch.claims()["root-1"])
+    pools.make_pool(2, template=vm_template(disks=("root",)), scaleInStrategy=strategy)
+    vms = pools.wait_for_ordinals(0, 1, ready=False)
+    pools.make_disk("root-1", owner=vms["pool-1"])
+    pools.change_template(vm_template(disks=("root",), memory="128M"))
+    eventually(lambda: set(pools.revisions()) == {"pool-2"}, what="the first revision is pruned")
+    pools.scale(1)
+    pools.wait_for_ordinals(0, ready=False)
+    kept = (pools.data_volumes()["root-1"], pools.claims()["root-1"])
     assert not any(disk["metadata"].get("ownerReferences") for disk in kept)

@@ -1,4 +1,4 @@
-"""P1: pools that are invalid all the same, stored under a definition that does not check them."""
+"""P1: invalid pools, stored under a definition without validation."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import yaml
 
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
-from tests.integration.herd import Herd, eventually, herd, owner_uid, stays
-from tests.integration.ranch import FINALIZER, POOL_LABELS, Ranch, finalizers_of, uids, vm_template
+from tests.integration.controller_process import ControllerProcess, controller_process, eventually, owner_uid, stays
+from tests.integration.pool_namespace import FINALIZER, POOL_LABELS, PoolNamespace, finalizers_of, uids, vm_template
 
 pytestmark = pytest.mark.cluster
 
@@ -22,8 +22,8 @@ DEFINITION = Path(__file__).parents[2] / "manifests/crds/pool.kubevirt.io_virtua
 
 
 @pytest.fixture(scope="module")
-def unchecked(ranch_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Herd]:
-    """A controller for pools of a group whose definition accepts anything."""
+def unchecked(pool_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControllerProcess]:
+    """A controller for pools of a group whose definition has no validation."""
     definition = yaml.safe_load(DEFINITION.read_text())
     spec = definition["spec"]
     definition["metadata"]["name"] = f"{spec['names']['plural']}.{GROUP}"
@@ -33,25 +33,25 @@ def unchecked(ranch_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactor
     for version in spec["versions"]:
         properties = {"spec": anything, "status": anything}
         version["schema"] = {"openAPIV3Schema": {"type": "object", "properties": properties}}
-    kubectl = Kubectl(ranch_plane.kubeconfig)
+    kubectl = Kubectl(pool_plane.kubeconfig)
     kubectl.apply(definition)
     kubectl("wait", "--for=condition=Established", "crd", definition["metadata"]["name"])
     flags = ("--pool-group", GROUP, "--leader-election-id", "unchecked")
-    with herd(ranch_plane, tmp_path_factory.mktemp("unchecked"), *flags) as program:
+    with controller_process(pool_plane, tmp_path_factory.mktemp("unchecked"), *flags) as program:
         yield program
-        # The pools have finalizers that only this controller takes off.
+        # Only this controller removes the finalizers of these pools.
         kubectl("delete", definition["metadata"]["name"], "--all", "--all-namespaces")
     kubectl("delete", "crd", definition["metadata"]["name"], "--wait=false")
 
 
 @pytest.fixture
-def ranch(ranch_plane: ControlPlane, unchecked: Herd) -> Iterator[Ranch]:
+def pools(pool_plane: ControlPlane, unchecked: ControllerProcess) -> Iterator[PoolNamespace]:
     assert unchecked.working
-    kubectl = Kubectl(ranch_plane.kubeconfig)
-    place = Ranch(ranch_plane, f"test-{uuid.uuid4().hex[:10]}", pool_group=GROUP)
-    kubectl("create", "namespace", place.namespace)
-    yield place
-    kubectl("delete", "namespace", place.namespace, "--wait=false")
+    kubectl = Kubectl(pool_plane.kubeconfig)
+    pools = PoolNamespace(pool_plane, f"test-{uuid.uuid4().hex[:10]}", pool_group=GROUP)
+    kubectl("create", "namespace", pools.namespace)
+    yield pools
+    kubectl("delete", "namespace", pools.namespace, "--wait=false")
 
 
 def scale_in(**policy: Any) -> dict[str, Any]:
@@ -78,65 +78,69 @@ FLAWS: dict[str, dict[str, Any]] = {
 }
 
 
-def test_p1_an_invalid_pool_does_nothing_and_says_so_once_a_generation(ranch: Ranch, unchecked: Herd) -> None:
-    orphan = ranch.make_vm("orphan", labels={"app": "other"}, template=vm_template(running=False))
+def test_p1_an_invalid_pool_does_nothing_and_says_so_once_a_generation(
+    pools: PoolNamespace, unchecked: ControllerProcess
+) -> None:
+    orphan = pools.make_vm("orphan", labels={"app": "other"}, template=vm_template(running=False))
     for name, flaw in FLAWS.items():
-        ranch.make_pool(name=name, **flaw)
+        pools.make_pool(name=name, **flaw)
 
     def statuses(field: str) -> dict[str, Any]:
-        return {name: status.get(field) for name, status in ranch.pool_statuses().items()}
+        return {name: status.get(field) for name, status in pools.pool_statuses().items()}
 
     once, twice = dict.fromkeys(FLAWS, 1), dict.fromkeys(FLAWS, 2)
-    eventually(lambda: ranch.told("InvalidSpec") == once, what="an Event for each says what is wrong")
+    eventually(lambda: pools.told("InvalidSpec") == once, what="an Event for each pool")
     eventually(lambda: statuses("observedGeneration") == once)
-    passes = unchecked.passes(ranch.namespace)
-    stays(lambda: ranch.told("InvalidSpec") == once, for_s=1.0)
-    assert unchecked.passes(ranch.namespace) <= passes + len(FLAWS), "nobody is asked again"
+    passes = unchecked.passes(pools.namespace)
+    stays(lambda: pools.told("InvalidSpec") == once, for_s=1.0)
+    assert unchecked.passes(pools.namespace) <= passes + len(FLAWS), "at most one further pass for each pool"
     for name in FLAWS:
-        ranch.change_pool({"spec": {"paused": False}}, name=name)
-    eventually(lambda: ranch.told("InvalidSpec") == twice, what="the next generation is told again")
+        pools.change_pool({"spec": {"paused": False}}, name=name)
+    eventually(lambda: pools.told("InvalidSpec") == twice, what="an Event for the next generation")
     eventually(lambda: statuses("observedGeneration") == twice)
     assert statuses("printableStatus") == dict.fromkeys(FLAWS, "Degraded")
-    assert not any(finalizers_of(ranch.pool(name)) for name in FLAWS)
-    assert list(ranch.vms()) == ["orphan"]
-    assert ranch.vm("orphan")["metadata"]["uid"] == orphan["metadata"]["uid"]
-    assert FINALIZER not in finalizers_of(ranch.vm("orphan"))
-    assert not ranch.revisions()
-    assert not ranch.requests("create", "delete")
+    assert not any(finalizers_of(pools.pool(name)) for name in FLAWS)
+    assert list(pools.vms()) == ["orphan"]
+    assert pools.vm("orphan")["metadata"]["uid"] == orphan["metadata"]["uid"]
+    assert FINALIZER not in finalizers_of(pools.vm("orphan"))
+    assert not pools.revisions()
+    assert not pools.requests("create", "delete")
 
 
-def test_p1_a_pool_that_becomes_invalid_leaves_its_vms_alone_but_lets_go_those_that_users_delete(ranch: Ranch) -> None:
-    pool = ranch.make_pool(3)
-    before = uids(ranch.wait_for_ordinals(0, 1, 2))
-    ranch.change_pool({"spec": {"selector": {"matchLabels": {"app": "other"}}, "replicas": 1}})
-    eventually(lambda: ranch.told("InvalidSpec")["pool"] == 1)
-    ranch.kubectl("delete", "vm", "pool-1", "--timeout=10s")
-    eventually(lambda: ranch.pool_status()["replicas"] == 2, what="the status follows")
-    ranch.change_pool({"spec": {"replicas": 5}})
-    eventually(lambda: ranch.told("InvalidSpec")["pool"] == 2)
-    stays(lambda: ranch.vms().keys() == {"pool-0", "pool-2"}, for_s=0.7, what="neither more nor fewer")
-    assert {owner_uid(vm) for vm in ranch.vms().values()} == {pool["metadata"]["uid"]}, "nobody is released"
-    assert ranch.vms_deleted() == {}
-    ranch.change_pool({"spec": {"selector": {"matchLabels": POOL_LABELS}, "replicas": 3}})
-    after = uids(ranch.wait_for_ordinals(0, 1, 2))
+def test_p1_a_pool_that_becomes_invalid_leaves_its_vms_alone_but_lets_go_those_that_users_delete(
+    pools: PoolNamespace,
+) -> None:
+    pool = pools.make_pool(3)
+    before = uids(pools.wait_for_ordinals(0, 1, 2))
+    pools.change_pool({"spec": {"selector": {"matchLabels": {"app": "other"}}, "replicas": 1}})
+    eventually(lambda: pools.told("InvalidSpec")["pool"] == 1)
+    pools.kubectl("delete", "vm", "pool-1", "--timeout=10s")
+    eventually(lambda: pools.pool_status()["replicas"] == 2, what="the status follows")
+    pools.change_pool({"spec": {"replicas": 5}})
+    eventually(lambda: pools.told("InvalidSpec")["pool"] == 2)
+    stays(lambda: pools.vms().keys() == {"pool-0", "pool-2"}, for_s=0.7, what="the same VMs")
+    assert {owner_uid(vm) for vm in pools.vms().values()} == {pool["metadata"]["uid"]}, "no VM is released"
+    assert pools.vms_deleted() == {}
+    pools.change_pool({"spec": {"selector": {"matchLabels": POOL_LABELS}, "replicas": 3}})
+    after = uids(pools.wait_for_ordinals(0, 1, 2))
     assert after["pool-0"] == before["pool-0"], "a pool that is mended goes on with the VMs that it has"
-    ranch.wait_ready(3)
+    pools.wait_ready(3)
 
 
-def test_p1_an_invalid_pool_can_be_deleted_and_lets_its_vms_go(ranch: Ranch) -> None:
-    ranch.make_pool(2)
-    ranch.wait_for_ordinals(0, 1)
-    ranch.change_pool({"spec": {"selector": None}})
-    eventually(lambda: ranch.told("InvalidSpec")["pool"] == 1)
-    ranch.kubectl("delete", f"virtualmachinepools.{GROUP}", "pool", "--timeout=10s")
-    held = [name for name, vm in ranch.vms().items() if FINALIZER in finalizers_of(vm)]
+def test_p1_an_invalid_pool_can_be_deleted_and_lets_its_vms_go(pools: PoolNamespace) -> None:
+    pools.make_pool(2)
+    pools.wait_for_ordinals(0, 1)
+    pools.change_pool({"spec": {"selector": None}})
+    eventually(lambda: pools.told("InvalidSpec")["pool"] == 1)
+    pools.kubectl("delete", f"virtualmachinepools.{GROUP}", "pool", "--timeout=10s")
+    held = [name for name, vm in pools.vms().items() if FINALIZER in finalizers_of(vm)]
     assert held == [], "the garbage collector can have them, as soon as it knows the group"
 
 
-def test_p1_a_vm_that_the_server_refuses_as_invalid_is_a_failure_and_no_hot_loop(ranch: Ranch) -> None:
-    ranch.make_pool(3, template=vm_template(labels={"bad key!": "x"}))
-    condition = eventually(lambda: ranch.pool_condition("ReplicaFailure"), what="the failure is shown")
+def test_p1_a_vm_that_the_server_refuses_as_invalid_is_a_failure_and_no_hot_loop(pools: PoolNamespace) -> None:
+    pools.make_pool(3, template=vm_template(labels={"bad key!": "x"}))
+    condition = eventually(lambda: pools.pool_condition("ReplicaFailure"), what="the failure is in the status")
     assert condition["reason"] == "FailedScaleOut"
     assert "bad key!" in condition["message"]
-    stays(lambda: len(ranch.requests("create")) < 15, for_s=1.0, what="a few tries, with backoff")
-    assert not ranch.vms()
+    stays(lambda: len(pools.requests("create")) < 15, for_s=1.0, what="a few tries, with backoff")
+    assert not pools.vms()

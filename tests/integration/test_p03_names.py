@@ -1,76 +1,76 @@
-"""P3: the smallest ordinals whose names nobody has, and never two VMs of one ordinal."""
+"""P3: a new VM gets the smallest ordinal with a free name, and no two VMs have the same ordinal."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.integration.herd import eventually, owned_by, stays
-from tests.integration.ranch import Ranch, is_vm_ready, uids
+from tests.integration.controller_process import eventually, owned_by, stays
+from tests.integration.pool_namespace import PoolNamespace, is_vm_ready, uids
 
 pytestmark = pytest.mark.cluster
 
 ASCENDING = {"proactive": {"selectionPolicy": {"sortPolicy": "AscendingOrder"}}}
 
 
-def test_p3_names_are_the_pools_and_the_smallest_ordinals_and_gaps_are_filled(ranch: Ranch) -> None:
-    ranch.make_pool(5, scaleInStrategy=ASCENDING)
-    ranch.wait_for_ordinals(0, 1, 2, 3, 4)
-    ranch.scale(2)
-    before = uids(ranch.wait_for_ordinals(3, 4))
-    ranch.scale(4)
-    after = uids(ranch.wait_for_ordinals(0, 1, 3, 4))
+def test_p3_names_are_the_pools_and_the_smallest_ordinals_and_gaps_are_filled(pools: PoolNamespace) -> None:
+    pools.make_pool(5, scaleInStrategy=ASCENDING)
+    pools.wait_for_ordinals(0, 1, 2, 3, 4)
+    pools.scale(2)
+    before = uids(pools.wait_for_ordinals(3, 4))
+    pools.scale(4)
+    after = uids(pools.wait_for_ordinals(0, 1, 3, 4))
     assert after.items() >= before.items(), "those that were there are left alone"
-    ranch.scale(6)
-    ranch.wait_for_ordinals(0, 1, 2, 3, 4, 5)
+    pools.scale(6)
+    pools.wait_for_ordinals(0, 1, 2, 3, 4, 5)
 
 
-def test_p3_a_name_that_somebody_else_has_is_skipped_until_it_is_free(ranch: Ranch) -> None:
-    ranch.make_vm("pool-1", labels={"app": "other"})
-    eventually(lambda: is_vm_ready(ranch.vm("pool-1")))
-    before = ranch.vm("pool-1")
-    pool = ranch.make_pool(2)
-    vms = ranch.wait_for_ordinals(0, 1, 2)
+def test_p3_a_name_of_a_foreign_vm_is_skipped_until_it_is_free(pools: PoolNamespace) -> None:
+    pools.make_vm("pool-1", labels={"app": "other"})
+    eventually(lambda: is_vm_ready(pools.vm("pool-1")))
+    before = pools.vm("pool-1")
+    pool = pools.make_pool(2)
+    vms = pools.wait_for_ordinals(0, 1, 2)
     assert sorted(owned_by(vms.values(), pool)) == ["pool-0", "pool-2"]
-    ranch.wait_ready(2)
-    taken = ranch.vm("pool-1")
+    pools.wait_ready(2)
+    taken = pools.vm("pool-1")
     assert (taken["metadata"]["resourceVersion"], taken["spec"]) == (
         before["metadata"]["resourceVersion"],
         before["spec"],
     )
-    assert len(ranch.requests("create")) == 3, "two VMs and a revision: no name was tried in vain"
-    ranch.delete_vm("pool-1")
-    ranch.wait_for_ordinals(0, 2)
-    ranch.scale(3)
-    assert sorted(owned_by(ranch.wait_for_ordinals(0, 1, 2).values(), pool)) == ["pool-0", "pool-1", "pool-2"]
+    assert len(pools.requests("create")) == 3, "two VMs and a revision: no name was tried in vain"
+    pools.delete_vm("pool-1")
+    pools.wait_for_ordinals(0, 2)
+    pools.scale(3)
+    assert sorted(owned_by(pools.wait_for_ordinals(0, 1, 2).values(), pool)) == ["pool-0", "pool-1", "pool-2"]
 
 
-def test_p3_a_vm_in_deletion_holds_its_name_and_its_replacement_waits_for_it(ranch: Ranch) -> None:
-    ranch.make_pool(2)
-    before = uids(ranch.wait_for_ordinals(0, 1))
-    ranch.hold_vm("pool-0")
-    ranch.delete_vm("pool-0")
-    stays(lambda: uids(ranch.vms()) == before, what="nobody under another ordinal meanwhile")
-    assert ranch.vms_created() == {"pool-0": 1, "pool-1": 1}
-    ranch.let_vm_go("pool-0")
-    eventually(lambda: uids(ranch.vms()).get("pool-0", before["pool-0"]) != before["pool-0"], what="its replacement")
-    after = uids(ranch.wait_for_ordinals(0, 1))
+def test_p3_a_vm_in_deletion_holds_its_name_and_its_replacement_waits_for_it(pools: PoolNamespace) -> None:
+    pools.make_pool(2)
+    before = uids(pools.wait_for_ordinals(0, 1))
+    pools.hold_vm("pool-0")
+    pools.delete_vm("pool-0")
+    stays(lambda: uids(pools.vms()) == before, what="no VM under another ordinal")
+    assert pools.vms_created() == {"pool-0": 1, "pool-1": 1}
+    pools.let_vm_go("pool-0")
+    eventually(lambda: uids(pools.vms()).get("pool-0", before["pool-0"]) != before["pool-0"], what="its replacement")
+    after = uids(pools.wait_for_ordinals(0, 1))
     assert after["pool-1"] == before["pool-1"]
-    assert ranch.vms_created() == {"pool-0": 2, "pool-1": 1}
-    assert {record.code for record in ranch.requests("create")} == {201}, "none was tried before its time"
+    assert pools.vms_created() == {"pool-0": 2, "pool-1": 1}
+    assert {record.code for record in pools.requests("create")} == {201}, "none was tried before its time"
 
 
-def test_p3_a_pool_that_grows_again_while_vms_go_waits_for_their_names(ranch: Ranch) -> None:
-    ranch.make_pool(4, scaleInStrategy=ASCENDING)
-    before = uids(ranch.wait_for_ordinals(0, 1, 2, 3))
+def test_p3_a_pool_that_grows_again_while_vms_go_waits_for_their_names(pools: PoolNamespace) -> None:
+    pools.make_pool(4, scaleInStrategy=ASCENDING)
+    before = uids(pools.wait_for_ordinals(0, 1, 2, 3))
     for name in ("pool-0", "pool-1"):
-        ranch.hold_vm(name)
-    ranch.scale(2)
-    eventually(lambda: ranch.vms_deleted() == {"pool-0": 1, "pool-1": 1})
-    ranch.scale(5)
-    eventually(lambda: len(ranch.vms()) == 5, what="only what is missing beside those that go")
-    stays(lambda: ranch.vms().keys() == {f"pool-{ordinal}" for ordinal in range(5)}, for_s=0.7)
+        pools.hold_vm(name)
+    pools.scale(2)
+    eventually(lambda: pools.vms_deleted() == {"pool-0": 1, "pool-1": 1})
+    pools.scale(5)
+    eventually(lambda: len(pools.vms()) == 5, what="only the missing VMs are created")
+    stays(lambda: pools.vms().keys() == {f"pool-{ordinal}" for ordinal in range(5)}, for_s=0.7)
     for name in ("pool-0", "pool-1"):
-        ranch.let_vm_go(name)
-    eventually(lambda: not set(uids(ranch.vms()).values()) & {before["pool-0"], before["pool-1"]})
-    ranch.wait_for_ordinals(0, 1, 2, 3, 4)
-    assert ranch.vms_created() == {"pool-0": 2, "pool-1": 2, "pool-2": 1, "pool-3": 1, "pool-4": 1}
+        pools.let_vm_go(name)
+    eventually(lambda: not set(uids(pools.vms()).values()) & {before["pool-0"], before["pool-1"]})
+    pools.wait_for_ordinals(0, 1, 2, 3, 4)
+    assert pools.vms_created() == {"pool-0": 2, "pool-1": 2, "pool-2": 1, "pool-3": 1, "pool-4": 1}

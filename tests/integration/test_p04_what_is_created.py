@@ -1,4 +1,4 @@
-"""P4: what a VM is made of, and what it costs when the server takes no more of them."""
+"""P4: the contents of a new VM, and the number of requests if the server refuses VMs."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from tests.integration.herd import eventually, stays
+from tests.integration.controller_process import eventually, stays
+from tests.integration.pool_namespace import FINALIZER, POOL_LABELS, REVISION, PoolNamespace, finalizers_of, vm_template
 from tests.integration.quota import allow
-from tests.integration.ranch import FINALIZER, POOL_LABELS, REVISION, Ranch, finalizers_of, vm_template
 
 pytestmark = pytest.mark.cluster
 
 VMS = "virtualmachines"
 
 
-def test_p4_a_vm_is_what_the_template_says_and_belongs_to_the_pool(ranch: Ranch) -> None:
+def test_p4_a_vm_is_what_the_template_says_and_belongs_to_the_pool(pools: PoolNamespace) -> None:
     template = vm_template(vmi_labels={"tier": "web"}, vmi_annotations={"inner": "note"})
     template["metadata"] |= {"annotations": {"note": "kept"}}
-    pool = ranch.make_pool(1, template=template)
-    vm = ranch.wait_for_ordinals(0)["pool-0"]
-    (revision,) = ranch.revisions()
+    pool = pools.make_pool(1, template=template)
+    vm = pools.wait_for_ordinals(0)["pool-0"]
+    (revision,) = pools.revisions()
     metadata, vmi_template = vm["metadata"], vm["spec"]["template"]
     assert vm["apiVersion"] == "kubevirt.io/v1"
     assert metadata["labels"] == {**POOL_LABELS, REVISION: revision}
@@ -38,19 +38,19 @@ def test_p4_a_vm_is_what_the_template_says_and_belongs_to_the_pool(ranch: Ranch)
     ]
     assert vmi_template["metadata"]["labels"] == {**POOL_LABELS, "tier": "web", REVISION: revision}
     assert vmi_template["metadata"]["annotations"] == {"inner": "note"}
-    assert ranch.vmis()["pool-0"]["metadata"]["labels"][REVISION] == revision, "and so has what runs"
-    (kept,) = ranch.revisions().values()
+    assert pools.vmis()["pool-0"]["metadata"]["labels"][REVISION] == revision, "and so has what runs"
+    (kept,) = pools.revisions().values()
     assert kept["metadata"]["ownerReferences"][0]["uid"] == pool["metadata"]["uid"]
 
 
-def test_p4_the_spec_is_the_templates_to_the_letter_unknown_fields_included(ranch: Ranch) -> None:
+def test_p4_the_spec_is_the_templates_to_the_letter_unknown_fields_included(pools: PoolNamespace) -> None:
     unknown = {"z": [9007199254740993, {"none": {}}, 2.50, 1e22], "a": "é", "empty": "", "no": False, "list": []}
     template = vm_template(disks=("root",), vmi_spec={"unknownToUs": unknown}, alsoUnknown=unknown)
     template["spec"]["template"]["metadata"]["name"] = "left-to-kubevirt"
     template["spec"]["template"]["beside"] = unknown
-    ranch.make_pool(1, template=template)
-    ranch.wait_for_ordinals(0)
-    wanted, (found,) = ranch.specs_exactly()
+    pools.make_pool(1, template=template)
+    pools.wait_for_ordinals(0)
+    wanted, (found,) = pools.specs_exactly()
     assert found["template"]["metadata"]["labels"].pop(REVISION)
     assert found.pop("dataVolumeTemplates")[0]["metadata"].pop("name") == "root-0"
     assert wanted.pop("dataVolumeTemplates")[0]["metadata"].pop("name") == "root"
@@ -59,7 +59,7 @@ def test_p4_the_spec_is_the_templates_to_the_letter_unknown_fields_included(ranc
     assert found == wanted
 
 
-def test_p4_of_the_templates_metadata_only_labels_and_annotations_count(ranch: Ranch) -> None:
+def test_p4_of_the_templates_metadata_only_labels_and_annotations_count(pools: PoolNamespace) -> None:
     template = vm_template()
     template["metadata"] |= {
         "name": "named",
@@ -69,47 +69,47 @@ def test_p4_of_the_templates_metadata_only_labels_and_annotations_count(ranch: R
         "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "boss", "uid": "1"}],
         "creationTimestamp": None,
     }
-    ranch.make_pool(2, template=template)
-    for vm in ranch.wait_for_ordinals(0, 1).values():
-        assert vm["metadata"]["namespace"] == ranch.namespace
+    pools.make_pool(2, template=template)
+    for vm in pools.wait_for_ordinals(0, 1).values():
+        assert vm["metadata"]["namespace"] == pools.namespace
         assert "generateName" not in vm["metadata"]
         assert len(vm["metadata"]["ownerReferences"]) == 1
         assert "test.vmherd.dev/from-the-template" not in finalizers_of(vm)
-    assert {record.code for record in ranch.requests("create")} == {201}
+    assert {record.code for record in pools.requests("create")} == {201}
 
 
-def test_p4_a_full_quota_costs_few_requests_and_few_events(ranch: Ranch) -> None:
-    allow(ranch, 0, of=VMS)
-    ranch.make_pool(200)
-    condition = eventually(lambda: ranch.pool_condition("ReplicaFailure"), what="the failure is shown")
+def test_p4_a_full_quota_costs_few_requests_and_few_events(pools: PoolNamespace) -> None:
+    allow(pools, 0, of=VMS)
+    pools.make_pool(200)
+    condition = eventually(lambda: pools.pool_condition("ReplicaFailure"), what="the failure is in the status")
     assert condition["reason"] == "FailedScaleOut"
     assert "exceeded quota: few" in condition["message"]
-    stays(lambda: not ranch.vms(), for_s=2.0)
-    # 5 ms doubled each time: ten tries in five seconds, each of them one create.
-    assert 3 < len(creates(ranch)) < 15
-    assert {record.code for record in creates(ranch)} == {403}
-    told = [event for event in ranch.events() if event["reason"] == "FailedCreate"]
+    stays(lambda: not pools.vms(), for_s=2.0)
+    # The backoff starts at 5 ms and doubles: ten tries in five seconds, with one create each.
+    assert 3 < len(creates(pools)) < 15
+    assert {record.code for record in creates(pools)} == {403}
+    told = [event for event in pools.events() if event["reason"] == "FailedCreate"]
     assert len(told) == 1, "one Event that counts up"
 
 
-def test_p4_what_a_quota_leaves_room_for_is_created_and_the_rest_later(ranch: Ranch) -> None:
-    allow(ranch, 2, of=VMS)
-    ranch.make_pool(5)
-    eventually(lambda: ranch.pool_condition("ReplicaFailure"), what="the failure is shown")
-    eventually(lambda: len(ranch.vms()) == 2, what="as many as there may be")
-    allow(ranch, 9, of=VMS)
-    ranch.wait_ready(5)
-    assert ranch.vms_created() == {f"pool-{ordinal}": 1 for ordinal in range(5)}
-    eventually(lambda: ranch.pool_condition("ReplicaFailure") is None, what="the failure goes")
+def test_p4_what_a_quota_leaves_room_for_is_created_and_the_rest_later(pools: PoolNamespace) -> None:
+    allow(pools, 2, of=VMS)
+    pools.make_pool(5)
+    eventually(lambda: pools.pool_condition("ReplicaFailure"), what="the failure is in the status")
+    eventually(lambda: len(pools.vms()) == 2, what="the quota is full")
+    allow(pools, 9, of=VMS)
+    pools.wait_ready(5)
+    assert pools.vms_created() == {f"pool-{ordinal}": 1 for ordinal in range(5)}
+    eventually(lambda: pools.pool_condition("ReplicaFailure") is None, what="the failure is cleared")
 
 
-def test_p4_the_revision_and_the_pools_finalizer_are_there_before_the_first_vm(ranch: Ranch) -> None:
-    ranch.make_pool(3)
-    ranch.wait_ready(3)
-    written = [(each.verb, each.resource) for each in ranch.requests("create", "patch") if not each.subresource]
+def test_p4_the_revision_and_the_pools_finalizer_are_there_before_the_first_vm(pools: PoolNamespace) -> None:
+    pools.make_pool(3)
+    pools.wait_ready(3)
+    written = [(each.verb, each.resource) for each in pools.requests("create", "patch") if not each.subresource]
     first = written.index(("create", VMS))
     assert sorted(written[:first]) == [("create", "controllerrevisions"), ("patch", "virtualmachinepools")]
 
 
-def creates(ranch: Ranch) -> list[Any]:
-    return [record for record in ranch.requests("create") if record.resource == VMS]
+def creates(pools: PoolNamespace) -> list[Any]:
+    return [record for record in pools.requests("create") if record.resource == VMS]

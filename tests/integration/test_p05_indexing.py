@@ -1,4 +1,4 @@
-"""P5: what of a template differs from VM to VM, and what stays as it is written."""
+"""P5: the parts of a template that get the VM's ordinal, and the parts that stay as written."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.ranch import Ranch, uids, vm_template
+from tests.integration.pool_namespace import PoolNamespace, uids, vm_template
 
 pytestmark = pytest.mark.cluster
 
@@ -55,7 +55,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], set[str]]] = {
 
 
 def indexed(source: dict[str, Any], ordinal: int) -> dict[str, Any]:
-    """The source of a volume, every reference in it with the ordinal."""
+    """The source of a volume, with the ordinal in every reference."""
     return {
         field: f"{value}-{ordinal}" if field in NAMES else indexed(value, ordinal) if isinstance(value, dict) else value
         for field, value in source.items()
@@ -63,24 +63,24 @@ def indexed(source: dict[str, Any], ordinal: int) -> dict[str, Any]:
 
 
 def halted_template() -> dict[str, Any]:
-    """With a volume of every kind, and a disk of its own, which never runs."""
+    """The template of a stopped VM with a volume of every kind and a dataVolumeTemplate."""
     volumes = tuple({"name": name, **source} for name, source in EVERYTHING.items() if name != "root")
     return vm_template(disks=("root",), volumes=volumes, runStrategy="Halted")
 
 
 def volumes_of(vm: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The sources of its volumes, by the volumes' names."""
+    """The sources of a VM's volumes, by the volumes' names."""
     volumes = vm["spec"]["template"]["spec"]["volumes"]
     return {volume["name"]: {field: volume[field] for field in volume if field != "name"} for volume in volumes}
 
 
 def test_p5_disks_always_get_the_ordinal_and_other_references_as_the_settings_say_in_each_spelling(
-    ranch: Ranch,
+    pools: PoolNamespace,
 ) -> None:
     for name, (settings, _) in SETTINGS.items():
-        ranch.make_pool(2, name=name, template=halted_template(), **settings)
-    ranch.wait_for_vms(*(f"{name}-{ordinal}" for name in SETTINGS for ordinal in (0, 1)), ready=False)
-    vms = ranch.vms()
+        pools.make_pool(2, name=name, template=halted_template(), **settings)
+    pools.wait_for_vms(*(f"{name}-{ordinal}" for name in SETTINGS for ordinal in (0, 1)), ready=False)
+    vms = pools.vms()
     for name, (_, chosen) in SETTINGS.items():
         for ordinal in (0, 1):
             vm = vms[f"{name}-{ordinal}"]
@@ -96,23 +96,23 @@ def test_p5_disks_always_get_the_ordinal_and_other_references_as_the_settings_sa
             assert {device["name"] for device in devices} == set(EVERYTHING), "the disks still find their volumes"
 
 
-def test_p5_each_vm_runs_on_disks_of_its_own(ranch: Ranch) -> None:
+def test_p5_each_vm_runs_on_disks_of_its_own(pools: PoolNamespace) -> None:
     claim = {"name": "claim", "persistentVolumeClaim": {"claimName": "data"}}
-    ranch.make_pool(3, template=vm_template(disks=("root", "data"), volumes=(claim,)))
-    vms = uids(ranch.wait_for_ordinals(0, 1, 2))
-    disks = ranch.data_volumes()
+    pools.make_pool(3, template=vm_template(disks=("root", "data"), volumes=(claim,)))
+    vms = uids(pools.wait_for_ordinals(0, 1, 2))
+    disks = pools.data_volumes()
     assert disks.keys() == {f"{disk}-{ordinal}" for disk in ("root", "data") for ordinal in range(3)}
     for name, disk in disks.items():
         (owner,) = disk["metadata"]["ownerReferences"]
         assert owner["uid"] == vms[f"pool-{name.rpartition('-')[2]}"]
 
 
-def test_p5_a_change_of_the_settings_reaches_the_vms_that_there_are(ranch: Ranch) -> None:
-    ranch.make_pool(2, template=halted_template())
-    ranch.wait_for_ordinals(0, 1, ready=False)
-    ranch.change_pool({"spec": {"nameGeneration": {"appendIndexToSecretRefs": True}}})
-    ranch.wait_until_updated(2)
-    vms = ranch.vms()
+def test_p5_a_change_of_the_settings_reaches_the_vms_that_there_are(pools: PoolNamespace) -> None:
+    pools.make_pool(2, template=halted_template())
+    pools.wait_for_ordinals(0, 1, ready=False)
+    pools.change_pool({"spec": {"nameGeneration": {"appendIndexToSecretRefs": True}}})
+    pools.wait_until_updated(2)
+    vms = pools.vms()
     for ordinal in (0, 1):
         volumes = volumes_of(vms[f"pool-{ordinal}"])
         assert volumes["secret"] == indexed(SECRETS["secret"], ordinal)

@@ -1,11 +1,11 @@
-"""P6: the pool's own finalizer, everybody else's, and the three ways in which `kubectl delete` deletes a pool."""
+"""P6: the pool's finalizer, foreign finalizers, and the three cascade options of `kubectl delete`."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.integration.herd import eventually, owner_uid, stays
-from tests.integration.ranch import FINALIZER, HOLD, Ranch, finalizers_of, uids, vm_template
+from tests.integration.controller_process import eventually, owner_uid, stays
+from tests.integration.pool_namespace import FINALIZER, HOLD, PoolNamespace, finalizers_of, uids, vm_template
 
 pytestmark = pytest.mark.cluster
 
@@ -13,104 +13,104 @@ FOREIGN = ("test.vmherd.dev/one", "test.vmherd.dev/two")
 KUBEVIRTS = "kubevirt.io/virtualMachineControllerFinalize"
 
 
-def let_pool_go(ranch: Ranch) -> None:
-    """Take all finalizers off, as whoever put them there would."""
-    ranch.change_pool({"metadata": {"finalizers": None}})
+def let_pool_go(pools: PoolNamespace) -> None:
+    """Remove all finalizers of the pool."""
+    pools.change_pool({"metadata": {"finalizers": None}})
 
 
-def test_p6_the_pools_finalizer_comes_and_goes_beside_those_of_others(ranch: Ranch) -> None:
-    ranch.make_pool(2, finalizers=FOREIGN)
-    ranch.wait_for_ordinals(0, 1)
-    assert finalizers_of(ranch.pool()) == [*FOREIGN, FINALIZER]
-    ranch.change_pool({"metadata": {"finalizers": [FOREIGN[0], FINALIZER, FOREIGN[1]]}})
-    ranch.kubectl("delete", "vmpool", "pool", "--wait=false")
-    eventually(lambda: finalizers_of(ranch.pool()) == list(FOREIGN), what="ours alone goes, from between the others")
-    stays(lambda: ranch.pool_exists() and finalizers_of(ranch.pool()) == list(FOREIGN), for_s=0.7)
-    assert not any(FINALIZER in finalizers_of(vm) for vm in ranch.vms().values()), "the VMs went before"
-    let_pool_go(ranch)
-    eventually(lambda: not ranch.pool_exists(), what="the pool goes when the others let it")
-    eventually(lambda: not ranch.vms(), what="and then the garbage collector takes the VMs")
+def test_p6_the_pools_finalizer_is_added_and_removed_without_touching_foreign_finalizers(pools: PoolNamespace) -> None:
+    pools.make_pool(2, finalizers=FOREIGN)
+    pools.wait_for_ordinals(0, 1)
+    assert finalizers_of(pools.pool()) == [*FOREIGN, FINALIZER]
+    pools.change_pool({"metadata": {"finalizers": [FOREIGN[0], FINALIZER, FOREIGN[1]]}})
+    pools.kubectl("delete", "vmpool", "pool", "--wait=false")
+    eventually(lambda: finalizers_of(pools.pool()) == list(FOREIGN), what="only our finalizer is removed")
+    stays(lambda: pools.pool_exists() and finalizers_of(pools.pool()) == list(FOREIGN), for_s=0.7)
+    assert not any(FINALIZER in finalizers_of(vm) for vm in pools.vms().values()), "the VMs went before"
+    let_pool_go(pools)
+    eventually(lambda: not pools.pool_exists(), what="the pool goes without finalizers")
+    eventually(lambda: not pools.vms(), what="the garbage collector deletes the VMs")
 
 
-def test_p6_the_pools_finalizer_comes_back_when_somebody_takes_it_off(ranch: Ranch) -> None:
-    ranch.make_pool(1, finalizers=FOREIGN)
-    before = uids(ranch.wait_for_ordinals(0))
-    ranch.change_pool({"metadata": {"finalizers": [FOREIGN[1]]}})
-    eventually(lambda: finalizers_of(ranch.pool()) == [FOREIGN[1], FINALIZER], what="it is back, and the other is not")
-    assert uids(ranch.vms()) == before
-    ranch.change_pool({"metadata": {"finalizers": [FINALIZER]}})
+def test_p6_the_pools_finalizer_comes_back_when_somebody_takes_it_off(pools: PoolNamespace) -> None:
+    pools.make_pool(1, finalizers=FOREIGN)
+    before = uids(pools.wait_for_ordinals(0))
+    pools.change_pool({"metadata": {"finalizers": [FOREIGN[1]]}})
+    eventually(lambda: finalizers_of(pools.pool()) == [FOREIGN[1], FINALIZER], what="only our finalizer is back")
+    assert uids(pools.vms()) == before
+    pools.change_pool({"metadata": {"finalizers": [FINALIZER]}})
 
 
 @pytest.mark.parametrize("cascade", ["background", "foreground"])
-def test_p6_a_deleted_pool_and_its_vms_go_and_nobody_replaces_them(ranch: Ranch, cascade: str) -> None:
-    ranch.make_pool(4, template=vm_template(disks=("root",)))
-    ranch.wait_for_ordinals(0, 1, 2, 3)
-    ranch.kubectl("delete", "vmpool", "pool", f"--cascade={cascade}", "--timeout=30s")
-    assert not ranch.pool_exists()
-    eventually(lambda: not ranch.vms(), what="all VMs go")
-    eventually(lambda: not ranch.data_volumes() and not ranch.claims(), what="with their disks")
-    eventually(lambda: not ranch.revisions(), what="and the revisions")
-    assert sum(ranch.vms_created().values()) == 4
-    assert not ranch.requests("delete"), "it is the garbage collector that deletes"
+def test_p6_a_deleted_pool_and_its_vms_go_and_nobody_replaces_them(pools: PoolNamespace, cascade: str) -> None:
+    pools.make_pool(4, template=vm_template(disks=("root",)))
+    pools.wait_for_ordinals(0, 1, 2, 3)
+    pools.kubectl("delete", "vmpool", "pool", f"--cascade={cascade}", "--timeout=30s")
+    assert not pools.pool_exists()
+    eventually(lambda: not pools.vms(), what="all VMs go")
+    eventually(lambda: not pools.data_volumes() and not pools.claims(), what="their disks go")
+    eventually(lambda: not pools.revisions(), what="the revisions go")
+    assert sum(pools.vms_created().values()) == 4
+    assert not pools.requests("delete"), "it is the garbage collector that deletes"
 
 
-def test_p6_orphans_stay_free_of_the_pool_and_can_be_deleted(ranch: Ranch) -> None:
-    # The garbage collector's patches have the server write the revisions' data anew, and compare them byte by byte.
+def test_p6_orphans_stay_free_of_the_pool_and_can_be_deleted(pools: PoolNamespace) -> None:
+    # The garbage collector patches the revisions. The server then rewrites their data and compares the bytes.
     odd = {"z": [2.50, 1e22, 0.1, {}], "a": "<é & \u2028>", "none": {"list": []}}
     template = vm_template(disks=("root",), alsoUnknown=odd)
     template["metadata"]["annotations"] = {"note": "<é & \u2028 \u0001\t\f>", "another": ""}
-    selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["ranch", "farm"]}]}
-    ranch.make_pool(3, template=template, selector=selector, scaleInStrategy={"opportunistic": {}})
-    before = ranch.wait_for_ordinals(0, 1, 2)
-    ranch.hold_vm("pool-2")
-    ranch.kubectl("delete", "vmpool", "pool", "--cascade=orphan", "--timeout=30s")
-    assert not ranch.pool_exists()
-    stays(lambda: uids(ranch.vms()) == uids(before), for_s=0.7, what="the orphans")
-    vms = ranch.wait_for_ordinals(0, 1, 2)
+    selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["pool", "farm"]}]}
+    pools.make_pool(3, template=template, selector=selector, scaleInStrategy={"opportunistic": {}})
+    before = pools.wait_for_ordinals(0, 1, 2)
+    pools.hold_vm("pool-2")
+    pools.kubectl("delete", "vmpool", "pool", "--cascade=orphan", "--timeout=30s")
+    assert not pools.pool_exists()
+    stays(lambda: uids(pools.vms()) == uids(before), for_s=0.7, what="the orphans")
+    vms = pools.wait_for_ordinals(0, 1, 2)
     assert [vm["metadata"].get("ownerReferences") for vm in vms.values()] == [None] * 3
     assert {name: finalizers_of(vm) for name, vm in vms.items()} == {
         "pool-0": [KUBEVIRTS],
         "pool-1": [KUBEVIRTS],
         "pool-2": [KUBEVIRTS, HOLD],
     }
-    owners = {owner_uid(volume) for volume in ranch.data_volumes().values()}
+    owners = {owner_uid(volume) for volume in pools.data_volumes().values()}
     assert owners == set(uids(vms).values()), "their disks are still their own"
-    assert not ranch.requests("delete")
-    ranch.kubectl("delete", "vm", "pool-0", "pool-1", "--timeout=30s")
-    ranch.let_vm_go("pool-2")
-    ranch.wait_for_ordinals(2)
+    assert not pools.requests("delete")
+    pools.kubectl("delete", "vm", "pool-0", "pool-1", "--timeout=30s")
+    pools.let_vm_go("pool-2")
+    pools.wait_for_ordinals(2)
 
 
-def test_p6_a_foreground_deletion_waits_for_the_vms(ranch: Ranch) -> None:
-    ranch.make_pool(2)
-    ranch.wait_for_ordinals(0, 1)
-    ranch.hold_vm("pool-0")
-    ranch.kubectl("delete", "vmpool", "pool", "--cascade=foreground", "--wait=false")
-    eventually(lambda: ranch.vms().keys() == {"pool-0"}, what="the other VM goes")
-    stays(lambda: ranch.pool_exists() and ranch.vms().keys() == {"pool-0"}, for_s=0.7, what="the pool")
-    assert FINALIZER not in finalizers_of(ranch.vm("pool-0"))
-    ranch.let_vm_go("pool-0")
-    eventually(lambda: not ranch.pool_exists(), what="the pool goes")
+def test_p6_a_foreground_deletion_waits_for_the_vms(pools: PoolNamespace) -> None:
+    pools.make_pool(2)
+    pools.wait_for_ordinals(0, 1)
+    pools.hold_vm("pool-0")
+    pools.kubectl("delete", "vmpool", "pool", "--cascade=foreground", "--wait=false")
+    eventually(lambda: pools.vms().keys() == {"pool-0"}, what="the other VM goes")
+    stays(lambda: pools.pool_exists() and pools.vms().keys() == {"pool-0"}, for_s=0.7, what="the pool")
+    assert FINALIZER not in finalizers_of(pools.vm("pool-0"))
+    pools.let_vm_go("pool-0")
+    eventually(lambda: not pools.pool_exists(), what="the pool goes")
 
 
-def test_p6_a_pool_does_not_wait_for_a_vm_that_somebody_else_holds(ranch: Ranch) -> None:
-    ranch.make_pool(2)
-    ranch.wait_for_ordinals(0, 1)
-    ranch.hold_vm("pool-0")
-    ranch.delete_vm("pool-0")
-    ranch.kubectl("delete", "vmpool", "pool", "--timeout=30s")
-    eventually(lambda: ranch.vms().keys() == {"pool-0"}, what="the other VM goes")
-    assert finalizers_of(ranch.vm("pool-0")) == [HOLD]
-    ranch.let_vm_go("pool-0")
-    eventually(lambda: not ranch.vms())
+def test_p6_a_pool_does_not_wait_for_a_vm_that_somebody_else_holds(pools: PoolNamespace) -> None:
+    pools.make_pool(2)
+    pools.wait_for_ordinals(0, 1)
+    pools.hold_vm("pool-0")
+    pools.delete_vm("pool-0")
+    pools.kubectl("delete", "vmpool", "pool", "--timeout=30s")
+    eventually(lambda: pools.vms().keys() == {"pool-0"}, what="the other VM goes")
+    assert finalizers_of(pools.vm("pool-0")) == [HOLD]
+    pools.let_vm_go("pool-0")
+    eventually(lambda: not pools.vms())
 
 
-def test_p6_paused_empty_and_unmanaged_pools_can_be_deleted(ranch: Ranch) -> None:
-    ranch.make_pool(1, name="paused")
-    ranch.make_pool(0, name="empty")
-    ranch.make_pool(1, name="unmanaged", scaleInStrategy={"unmanaged": {}}, updateStrategy={"unmanaged": {}})
-    ranch.wait_for_vms("paused-0", "unmanaged-0")
-    ranch.change_pool({"spec": {"paused": True}}, name="paused")
-    eventually(lambda: ranch.pool_condition("ReplicaPaused", name="paused"))
-    ranch.kubectl("delete", "vmpool", "paused", "empty", "unmanaged", "--timeout=30s")
-    eventually(lambda: not ranch.vms(), what="all VMs go")
+def test_p6_paused_empty_and_unmanaged_pools_can_be_deleted(pools: PoolNamespace) -> None:
+    pools.make_pool(1, name="paused")
+    pools.make_pool(0, name="empty")
+    pools.make_pool(1, name="unmanaged", scaleInStrategy={"unmanaged": {}}, updateStrategy={"unmanaged": {}})
+    pools.wait_for_vms("paused-0", "unmanaged-0")
+    pools.change_pool({"spec": {"paused": True}}, name="paused")
+    eventually(lambda: pools.pool_condition("ReplicaPaused", name="paused"))
+    pools.kubectl("delete", "vmpool", "paused", "empty", "unmanaged", "--timeout=30s")
+    eventually(lambda: not pools.vms(), what="all VMs go")

@@ -1,4 +1,4 @@
-"""P12: a template in other words touches nothing: no VM, no VMI, no disk, no revision."""
+"""P12: another spelling of the same template changes nothing: no VM, no VMI, no disk, no revision."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.herd import eventually
-from tests.integration.ranch import Ranch, uids, vm_template
+from tests.integration.controller_process import eventually
+from tests.integration.pool_namespace import PoolNamespace, uids, vm_template
 
 pytestmark = pytest.mark.cluster
 
@@ -26,7 +26,7 @@ def plain() -> dict[str, Any]:
 
 
 def as_go_writes(template: dict[str, Any]) -> dict[str, Any]:
-    """The same after a Go client of today has read it and written it back."""
+    """The same template after a present Go client has read it and written it back."""
     written = deepcopy(template)
     machine = written["spec"]["template"]["spec"]
     machine["domain"]["resources"] = {}
@@ -36,7 +36,7 @@ def as_go_writes(template: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_older_go_writes(template: dict[str, Any]) -> dict[str, Any]:
-    """The same after a Go client with Kubernetes libraries before 0.34."""
+    """The same template after a Go client with Kubernetes libraries before 0.34 has read it and written it back."""
     written = as_go_writes(template)
     no_time = {"creationTimestamp": None}
     written["metadata"] |= no_time
@@ -46,7 +46,7 @@ def as_older_go_writes(template: dict[str, Any]) -> dict[str, Any]:
 
 
 def otherwise(template: dict[str, Any]) -> dict[str, Any]:
-    """The same with other units, another order of volumes, and empties that mean nothing."""
+    """The same template with other units, another order of volumes, and empty values without a meaning."""
     written = deepcopy(template)
     machine = written["spec"]["template"]["spec"]
     machine["domain"]["memory"]["guest"] = "1048576Ki"
@@ -59,40 +59,40 @@ def otherwise(template: dict[str, Any]) -> dict[str, Any]:
     return written
 
 
-def owned_by_the_pool(ranch: Ranch) -> dict[str, dict[str, str]]:
-    found = (ranch.vms(), ranch.vmis(), ranch.data_volumes(), ranch.claims(), ranch.revisions())
+def owned_by_the_pool(pools: PoolNamespace) -> dict[str, dict[str, str]]:
+    found = (pools.vms(), pools.vmis(), pools.data_volumes(), pools.claims(), pools.revisions())
     return {kind: uids(items) for kind, items in zip(sorted(OWNED), found, strict=True)}
 
 
-def touched(ranch: Ranch, since: int) -> list[tuple[str, str, str]]:
-    """What the controller wrote to anything that belongs to the pool."""
-    records = ranch.requests("create", "update", "patch", "delete", since=since)
+def touched(pools: PoolNamespace, since: int) -> list[tuple[str, str, str]]:
+    """The controller's writes to VMs, VMIs, disks and revisions of the pool, once it has seen the change."""
+    records = pools.requests("create", "update", "patch", "delete", since=since)
     return [(each.verb, each.resource, each.name) for each in records if each.resource in OWNED]
 
 
-def wait_until_looked_at(ranch: Ranch) -> None:
+def wait_until_looked_at(pools: PoolNamespace) -> None:
     def there() -> bool:
-        pool = ranch.pool()
+        pool = pools.pool()
         return pool["status"].get("observedGeneration") == pool["metadata"]["generation"]
 
-    eventually(there, what="the controller has looked at the pool")
-    ranch.wait_until_seen()
+    eventually(there, what="a pass for the pool")
+    pools.wait_until_seen()
 
 
 @pytest.mark.parametrize("spelled", [as_go_writes, as_older_go_writes, otherwise])
-def test_p12_a_pool_that_is_spelled_otherwise_touches_nothing(ranch: Ranch, spelled: Any) -> None:
-    ranch.make_pool(2, template=plain(), scaleInStrategy={"proactive": {"statePreservation": "Disabled"}})
-    ranch.wait_ready(2)
-    before, position = owned_by_the_pool(ranch), ranch.plane.audit_position()
-    generation = ranch.pool()["metadata"]["generation"]
-    ranch.change_template(spelled(plain()))
-    wait_until_looked_at(ranch)
-    assert ranch.pool()["metadata"]["generation"] > generation, "the server took it for a change"
-    assert owned_by_the_pool(ranch) == before
-    assert [each for each in touched(ranch, position) if "999999" not in each[2]] == []
+def test_p12_a_pool_that_is_spelled_otherwise_touches_nothing(pools: PoolNamespace, spelled: Any) -> None:
+    pools.make_pool(2, template=plain(), scaleInStrategy={"proactive": {"statePreservation": "Disabled"}})
+    pools.wait_ready(2)
+    before, position = owned_by_the_pool(pools), pools.plane.audit_position()
+    generation = pools.pool()["metadata"]["generation"]
+    pools.change_template(spelled(plain()))
+    wait_until_looked_at(pools)
+    assert pools.pool()["metadata"]["generation"] > generation, "the server took it for a change"
+    assert owned_by_the_pool(pools) == before
+    assert [each for each in touched(pools, position) if "999999" not in each[2]] == []
 
 
-def test_p12_kubectl_apply_and_a_go_client_may_take_turns(ranch: Ranch) -> None:
+def test_p12_kubectl_apply_and_a_go_client_may_take_turns(pools: PoolNamespace) -> None:
     """A person applies a manifest, a Go client scales the pool whole, and the person applies it again."""
     manifest = {
         "apiVersion": "pool.kubevirt.io/v1beta1",
@@ -100,28 +100,28 @@ def test_p12_kubectl_apply_and_a_go_client_may_take_turns(ranch: Ranch) -> None:
         "metadata": {"name": "pool"},
         "spec": {
             "replicas": 2,
-            "selector": {"matchLabels": {"app": "ranch"}},
+            "selector": {"matchLabels": {"app": "pool"}},
             "virtualMachineTemplate": plain(),
         },
     }
-    ranch.kubectl.apply(manifest)
-    ranch.wait_ready(2)
-    before, position = owned_by_the_pool(ranch), ranch.plane.audit_position()
-    ranch.change_template(as_go_writes(plain()))
-    wait_until_looked_at(ranch)
-    ranch.kubectl.apply(manifest | {"metadata": {"name": "pool", "labels": {"applied": "again"}}})
-    wait_until_looked_at(ranch)
-    assert owned_by_the_pool(ranch) == before
-    assert [each for each in touched(ranch, position) if "999999" not in each[2]] == []
+    pools.kubectl.apply(manifest)
+    pools.wait_ready(2)
+    before, position = owned_by_the_pool(pools), pools.plane.audit_position()
+    pools.change_template(as_go_writes(plain()))
+    wait_until_looked_at(pools)
+    pools.kubectl.apply(manifest | {"metadata": {"name": "pool", "labels": {"applied": "again"}}})
+    wait_until_looked_at(pools)
+    assert owned_by_the_pool(pools) == before
+    assert [each for each in touched(pools, position) if "999999" not in each[2]] == []
 
 
-def test_p12_an_object_that_means_something_is_rolled_out(ranch: Ranch) -> None:
-    ranch.make_pool(1, template=plain())
-    ranch.wait_ready(1)
-    before = uids(ranch.vmis())
+def test_p12_an_object_that_means_something_is_rolled_out(pools: PoolNamespace) -> None:
+    pools.make_pool(1, template=plain())
+    pools.wait_ready(1)
+    before = uids(pools.vmis())
     changed = plain()
     changed["spec"]["template"]["spec"]["domain"]["devices"]["rng"] = {}
-    ranch.change_template(changed)
-    eventually(lambda: uids(ranch.vmis()) not in ({}, before), what="the VMI is another one")
-    ranch.wait_ready(1)
-    assert "rng" in ranch.vmis()["pool-0"]["spec"]["domain"]["devices"]
+    pools.change_template(changed)
+    eventually(lambda: uids(pools.vmis()) not in ({}, before), what="a new VMI")
+    pools.wait_ready(1)
+    assert "rng" in pools.vmis()["pool-0"]["spec"]["domain"]["devices"]

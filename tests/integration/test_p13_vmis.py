@@ -1,4 +1,4 @@
-"""P13: what runs follows what was written: by itself, by a label, by a restart, or by making the VM anew."""
+"""P13: how a running VMI gets the new template: by a label, by a restart, or with a recreated VM."""
 
 from __future__ import annotations
 
@@ -8,8 +8,16 @@ from typing import Any
 import pytest
 
 from tests.integration.availability import watched
-from tests.integration.herd import eventually, owner_uid, stays
-from tests.integration.ranch import HOLD, READY_AFTER, Ranch, data_volume_template, finalizers_of, uids, vm_template
+from tests.integration.controller_process import eventually, owner_uid, stays
+from tests.integration.pool_namespace import (
+    HOLD,
+    READY_AFTER,
+    PoolNamespace,
+    data_volume_template,
+    finalizers_of,
+    uids,
+    vm_template,
+)
 from tests.integration.renewal import (
     VMIS,
     VMS,
@@ -26,7 +34,7 @@ pytestmark = pytest.mark.cluster
 
 QUICK = {READY_AFTER: "50ms"}
 A_SECOND = 1.1
-"""Creation times are whole seconds."""
+"""Seconds between two creations: creation timestamps have a resolution of one second."""
 
 
 def quick(**template: Any) -> dict[str, Any]:
@@ -37,133 +45,139 @@ def proactive(**policy: Any) -> dict[str, Any]:
     return {"proactive": {"selectionPolicy": policy}}
 
 
-def test_p13_opportunistic_vmis_take_the_change_at_their_next_restart(ranch: Ranch) -> None:
-    ranch.make_pool(2, updateStrategy={"opportunistic": {}})
-    ranch.wait_ready(2)
-    running = uids(ranch.vmis())
-    ranch.change_template(vm_template(memory="128M", disks=("data",)))
-    eventually(lambda: all(vm_memory_of(vm) == "128M" for vm in ranch.vms().values()), what="the VMs are patched")
-    stays(lambda: uids(ranch.vmis()) == running, for_s=1.0, what="what runs")
-    assert ranch.requests("delete") == []
-    assert ranch.pool_status().get("updatedReplicas", 0) == 0, "what runs is not up to date"
-    ranch.delete_vmi("pool-0")
-    eventually(lambda: ranch.pool_status().get("updatedReplicas") == 1)
-    assert {name: memory_of(vmi) for name, vmi in ranch.vmis().items()} == {"pool-0": "128M", "pool-1": "64M"}
-    assert ranch.vmis()["pool-1"]["metadata"]["uid"] == running["pool-1"]
+def test_p13_opportunistic_vmis_take_the_change_at_their_next_restart(pools: PoolNamespace) -> None:
+    pools.make_pool(2, updateStrategy={"opportunistic": {}})
+    pools.wait_ready(2)
+    running = uids(pools.vmis())
+    pools.change_template(vm_template(memory="128M", disks=("data",)))
+    eventually(lambda: all(vm_memory_of(vm) == "128M" for vm in pools.vms().values()), what="the VMs are patched")
+    stays(lambda: uids(pools.vmis()) == running, for_s=1.0, what="the running VMIs")
+    assert pools.requests("delete") == []
+    assert pools.pool_status().get("updatedReplicas", 0) == 0, "what runs is not up to date"
+    pools.delete_vmi("pool-0")
+    eventually(lambda: pools.pool_status().get("updatedReplicas") == 1)
+    assert {name: memory_of(vmi) for name, vmi in pools.vmis().items()} == {"pool-0": "128M", "pool-1": "64M"}
+    assert pools.vmis()["pool-1"]["metadata"]["uid"] == running["pool-1"]
 
 
-def test_p13_vmis_of_the_revision_of_their_vm_are_left_alone(ranch: Ranch) -> None:
-    ranch.make_pool(3)
-    ranch.wait_ready(3)
-    position = ranch.plane.audit_position()
-    running = uids(ranch.vmis())
-    ranch.change_pool({"spec": {"maxUnavailable": 1, "updateStrategy": {"proactive": {}}}})
-    ranch.scale(5)
-    ranch.wait_ready(5)
-    ranch.delete_vmi("pool-1")
-    eventually(lambda: ranch.vmis().get("pool-1", {"metadata": {"uid": ""}})["metadata"]["uid"] != running["pool-1"])
-    ranch.wait_ready(5)
-    stays(lambda: len(ranch.vmis()) == 5, for_s=0.5)
-    assert [done(ranch, verb, kind, since=position) for verb in ("patch", "delete") for kind in (VMIS, VMS)] == [[]] * 4
+def test_p13_vmis_of_the_revision_of_their_vm_are_left_alone(pools: PoolNamespace) -> None:
+    pools.make_pool(3)
+    pools.wait_ready(3)
+    position = pools.plane.audit_position()
+    running = uids(pools.vmis())
+    pools.change_pool({"spec": {"maxUnavailable": 1, "updateStrategy": {"proactive": {}}}})
+    pools.scale(5)
+    pools.wait_ready(5)
+    pools.delete_vmi("pool-1")
+    eventually(lambda: pools.vmis().get("pool-1", {"metadata": {"uid": ""}})["metadata"]["uid"] != running["pool-1"])
+    pools.wait_ready(5)
+    stays(lambda: len(pools.vmis()) == 5, for_s=0.5)
+    assert [done(pools, verb, kind, since=position) for verb in ("patch", "delete") for kind in (VMIS, VMS)] == [[]] * 4
 
 
-def test_p13_where_the_vmi_template_is_the_same_only_the_label_of_the_vmi_changes(ranch: Ranch) -> None:
+def test_p13_if_the_vmi_template_is_the_same_only_the_label_of_the_vmi_changes(pools: PoolNamespace) -> None:
     before = vm_template(disks=("root",))
     before["metadata"]["annotations"] = {"note": "old"}
-    ranch.make_pool(4, template=before, maxUnavailable=1)
-    ranch.wait_ready(4)
-    running, volumes = ranch.vmis(), uids(ranch.data_volumes())
-    position = ranch.plane.audit_position()
+    pools.make_pool(4, template=before, maxUnavailable=1)
+    pools.wait_ready(4)
+    running, volumes = pools.vmis(), uids(pools.data_volumes())
+    position = pools.plane.audit_position()
     after = vm_template(labels={"tier": "web"}, disks=("root",), runStrategy="RerunOnFailure")
     after["metadata"]["annotations"] = {"note": "new"}
-    with watched(ranch) as availability:
-        pool = ranch.change_template(after)
-        ranch.wait_ready(4)
+    with watched(pools) as availability:
+        pool = pools.change_template(after)
+        pools.wait_ready(4)
     assert availability.least == {"pool": 4}
     revision = f"pool-{pool['metadata']['generation']}"
-    vmis = ranch.vmis()
+    vmis = pools.vmis()
     assert uids(vmis) == uids(running)
     assert {revision_of(vmi) for vmi in vmis.values()} == {revision}
-    assert {vm["spec"]["runStrategy"] for vm in ranch.vms().values()} == {"RerunOnFailure"}
+    assert {vm["spec"]["runStrategy"] for vm in pools.vms().values()} == {"RerunOnFailure"}
     for name, vmi in vmis.items():
         assert vmi["spec"] == running[name]["spec"]
         assert vmi["metadata"]["annotations"] == running[name]["metadata"]["annotations"]
         others = {key: value for key, value in vmi["metadata"]["labels"].items() if value != revision}
         assert others.items() <= running[name]["metadata"]["labels"].items()
-    assert sorted(each.name for each in done(ranch, "patch", VMIS, since=position)) == sorted(vmis)
-    assert ranch.requests("delete", since=position) == []
-    assert uids(ranch.data_volumes()) == volumes
+    assert sorted(each.name for each in done(pools, "patch", VMIS, since=position)) == sorted(vmis)
+    assert pools.requests("delete", since=position) == []
+    assert uids(pools.data_volumes()) == volumes
 
 
-def test_p13_where_the_disks_differ_the_vm_comes_back_with_new_ones(ranch: Ranch) -> None:
-    ranch.make_pool(2, template=quick(disks=("root",)), maxUnavailable=1)
-    ranch.wait_ready(2)
+def test_p13_if_the_disks_differ_the_vm_is_recreated_with_new_disks(pools: PoolNamespace) -> None:
+    pools.make_pool(2, template=quick(disks=("root",)), maxUnavailable=1)
+    pools.wait_ready(2)
     vms, vmis, volumes, claims = (
-        uids(items) for items in (ranch.vms(), ranch.vmis(), ranch.data_volumes(), ranch.claims())
+        uids(items) for items in (pools.vms(), pools.vmis(), pools.data_volumes(), pools.claims())
     )
-    hold_volume(ranch, "root-0", finalizers=(HOLD,))
-    hold_volume(ranch, "root-1", finalizers=(HOLD,))
-    position = ranch.plane.audit_position()
+    hold_volume(pools, "root-0", finalizers=(HOLD,))
+    hold_volume(pools, "root-1", finalizers=(HOLD,))
+    position = pools.plane.audit_position()
     template = quick(disks=("root",))
     template["spec"]["dataVolumeTemplates"] = [data_volume_template("root", size="2Gi")]
-    ranch.change_template(template)
+    pools.change_template(template)
 
     def leaving() -> list[str]:
-        return [name for name, vm in ranch.vms().items() if "deletionTimestamp" in vm["metadata"]]
+        return [name for name, vm in pools.vms().items() if "deletionTimestamp" in vm["metadata"]]
 
-    (first,) = eventually(leaving, what="one goes")
-    assert "foregroundDeletion" in finalizers_of(ranch.vm(first))
-    stays(lambda: leaving() == [first] and uids(ranch.vms()) == vms, for_s=1.0, what="it waits for its disk to go")
+    (first,) = eventually(leaving, what="one VM is deleted")
+    assert "foregroundDeletion" in finalizers_of(pools.vm(first))
+    stays(
+        lambda: leaving() == [first] and uids(pools.vms()) == vms,
+        for_s=1.0,
+        what="the VM waits for the removal of its disk",
+    )
     for name in volumes:
-        hold_volume(ranch, name, finalizers=())
-    ranch.wait_for_ordinals(0, 1)
-    ranch.wait_ready(2)
-    again = ranch.data_volumes()
+        hold_volume(pools, name, finalizers=())
+    pools.wait_for_ordinals(0, 1)
+    pools.wait_ready(2)
+    again = pools.data_volumes()
     for before, after in (
-        (vms, ranch.vms()),
-        (vmis, ranch.vmis()),
+        (vms, pools.vms()),
+        (vmis, pools.vmis()),
         (volumes, again),
-        (claims, ranch.claims()),
+        (claims, pools.claims()),
     ):
         assert after.keys() == before.keys()
         assert not set(uids(after).values()) & set(before.values()), "nothing of it is used again"
-    owners = uids(ranch.vms())
+    owners = uids(pools.vms())
     assert {name: owner_uid(volume) for name, volume in again.items()} == {
         "root-0": owners["pool-0"],
         "root-1": owners["pool-1"],
     }
     sizes = {volume["spec"]["pvc"]["resources"]["requests"]["storage"] for volume in again.values()}
     assert sizes == {"2Gi"}
-    assert sorted(replacements(ranch, since=position)) == ["pool-0", "pool-1"]
-    assert restarts(ranch, since=position) == []
+    assert sorted(replacements(pools, since=position)) == ["pool-0", "pool-1"]
+    assert restarts(pools, since=position) == []
 
 
-def test_p13_otherwise_the_vmi_is_deleted_and_the_vm_controller_starts_it_anew(ranch: Ranch) -> None:
-    ranch.make_pool(3, template=vm_template(disks=("root",)))
-    ranch.wait_ready(3)
-    vms, vmis, volumes = uids(ranch.vms()), uids(ranch.vmis()), uids(ranch.data_volumes())
-    position = ranch.plane.audit_position()
-    pool = ranch.change_template(vm_template(disks=("root",), memory="128M"))
-    ranch.wait_ready(3)
-    again = ranch.vmis()
+def test_p13_otherwise_the_vmi_is_deleted_and_the_vm_controller_starts_a_new_one(pools: PoolNamespace) -> None:
+    pools.make_pool(3, template=vm_template(disks=("root",)))
+    pools.wait_ready(3)
+    vms, vmis, volumes = uids(pools.vms()), uids(pools.vmis()), uids(pools.data_volumes())
+    position = pools.plane.audit_position()
+    pool = pools.change_template(vm_template(disks=("root",), memory="128M"))
+    pools.wait_ready(3)
+    again = pools.vmis()
     assert not set(uids(again).values()) & set(vmis.values())
     assert {memory_of(vmi) for vmi in again.values()} == {"128M"}
     assert {revision_of(vmi) for vmi in again.values()} == {f"pool-{pool['metadata']['generation']}"}
-    assert uids(ranch.vms()) == vms
-    assert uids(ranch.data_volumes()) == volumes
-    assert sorted(restarts(ranch, since=position)) == sorted(vms)
-    assert replacements(ranch, since=position) == []
-    assert done(ranch, "patch", VMIS, since=position) == []
+    assert uids(pools.vms()) == vms
+    assert uids(pools.data_volumes()) == volumes
+    assert sorted(restarts(pools, since=position)) == sorted(vms)
+    assert replacements(pools, since=position) == []
+    assert done(pools, "patch", VMIS, since=position) == []
 
 
-def test_p13_a_vm_that_nobody_would_start_anew_takes_the_change_when_its_user_starts_it(ranch: Ranch) -> None:
-    ranch.make_pool(2, template=vm_template(runStrategy="RerunOnFailure"), maxUnavailable=1)
-    ranch.wait_ready(2)
-    running = uids(ranch.vmis())
-    ranch.change_template(vm_template(runStrategy="RerunOnFailure", memory="128M"))
-    eventually(lambda: all(vm_memory_of(vm) == "128M" for vm in ranch.vms().values()), what="the VMs are patched")
-    stays(lambda: uids(ranch.vmis()) == running, for_s=1.0, what="what runs")
-    assert ranch.requests("delete") == []
+def test_p13_a_vm_that_is_not_restarted_automatically_takes_the_change_when_its_user_starts_it(
+    pools: PoolNamespace,
+) -> None:
+    pools.make_pool(2, template=vm_template(runStrategy="RerunOnFailure"), maxUnavailable=1)
+    pools.wait_ready(2)
+    running = uids(pools.vmis())
+    pools.change_template(vm_template(runStrategy="RerunOnFailure", memory="128M"))
+    eventually(lambda: all(vm_memory_of(vm) == "128M" for vm in pools.vms().values()), what="the VMs are patched")
+    stays(lambda: uids(pools.vmis()) == running, for_s=1.0, what="the running VMIs")
+    assert pools.requests("delete") == []
 
 
 ORDERS = {
@@ -172,51 +186,51 @@ ORDERS = {
     "Oldest": [0, 3, 1, 2],
     "Newest": [2, 1, 3, 0],
 }
-"""Of four VMs, of which 0 and 3 are the oldest, and 2 is the newest."""
+"""The order of four VMs. The VMs 0 and 3 are the oldest, and 2 is the newest."""
 
 
-def test_p13_each_sort_policy_has_its_own_order(ranch: Ranch) -> None:
+def test_p13_each_sort_policy_has_its_own_order(pools: PoolNamespace) -> None:
     names = {policy: policy.lower() for policy in ORDERS}
     other = {"app": "other"}
     for policy, name in names.items():
         for ordinal in (1, 2):
-            ranch.make_vm(f"{name}-{ordinal}", labels=other, template=vm_template(runStrategy="Halted"))
+            pools.make_vm(f"{name}-{ordinal}", labels=other, template=vm_template(runStrategy="Halted"))
         strategy = proactive(sortPolicy=policy)
-        ranch.make_pool(2, name=name, template=quick(), updateStrategy=strategy, maxUnavailable=1)
+        pools.make_pool(2, name=name, template=quick(), updateStrategy=strategy, maxUnavailable=1)
     for name in names.values():
-        ranch.wait_ready(2, name=name)
+        pools.wait_ready(2, name=name)
     for replicas, comes in ((3, 1), (4, 2)):
         time.sleep(A_SECOND)
         for name in names.values():
-            ranch.delete_vm(f"{name}-{comes}")
-        eventually(lambda number=comes: not any(f"{name}-{number}" in ranch.vms() for name in names.values()))
+            pools.delete_vm(f"{name}-{comes}")
+        eventually(lambda number=comes: not any(f"{name}-{number}" in pools.vms() for name in names.values()))
         for name in names.values():
-            ranch.scale(replicas, name=name)
+            pools.scale(replicas, name=name)
         for name in names.values():
-            ranch.wait_ready(replicas, name=name)
-    position = ranch.plane.audit_position()
+            pools.wait_ready(replicas, name=name)
+    position = pools.plane.audit_position()
     for name in names.values():
-        ranch.change_template(quick(memory="128M"), name=name)
+        pools.change_template(quick(memory="128M"), name=name)
     for name in names.values():
-        ranch.wait_ready(4, name=name)
+        pools.wait_ready(4, name=name)
     went = {
-        policy: [int(each.rpartition("-")[2]) for each in restarts(ranch, since=position, pool=name)]
+        policy: [int(each.rpartition("-")[2]) for each in restarts(pools, since=position, pool=name)]
         for policy, name in names.items()
     }
     assert went == ORDERS
 
 
-def test_p13_at_random_not_always_the_same_ordinal_goes_first(ranch: Ranch) -> None:
+def test_p13_at_random_not_always_the_same_ordinal_goes_first(pools: PoolNamespace) -> None:
     names = [f"pool-{number}" for number in range(8)]
     never_ready = {"sim.vmherd.dev/behavior": "never-ready"}
     for name in names:
-        ranch.make_pool(4, name=name, updateStrategy=proactive(sortPolicy="Random"), maxUnavailable=1)
+        pools.make_pool(4, name=name, updateStrategy=proactive(sortPolicy="Random"), maxUnavailable=1)
     for name in names:
-        ranch.wait_ready(4, name=name)
-    position = ranch.plane.audit_position()
+        pools.wait_ready(4, name=name)
+    position = pools.plane.audit_position()
     for name in names:
-        ranch.change_template(vm_template(vmi_annotations=never_ready), name=name)
-    eventually(lambda: all(restarts(ranch, since=position, pool=name) for name in names))
-    first = {restarts(ranch, since=position, pool=name)[0].rpartition("-")[2] for name in names}
-    # Eight times the same by chance: once in 16,384 runs.
+        pools.change_template(vm_template(vmi_annotations=never_ready), name=name)
+    eventually(lambda: all(restarts(pools, since=position, pool=name) for name in names))
+    first = {restarts(pools, since=position, pool=name)[0].rpartition("-")[2] for name in names}
+    # The chance that all eight choices are the same is 1 in 16,384.
     assert len(first) > 1

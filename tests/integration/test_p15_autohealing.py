@@ -1,4 +1,4 @@
-"""P15: members that do not come up are made anew, with brakes, and nobody else is."""
+"""P15: members that do not come up are recreated, within limits. Other VMs are never touched."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from sandbox.controlplane import ControlPlane
-from tests.integration.herd import Herd, eventually, owner_uid, stays
-from tests.integration.ranch import (
+from tests.integration.controller_process import ControllerProcess, eventually, owner_uid, stays
+from tests.integration.pool_namespace import (
     BEHAVIOR,
     HOLD,
     READY_AFTER,
-    Ranch,
+    PoolNamespace,
     finalizers_of,
     is_vm_ready,
-    pasture,
+    new_pool_namespace,
     uids,
     vm_template,
 )
@@ -44,40 +44,40 @@ FAILING = ("fail", "image-error", "unschedulable", "pvc-missing", "crash-loop")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def chronic(ranch_plane: ControlPlane, rancher: Herd) -> Iterator[Ranch]:
-    """A pool that no healing helps. It has to be watched for long, so it is there while the other tests run."""
-    assert rancher.working
-    with pasture(ranch_plane) as ranch:
-        ranch.make_pool(1, template=quick("image-error"), autohealing=SOON)
-        yield ranch
+def chronic(pool_plane: ControlPlane, pool_controller: ControllerProcess) -> Iterator[PoolNamespace]:
+    """A pool whose VM always fails. It needs a long observation, so it exists while the other tests run."""
+    assert pool_controller.working
+    with new_pool_namespace(pool_plane) as pools:
+        pools.make_pool(1, template=quick("image-error"), autohealing=SOON)
+        yield pools
 
 
 def quick(behavior: str = "normal", **template: Any) -> dict[str, Any]:
     return vm_template(vmi_annotations={BEHAVIOR: behavior, READY_AFTER: "100ms"}, **template)
 
 
-def break_vms(ranch: Ranch, *names: str, behavior: str = "image-error") -> None:
-    """Have these fail, and wait until it is seen."""
+def break_vms(pools: PoolNamespace, *names: str, behavior: str = "image-error") -> None:
+    """Make these VMs fail, and wait until their status shows it."""
     for name in names:
-        break_vm(ranch, name, behavior)
-    eventually(lambda: all("Err" in printable_status_of(ranch.vm(name)) for name in names), what=f"{names} fail")
+        break_vm(pools, name, behavior)
+    eventually(lambda: all("Err" in printable_status_of(pools.vm(name)) for name in names), what=f"{names} fail")
 
 
-def reasons_of(ranch: Ranch, name: str) -> list[str]:
-    """Why the controller deleted a VM, as its Events say."""
-    prefix = f"Deleted VM {ranch.namespace}/{name}: "
-    return [event["message"].removeprefix(prefix) for event in ranch.events() if event["message"].startswith(prefix)]
+def reasons_of(pools: PoolNamespace, name: str) -> list[str]:
+    """The reasons for the deletions of a VM, from the Events."""
+    prefix = f"Deleted VM {pools.namespace}/{name}: "
+    return [event["message"].removeprefix(prefix) for event in pools.events() if event["message"].startswith(prefix)]
 
 
-def times(ranch: Ranch, *, since: int) -> list[datetime]:
-    return [record.request_received_timestamp for record in done(ranch, "delete", VMS, since=since)]
+def times(pools: PoolNamespace, *, since: int) -> list[datetime]:
+    return [record.request_received_timestamp for record in done(pools, "delete", VMS, since=since)]
 
 
-def wait_until_healed(ranch: Ranch, broken: dict[str, str]) -> None:
-    """Wait until each of these names is ready with another UID than this."""
+def wait_until_healed(pools: PoolNamespace, broken: dict[str, str]) -> None:
+    """Wait until each VM of `broken` is ready with another UID than the given one."""
 
     def healed() -> bool:
-        vms = ranch.vms()
+        vms = pools.vms()
         return all(name in vms and is_vm_ready(vms[name]) for name in broken) and not (
             set(uids(vms).values()) & set(broken.values())
         )
@@ -85,33 +85,33 @@ def wait_until_healed(ranch: Ranch, broken: dict[str, str]) -> None:
     eventually(healed, what=f"{sorted(broken)} are healed")
 
 
-def test_p15_a_vm_that_fails_to_start_so_often_comes_back_under_its_name(ranch: Ranch) -> None:
-    ranch.make_pool(3, template=quick(), autohealing=BY_THRESHOLD)
-    ranch.wait_ready(3)
-    before = uids(ranch.vms())
-    position = ranch.plane.audit_position()
-    break_vm(ranch, "pool-1", "fail")
-    wait_until_healed(ranch, {"pool-1": before["pool-1"]})
-    ranch.wait_ready(3)
-    after = uids(ranch.vms())
+def test_p15_a_vm_that_fails_to_start_so_often_comes_back_under_its_name(pools: PoolNamespace) -> None:
+    pools.make_pool(3, template=quick(), autohealing=BY_THRESHOLD)
+    pools.wait_ready(3)
+    before = uids(pools.vms())
+    position = pools.plane.audit_position()
+    break_vm(pools, "pool-1", "fail")
+    wait_until_healed(pools, {"pool-1": before["pool-1"]})
+    pools.wait_ready(3)
+    after = uids(pools.vms())
     assert {name for name in before if after[name] != before[name]} == {"pool-1"}
-    assert replacements(ranch, since=position) == ["pool-1"]
-    eventually(lambda: reasons_of(ranch, "pool-1"), what="an Event says why")
-    assert reasons_of(ranch, "pool-1") == ["healing: it failed to start 2 times in a row"]
+    assert replacements(pools, since=position) == ["pool-1"]
+    eventually(lambda: reasons_of(pools, "pool-1"), what="an Event with the reason")
+    assert reasons_of(pools, "pool-1") == ["healing: it failed to start 2 times in a row"]
 
 
-def test_p15_below_the_threshold_and_before_the_duration_nobody_is_healed(ranch: Ranch) -> None:
+def test_p15_below_the_threshold_and_before_the_duration_no_vm_is_healed(pools: PoolNamespace) -> None:
     patient = {"startUpFailureThreshold": 99, "minFailingToStartDuration": NEVER}
-    ranch.make_pool(10, template=quick(), autohealing=patient, annotations=ANY_NUMBER)
-    ranch.make_pool(2, name="silent", template=quick("image-error"))
-    ranch.wait_ready(10)
+    pools.make_pool(10, template=quick(), autohealing=patient, annotations=ANY_NUMBER)
+    pools.make_pool(2, name="silent", template=quick("image-error"))
+    pools.wait_ready(10)
     broken = dict(zip((f"pool-{ordinal}" for ordinal in range(10)), FAILING, strict=False))
     for name, behavior in broken.items():
-        break_vm(ranch, name, behavior)
-    before = uids(ranch.vms())
-    eventually(lambda: failures_of(ranch.vm("pool-0")) >= 2, what="it fails again and again")
-    stays(lambda: uids(ranch.vms()) == before, for_s=1.5, what="the VMs")
-    assert ranch.requests("delete") == []
+        break_vm(pools, name, behavior)
+    before = uids(pools.vms())
+    eventually(lambda: failures_of(pools.vm("pool-0")) >= 2, what="the VM fails repeatedly")
+    stays(lambda: uids(pools.vms()) == before, for_s=1.5, what="the VMs")
+    assert pools.requests("delete") == []
 
 
 STATES = {
@@ -122,166 +122,170 @@ STATES = {
 }
 
 
-def test_p15_a_vm_whose_status_says_that_it_cannot_come_up_is_healed_after_the_duration(ranch: Ranch) -> None:
+def test_p15_a_vm_whose_status_says_that_it_cannot_come_up_is_healed_after_the_duration(pools: PoolNamespace) -> None:
     healing = SOON | {"minFailingToStartDuration": "2s"}
-    ranch.make_pool(10, template=quick(), autohealing=healing)
-    ranch.wait_ready(10)
-    before = uids(ranch.vms())
-    position = ranch.plane.audit_position()
+    pools.make_pool(10, template=quick(), autohealing=healing)
+    pools.wait_ready(10)
+    before = uids(pools.vms())
+    position = pools.plane.audit_position()
     began = datetime.now(UTC)
     for name, (behavior, _) in STATES.items():
-        break_vm(ranch, name, behavior)
-    # DataVolumes are made for a VM that asks for another, even while it runs.
+        break_vm(pools, name, behavior)
+    # A VM that gets another dataVolumeTemplate gets its DataVolume at once, even while it runs.
     disk = {"metadata": {"name": "bad", "annotations": {BEHAVIOR: "fail"}}, "spec": {"pvc": {}}}
     volumes = [{"name": "bad", "dataVolume": {"name": "bad"}}]
-    change_machine(ranch, "pool-4", {"dataVolumeTemplates": [disk], "template": {"spec": {"volumes": volumes}}})
-    ranch.delete_vmi("pool-4")
-    wait_until_healed(ranch, {name: before[name] for name in (*STATES, "pool-4")})
-    ranch.wait_ready(10)
-    assert sorted(replacements(ranch, since=position)) == sorted((*STATES, "pool-4"))
-    assert min((at - began).total_seconds() for at in times(ranch, since=position)) > 2.0
-    eventually(lambda: all(reasons_of(ranch, name) for name in (*STATES, "pool-4")), what="Events say why")
+    change_machine(pools, "pool-4", {"dataVolumeTemplates": [disk], "template": {"spec": {"volumes": volumes}}})
+    pools.delete_vmi("pool-4")
+    wait_until_healed(pools, {name: before[name] for name in (*STATES, "pool-4")})
+    pools.wait_ready(10)
+    assert sorted(replacements(pools, since=position)) == sorted((*STATES, "pool-4"))
+    assert min((at - began).total_seconds() for at in times(pools, since=position)) > 2.0
+    eventually(lambda: all(reasons_of(pools, name) for name in (*STATES, "pool-4")), what="Events with the reasons")
     for name, (_, states) in (STATES | {"pool-4": ("", {"DataVolumeError"})}).items():
-        (why,) = reasons_of(ranch, name)
+        (why,) = reasons_of(pools, name)
         assert why in {f"healing: {state} for longer than 2 s" for state in states}
-    assert uids(ranch.vms()).keys() == before.keys()
-    assert "bad" not in ranch.data_volumes()
+    assert uids(pools.vms()).keys() == before.keys()
+    assert "bad" not in pools.data_volumes()
 
 
-def test_p15_a_healed_vm_gets_new_disks(ranch: Ranch) -> None:
-    ranch.make_pool(2, template=quick(disks=("root",)), autohealing=SOON)
-    ranch.wait_ready(2)
-    vms, volumes, claims = uids(ranch.vms()), uids(ranch.data_volumes()), uids(ranch.claims())
-    hold_volume(ranch, "root-1", finalizers=(HOLD,))
-    break_vms(ranch, "pool-1")
+def test_p15_a_healed_vm_gets_new_disks(pools: PoolNamespace) -> None:
+    pools.make_pool(2, template=quick(disks=("root",)), autohealing=SOON)
+    pools.wait_ready(2)
+    vms, volumes, claims = uids(pools.vms()), uids(pools.data_volumes()), uids(pools.claims())
+    hold_volume(pools, "root-1", finalizers=(HOLD,))
+    break_vms(pools, "pool-1")
 
     def leaving() -> bool:
-        return "deletionTimestamp" in ranch.vm("pool-1")["metadata"]
+        return "deletionTimestamp" in pools.vm("pool-1")["metadata"]
 
-    eventually(leaving, what="it is deleted")
-    assert "foregroundDeletion" in finalizers_of(ranch.vm("pool-1"))
-    stays(lambda: leaving() and uids(ranch.vms()) == vms, for_s=1.0, what="it waits for its disk to go")
-    hold_volume(ranch, "root-1", finalizers=())
-    wait_until_healed(ranch, {"pool-1": vms["pool-1"]})
-    ranch.wait_ready(2)
-    for before, after in ((volumes, ranch.data_volumes()), (claims, ranch.claims())):
+    eventually(leaving, what="the VM is deleted")
+    assert "foregroundDeletion" in finalizers_of(pools.vm("pool-1"))
+    stays(lambda: leaving() and uids(pools.vms()) == vms, for_s=1.0, what="the VM waits for the removal of its disk")
+    hold_volume(pools, "root-1", finalizers=())
+    wait_until_healed(pools, {"pool-1": vms["pool-1"]})
+    pools.wait_ready(2)
+    for before, after in ((volumes, pools.data_volumes()), (claims, pools.claims())):
         assert after["root-0"]["metadata"]["uid"] == before["root-0"]
         assert after["root-1"]["metadata"]["uid"] != before["root-1"]
-    assert owner_uid(ranch.data_volumes()["root-1"]) == ranch.vm("pool-1")["metadata"]["uid"]
+    assert owner_uid(pools.data_volumes()["root-1"]) == pools.vm("pool-1")["metadata"]["uid"]
 
 
-def test_p15_a_timer_wakes_the_pool_when_the_time_is_due(ranch: Ranch, rancher: Herd) -> None:
+def test_p15_a_timer_wakes_the_pool_when_the_time_is_due(
+    pools: PoolNamespace, pool_controller: ControllerProcess
+) -> None:
     healing = SOON | {"minFailingToStartDuration": "4s"}
-    ranch.make_pool(2, template=quick(), autohealing=healing)
-    ranch.wait_ready(2)
-    uid = ranch.vm("pool-0")["metadata"]["uid"]
-    position = ranch.plane.audit_position()
-    break_vm(ranch, "pool-0", "unschedulable")
-    eventually(lambda: printable_status_of(ranch.vm("pool-0")) == "ErrorUnschedulable")
+    pools.make_pool(2, template=quick(), autohealing=healing)
+    pools.wait_ready(2)
+    uid = pools.vm("pool-0")["metadata"]["uid"]
+    position = pools.plane.audit_position()
+    break_vm(pools, "pool-0", "unschedulable")
+    eventually(lambda: printable_status_of(pools.vm("pool-0")) == "ErrorUnschedulable")
     since = datetime.now(UTC)
-    version = ranch.vm("pool-0")["metadata"]["resourceVersion"]
-    stays(lambda: ranch.vm("pool-0")["metadata"]["resourceVersion"] == version, for_s=2.0, what="nothing happens to it")
-    wait_until_healed(ranch, {"pool-0": uid})
-    (at,) = times(ranch, since=position)
+    version = pools.vm("pool-0")["metadata"]["resourceVersion"]
+    stays(
+        lambda: pools.vm("pool-0")["metadata"]["resourceVersion"] == version, for_s=2.0, what="the VM stays unchanged"
+    )
+    wait_until_healed(pools, {"pool-0": uid})
+    (at,) = times(pools, since=position)
     assert 2.0 < (at - since).total_seconds() < 6.0
-    assert rancher.working
+    assert pool_controller.working
 
 
-def test_p15_no_more_than_max_unavailable_are_healed_at_once(ranch: Ranch) -> None:
+def test_p15_no_more_than_max_unavailable_are_healed_at_once(pools: PoolNamespace) -> None:
     template = vm_template(vmi_annotations={READY_AFTER: "1s"})
-    ranch.make_pool(5, template=template, autohealing=SOON, maxUnavailable=2, annotations=ANY_NUMBER)
-    ranch.wait_ready(5)
-    before = uids(ranch.vms())
+    pools.make_pool(5, template=template, autohealing=SOON, maxUnavailable=2, annotations=ANY_NUMBER)
+    pools.wait_ready(5)
+    before = uids(pools.vms())
     broken = [f"pool-{ordinal}" for ordinal in range(4)]
-    ranch.change_pool({"spec": {"paused": True}})
-    eventually(lambda: ranch.pool_condition("ReplicaPaused"))
-    break_vms(ranch, *broken)
-    stays(lambda: uids(ranch.vms()) == before, for_s=1.5, what="nobody is healed while the pool is paused")
-    position = ranch.plane.audit_position()
-    ranch.change_pool({"spec": {"paused": False}})
-    wait_until_healed(ranch, {name: before[name] for name in broken})
-    assert sorted(replacements(ranch, since=position)) == broken
-    when = times(ranch, since=position)
+    pools.change_pool({"spec": {"paused": True}})
+    eventually(lambda: pools.pool_condition("ReplicaPaused"))
+    break_vms(pools, *broken)
+    stays(lambda: uids(pools.vms()) == before, for_s=1.5, what="no healing while the pool is paused")
+    position = pools.plane.audit_position()
+    pools.change_pool({"spec": {"paused": False}})
+    wait_until_healed(pools, {name: before[name] for name in broken})
+    assert sorted(replacements(pools, since=position)) == broken
+    when = times(pools, since=position)
     for first, third in zip(when, when[2:], strict=False):
         assert (third - first).total_seconds() > 1.0, "the third waits until one of the others is back"
-    assert ranch.vm("pool-4")["metadata"]["uid"] == before["pool-4"]
+    assert pools.vm("pool-4")["metadata"]["uid"] == before["pool-4"]
 
 
-def test_p15_where_too_many_fail_together_healing_holds_and_says_so_once(ranch: Ranch) -> None:
-    ranch.make_pool(4, template=quick(), autohealing=SOON)
-    ranch.wait_ready(4)
-    before = uids(ranch.vms())
-    ranch.change_pool({"spec": {"paused": True}})
-    eventually(lambda: ranch.pool_condition("ReplicaPaused"))
-    break_vms(ranch, "pool-0", "pool-1", "pool-2")
-    ranch.change_pool({"spec": {"paused": False}})
-    eventually(lambda: ranch.told("HealingHeld")["pool"] == 1, what="it says so")
-    stays(lambda: uids(ranch.vms()) == before, for_s=1.5, what="nobody is healed")
-    assert ranch.told("HealingHeld") == {"pool": 1}, "it is told once"
-    break_vm(ranch, "pool-0", "normal")
-    wait_until_healed(ranch, {name: before[name] for name in ("pool-1", "pool-2")})
-    assert ranch.vm("pool-0")["metadata"]["uid"] == before["pool-0"], "who got well stays"
-    ranch.wait_ready(4)
+def test_p15_healing_stops_if_too_many_fail_together_and_one_event_reports_it(pools: PoolNamespace) -> None:
+    pools.make_pool(4, template=quick(), autohealing=SOON)
+    pools.wait_ready(4)
+    before = uids(pools.vms())
+    pools.change_pool({"spec": {"paused": True}})
+    eventually(lambda: pools.pool_condition("ReplicaPaused"))
+    break_vms(pools, "pool-0", "pool-1", "pool-2")
+    pools.change_pool({"spec": {"paused": False}})
+    eventually(lambda: pools.told("HealingHeld")["pool"] == 1, what="an Event reports the limit")
+    stays(lambda: uids(pools.vms()) == before, for_s=1.5, what="no healing")
+    assert pools.told("HealingHeld") == {"pool": 1}, "it is told once"
+    break_vm(pools, "pool-0", "normal")
+    wait_until_healed(pools, {name: before[name] for name in ("pool-1", "pool-2")})
+    assert pools.vm("pool-0")["metadata"]["uid"] == before["pool-0"], "who got well stays"
+    pools.wait_ready(4)
 
 
-def test_p15_how_many_may_fail_together_is_an_annotation(ranch: Ranch) -> None:
-    ranch.make_pool(3, template=quick(), autohealing=SOON, annotations={MAX_UNHEALTHY: "1"})
-    ranch.wait_ready(3)
-    before = uids(ranch.vms())
-    ranch.change_pool({"spec": {"paused": True}})
-    eventually(lambda: ranch.pool_condition("ReplicaPaused"))
-    break_vms(ranch, "pool-0", "pool-1")
-    ranch.change_pool({"spec": {"paused": False}})
-    eventually(lambda: ranch.told("HealingHeld")["pool"] == 1)
-    stays(lambda: uids(ranch.vms()) == before, for_s=0.7)
-    ranch.change_pool({"metadata": {"annotations": {MAX_UNHEALTHY: "2"}}})
-    wait_until_healed(ranch, {name: before[name] for name in ("pool-0", "pool-1")})
+def test_p15_how_many_may_fail_together_is_an_annotation(pools: PoolNamespace) -> None:
+    pools.make_pool(3, template=quick(), autohealing=SOON, annotations={MAX_UNHEALTHY: "1"})
+    pools.wait_ready(3)
+    before = uids(pools.vms())
+    pools.change_pool({"spec": {"paused": True}})
+    eventually(lambda: pools.pool_condition("ReplicaPaused"))
+    break_vms(pools, "pool-0", "pool-1")
+    pools.change_pool({"spec": {"paused": False}})
+    eventually(lambda: pools.told("HealingHeld")["pool"] == 1)
+    stays(lambda: uids(pools.vms()) == before, for_s=0.7)
+    pools.change_pool({"metadata": {"annotations": {MAX_UNHEALTHY: "2"}}})
+    wait_until_healed(pools, {name: before[name] for name in ("pool-0", "pool-1")})
 
 
-def test_p15_nobody_is_healed_while_the_pool_is_being_deleted(ranch: Ranch) -> None:
-    ranch.make_pool(2, template=quick(), autohealing=SOON, finalizers=(HOLD,))
-    ranch.wait_ready(2)
-    ranch.change_pool({"spec": {"paused": True}})
-    eventually(lambda: ranch.pool_condition("ReplicaPaused"))
-    break_vms(ranch, "pool-0")
-    before = uids(ranch.vms())
-    ranch.kubectl("delete", "vmpool", "pool", "--wait=false")
-    ranch.change_pool({"spec": {"paused": False}})
-    stays(lambda: uids(ranch.vms()) == before and ranch.pool_exists(), for_s=2.0)
-    assert ranch.requests("delete") == []
-    ranch.change_pool({"metadata": {"finalizers": None}})
-    eventually(lambda: not ranch.vms(), what="they go with the pool")
+def test_p15_a_terminating_pool_heals_no_vm(pools: PoolNamespace) -> None:
+    pools.make_pool(2, template=quick(), autohealing=SOON, finalizers=(HOLD,))
+    pools.wait_ready(2)
+    pools.change_pool({"spec": {"paused": True}})
+    eventually(lambda: pools.pool_condition("ReplicaPaused"))
+    break_vms(pools, "pool-0")
+    before = uids(pools.vms())
+    pools.kubectl("delete", "vmpool", "pool", "--wait=false")
+    pools.change_pool({"spec": {"paused": False}})
+    stays(lambda: uids(pools.vms()) == before and pools.pool_exists(), for_s=2.0)
+    assert pools.requests("delete") == []
+    pools.change_pool({"metadata": {"finalizers": None}})
+    eventually(lambda: not pools.vms(), what="the VMs go with the pool")
 
 
-def test_p15_failing_vms_of_others_are_never_touched(ranch: Ranch) -> None:
-    ranch.make_pool(1, name="other", template=quick("image-error"))
-    ranch.make_vm("pool-9", template=quick("fail"))
-    ranch.make_vm("stranger", labels={"app": "stranger"}, template=quick("fail"))
-    ranch.make_pool(2, template=quick(), autohealing={"startUpFailureThreshold": 1, "minFailingToStartDuration": "0s"})
-    ranch.wait_ready(2)
+def test_p15_failing_vms_of_others_are_never_touched(pools: PoolNamespace) -> None:
+    pools.make_pool(1, name="other", template=quick("image-error"))
+    pools.make_vm("pool-9", template=quick("fail"))
+    pools.make_vm("stranger", labels={"app": "stranger"}, template=quick("fail"))
+    pools.make_pool(2, template=quick(), autohealing={"startUpFailureThreshold": 1, "minFailingToStartDuration": "0s"})
+    pools.wait_ready(2)
     theirs = ("other-0", "pool-9", "stranger")
-    before = {name: uid for name, uid in uids(ranch.vms()).items() if name in theirs}
-    eventually(lambda: all(failures_of(ranch.vm(name)) >= 3 for name in ("pool-9", "stranger")), what="they fail")
-    member = ranch.vm("pool-0")["metadata"]["uid"]
-    break_vm(ranch, "pool-0", "fail")
-    wait_until_healed(ranch, {"pool-0": member})
-    assert before.items() <= uids(ranch.vms()).items()
-    assert ranch.vms_deleted() == {"pool-0": 1}
+    before = {name: uid for name, uid in uids(pools.vms()).items() if name in theirs}
+    eventually(lambda: all(failures_of(pools.vm(name)) >= 3 for name in ("pool-9", "stranger")), what="they fail")
+    member = pools.vm("pool-0")["metadata"]["uid"]
+    break_vm(pools, "pool-0", "fail")
+    wait_until_healed(pools, {"pool-0": member})
+    assert before.items() <= uids(pools.vms()).items()
+    assert pools.vms_deleted() == {"pool-0": 1}
 
 
-def test_p15_events_tell_of_nothing_that_was_not_done(ranch: Ranch) -> None:
-    ranch.make_pool(3, template=vm_template(vmi_annotations={BEHAVIOR: "never-ready"}), autohealing=SOON)
-    ranch.wait_for_ordinals(0, 1, 2, ready=False)
-    eventually(lambda: len(ranch.vmis()) == 3)
+def test_p15_events_tell_of_nothing_that_was_not_done(pools: PoolNamespace) -> None:
+    pools.make_pool(3, template=vm_template(vmi_annotations={BEHAVIOR: "never-ready"}), autohealing=SOON)
+    pools.wait_for_ordinals(0, 1, 2, ready=False)
+    eventually(lambda: len(pools.vmis()) == 3)
     for memory in (1, 2, 3):
-        ranch.change_pool({"spec": {"maxUnavailable": memory}})
-        eventually(lambda: ranch.pool_status()["observedGeneration"] == ranch.pool()["metadata"]["generation"])
-    stays(lambda: len(ranch.vms()) == 3, for_s=1.5)
-    assert ranch.requests("delete") == []
-    assert ranch.reasons().keys() == {"SuccessfulCreate"}
+        pools.change_pool({"spec": {"maxUnavailable": memory}})
+        eventually(lambda: pools.pool_status()["observedGeneration"] == pools.pool()["metadata"]["generation"])
+    stays(lambda: len(pools.vms()) == 3, for_s=1.5)
+    assert pools.requests("delete") == []
+    assert pools.reasons().keys() == {"SuccessfulCreate"}
 
 
-def test_p15_healing_the_same_ordinal_again_waits_twice_as_long_each_time(chronic: Ranch) -> None:
+def test_p15_healing_the_same_ordinal_again_waits_twice_as_long_each_time(chronic: PoolNamespace) -> None:
     healed = eventually(
         lambda: (found := times(chronic, since=chronic.since)) and len(found) >= 3 and found, within_s=60
     )

@@ -1,4 +1,4 @@
-"""P16: the order of a pass. What comes first is done first, and what must wait for it does."""
+"""P16: the order of the actions in a pass."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.herd import Place, eventually, herd, stays
+from tests.integration.controller_process import ReplicaSetNamespace, controller_process, eventually, stays
+from tests.integration.pool_namespace import BEHAVIOR, READY_AFTER, PoolNamespace, uids, vm_template
 from tests.integration.quota import allow
-from tests.integration.ranch import BEHAVIOR, READY_AFTER, Ranch, uids, vm_template
 from tests.integration.renewal import (
     VMS,
     break_vm,
@@ -30,20 +30,20 @@ HEALING = {"startUpFailureThreshold": 99, "minFailingToStartDuration": "1s"}
 QUICK = {BEHAVIOR: "normal", READY_AFTER: "100ms"}
 
 
-def paused(ranch: Ranch) -> None:
-    ranch.change_pool({"spec": {"paused": True}})
-    eventually(lambda: ranch.pool_condition("ReplicaPaused"), what="it is paused")
+def paused(pools: PoolNamespace) -> None:
+    pools.change_pool({"spec": {"paused": True}})
+    eventually(lambda: pools.pool_condition("ReplicaPaused"), what="the pool is paused")
 
 
-def change_in_one(ranch: Ranch, template: dict[str, Any], **spec: Any) -> None:
-    """Another template and more, in one write."""
-    ranch.change_pool({"spec": {"virtualMachineTemplate": template, **spec}})
+def change_in_one(pools: PoolNamespace, template: dict[str, Any], **spec: Any) -> None:
+    """Change the template and other fields in one write."""
+    pools.change_pool({"spec": {"virtualMachineTemplate": template, **spec}})
 
 
-def test_p16_a_pool_comes_to_be_finalizer_first_then_revision_vms_and_status(ranch: Ranch) -> None:
-    ranch.make_pool(5)
-    ranch.wait_ready(5)
-    written = sorted(ranch.requests("create", "patch"), key=lambda each: each.request_received_timestamp)
+def test_p16_a_new_pool_gets_its_finalizer_first_then_revision_vms_and_status(pools: PoolNamespace) -> None:
+    pools.make_pool(5)
+    pools.wait_ready(5)
+    written = sorted(pools.requests("create", "patch"), key=lambda each: each.request_received_timestamp)
     first = list(dict.fromkeys((each.resource, each.subresource) for each in written))
     assert first == [
         ("virtualmachinepools", ""),
@@ -51,98 +51,98 @@ def test_p16_a_pool_comes_to_be_finalizer_first_then_revision_vms_and_status(ran
         (VMS, ""),
         ("virtualmachinepools", "status"),
     ]
-    assert Counter(each.code for each in ranch.requests("create")) == {201: 6}, "nothing is asked for twice"
+    assert Counter(each.code for each in pools.requests("create")) == {201: 6}, "nothing is asked for twice"
 
 
-def test_p16_nothing_is_updated_while_vms_are_missing(vacant: Place, tmp_path: Path) -> None:
-    ranch = Ranch(vacant.plane, vacant.namespace)
-    with herd(vacant.plane, tmp_path, "--burst", "1"):
-        ranch.make_pool(2, template=vm_template(**HALTED))
-        ranch.wait_until_updated(2)
-        position = ranch.plane.audit_position()
-        change_in_one(ranch, vm_template(memory="128M", **HALTED), replicas=5)
-        ranch.wait_until_updated(5)
-    records = [each for each in ranch.requests("create", "patch", since=position) if each.resource == VMS]
+def test_p16_nothing_is_updated_while_vms_are_missing(idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> None:
+    pools = PoolNamespace(idle_namespace.plane, idle_namespace.namespace)
+    with controller_process(idle_namespace.plane, tmp_path, "--burst", "1"):
+        pools.make_pool(2, template=vm_template(**HALTED))
+        pools.wait_until_updated(2)
+        position = pools.plane.audit_position()
+        change_in_one(pools, vm_template(memory="128M", **HALTED), replicas=5)
+        pools.wait_until_updated(5)
+    records = [each for each in pools.requests("create", "patch", since=position) if each.resource == VMS]
     records.sort(key=lambda each: each.request_received_timestamp)
     assert [each.verb for each in records] == ["create"] * 3 + ["patch"] * 2
-    assert {vm_memory_of(vm) for vm in ranch.vms().values()} == {"128M"}
+    assert {vm_memory_of(vm) for vm in pools.vms().values()} == {"128M"}
 
 
-def test_p16_nothing_is_updated_while_vms_that_are_too_many_are_on_their_way_out(ranch: Ranch) -> None:
-    ranch.make_pool(3, scaleInStrategy=DESCENDING)
-    ranch.wait_ready(3)
-    running = uids(ranch.vmis())
-    ranch.hold_vm("pool-2")
-    position = ranch.plane.audit_position()
-    change_in_one(ranch, vm_template(memory="128M"), replicas=2)
-    eventually(lambda: replacements(ranch, since=position) == ["pool-2"], what="one goes")
+def test_p16_nothing_is_updated_while_vms_that_are_too_many_are_on_their_way_out(pools: PoolNamespace) -> None:
+    pools.make_pool(3, scaleInStrategy=DESCENDING)
+    pools.wait_ready(3)
+    running = uids(pools.vmis())
+    pools.hold_vm("pool-2")
+    position = pools.plane.audit_position()
+    change_in_one(pools, vm_template(memory="128M"), replicas=2)
+    eventually(lambda: replacements(pools, since=position) == ["pool-2"], what="one VM is deleted")
 
     def others_run() -> bool:
-        now = uids(ranch.vmis())
+        now = uids(pools.vmis())
         return all(now.get(name) == running[name] for name in ("pool-0", "pool-1"))
 
-    stays(others_run, for_s=1.0, what="the other two")
-    assert {vm_memory_of(vm) for vm in ranch.vms().values()} == {"64M"}
-    ranch.let_vm_go("pool-2")
-    ranch.wait_ready(2)
-    assert sorted(restarts(ranch, since=position)) == ["pool-0", "pool-1"]
+    stays(others_run, for_s=1.0, what="the other two VMs run")
+    assert {vm_memory_of(vm) for vm in pools.vms().values()} == {"64M"}
+    pools.let_vm_go("pool-2")
+    pools.wait_ready(2)
+    assert sorted(restarts(pools, since=position)) == ["pool-0", "pool-1"]
 
 
-def test_p16_more_than_wanted_that_nobody_may_delete_hold_no_update_up(ranch: Ranch) -> None:
-    ranch.make_pool(3, scaleInStrategy={"opportunistic": {}})
-    ranch.wait_ready(3)
-    change_in_one(ranch, vm_template(memory="128M"), replicas=1)
-    ranch.wait_ready(3)
-    assert {vm_memory_of(vm) for vm in ranch.vms().values()} == {"128M"}
+def test_p16_a_surplus_that_may_not_be_deleted_does_not_block_an_update(pools: PoolNamespace) -> None:
+    pools.make_pool(3, scaleInStrategy={"opportunistic": {}})
+    pools.wait_ready(3)
+    change_in_one(pools, vm_template(memory="128M"), replicas=1)
+    pools.wait_ready(3)
+    assert {vm_memory_of(vm) for vm in pools.vms().values()} == {"128M"}
 
 
-def test_p16_healing_comes_before_scaling_so_the_failing_vm_is_the_one_that_goes(ranch: Ranch) -> None:
+def test_p16_healing_comes_before_scaling_so_the_failing_vm_is_the_one_that_goes(pools: PoolNamespace) -> None:
     template = vm_template(vmi_annotations=QUICK)
-    ranch.make_pool(4, template=template, autohealing=HEALING, scaleInStrategy=ASCENDING)
-    ranch.wait_ready(4)
-    before = uids(ranch.vms())
-    paused(ranch)
-    break_vm(ranch, "pool-3", "unschedulable")
-    eventually(lambda: printable_status_of(ranch.vm("pool-3")) == "ErrorUnschedulable")
-    stays(lambda: uids(ranch.vms()) == before, for_s=1.5)
-    position = ranch.plane.audit_position()
-    ranch.change_pool({"spec": {"paused": False, "replicas": 3}})
-    ranch.wait_for_ordinals(0, 1, 2)
-    ranch.wait_ready(3)
-    assert replacements(ranch, since=position) == ["pool-3"]
-    assert uids(ranch.vms()) == {name: uid for name, uid in before.items() if name != "pool-3"}
+    pools.make_pool(4, template=template, autohealing=HEALING, scaleInStrategy=ASCENDING)
+    pools.wait_ready(4)
+    before = uids(pools.vms())
+    paused(pools)
+    break_vm(pools, "pool-3", "unschedulable")
+    eventually(lambda: printable_status_of(pools.vm("pool-3")) == "ErrorUnschedulable")
+    stays(lambda: uids(pools.vms()) == before, for_s=1.5)
+    position = pools.plane.audit_position()
+    pools.change_pool({"spec": {"paused": False, "replicas": 3}})
+    pools.wait_for_ordinals(0, 1, 2)
+    pools.wait_ready(3)
+    assert replacements(pools, since=position) == ["pool-3"]
+    assert uids(pools.vms()) == {name: uid for name, uid in before.items() if name != "pool-3"}
 
 
-def test_p16_revisions_are_pruned_only_when_all_else_is_at_rest(ranch: Ranch) -> None:
-    allow(ranch, 1, of=VMS)
-    ranch.make_pool(1, template=vm_template(**HALTED))
-    ranch.wait_until_updated(1)
-    ranch.scale(2)
-    eventually(lambda: ranch.pool_condition("ReplicaFailure"), what="one cannot be created")
+def test_p16_revisions_are_pruned_only_when_all_else_is_at_rest(pools: PoolNamespace) -> None:
+    allow(pools, 1, of=VMS)
+    pools.make_pool(1, template=vm_template(**HALTED))
+    pools.wait_until_updated(1)
+    pools.scale(2)
+    eventually(lambda: pools.pool_condition("ReplicaFailure"), what="a create is refused")
     names = ["pool-1"]
     for version in range(1, 9):
-        pool = ranch.change_template(vm_template(memory=f"{version}Gi", **HALTED))
+        pool = pools.change_template(vm_template(memory=f"{version}Gi", **HALTED))
         names.append(f"pool-{pool['metadata']['generation']}")
-        eventually(lambda: names[-1] in ranch.revisions(), what="it is to be made from the new template")
-    ranch.hold_vm("pool-0")
-    ranch.scale(0)
-    eventually(lambda: "deletionTimestamp" in ranch.vm("pool-0")["metadata"], what="the other one goes")
-    stays(lambda: ranch.revisions().keys() == set(names), for_s=0.7, what="nothing is pruned while the count is wrong")
-    ranch.let_vm_go("pool-0")
-    eventually(lambda: ranch.revisions().keys() == set(names[-6:]), what="now it is")
+        eventually(lambda: names[-1] in pools.revisions(), what="a revision for the new template")
+    pools.hold_vm("pool-0")
+    pools.scale(0)
+    eventually(lambda: "deletionTimestamp" in pools.vm("pool-0")["metadata"], what="pool-0 is terminating")
+    stays(lambda: pools.revisions().keys() == set(names), for_s=0.7, what="no pruning while the count is wrong")
+    pools.let_vm_go("pool-0")
+    eventually(lambda: pools.revisions().keys() == set(names[-6:]), what="unused revisions are pruned")
 
 
-def test_p16_a_restart_follows_the_new_spec_so_that_none_is_made_from_the_old_one(ranch: Ranch) -> None:
-    ranch.make_pool(4)
-    ranch.wait_ready(4)
-    position = ranch.plane.audit_position()
-    ranch.change_template(vm_template(memory="128M"))
-    ranch.wait_ready(4)
-    patched = {each.name: each.stage_timestamp for each in done(ranch, "patch", VMS, since=position)}
+def test_p16_a_restart_follows_the_new_spec_so_that_none_is_made_from_the_old_one(pools: PoolNamespace) -> None:
+    pools.make_pool(4)
+    pools.wait_ready(4)
+    position = pools.plane.audit_position()
+    pools.change_template(vm_template(memory="128M"))
+    pools.wait_ready(4)
+    patched = {each.name: each.stage_timestamp for each in done(pools, "patch", VMS, since=position)}
     deleted = {
         each.name: each.request_received_timestamp
-        for each in done(ranch, "delete", "virtualmachineinstances", since=position)
+        for each in done(pools, "delete", "virtualmachineinstances", since=position)
     }
     assert patched.keys() == deleted.keys()
     assert all(patched[name] < deleted[name] for name in patched)
-    assert sorted(restarts(ranch, since=position)) == sorted(patched), "each once"
+    assert sorted(restarts(pools, since=position)) == sorted(patched), "each once"

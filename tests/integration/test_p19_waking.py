@@ -1,4 +1,4 @@
-"""P19: what concerns a pool wakes it at once, what does not leaves it asleep, and at rest there is silence."""
+"""P19: only relevant changes trigger a pass of the pool, and a pool at rest sends no requests."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.herd import Herd, eventually, stays
-from tests.integration.ranch import BEHAVIOR, FINALIZER, Ranch, finalizers_of, vm_template
+from tests.integration.controller_process import ControllerProcess, eventually, stays
+from tests.integration.pool_namespace import BEHAVIOR, FINALIZER, PoolNamespace, finalizers_of, vm_template
 from tests.integration.renewal import revision_of
 
 pytestmark = pytest.mark.cluster
@@ -23,13 +23,13 @@ IRRELEVANT: dict[str, dict[str, Any]] = {
 }
 
 
-def quiet_down(ranch: Ranch, rancher: Herd) -> int:
-    """Wait until there was no pass for a while. Return how many there were."""
+def quiet_down(pools: PoolNamespace, pool_controller: ControllerProcess) -> int:
+    """Wait until no pass has run for a while. Return the number of passes so far."""
     seen, since = -1, time.monotonic()
 
     def is_quiet() -> bool:
         nonlocal seen, since
-        now = rancher.passes(ranch.namespace)
+        now = pool_controller.passes(pools.namespace)
         if now != seen:
             seen, since = now, time.monotonic()
         return time.monotonic() - since > QUIET_S
@@ -38,10 +38,10 @@ def quiet_down(ranch: Ranch, rancher: Herd) -> int:
     return seen
 
 
-def answer_times(ranch: Ranch) -> list[float]:
-    """How long after each deletion of a VM the controller asked for its finalizer to be taken off, in seconds."""
-    records = sorted(ranch.plane.audit_records(ranch.since), key=lambda each: each.request_received_timestamp)
-    ours = [r for r in records if r.namespace == ranch.namespace and r.resource == "virtualmachines" and r.code == 200]
+def answer_times(pools: PoolNamespace) -> list[float]:
+    """The seconds between each deletion of a VM and the controller's request to remove its finalizer."""
+    records = sorted(pools.plane.audit_records(pools.since), key=lambda each: each.request_received_timestamp)
+    ours = [r for r in records if r.namespace == pools.namespace and r.resource == "virtualmachines" and r.code == 200]
     waits = []
     for asked in (record for record in ours if record.verb == "delete"):
         answers = [
@@ -56,27 +56,27 @@ def answer_times(ranch: Ranch) -> list[float]:
     return waits
 
 
-def test_p19_a_vm_that_its_user_deletes_is_let_go_at_once(ranch: Ranch) -> None:
-    ranch.make_pool(6, template=vm_template(runStrategy="Halted"))
-    ranch.wait_for_ordinals(*range(6), ready=False)
-    ranch.wait_until_updated(6)
-    mine = ranch.since = ranch.plane.audit_position()
+def test_p19_a_vm_that_its_user_deletes_loses_its_finalizer_at_once(pools: PoolNamespace) -> None:
+    pools.make_pool(6, template=vm_template(runStrategy="Halted"))
+    pools.wait_for_ordinals(*range(6), ready=False)
+    pools.wait_until_updated(6)
+    mine = pools.since = pools.plane.audit_position()
     for ordinal in range(6):
-        ranch.kubectl("delete", "vm", f"pool-{ordinal}", "--wait=false")
-    eventually(lambda: len(ranch.vms_created(mine)) == 6, what="all come back")
-    waits = answer_times(ranch)
+        pools.kubectl("delete", "vm", f"pool-{ordinal}", "--wait=false")
+    eventually(lambda: len(pools.vms_created(mine)) == 6, what="all VMs are recreated")
+    waits = answer_times(pools)
     assert len(waits) == 6
     assert median(waits) < 0.3, waits
 
 
-def test_p19_a_new_pool_and_a_new_number_are_looked_at_at_once(ranch: Ranch) -> None:
+def test_p19_a_new_pool_and_a_new_size_trigger_a_pass_at_once(pools: PoolNamespace) -> None:
     waits = []
     for ordinal in range(5):
         name = f"new{ordinal}"
-        asked = ranch.plane.audit_position()
-        ranch.make_pool(1, name=name, template=vm_template(runStrategy="Halted"))
-        ranch.wait_for_vms(*(f"new{each}-0" for each in range(ordinal + 1)), ready=False)
-        records = [r for r in ranch.plane.audit_records(asked) if r.namespace == ranch.namespace]
+        asked = pools.plane.audit_position()
+        pools.make_pool(1, name=name, template=vm_template(runStrategy="Halted"))
+        pools.wait_for_vms(*(f"new{each}-0" for each in range(ordinal + 1)), ready=False)
+        records = [r for r in pools.plane.audit_records(asked) if r.namespace == pools.namespace]
         made = min(r.request_received_timestamp for r in records if r.resource == "virtualmachinepools")
         vm = min(
             r.request_received_timestamp for r in records if r.resource == "virtualmachines" and r.verb == "create"
@@ -85,53 +85,57 @@ def test_p19_a_new_pool_and_a_new_number_are_looked_at_at_once(ranch: Ranch) -> 
     assert median(waits) < 0.5, waits
 
 
-def test_p19_the_readiness_and_the_revision_of_a_vmi_wake_the_pool_of_its_vm(ranch: Ranch, rancher: Herd) -> None:
-    ranch.make_pool(2)
-    ranch.wait_ready(2)
-    before = quiet_down(ranch, rancher)
-    revision = revision_of(ranch.vmis()["pool-0"])
-    ranch.change_vmi("pool-0", {"metadata": {"labels": {"kubevirt.io/vm-pool-revision-name": "none"}}})
-    eventually(lambda: rancher.passes(ranch.namespace) > before, what="a revision wakes")
-    eventually(lambda: revision_of(ranch.vmis()["pool-0"]) == revision, what="and is put right")
-    ranch.wait_ready(2)
-    before = quiet_down(ranch, rancher)
-    ranch.change_vmi("pool-1", {"metadata": {"annotations": {BEHAVIOR: "never-ready"}}})
-    eventually(lambda: rancher.passes(ranch.namespace) > before, within_s=5, what="readiness wakes")
-    eventually(lambda: ranch.pool_status().get("readyReplicas") == 1)
+def test_p19_the_readiness_and_the_revision_of_a_vmi_wake_the_pool_of_its_vm(
+    pools: PoolNamespace, pool_controller: ControllerProcess
+) -> None:
+    pools.make_pool(2)
+    pools.wait_ready(2)
+    before = quiet_down(pools, pool_controller)
+    revision = revision_of(pools.vmis()["pool-0"])
+    pools.change_vmi("pool-0", {"metadata": {"labels": {"kubevirt.io/vm-pool-revision-name": "none"}}})
+    eventually(lambda: pool_controller.passes(pools.namespace) > before, what="a changed revision triggers a pass")
+    eventually(lambda: revision_of(pools.vmis()["pool-0"]) == revision, what="the revision is corrected")
+    pools.wait_ready(2)
+    before = quiet_down(pools, pool_controller)
+    pools.change_vmi("pool-1", {"metadata": {"annotations": {BEHAVIOR: "never-ready"}}})
+    eventually(lambda: pool_controller.passes(pools.namespace) > before, within_s=5, what="readiness triggers a pass")
+    eventually(lambda: pools.pool_status().get("readyReplicas") == 1)
 
 
-def test_p19_a_change_that_alters_no_decision_wakes_nobody(ranch: Ranch, rancher: Herd) -> None:
-    ranch.make_pool(2)
-    ranch.wait_ready(2)
-    before = quiet_down(ranch, rancher)
+def test_p19_an_irrelevant_change_triggers_no_pass(pools: PoolNamespace, pool_controller: ControllerProcess) -> None:
+    pools.make_pool(2)
+    pools.wait_ready(2)
+    before = quiet_down(pools, pool_controller)
     for what, change in IRRELEVANT.items():
-        ranch.change_vmi("pool-0", change)
-        stays(lambda: rancher.passes(ranch.namespace) == before, for_s=0.6, what=f"asleep after {what}")
-    ranch.make_vm("stranger", template=vm_template(running=False))
-    ranch.change_vm("stranger", {"metadata": {"annotations": {"note": "hello"}}})
-    stays(lambda: rancher.passes(ranch.namespace) == before, for_s=0.6, what="asleep after a stranger's change")
+        pools.change_vmi("pool-0", change)
+        stays(lambda: pool_controller.passes(pools.namespace) == before, for_s=0.6, what=f"no pass after {what}")
+    pools.make_vm("stranger", template=vm_template(running=False))
+    pools.change_vm("stranger", {"metadata": {"annotations": {"note": "hello"}}})
+    stays(lambda: pool_controller.passes(pools.namespace) == before, for_s=0.6, what="no pass after a foreign change")
 
 
-def test_p19_the_removal_of_the_pool_wakes_it_and_lets_its_vms_go(ranch: Ranch, rancher: Herd) -> None:
-    ranch.make_pool(2)
-    ranch.wait_ready(2)
-    before = quiet_down(ranch, rancher)
+def test_p19_the_removal_of_the_pool_wakes_it_and_lets_its_vms_go(
+    pools: PoolNamespace, pool_controller: ControllerProcess
+) -> None:
+    pools.make_pool(2)
+    pools.wait_ready(2)
+    before = quiet_down(pools, pool_controller)
     asked = time.monotonic()
-    ranch.kubectl("delete", "vmpool", "pool", "--cascade=orphan", "--wait=false")
-    eventually(lambda: not ranch.pool_exists(), within_s=5)
+    pools.kubectl("delete", "vmpool", "pool", "--cascade=orphan", "--wait=false")
+    eventually(lambda: not pools.pool_exists(), within_s=5)
     assert time.monotonic() - asked < 5
-    assert rancher.passes(ranch.namespace) > before
-    eventually(lambda: not any(FINALIZER in finalizers_of(vm) for vm in ranch.vms().values()))
+    assert pool_controller.passes(pools.namespace) > before
+    eventually(lambda: not any(FINALIZER in finalizers_of(vm) for vm in pools.vms().values()))
 
 
-def test_p19_at_rest_there_are_no_requests(ranch: Ranch, rancher: Herd) -> None:
-    ranch.make_pool(10)
-    ranch.wait_ready(10)
-    ranch.make_pool(2, name="degraded", template=vm_template(vmi_annotations={BEHAVIOR: "never-ready"}))
-    eventually(lambda: ranch.pool_status("degraded").get("replicas") == 2)
-    passes = quiet_down(ranch, rancher)
+def test_p19_at_rest_there_are_no_requests(pools: PoolNamespace, pool_controller: ControllerProcess) -> None:
+    pools.make_pool(10)
+    pools.wait_ready(10)
+    pools.make_pool(2, name="degraded", template=vm_template(vmi_annotations={BEHAVIOR: "never-ready"}))
+    eventually(lambda: pools.pool_status("degraded").get("replicas") == 2)
+    passes = quiet_down(pools, pool_controller)
     time.sleep(1)
-    at_rest = ranch.plane.audit_position()
+    at_rest = pools.plane.audit_position()
     time.sleep(REST_S)
-    assert ranch.requests(since=at_rest) == []
-    assert rancher.passes(ranch.namespace) == passes
+    assert pools.requests(since=at_rest) == []
+    assert pool_controller.passes(pools.namespace) == passes

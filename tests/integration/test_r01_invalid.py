@@ -1,4 +1,4 @@
-"""R1: objects that are invalid all the same, stored under a definition that does not check them."""
+"""R1: invalid sets, stored under a definition without validation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ import yaml
 
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
-from tests.integration.herd import Herd, Place, eventually, herd, stays
+from tests.integration.controller_process import (
+    ControllerProcess,
+    ReplicaSetNamespace,
+    controller_process,
+    eventually,
+    stays,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -20,8 +26,8 @@ DEFINITION = Path(__file__).parents[2] / "manifests/crds/kubevirt.io_virtualmach
 
 
 @pytest.fixture(scope="module")
-def unchecked(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Herd]:
-    """A controller for sets of a group whose definition accepts anything."""
+def unchecked(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControllerProcess]:
+    """A controller for sets of a group whose definition has no validation."""
     definition = yaml.safe_load(DEFINITION.read_text())
     spec = definition["spec"]
     definition["metadata"]["name"] = f"{spec['names']['plural']}.{GROUP}"
@@ -35,15 +41,15 @@ def unchecked(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFact
     kubectl.apply(definition)
     kubectl("wait", "--for=condition=Established", "crd", definition["metadata"]["name"])
     flags = ("--replicaset-group", GROUP, "--leader-election-id", "unchecked")
-    with herd(control_plane, tmp_path_factory.mktemp("unchecked"), *flags) as program:
+    with controller_process(control_plane, tmp_path_factory.mktemp("unchecked"), *flags) as program:
         yield program
     kubectl("delete", "crd", definition["metadata"]["name"])
 
 
 @pytest.fixture
-def place(control_plane: ControlPlane, unchecked: Herd, namespace: str) -> Place:
+def sets(control_plane: ControlPlane, unchecked: ControllerProcess, namespace: str) -> ReplicaSetNamespace:
     assert unchecked.working
-    return Place(control_plane, namespace, group=GROUP)
+    return ReplicaSetNamespace(control_plane, namespace, group=GROUP)
 
 
 FLAWS: dict[str, dict[str, Any]] = {
@@ -57,33 +63,37 @@ FLAWS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("flaw", FLAWS)
-def test_r1_an_invalid_set_does_nothing_and_says_so_once_a_generation(place: Place, unchecked: Herd, flaw: str) -> None:
-    orphan = place.make_vmi("orphan", labels={"app": "other"})
-    place.make_set(3, **FLAWS[flaw])
-    eventually(lambda: place.reasons()["InvalidSpec"] == 1, what="an Event says what is wrong")
-    eventually(lambda: place.status().get("observedGeneration") == 1)
-    passes = unchecked.passes(place.namespace)
-    stays(lambda: place.reasons()["InvalidSpec"] == 1, for_s=1.5)
-    assert unchecked.passes(place.namespace) <= passes + 1
-    place.change_set({"spec": {"replicas": 2}})
-    eventually(lambda: place.reasons()["InvalidSpec"] == 2, what="the next generation is told again")
-    eventually(lambda: place.status().get("observedGeneration") == 2)
-    assert list(place.vmis()) == ["orphan"]
-    assert place.vmis()["orphan"]["metadata"]["resourceVersion"] == orphan["metadata"]["resourceVersion"]
-    assert not place.requests("create", "delete")
+def test_r1_an_invalid_set_does_nothing_and_says_so_once_a_generation(
+    sets: ReplicaSetNamespace, unchecked: ControllerProcess, flaw: str
+) -> None:
+    orphan = sets.make_vmi("orphan", labels={"app": "other"})
+    sets.make_set(3, **FLAWS[flaw])
+    eventually(lambda: sets.reasons()["InvalidSpec"] == 1, what="an Event with the error")
+    eventually(lambda: sets.status().get("observedGeneration") == 1)
+    passes = unchecked.passes(sets.namespace)
+    stays(lambda: sets.reasons()["InvalidSpec"] == 1, for_s=1.5)
+    assert unchecked.passes(sets.namespace) <= passes + 1
+    sets.change_set({"spec": {"replicas": 2}})
+    eventually(lambda: sets.reasons()["InvalidSpec"] == 2, what="an Event for the next generation")
+    eventually(lambda: sets.status().get("observedGeneration") == 2)
+    assert list(sets.vmis()) == ["orphan"]
+    assert sets.vmis()["orphan"]["metadata"]["resourceVersion"] == orphan["metadata"]["resourceVersion"]
+    assert not sets.requests("create", "delete")
 
 
-def test_r1_a_set_that_is_mended_goes_to_work(place: Place) -> None:
-    place.make_set(2, selector={"matchLabels": {"app": "other"}})
-    eventually(lambda: place.reasons()["InvalidSpec"] == 1)
-    place.change_set({"spec": {"selector": {"matchLabels": {"app": "herd"}}}})
-    place.wait_for(2)
+def test_r1_a_set_that_is_mended_goes_to_work(sets: ReplicaSetNamespace) -> None:
+    sets.make_set(2, selector={"matchLabels": {"app": "other"}})
+    eventually(lambda: sets.reasons()["InvalidSpec"] == 1)
+    sets.change_set({"spec": {"selector": {"matchLabels": {"app": "herd"}}}})
+    sets.wait_for(2)
 
 
-def test_r1_r10_a_create_that_the_server_refuses_as_invalid_is_a_failure_and_no_hot_loop(place: Place) -> None:
-    place.make_set(1, template={"metadata": {"labels": {"app": "herd", "bad key!": "x"}}, "spec": {"domain": {}}})
-    condition = eventually(lambda: place.condition("ReplicaFailure"), what="the failure is shown")
+def test_r1_r10_a_create_that_the_server_refuses_as_invalid_is_a_failure_and_no_hot_loop(
+    sets: ReplicaSetNamespace,
+) -> None:
+    sets.make_set(1, template={"metadata": {"labels": {"app": "herd", "bad key!": "x"}}, "spec": {"domain": {}}})
+    condition = eventually(lambda: sets.condition("ReplicaFailure"), what="the failure is in the status")
     assert condition["reason"] == "FailedCreate"
     assert "bad key!" in condition["message"]
-    stays(lambda: len(place.requests("create")) < 15, for_s=2.0, what="a few tries, with backoff")
-    assert not place.vmis()
+    stays(lambda: len(sets.requests("create")) < 15, for_s=2.0, what="a few tries, with backoff")
+    assert not sets.vmis()

@@ -1,4 +1,4 @@
-"""R4 and R5: how VMIs are created, and what they are."""
+"""R4 and R5: how VMIs are created, and their names and contents."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.integration.herd import LABELS, Place, eventually, stays
+from tests.integration.controller_process import LABELS, ReplicaSetNamespace, eventually, stays
 from tests.integration.quota import allow
 
 pytestmark = pytest.mark.cluster
@@ -14,36 +14,36 @@ pytestmark = pytest.mark.cluster
 SAFE = "[bcdfghjklmnpqrstvwxz2456789]{5}"
 
 
-def test_r4_a_refused_create_ends_the_pass_after_a_few_requests(place: Place) -> None:
-    allow(place, 0)
-    place.make_set(200)
-    eventually(lambda: place.condition("ReplicaFailure"), what="the failure is shown")
-    stays(lambda: len(place.requests("create")) < 60, for_s=2.0, what="no storm of requests")
-    refused = place.requests("create")
+def test_r4_a_refused_create_ends_the_pass_after_a_few_requests(sets: ReplicaSetNamespace) -> None:
+    allow(sets, 0)
+    sets.make_set(200)
+    eventually(lambda: sets.condition("ReplicaFailure"), what="the failure is in the status")
+    stays(lambda: len(sets.requests("create")) < 60, for_s=2.0, what="few requests")
+    refused = sets.requests("create")
     assert {record.code for record in refused} == {403}
-    assert not place.vmis()
+    assert not sets.vmis()
 
 
-def test_r4_what_fits_is_created_and_the_rest_when_there_is_room(place: Place) -> None:
-    allow(place, 5)
-    place.make_set(12)
-    eventually(lambda: len(place.vmis()) == 5, what="five fit")
-    allow(place, 20)
-    place.wait_for(12)
-    created = [record for record in place.requests("create") if record.code == 201]
+def test_r4_what_fits_is_created_and_the_rest_when_there_is_room(sets: ReplicaSetNamespace) -> None:
+    allow(sets, 5)
+    sets.make_set(12)
+    eventually(lambda: len(sets.vmis()) == 5, what="five VMIs, as the quota allows")
+    allow(sets, 20)
+    sets.wait_for(12)
+    created = [record for record in sets.requests("create") if record.code == 201]
     assert len(created) == 12
-    eventually(lambda: place.condition("ReplicaFailure") is None, what="the failure goes")
+    eventually(lambda: sets.condition("ReplicaFailure") is None, what="the failure is cleared")
 
 
-def test_r4_many_are_created_once_each(place: Place) -> None:
-    place.make_set(300)
-    place.wait_for(300, within_s=60)
-    assert sorted(record.code for record in place.requests("create")) == [201] * 300
+def test_r4_many_are_created_once_each(sets: ReplicaSetNamespace) -> None:
+    sets.make_set(300)
+    sets.wait_for(300, within_s=60)
+    assert sorted(record.code for record in sets.requests("create")) == [201] * 300
 
 
-def test_r5_names_come_from_the_template_and_have_five_safe_characters(place: Place) -> None:
-    place.make_set(3, template_metadata={"name": "test"})
-    for name, vmi in place.wait_for(3).items():
+def test_r5_names_come_from_the_template_and_have_five_safe_characters(sets: ReplicaSetNamespace) -> None:
+    sets.make_set(3, template_metadata={"name": "test"})
+    for name, vmi in sets.wait_for(3).items():
         assert re.fullmatch(f"test{SAFE}", name)
         assert vmi["metadata"]["generateName"] == "test"
 
@@ -53,25 +53,25 @@ def test_r5_names_come_from_the_template_and_have_five_safe_characters(place: Pl
     [({"generateName": "made-"}, "made-"), ({}, "herd"), ({"name": "x" * 63}, "x" * 58)],
     ids=["generateName", "the set's name", "cut to 58"],
 )
-def test_r5_the_base_of_the_names(place: Place, template: dict[str, str], base: str) -> None:
-    place.make_set(1, template_metadata=template)
-    (name,) = place.wait_for(1)
+def test_r5_the_base_of_the_names(sets: ReplicaSetNamespace, template: dict[str, str], base: str) -> None:
+    sets.make_set(1, template_metadata=template)
+    (name,) = sets.wait_for(1)
     assert re.fullmatch(f"{base}{SAFE}", name)
 
 
-def test_r5_a_vmi_is_what_the_template_says_and_belongs_to_the_set(place: Place) -> None:
+def test_r5_a_vmi_is_what_the_template_says_and_belongs_to_the_set(sets: ReplicaSetNamespace) -> None:
     unknown = {"z": [9007199254740993, {"none": None}, 2.50], "a": "é"}
     spec = {
         "domain": {"resources": {"requests": {"memory": "64M"}}, "unknownToUs": unknown},
         "volumes": [{"name": "d", "containerDisk": {"image": "kubevirt/cirros"}}],
     }
-    owner = place.make_set(1, spec=spec, template_metadata={"annotations": {"note": "kept"}, "namespace": "elsewhere"})
-    (vmi,) = place.wait_for(1).values()
+    owner = sets.make_set(1, spec=spec, template_metadata={"annotations": {"note": "kept"}, "namespace": "elsewhere"})
+    (vmi,) = sets.wait_for(1).values()
     assert vmi["apiVersion"] == "kubevirt.io/v1"
-    template, specs = place.exactly()
+    template, specs = sets.exactly()
     assert specs == [template]
     assert vmi["spec"]["domain"]["unknownToUs"]["z"][0] == 9007199254740993
-    assert vmi["metadata"]["namespace"] == place.namespace
+    assert vmi["metadata"]["namespace"] == sets.namespace
     assert vmi["metadata"]["annotations"] == {"note": "kept"}
     assert vmi["metadata"]["labels"].items() >= LABELS.items()
     assert vmi["metadata"]["ownerReferences"] == [

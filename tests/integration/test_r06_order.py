@@ -1,4 +1,4 @@
-"""R6: the order in which VMIs go, criterion by criterion, and what a delete says."""
+"""R6: the order in which VMIs are deleted, criterion by criterion, and the preconditions of a delete."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.herd import LABELS, SPEC, Place, eventually
+from tests.integration.controller_process import LABELS, SPEC, ReplicaSetNamespace, eventually
 
 pytestmark = pytest.mark.cluster
 
@@ -24,8 +24,8 @@ def worth(cost: int, **marks: str) -> dict[str, str]:
 
 MOVING = {"migrationState": {"completed": False, "failed": False}}
 
-# First the one that goes, then its rival, to which every later criterion points. They are called z and a, and z is
-# no younger, so by age and name the rival would go as well.
+# First the VMI that is deleted, then its rival. Every later criterion would choose the rival: it has the name a, the
+# deleted VMI has the name z, and z is not younger.
 PAIRS: dict[str, tuple[tuple[Any, dict[str, str]], tuple[Any, dict[str, str]]]] = {
     "marked, before one without a node": (
         (state(node="n1"), worth(9, remove="true")),
@@ -49,8 +49,8 @@ PAIRS: dict[str, tuple[tuple[Any, dict[str, str]], tuple[Any, dict[str, str]]]] 
 }
 
 
-def put(place: Place, owner: dict[str, Any], **vmis: tuple[Any, dict[str, str]]) -> None:
-    """Put VMIs of the set there, each whole from its first version, so that whoever sees it sees all of it."""
+def put(sets: ReplicaSetNamespace, owner: dict[str, Any], **vmis: tuple[Any, dict[str, str]]) -> None:
+    """Create VMIs of the set. Each VMI is complete in its first version, so the controller never sees a partial VMI."""
     reference = {key: owner[key] for key in ("apiVersion", "kind")} | {
         "name": owner["metadata"]["name"],
         "uid": owner["metadata"]["uid"],
@@ -59,55 +59,55 @@ def put(place: Place, owner: dict[str, Any], **vmis: tuple[Any, dict[str, str]])
     for name, (status, marks) in vmis.items():
         metadata = {"name": name, "labels": LABELS, "annotations": marks, "ownerReferences": [reference]}
         kind = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance"}
-        place.kubectl("create", "-f", "-", stdin={**kind, "metadata": metadata, "spec": SPEC, "status": status})
+        sets.kubectl("create", "-f", "-", stdin={**kind, "metadata": metadata, "spec": SPEC, "status": status})
 
 
-def shrink_to(place: Place, count: int, *, seen: int) -> list[str]:
-    """Let the paused set go on with so many, once the controller has seen all it has; return who is left."""
-    eventually(lambda: place.status().get("replicas") == seen, what="all are seen")
-    place.change_set({"spec": {"paused": False, "replicas": count}})
-    return sorted(place.wait_for(count))
+def shrink_to(sets: ReplicaSetNamespace, count: int, *, seen: int) -> list[str]:
+    """Wait until the status counts `seen` VMIs, resume the set with `count` replicas, and return the remaining VMIs."""
+    eventually(lambda: sets.status().get("replicas") == seen, what="all VMIs are seen")
+    sets.change_set({"spec": {"paused": False, "replicas": count}})
+    return sorted(sets.wait_for(count))
 
 
 @pytest.mark.parametrize("pair", PAIRS)
-def test_r6_each_criterion_outweighs_all_that_come_after_it(place: Place, pair: str) -> None:
+def test_r6_each_criterion_outweighs_all_that_come_after_it(sets: ReplicaSetNamespace, pair: str) -> None:
     victim, rival = PAIRS[pair]
-    put(place, place.make_set(2, paused=True), z=victim, a=rival)
-    assert shrink_to(place, 1, seen=2) == ["a"]
+    put(sets, sets.make_set(2, paused=True), z=victim, a=rival)
+    assert shrink_to(sets, 1, seen=2) == ["a"]
 
 
-def test_r6_a_crowded_node_outweighs_a_shorter_time_of_being_ready(place: Place) -> None:
+def test_r6_a_crowded_node_outweighs_a_shorter_time_of_being_ready(sets: ReplicaSetNamespace) -> None:
     crowd = (state(node="n1"), {})
-    put(place, place.make_set(3, paused=True), z=crowd, y=crowd, a=(state(node="n2", since=FEBRUARY), {}))
-    assert shrink_to(place, 2, seen=3) in (["a", "y"], ["a", "z"])
+    put(sets, sets.make_set(3, paused=True), z=crowd, y=crowd, a=(state(node="n2", since=FEBRUARY), {}))
+    assert shrink_to(sets, 2, seen=3) in (["a", "y"], ["a", "z"])
 
 
-def test_r6_of_equals_the_younger_goes(place: Place) -> None:
-    owner = place.make_set(2, paused=True)
-    put(place, owner, a=(state(node="n1"), {}))
-    born = place.vmis()["a"]["metadata"]["creationTimestamp"]
+def test_r6_of_equals_the_younger_goes(sets: ReplicaSetNamespace) -> None:
+    owner = sets.make_set(2, paused=True)
+    put(sets, owner, a=(state(node="n1"), {}))
+    born = sets.vmis()["a"]["metadata"]["creationTimestamp"]
 
     def is_younger() -> bool:
-        put(place, owner, z=(state(node="n2"), {}))
-        if place.vmis()["z"]["metadata"]["creationTimestamp"] > born:
+        put(sets, owner, z=(state(node="n2"), {}))
+        if sets.vmis()["z"]["metadata"]["creationTimestamp"] > born:
             return True
-        place.delete_vmi("z")
+        sets.delete_vmi("z")
         return False
 
-    eventually(is_younger, what="the clock has moved on by a second")
-    eventually(lambda: list(place.alive()) == ["a", "z"])
-    assert shrink_to(place, 1, seen=2) == ["a"]
+    eventually(is_younger, what="a later creation timestamp")
+    eventually(lambda: list(sets.alive()) == ["a", "z"])
+    assert shrink_to(sets, 1, seen=2) == ["a"]
 
 
-def test_r6_protection_outweighs_the_mark_for_removal(place: Place) -> None:
+def test_r6_protection_outweighs_the_mark_for_removal(sets: ReplicaSetNamespace) -> None:
     kept = (state("Pending", ready=False), worth(-9, remove="true", protect="true"))
-    put(place, place.make_set(2, paused=True), a=kept, z=(state(node="n1"), worth(9)))
-    assert shrink_to(place, 1, seen=2) == ["a"]
+    put(sets, sets.make_set(2, paused=True), a=kept, z=(state(node="n1"), worth(9)))
+    assert shrink_to(sets, 1, seen=2) == ["a"]
 
 
-def test_r6_a_delete_says_which_uid_it_means(place: Place) -> None:
-    name = f"uid-in-{place.namespace}"
-    here = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": place.namespace}}}
+def test_r6_a_delete_says_which_uid_it_means(sets: ReplicaSetNamespace) -> None:
+    name = f"uid-in-{sets.namespace}"
+    here = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": sets.namespace}}}
     rule = {
         "apiGroups": ["kubevirt.io"],
         "apiVersions": ["*"],
@@ -120,12 +120,12 @@ def test_r6_a_delete_says_which_uid_it_means(place: Place) -> None:
         "validations": [{"expression": says, "message": "which one?"}],
     }
     binding = {"policyName": name, "validationActions": ["Deny"], "matchResources": here}
-    place.make_set(2)
-    first, _ = place.wait_for(2)
+    sets.make_set(2)
+    first, _ = sets.wait_for(2)
     kinds = {"ValidatingAdmissionPolicy": policy, "ValidatingAdmissionPolicyBinding": binding}
     try:
         for kind, spec in kinds.items():
-            place.kubectl.apply(
+            sets.kubectl.apply(
                 {
                     "apiVersion": "admissionregistration.k8s.io/v1",
                     "kind": kind,
@@ -134,10 +134,10 @@ def test_r6_a_delete_says_which_uid_it_means(place: Place) -> None:
                 }
             )
         dry = ("delete", "vmi", first, "--dry-run=server")
-        eventually(lambda: "which one?" in place.kubectl(*dry, check=False).stderr, what="the policy is in force")
-        place.change_set({"spec": {"replicas": 1}})
-        place.wait_for(1)
-        assert "FailedDelete" not in place.reasons()
+        eventually(lambda: "which one?" in sets.kubectl(*dry, check=False).stderr, what="the policy is in force")
+        sets.change_set({"spec": {"replicas": 1}})
+        sets.wait_for(1)
+        assert "FailedDelete" not in sets.reasons()
     finally:
         for kind in kinds:
-            place.kubectl("delete", kind, name, "--ignore-not-found")
+            sets.kubectl("delete", kind, name, "--ignore-not-found")

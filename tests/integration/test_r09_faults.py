@@ -1,4 +1,4 @@
-"""R9: lost answers, stale caches and broken watches lead to no twin, no surplus and no second delete."""
+"""R9: lost answers, stale caches and broken watches cause no duplicate, no surplus and no second delete."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.faultproxy import FaultProxy, fault_proxy
-from tests.integration.herd import Herd, Place, eventually, herd, stays
-from tests.integration.vacant import SHORT_LEASE, created, deleted
+from tests.integration.controller_process import (
+    ControllerProcess,
+    ReplicaSetNamespace,
+    controller_process,
+    eventually,
+    stays,
+)
+from tests.integration.idle_plane import SHORT_LEASE, created, deleted
 
 pytestmark = pytest.mark.cluster
 
@@ -18,128 +24,134 @@ VMIS = "virtualmachineinstances"
 
 
 @pytest.fixture
-def proxy(vacant: Place) -> Iterator[FaultProxy]:
-    with fault_proxy(vacant.plane.url, vacant.plane.ca) as proxy:
+def proxy(idle_namespace: ReplicaSetNamespace) -> Iterator[FaultProxy]:
+    with fault_proxy(idle_namespace.plane.url, idle_namespace.plane.ca) as proxy:
         yield proxy
 
 
 @pytest.fixture
-def proxied(proxy: FaultProxy, vacant: Place, tmp_path: Path) -> Iterator[Herd]:
-    """The controller, behind the proxy. The test itself is not."""
-    with herd(vacant.plane, tmp_path, *SHORT_LEASE, through=proxy.write_kubeconfig) as program:
+def proxied(proxy: FaultProxy, idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> Iterator[ControllerProcess]:
+    """A controller whose requests go through the proxy. The test's own requests do not."""
+    with controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE, through=proxy.write_kubeconfig) as program:
         yield program
 
 
-def change_template(place: Place, note: str) -> None:
-    """Wake the set and give it a new generation."""
-    place.change_set({"spec": {"template": {"metadata": {"annotations": {"note": note}}}}})
+def change_template(sets: ReplicaSetNamespace, note: str) -> None:
+    """Trigger the set and give it a new generation."""
+    sets.change_set({"spec": {"template": {"metadata": {"annotations": {"note": note}}}}})
 
 
-def test_r9_creates_whose_answers_are_lost_make_no_twin(vacant: Place, proxy: FaultProxy, proxied: Herd) -> None:
+def test_r9_creates_whose_answers_are_lost_make_no_twin(
+    idle_namespace: ReplicaSetNamespace, proxy: FaultProxy, proxied: ControllerProcess
+) -> None:
     proxy.lose("POST", VMIS, every=3)
-    vacant.make_set(40)
-    alive = vacant.wait_for(40)
-    stays(lambda: vacant.vmis().keys() == alive.keys(), for_s=2, what="the VMIs")
+    idle_namespace.make_set(40)
+    alive = idle_namespace.wait_for(40)
+    stays(lambda: idle_namespace.vmis().keys() == alive.keys(), for_s=2, what="the VMIs")
     assert len(proxy.lost) >= 5
-    assert created(vacant) == dict.fromkeys(alive, 1)
-    assert not deleted(vacant)
+    assert created(idle_namespace) == dict.fromkeys(alive, 1)
+    assert not deleted(idle_namespace)
     assert proxied.working
 
 
 def test_r9_deletes_whose_answers_are_lost_delete_none_too_much(
-    vacant: Place, proxy: FaultProxy, proxied: Herd
+    idle_namespace: ReplicaSetNamespace, proxy: FaultProxy, proxied: ControllerProcess
 ) -> None:
-    vacant.make_set(40)
-    vacant.wait_for(40)
+    idle_namespace.make_set(40)
+    idle_namespace.wait_for(40)
     proxy.lose("DELETE", VMIS, every=2)
-    vacant.change_set({"spec": {"replicas": 10}})
-    alive = vacant.wait_for(10)
-    stays(lambda: vacant.vmis().keys() == alive.keys(), for_s=2, what="those that are wanted")
+    idle_namespace.change_set({"spec": {"replicas": 10}})
+    alive = idle_namespace.wait_for(10)
+    stays(lambda: idle_namespace.vmis().keys() == alive.keys(), for_s=2, what="the wanted VMIs")
     assert len(proxy.lost) >= 5
-    assert (deleted(vacant).total(), len(deleted(vacant))) == (30, 30)
-    assert created(vacant).total() == 40
+    assert (deleted(idle_namespace).total(), len(deleted(idle_namespace))) == (30, 30)
+    assert created(idle_namespace).total() == 40
     assert proxied.working
 
 
 def test_r9_lost_answers_while_the_watch_is_stale_too_make_no_twin(
-    vacant: Place, proxy: FaultProxy, proxied: Herd
+    idle_namespace: ReplicaSetNamespace, proxy: FaultProxy, proxied: ControllerProcess
 ) -> None:
     proxy.delay_watch(VMIS, 1.0)
     proxy.lose("POST", VMIS, every=4)
-    vacant.make_set(12)
-    alive = vacant.wait_for(12)
-    stays(lambda: vacant.vmis().keys() == alive.keys(), for_s=2, what="the VMIs")
+    idle_namespace.make_set(12)
+    alive = idle_namespace.wait_for(12)
+    stays(lambda: idle_namespace.vmis().keys() == alive.keys(), for_s=2, what="the VMIs")
     assert proxy.lost
-    assert created(vacant) == dict.fromkeys(alive, 1)
+    assert created(idle_namespace) == dict.fromkeys(alive, 1)
     assert proxied.working
 
 
-def test_r9_a_stale_cache_leads_to_no_surplus_create(vacant: Place, proxy: FaultProxy, proxied: Herd) -> None:
+def test_r9_a_stale_cache_leads_to_no_surplus_create(
+    idle_namespace: ReplicaSetNamespace, proxy: FaultProxy, proxied: ControllerProcess
+) -> None:
     proxy.delay_watch(VMIS, 3600)
-    vacant.make_set(5)
-    eventually(lambda: len(vacant.vmis()) == 5, what="five VMIs")
-    before = proxied.passes(vacant.namespace)
+    idle_namespace.make_set(5)
+    eventually(lambda: len(idle_namespace.vmis()) == 5, what="five VMIs")
+    before = proxied.passes(idle_namespace.namespace)
     for number in range(4):
-        change_template(vacant, str(number))
-        stays(lambda: len(vacant.vmis()) == 5, for_s=0.3, what="five VMIs")
-    assert proxied.passes(vacant.namespace) >= before + 4
-    vacant.change_set({"spec": {"replicas": 6}})
-    stays(lambda: len(vacant.vmis()) == 5, for_s=0.5, what="nothing before the cache has caught up")
+        change_template(idle_namespace, str(number))
+        stays(lambda: len(idle_namespace.vmis()) == 5, for_s=0.3, what="five VMIs")
+    assert proxied.passes(idle_namespace.namespace) >= before + 4
+    idle_namespace.change_set({"spec": {"replicas": 6}})
+    stays(lambda: len(idle_namespace.vmis()) == 5, for_s=0.5, what="no create before the cache is up to date")
     proxy.delay_watch(VMIS, 0)
-    alive = vacant.wait_for(6)
-    assert created(vacant) == dict.fromkeys(alive, 1)
+    alive = idle_namespace.wait_for(6)
+    assert created(idle_namespace) == dict.fromkeys(alive, 1)
 
 
-def test_r9_a_stale_cache_leads_to_no_second_delete(vacant: Place, proxy: FaultProxy, proxied: Herd) -> None:
-    vacant.make_set(5)
-    vacant.wait_for(5)
+def test_r9_a_stale_cache_leads_to_no_second_delete(
+    idle_namespace: ReplicaSetNamespace, proxy: FaultProxy, proxied: ControllerProcess
+) -> None:
+    idle_namespace.make_set(5)
+    idle_namespace.wait_for(5)
     proxy.delay_watch(VMIS, 3600)
-    vacant.change_set({"spec": {"replicas": 3}})
-    eventually(lambda: len(vacant.vmis()) == 3, what="three VMIs")
+    idle_namespace.change_set({"spec": {"replicas": 3}})
+    eventually(lambda: len(idle_namespace.vmis()) == 3, what="three VMIs")
     for number in range(4):
-        change_template(vacant, str(number))
-        stays(lambda: len(vacant.vmis()) == 3, for_s=0.3, what="three VMIs")
-    assert len(vacant.requests("delete")) == 2
+        change_template(idle_namespace, str(number))
+        stays(lambda: len(idle_namespace.vmis()) == 3, for_s=0.3, what="three VMIs")
+    assert len(idle_namespace.requests("delete")) == 2
     proxy.delay_watch(VMIS, 0)
-    vacant.wait_for(3)
-    assert len(vacant.requests("delete")) == 2
-    assert created(vacant).total() == 5
+    idle_namespace.wait_for(3)
+    assert len(idle_namespace.requests("delete")) == 2
+    assert created(idle_namespace).total() == 5
     assert proxied.working
 
 
 def test_r9_a_watch_cut_in_the_middle_of_a_line_goes_on_where_it_was(
-    vacant: Place, proxy: FaultProxy, proxied: Herd
+    idle_namespace: ReplicaSetNamespace, proxy: FaultProxy, proxied: ControllerProcess
 ) -> None:
-    vacant.make_set(3)
-    victim = next(iter(vacant.wait_for(3)))
+    idle_namespace.make_set(3)
+    victim = next(iter(idle_namespace.wait_for(3)))
     proxy.cut_watch(VMIS)
-    vacant.delete_vmi(victim)
-    eventually(lambda: proxy.cut == 1 and len(vacant.vmis()) == 3, what="the replacement")
-    vacant.wait_for(3)
-    assert created(vacant).total() == 4
+    idle_namespace.delete_vmi(victim)
+    eventually(lambda: proxy.cut == 1 and len(idle_namespace.vmis()) == 3, what="the replacement")
+    idle_namespace.wait_for(3)
+    assert created(idle_namespace).total() == 4
     assert [line["after"] for line in proxied.lines(msg="following again")]
 
 
 def test_too_many_requests_are_answered_with_the_pause_that_the_server_asks_for(
-    vacant: Place, proxy: FaultProxy, proxied: Herd
+    idle_namespace: ReplicaSetNamespace, proxy: FaultProxy, proxied: ControllerProcess
 ) -> None:
     proxy.refuse("POST", VMIS, 429, times=1, retry_after="2")
-    vacant.make_set(3)
+    idle_namespace.make_set(3)
     eventually(lambda: proxy.refused, what="the refusal")
     refused = time.monotonic()
-    stays(lambda: not vacant.vmis(), for_s=1.5, what="the pause")
-    vacant.wait_for(3)
+    stays(lambda: not idle_namespace.vmis(), for_s=1.5, what="the pause")
+    idle_namespace.wait_for(3)
     assert time.monotonic() - refused < 6
-    assert created(vacant).total() == 3
+    assert created(idle_namespace).total() == 3
     assert proxied.working
 
 
 def test_r9_a_write_that_a_gateway_answered_with_503_is_looked_up_and_made_once(
-    vacant: Place, proxy: FaultProxy, proxied: Herd
+    idle_namespace: ReplicaSetNamespace, proxy: FaultProxy, proxied: ControllerProcess
 ) -> None:
     proxy.refuse("POST", VMIS, 503, times=3)
-    vacant.make_set(4)
-    alive = vacant.wait_for(4)
+    idle_namespace.make_set(4)
+    alive = idle_namespace.wait_for(4)
     assert len(proxy.refused) == 3
-    assert created(vacant) == dict.fromkeys(alive, 1)
+    assert created(idle_namespace) == dict.fromkeys(alive, 1)
     assert proxied.working

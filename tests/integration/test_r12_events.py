@@ -1,10 +1,10 @@
-"""R12: Events as people read them, and few of them."""
+"""R12: Events as `kubectl describe` shows them, and the number of requests for them."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.integration.herd import Place, eventually, stays
+from tests.integration.controller_process import ReplicaSetNamespace, eventually, stays
 from tests.integration.quota import allow
 
 pytestmark = pytest.mark.cluster
@@ -12,48 +12,48 @@ pytestmark = pytest.mark.cluster
 COMPONENT = "virtualmachineinstancereplicaset-controller"
 
 
-def event_requests(place: Place) -> int:
-    records = place.plane.audit_records(place.since)
-    return sum(record.resource == "events" and record.namespace == place.namespace for record in records)
+def event_requests(sets: ReplicaSetNamespace) -> int:
+    records = sets.plane.audit_records(sets.since)
+    return sum(record.resource == "events" and record.namespace == sets.namespace for record in records)
 
 
-def events_in_describe(place: Place) -> str:
-    text = place.kubectl("describe", "vmirs", "herd").stdout
+def events_in_describe(sets: ReplicaSetNamespace) -> str:
+    text = sets.kubectl("describe", "vmirs", "herd").stdout
     return text[text.index("Events:") :]
 
 
-def test_r12_describe_tells_what_was_created_and_deleted(place: Place) -> None:
-    place.make_set(2)
-    first, second = sorted(place.wait_for(2))
-    eventually(lambda: place.reasons()["SuccessfulCreate"] == 2, what="the Events arrive")
-    told = events_in_describe(place)
+def test_r12_describe_tells_what_was_created_and_deleted(sets: ReplicaSetNamespace) -> None:
+    sets.make_set(2)
+    first, second = sorted(sets.wait_for(2))
+    eventually(lambda: sets.reasons()["SuccessfulCreate"] == 2, what="the Events arrive")
+    told = events_in_describe(sets)
     for name in (first, second):
         assert f"Created virtual machine: {name}" in told
-    place.change_set({"spec": {"replicas": 1}})
-    kept = place.wait_for(1)
-    eventually(lambda: place.reasons()["SuccessfulDelete"] == 1, what="the Event arrives")
+    sets.change_set({"spec": {"replicas": 1}})
+    kept = sets.wait_for(1)
+    eventually(lambda: sets.reasons()["SuccessfulDelete"] == 1, what="the Event arrives")
     gone = ({first, second} - kept.keys()).pop()
-    told = events_in_describe(place)
+    told = events_in_describe(sets)
     assert f"Deleted virtual machine: {gone}" in told
     assert COMPONENT in told
     row = next(line for line in told.splitlines() if gone in line and "Deleted" in line)
     assert row.split()[:2] == ["Normal", "SuccessfulDelete"]
 
 
-def test_r12_a_refused_create_is_a_warning_with_the_servers_message(place: Place) -> None:
-    allow(place, 0)
-    place.make_set(1)
-    eventually(lambda: place.reasons()["FailedCreate"], what="the Event arrives")
-    told = events_in_describe(place)
+def test_r12_a_refused_create_is_a_warning_with_the_servers_message(sets: ReplicaSetNamespace) -> None:
+    allow(sets, 0)
+    sets.make_set(1)
+    eventually(lambda: sets.reasons()["FailedCreate"], what="the Event arrives")
+    told = events_in_describe(sets)
     row = next(line for line in told.splitlines() if "FailedCreate" in line)
     assert row.split()[0] == "Warning"
     assert "exceeded quota: few" in row
 
 
-def test_r12_three_hundred_creates_are_at_most_a_few_dozen_event_requests(place: Place) -> None:
-    place.make_set(300)
-    place.wait_for(300, within_s=60)
-    eventually(lambda: place.reasons()["SuccessfulCreate"] >= 10, what="the Events arrive")
-    stays(lambda: event_requests(place) <= 36, what="a few dozen")
-    assert event_requests(place) >= 10
-    assert "(combined from similar events)" in events_in_describe(place)
+def test_r12_three_hundred_creates_are_at_most_a_few_dozen_event_requests(sets: ReplicaSetNamespace) -> None:
+    sets.make_set(300)
+    sets.wait_for(300, within_s=60)
+    eventually(lambda: sets.reasons()["SuccessfulCreate"] >= 10, what="the Events arrive")
+    stays(lambda: event_requests(sets) <= 36, what="a few dozen")
+    assert event_requests(sets) >= 10
+    assert "(combined from similar events)" in events_in_describe(sets)

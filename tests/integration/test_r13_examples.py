@@ -1,4 +1,4 @@
-"""R13: every guide's replica set works as it stands, however old it is."""
+"""R13: the replica set of every guide, old or new, works without a change."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.integration.herd import Place, eventually
+from tests.integration.controller_process import ReplicaSetNamespace, eventually
 
 pytestmark = pytest.mark.cluster
 
@@ -17,14 +17,14 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "manifests" / "examples").glob("r
 
 @pytest.mark.parametrize("verb", ["apply", "create"])
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_r13_an_example_brings_up_modern_vmis(place: Place, path: Path, verb: str) -> None:
+def test_r13_an_example_brings_up_modern_vmis(sets: ReplicaSetNamespace, path: Path, verb: str) -> None:
     wanted = yaml.safe_load(path.read_text())
     name, replicas = wanted["metadata"]["name"], wanted["spec"]["replicas"]
-    place.kubectl(verb, "-f", str(path))
-    eventually(lambda: len(place.alive()) == replicas, what="its VMIs")
-    place.play_all()
-    eventually(lambda: place.status(name).get("readyReplicas") == replicas, what="all are ready")
-    for vmi in place.alive().values():
+    sets.kubectl(verb, "-f", str(path))
+    eventually(lambda: len(sets.alive()) == replicas, what="the VMIs of the example")
+    sets.play_all()
+    eventually(lambda: sets.status(name).get("readyReplicas") == replicas, what="all are ready")
+    for vmi in sets.alive().values():
         assert flaws_of(vmi["spec"]) == []
         assert vmi["metadata"]["labels"].items() >= wanted["spec"]["template"]["metadata"]["labels"].items()
 
@@ -34,7 +34,7 @@ def test_the_examples_are_found() -> None:
 
 
 def flaws_of(spec: dict[str, Any]) -> list[str]:
-    """What KubeVirt of today would refuse in a VMI."""
+    """The fields of a VMI spec that a present KubeVirt refuses."""
     volumes = {volume["name"]: volume for volume in spec.get("volumes") or ()}
     disks = spec["domain"]["devices"]["disks"]
     flaws = [f"{name} is a registryDisk" for name, volume in volumes.items() if "registryDisk" in volume]

@@ -1,4 +1,4 @@
-"""R14: a new template touches no running VMI, unless the set asks for a rolling update."""
+"""R14: a new template changes no running VMI, unless the set has a rolling update."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.herd import Place, eventually, stays
+from tests.integration.controller_process import ReplicaSetNamespace, eventually, stays
 
 pytestmark = pytest.mark.cluster
 
@@ -15,18 +15,18 @@ ROLLING = "vmherd.dev/rolling-update"
 DEADLINE = "vmherd.dev/progress-deadline-seconds"
 
 
-def more_memory(place: Place, **metadata: Any) -> None:
+def more_memory(sets: ReplicaSetNamespace, **metadata: Any) -> None:
     domain = {"resources": {"requests": {"memory": "128M"}}}
-    place.change_set({"metadata": metadata, "spec": {"template": {"spec": {"domain": domain}}}})
+    sets.change_set({"metadata": metadata, "spec": {"template": {"spec": {"domain": domain}}}})
 
 
-def hashes(place: Place) -> dict[str, str]:
-    return {name: vmi["metadata"]["labels"][HASH] for name, vmi in place.alive().items()}
+def hashes(sets: ReplicaSetNamespace) -> dict[str, str]:
+    return {name: vmi["metadata"]["labels"][HASH] for name, vmi in sets.alive().items()}
 
 
-def uids(place: Place) -> dict[str, str]:
-    """The names by UID: a replacement may have the name of the one that went."""
-    return {vmi["metadata"]["uid"]: name for name, vmi in place.alive().items()}
+def uids(sets: ReplicaSetNamespace) -> dict[str, str]:
+    """The names of the VMIs by UID: a replacement may have the name of its predecessor."""
+    return {vmi["metadata"]["uid"]: name for name, vmi in sets.alive().items()}
 
 
 def memory_of(vmi: dict[str, Any]) -> str:
@@ -34,78 +34,78 @@ def memory_of(vmi: dict[str, Any]) -> str:
     return memory
 
 
-def unavailable(place: Place, wanted: int) -> int:
-    """How many of those wanted are not ready."""
+def unavailable(sets: ReplicaSetNamespace, wanted: int) -> int:
+    """The number of wanted VMIs that are not ready."""
     ready = [
         vmi
-        for vmi in place.alive().values()
+        for vmi in sets.alive().values()
         if any(c["type"] == "Ready" and c["status"] == "True" for c in (vmi.get("status") or {}).get("conditions", ()))
     ]
     return wanted - len(ready)
 
 
-def test_r14_a_new_template_touches_no_running_vmi_and_makes_the_next_one(place: Place) -> None:
-    place.make_set(3)
-    before = place.wait_for(3)
-    eventually(lambda: place.status().get("updatedReplicas") == 3)
-    (old,) = set(hashes(place).values())
-    more_memory(place)
-    eventually(lambda: place.status().get("updatedReplicas", 0) == 0, what="all are outdated")
+def test_r14_a_new_template_touches_no_running_vmi_and_makes_the_next_one(sets: ReplicaSetNamespace) -> None:
+    sets.make_set(3)
+    before = sets.wait_for(3)
+    eventually(lambda: sets.status().get("updatedReplicas") == 3)
+    (old,) = set(hashes(sets).values())
+    more_memory(sets)
+    eventually(lambda: sets.status().get("updatedReplicas", 0) == 0, what="all are outdated")
     versions = {name: vmi["metadata"]["resourceVersion"] for name, vmi in before.items()}
     stays(
-        lambda: {name: vmi["metadata"]["resourceVersion"] for name, vmi in place.vmis().items()} == versions,
+        lambda: {name: vmi["metadata"]["resourceVersion"] for name, vmi in sets.vmis().items()} == versions,
         what="the running VMIs",
     )
-    place.change_set({"spec": {"replicas": 4}})
-    after = place.wait_for(4)
+    sets.change_set({"spec": {"replicas": 4}})
+    after = sets.wait_for(4)
     (name,) = after.keys() - before.keys()
     assert memory_of(after[name]) == "128M"
-    assert hashes(place)[name] != old
-    eventually(lambda: place.status().get("updatedReplicas") == 1)
+    assert hashes(sets)[name] != old
+    eventually(lambda: sets.status().get("updatedReplicas") == 1)
 
 
-def test_r14_the_old_template_again_is_up_to_date_again(place: Place) -> None:
-    place.make_set(2)
-    place.wait_for(2)
-    more_memory(place)
-    eventually(lambda: place.status().get("updatedReplicas", 0) == 0)
-    place.change_set({"spec": {"template": {"spec": {"domain": {"resources": {"requests": {"memory": "64M"}}}}}}})
-    eventually(lambda: place.status().get("updatedReplicas") == 2)
+def test_r14_the_old_template_again_is_up_to_date_again(sets: ReplicaSetNamespace) -> None:
+    sets.make_set(2)
+    sets.wait_for(2)
+    more_memory(sets)
+    eventually(lambda: sets.status().get("updatedReplicas", 0) == 0)
+    sets.change_set({"spec": {"template": {"spec": {"domain": {"resources": {"requests": {"memory": "64M"}}}}}}})
+    eventually(lambda: sets.status().get("updatedReplicas") == 2)
 
 
-def test_r14_a_rolling_update_replaces_all_within_its_allowance(place: Place) -> None:
-    place.make_set(4)
-    place.wait_for(4)
-    before = uids(place).keys()
-    place.play_all()
-    eventually(lambda: place.status().get("readyReplicas") == 4)
+def test_r14_a_rolling_update_replaces_all_within_its_allowance(sets: ReplicaSetNamespace) -> None:
+    sets.make_set(4)
+    sets.wait_for(4)
+    before = uids(sets).keys()
+    sets.play_all()
+    eventually(lambda: sets.status().get("readyReplicas") == 4)
     played = set(before)
-    more_memory(place, annotations={ROLLING: "maxUnavailable=1"})
+    more_memory(sets, annotations={ROLLING: "maxUnavailable=1"})
 
     def proceed() -> bool:
-        assert unavailable(place, 4) <= 1
-        for uid, name in uids(place).items():
+        assert unavailable(sets, 4) <= 1
+        for uid, name in uids(sets).items():
             if uid not in played:
-                place.play(name)
+                sets.play(name)
                 played.add(uid)
-        made = place.set()
+        made = sets.set()
         status = made.get("status") or {}
         seen = status.get("observedGeneration") == made["metadata"]["generation"]
-        return seen and status.get("updatedReplicas") == 4 and len(place.alive()) == 4
+        return seen and status.get("updatedReplicas") == 4 and len(sets.alive()) == 4
 
     eventually(proceed, what="all are replaced")
-    assert not before & uids(place).keys()
-    assert {memory_of(vmi) for vmi in place.alive().values()} == {"128M"}
-    assert len(place.requests("delete")) == 4
+    assert not before & uids(sets).keys()
+    assert {memory_of(vmi) for vmi in sets.alive().values()} == {"128M"}
+    assert len(sets.requests("delete")) == 4
 
 
-def test_r14_a_template_that_does_not_come_up_stops_its_rollout_and_says_so(place: Place) -> None:
-    place.make_set(4)
-    place.wait_for(4)
-    before = uids(place).keys()
-    place.play_all()
-    eventually(lambda: place.status().get("readyReplicas") == 4)
-    more_memory(place, annotations={ROLLING: "maxUnavailable=25%", DEADLINE: "1"})
-    eventually(lambda: place.reasons()["RolloutStalled"] == 1, what="the Event")
-    stays(lambda: len(before & uids(place).keys()) == 3, what="the other three")
-    stays(lambda: place.reasons()["RolloutStalled"] == 1, what="told once")
+def test_r14_a_template_that_does_not_come_up_stops_its_rollout_and_says_so(sets: ReplicaSetNamespace) -> None:
+    sets.make_set(4)
+    sets.wait_for(4)
+    before = uids(sets).keys()
+    sets.play_all()
+    eventually(lambda: sets.status().get("readyReplicas") == 4)
+    more_memory(sets, annotations={ROLLING: "maxUnavailable=25%", DEADLINE: "1"})
+    eventually(lambda: sets.reasons()["RolloutStalled"] == 1, what="the Event")
+    stays(lambda: len(before & uids(sets).keys()) == 3, what="the other three VMIs")
+    stays(lambda: sets.reasons()["RolloutStalled"] == 1, what="one Event")

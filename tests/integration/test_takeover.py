@@ -1,4 +1,4 @@
-"""A takeover touches nothing: pools at rest stay at rest, and an update that was not asked for is held."""
+"""A takeover changes nothing: pools at rest stay at rest, and an update that the user did not start is held."""
 
 from __future__ import annotations
 
@@ -12,10 +12,18 @@ import pytest
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl, running_plane
-from tests.integration.beside import RESTING, Neighbour, vmherd, with_kubevirts_status
-from tests.integration.herd import eventually, herd
-from tests.integration.ranch import FINALIZER, POOL_LABELS, REVISION, Ranch, simulator, uids, vm_template
-from tests.integration.vacant import SHORT_LEASE
+from tests.integration.controller_process import controller_process, eventually
+from tests.integration.idle_plane import SHORT_LEASE
+from tests.integration.kubevirt_installation import RESTING, KubeVirtInstallation, vmherd, with_kubevirts_status
+from tests.integration.pool_namespace import (
+    FINALIZER,
+    POOL_LABELS,
+    REVISION,
+    PoolNamespace,
+    simulator,
+    uids,
+    vm_template,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -24,28 +32,28 @@ MARK = "vmherd.dev/takeover"
 
 @pytest.fixture(scope="module")
 def taken_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
-    """A cluster whose KubeVirt rests its two loops; its definitions know four status fields."""
+    """A cluster whose KubeVirt has stopped its two controllers. Its definitions have four status fields."""
     with running_plane(control_plane_binaries) as plane, simulator(plane):
         with_kubevirts_status(plane)
-        Neighbour(plane).move_in(*RESTING)
+        KubeVirtInstallation(plane).install(*RESTING)
         yield plane
 
 
 @pytest.fixture
-def place(taken_plane: ControlPlane) -> Ranch:
-    found = Ranch(taken_plane, f"test-{uuid.uuid4().hex[:10]}")
+def pools(taken_plane: ControlPlane) -> PoolNamespace:
+    found = PoolNamespace(taken_plane, f"test-{uuid.uuid4().hex[:10]}")
     Kubectl(taken_plane.kubeconfig)("create", "namespace", found.namespace)
     return found
 
 
-def as_kubevirt_left_it(place: Ranch, written: dict[str, Any], *, number: int = 1) -> None:
-    """A pool of two with VMs as KubeVirt's controller makes them, and a revision that says `written`.
+def as_kubevirt_left_it(pools: PoolNamespace, written: dict[str, Any], *, number: int = 1) -> None:
+    """Create a pool of two with VMs as KubeVirt's controller makes them, and a revision with the spec `written`.
 
-    `number` is the revision's: the pool is at generation 2.
+    `number` is the number of the revision. The pool is at generation 2.
     """
     template = vm_template(disks=("root",))
-    place.make_pool(1, template=template, finalizers=(FINALIZER,))
-    pool = place.scale(2)
+    pools.make_pool(1, template=template, finalizers=(FINALIZER,))
+    pool = pools.scale(2)
     meta = pool["metadata"]
     owner = {
         "apiVersion": "pool.kubevirt.io/v1beta1",
@@ -62,7 +70,7 @@ def as_kubevirt_left_it(place: Ranch, written: dict[str, Any], *, number: int = 
         "revision": number,
         "data": {**pool["spec"], "virtualMachineTemplate": written},
     }
-    place.kubectl.apply(revision)
+    pools.kubectl.apply(revision)
     for ordinal in (0, 1):
         machine = template_of_ordinal(template, ordinal)
         vm = {
@@ -76,12 +84,12 @@ def as_kubevirt_left_it(place: Ranch, written: dict[str, Any], *, number: int = 
             },
             "spec": machine["spec"],
         }
-        place.kubectl.apply(vm)
-    place.wait_for_ordinals(0, 1)
+        pools.kubectl.apply(vm)
+    pools.wait_for_ordinals(0, 1)
 
 
 def template_of_ordinal(template: dict[str, Any], ordinal: int) -> dict[str, Any]:
-    """What KubeVirt's controller makes of the template for one ordinal."""
+    """The VM spec that KubeVirt's controller makes from the template for one ordinal."""
     machine = vm_template(disks=(f"root-{ordinal}",), vmi_labels={REVISION: "pool-1"})
     assert machine.keys() == template.keys()
     return machine
@@ -96,39 +104,39 @@ def spelled_by_go() -> dict[str, Any]:
     return written
 
 
-def mark_of(place: Ranch) -> str:
-    found: str = (place.pool()["metadata"].get("annotations") or {}).get(MARK, "")
+def mark_of(pools: PoolNamespace) -> str:
+    found: str = (pools.pool()["metadata"].get("annotations") or {}).get(MARK, "")
     return found
 
 
-def test_a_takeover_of_a_pool_at_rest_touches_nothing(place: Ranch, tmp_path: Path) -> None:
-    as_kubevirt_left_it(place, spelled_by_go())
-    dry = vmherd(place.plane.kubeconfig, "takeover", "--dry-run")
-    assert f"virtualmachinepools {place.namespace}/pool: nothing\n" in dry.stdout
-    before = [uids(found) for found in (place.vms(), place.vmis(), place.claims(), place.revisions())]
-    position = place.plane.audit_position()
-    with herd(place.plane, tmp_path, "--mode", "takeover", *SHORT_LEASE) as program:
-        eventually(lambda: mark_of(place) == "done", what="the pool is ours")
+def test_a_takeover_of_a_pool_at_rest_touches_nothing(pools: PoolNamespace, tmp_path: Path) -> None:
+    as_kubevirt_left_it(pools, spelled_by_go())
+    dry = vmherd(pools.plane.kubeconfig, "takeover", "--dry-run")
+    assert f"virtualmachinepools {pools.namespace}/pool: nothing\n" in dry.stdout
+    before = [uids(found) for found in (pools.vms(), pools.vmis(), pools.claims(), pools.revisions())]
+    position = pools.plane.audit_position()
+    with controller_process(pools.plane, tmp_path, "--mode", "takeover", *SHORT_LEASE) as program:
+        eventually(lambda: mark_of(pools) == "done", what="the pool is ours")
         assert program.stop() == 0
-    written = place.requests("create", "update", "patch", "delete", since=position)
+    written = pools.requests("create", "update", "patch", "delete", since=position)
     assert {each.resource for each in written} <= {"virtualmachinepools"}
-    assert [uids(found) for found in (place.vms(), place.vmis(), place.claims(), place.revisions())] == before
+    assert [uids(found) for found in (pools.vms(), pools.vmis(), pools.claims(), pools.revisions())] == before
 
 
-def test_an_update_that_was_not_asked_for_is_held_until_it_is_allowed(place: Ranch, tmp_path: Path) -> None:
+def test_an_update_that_was_not_asked_for_is_held_until_it_is_allowed(pools: PoolNamespace, tmp_path: Path) -> None:
     other = vm_template(disks=("root",), memory="128M")
-    as_kubevirt_left_it(place, other)
-    dry = vmherd(place.plane.kubeconfig, "takeover", "--dry-run").stdout
-    assert f"{place.namespace}/pool: held: takeover: 2 virtual machines would be restarted" in dry
+    as_kubevirt_left_it(pools, other)
+    dry = vmherd(pools.plane.kubeconfig, "takeover", "--dry-run").stdout
+    assert f"{pools.namespace}/pool: held: takeover: 2 virtual machines would be restarted" in dry
     assert "pool-1 differs in spec.template.spec.domain.resources.requests.memory" in dry
-    before = uids(place.vmis())
-    with herd(place.plane, tmp_path, "--mode", "takeover", *SHORT_LEASE):
-        eventually(lambda: mark_of(place).startswith("held "), what="the update is held")
-        eventually(lambda: place.told("TakeoverHeld")["pool"] == 1, what="its user is told")
-        place.scale(3)
-        place.wait_for_ordinals(0, 1, 2)
-        assert {name: uid for name, uid in uids(place.vmis()).items() if name in before} == before
-        place.change_pool({"metadata": {"annotations": {MARK: "proceed"}}})
-        eventually(lambda: not before.items() & uids(place.vmis()).items(), what="both VMIs are started again")
-        place.wait_for_ordinals(0, 1, 2)
-        assert place.told("TakeoverHeld")["pool"] == 1
+    before = uids(pools.vmis())
+    with controller_process(pools.plane, tmp_path, "--mode", "takeover", *SHORT_LEASE):
+        eventually(lambda: mark_of(pools).startswith("held "), what="the update is held")
+        eventually(lambda: pools.told("TakeoverHeld")["pool"] == 1, what="an Event for the user")
+        pools.scale(3)
+        pools.wait_for_ordinals(0, 1, 2)
+        assert {name: uid for name, uid in uids(pools.vmis()).items() if name in before} == before
+        pools.change_pool({"metadata": {"annotations": {MARK: "proceed"}}})
+        eventually(lambda: not before.items() & uids(pools.vmis()).items(), what="both VMIs are started again")
+        pools.wait_for_ordinals(0, 1, 2)
+        assert pools.told("TakeoverHeld")["pool"] == 1

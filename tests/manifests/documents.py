@@ -1,4 +1,4 @@
-"""The project's manifests as data, and replica sets and pools with something changed in them."""
+"""The project's manifests as data, and valid replica sets and pools with changed fields."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REPLICASETS: Final = ROOT / "manifests" / "crds" / "kubevirt.io_virtualmachinein
 POOLS: Final = ROOT / "manifests" / "crds" / "pool.kubevirt.io_virtualmachinepools.yaml"
 
 ABSENT: Final = object()
-"""Given as the value of a field, takes the field away."""
+"""As the value of a field: remove the field."""
 
 SOUND: Final[Mapping[str, Any]] = {
     "apiVersion": "kubevirt.io/v1",
@@ -64,18 +64,18 @@ SOUND_POOL: Final[Mapping[str, Any]] = {
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The one document of a file."""
+    """The only document of a file."""
     document: dict[str, Any] = yaml.safe_load(path.read_text())
     return document
 
 
 def replicaset(changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A sound set with other values at these paths: `{"spec.replicas": 3, "spec.selector": ABSENT}`."""
+    """A valid set with other values at these paths: `{"spec.replicas": 3, "spec.selector": ABSENT}`."""
     return _changed(SOUND, changes or {})
 
 
 def pool(changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A sound pool with other values at these paths, as `replicaset` has them."""
+    """A valid pool with other values at these paths, in the form of `replicaset`."""
     return _changed(SOUND_POOL, changes or {})
 
 

@@ -1,4 +1,4 @@
-"""The kinds as kubectl shows them: names, columns, explanations, versions, subresources."""
+"""The definitions of the kinds in kubectl: names, columns, explanations, versions, subresources."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EXPLAINED = {
 
 
 def sample(kind: str) -> dict[str, object]:
-    """An object whose status has something for every column."""
+    """An object whose status has a value for every column."""
     api_version, status = {
         "VirtualMachineInstance": (
             "kubevirt.io/v1",
@@ -63,7 +63,7 @@ def test_a_definition_is_served_whole_and_named_like_its_file(kubectl: Kubectl, 
 
 @pytest.mark.parametrize("path", DEFINITIONS, ids=lambda path: path.stem)
 def test_kubectl_takes_a_definition_as_it_stands(kubectl: Kubectl, path: Path) -> None:
-    """As a user does it, who has no other tool: aliases, strict about fields, without a warning."""
+    """With kubectl only: no YAML aliases, no unknown fields, no warning."""
     applied = kubectl("apply", "--dry-run=server", "--validate=strict", "-f", str(path), check=False)
     warnings = [line for line in applied.stderr.splitlines() if "last-applied-configuration" not in line]
     assert (applied.returncode, warnings) == (0, [])
@@ -163,7 +163,7 @@ def test_the_status_of_a_set_is_written_through_its_subresource_alone(kubectl: K
 
 
 def test_the_status_of_a_set_holds_all_that_is_reported(kubectl: Kubectl) -> None:
-    """R11: nothing of it is unknown to the schema and pruned."""
+    """R11: the schema knows every reported field, and prunes none."""
     condition = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota"}
     times = {"lastProbeTime": "2026-08-01T12:00:00Z", "lastTransitionTime": "2026-08-01T12:00:00Z"}
     status = {
@@ -180,7 +180,7 @@ def test_the_status_of_a_set_holds_all_that_is_reported(kubectl: Kubectl) -> Non
 
 
 def test_a_vmi_has_no_status_subresource(kubectl: Kubectl) -> None:
-    """As in KubeVirt: its status is written with the object."""
+    """As in KubeVirt: the status is written together with the object."""
     kubectl("create", "-f", "-", stdin=sample("VirtualMachineInstance"))
     assert kubectl.json("get", "vmi", "web")["status"]["phase"] == "Running"
     assert kubectl("patch", "vmi", "web", *status_patch('{"phase": "Failed"}'), check=False).returncode != 0

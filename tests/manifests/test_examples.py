@@ -1,4 +1,4 @@
-"""Every example works as it stands: `kubectl apply -f` and nothing else."""
+"""Every example works without changes with `kubectl apply -f`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.manifests.documents import EXAMPLES, load
 REPLICASET = "VirtualMachineInstanceReplicaSet"
 POOL = "VirtualMachinePool"
 MACHINES = {REPLICASET: "template", POOL: "virtualMachineTemplate"}
-"""The kinds that make machines, and what they make them from."""
+"""The kinds that create machines, and the path of their template."""
 
 OF_THE_GUIDES = {
     "hpa-v1alpha1-vm-pool-cirros",
@@ -38,7 +38,7 @@ def of_kind(kind: str) -> list[dict[str, Any]]:
 
 
 def without_nulls(value: Any) -> Any:
-    """What is left of a document when kubectl has applied it: it drops null fields on the way."""
+    """The document without null fields, which kubectl drops."""
     match value:
         case dict():
             return {key: without_nulls(field) for key, field in value.items() if field is not None}
@@ -49,7 +49,7 @@ def without_nulls(value: Any) -> Any:
 
 
 def with_defaults(document: dict[str, Any]) -> dict[str, Any]:
-    """The spec of an example as the API server completes it."""
+    """The spec of an example with the API server's defaults."""
     spec: dict[str, Any] = document["spec"]
     return {"maxUnavailable": "100%", **spec} if document["kind"] == POOL else spec
 
@@ -67,7 +67,7 @@ def test_an_example_begins_with_one_line_that_says_what_it_is(path: Path) -> Non
 
 @each_example
 def test_an_example_is_named_after_its_kind_and_version(path: Path) -> None:
-    """An autoscaler of today's version is named after its own, those of the guides after their target's."""
+    """An autoscaler of the present version is named after its version, the guides' autoscalers after their targets'."""
     document = load(path)
     guides = document["apiVersion"] == "autoscaling/v1"
     version = (document["spec"]["scaleTargetRef"] if guides else document)["apiVersion"].rpartition("/")[2]
@@ -78,7 +78,7 @@ def test_an_example_is_named_after_its_kind_and_version(path: Path) -> None:
 @pytest.mark.cluster
 @each_example
 def test_an_example_can_be_applied_and_applied_again(kubectl: Kubectl, path: Path) -> None:
-    """R13 among others: no manifest of any age needs a change."""
+    """R13 among others: no manifest, old or new, needs a change."""
     for _ in range(2):
         assert kubectl("apply", "--validate=strict", "-f", str(path)).stderr == ""
     document = load(path)
@@ -110,7 +110,7 @@ def test_an_autoscaler_has_its_target_among_the_examples() -> None:
 
 
 def test_a_service_selects_the_machines_of_one_example() -> None:
-    """It finds the pods of VMIs, which have the VMIs' labels: in a pool, those of the VM's own template."""
+    """A Service selects Pods, which have the labels of their VMIs. In a pool, these come from the VM's VMI template."""
     labels = [document["spec"]["template"]["metadata"]["labels"] for document in of_kind(REPLICASET)]
     vm_specs = [document["spec"]["virtualMachineTemplate"]["spec"] for document in of_kind(POOL)]
     labels += [spec["template"]["metadata"]["labels"] for spec in vm_specs]

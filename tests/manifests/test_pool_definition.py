@@ -1,4 +1,4 @@
-"""Pools as kubectl shows them: names, columns, explanations, versions, subresources."""
+"""The definition of pools in kubectl: names, columns, explanations, versions, subresources."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_the_status_of_a_pool_is_written_through_its_subresource_alone(kubectl: 
 
 
 def test_the_status_of_a_pool_holds_all_that_is_reported(kubectl: Kubectl) -> None:
-    """P17: nothing of it is unknown to the schema and pruned."""
+    """P17: the schema knows every reported field, and prunes none."""
     condition = {"type": "ReplicaFailure", "status": "True", "reason": "FailedScaleOut", "message": "exceeded quota"}
     times = {"lastProbeTime": "2026-08-01T12:00:00Z", "lastTransitionTime": "2026-08-01T12:00:00Z"}
     status = {

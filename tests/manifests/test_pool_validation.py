@@ -1,7 +1,7 @@
-"""What the API server refuses of a pool and what it takes, before the controller ever sees it (P1, P5).
+"""Validation of pools by the API server, before the controller sees them (P1, P5).
 
-A refusal names the field, and says what would be right. What pools and replica sets share is tried more closely in
-test_replicaset_validation.py.
+An error names the field and the valid values. test_replicaset_validation.py tests the rules that pools share with
+replica sets in more detail.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ REFUSED: dict[str, tuple[Mapping[str, Any], str]] = {
     ),
     "two update strategies": ({UPDATE: {"proactive": {}, "unmanaged": {}}}, f"{UPDATE}: Invalid value: {ONLY_ONE}"),
     "an unknown strategy": ({SCALE_IN: {"eager": {}}}, f'unknown field "{SCALE_IN}.eager"'),
-    "a choice for nobody": (
+    "a selection policy of an opportunistic update": (
         {UPDATE: {"opportunistic": {"selectionPolicy": {}}}},
         f'unknown field "{UPDATE}.opportunistic.selectionPolicy"',
     ),
@@ -265,10 +265,10 @@ ACCEPTED: dict[str, Mapping[str, Any]] = {
 
 
 @pytest.mark.parametrize(("changes", "message"), REFUSED.values(), ids=REFUSED)
-def test_a_bad_pool_is_refused_with_the_field_and_what_would_be_right(
+def test_an_invalid_pool_is_refused_with_the_field_and_the_valid_values(
     dry: DryRun, changes: Mapping[str, Any], message: str
 ) -> None:
-    """P1: most of what the controller would have to ignore never gets in."""
+    """P1: the API server refuses most of the invalid pools that the controller would ignore."""
     assert any(message in mistake for mistake in dry.refusal(pool(changes)))
 
 
@@ -296,8 +296,8 @@ def test_the_defaults_are_filled_in(kubectl: Kubectl, value: object) -> None:
     assert kubectl.json("get", "vmpool", "web")["spec"] == pool(DEFAULTS)["spec"]
 
 
-def test_nothing_is_filled_in_where_it_would_mean_something(kubectl: Kubectl) -> None:
-    """P8, P15: no sortPolicy is not Random, and without autohealing nothing is healed."""
+def test_no_default_is_set_for_fields_whose_absence_has_a_meaning(kubectl: Kubectl) -> None:
+    """P8, P15: a missing sortPolicy differs from Random, and without autohealing there is no healing."""
     sent = pool({SCALE_IN: {"proactive": {"selectionPolicy": {}}}, UPDATE: {"proactive": {}}})
     kubectl("create", "-f", "-", stdin=sent)
     assert kubectl.json("get", "vmpool", "web")["spec"] == sent["spec"]
@@ -312,7 +312,7 @@ def test_a_pool_without_its_defaults_can_be_applied_again_and_again(kubectl: Kub
 
 
 def test_a_pool_template_comes_back_as_it_was_sent(kubectl: Kubectl) -> None:
-    """P4, P12: fields that the schema does not know reach the VMs, whatever they hold."""
+    """P4, P12: fields that the schema does not know reach the VMs with any value."""
     odd = {"number": 9007199254740993, "share": 1.25, "null": None, "list": [None, {"a": None}, ""]}
     sent = pool(
         {

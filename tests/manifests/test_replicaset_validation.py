@@ -1,6 +1,6 @@
-"""What the API server refuses and what it takes, before the controller ever sees it (R1, R13).
+"""Validation of replica sets by the API server, before the controller sees them (R1, R13).
 
-A refusal names the field, and says what would be right.
+An error names the field and the valid values.
 """
 
 from __future__ import annotations
@@ -193,16 +193,16 @@ ACCEPTED: dict[str, Mapping[str, Any]] = {
 
 
 @pytest.mark.parametrize(("changes", "message"), REFUSED.values(), ids=REFUSED)
-def test_a_bad_set_is_refused_with_the_field_and_what_would_be_right(
+def test_an_invalid_set_is_refused_with_the_field_and_the_valid_values(
     dry: DryRun, changes: Mapping[str, Any], message: str
 ) -> None:
-    """R1: most of what the controller would have to ignore never gets in."""
+    """R1: the API server refuses most of the invalid sets that the controller would ignore."""
     assert any(message in mistake for mistake in dry.refusal(replicaset(changes)))
 
 
 @pytest.mark.parametrize("changes", ACCEPTED.values(), ids=ACCEPTED)
 def test_an_odd_set_is_taken_without_a_warning(dry: DryRun, changes: Mapping[str, Any]) -> None:
-    """R13: old and unusual spellings are no mistakes."""
+    """R13: old and unusual spellings are valid."""
     assert dry.warnings(replicaset(changes)) == []
 
 
@@ -218,7 +218,7 @@ def test_replicas_default_to_one(kubectl: Kubectl, replicas: object) -> None:
 
 
 def test_a_template_comes_back_as_it_was_sent(kubectl: Kubectl) -> None:
-    """Fields that the schema does not know reach the VMIs, whatever they hold."""
+    """Fields that the schema does not know reach the VMIs with any value."""
     sent = replicaset(
         {
             "spec.template.metadata.creationTimestamp": None,
@@ -273,7 +273,7 @@ FLAWED_AS_A_WHOLE = {"selector of other labels", "no labels", "no selector", "no
 
 @pytest.fixture
 def older(kubectl: Kubectl) -> Iterator[Kubectl]:
-    """Sets as in OLDER_THAN_ITS_RULES, made while their definition had no rules yet; then it gets them."""
+    """Create the sets of OLDER_THAN_ITS_RULES under a definition without rules, and then add the rules."""
     definition = load(REPLICASETS)
     definition["metadata"]["name"] = f"virtualmachineinstancereplicasets.{GROUP}"
     definition["spec"] |= {"group": GROUP, "names": definition["spec"]["names"] | {"shortNames": [], "categories": []}}
@@ -298,7 +298,7 @@ def older(kubectl: Kubectl) -> Iterator[Kubectl]:
 
 
 def wait_for_rules(kubectl: Kubectl) -> None:
-    """The API server takes up a changed definition a moment after it has answered."""
+    """Wait until the rules are in force: the API server uses a changed definition after a short delay."""
     probe = replicaset({"apiVersion": f"{GROUP}/v1", "spec.selector": {}})
     for _ in range(50):
         if kubectl("create", "--dry-run=server", "-f", "-", stdin=probe, check=False).returncode:
@@ -307,7 +307,7 @@ def wait_for_rules(kubectl: Kubectl) -> None:
 
 
 def test_a_set_that_is_older_than_the_rules_can_be_labelled_reported_and_deleted(older: Kubectl) -> None:
-    """R1, R11: what is invalid stays the controller's matter, and its status can be written."""
+    """R1, R11: the controller reports a stored invalid set, and can write its status."""
     for name in OLDER_THAN_ITS_RULES:
         target = (f"virtualmachineinstancereplicasets.{GROUP}", name.replace(" ", "-"))
         older("label", *target, "seen=true")

@@ -1,4 +1,4 @@
-"""The dashboards, read as far as tests need."""
+"""Reads the dashboards for the tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Query(NamedTuple):
 
 
 def dashboards() -> dict[str, dict[str, Any]]:
-    """By file name."""
+    """The dashboards by file name."""
     return {path.name: json.loads(path.read_text()) for path in sorted(DIRECTORY.glob("*.json"))}
 
 

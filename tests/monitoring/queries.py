@@ -1,4 +1,4 @@
-"""PromQL as far as tests look into it: which metrics a query names, and what Grafana puts in the place of variables."""
+"""PromQL for the tests: the metrics in a query, and the values of Grafana's variables."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _METRIC = re.compile(
 
 
 def metrics_in(query: str) -> set[str]:
-    """The names of metrics in a query. All of ours begin with one of a few words, which no function or label does."""
+    """The names of metrics in a query. The project's metrics have a few prefixes that no function or label has."""
     return set(_METRIC.findall(re.sub(r'"[^"]*"', '""', query)))
 
 
 def filled_in(query: str, **values: str) -> str:
-    """A panel's query as Grafana sends it: whatever was not chosen is "All"."""
+    """A panel's query as Grafana sends it. A variable without a given value is "All"."""
     chosen: Mapping[str, str] = {"__rate_interval": "1m", **values}
     return re.sub(r"\$(\w+)", lambda match: chosen.get(match[1], ".*"), query)

@@ -1,4 +1,4 @@
-"""The alerts, as Prometheus itself reads and evaluates them."""
+"""The alerts, evaluated by Prometheus' own tool."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_each_alert_fires_when_it_should_and_only_then(promtool: Path):
 
 
 def test_every_alert_is_seen_firing_and_seen_waiting():
-    """An alert has a case in which it fires, and those with patience one in which it does not fire yet."""
+    """Each alert has a case in which it fires. An alert with `for` also has a case in which it does not fire yet."""
     cases = [case for test in yaml.safe_load(CASES.read_text())["tests"] for case in test["alert_rule_test"]]
     fires = {case["alertname"] for case in cases if case.get("exp_alerts")}
     waits = {case["alertname"] for case in cases if not case.get("exp_alerts")}
@@ -56,7 +56,7 @@ def test_every_alert_is_seen_firing_and_seen_waiting():
 
 
 def test_a_rule_that_is_wrong_is_found(promtool: Path, tmp_path: Path):
-    """The cases are evaluated against the rules, and not merely read."""
+    """promtool evaluates the cases against the rules."""
     weaker = ALERTS.read_text().replace("vmherd_watch_silence_seconds) > 180", "vmherd_watch_silence_seconds) > 18000")
     assert weaker != ALERTS.read_text()
     (tmp_path / "alerts.yaml").write_text(weaker)

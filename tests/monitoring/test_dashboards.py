@@ -1,4 +1,4 @@
-"""The dashboards: whole, and asking only for what there is. That each query is answered is shown end to end."""
+"""The dashboards are complete and query only existing metrics. tests/charts checks that each query has an answer."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_query_asks_only_for_what_the_program_exports(query: Query):
 
 @pytest.mark.parametrize("query", QUERIES, ids=str)
 def test_a_query_looks_at_the_chosen_job_alone(query: Query):
-    """Names such as workqueue_depth belong to every controller of a cluster."""
+    """Every controller of a cluster exports names such as workqueue_depth."""
     selectors = query.expr.count("{") - query.expr.count("{{")
     assert selectors == query.expr.count('job=~"$job"') > 0
 
@@ -66,7 +66,7 @@ def test_what_a_query_leaves_open_is_a_variable_of_its_dashboard(name: str):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_panels_have_room_and_a_word_on_what_they_show(name: str):
+def test_panels_do_not_overlap_and_have_a_description(name: str):
     panels = dashboards()[name]["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     taken: set[tuple[int, int]] = set()
@@ -85,7 +85,7 @@ def test_panels_have_room_and_a_word_on_what_they_show(name: str):
 
 @pytest.mark.parametrize("name", FILES)
 def test_nothing_in_it_is_of_one_installation_alone(name: str):
-    """A data source is chosen where the dashboard is used, and a numeric id would clash there."""
+    """The user chooses the data source, and a numeric id could clash with another dashboard."""
 
     def sources(value: Any) -> set[str]:
         if isinstance(value, list):

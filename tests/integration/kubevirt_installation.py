@@ -1,6 +1,6 @@
-"""A KubeVirt beside us, as far as the API server shows one: its definition, its object, and virt-controller's flags.
+"""A KubeVirt installation in the API server: its definition, its object, and virt-controller's Deployment.
 
-The test plays virt-operator: it applies the object's patches to the Deployment, as the real one does.
+The test acts as virt-operator: it applies the KubeVirt object's patches to the Deployment.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from sandbox.admin import Admin, Rejected
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
-from tests.integration.herd import MERGE, eventually
+from tests.integration.controller_process import MERGE, eventually
 
 NAMESPACE = "kubevirt"
 ARGS = ["--launcher-image", "launcher:v1", "--port", "8443", "-v", "2"]
@@ -28,43 +28,43 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 GROUPS = {"kubevirt.io": "vmherd.dev", "pool.kubevirt.io": "pool.vmherd.dev"}
 
 
-class Neighbour:
-    """KubeVirt's own part of a cluster."""
+class KubeVirtInstallation:
+    """KubeVirt's own objects in a cluster."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self.plane = plane
         self.kubectl = Kubectl(plane.kubeconfig, NAMESPACE)
         self._admin = Admin(plane.kubeconfig)
 
-    def move_in(self, *args: str, patches: tuple[dict[str, str], ...] = ()) -> None:
-        """Install KubeVirt, with virt-controller started with these arguments behind the usual ones."""
+    def install(self, *args: str, patches: tuple[dict[str, str], ...] = ()) -> None:
+        """Install KubeVirt. virt-controller has the usual arguments and then these."""
         self.define()
         self._apply(f"/api/v1/namespaces/{NAMESPACE}", _namespace())
         self._apply(KUBEVIRT, _kubevirt(patches))
         self.start(*args)
 
-    def move_out(self) -> None:
-        """Remove the object. The definition stays: its removal and return cost each test two seconds."""
+    def uninstall(self) -> None:
+        """Delete the KubeVirt object. The definition stays: its removal and return would cost each test two seconds."""
         with contextlib.suppress(Rejected):  # a test may have removed it
             self._admin.send("DELETE", KUBEVIRT)
 
     def define(self) -> None:
-        """The definition alone, as an operator that has not installed anything yet."""
+        """Install the definition only, as after the start of an operator that has not installed KubeVirt yet."""
         self._apply(f"{DEFINITIONS}/kubevirts.kubevirt.io", _definition())
         eventually(lambda: _serves(self._admin, KUBEVIRT.rpartition("/")[0]), what="kubevirts are served")
 
     def start(self, *args: str) -> None:
-        """Have virt-controller run with these arguments, rolled out: nothing runs Pods here."""
+        """Give virt-controller these arguments, and write the status of a finished rollout: no Pod runs here."""
         made = self._apply(DEPLOYMENT, _deployment([*ARGS, *args]))
         status = {"observedGeneration": made["metadata"]["generation"], "replicas": 2, "updatedReplicas": 2}
         self._set_status(status)
 
     def restart_without_end(self) -> None:
-        """A rollout that goes on."""
+        """Write the status of an unfinished rollout."""
         self._set_status({"observedGeneration": 0, "replicas": 2, "updatedReplicas": 1})
 
     def operate(self) -> None:
-        """What virt-operator does after a change of the object."""
+        """Apply the KubeVirt object's patches to the Deployment, as virt-operator does."""
         mine = [patch for patch in self.patches() if patch["resourceName"] == "virt-controller"]
         args = [step["value"] for patch in mine for step in json.loads(patch["patch"])]
         self.start(*args)
@@ -83,7 +83,7 @@ class Neighbour:
         self._admin.send("PATCH", f"{DEPLOYMENT}/status", json.dumps({"status": status}).encode(), MERGE)
 
     def _apply(self, path: str, document: dict[str, Any]) -> dict[str, Any]:
-        """Server-side apply."""
+        """Apply a document with server-side apply, and return the stored object."""
         body = json.dumps(document).encode()  # JSON is YAML
         query = "?fieldManager=virt-operator&force=true"
         answer = self._admin.send("PATCH", path + query, body, "application/apply-patch+yaml")
@@ -92,7 +92,7 @@ class Neighbour:
 
 
 def under_own_groups(plane: ControlPlane) -> None:
-    """Install our kinds under groups of our own, as for `alongside`."""
+    """Install the kinds under the project's own groups, as for the mode `alongside`."""
     admin = Admin(plane.kubeconfig)
     for theirs, ours in GROUPS.items():
         plural = "virtualmachinepools" if theirs.startswith("pool.") else "virtualmachineinstancereplicasets"
@@ -118,7 +118,7 @@ def _serves(admin: Admin, path: str) -> bool:
 
 
 def with_kubevirts_status(plane: ControlPlane) -> None:
-    """Have both kinds know the status fields alone that KubeVirt's definitions know."""
+    """Reduce the status fields of both kinds to the fields of KubeVirt's own definitions."""
     cluster = Kubectl(plane.kubeconfig)
     known = {"replicas", "readyReplicas", "labelSelector", "conditions"}
     for name in ("virtualmachineinstancereplicasets.kubevirt.io", "virtualmachinepools.pool.kubevirt.io"):
@@ -131,7 +131,7 @@ def with_kubevirts_status(plane: ControlPlane) -> None:
 
 
 def vmherd(kubeconfig: Path, command: str, *flags: str) -> subprocess.CompletedProcess[str]:
-    """Run a command that ends."""
+    """Run a command of vmherd that ends by itself."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("VMHERD_")}
     return subprocess.run(
         [sys.executable, "-m", "controller", command, "--kubeconfig", str(kubeconfig), *flags],

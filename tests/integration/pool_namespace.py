@@ -1,4 +1,4 @@
-"""A test's namespace with pools in it: the simulator runs their VMs, and the shared controller keeps them."""
+"""A namespace with pools: the simulator runs their VMs, and the shared controller reconciles the pools."""
 
 from __future__ import annotations
 
@@ -16,9 +16,15 @@ import pytest
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from tests.cluster import new_namespace, running_plane
-from tests.integration.herd import Herd, Place, Rejected, eventually, herd
+from tests.integration.controller_process import (
+    ControllerProcess,
+    Rejected,
+    ReplicaSetNamespace,
+    controller_process,
+    eventually,
+)
 
-POOL_LABELS = {"app": "ranch"}
+POOL_LABELS = {"app": "pool"}
 MEMORY: dict[str, Any] = {"resources": {"requests": {"memory": "64M"}}}
 BEHAVIOR = "sim.vmherd.dev/behavior"
 READY_AFTER = "sim.vmherd.dev/ready-after"
@@ -61,8 +67,8 @@ def data_volume_template(name: str, *, size: str = "1Gi") -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": {"pvc": claim, "source": {"blank": {}}}}
 
 
-class Ranch(Place):
-    """One namespace with pools: what a test puts there, and what it finds."""
+class PoolNamespace(ReplicaSetNamespace):
+    """A namespace with pools and their VMs, disks and revisions: creates, changes and reads its objects."""
 
     def __init__(self, plane: ControlPlane, namespace: str, *, pool_group: str = "pool.kubevirt.io") -> None:
         super().__init__(plane, namespace)
@@ -98,11 +104,11 @@ class Ranch(Place):
         return self._send("POST", self._pools, body)
 
     def change_pool(self, change: dict[str, Any], *, name: str = "pool") -> dict[str, Any]:
-        """A JSON merge patch."""
+        """Apply a JSON merge patch to a pool."""
         return self._send("PATCH", f"{self._pools}/{name}", change)
 
     def change_template(self, template: dict[str, Any], *, name: str = "pool") -> dict[str, Any]:
-        """Put another template in the place of the pool's, whole."""
+        """Replace the whole template of a pool."""
         steps = [{"op": "replace", "path": "/spec/virtualMachineTemplate", "value": template}]
         body = json.dumps(steps).encode()
         return json.loads(self._admin.send("PATCH", f"{self._pools}/{name}", body, "application/json-patch+json"))
@@ -134,7 +140,7 @@ class Ranch(Place):
         finalizers: tuple[str, ...] = (),
         template: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Create a VM by hand, as somebody else would."""
+        """Create a VM as another client would."""
         template = template or vm_template()
         metadata = {"name": name, "labels": labels or POOL_LABELS, "finalizers": list(finalizers)}
         body = {
@@ -169,7 +175,7 @@ class Ranch(Place):
             self._send("DELETE", path)
 
     def make_disk(self, name: str, *, owner: dict[str, Any], finalizers: tuple[str, ...] = ()) -> None:
-        """A DataVolume and its claim, both of them this VM's. The claim is first: a simulator adopts what is there."""
+        """Create a DataVolume and its claim, both owned by this VM. The claim comes first: the simulator adopts it."""
         meta = owner["metadata"]
         reference = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": meta["name"], "uid": meta["uid"]}
         references = [{**reference, "controller": True}]
@@ -181,7 +187,7 @@ class Ranch(Place):
         self._send("POST", self._cdi, volume)
 
     def let_disk_go(self, name: str) -> None:
-        """Take every finalizer off a DataVolume and its claim."""
+        """Remove all finalizers from a DataVolume and its claim."""
         nothing = {"metadata": {"finalizers": None}}
         for path in (f"{self._cdi}/{name}", f"{self._core}/persistentvolumeclaims/{name}"):
             self._send("PATCH", path, nothing)
@@ -194,7 +200,7 @@ class Ranch(Place):
         return self._named(f"{self._core}/persistentvolumeclaims")
 
     def make_claim(self, name: str) -> dict[str, Any]:
-        """Create a PersistentVolumeClaim by hand."""
+        """Create a PersistentVolumeClaim as another client would."""
         spec = data_volume_template(name)["spec"]["pvc"]
         body = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}
         return self._send("POST", f"{self._core}/persistentvolumeclaims", body)
@@ -207,7 +213,7 @@ class Ranch(Place):
         return self._named(self._apps)
 
     def wait_for_vms(self, *names: str, ready: bool = True, within_s: float = 30.0) -> dict[str, dict[str, Any]]:
-        """Wait until there are exactly these VMs, all of them ready if asked, and nobody is being deleted."""
+        """Wait until exactly these VMs exist, none is terminating, and, with `ready`, all are ready."""
 
         def there() -> bool:
             vms = self.vms()
@@ -221,7 +227,7 @@ class Ranch(Place):
         return self.wait_for_vms(*(f"{name}-{ordinal}" for ordinal in ordinals), ready=ready)
 
     def wait_ready(self, replicas: int, *, name: str = "pool", within_s: float = 30.0) -> None:
-        """Wait until the pool's status says that it has so many, all ready and up to date."""
+        """Wait until the pool's status reports `replicas` VMs, all of them ready and up to date."""
 
         def there() -> bool:
             pool = self.pool(name)
@@ -232,7 +238,7 @@ class Ranch(Place):
         eventually(there, within_s=within_s, what=f"{replicas} of {replicas} ready in {name}")
 
     def wait_until_updated(self, replicas: int, *, name: str = "pool") -> None:
-        """Wait until the pool's status says that so many are made from the template of now; they need not run."""
+        """Wait until the pool's status reports `replicas` VMs, all of them up to date. They need not run."""
 
         def there() -> bool:
             pool = self.pool(name)
@@ -243,7 +249,7 @@ class Ranch(Place):
         eventually(there, what=f"{replicas} of {replicas} updated in {name}")
 
     def specs_exactly(self, name: str = "pool") -> tuple[Any, list[Any]]:
-        """The VM spec of a pool's template and those of all VMs, numbers as they are written."""
+        """The VM spec of a pool's template and the specs of all VMs, with numbers as written."""
 
         def read(path: str) -> Any:
             return json.loads(self._admin.send("GET", path), parse_int=str, parse_float=str)
@@ -252,19 +258,19 @@ class Ranch(Place):
         return template, [vm["spec"] for vm in read(self._vms)["items"]]
 
     def hold_vm(self, name: str) -> None:
-        """Put somebody else's finalizer on a VM, so that it stays when it is deleted."""
+        """Add a foreign finalizer to a VM. A deleted VM then stays until `let_vm_go`."""
         self._change_by_steps(f"{self._vms}/{name}", [{"op": "add", "path": "/metadata/finalizers/-", "value": HOLD}])
 
     def let_vm_go(self, name: str) -> None:
-        """Take that finalizer off."""
+        """Remove the finalizer that `hold_vm` added."""
 
         def gone() -> bool:
-            place = f"/metadata/finalizers/{self.vm(name)['metadata']['finalizers'].index(HOLD)}"
-            steps = [{"op": "test", "path": place, "value": HOLD}, {"op": "remove", "path": place}]
+            path = f"/metadata/finalizers/{self.vm(name)['metadata']['finalizers'].index(HOLD)}"
+            steps = [{"op": "test", "path": path, "value": HOLD}, {"op": "remove", "path": path}]
             try:
                 self._change_by_steps(f"{self._vms}/{name}", steps)
             except Rejected:
-                return False  # somebody else's finalizer went first, and ours has another place
+                return False  # another client removed a finalizer, so ours has another index
             return True
 
         eventually(gone, what=f"the hold on {name} is off")
@@ -275,13 +281,14 @@ class Ranch(Place):
         self.change_vm(name, {"metadata": {"annotations": texts}})
 
     def wait_until_seen(self, *, name: str = "pool") -> None:
-        """Wait until the controller has seen whatever was written to VMs so far.
+        """Wait until the controller has seen all earlier writes to VMs.
 
-        A VM that is no member and has the pool's finalizer loses it. When it has, all that came before has been seen.
+        The controller removes the pool's finalizer from a VM that is not a member. Once the finalizer of a new such VM
+        is gone, the controller has seen all earlier writes.
         """
         witness = f"{name}-999999"
         self.make_vm(witness, labels={"app": "witness"}, finalizers=(FINALIZER,), template=vm_template(running=False))
-        eventually(lambda: FINALIZER not in finalizers_of(self.vm(witness)), what="the controller has seen it all")
+        eventually(lambda: FINALIZER not in finalizers_of(self.vm(witness)), what="the earlier writes are seen")
         self.delete_vm(witness)
         eventually(lambda: witness not in self.vms(), what="the witness is gone")
 
@@ -294,16 +301,16 @@ class Ranch(Place):
         return self._done("delete", 200, since)
 
     def alive_vms(self) -> set[str]:
-        """The names of the VMs that nobody is deleting."""
+        """The names of the VMs without a deletion timestamp."""
         return {name for name, vm in self.vms().items() if "deletionTimestamp" not in vm["metadata"]}
 
     def asked_of_vms(self, verb: str) -> Counter[tuple[str, int]]:
-        """How often the controller asked this of each VM, with the server's answer."""
+        """The number of requests of the controller with this verb, by VM and status code."""
         records = self.requests(verb)
         return Counter((each.name, each.code) for each in records if each.resource == "virtualmachines")
 
     def told(self, reason: str) -> Counter[str]:
-        """How often this was told about each pool, repeats counted."""
+        """The number of Events with this reason for each pool, repeats included."""
         counted: Counter[str] = Counter()
         for event in self.events():
             if event["reason"] == reason and event["involvedObject"]["kind"] == "VirtualMachinePool":
@@ -335,7 +342,7 @@ def is_vm_ready(vm: dict[str, Any]) -> bool:
 
 @contextmanager
 def simulator(plane: ControlPlane) -> Iterator[None]:
-    """The simulator runs VMs and VMIs while the block runs."""
+    """Run the simulator, which runs VMs and VMIs, while the block runs."""
     command = [sys.executable, "-m", "sandbox.simulator", f"--kubeconfig={plane.kubeconfig}"]
     log = plane.logs / f"simulator-{uuid.uuid4().hex[:6]}.log"
     with log.open("wb") as output:
@@ -350,29 +357,29 @@ def simulator(plane: ControlPlane) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def ranch_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
-    """A control plane of the pools', on which a simulator runs VMs."""
+def pool_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
+    """The control plane for the tests of pools. A simulator runs its VMs."""
     with running_plane(control_plane_binaries) as plane, simulator(plane):
         yield plane
 
 
 @pytest.fixture(scope="session")
-def rancher(ranch_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Herd]:
-    """The controller on it. Tests that stop or start one have a control plane of their own."""
-    with herd(ranch_plane, tmp_path_factory.mktemp("rancher")) as program:
+def pool_controller(pool_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControllerProcess]:
+    """The shared controller for pools. Tests that stop or start a controller use another control plane."""
+    with controller_process(pool_plane, tmp_path_factory.mktemp("pool-controller")) as program:
         yield program
 
 
 @contextmanager
-def pasture(plane: ControlPlane) -> Iterator[Ranch]:
-    """A new namespace, while the block runs."""
+def new_pool_namespace(plane: ControlPlane) -> Iterator[PoolNamespace]:
+    """Create a namespace for pools while the block runs."""
     with new_namespace(plane) as name:
-        yield Ranch(plane, name)
+        yield PoolNamespace(plane, name)
 
 
 @pytest.fixture
-def ranch(ranch_plane: ControlPlane, rancher: Herd) -> Iterator[Ranch]:
-    """The test's namespace, with the shared controller and the simulator at work."""
-    assert rancher.working
-    with pasture(ranch_plane) as place:
-        yield place
+def pools(pool_plane: ControlPlane, pool_controller: ControllerProcess) -> Iterator[PoolNamespace]:
+    """The test's namespace. The shared controller and the simulator work on its objects."""
+    assert pool_controller.working
+    with new_pool_namespace(pool_plane) as pools:
+        yield pools

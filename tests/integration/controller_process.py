@@ -1,4 +1,4 @@
-"""The running controller, and a test's namespace as its users see it."""
+"""The controller as a process, and a test's namespace as a user sees it."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ SPEC: dict[str, Any] = {"domain": {"resources": {"requests": {"memory": "64M"}}}
 
 
 def eventually(look: Callable[[], T], *, within_s: float = 60.0, what: str = "") -> T:
-    """Look again and again until what is seen is true, and return it. Fails the test when that takes too long.
+    """Call `look` until it returns a true value, and return that value. Fails the test after `within_s`.
 
-    The default is for a machine that runs several workers: a test for which the time matters gives its own.
+    The default suits a machine with several workers. A test that measures time gives its own limit.
     """
     give_up = time.monotonic() + within_s
     while not (seen := look()):
@@ -47,7 +47,7 @@ def eventually(look: Callable[[], T], *, within_s: float = 60.0, what: str = "")
 
 
 def steady(look: Callable[[], T], *, for_s: float = 0.6, within_s: float = 30.0) -> T:
-    """Wait until what is seen has not changed for a while, and return it. The audit log may lag behind an answer."""
+    """Wait until the value of `look` has not changed for `for_s`, and return it. The audit log may lag behind."""
     seen, since = look(), time.monotonic()
     give_up = since + within_s
     while time.monotonic() - since < for_s:
@@ -59,8 +59,8 @@ def steady(look: Callable[[], T], *, for_s: float = 0.6, within_s: float = 30.0)
     return seen
 
 
-class Herd:
-    """A running `vmherd run`, as a process of its own."""
+class ControllerProcess:
+    """A running `vmherd run` in a separate process."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], log: Path, metrics_port: int, health_port: int, own: Pod | None = None
@@ -79,7 +79,7 @@ class Herd:
         return [line for line in self._lines if all(line.get(name) == value for name, value in wanted.items())]
 
     def _read_on(self) -> None:
-        """Parse what the log has gained: the shared controller's is long, and looked at many times a second."""
+        """Parse only the new lines: the shared controller's log is long, and tests read it many times a second."""
         with self.log.open("rb") as log:
             log.seek(self._read_to)
             new, end, _rest = log.read().rpartition(b"\n")
@@ -87,7 +87,7 @@ class Herd:
         self._lines += [json.loads(line) for line in new.splitlines() if line.startswith(b"{")]
 
     def passes(self, namespace: str) -> int:
-        """How many passes there were for the sets of a namespace."""
+        """The number of passes for the sets of a namespace."""
         return len(self.lines(msg="reconciled", namespace=namespace))
 
     @property
@@ -109,37 +109,37 @@ class Herd:
 
     @property
     def credential(self) -> str:
-        """By which the audit log knows its requests from those of another with the same account."""
+        """The credential ID of the process in the audit log. Other Pods with the same account have other IDs."""
         assert self.pod is not None, "it was given a kubeconfig"
         return self.pod.credential
 
     def kill(self) -> None:
-        """As a node that loses power would."""
+        """Kill the process without warning, like a power failure of the node."""
         self.process.kill()
         self.process.wait()
 
     def stop(self) -> int:
-        """SIGTERM, and the exit code."""
+        """Send SIGTERM, wait, and return the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         return self.process.wait(30)
 
 
 @contextmanager
-def herd(
+def controller_process(
     who: ControlPlane | Pod | Path,
     directory: Path,
     *flags: str,
     wait: bool = True,
     through: Callable[[Path, str], Path] | None = None,
     program: str = "controller",
-) -> Iterator[Herd]:
+) -> Iterator[ControllerProcess]:
     """Run the controller while the block runs.
 
-    In a control plane it is the release's: it has the Deployment's arguments, its environment and a token of its
-    account, and these flags behind them. A permission that it lacked fails the test. A Pod that is given may lack
-    some, and whoever gives a kubeconfig gives all flags. `through` writes the kubeconfig for a token, where requests
-    are not to go to the API server itself. `program` is the package to run.
+    If `who` is a control plane, the controller is the release's: it has the Deployment's arguments and environment, a
+    token of the Deployment's account, and then these flags. A missing permission fails the test. If `who` is a Pod,
+    permissions may be missing. If `who` is a kubeconfig, the flags given here are the only flags. `through` writes
+    the kubeconfig for a token if requests must not go directly to the API server. `program` is the package to run.
     """
     if isinstance(who, Path):
         with _program(directory, ["--kubeconfig", str(who)], flags, wait=wait, program=program) as running:
@@ -168,22 +168,22 @@ def _program(
     *,
     wait: bool,
     program: str = "controller",
-) -> Iterator[Herd]:
-    """A `vmherd run` with free ports and the log that tests read. Of a flag that is given twice the last one counts."""
+) -> Iterator[ControllerProcess]:
+    """Run `vmherd run` with free ports and a JSON log. If a flag is given twice, the last value counts."""
     metrics_port, health_port = free_ports(2)
     command = [sys.executable, "-m", program, "run", *arguments]
     command += ["--log-format", "json", "--log-level", "debug"]
     command += ["--metrics-bind-address", f"127.0.0.1:{metrics_port}"]
     command += ["--health-probe-bind-address", f"127.0.0.1:{health_port}", *flags]
-    log = directory / f"herd-{metrics_port}.log"
+    log = directory / f"controller-{metrics_port}.log"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("VMHERD_")}
     environment |= own.environment if own else {}
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
-    running = Herd(process, log, metrics_port, health_port, own)
+    running = ControllerProcess(process, log, metrics_port, health_port, own)
     try:
         if wait:
-            eventually(lambda: running.working, what="the controller works")
+            eventually(lambda: running.working, what="the controller is working")
         yield running
     finally:
         if process.poll() is None:
@@ -191,8 +191,8 @@ def _program(
         process.wait()
 
 
-class Place:
-    """One namespace: what a test puts there, and what it finds."""
+class ReplicaSetNamespace:
+    """A namespace with replica sets and VMIs: creates, changes and reads its objects."""
 
     def __init__(self, plane: ControlPlane, namespace: str, *, group: str = "kubevirt.io") -> None:
         self.plane = plane
@@ -241,7 +241,7 @@ class Place:
         return next((c for c in self.status(name).get("conditions") or () if c["type"] == type_), None)
 
     def make_vmi(self, name: str, *, labels: dict[str, str] | None = None, owner: Any = None) -> dict[str, Any]:
-        """Create a VMI by hand, as somebody else would."""
+        """Create a VMI as another client would."""
         metadata: dict[str, Any] = {"name": name, "labels": labels or LABELS}
         if owner is not None:
             metadata["ownerReferences"] = [owner]
@@ -253,7 +253,7 @@ class Place:
         return {vmi["metadata"]["name"]: vmi for vmi in self._send("GET", self._vmis)["items"]}
 
     def exactly(self, name: str = "herd") -> tuple[Any, list[Any]]:
-        """The template's spec and the VMIs' specs to the letter: numbers as written, keys in their order."""
+        """The template's spec and the VMIs' specs exactly: numbers as written, keys in their order."""
 
         def read(path: str) -> Any:
             return json.loads(self._admin.send("GET", path), parse_int=str, parse_float=str, object_pairs_hook=_Pairs)
@@ -262,14 +262,14 @@ class Place:
         return template, [item["spec"] for item in read(self._vmis)["items"]]
 
     def alive(self) -> dict[str, dict[str, Any]]:
-        """Those that nobody is deleting."""
+        """The VMIs without a deletion timestamp, by name."""
         return {name: vmi for name, vmi in self.vmis().items() if "deletionTimestamp" not in vmi["metadata"]}
 
     def change_vmi(self, name: str, change: dict[str, Any]) -> dict[str, Any]:
         return self._send("PATCH", f"{self._vmis}/{name}", change)
 
     def play(self, name: str, *, phase: str = "Running", ready: bool = True, node: str = "node01", **more: Any) -> None:
-        """Put a VMI into a phase, as KubeVirt would."""
+        """Write a phase and a Ready condition to a VMI's status, as KubeVirt does."""
         since = more.pop("since", "2026-01-01T00:00:00Z")
         condition = {"type": "Ready", "status": str(ready), "lastTransitionTime": since, **more}
         status = {"phase": phase, "conditions": [condition], "nodeName": node}
@@ -283,7 +283,7 @@ class Place:
         self._admin.send("DELETE", f"{self._vmis}/{name}")
 
     def wait_for(self, count: int, *, within_s: float = 30.0) -> dict[str, dict[str, Any]]:
-        """Wait until so many VMIs are alive, and the set's status says so."""
+        """Wait until `count` VMIs are alive and the set's status reports that number."""
 
         def there() -> dict[str, dict[str, Any]] | None:
             alive = self.alive()
@@ -297,14 +297,14 @@ class Place:
         return items
 
     def reasons(self) -> Counter[str]:
-        """How often each reason was told, repeats counted."""
+        """The number of Events for each reason, repeats included."""
         counted: Counter[str] = Counter()
         for event in self.events():
             counted[event["reason"]] += event.get("count") or 1
         return counted
 
     def requests(self, *verbs: str, since: int | None = None) -> list[AuditRecord]:
-        """What controllers asked of the API server in this namespace since the test began, Events apart."""
+        """The requests of controllers in this namespace since the test began, except those for Events."""
         records = self.plane.audit_records(self.since if since is None else since)
         return [
             record
@@ -338,7 +338,7 @@ def owned_by(vmis: Iterable[dict[str, Any]], owner: dict[str, Any]) -> list[str]
 
 
 def stays(look: Callable[[], object], *, for_s: float = 1.0, what: str = "") -> None:
-    """Fail unless what is seen stays true for a while."""
+    """Fail the test unless `look` returns true values for the whole time `for_s`."""
     until = time.monotonic() + for_s
     while time.monotonic() < until:
         seen = look()
@@ -351,11 +351,11 @@ __all__ = [
     "GROUP_VERSION",
     "LABELS",
     "SPEC",
-    "Herd",
-    "Place",
+    "ControllerProcess",
     "Rejected",
+    "ReplicaSetNamespace",
+    "controller_process",
     "eventually",
-    "herd",
     "owned_by",
     "stays",
     "steady",

@@ -1,0 +1,59 @@
+"""A control plane without a shared controller: a test runs and stops its own, and counts its requests."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from sandbox.admin import Admin, Rejected
+from sandbox.binaries import Binaries
+from sandbox.controlplane import ControlPlane
+from tests.cluster import new_namespace, running_plane
+from tests.integration.controller_process import GROUP_VERSION, ReplicaSetNamespace
+from tests.release import NAMESPACE
+
+SHORT_LEASE = ("--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "400ms")
+LEASE_S = 3.0
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/vmherd"
+
+
+@pytest.fixture(scope="session")
+def idle_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
+    with running_plane(control_plane_binaries) as plane:
+        yield plane
+
+
+@pytest.fixture
+def idle_namespace(idle_plane: ControlPlane) -> Iterator[ReplicaSetNamespace]:
+    """A new namespace on the idle control plane. Its sets and the lease are deleted before the next test."""
+    with new_namespace(idle_plane) as name:
+        yield ReplicaSetNamespace(idle_plane, name)
+        # The controller of a later test would still fill the sets of a namespace that is being deleted.
+        Admin(idle_plane.kubeconfig).send("DELETE", path_of_sets(name))
+        with contextlib.suppress(Rejected):  # not every test runs a controller that acquires the lease
+            Admin(idle_plane.kubeconfig).send("DELETE", LEASE)
+
+
+def path_of_sets(namespace: str) -> str:
+    return f"/apis/{GROUP_VERSION}/namespaces/{namespace}/virtualmachineinstancereplicasets"
+
+
+def created(sets: ReplicaSetNamespace) -> Counter[str]:
+    """How often each VMI was created successfully."""
+    return _written(sets, "create", 201)
+
+
+def deleted(sets: ReplicaSetNamespace) -> Counter[str]:
+    """How often each VMI was deleted successfully."""
+    return _written(sets, "delete", 200)
+
+
+def _written(sets: ReplicaSetNamespace, verb: str, code: int) -> Counter[str]:
+    return Counter(
+        record.name
+        for record in sets.requests(verb)
+        if record.resource == "virtualmachineinstances" and record.code == code
+    )
