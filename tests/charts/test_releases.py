@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from charts.generated import CHART, ROOT
-from controller.preflight.virt_controller import resting_patch
+from controller.preflight.virt_controller import stop_patch
 from sandbox.controlplane import ControlPlane
 from tests.charts.releases import NO_WAIT, Site, kubevirt_definition
 from tests.cluster import Kubectl
@@ -109,7 +109,7 @@ def test_the_command_that_the_notes_of_a_takeover_give_does_what_the_program_wou
     assert typed[4:6] == ["-n", "kubevirt"]
     site.kubectl(*typed[1:4], *typed[6:])
     [patch] = site.kubectl.json("get", "kubevirt", "kubevirt")["spec"]["customizeComponents"]["patches"]
-    ours = json.loads(msgspec.json.encode(resting_patch()))
+    ours = json.loads(msgspec.json.encode(stop_patch()))
     assert {**patch, "patch": json.loads(patch["patch"])} == {**ours, "patch": json.loads(ours["patch"])}
 
 

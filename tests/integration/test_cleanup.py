@@ -53,8 +53,8 @@ def test_cleanup_removes_our_finalizers_and_changes_nothing_else(idle_namespace:
     done = vmherd(kubeconfig, "cleanup", *flags)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-1].startswith("3 objects cleaned up")
-    assert finalizers_of(ranch.pool()) == [HOLD]
-    assert {name: fs for name, fs in held(ranch).items() if name != "left-behind"} == {
+    assert finalizers_of(pools.pool()) == [HOLD]
+    assert {name: fs for name, fs in held(pools).items() if name != "left-behind"} == {
         "stray": [HOLD],
         "other": [HOLD, FINALIZER],
     }
@@ -92,8 +92,8 @@ def test_a_pool_that_is_to_keep_its_disks_is_left_to_the_controller_unless_force
     idle_namespace.kubectl("delete", "vmpool", "pool", "--wait=false")
     flags = ("--watch-namespaces", idle_namespace.namespace)
     refused = vmherd(kubeconfig, "cleanup", *flags)
-    assert (refused.returncode, finalizers_of(ranch.pool())) == (1, [HOLD, FINALIZER])
-    assert f"not cleaned up: {vacant.namespace}/pool" in refused.stderr
+    assert (refused.returncode, finalizers_of(pools.pool())) == (1, [HOLD, FINALIZER])
+    assert f"not cleaned up: {idle_namespace.namespace}/pool" in refused.stderr
     assert vmherd(kubeconfig, "cleanup", "--force", *flags).returncode == 0
     assert (finalizers_of(pools.pool()), held(pools)) == ([HOLD], {"pool-0": [HOLD]})
 

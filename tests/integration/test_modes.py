@@ -207,8 +207,8 @@ def test_without_a_kubevirt_there_is_nothing_to_take_over(kubevirt: KubeVirtInst
     done = vmherd(kubevirt.plane.kubeconfig, "takeover")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == ("vmherd: there is no KubeVirt in this cluster: use vmherd run --mode standalone\n")
-    nobody = neighbour.plane.write_kubeconfig(tmp_path / "kubeconfig", "nobody")
-    neighbour.move_in()
+    nobody = kubevirt.plane.write_kubeconfig(tmp_path / "kubeconfig", "nobody")
+    kubevirt.install()
     refused = vmherd(nobody, "takeover")
     assert refused.returncode == 1
     assert refused.stderr.startswith("vmherd: kubevirts.kubevirt.io is forbidden")
