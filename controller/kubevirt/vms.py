@@ -37,7 +37,7 @@ def is_deleting_with_disks(vm: VirtualMachine) -> bool:
     return is_deleting(vm) and FOREGROUND in (vm.metadata.finalizers or ())
 
 
-def is_held(vm: VirtualMachine) -> bool:
+def has_pool_finalizer(vm: VirtualMachine) -> bool:
     """True if the VM has our finalizer, so the API server cannot remove it yet (P6)."""
     return POOL_FINALIZER in (vm.metadata.finalizers or ())
 

@@ -22,7 +22,7 @@ from controller.apimachinery.label_selectors import Selector
 from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
-from controller.kubevirt.vms import is_deleting, is_held
+from controller.kubevirt.vms import has_pool_finalizer, is_deleting
 from controller.pool.disks import owner_removals, owner_removals_of_left_behind
 from controller.pool.snapshot import Snapshot
 from controller.runtime.plan import Patch, Plan, Stage
@@ -65,7 +65,7 @@ def plan_releases(snapshot: Snapshot, released: Iterable[VirtualMachine]) -> Pla
 
 def plan_finalizer_removals(snapshot: Snapshot, *, preserve: bool) -> Plan:
     """Remove the pool finalizer from terminating members and from strays, at most `burst` of each."""
-    terminating = [vm for vm in by_name(snapshot.members) if is_deleting(vm) and is_held(vm)]
+    terminating = [vm for vm in by_name(snapshot.members) if is_deleting(vm) and has_pool_finalizer(vm)]
     of_members = remove_finalizers(snapshot, terminating, preserve=preserve)
     return Plan(stages=(*of_members, *remove_finalizers_of_strays(snapshot, preserve=preserve)))
 

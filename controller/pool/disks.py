@@ -19,7 +19,7 @@ from controller.apimachinery.finalizers import addition_patch
 from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
-from controller.kubevirt.vms import disk_names_of, is_deleting, is_deleting_with_disks, is_held
+from controller.kubevirt.vms import disk_names_of, has_pool_finalizer, is_deleting, is_deleting_with_disks
 from controller.pool.indexing import own_disks
 from controller.pool.policies import parse_scale_in
 from controller.pool.revisions import template_of
@@ -66,7 +66,7 @@ def is_safe_to_delete(snapshot: Snapshot, vm: VirtualMachine) -> bool:
 
     VMs whose names the pool did not generate are exempt: once detached, nothing would remove their finalizer.
     """
-    return is_held(vm) or snapshot.ordinal_of(vm) is None
+    return has_pool_finalizer(vm) or snapshot.ordinal_of(vm) is None
 
 
 def add_finalizers(vms: Iterable[VirtualMachine]) -> tuple[Stage, ...]:

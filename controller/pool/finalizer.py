@@ -20,7 +20,7 @@ from controller.apimachinery.finalizers import addition_patch, removal_patch
 from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
-from controller.kubevirt.vms import is_deleting, is_held
+from controller.kubevirt.vms import has_pool_finalizer, is_deleting
 from controller.pool.claims import by_name, remove_finalizers, remove_finalizers_of_strays
 from controller.pool.disks import add_finalizers, is_safe_to_delete, preserves_disks
 from controller.pool.snapshot import Snapshot
@@ -54,7 +54,7 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
     preserve = preserves_disks(snapshot)
     members = by_name(snapshot.members)
     deletes_vms = preserve and ORPHAN not in (snapshot.owner.metadata.finalizers or ())
-    to_release = [vm for vm in members if is_held(vm) and (is_deleting(vm) or not deletes_vms)]
+    to_release = [vm for vm in members if has_pool_finalizer(vm) and (is_deleting(vm) or not deletes_vms)]
     to_delete = [vm for vm in members if deletes_vms and not is_deleting(vm)][: snapshot.limits.burst]
     stages = (
         *remove_finalizers(snapshot, to_release, preserve=preserve),

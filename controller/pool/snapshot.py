@@ -17,7 +17,7 @@ from controller.apimachinery.indexes import OWNER_UID, NamesInUse, by_owner_uid
 from controller.kubevirt.pool_types import POOL_KIND, Pool
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.vms import is_held
+from controller.kubevirt.vms import has_pool_finalizer
 from controller.pool.naming import ordinal_of, parse_name
 from informers.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of
 from informers.resource import Resource
@@ -31,7 +31,7 @@ def by_pool_name(vm: VirtualMachine) -> Iterable[str]:
 
     The key comes from the VM's name, so the present owner of the VM does not matter.
     """
-    parsed = parse_name(vm.metadata.name) if is_held(vm) else None
+    parsed = parse_name(vm.metadata.name) if has_pool_finalizer(vm) else None
     return () if parsed is None else (str(ObjectKey(vm.metadata.namespace, parsed[0])),)
 
 

@@ -28,8 +28,8 @@ from controller.kubevirt.pool_types import POOL_KIND, Pool
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import (
+    has_pool_finalizer,
     is_deleting,
-    is_held,
     printable_status_of,
     ready_condition,
     start_failures_of,
@@ -75,7 +75,7 @@ def pools_of_pool(change: Change[Pool]) -> Iterable[Wake]:
 def _pools_of(vm: VirtualMachine) -> Iterable[ObjectKey]:
     """The pool that controls the VM. If the VM has the pool finalizer, also the pool in the VM's name."""
     keys = list(_owner_key(vm.metadata))
-    parsed = parse_name(vm.metadata.name) if is_held(vm) else None
+    parsed = parse_name(vm.metadata.name) if has_pool_finalizer(vm) else None
     if parsed is not None:
         keys.append(ObjectKey(vm.metadata.namespace, parsed[0]))
     return dict.fromkeys(keys)

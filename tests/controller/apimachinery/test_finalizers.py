@@ -93,10 +93,10 @@ owner_uids = st.lists(st.sampled_from(["first", "second"]), max_size=3)
 
 @given(others, owner_uids, owner_uids, st.integers(0, 2), st.booleans())
 def test_p2_only_this_owner_reference_and_our_finalizer_are_removed(
-    finalizers: list[str], before: list[str], behind: list[str], references: int, is_held: bool
+    finalizers: list[str], before: list[str], behind: list[str], references: int, has_pool_finalizer: bool
 ):
     held = meta(
-        finalizers=(*finalizers, *([FINALIZER] if is_held else ()), *finalizers),
+        finalizers=(*finalizers, *([FINALIZER] if has_pool_finalizer else ()), *finalizers),
         owners=(*before, *[POOL] * references, *behind),
     )
     wanted = document(held)

@@ -35,7 +35,7 @@ def ready(status: str, since: str | None = SINCE) -> dict[str, object]:
 def test_every_function_accepts_an_empty_vm(spec: Any, status: Any):
     empty = vm(spec, status)
     assert not vms.is_deleting(empty)
-    assert not vms.is_held(empty)
+    assert not vms.has_pool_finalizer(empty)
     assert not vms.is_ready(empty)
     assert not vms.is_meant_to_run(empty)
     assert vms.unready_since(empty) is None
@@ -61,7 +61,7 @@ def test_p6_finalizers_show_what_blocks_the_removal_of_a_vm(
 ):
     one = vm(finalizers=finalizers, deletionTimestamp=SINCE if deleting else None)
     assert vms.is_deleting(one) is deleting
-    assert vms.is_held(one) is held
+    assert vms.has_pool_finalizer(one) is held
     assert vms.is_deleting_with_disks(one) is with_disks
 
 

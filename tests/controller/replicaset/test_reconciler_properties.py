@@ -56,7 +56,7 @@ ARGUMENTS = {
     "detach": st.tuples(st.integers(0, 9)),
     "let go": st.tuples(st.integers(0, 9)),
     "leave an orphan": st.tuples(st.integers(0, 3)),
-    "make the set anew": st.tuples(st.integers(0, 4)),
+    "recreate the set": st.tuples(st.integers(0, 4)),
     "relist": st.tuples(),
     "restart": st.tuples(),
     "come to rest": st.tuples(),
@@ -199,7 +199,7 @@ class Scenario:
                 self.simulation.server.change(REPLICASETS, KEY, {"spec": {"replicas": replicas}})
             case "pause", paused:
                 self.simulation.server.change(REPLICASETS, KEY, {"spec": {"paused": paused or None}})
-            case "make the set anew", replicas:
+            case "recreate the set", replicas:
                 self.simulation.server.remove(REPLICASETS, KEY)
                 self.simulation.server.put(REPLICASETS, replicaset_document(replicas=replicas))
             case "leave an orphan", number if (
