@@ -139,4 +139,4 @@ def test_a_missing_definition_is_reported(idle_namespace: ReplicaSetNamespace, t
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 1
     assert "the cluster has no virtualmachineflocks.flock.example.org in version v1" in done.stderr
-    assert "set --flock-group to the group that it has" in done.stderr
+    assert "set --flock-group to its API group in this cluster" in done.stderr

@@ -109,7 +109,8 @@ def test_p12_what_the_template_did_not_change_stays_as_the_vm_has_it(pools: Pool
     for metadata in (vm["metadata"], vm["spec"]["template"]["metadata"]):
         assert metadata["labels"]["backup"] == "daily"
         assert metadata["annotations"] == {"note": "mine"}
-    assert finalizers_of(vm) == [*finalizers_of(before), HOLD]
+    kept = [*finalizers_of(before), HOLD]
+    assert [each for each in finalizers_of(vm) if each in kept] == kept, "the VM controller may have added its own"
     assert vm["metadata"]["ownerReferences"] == before["metadata"]["ownerReferences"]
     pools.let_vm_go("pool-0")
 
