@@ -1,12 +1,13 @@
-"""Members that leave the pool, and VMs that lose the pool finalizer (P2, P6, P9, P10).
+"""Plans for members that leave the pool, and for VMs that lose the pool finalizer (P2, P6, P9, P10).
 
 There are three cases:
 
-1. A member whose labels no longer match is released: one patch removes the pool's owner reference and the finalizer.
-2. A stray is a former member without the pool's owner reference. It loses the finalizer.
-3. A terminating member loses the finalizer, whether a user or the pool deleted it. If its disks are kept, they first
-   lose the VM's owner reference. Until then the VM's finalizer protects the disks from the garbage collector, even if
-   the controller crashes.
+1. A member whose labels do not match the selector any more is released. One patch removes the pool's owner reference
+   and the pool finalizer from the VM.
+2. A stray is a former member without the pool's owner reference. A stray loses the pool finalizer.
+3. A terminating member loses the pool finalizer, no matter whether a user or the pool deleted the VM. If the pool keeps
+   the VM's disks, the disks first lose their owner reference to the VM. Until then, the finalizer keeps the VM, so that
+   the garbage collector does not delete the disks, even if the controller crashes.
 
 The stages are not essential: if the write for one VM fails, the writes for other VMs still follow.
 """
@@ -38,7 +39,11 @@ class Claims(Struct, frozen=True):
 
 
 def choose_claims(snapshot: Snapshot, selector: Selector) -> Claims:
-    """Split the members by the selector. Terminating members are never released, because they leave the pool anyway."""
+    """Return the members that the pool keeps and the members that it releases.
+
+    A member is kept if the selector matches its labels. A terminating member is always kept, because it leaves the pool
+    anyway.
+    """
     kept: list[VirtualMachine] = []
     released: list[VirtualMachine] = []
     for vm in by_name(snapshot.members):
@@ -48,7 +53,10 @@ def choose_claims(snapshot: Snapshot, selector: Selector) -> Claims:
 
 
 def plan_releases(snapshot: Snapshot, released: Iterable[VirtualMachine]) -> Plan:
-    """Remove the pool's owner reference and finalizer from these members, at most `burst` in a pass (P2)."""
+    """Plan patches that remove the pool's owner reference and finalizer from the VMs in `released` (P2).
+
+    One pass releases at most `burst` VMs.
+    """
     owner_uid = snapshot.owner.metadata.uid
     patches = tuple(
         Patch(
@@ -64,7 +72,11 @@ def plan_releases(snapshot: Snapshot, released: Iterable[VirtualMachine]) -> Pla
 
 
 def plan_finalizer_removals(snapshot: Snapshot, *, preserve: bool) -> Plan:
-    """Remove the pool finalizer from terminating members and from strays, at most `burst` of each."""
+    """Plan the removal of the pool finalizer from terminating members and from strays.
+
+    One pass changes at most `burst` members and at most `burst` strays. With `preserve`, the disks of terminating VMs
+    are kept.
+    """
     terminating = [vm for vm in by_name(snapshot.members) if is_deleting(vm) and has_pool_finalizer(vm)]
     of_members = remove_finalizers(snapshot, terminating, preserve=preserve)
     return Plan(stages=(*of_members, *remove_finalizers_of_strays(snapshot, preserve=preserve)))
@@ -73,7 +85,10 @@ def plan_finalizer_removals(snapshot: Snapshot, *, preserve: bool) -> Plan:
 def remove_finalizers(
     snapshot: Snapshot, vms: Iterable[VirtualMachine], *, preserve: bool, why: str = "it leaves the pool"
 ) -> tuple[Stage, ...]:
-    """Remove the pool finalizer from these VMs, at most `burst`. With `preserve`, first save their disks."""
+    """Return stages that remove the pool finalizer from these VMs, at most `burst` VMs.
+
+    With `preserve`, an earlier stage removes the owner references from the disks of the terminating VMs.
+    """
     batch = tuple(vms)[: snapshot.limits.burst]
     keep_disks = Stage(owner_removals(snapshot, batch) if preserve else (), essential=False)
     removals = Stage(tuple(_removal(vm, why) for vm in batch), essential=False)
@@ -81,10 +96,10 @@ def remove_finalizers(
 
 
 def remove_finalizers_of_strays(snapshot: Snapshot, *, preserve: bool) -> tuple[Stage, ...]:
-    """Remove the pool finalizer from former members, at most `burst`. They keep their disks.
+    """Return stages that remove the pool finalizer from former members, at most `burst` VMs.
 
-    A terminating stray may have been a member when it was deleted. With `preserve`, its disks are saved like those of
-    a terminating member.
+    A terminating stray may have been a member when it was deleted. Therefore, with `preserve`, the disks of a
+    terminating stray are kept like the disks of a terminating member.
     """
     return remove_finalizers(
         snapshot, by_name(snapshot.strays), preserve=preserve, why="it is not a member of the pool any more"
@@ -92,10 +107,11 @@ def remove_finalizers_of_strays(snapshot: Snapshot, *, preserve: bool) -> tuple[
 
 
 def plan_left_behind(vms: Iterable[VirtualMachine], *, burst: int) -> Plan:
-    """Remove the pool finalizer from terminating VMs whose pool no longer exists, and keep their disks.
+    """Plan the removal of the pool finalizer from terminating VMs whose pool no longer exists. The disks are kept.
 
-    A pool can disappear before its VMs if a user removes the pool's finalizer by force. Its `statePreservation` is then
-    unknown. The disks are kept, because a kept disk can still be deleted later.
+    A pool disappears before its VMs if a user removes the pool's finalizer by force. The pool's `statePreservation` is
+    then unknown. The disks are kept, because a user can still delete a kept disk later. One pass changes at most
+    `burst` VMs.
     """
     batch = [vm for vm in by_name(vms) if is_deleting(vm)][:burst]
     keep_disks = Stage(owner_removals_of_left_behind(batch), essential=False)

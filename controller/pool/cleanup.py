@@ -1,4 +1,4 @@
-"""The pools' part of `vmherd cleanup`: removes the pool finalizer from pools and VMs while no controller runs."""
+"""The pools' part of `vmherd cleanup`: the removal of the pool finalizer while no controller runs."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ from informers.resource import Resource
 def plan_cleanup(
     pools: Iterable[Pool], vms: Iterable[VirtualMachine], resource: Resource[Pool], *, force: bool
 ) -> Cleanup:
-    """The patches that remove the pool finalizer from these pools and VMs: disks, then VMs, then pools (P16).
+    """Plan patches that remove the pool finalizer from these pools and VMs (P16).
 
-    All given objects have the finalizer. Without `force`, a pool that needs the controller is skipped with its VMs.
+    The patches change disks first, then VMs, then pools. The caller passes only objects that have the finalizer.
+    Without `force`, a pool is skipped together with its VMs if only the controller can keep the disks of its VMs.
     """
     by_uid = {pool.metadata.uid: pool for pool in pools}
     vms = [vm for vm in vms if not _is_of_another_group(vm, resource.group)]
@@ -43,7 +44,10 @@ def plan_cleanup(
 
 
 def _is_of_another_group(vm: VirtualMachine, group: str) -> bool:
-    """True if a pool of another API group controls the VM. KubeVirt's own finalizer has the same name."""
+    """Return True if a pool of another API group controls the VM.
+
+    The check is needed because the finalizer of KubeVirt's own pool controller has the same name.
+    """
     owner = controller_of(vm.metadata)
     return owner is not None and owner.kind == POOL_KIND and owner.api_version.partition("/")[0] != group
 
@@ -54,17 +58,21 @@ def _owner_uid(vm: VirtualMachine) -> str:
 
 
 def _preserves(pool: Pool | None) -> bool:
-    """True if the pool keeps the disks of deleted VMs.
+    """Return True if the pool keeps the disks of deleted VMs.
 
-    Disks are also kept if the pool is missing or its `scaleInStrategy` is invalid, because a kept disk can still be
-    deleted later.
+    The result is also True if the pool is missing or its `scaleInStrategy` is invalid, because a user can still delete
+    a kept disk later.
     """
     scale_in = parse_scale_in(pool.spec) if pool is not None else None
     return scale_in is None or isinstance(scale_in, FieldError) or scale_in.preserve
 
 
 def _needs_controller(pool: Pool | None, vm: VirtualMachine) -> bool:
-    """True if the VM would be deleted with its pool and lose its disks, although the pool preserves disks."""
+    """Return True if the VM would lose its disks without the controller.
+
+    This is the case if the pool keeps disks and is being deleted without `--cascade=orphan`, and the VM is not
+    terminating yet. The garbage collector would then delete the VM and its disks.
+    """
     if pool is None or pool.metadata.deletion_timestamp is None or is_deleting(vm):
         return False
     return _preserves(pool) and ORPHAN not in (pool.metadata.finalizers or ())

@@ -1,13 +1,13 @@
-"""State preservation: the disks of a deleted VM are kept (P10).
+"""State preservation: the pool keeps the disks of a deleted VM (P10).
 
-The disks lose the VM's owner reference before the VM loses the pool finalizer.
+The disks lose their owner reference to the VM before the VM loses the pool finalizer.
 
-Disks are found by name: the names in the VM's spec, and the names that earlier templates gave to VMs with this ordinal.
-The earlier names are needed because a template can rename a disk. The VM's spec then has the new name at once, but the
-VM owns and uses the old disk until the VM is recreated.
+The controller finds disks by name. It uses the names in the VM's spec, and the names that earlier templates gave to the
+disks of this ordinal. The earlier names are needed because a new template can rename a disk. The VM's spec then has the
+new name at once, but the VM owns and uses the old disk until the VM is recreated.
 
-Only disks of terminating VMs lose the owner reference. For any other VM, the VM controller would add the reference
-again, because it finds the disks by name.
+Only the disks of terminating VMs lose the owner reference. For any other VM, KubeVirt's VM controller would find the
+disks by name and add the owner reference again.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from informers.objects import PatchType
 
 
 def preserves_disks(snapshot: Snapshot) -> bool:
-    """True if the pool keeps the disks of deleted VMs.
+    """Return True if the pool keeps the disks of deleted VMs.
 
-    Disks are also kept if `scaleInStrategy` is invalid, because a kept disk can still be deleted later.
+    The result is also True if `scaleInStrategy` is invalid, because a user can still delete a kept disk later.
     """
     scale_in = parse_scale_in(snapshot.owner.spec)
     return isinstance(scale_in, FieldError) or scale_in.preserve
 
 
 def owner_removals(snapshot: Snapshot, vms: Iterable[VirtualMachine]) -> tuple[RemoveOwnerReference, ...]:
-    """Remove the owner references to these VMs from their disks, so that the disks are kept.
+    """Return actions that remove the owner references to these VMs from their disks, so that the disks are kept.
 
     VMs that are not terminating are skipped. VMs in foreground deletion are skipped too, because their disks are
     deleted in any case.
@@ -53,24 +53,28 @@ def owner_removals(snapshot: Snapshot, vms: Iterable[VirtualMachine]) -> tuple[R
 
 
 def owner_removals_of_left_behind(vms: Iterable[VirtualMachine]) -> tuple[RemoveOwnerReference, ...]:
-    """Remove the owner references to these VMs from their disks, if their pool no longer exists.
+    """Return actions that remove the owner references to these VMs from their disks. The VMs' pool no longer exists.
 
     The earlier templates do not exist either, so only the disks in a VM's spec are kept. VMs in foreground deletion are
-    skipped, because their disks are deleted in any case.
+    skipped, because their disks are deleted in any case. The caller passes only terminating VMs.
     """
     return tuple(action for vm in vms if not is_deleting_with_disks(vm) for action in _owner_removals(vm, ()))
 
 
 def is_safe_to_delete(snapshot: Snapshot, vm: VirtualMachine) -> bool:
-    """True if the VM has the pool finalizer. The finalizer keeps a deleted VM until its disks are safe.
+    """Return True if the pool can delete the VM and still keep its disks.
 
-    VMs whose names the pool did not generate are exempt: once detached, nothing would remove their finalizer.
+    The VM must have the pool finalizer, because the finalizer keeps a deleted VM until its disks have lost the owner
+    reference. A VM with a name that the pool does not generate needs no finalizer. If such a VM left the pool, nothing
+    would remove its finalizer.
     """
     return has_pool_finalizer(vm) or snapshot.ordinal_of(vm) is None
 
 
 def add_finalizers(vms: Iterable[VirtualMachine]) -> tuple[Stage, ...]:
-    """Add the pool finalizer to VMs that lost it. A later pass can then delete these VMs and keep their disks."""
+    """Return a stage that adds the pool finalizer to these VMs. A later pass can then delete the VMs and keep their
+    disks.
+    """
     patches = tuple(
         Patch(
             resource=VMS,
@@ -85,15 +89,16 @@ def add_finalizers(vms: Iterable[VirtualMachine]) -> tuple[Stage, ...]:
 
 
 def _earlier_disks(snapshot: Snapshot, vm: VirtualMachine, past: Sequence[Template]) -> list[str]:
-    """The names of the disks that earlier templates gave to the VM's ordinal."""
+    """Return the names that earlier templates gave to the disks of the VM's ordinal."""
     ordinal = snapshot.ordinal_of(vm)
     return [name for template in past for name in own_disks(template, ordinal)] if ordinal is not None else []
 
 
 def _owner_removals(vm: VirtualMachine, earlier: Sequence[str]) -> list[RemoveOwnerReference]:
-    """Remove the VM's owner reference from the disks in its spec, and from the disks with the names `earlier`.
+    """Return actions that remove the VM's owner reference from its disks.
 
-    A DataVolume and its PersistentVolumeClaim have the same name. The VM can own either of them.
+    The disks are those in the VM's spec, and those whose names are in `earlier`. A DataVolume and its
+    PersistentVolumeClaim have the same name, and the VM can own either of them, so each name gives two actions.
     """
     return [
         RemoveOwnerReference(

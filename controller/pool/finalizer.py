@@ -1,12 +1,13 @@
 """The finalizer on the pool itself, and the deletion of a pool (P6).
 
-The pool gets the finalizer before its first VM is created. When the pool is deleted, its VMs lose the finalizer first,
-and the pool loses it last. The garbage collector then deletes the VMs. With `--cascade=orphan`, the VMs and their disks
-stay.
+The pool gets the finalizer before the pool's first VM is created. When a user deletes the pool, the VMs lose the pool
+finalizer first, and the pool loses its finalizer last. The garbage collector then deletes the VMs. If the user deleted
+the pool with `--cascade=orphan`, the VMs and their disks stay.
 
-If the pool preserves disks, the garbage collector must not delete the VMs: disks lose a VM's owner reference only while
-the VM is terminating (P10). Therefore the controller deletes these VMs itself and removes their finalizer afterwards.
-With `--cascade=foreground` no disk can be kept, because this deletes disks before VMs.
+If the pool keeps disks, the garbage collector must not delete the VMs: disks lose the owner reference to a VM only
+while the VM is terminating (P10). Therefore the controller deletes these VMs itself and removes their finalizer
+afterwards. If the user deleted the pool with `--cascade=foreground`, no disk can be kept, because the garbage collector
+then deletes disks before VMs.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from controller.runtime.plan import Delete, Patch, Plan, Stage
 from informers.objects import PatchType
 
 ORPHAN: Final = "orphan"
-"""The garbage collector's finalizer on an owner that was deleted with `--cascade=orphan`."""
+"""The finalizer that the API server sets on an owner that a user deletes with `--cascade=orphan`."""
 
 
 def has_finalizer(snapshot: Snapshot) -> bool:
@@ -36,7 +37,10 @@ def has_finalizer(snapshot: Snapshot) -> bool:
 
 
 def plan_own_finalizer(snapshot: Snapshot) -> Plan:
-    """Add the finalizer to the pool. This stage comes before the first VM is created."""
+    """Plan a patch that adds the finalizer to the pool, if the pool does not have it.
+
+    The caller puts this stage before the creation of the first VM.
+    """
     if has_finalizer(snapshot):
         return Plan()
     meta = snapshot.owner.metadata
@@ -47,9 +51,11 @@ def plan_own_finalizer(snapshot: Snapshot) -> Plan:
 
 
 def plan_deletion(snapshot: Snapshot) -> Plan:
-    """Remove the finalizer from the VMs and then from the pool. If disks are preserved, delete the VMs as well.
+    """Plan the next pass over a pool that is being deleted.
 
-    The pool loses its finalizer in the first pass that finds no VM to release or to delete.
+    The plan removes the pool finalizer from VMs. If the pool keeps disks and was not deleted with `--cascade=orphan`,
+    the plan also deletes the VMs, at most `burst` in a pass. If the plan has nothing to write for any VM, the pool
+    loses its own finalizer.
     """
     preserve = preserves_disks(snapshot)
     members = by_name(snapshot.members)
@@ -62,17 +68,18 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
         *add_finalizers(vm for vm in to_delete if not is_safe_to_delete(snapshot, vm)),
         *_deletes(snapshot, [vm for vm in to_delete if is_safe_to_delete(snapshot, vm)]),
     )
-    # If there is nothing else to write, no VM has the finalizer any more. The pool loses its own finalizer last.
+    # If no stage exists, no VM has the finalizer any more. The pool loses its own finalizer last.
     if has_finalizer(snapshot) and not stages:
         stages = (Stage((_remove_own_finalizer(snapshot),)),)
     return Plan(stages=stages, held="the pool is being deleted")
 
 
 def _deletes(snapshot: Snapshot, vms: Iterable[VirtualMachine]) -> tuple[Stage, ...]:
-    """Delete these VMs. First a stage of patches tests on the server that the pool still owns all of them.
+    """Return a stage of patches, and a stage that deletes these VMs.
 
-    The test is needed for `--cascade=orphan`: the cache of pools can already show that the VMs were orphaned while the
-    cache of VMs still shows the owner references.
+    The patches change nothing. They test on the server that the pool still owns the VMs, and no VM is deleted if a test
+    fails. The test is needed for `--cascade=orphan`: the garbage collector may have removed the owner references
+    already, while the cache of VMs still shows them.
     """
     vms = tuple(vms)
     if not vms:
@@ -93,7 +100,10 @@ def _deletes(snapshot: Snapshot, vms: Iterable[VirtualMachine]) -> tuple[Stage, 
 
 
 def _ownership_test(snapshot: Snapshot, vm: VirtualMachine) -> bytes:
-    """A JSON patch that changes nothing. It fails if the VM's UID or its owner reference to the pool has changed."""
+    """Return a JSON patch that changes nothing.
+
+    The patch fails if the VM's UID has changed, or if the VM's owner reference to the pool has changed.
+    """
     uid = snapshot.owner.metadata.uid
     owners = [reference.uid for reference in vm.metadata.owner_references or ()]
     path = f"/metadata/ownerReferences/{owners.index(uid)}/uid"

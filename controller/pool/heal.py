@@ -1,12 +1,14 @@
-"""Healing: VMs that fail to start are replaced (P15). Limits make sure that healing does no more harm than the failure.
+"""Healing: the controller replaces VMs that fail to start (P15). Limits keep healing from making many VMs unavailable.
 
-A failing VM is deleted, and a later pass creates a new VM with the same ordinal. With `statePreservation` Disabled, the
-VM is deleted in the foreground together with its disks. With Offline or Online, the disks are kept, and the new VM uses
-them again. If the disk itself fails, the VM is not healed, because a new VM would use the same disk. An Event says so.
+The controller deletes a failing VM, and a later pass creates a new VM with the same ordinal. If `statePreservation` is
+Disabled, the VM is deleted in the foreground together with its disks. If `statePreservation` is Offline or Online, the
+disks are kept, and the new VM uses them again. If a kept disk is the cause of the failure, the VM is not healed,
+because a new VM would use the same disk. An Event then reports that the VM is not healed.
 
-Before the delete, a record is written to the pool, in the annotation `vmherd.dev/healed`. For each ordinal it has the
-UID of the deleted VM, the number of healings in a row, and the time. The record is on the pool because it must survive
-the deletion of the VM and a crash of the controller. Old records are removed when a new record is written.
+Before the controller deletes VMs, it writes records to the pool's annotation `vmherd.dev/healed`. The record of an
+ordinal has the UID of the deleted VM, the number of healings in a row, and the time of the last healing. The records
+are on the pool because they must survive the deletion of the VM and a crash of the controller. Old records are removed
+when a new record is written.
 """
 
 from __future__ import annotations
@@ -48,19 +50,19 @@ FIRST_PAUSE: Final = timedelta(seconds=10)
 LONGEST_PAUSE: Final = timedelta(minutes=5)
 RECORD_LIFETIME: Final = timedelta(minutes=30)
 START_TIMEOUT: Final = timedelta(minutes=5)
-"""A recreated VM that is neither available nor failing after this time delays no other healing any more."""
+"""The time that a recreated VM has to become available. After this time, the VM no longer delays other healings."""
 
 MAX_RECORDS: Final = 1000
-"""The maximum number of records. They need a third of the space that one object has for all its annotations."""
+"""The maximum number of records. So many records need a third of the space for all annotations of one object."""
 
 MAX_DISK_NOTICES: Final = 10
 """The maximum number of Events about failing disks in one pass."""
 
 DISK_STATES: Final = frozenset({"DataVolumeError", "ErrorPvcNotFound"})
-"""The values of `printableStatus` that mean that the VM's disk fails."""
+"""The values of `printableStatus` that report a failure of the VM's disk."""
 
 VALID_NUMBERS: Final = range(10**9)
-"""The ordinals and counts that a record may have."""
+"""The range of valid ordinals and of valid counts in a record."""
 
 MAX_UNHEALTHY_DEFAULT: Final = Amount(50, percent=True)
 
@@ -68,7 +70,11 @@ TOO_MANY: Final = "healing is blocked: too many virtual machines fail at the sam
 
 
 class Record(Struct, frozen=True, array_like=True):
-    """The last healing of an ordinal: the UID of the deleted VM, the number of healings in a row, and the time."""
+    """The last healing of an ordinal.
+
+    `uid` is the UID of the deleted VM, `count` is the number of healings in a row, and `at` is the time of the last
+    healing.
+    """
 
     uid: str
     count: int
@@ -78,8 +84,8 @@ class Record(Struct, frozen=True, array_like=True):
 class Recovering(Struct, frozen=True):
     """The healed ordinals whose new VM is not available yet.
 
-    `number` counts all of these ordinals, `absent` counts the ordinals without a VM. `until` is the first time at which
-    one of the VMs is available or overdue; None if no such time is known.
+    `number` is the number of all these ordinals. `absent` is the number of these ordinals that have no VM. `until` is
+    the first time at which one of the recreated VMs is available or overdue, or None if no such time is known.
     """
 
     number: int
@@ -88,9 +94,10 @@ class Recovering(Struct, frozen=True):
 
 
 class FailingVM(Struct, frozen=True):
-    """A member that fails. `due` is the first time at which it may be replaced.
+    """A member that fails.
 
-    `healed` is the number of earlier healings of its ordinal in a row.
+    `due` is the first time at which the member may be replaced. `healed` is the number of earlier healings of its
+    ordinal in a row.
     """
 
     vm: VirtualMachine
@@ -101,11 +108,13 @@ class FailingVM(Struct, frozen=True):
 
 
 def plan_healing(snapshot: Snapshot, intent: Intent, members: tuple[VirtualMachine, ...]) -> Plan:
-    """Delete failing members, as many as the limits allow. The next pass runs when the next member is due.
+    """Plan the deletion of as many failing members as the limits allow.
 
-    VMs that are not ready because of a rollout do not count towards the limit: a failing VM was already unavailable, so
-    its healing makes no further VM unavailable. The rollout in turn counts healed VMs as unavailable. Therefore healing
-    and rollout together never take more than `maxUnavailable` ready VMs away.
+    The next pass runs when the next member may be replaced, or when a recovering VM is available or overdue.
+
+    A VM that is not ready because of a rollout does not count towards the limit. A failing VM was already unavailable,
+    so its healing makes no further VM unavailable. The rollout counts healed VMs as unavailable. Therefore healing and
+    rollout together never make more than `maxUnavailable` ready VMs unavailable.
     """
     if intent.healing is None:
         return Plan()
@@ -121,7 +130,7 @@ def plan_healing(snapshot: Snapshot, intent: Intent, members: tuple[VirtualMachi
     with_failing_disk = [each for each in due if preserve and printable_status_of(each.vm) in DISK_STATES]
     curable = [each for each in due if each not in with_failing_disk]
     disk_notices = tuple(map(_disk_notice, with_failing_disk[:MAX_DISK_NOTICES]))
-    # A VM that failed again after a healing comes after the VMs that were never healed.
+    # VMs whose ordinal was never healed are healed first, then VMs whose ordinal was healed fewer times.
     curable.sort(key=lambda each: (each.healed, each.due, each.ordinal))
     if not curable:
         held = "healing is blocked: statePreservation keeps the disks that fail" if with_failing_disk else ""
@@ -142,7 +151,7 @@ def plan_healing(snapshot: Snapshot, intent: Intent, members: tuple[VirtualMachi
 
 
 def read_records(snapshot: Snapshot, healing: Healing) -> Mapping[int, Record]:
-    """The records of recent healings, by ordinal. Records that cannot be parsed and old records are left out.
+    """Return the records of recent healings, by ordinal. Old records and records that cannot be parsed are left out.
 
     A record may have a time in the near future, because the clock of an earlier leader may have been ahead.
     """
@@ -171,7 +180,7 @@ def count_recovering(
 ) -> Recovering:
     """Count the healed VMs that are terminating, absent, or recreated and not available yet.
 
-    VMs whose UID is in `failing` are not counted.
+    A recreated VM whose UID is in `failing` is not counted.
     """
     by_ordinal = {snapshot.ordinal_of(vm): vm for vm in members}
     min_ready = min_ready_of(snapshot).number
@@ -190,7 +199,10 @@ def count_recovering(
 
 
 def _start_deadline(snapshot: Snapshot, vm: VirtualMachine, record: Record, min_ready_s: int) -> datetime | None:
-    """Deadline for a recreated VM to become available (P14); None if it is available, overdue or terminating."""
+    """Return the time by which a recreated VM must become available (P14).
+
+    The result is None if the VM is available, overdue or terminating.
+    """
     availability = count_unavailable(snapshot, (vm,), min_ready_s)
     if is_deleting(vm) or not availability.unavailable:
         return None
@@ -202,7 +214,7 @@ def _start_deadline(snapshot: Snapshot, vm: VirtualMachine, record: Record, min_
 def _failing_vms(
     snapshot: Snapshot, healing: Healing, members: tuple[VirtualMachine, ...], records: Mapping[int, Record]
 ) -> list[FailingVM]:
-    """The members that fail, including members that are not due yet."""
+    """Return the members that fail, including members that may not be replaced yet."""
     found = []
     for vm in members:
         ordinal = snapshot.ordinal_of(vm)
@@ -218,15 +230,18 @@ def _failing_vms(
 
 
 def _is_up(snapshot: Snapshot, vm: VirtualMachine) -> bool:
-    """True if the VM or its VMI is ready. The VM's status may be older than the status of its VMI."""
+    """Return True if the VM or its VMI is ready.
+
+    Both are checked, because the VM's status may be older than the status of its VMI.
+    """
     vmi = snapshot.vmi_of(vm)
     return is_ready(vm) or (vmi is not None and vmis.is_ready(vmi))
 
 
 def _failure_of(snapshot: Snapshot, vm: VirtualMachine, healing: Healing) -> tuple[str, datetime | None] | None:
-    """The reason why the VM fails, and the first time at which it may be replaced; None if it does not fail.
+    """Return the reason why the VM fails, and the first time at which the VM may be replaced.
 
-    The time is None if the VM may be replaced at once.
+    The result is None if the VM does not fail. The time is None if the VM may be replaced at once.
     """
     failures = start_failures_of(vm)
     if failures >= healing.threshold:
@@ -234,15 +249,16 @@ def _failure_of(snapshot: Snapshot, vm: VirtualMachine, healing: Healing) -> tup
     state, since = printable_status_of(vm), unready_since(vm)
     if state in BROKEN_STATES and since is not None:
         seconds = int(healing.min_failing.total_seconds())
-        # `since` can be in the future if the clock of its writer is ahead. `min` limits the delay to `min_failing`.
+        # `since` is in the future if the clock of its writer was ahead. `min` limits the delay to `min_failing`.
         return f"{state} for longer than {seconds} s", min(since, snapshot.now) + healing.min_failing
     return None
 
 
 def _pause_end(vm: VirtualMachine, record: Record | None) -> datetime | None:
-    """The first time at which the VM's ordinal may be healed again; None if there is no pause.
+    """Return the first time at which the VM's ordinal may be healed again, or None if there is no pause.
 
-    If the record has the UID of the present VM, the recorded delete did not happen, so there is no pause.
+    If the record has the UID of the present VM, the deletion that the record announced did not happen, so there is no
+    pause.
     """
     if record is None or record.uid == vm.metadata.uid:
         return None
@@ -250,13 +266,16 @@ def _pause_end(vm: VirtualMachine, record: Record | None) -> datetime | None:
 
 
 def pause_after(count: int) -> timedelta:
-    """The pause after `count` healings in a row: 10 seconds after the first, then doubled, at most 5 minutes."""
+    """Return the pause after `count` healings in a row.
+
+    The pause is 10 seconds after the first healing. Each further healing doubles the pause, up to 5 minutes.
+    """
     doublings: int = 2 ** min(count - 1, 16)
     return min(FIRST_PAUSE * doublings, LONGEST_PAUSE)
 
 
 def _max_unhealthy(snapshot: Snapshot, members: int) -> tuple[int, tuple[Notice, ...]]:
-    """The number of members that may fail at the same time, and an Event if the annotation cannot be parsed."""
+    """Return the number of members that may fail at the same time, and an Event if the annotation cannot be parsed."""
     meta = snapshot.owner.metadata
     text = annotations_of(meta).get(MAX_UNHEALTHY)
     amount = parse_amount(text) if text is not None else MAX_UNHEALTHY_DEFAULT
@@ -270,8 +289,10 @@ def _max_unhealthy(snapshot: Snapshot, members: int) -> tuple[int, tuple[Notice,
 
 
 def _too_many_notice(snapshot: Snapshot, members: Iterable[VirtualMachine], failing: int, limit: int) -> Notice:
-    """An Event that healing is blocked. It is sent again only if the spec changes, or if the VM that has been down for
-    the longest time is up again.
+    """Return an Event that reports that healing is blocked.
+
+    The Event is sent again only if the spec changes, or if the VM that has been unready for the longest time is ready
+    again.
     """
     down = [unready_since(vm) for vm in members if is_meant_to_run(vm) and not is_deleting(vm)]
     since = min((each for each in down if each is not None), default="")
@@ -286,7 +307,7 @@ def _too_many_notice(snapshot: Snapshot, members: Iterable[VirtualMachine], fail
 
 
 def _disk_notice(failing: FailingVM) -> Notice:
-    """An Event that a VM is not healed because its disk fails and is kept."""
+    """Return an Event that reports that a VM is not healed, because the VM's disk fails and the pool keeps the disk."""
     name, state = failing.vm.metadata.name, printable_status_of(failing.vm)
     return Notice(
         reason="HealingHeld",
@@ -301,10 +322,10 @@ def _disk_notice(failing: FailingVM) -> Notice:
 def _stages(
     snapshot: Snapshot, chosen: list[FailingVM], records: Mapping[int, Record], *, preserve: bool
 ) -> tuple[Stage, ...]:
-    """The record is written before the VMs are deleted. After a crash between these stages, the next plan deletes the
-    same VMs and does not count them again.
+    """Return the stages that heal the chosen VMs: one stage writes the records, and the next stage deletes the VMs.
 
-    With `preserve`, a VM without the pool finalizer gets the finalizer now and is healed in a later pass (P10).
+    After a crash between these stages, the next plan deletes the same VMs and does not count the healing twice. With
+    `preserve`, a VM without the pool finalizer gets the finalizer in this pass and is healed in a later pass (P10).
     """
     unsafe = [each.vm for each in chosen if preserve and not is_safe_to_delete(snapshot, each.vm)]
     chosen = [each for each in chosen if each.vm not in unsafe]

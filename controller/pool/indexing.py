@@ -1,7 +1,7 @@
-"""Creates a VM from the template: names that must differ between VMs get the ordinal as a suffix (P4, P5).
+"""Creation of a VM from the template: names that must differ between VMs get the ordinal as a suffix (P4, P5).
 
-All other parts of the template reach the VM unchanged, byte for byte. A value of an unexpected type is passed on
-unchanged too. The API server accepts or rejects it.
+All other parts of the template reach the VM unchanged, byte for byte. A value of an unexpected type stays unchanged
+too, and the API server accepts or rejects the value.
 """
 
 from __future__ import annotations
@@ -42,11 +42,13 @@ SECRETS: Final[tuple[Path, ...]] = (
     ("cloudInitConfigDrive", "secretRef", "name"),
     ("cloudInitConfigDrive", "networkDataSecretRef", "name"),
 )
-"""The paths in a volume where it refers to a disk, a ConfigMap or a Secret."""
+"""The paths inside a volume at which the volume names a Secret. `DISKS` and `CONFIG_MAPS` are the paths of disks and
+ConfigMaps.
+"""
 
 
 def shape_of(template: Template, ordinal: int, revision: str) -> Mapping[str, object]:
-    """The parts of this ordinal's VM that the template defines: labels, annotations and spec."""
+    """Return the labels, the annotations and the spec that the template defines for the VM of this ordinal."""
     labels = {**template.labels, REVISION_NAME: revision}
     return {
         "metadata": {"labels": labels, "annotations": template.annotations},
@@ -61,7 +63,7 @@ def encode_shape(template: Template, ordinal: int, revision: str) -> bytes:
 def encode_vm(
     template: Template, ordinal: int, revision: str, *, resource: Resource[T], pool: ObjectMeta, owner: OwnerReference
 ) -> bytes:
-    """The request body that creates a VM in the pool's namespace, with the pool's owner reference and finalizer."""
+    """Return the request body that creates a VM with the pool's namespace, owner reference and finalizer."""
     metadata = {
         "name": name_of(pool.name, ordinal),
         "namespace": pool.namespace,
@@ -76,7 +78,7 @@ def encode_vm(
 
 
 def own_disks(template: Template, ordinal: int) -> tuple[str, ...]:
-    """The names of the disks that dataVolumeTemplates create for the VM of this ordinal."""
+    """Return the names of the disks that the dataVolumeTemplates create for the VM of this ordinal."""
     return tuple(f"{name}-{ordinal}" for name in _own_names(template))
 
 
@@ -122,7 +124,10 @@ def _with_ordinal(name: bytes, *, ordinal: int) -> bytes:
 
 
 def _with_label(vmi_template: bytes, revision: str) -> bytes:
-    """The VMI template with the revision's label. If its metadata or labels have a wrong type, it stays unchanged."""
+    """Return the VMI template with the label of the revision.
+
+    If the metadata or the labels of the template have a wrong type, the template is returned unchanged.
+    """
     fields = fields_of(vmi_template)
     metadata = _object_at(fields, "metadata")
     labels = _object_at(metadata, "labels")
@@ -133,7 +138,11 @@ def _with_label(vmi_template: bytes, revision: str) -> bytes:
 
 
 def _object_at(fields: Fields | None, name: str) -> Fields | None:
-    """The object in field `name`: empty if the field is absent or null, None if its value is not an object."""
+    """Return the object in the field `name`.
+
+    The result is an empty object if the field is absent or null. The result is None if `fields` is None or the field's
+    value is not an object.
+    """
     if fields is None:
         return None
     value = fields.get(name, NULL)

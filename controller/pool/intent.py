@@ -1,4 +1,4 @@
-"""A pool's spec, parsed once. If the spec is invalid, the result is the first error in it (P1)."""
+"""The parsed form of a pool's spec. If the spec is invalid, the parser returns the first error in the spec (P1)."""
 
 from __future__ import annotations
 
@@ -32,12 +32,15 @@ class Intent(Struct, frozen=True, kw_only=True):
 
     @property
     def most_unavailable(self) -> int:
-        """The maximum number of members that the controller may make unavailable at the same time (P14)."""
+        """Return the maximum number of members that the controller may make unavailable at the same time (P14)."""
         return self.max_unavailable.of(self.wanted)
 
 
 def parse_intent(owner: Pool) -> Intent | FieldError:
-    """Parse the pool's spec. `replicas` is 1 if the API server did not apply the schema's default."""
+    """Parse the pool's spec and return an Intent, or the first error.
+
+    A missing `replicas` counts as 1, because the API server may not have applied the default of the schema.
+    """
     spec = owner.spec
     wanted = 1 if spec.replicas is None else spec.replicas
     if wanted < 0:

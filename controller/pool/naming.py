@@ -1,4 +1,4 @@
-"""The names of a pool's VMs, `<pool>-<ordinal>`, and the ordinals that are free (P3)."""
+"""The names `<pool>-<ordinal>` of a pool's VMs, and the ordinals that are free (P3)."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ def name_of(pool: str, ordinal: int) -> str:
 
 
 def parse_name(name: str) -> tuple[str, int] | None:
-    """The pool's name and the ordinal in a VM's name; None if no pool gives such a name."""
+    """Return the pool's name and the ordinal in a VM's name, or None if no pool generates such a name."""
     match = _NAME.fullmatch(name)
     return (match["pool"], int(match["ordinal"])) if match else None
 
 
 def ordinal_of(name: str, pool: str) -> int | None:
-    """The ordinal in a VM's name; None if the pool `pool` does not give such a name."""
+    """Return the ordinal in a VM's name, or None if the pool with the name `pool` does not generate such a name."""
     parsed = parse_name(name)
     return parsed[1] if parsed is not None and parsed[0] == pool else None
 
 
 def free_ordinals(pool: str, taken: Container[str]) -> Iterator[int]:
-    """The ordinals whose names are not in `taken`, smallest first, so that gaps are filled. The iterator never ends."""
+    """Yield the ordinals whose VM names are not in `taken`, without end.
+
+    The smallest ordinals come first, so that new VMs fill gaps.
+    """
     return (ordinal for ordinal in count() if name_of(pool, ordinal) not in taken)

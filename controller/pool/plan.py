@@ -1,16 +1,17 @@
 """The plan of one pass over a pool: the rules P1 to P16, in the order in which they take effect.
 
 `plan` is a pure function. It returns a plan for every snapshot, and always the same plan for the same snapshot. If
-nothing has to change, the plan is empty. The stages are, in this order:
+nothing has to change, the plan is empty. The stages do these steps, in this order:
 
-1. remove the finalizer from VMs that leave, and release members that no longer match (P2, P9, P10)
-2. add the finalizer to the pool (P6)
-3. heal (P15)
-4. create or delete VMs (P3, P4, P8)
-5. update (P12 to P14), if no member is released or scaled
-6. delete old revisions (P11), if no other step does anything
+1. They remove the pool finalizer from VMs that leave, and release members that the selector no longer matches (P2, P9,
+   P10).
+2. They add the finalizer to the pool (P6).
+3. They heal VMs (P15).
+4. They create or delete VMs (P3, P4, P8).
+5. They update VMs (P12 to P14), if this pass releases no member and neither creates nor deletes VMs in step 4.
+6. They delete old revisions (P11), if no other step writes anything.
 
-If the pool is invalid or paused, the plan only removes the finalizer from VMs that leave, so that users can always
+If the pool is invalid or paused, the plan only removes the pool finalizer from VMs that leave, so that users can always
 delete VMs. If the caches do not show all earlier writes for this pool, the plan contains no writes.
 """
 
@@ -36,7 +37,7 @@ UNSETTLED = Plan(held="the cache does not show all of our own writes yet")
 
 
 def plan(snapshot: Snapshot) -> Plan:
-    """The writes and Events of the next pass over this pool."""
+    """Return the writes and Events of the next pass over this pool."""
     owner = snapshot.owner
     if owner.metadata.deletion_timestamp is not None:
         return plan_deletion(snapshot) if snapshot.settled else UNSETTLED
@@ -55,7 +56,10 @@ def _finalizer_removals(snapshot: Snapshot) -> Plan:
 
 
 def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
-    """The plan for a valid pool that is neither paused nor being deleted. The caches show all earlier writes."""
+    """Return the plan for a valid pool that is neither paused nor being deleted.
+
+    The caller checks first that the caches show all earlier writes for this pool.
+    """
     claims = choose_claims(snapshot, intent.selector)
     members = claims.kept
     revisions = read_revisions(snapshot, intent.template)
@@ -80,5 +84,9 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
 
 
 def _count_is_right(intent: Intent, members: tuple[VirtualMachine, ...]) -> bool:
-    """True if no surplus VM is terminating. A surplus is accepted if the policy forbids deleting it (P8, P9)."""
+    """Return False if the pool has too many members and one of them is terminating.
+
+    Surplus members that are not terminating do not make the result False, because the scale-in policy may forbid their
+    deletion (P8, P9).
+    """
     return len(members) <= intent.wanted or not any(map(is_deleting, members))

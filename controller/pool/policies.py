@@ -1,4 +1,4 @@
-"""The policies in a pool's spec: selection, scale-in, update and healing. Each is parsed once and has its defaults."""
+"""The policies in a pool's spec: selection, scale-in, update and healing, with their default values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Block = TypeVar("Block")
 
 
 class Strategy(StrEnum):
-    """A strategy for scale-in or for updates. The values are the names of the fields in the spec."""
+    """A strategy for scale-in or for updates. Each value is the name of a field in the spec."""
 
     PROACTIVE = "proactive"
     OPPORTUNISTIC = "opportunistic"
@@ -39,7 +39,11 @@ class Strategy(StrEnum):
 
 
 class Sort(StrEnum):
-    """The values of `sortPolicy`. UNSTATED is the default: VMs that are not ready first, otherwise random (P8)."""
+    """A value of `sortPolicy`.
+
+    UNSTATED means that the spec has no `sortPolicy`: VMs that are not ready come first, and the order is otherwise
+    random (P8).
+    """
 
     ASCENDING = "AscendingOrder"
     DESCENDING = "DescendingOrder"
@@ -50,7 +54,7 @@ class Sort(StrEnum):
 
 
 class Selection(Struct, frozen=True):
-    """The VMs that may be chosen, and their order. Without a selector, every VM may be chosen."""
+    """The rules that decide which VMs may be chosen, and in which order. Without a selector, every VM may be chosen."""
 
     sort: Sort = Sort.UNSTATED
     labels: Selector | None = None
@@ -74,7 +78,11 @@ class Healing(Struct, frozen=True):
 
 
 def parse_scale_in(spec: PoolSpec) -> ScaleIn | FieldError:
-    """Parse `scaleInStrategy`. The default is proactive, in random order, and preserves no disks (P8, P9, P10)."""
+    """Parse `scaleInStrategy` and return a ScaleIn, or the first error (P8, P9, P10).
+
+    The default strategy is proactive. By default, VMs that are not ready are deleted first, the order is otherwise
+    random, and no disks are kept.
+    """
     field = "spec.scaleInStrategy"
     wire = spec.scale_in_strategy or ScaleInStrategy()
     blocks: Mapping[Strategy, ScaleInBlock | None] = {strategy: getattr(wire, strategy) for strategy in Strategy}
@@ -94,7 +102,7 @@ def parse_scale_in(spec: PoolSpec) -> ScaleIn | FieldError:
 
 
 def parse_update(spec: PoolSpec) -> Update | FieldError:
-    """Parse `updateStrategy`. The default is proactive (P13)."""
+    """Parse `updateStrategy` and return an Update, or the first error. The default strategy is proactive (P13)."""
     field = "spec.updateStrategy"
     wire = spec.update_strategy or UpdateStrategy()
     blocks: Mapping[Strategy, UpdateBlock | None] = {strategy: getattr(wire, strategy) for strategy in Strategy}
@@ -107,7 +115,7 @@ def parse_update(spec: PoolSpec) -> Update | FieldError:
 
 
 def parse_healing(wire: Autohealing | None) -> Healing | FieldError | None:
-    """Parse `autohealing`; None if the pool does not use autohealing (P15)."""
+    """Parse `autohealing` and return a Healing, the first error, or None if the pool does not use autohealing (P15)."""
     if wire is None:
         return None
     threshold = FAILURE_THRESHOLD if wire.start_up_failure_threshold is None else wire.start_up_failure_threshold

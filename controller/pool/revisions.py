@@ -1,4 +1,4 @@
-"""The ControllerRevisions of a pool: each stores a pool spec that VMs were created from (P11).
+"""The ControllerRevisions of a pool. Each revision stores a pool spec from which VMs were created (P11).
 
 A revision belongs to the pool if the pool is its controller. The revision of the pool's present generation is always
 current, because a generation has only one spec. Every other revision is current if its template has the same meaning as
@@ -28,7 +28,7 @@ from controller.runtime.plan import Create, Delete, Plan, Stage
 from informers.meta import ObjectKey, labels_of
 
 LABEL_LENGTH: Final = 63
-"""The maximum length of a label value. The name of a revision is a label value on its VMs."""
+"""The maximum number of characters in a label value. The name of a revision is a label value on VMs."""
 
 _decode_spec = msgspec.json.Decoder(PoolSpec).decode
 
@@ -46,13 +46,16 @@ class Revisions(Struct, frozen=True, kw_only=True):
     templates: Mapping[str, Template]
 
     def is_current(self, name: str) -> bool:
-        """True if the template of this revision has the same meaning as the pool's template (P12)."""
+        """Return True if the template of the revision `name` has the same meaning as the pool's template (P12)."""
         template = self.templates.get(name)
         return template is not None and template.digest == self.template.digest
 
 
 def read_revisions(snapshot: Snapshot, template: Template) -> Revisions:
-    """The pool's revisions and the name of the current one. If no current revision exists, the name is a new one."""
+    """Return the pool's revisions and the name of the current revision.
+
+    If no current revision exists, the name is the name of the revision that must be created.
+    """
     generation = snapshot.owner.metadata.generation
     templates: dict[str, Template] = {}
     matching: list[tuple[int, str]] = []
@@ -70,7 +73,10 @@ def read_revisions(snapshot: Snapshot, template: Template) -> Revisions:
 
 
 def plan_revision(snapshot: Snapshot, revisions: Revisions) -> tuple[Stage, ...]:
-    """Create the current revision if it does not exist. This stage comes before any write that needs the revision."""
+    """Return a stage that creates the current revision, or no stage if the revision exists.
+
+    The caller puts this stage before any write that needs the revision.
+    """
     if revisions.current_exists:
         return ()
     owner = snapshot.owner.metadata
@@ -96,7 +102,10 @@ def plan_revision(snapshot: Snapshot, revisions: Revisions) -> tuple[Stage, ...]
 
 
 def plan_pruning(snapshot: Snapshot, revisions: Revisions) -> Plan:
-    """Delete revisions that no VM and no VMI uses. The newest `revision_history` of them stay for undo."""
+    """Plan the deletion of revisions that no VM and no VMI uses, at most `burst` in a pass.
+
+    The newest `revision_history` unused revisions stay, so that a user can undo a change of the template.
+    """
     used = {revision_of(vm) for vm in (*snapshot.members, *snapshot.strays)}
     used |= {labels_of(vmi.metadata).get(REVISION_NAME, "") for vmi in snapshot.vmis.values()}
     used.add(revisions.current)
@@ -119,14 +128,16 @@ def plan_pruning(snapshot: Snapshot, revisions: Revisions) -> Plan:
 
 
 def oldest_in_use(snapshot: Snapshot, revisions: Revisions, members: tuple[VirtualMachine, ...]) -> str:
-    """The oldest revision of a member that is outdated; the current revision if no member is outdated."""
+    """Return the name of the oldest revision of an outdated member, or of the current revision if no member is
+    outdated.
+    """
     numbers = {revision.metadata.name: revision.revision for revision in snapshot.revisions}
     older = {revision_of(vm) for vm in members if not revisions.is_current(revision_of(vm))} & numbers.keys()
     return min(older, key=lambda name: (numbers[name], name), default=revisions.current)
 
 
 def template_of(revision: ControllerRevision) -> Template | None:
-    """The template that the revision stores; None if the template cannot be read or is invalid."""
+    """Return the template that the revision stores, or None if the template cannot be read or is invalid."""
     try:
         template = parse_template(_decode_spec(revision.data))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -135,7 +146,10 @@ def template_of(revision: ControllerRevision) -> Template | None:
 
 
 def _new_name(snapshot: Snapshot, template: Template) -> str:
-    """`<pool>-<generation>`. If this name is taken or too long for a label, it also gets a part of the digest."""
+    """Return the name of a new revision, `<pool>-<generation>`.
+
+    If this name is taken or too long for a label, the name also gets a part of the template's digest.
+    """
     owner = snapshot.owner.metadata
     generation = owner.generation or 0
     name = f"{owner.name}-{generation}"

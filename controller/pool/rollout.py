@@ -1,8 +1,9 @@
-"""The limits of an update: the members that are unavailable, and the partition of ordinals that are not updated (P14).
+"""The limits of an update: the number of unavailable members, and the partition of ordinals that are not updated (P14).
 
-A member is unavailable if it should run, and its VMI is not ready, not ready for long enough, or terminating. A VM that
-its user stopped is not unavailable. A deleted or restarted VM becomes unavailable when the cache shows the write. No
-further write happens before that (R9), so the count is always right.
+A member is unavailable if the member should run and one of these conditions is true: its VMI is missing, not ready, or
+ready for too short a time, or the VM or its VMI is terminating. A VM that a user stopped is not unavailable. A VM that
+the controller deletes or restarts becomes unavailable when the cache shows the write. The controller does not plan
+another write before the cache shows the first write (R9), so the number of unavailable members is always right.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from informers.meta import annotations_of
 from informers.objects import PatchType
 
 ALL_ORDINALS: Final = 2**31
-"""A partition that is higher than every ordinal."""
+"""A partition that is higher than every ordinal, so that no VM is updated."""
 
 LONG_AGO: Final = timedelta(seconds=2**31)
 
@@ -42,14 +43,20 @@ class Setting(Struct, frozen=True):
 
 
 class Availability(Struct, frozen=True):
-    """The number of unavailable members. `next_at` is the first time at which a ready one of them becomes available."""
+    """The number of unavailable members.
+
+    `next_at` is the first time at which an unavailable member whose VMI is ready becomes available, or None.
+    """
 
     unavailable: int
     next_at: datetime | None = None
 
 
 def rolls_out(owner: Pool) -> bool:
-    """True if the pool updates all outdated VMs automatically: proactive, without selectors or a partition."""
+    """Return True if the pool updates all outdated VMs automatically.
+
+    This is the case if the update strategy is proactive and the pool has neither update selectors nor a partition.
+    """
     strategy = owner.spec.update_strategy or UpdateStrategy()
     if PARTITION in annotations_of(owner.metadata) or strategy.opportunistic or strategy.unmanaged:
         return False
@@ -58,17 +65,24 @@ def rolls_out(owner: Pool) -> bool:
 
 
 def partition_of(snapshot: Snapshot) -> Setting:
-    """The partition: lower ordinals keep their revision. All ordinals do if the annotation cannot be parsed."""
+    """Return the partition. VMs with an ordinal below the partition keep their revision.
+
+    If the annotation cannot be parsed, all VMs keep their revision.
+    """
     return _setting(snapshot, PARTITION, default=ALL_ORDINALS, consequence="nothing is rolled out")
 
 
 def min_ready_of(snapshot: Snapshot) -> Setting:
-    """The number of seconds that a VMI must be ready before its VM counts as available."""
+    """Return the number of seconds for which a VMI must be ready before its VM counts as available."""
     return _setting(snapshot, MIN_READY, default=0, consequence="it counts as 0")
 
 
 def template_for(snapshot: Snapshot, revisions: Revisions, ordinal: int, partition: int) -> tuple[str, Template]:
-    """The revision and template for a new VM. Below the partition it is the revision of the other VMs there."""
+    """Return the revision and the template for a new VM.
+
+    If the ordinal is below the partition, a new VM gets the revision of the other VMs below the partition, if that
+    revision is known. Every other new VM gets the current revision.
+    """
     if ordinal < partition:
         owner = snapshot.owner
         noted = annotations_of(owner.metadata).get(PARTITION_REVISION)
@@ -81,9 +95,10 @@ def template_for(snapshot: Snapshot, revisions: Revisions, ordinal: int, partiti
 
 
 def plan_partition_note(snapshot: Snapshot, revisions: Revisions) -> Plan:
-    """Write the revision of the VMs below the partition to an annotation of the pool.
+    """Plan a patch that writes the revision of the VMs below the partition to an annotation of the pool.
 
-    The annotation is needed if all VMs below the partition are deleted. New VMs then get the revision that it names.
+    The annotation is needed if all VMs below the partition are deleted. New VMs below the partition then get the
+    revision in the annotation.
     """
     meta, partition = snapshot.owner.metadata, partition_of(snapshot)
     name = "" if partition.notices else _revision_below(snapshot, revisions, partition.number)
@@ -96,7 +111,10 @@ def plan_partition_note(snapshot: Snapshot, revisions: Revisions) -> Plan:
 
 
 def _revision_below(snapshot: Snapshot, revisions: Revisions, partition: int) -> str:
-    """The oldest revision of the VMs below the partition; "" if no VM there has a revision with a known template."""
+    """Return the oldest revision of the VMs below the partition.
+
+    The result is "" if no VM below the partition has a revision with a known template.
+    """
     if not partition:
         return ""
     numbers = {revision.metadata.name: revision.revision for revision in snapshot.revisions}
@@ -109,14 +127,14 @@ def _revision_below(snapshot: Snapshot, revisions: Revisions, partition: int) ->
 
 
 def count_unavailable(snapshot: Snapshot, members: Iterable[VirtualMachine], min_ready_s: int) -> Availability:
-    """Count the members that should run and are not available."""
+    """Count the members that should run and are not available. `min_ready_s` is a number of seconds."""
     unavailable, next_times = 0, []
     for vm in members:
         if not is_meant_to_run(vm):
             continue
         since = _ready_since(snapshot, vm)
         if since is not None:
-            since = min(since, snapshot.now)  # the clock of a node may be ahead
+            since = min(since, snapshot.now)  # `since` is in the future if the clock of a node is ahead
         if since is not None and since + timedelta(seconds=min_ready_s) <= snapshot.now:
             continue
         unavailable += 1
@@ -126,7 +144,10 @@ def count_unavailable(snapshot: Snapshot, members: Iterable[VirtualMachine], min
 
 
 def _ready_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
-    """The time since which the VM's VMI is ready; None if it is not ready, or if the VM or its VMI is terminating."""
+    """Return the time since which the VM's VMI is ready.
+
+    The result is None if the VMI is missing or not ready, or if the VM or its VMI is terminating.
+    """
     vmi = snapshot.vmi_of(vm)
     if vmi is None or is_deleting(vm) or not vmis.is_active(vmi):
         return None
@@ -135,7 +156,10 @@ def _ready_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
 
 
 def _setting(snapshot: Snapshot, annotation: str, *, default: int, consequence: str) -> Setting:
-    """The number in an annotation of the pool: 0 if it is absent, `default` if it cannot be parsed."""
+    """Return the number in an annotation of the pool.
+
+    The number is 0 if the annotation is absent, and `default` if the annotation cannot be parsed.
+    """
     meta = snapshot.owner.metadata
     text = annotations_of(meta).get(annotation)
     if text is None:

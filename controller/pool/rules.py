@@ -1,4 +1,4 @@
-"""The pure functions for VirtualMachinePools, bound to the caches that they read."""
+"""The pure functions for VirtualMachinePools, together with the caches that the functions read."""
 
 from __future__ import annotations
 

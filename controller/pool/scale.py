@@ -1,7 +1,8 @@
-"""Scaling: missing VMs get the smallest free ordinals (P3, P4), surplus VMs are deleted by policy (P8, P9).
+"""Scaling: new VMs get the smallest free ordinals (P3, P4), and policies choose the surplus VMs to delete (P8, P9).
 
-A terminating VM still exists. For scale-out, it counts as a member and keeps its name, so the pool never has too many
-VMs. For scale-in, it counts as one of the VMs to delete, so no other VM is deleted in its place.
+A terminating VM still exists. When the controller creates VMs, a terminating VM counts as a member and its name stays
+taken, so the pool never has too many VMs. When the controller deletes VMs, a terminating VM counts as one of the VMs to
+delete, so no other VM is deleted instead.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ def plan_scale(
     *,
     deleted_uids: Collection[str] = (),
 ) -> Plan:
-    """Create missing VMs or delete surplus VMs. `deleted_uids` are the UIDs of the VMs that the same plan heals."""
+    """Plan the creation of missing VMs or the deletion of surplus VMs.
+
+    `deleted_uids` are the UIDs of the VMs that the same plan deletes in order to heal them.
+    """
     missing = intent.wanted - len(members)
     if missing > 0:
         return _scale_out(snapshot, intent, revisions, missing)
@@ -98,7 +102,10 @@ def _scale_in(snapshot: Snapshot, intent: Intent, staying: tuple[VirtualMachine,
 
 
 def _surplus_notice(snapshot: Snapshot, intent: Intent, candidates: Candidates, undeletable: int) -> Notice:
-    """An Event about the surplus VMs that may not be deleted, once for each generation and wanted number (P8)."""
+    """Return an Event about the surplus VMs that may not be deleted (P8).
+
+    The Event is sent once for each pair of generation and wanted number of VMs.
+    """
     reasons = []
     if candidates.unselected:
         reasons.append(f"{candidates.unselected} do not match the selectors of scaleInStrategy")

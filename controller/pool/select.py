@@ -1,8 +1,8 @@
-"""Selection among a pool's VMs: selectors decide which VMs may be chosen, sort policies decide the order (P8, P13).
+"""Selection among a pool's VMs: selectors decide which VMs may be chosen, and sort policies decide the order (P8, P13).
 
 The random order uses no random numbers. It sorts the VMs by a hash of the pool's UID, the pool's generation and the
 VM's UID. So the same snapshot gives the same order, and a retry chooses the same VMs. Over many pools, every VM has the
-same chance.
+same chance to be chosen.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Candidates(Struct, frozen=True):
     """The result of a choice for deletion.
 
     `ranked` are the VMs that may be deleted, in the order of deletion. `protected` is the number of VMs that may not be
-    deleted because of their annotation. `unselected` is the number of VMs that the selectors do not match. `notices`
-    report deletion costs that cannot be parsed.
+    deleted because an annotation protects them. `unselected` is the number of VMs that the selectors do not match.
+    `notices` report deletion costs that cannot be parsed.
     """
 
     ranked: tuple[VirtualMachine, ...]
@@ -40,21 +40,26 @@ class Candidates(Struct, frozen=True):
 
 
 def allows(selection: Selection, vm: VirtualMachine) -> bool:
-    """True if all given selectors match. They are compared with the VM's VMI template, not with the VM itself."""
+    """Return True if all selectors of the selection match the VM.
+
+    The selectors are compared with the VMI template in the VM's spec, not with the VM's own labels.
+    """
     if selection.labels is not None and not selection.labels.matches(template_labels_of(vm)):
         return False
     return selection.nodes is None or selection.nodes.matches(node_selector_of(vm))
 
 
 def in_order(snapshot: Snapshot, selection: Selection, vms: Iterable[VirtualMachine]) -> list[VirtualMachine]:
-    """The VMs in the order of the sort policy. Annotations on the VMs do not matter."""
+    """Return the VMs in the order of the sort policy. Annotations on the VMs do not change this order."""
     return sorted(vms, key=_sort_key(snapshot, selection.sort))
 
 
 def choose_for_removal(snapshot: Snapshot, selection: Selection, vms: Iterable[VirtualMachine]) -> Candidates:
-    """The VMs that may be deleted: marked VMs first, then by lower deletion cost, then by the sort policy (P8).
+    """Return the VMs that may be deleted, in the order of deletion (P8).
 
-    Protected VMs and VMs that the selectors do not match are never deleted.
+    VMs that a user marked for removal come first. Then VMs with a lower deletion cost come before VMs with a higher
+    cost. The sort policy orders VMs with the same cost. Protected VMs and VMs that the selectors do not match are never
+    deleted.
     """
     key = _sort_key(snapshot, selection.sort)
     vms = tuple(vms)

@@ -1,7 +1,7 @@
 """The input of one pass over a pool: the pool and its objects, read from the caches at one moment.
 
-A snapshot is a value. A plan depends only on its snapshot, so the same snapshot always gives the same plan. The objects
-of the pool are found through indexes, so no namespace is scanned.
+A snapshot is a value that does not change. A plan depends only on its snapshot, so the same snapshot always gives the
+same plan. Indexes find the objects of the pool, so no pass reads all objects of a namespace.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ POOL_NAME: Final = "pool-name"
 
 
 def by_pool_name(vm: VirtualMachine) -> Iterable[str]:
-    """The index key of a VM: `namespace/name` of the pool that created it. Only VMs with the pool finalizer have one.
+    """Return the index keys of a VM: `namespace/name` of the pool that created the VM.
 
-    The key comes from the VM's name, so the present owner of the VM does not matter.
+    A VM has no key if it does not have the pool finalizer, or if no pool generates its name. The pool's name comes from
+    the VM's name, so the present owner of the VM does not matter.
     """
     parsed = parse_name(vm.metadata.name) if has_pool_finalizer(vm) else None
     return () if parsed is None else (str(ObjectKey(vm.metadata.namespace, parsed[0])),)
@@ -43,7 +44,10 @@ REVISION_INDEXES: Final[Mapping[str, Callable[[ControllerRevision], Iterable[str
 
 
 def without_foreign_data(revision: ControllerRevision) -> ControllerRevision:
-    """The revision. If no pool controls it, its data is dropped, because other controllers can have many revisions."""
+    """Return the revision, without its data if no pool controls the revision.
+
+    The data is dropped to save memory, because other controllers can have many revisions.
+    """
     owner = controller_of(revision.metadata)
     return revision if owner is not None and owner.kind == POOL_KIND else replace(revision, data=Raw())
 
@@ -61,7 +65,8 @@ class Limits(Struct, frozen=True):
     """Limits from the configuration.
 
     `burst` is the maximum number of writes of one kind in one pass (P4). `revision_history` is the number of unused
-    revisions that stay for undo (P11). `takes_over` is True if vmherd takes the pools over from KubeVirt's controller.
+    revisions that are kept, so that a user can undo a change of the template (P11). `takes_over` is True if vmherd
+    takes the pools over from KubeVirt's controller.
     """
 
     burst: int = 250
@@ -95,7 +100,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
         return self.owner.metadata.key
 
     def ordinal_of(self, vm: VirtualMachine) -> int | None:
-        """The VM's ordinal; None if the VM does not have a name that this pool gives, so a user created it."""
+        """Return the VM's ordinal, or None if the pool does not generate the VM's name, so a user created the VM."""
         return ordinal_of(vm.metadata.name, self.owner.metadata.name)
 
     def vmi_of(self, vm: VirtualMachine) -> VirtualMachineInstance | None:
@@ -105,13 +110,13 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 def take_snapshot(
     stores: Stores, key: ObjectKey, *, now: datetime, settled: bool, limits: Limits, pools: Resource[Pool]
 ) -> Snapshot | None:
-    """The snapshot of the pool with this key; None if the cache has no such pool."""
+    """Return the snapshot of the pool with this key, or None if the cache has no such pool."""
     owner = stores.pools.get(key)
     if owner is None:
         return None
     uid = owner.metadata.uid
-    # Owner references across namespaces are invalid in Kubernetes. With them, a user of one namespace could add VMs to
-    # a pool in another namespace.
+    # Owner references across namespaces are invalid in Kubernetes. If they counted, a user of one namespace could add
+    # VMs to a pool in another namespace.
     members = tuple(vm for vm in stores.vms.by_index(OWNER_UID, uid) if vm.metadata.namespace == key.namespace)
     vmis = {vm.metadata.name: vmi for vm in members if (vmi := own_vmi(vm, stores.vmis)) is not None}
     revisions = stores.revisions.by_index(OWNER_UID, uid)
@@ -131,9 +136,9 @@ def take_snapshot(
 
 
 def own_vmi(vm: VirtualMachine, vmis: StoreView[VirtualMachineInstance]) -> VirtualMachineInstance | None:
-    """The VMI that this VM controls; None if it has none.
+    """Return the VMI that this VM controls, or None if the VM controls no VMI.
 
-    A VMI with the same name can belong to another owner, or to an earlier VM with this name.
+    A VMI with the VM's name can belong to another owner, or to an earlier VM with the same name.
     """
     vmi = vmis.get(vm.metadata.key)
     owner = controller_of(vmi.metadata) if vmi is not None else None
@@ -141,15 +146,21 @@ def own_vmi(vm: VirtualMachine, vmis: StoreView[VirtualMachineInstance]) -> Virt
 
 
 def strays_of(pool: ObjectMeta, vms: StoreView[VirtualMachine], pools: Resource[Pool]) -> tuple[VirtualMachine, ...]:
-    """The former members of this pool, or of an earlier pool with its name, that still have the pool finalizer (P2)."""
+    """Return the former members that still have the pool finalizer (P2).
+
+    The result contains the former members of this pool, and those of an earlier pool with the same name.
+    """
     with_finalizer = vms.by_index(POOL_NAME, str(pool.key))
     return tuple(vm for vm in with_finalizer if _has_left(controller_of(vm.metadata), pool, pools))
 
 
 def _has_left(owner: OwnerReference | None, pool: ObjectMeta, pools: Resource[Pool]) -> bool:
-    """True if `owner`, the controller of a VM, is not a pool, or is an earlier pool with the same name as `pool`."""
+    """Return True if a VM whose controller is `owner` no longer belongs to any pool.
+
+    This is the case if `owner` is None, is not a pool, or is an earlier pool with the same name as `pool`.
+    """
     if owner is None or owner.kind != POOL_KIND:
         return True
-    # A pool in another API group belongs to another controller. It may still exist.
+    # A pool in another API group belongs to another controller. That pool may still exist.
     same_group = owner.api_version.partition("/")[0] == pools.group
     return same_group and owner.name == pool.name and owner.uid != pool.uid

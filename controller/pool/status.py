@@ -1,6 +1,7 @@
 """The status of a pool (P7, P17) and its Events (P18) after a pass.
 
-Counts come from the newest snapshot. A terminating VM still counts. `printableStatus` summarises the pool in one word.
+The numbers of VMs come from the newest snapshot. A terminating VM still counts as a replica. `printableStatus`
+summarises the pool in one word.
 """
 
 from __future__ import annotations
@@ -38,18 +39,22 @@ from controller.runtime.plan import (
 from informers.errors import StatusError
 
 STARTING: Final = frozenset({"", "Starting", "Provisioning", "WaitingForVolumeBinding", "Stopping", "Stopped"})
-"""The `printableStatus` of a VM that should run and is starting or restarting."""
+"""The values of a VM's `printableStatus` that show that the VM is starting or restarting, if the VM should run."""
 
 _EVENT_TEXTS: Final[Mapping[type, tuple[str, str, str]]] = {
     Create: ("SuccessfulCreate", "Created", "creating"),
     Delete: ("SuccessfulDelete", "Deleted", "deleting"),
     ThreeWayMerge: ("SuccessfulUpdate", "Updated", "updating"),
 }
-"""For each type of action: the Event's reason, and the first word of the message after a success and a failure."""
+"""The texts of the Event about each type of action.
+
+The first text is the Event's reason after a success. The second and the third text are words of the message: the second
+after a success, and the third after a failure.
+"""
 
 
 def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> PoolStatus:
-    """The status after a pass with these outcomes. The caller takes `snapshot` after the writes."""
+    """Return the status after a pass with these outcomes. The caller takes `snapshot` after the writes."""
     owner = snapshot.owner
     old = owner.status or PoolStatus()
     parsed = parse_intent(owner)
@@ -65,7 +70,7 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> PoolStatus:
         ready_replicas=sum(map(is_ready, snapshot.members)),
         updated_replicas=updated,
         observed_generation=owner.metadata.generation,
-        # An autoscaler needs a selector, so the last valid selector stays.
+        # An autoscaler needs a selector, so an invalid spec leaves the last valid selector in the status.
         label_selector=str(intent.selector) if intent else old.label_selector,
         current_revision=oldest_in_use(snapshot, revisions, snapshot.members) if revisions else old.current_revision,
         update_revision=revisions.current if revisions else old.update_revision,
@@ -75,7 +80,10 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> PoolStatus:
 
 
 def transition_notices(old: PoolStatus | None, new: PoolStatus) -> tuple[Notice, ...]:
-    """The Events about a pause and a resume (P17). The caller sends them after the status has been written."""
+    """Return the Events about a pause and a resume (P17).
+
+    The caller sends the Events after the status has been written.
+    """
     was, now = (find_true(status.conditions if status else None, REPLICA_PAUSED) is not None for status in (old, new))
     if now and not was:
         return (Notice(reason="SuccessfulPaused", message="Pool is paused", warning=False),)
@@ -85,7 +93,10 @@ def transition_notices(old: PoolStatus | None, new: PoolStatus) -> tuple[Notice,
 
 
 def outcome_notices(outcomes: Iterable[Outcome]) -> tuple[Notice, ...]:
-    """The Events about writes to VMs and VMIs (P18). An Event about a deletion contains its reason."""
+    """Return the Events about writes to VMs and VMIs (P18).
+
+    An Event about a deletion contains the reason of the deletion.
+    """
     return tuple(notice for outcome in outcomes if (notice := _notice_of(outcome)) is not None)
 
 
@@ -95,7 +106,7 @@ def _notice_of(outcome: Outcome) -> Notice | None:
         return None
     texts = _EVENT_TEXTS.get(type(action))
     if isinstance(action, Patch) and action.resource is VMIS and not isinstance(outcome, Done):
-        # A new label on a VMI needs no Event. If the label cannot be patched, the VMI stays outdated.
+        # A new label on a VMI needs no Event. A failure needs an Event, because the VMI stays outdated.
         texts = _EVENT_TEXTS[ThreeWayMerge]
     if texts is None:
         return None
@@ -113,12 +124,13 @@ def _notice_of(outcome: Outcome) -> Notice | None:
 
 
 def _failure(current: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:
-    """The condition `ReplicaFailure` after these outcomes (P17).
+    """Return the condition `ReplicaFailure` after these outcomes, or None if the condition is not set (P17).
 
-    A failed write sets the condition. A pass in which all writes succeed removes it. `current` is the condition before
-    the pass.
+    A failed write sets the condition. A pass in which all writes succeed removes the condition. `current` is the
+    condition before the pass.
     """
-    # A revision is created for the next write of the plan. If this write is an update, the reason is FailedUpdate.
+    # A plan creates a revision before the write that needs the revision. If the pass has an update, the failed creation
+    # of a revision gets the reason FailedUpdate.
     is_update = any(isinstance(outcome.action, ThreeWayMerge) for outcome in outcomes)
     for outcome in outcomes:
         if isinstance(outcome, Rejected | Unknown) and _is_failure(outcome):
@@ -129,7 +141,7 @@ def _failure(current: Condition | None, outcomes: tuple[Outcome, ...], *, may_wr
 
 
 def _reason(action: Action, *, is_update: bool) -> str:
-    """The reason of `ReplicaFailure` after a failure of this action; "" if the action does not set the condition."""
+    """Return the reason of `ReplicaFailure` after a failure of the action, or "" if it sets no condition."""
     is_revision = action.resource is CONTROLLER_REVISIONS
     if is_revision and isinstance(action, Delete):
         return "FailedRevisionPruning"
@@ -145,7 +157,7 @@ def _reason(action: Action, *, is_update: bool) -> str:
 
 
 def _is_failure(outcome: Rejected | Unknown) -> bool:
-    """True if the server rejected the write or answered with an error.
+    """Return True if the server rejected the write or answered with an error.
 
     A lost connection is not a failure of the pool, because the write may have succeeded.
     """
@@ -153,7 +165,7 @@ def _is_failure(outcome: Rejected | Unknown) -> bool:
 
 
 def _printable_status(snapshot: Snapshot, intent: Intent | None, revisions: Revisions | None, *, failing: bool) -> str:
-    """The value of `printableStatus`. `failing` is True if `ReplicaFailure` is set."""
+    """Return the value of `printableStatus`. `failing` is True if `ReplicaFailure` is set."""
     if snapshot.owner.spec.paused:
         return "Paused"
     if intent is None or revisions is None or failing:
@@ -174,23 +186,28 @@ def _printable_status(snapshot: Snapshot, intent: Intent | None, revisions: Revi
         return "Running" if any(map(is_meant_to_run, members)) else "Stopped"
     if not all(_is_starting(vm) for vm in unready):
         return "Degraded"
-    # While the last VMs of an update start, all VMs have the current template. Only the old status shows the update.
+    # While the last VMs of an update start, all VMs have the current template. Then only the previous
+    # status shows that the pool was updating.
     previous = snapshot.owner.status.printable_status if snapshot.owner.status is not None else None
     return "Updating" if previous == "Updating" else "Scaling"
 
 
 def _counts_as_updated(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine) -> bool:
-    """True if the VM counts in `updatedReplicas`.
+    """Return True if the VM counts in `updatedReplicas`.
 
-    A terminating VM does not count. A VM that is Ready without a VMI does not count either: its VMI was deleted, and
-    the VM's status does not show this yet. So the status does not report an update as complete too early.
+    A terminating VM does not count. A VM that is Ready without a VMI does not count either, because its VMI was deleted
+    and the VM's status does not show the deletion yet. Without this rule, the status would report too early that an
+    update is complete.
     """
     has_outdated_status = is_ready(vm) and snapshot.vmi_of(vm) is None
     return is_updated(snapshot, revisions, vm) and not is_deleting(vm) and not has_outdated_status
 
 
 def _is_fully_ready(snapshot: Snapshot, vm: VirtualMachine) -> bool:
-    """True if both the VM and its VMI are ready. The VM's status can be older than the status of its VMI."""
+    """Return True if both the VM and its VMI are ready.
+
+    Both are checked, because the VM's status can be older than the status of its VMI.
+    """
     vmi = snapshot.vmi_of(vm)
     return is_ready(vm) and vmi is not None and vmis.is_ready(vmi)
 

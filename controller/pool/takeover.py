@@ -1,13 +1,15 @@
-"""Holds back the first update of a pool that is taken over from KubeVirt's own controller.
+"""Block of the first update of a pool that vmherd takes over from KubeVirt's own controller.
 
 In takeover mode, the first pass over a pool with VMs expects that these VMs match the pool's template. If they do not
-match, vmherd may have misread the objects that KubeVirt's controller left, and an update would restart VMs or delete
-them with their disks. Therefore the first update is held: no VM is changed because of its template until the user
-allows it. The user allows it with the annotation `vmherd.dev/takeover: proceed`, or by changing the template. Scaling,
-healing and the removal of finalizers are not held.
+match, vmherd may have misread the objects that KubeVirt's controller left. An update could then restart VMs without
+need, or delete VMs with their disks. Therefore the first update is blocked: the controller changes no VM because of the
+template until the user allows the update. The user allows the update with the annotation
+`vmherd.dev/takeover: proceed`, or with a change of the template. Scaling, healing and the removal of finalizers are not
+blocked.
 
-The controller writes the state to the annotation `vmherd.dev/takeover` of the pool. `done` means that the pool is taken
-over. `held`, with a digest of the template, means that its update is held. A pool without VMs counts as taken over.
+The controller writes the state of the takeover to the pool's annotation `vmherd.dev/takeover`. The value `done` means
+that the pool is taken over. The value `held`, followed by a digest of the template, means that the pool's update is
+blocked. A pool without VMs counts as taken over.
 """
 
 from __future__ import annotations
@@ -31,11 +33,15 @@ PROCEED: Final = "proceed"
 DONE: Final = "done"
 
 _DIGEST_VERSION: Final = "1"
-"""A pool stays held if a later version of vmherd computes digests in another way and changes this number."""
+"""The version of the method that computes template digests.
+
+A later version of vmherd that computes digests in another way must change this number. The updates of a pool that was
+blocked with the old number then stay blocked.
+"""
 
 
 def is_taken_over(snapshot: Snapshot, template: Template) -> bool:
-    """True if the updates of the pool are not held."""
+    """Return True if the updates of the pool are not blocked."""
     if not snapshot.limits.takes_over:
         return True
     mark = _mark_of(snapshot)
@@ -44,7 +50,10 @@ def is_taken_over(snapshot: Snapshot, template: Template) -> bool:
 
 
 def plan_takeover(snapshot: Snapshot, revisions: Revisions, update: Plan) -> Plan:
-    """The update, unless it is held. The plan also writes the state of the takeover to the pool."""
+    """Return the given update, or a plan that blocks the update until the user allows it.
+
+    The plan also writes the state of the takeover to the pool, if the state has changed.
+    """
     if not snapshot.limits.takes_over:
         return update
     if is_taken_over(snapshot, revisions.template):
@@ -66,14 +75,17 @@ def plan_takeover(snapshot: Snapshot, revisions: Revisions, update: Plan) -> Pla
 
 
 def plan_first_mark(snapshot: Snapshot, template: Template) -> Plan:
-    """Mark a pool without VMs as taken over. This stage comes before the first VM is created."""
+    """Plan a patch that marks a pool without VMs as taken over.
+
+    The caller puts this stage before the creation of the first VM.
+    """
     if snapshot.members or is_taken_over(snapshot, template):
         return Plan()
     return Plan(stages=(_note(snapshot, DONE, "it has no virtual machines"),))
 
 
 def _consequences(snapshot: Snapshot, changes: list[ThreeWayMerge | Delete], revisions: Revisions) -> str:
-    """A message about the update: what it would do to the VMs, and which fields of the template differ."""
+    """Return a message that says what the update would do to the VMs, and which fields of the template differ."""
     if not changes:
         return "an update of its virtual machines is not finished"
     revision_names = {vm.metadata.name: revision_of(vm) for vm in snapshot.members}
@@ -87,7 +99,10 @@ def _consequences(snapshot: Snapshot, changes: list[ThreeWayMerge | Delete], rev
 
 
 def _consequence(revision: str, revisions: Revisions) -> str:
-    """The effect of the update on a VM or VMI of this revision. The text continues "virtual machines would be"."""
+    """Return the effect of the update on a VM or VMI of this revision.
+
+    The text continues a sentence that starts with "virtual machines would be".
+    """
     past, current = revisions.templates.get(revision), revisions.template
     if past is None:
         return f"updated and restarted: their revision {revision or '(none)'} is not known"

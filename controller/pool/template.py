@@ -1,8 +1,9 @@
-"""The template of a pool's VMs: `virtualMachineTemplate` and `nameGeneration`, parsed, with digests.
+"""The template of a pool's VMs: `virtualMachineTemplate` and `nameGeneration` in parsed form, with digests.
 
-Templates with the same meaning have the same digests, even if their spelling differs (`normal_form`). There are three
-digests, because P13 asks which part changed. `digest` covers the whole template. `machine` covers the part that reaches
-a VMI. `disks` covers the names and specs of the dataVolumeTemplates.
+Templates with the same meaning have the same digests, even if the templates are written differently (see
+`normal_form`). A template has three digests, because P13 depends on which part of the template changed. `digest` covers
+the whole template. `machine` covers the part that reaches a VMI. `disks` covers the names and specs of the
+dataVolumeTemplates.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ from controller.kubevirt.vmi_types import TemplateMeta
 
 
 class Template(Struct, frozen=True, kw_only=True):
-    """A valid template. `spec` is the VM spec in JSON: an object whose field `template` is an object."""
+    """A valid template.
+
+    `spec` is the VM spec in JSON. The spec is an object, and its field `template` is an object too.
+    """
 
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
@@ -43,7 +47,7 @@ class Template(Struct, frozen=True, kw_only=True):
 
 
 def parse_template(spec: PoolSpec) -> Template | FieldError:
-    """Parse the template of a present or past pool spec. Returns the first error if the template is invalid (P1)."""
+    """Parse the template of a present or past pool spec and return a Template, or the first error (P1)."""
     wire = spec.virtual_machine_template
     if wire is None:
         return FieldError("spec.virtualMachineTemplate is missing")
@@ -74,7 +78,10 @@ def parse_template(spec: PoolSpec) -> Template | FieldError:
 
 
 def describe_difference(old: Template, new: Template, *, most: int = 3) -> str:
-    """The paths of the first `most` fields whose meaning differs between two templates; "" if none differs."""
+    """Return the paths of the first `most` fields whose meaning differs between two templates.
+
+    The result is "" if the meaning of no field differs.
+    """
     before, after = (
         {
             "metadata": {"labels": dict(each.labels), "annotations": dict(each.annotations)},
@@ -88,7 +95,9 @@ def describe_difference(old: Template, new: Template, *, most: int = 3) -> str:
 
 
 def _names_and_specs(vm_spec: Fields) -> list[tuple[object, object]]:
-    """The name and spec of each dataVolumeTemplate. KubeVirt creates a DataVolume from these fields only."""
+    """Return the name and the spec of each dataVolumeTemplate. KubeVirt creates a DataVolume from these two fields
+    only.
+    """
     disks = normal_form(vm_spec.get("dataVolumeTemplates"), DISKS)
     if not isinstance(disks, list):
         return []
@@ -97,7 +106,10 @@ def _names_and_specs(vm_spec: Fields) -> list[tuple[object, object]]:
 
 
 def _index_rules(spec: PoolSpec) -> tuple[bool, bool]:
-    """Two flags: references to ConfigMaps and to Secrets get the ordinal. Old and new field names are read (P5)."""
+    """Return two flags: whether references to ConfigMaps and whether references to Secrets get the ordinal (P5).
+
+    The old names and the new names of the fields are read.
+    """
     names = spec.name_generation or NameGeneration()
     config_maps = (
         names.append_index_to_config_map_refs

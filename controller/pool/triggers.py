@@ -1,7 +1,7 @@
 """Triggers: the pools that need a pass after a change in a cache, and the delay before the pass (P19).
 
-A VM triggers its pool. If it has the pool finalizer, it also triggers the pool that created it. A VMI triggers the pool
-of the VM with its name.
+A VM triggers the pool that controls the VM. A VM with the pool finalizer also triggers the pool that created the VM. A
+VMI triggers the pools of the VM with the same name.
 """
 
 from __future__ import annotations
@@ -43,12 +43,15 @@ POOL_ANNOTATIONS: Final = (PARTITION, PARTITION_REVISION, MIN_READY, MAX_UNHEALT
 
 
 def pools_of_vm(change: Change[VirtualMachine]) -> Iterable[Wake]:
-    """The pools that need a pass after a change of a VM."""
+    """Return the pools that need a pass after a change of a VM."""
     return wakes_of(change, _pools_of, decides_by=_decision_fields, counts_by=_count_fields)
 
 
 def pools_of_vmi(change: Change[VirtualMachineInstance], vms: StoreView[VirtualMachine]) -> Iterable[Wake]:
-    """The pool of the VM with the VMI's name, if the VMI appeared, vanished, or changed its readiness or revision."""
+    """Return the pools of the VM with the VMI's name.
+
+    The result is empty unless the VMI appeared, vanished, or changed a field that a rollout depends on.
+    """
 
     def pools(vmi: VirtualMachineInstance) -> Iterable[ObjectKey]:
         vm = vms.get(vmi.metadata.key)
@@ -58,22 +61,22 @@ def pools_of_vmi(change: Change[VirtualMachineInstance], vms: StoreView[VirtualM
 
 
 def pools_of_revision(change: Change[ControllerRevision]) -> Iterable[Wake]:
-    """The pool that controls the revision, and the pool that controlled it before the change."""
+    """Return the pool that controls the revision, and the pool that controlled the revision before the change."""
     return wakes_of(change, lambda revision: _owner_key(revision.metadata), decides_by=_revision_fields)
 
 
 def pools_of_pool(change: Change[Pool]) -> Iterable[Wake]:
-    """The pool itself, if a field changed that a plan or the status depends on.
+    """Return the pool itself, if a field changed that a plan or the status depends on.
 
-    A changed status triggers the pool after a delay, because another client may have overwritten it. A change of only
-    the condition `ReplicaFailure` triggers nothing: its message can differ after each failure, and a trigger would cut
-    the backoff short.
+    A changed status triggers the pool after a delay, because another client may have overwritten the status. A change
+    of only the condition `ReplicaFailure` triggers nothing. The message of this condition can differ after each
+    failure, and a trigger would end the wait before the next retry too early.
     """
     return wakes_of(change, itself, decides_by=_pool_fields, counts_by=lambda owner: without_failure(owner.status))
 
 
 def _pools_of(vm: VirtualMachine) -> Iterable[ObjectKey]:
-    """The pool that controls the VM. If the VM has the pool finalizer, also the pool in the VM's name."""
+    """Return the pool that controls the VM. If the VM has the pool finalizer, also return the pool in the VM's name."""
     keys = list(_owner_key(vm.metadata))
     parsed = parse_name(vm.metadata.name) if has_pool_finalizer(vm) else None
     if parsed is not None:
@@ -87,7 +90,7 @@ def _owner_key(meta: ObjectMeta) -> Iterable[ObjectKey]:
 
 
 def _decision_fields(vm: VirtualMachine) -> tuple[object, ...]:
-    """The fields of a VM whose change can call for a write."""
+    """Return the fields of a VM that can make a write necessary when they change."""
     meta, annotations = vm.metadata, annotations_of(vm.metadata)
     return (
         is_deleting(vm),
@@ -103,9 +106,10 @@ def _decision_fields(vm: VirtualMachine) -> tuple[object, ...]:
 
 
 def _count_fields(vm: VirtualMachine) -> tuple[object, ...]:
-    """The fields of a VM that only counts depend on: Ready, and the time since which it is False.
+    """Return the fields of a VM that only counts depend on.
 
-    The time of another value does not matter, because healing measures only how long Ready is False (P15).
+    These fields are the value of the condition Ready, and the time since which the value is False. The time of another
+    value does not matter, because healing measures only how long Ready is False (P15).
     """
     condition = ready_condition(vm)
     if condition is None:
@@ -114,9 +118,10 @@ def _count_fields(vm: VirtualMachine) -> tuple[object, ...]:
 
 
 def _rollout_fields(vmi: VirtualMachineInstance) -> tuple[object, ...]:
-    """The fields of a VMI that a rollout depends on.
+    """Return the fields of a VMI that a rollout depends on.
 
-    The UID is one of them, because a VMI can be replaced between two lists. The cache then reports only one update.
+    The UID is one of these fields, because a VMI can be replaced between two lists. The cache then reports the
+    replacement as a single update.
     """
     ready = vmis.ready_condition(vmi)
     return (
@@ -131,15 +136,16 @@ def _rollout_fields(vmi: VirtualMachineInstance) -> tuple[object, ...]:
 
 
 def _revision_fields(revision: ControllerRevision) -> tuple[object, ...]:
-    """The fields of a revision that a plan depends on."""
+    """Return the fields of a revision that a plan depends on."""
     meta = revision.metadata
     return (meta.uid, meta.owner_references, meta.deletion_timestamp is None, revision.revision, bytes(revision.data))
 
 
 def _pool_fields(owner: Pool) -> tuple[object, ...]:
-    """The fields of a pool that a plan depends on.
+    """Return the fields of a pool that a plan depends on.
 
-    The spec is compared as well as the generation, because not every CRD increments the generation.
+    The fields include the spec as well as the generation, because not every CRD increments the generation when the spec
+    changes.
     """
     meta = owner.metadata
     annotations = annotations_of(meta)

@@ -50,7 +50,7 @@ class Step(Enum):
 
 
 class PendingStep(Struct, frozen=True):
-    """A VM whose VMI needs an update step."""
+    """A VM whose VMI needs an update step, and that step."""
 
     vm: VirtualMachine
     vmi: VirtualMachineInstance
@@ -65,9 +65,10 @@ def plan_update(
     *,
     deleted_uids: Collection[str] = (),
 ) -> Plan:
-    """Bring VMs and VMIs to the current template. The caller checks first that the number of members is right.
+    """Plan the writes that bring VMs and VMIs to the current template.
 
-    `deleted_uids` are the UIDs of the VMs that the same plan heals. They are not updated.
+    The caller checks first that the number of members is right. `deleted_uids` are the UIDs of the VMs that the same
+    plan deletes in order to heal them. These VMs are not updated.
     """
     if intent.update.strategy is Strategy.UNMANAGED:
         return Plan()
@@ -97,7 +98,7 @@ def plan_update(
 
 
 def is_updated(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine) -> bool:
-    """True if the VM and its VMI have the current template. If the VM has no VMI, only the VM is checked."""
+    """Return True if the VM and its VMI have the current template. If the VM has no VMI, only the VM is checked."""
     vmi = snapshot.vmi_of(vm)
     on_current = revisions.is_current(revision_of(vm))
     return on_current and (vmi is None or revisions.is_current(vmi_revision_of(vmi)))
@@ -108,7 +109,7 @@ def vmi_revision_of(vmi: VirtualMachineInstance) -> str:
 
 
 def next_step(vm: VirtualMachine, vmi: VirtualMachineInstance, revisions: Revisions) -> Step:
-    """The step that the VMI needs. It follows from the revisions of the VM and its VMI (P13)."""
+    """Return the step that the VMI needs. The step follows from the revisions of the VM and its VMI (P13)."""
     wanted, running = revision_of(vm), vmi_revision_of(vmi)
     if not revisions.is_current(wanted) or wanted == running or not vmis.is_active(vmi):
         return Step.NOTHING
@@ -125,7 +126,10 @@ def next_step(vm: VirtualMachine, vmi: VirtualMachineInstance, revisions: Revisi
 def _spec_updates(
     snapshot: Snapshot, intent: Intent, revisions: Revisions, eligible: Iterable[VirtualMachine]
 ) -> tuple[ThreeWayMerge, ...]:
-    """The merges that bring outdated VMs to the current template, in the order of the sort policy, at most `burst`."""
+    """Return the merges that bring outdated VMs to the current template.
+
+    The merges are in the order of the sort policy. One pass makes at most `burst` merges.
+    """
     outdated = [vm for vm in eligible if not revisions.is_current(revision_of(vm))]
     outdated = in_order(snapshot, intent.update.selection, outdated)[: snapshot.limits.burst]
     return tuple(_spec_update(snapshot, revisions, vm) for vm in outdated)
@@ -154,7 +158,7 @@ def _plan_restarts(
     *,
     deleted_uids: Collection[str],
 ) -> Plan:
-    """Update VMIs, but make no more than `maxUnavailable` members unavailable.
+    """Plan the updates of VMIs, but make no more than `maxUnavailable` members unavailable.
 
     The update of a VMI that is not ready does not count towards this limit.
     """
@@ -187,12 +191,15 @@ def _plan_restarts(
 def _pending_steps(
     snapshot: Snapshot, intent: Intent, revisions: Revisions, eligible: list[VirtualMachine]
 ) -> list[PendingStep]:
-    """Members that need an update step: members whose VMI is not ready first, the rest in policy order."""
+    """Return the members that need an update step.
+
+    Members whose VMI is not ready come first. Within both groups, the sort policy decides the order.
+    """
     pending = []
     for vm in in_order(snapshot, intent.update.selection, eligible):
         vmi = snapshot.vmi_of(vm)
         step = Step.NOTHING if vmi is None else next_step(vm, vmi, revisions)
-        # A VM whose run strategy does not start it again gets the change when its user starts it.
+        # If the run strategy does not start the VM again, the VM gets the change when a user starts the VM.
         restarts = step is Step.RELABEL or comes_back(vm, recreated=step is Step.RECREATE)
         if vmi is not None and step is not Step.NOTHING and restarts:
             pending.append(PendingStep(vm, vmi, step))
@@ -200,24 +207,26 @@ def _pending_steps(
 
 
 def _down_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
-    """The time since which a VM that should run is not ready; None if it is ready, terminating or should not run.
+    """Return the time since which a VM that should run is not ready. The VM may have no VMI at all.
 
-    The VM may have no VMI at all.
+    The result is None if the VM is ready or terminating, or should not run.
     """
     vmi = snapshot.vmi_of(vm)
     if is_deleting(vm) or not is_meant_to_run(vm) or (vmi is not None and vmis.is_ready(vmi)):
         return None
     if vmi is not None:
         return vmis.unready_since(vmi) or snapshot.now
-    # The VM may have been down before this template existed. Only the time since the revision was created counts.
+    # The VM may have been down before this template existed. Only the time since the
+    # creation of the revision counts.
     created = [each.metadata.creation_timestamp for each in snapshot.revisions if each.metadata.name == revision_of(vm)]
     return max(filter(None, map(with_timezone, (*created, unready_since(vm)))), default=snapshot.now)
 
 
 def _choose(pending: list[PendingStep], allowance: int, *, burst: int) -> tuple[list[PendingStep], int]:
-    """The steps of this pass, and the number of steps that must wait.
+    """Return the steps of this pass, and the number of steps that must wait.
 
-    `allowance` is the number of ready VMs that may become unavailable. A new label makes no VM unavailable.
+    `allowance` is the number of ready VMs that may become unavailable. A step that only changes a label makes no VM
+    unavailable.
     """
     chosen: list[PendingStep] = []
     waiting = 0

@@ -34,6 +34,6 @@ def assemble(parts: Parts) -> Assembly:
     takes_over = parts.config.mode == Mode.TAKEOVER
     limits = Limits(parts.config.burst, parts.config.revision_history, takes_over=takes_over)
     rules = PoolRules(Stores(pools.store, vms.store, vmis.store, revisions.store), resource, limits)
-    # A plan also patches the pool itself: its finalizer, and annotations such as its healing records.
+    # A plan also patches the finalizers and the annotations of the pool itself.
     written = (pools, vms, vmis, revisions)
     return assemble_kind(parts, POOLS, rules, queue, owners=pools, written=written, merge=VM_RULES.merge)
