@@ -1,1 +1,1 @@
-"""Replica sets. `take_snapshot`, `plan`, `next_status` and `triggers` are pure; `rules` connects them to the caches."""
+"""The controller of replica sets. All functions that make decisions are pure. `rules` connects them to the caches."""

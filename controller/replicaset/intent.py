@@ -1,4 +1,4 @@
-"""The parsed spec of a replica set, or the error that makes the spec invalid (R1)."""
+"""The parser for the spec of a replica set (R1)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from controller.replicaset.template import Template, parse_template
 
 
 class Intent(Struct, frozen=True, kw_only=True):
-    """A valid spec. The selector is not empty and matches the labels of the template."""
+    """A parsed and valid spec. `wanted` is the wanted number of VMIs.
+
+    The selector is not empty and matches the labels of the template.
+    """
 
     wanted: int
     selector: Selector
@@ -19,7 +22,10 @@ class Intent(Struct, frozen=True, kw_only=True):
 
 
 def parse_intent(owner: ReplicaSet) -> Intent | FieldError:
-    """Parse the spec of the set, or return its first error. If `spec.replicas` is absent, 1 VMI is wanted."""
+    """Parse the spec of the set. Return the first error if the spec is invalid.
+
+    If `spec.replicas` is absent, 1 VMI is wanted.
+    """
     wanted = 1 if owner.spec.replicas is None else owner.spec.replicas
     if wanted < 0:
         return FieldError(f"spec.replicas is {wanted}: it must not be negative")

@@ -7,11 +7,12 @@ The stages of a plan run in this order:
 
 1. Confirm the set with the API server, adopt orphans and release members (R2).
 2. Create VMIs (R4) or delete VMIs (R6).
-3. Delete spent VMIs (R7). A spent VMI has finished, or its state is unknown.
+3. Delete spent VMIs (R7). A VMI is spent if it has finished or if its state is unknown.
 4. If the number of VMIs is right, replace outdated VMIs (R14).
 
-If the set is being deleted, invalid or paused, the plan has no stages. The same holds if the cache does not show all of
-our own writes yet (`snapshot.settled` is False). The field `held` of the plan gives the reason.
+The plan has no stages if the set is being deleted, invalid or paused. The plan also has no stages if the cache does not
+show all writes of this controller yet (`snapshot.settled` is False). In these cases the field `held` of the plan
+contains the reason.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def plan(snapshot: Snapshot) -> Plan:
 def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
     claims = choose_claims(snapshot, intent.selector)
     kept = split_active_and_spent(claims.kept)
-    # VMIs that this pass adopts already count. Otherwise the same pass would create replacements for them.
+    # VMIs that this pass adopts already count as active. Otherwise the same pass would also create new VMIs.
     adopted = split_active_and_spent(claims.adopted)
     active = kept.active + adopted.active
     scaling = plan_scale(snapshot, intent, active, adopted_uids=frozenset(vmi.metadata.uid for vmi in adopted.active))

@@ -23,10 +23,10 @@ _by_rank = itemgetter(0)
 
 
 def rank_for_removal(active: Iterable[VirtualMachineInstance]) -> tuple[VirtualMachineInstance, ...]:
-    """Return the active VMIs that may be deleted, in the order of deletion. Protected VMIs are left out.
+    """Return the active VMIs that may be deleted, in the order of deletion. The result contains no protected VMIs.
 
-    `active` must also contain the protected VMIs, because they count towards the number of VMIs on a node. VMIs are
-    ordered by mark, state and deletion cost, then by the number of VMIs on the node, then by age.
+    `active` must also contain the protected VMIs, because protected VMIs count towards the number of VMIs on a node.
+    The VMIs are sorted by removal mark, state and deletion cost, then by the number of VMIs on the node, then by age.
     """
     vmis = tuple(active)
     vmis_per_node = Counter(map(node_of, vmis))
@@ -37,7 +37,7 @@ def rank_for_removal(active: Iterable[VirtualMachineInstance]) -> tuple[VirtualM
     ranked = []
     for node, candidates in by_node.items():
         candidates.sort(key=_by_rank)
-        # Each deleted VMI lowers the count of its node for the next one. The fullest nodes therefore lose VMIs first.
+        # The count of a node decreases by one for each candidate on the node. So nodes with more VMIs lose VMIs first.
         for negative_count, ((state_rank, age_rank), vmi) in enumerate(candidates, start=-vmis_per_node[node]):
             ranked.append(((state_rank, negative_count, age_rank), vmi))
     ranked.sort(key=_by_rank)
@@ -45,7 +45,7 @@ def rank_for_removal(active: Iterable[VirtualMachineInstance]) -> tuple[VirtualM
 
 
 def state_rank_of(vmi: VirtualMachineInstance) -> StateRank:
-    """The criteria of R6 that come before the number of VMIs on the node.
+    """Return the criteria of R6 that come before the number of VMIs on the node.
 
     The VMI with the smaller tuple is deleted first. False is smaller than True.
     """
@@ -61,9 +61,10 @@ def state_rank_of(vmi: VirtualMachineInstance) -> StateRank:
 
 
 def age_rank_of(vmi: VirtualMachineInstance) -> AgeRank:
-    """The criteria of R6 that come after the number of VMIs on the node.
+    """Return the criteria of R6 that come after the number of VMIs on the node.
 
-    A VMI that became ready later is deleted first. For equal times, a VMI that was created later is deleted first.
+    The VMI that became ready later is deleted first. If two VMIs became ready at the same time, the VMI that was
+    created later is deleted first.
     """
     since, created = ready_since(vmi), vmi.metadata.creation_timestamp
     return (

@@ -1,9 +1,9 @@
-"""Rolling update: a replica set with the rolling-update annotation replaces its outdated VMIs step by step (R14).
+"""The rolling update. A replica set with the rolling-update annotation replaces its outdated VMIs step by step (R14).
 
-A rollout deletes ready VMIs only while fewer than `maxUnavailable` of the wanted VMIs are not ready. An outdated VMI
-that is not ready does not use this limit, so it is deleted at once. If VMIs of a new template do not become ready, they
-use up the limit and the rollout stops. If this lasts longer than the progress deadline, an Event tells the user, once
-for each template.
+A rollout deletes a ready VMI only if fewer than `maxUnavailable` of the wanted VMIs are not ready. An outdated VMI that
+is not ready is deleted at once, because its deletion does not increase the number of VMIs that are not ready. If
+`maxUnavailable` VMIs of the new template do not become ready, the rollout stops. If the rollout stops for longer than
+the progress deadline, the controller reports an Event to the user, once for each template.
 """
 
 from __future__ import annotations
@@ -32,7 +32,11 @@ _MAX_UNAVAILABLE = re.compile(r"\s*maxUnavailable\s*=\s*(?P<amount>[0-9]{1,9}%?)
 
 
 class Rollout(Struct, frozen=True):
-    """The settings of a rolling update. `notices` reports a setting that is malformed."""
+    """The settings of a rolling update.
+
+    `max_unavailable` is the maximum number of wanted VMIs that may be not ready while the rollout deletes ready VMIs.
+    `notices` contains a notice if the progress deadline of the set is malformed.
+    """
 
     max_unavailable: int
     progress_deadline: timedelta
@@ -40,7 +44,7 @@ class Rollout(Struct, frozen=True):
 
 
 def parse_rollout(snapshot: Snapshot, wanted: int) -> Rollout | FieldError | None:
-    """Parse the rolling-update annotation of the set; return None if the set does not have it."""
+    """Parse the rolling-update annotation of the set, or return None if the set does not have this annotation."""
     annotations = annotations_of(snapshot.owner.metadata)
     text = annotations.get(ROLLING_UPDATE)
     if text is None:
@@ -53,22 +57,22 @@ def parse_rollout(snapshot: Snapshot, wanted: int) -> Rollout | FieldError | Non
 
 
 def rolls_out(owner: ReplicaSet) -> bool:
-    """True if the set has the rolling-update annotation, so a new template replaces all outdated VMIs."""
+    """Return True if the set has the rolling-update annotation. Such a set replaces all its outdated VMIs."""
     return ROLLING_UPDATE in annotations_of(owner.metadata)
 
 
 def is_updated(vmi: VirtualMachineInstance, template_hash: str) -> bool:
-    """True if the VMI was created from the template with this hash.
+    """Return True if the VMI was created from the template with this hash.
 
-    An adopted VMI without the template-hash label counts as outdated.
+    A VMI without the template-hash label, for example an adopted VMI, counts as outdated.
     """
     return labels_of(vmi.metadata).get(TEMPLATE_HASH) == template_hash
 
 
 def plan_rollout(snapshot: Snapshot, intent: Intent, active: tuple[VirtualMachineInstance, ...], *, limit: int) -> Plan:
-    """Delete at most `limit` outdated VMIs; the next pass creates their replacements.
+    """Plan to delete at most `limit` outdated VMIs. A later pass creates the new VMIs.
 
-    Call this only if the number of active VMIs is right.
+    Call this function only if at least the wanted number of VMIs is active.
     """
     rollout = parse_rollout(snapshot, intent.wanted)
     if rollout is None:
@@ -98,7 +102,7 @@ def plan_rollout(snapshot: Snapshot, intent: Intent, active: tuple[VirtualMachin
 
 
 def _choose(outdated: list[VirtualMachineInstance], allowance: int) -> tuple[list[VirtualMachineInstance], int]:
-    """Return the VMIs to replace now, in the given order, and the number of VMIs that must wait.
+    """Return the VMIs that are replaced now, in the given order, and the number of outdated VMIs that must wait.
 
     `allowance` is the number of ready VMIs that may be replaced now.
     """

@@ -19,7 +19,7 @@ from informers.store import StoreView
 
 
 class ReplicaSetRules(NamedTuple):
-    """The rules of this kind, as the reconciler calls them.
+    """The rules of this kind, with the interface that the reconciler calls (`runtime.reconciler.Rules`).
 
     One pass sends at most `burst` creates and at most `burst` deletes (R4, R6).
     """
@@ -46,7 +46,7 @@ class ReplicaSetRules(NamedTuple):
         return plan(snapshot)
 
     def plan_absent(self, key: ObjectKey) -> Plan:
-        """A deleted set needs no writes, because the garbage collector deletes its VMIs (R15)."""
+        """Return an empty plan. A deleted set needs no writes, because the garbage collector deletes its VMIs (R15)."""
         return Plan()
 
     def next_status(self, snapshot: Snapshot, outcomes: tuple[Outcome, ...]) -> ReplicaSetStatus:

@@ -1,6 +1,6 @@
-"""Scaling: create missing VMIs (R4, R5), delete surplus VMIs (R6) and delete spent VMIs (R7).
+"""Plans that create missing VMIs (R4, R5), delete surplus VMIs (R6) and delete spent VMIs (R7).
 
-A spent VMI has finished, or its state is unknown.
+A VMI is spent if it has finished or if its state is unknown.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from informers.meta import ObjectKey
 class ActiveAndSpent(Struct, frozen=True):
     """The VMIs that are not being deleted, in two groups (R3).
 
-    `active` VMIs count towards the wanted number. `spent` VMIs do not count and are deleted.
+    `active` VMIs count towards the wanted number of VMIs. `spent` VMIs do not count and will be deleted.
     """
 
     active: tuple[VirtualMachineInstance, ...]
@@ -35,7 +35,7 @@ class ActiveAndSpent(Struct, frozen=True):
 
 
 def split_active_and_spent(vmis: Iterable[VirtualMachineInstance]) -> ActiveAndSpent:
-    """Leave out VMIs that are being deleted, and divide the rest into active and spent VMIs."""
+    """Return the active VMIs and the spent VMIs. The result contains no VMIs that are being deleted."""
     active: list[VirtualMachineInstance] = []
     spent: list[VirtualMachineInstance] = []
     for vmi in vmis:
@@ -51,9 +51,10 @@ def plan_scale(
     *,
     adopted_uids: Collection[str] = (),
 ) -> Plan:
-    """Create or delete VMIs until the wanted number is active.
+    """Plan the creates or the deletes that bring the number of active VMIs closer to the wanted number.
 
-    `adopted_uids` are the UIDs of the VMIs that the same pass adopts. They are part of `active`.
+    One plan contains at most `snapshot.burst` creates or deletes. `adopted_uids` are the UIDs of the VMIs that the same
+    pass adopts. `active` contains these VMIs too.
     """
     missing = intent.wanted - len(active)
     if missing > 0:
@@ -64,7 +65,7 @@ def plan_scale(
 
 
 def plan_cleanup(snapshot: Snapshot, spent: Iterable[VirtualMachineInstance], *, limit: int) -> Plan:
-    """Delete at most `limit` spent VMIs. Protected VMIs stay, so that users can inspect them."""
+    """Plan to delete at most `limit` spent VMIs. Protected VMIs are not deleted, so that users can inspect them."""
     deletable = [vmi for vmi in spent if not is_marked(vmi.metadata, PROTECT)]
     deletable.sort(key=lambda vmi: (not is_final(vmi), vmi.metadata.name))
     deletes = tuple(
@@ -109,8 +110,9 @@ def _scale_in(
     ranked = rank_for_removal(active)
     chosen = ranked[: min(surplus, snapshot.burst)]
     why = f"surplus: {len(active)} VMIs are active, {intent.wanted} are wanted"
-    # VMIs that this pass adopts are ranked with the others. But they are not ours until the server has accepted the
-    # adoption. If such a VMI is chosen, the next pass deletes it, and this pass deletes no other VMI in its place.
+    # The ranking includes the VMIs that this pass adopts. But the set does not own such a VMI until the server has
+    # accepted the adoption. So if an adopted VMI is chosen, this pass deletes neither that VMI nor another VMI instead.
+    # The next pass deletes the adopted VMI.
     deletes = tuple(delete_of(snapshot, vmi, why) for vmi in chosen if vmi.metadata.uid not in adopted_uids)
     held, notices = "", malformed_costs(active)
     if surplus > len(ranked):

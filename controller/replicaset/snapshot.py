@@ -1,7 +1,8 @@
-"""The snapshot of a replica set: all input of one pass, read from the caches at one moment.
+"""The snapshot of a replica set contains all input of one pass, read from the caches at one moment.
 
-A snapshot is an immutable value. Plans depend on nothing else, so equal snapshots give equal plans. `take_snapshot`
-uses indexes to find the members of the set and the orphans of its namespace. It never scans all VMIs of a namespace.
+A snapshot is an immutable value. A plan depends only on the snapshot, so equal snapshots give equal plans.
+`take_snapshot` uses indexes to find the members of the set and the orphans in the namespace of the set. `take_snapshot`
+never scans all VMIs of a namespace.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from informers.store import StoreView
 
 
 def by_orphan_namespace(vmi: VirtualMachineInstance) -> Iterable[str]:
-    """Index function: returns the namespace of a VMI that has no controller, and nothing for other VMIs."""
+    """Return the namespace of a VMI that has no controller, and nothing for other VMIs. This is an index function."""
     return (vmi.metadata.namespace,) if controller_of(vmi.metadata) is None else ()
 
 
@@ -39,9 +40,10 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
     - `members`: the VMIs in the namespace of the set whose controller reference has the UID of the set.
     - `orphans`: the VMIs in the same namespace without a controller. Their labels need not match the selector.
-    - `taken`: the names that VMIs of the namespace have.
+    - `taken`: the names that VMIs in the namespace of the set already have.
     - `settled`: True if the caches show all earlier writes for this set (R9).
-    - `burst`: the largest number of creates, and of deletes, in one pass (R4, R6, R7).
+    - `now`: the time of the wall clock when the snapshot was taken.
+    - `burst`: the maximum number of creates in one pass, and also the maximum number of deletes (R4, R6, R7).
     """
 
     owner: ReplicaSet
@@ -70,12 +72,12 @@ def take_snapshot(
     replicaset_resource: Resource[ReplicaSet],
     vmi_resource: Resource[VirtualMachineInstance],
 ) -> Snapshot | None:
-    """Take the snapshot of the set with this key; return None if the cache does not contain the set."""
+    """Return the snapshot of the set with this key, or None if the cache does not contain the set."""
     owner = replicasets.get(key)
     if owner is None:
         return None
-    # Kubernetes ignores an owner reference to an object of another namespace. A user who writes such a reference must
-    # not change the number of members of that set.
+    # Kubernetes ignores an owner reference to an object of another namespace. So a VMI of another namespace must not
+    # count as a member, even if the VMI has an owner reference to this set.
     members = tuple(
         vmi
         for vmi in vmis.by_index(OWNER_UID, owner.metadata.uid)

@@ -1,8 +1,8 @@
 """The status of a replica set after a pass (R10, R11), and the notices for its Events (R8, R12).
 
-The counts come from the newest snapshot. The conditions `ReplicaFailure` and `ReplicaPaused` are present while they are
-true and absent otherwise. Their transition time is set when they appear and does not change while they stay. Conditions
-of other types belong to other controllers and stay unchanged.
+The counts come from the newest snapshot. The status contains the conditions `ReplicaFailure` and `ReplicaPaused` only
+while they are true. The transition time of such a condition is set when the condition is added, and then does not
+change. Conditions of other types belong to other controllers and are not changed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from informers.errors import StatusError
 def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetStatus:
     """Return the status after a pass with these outcomes. `snapshot` was taken after the writes of the pass.
 
-    `observedGeneration` is the generation of the set in the snapshot. The reconciler makes sure that this is the
-    generation that the pass was planned for (see `runtime.status.recounted`).
+    `observedGeneration` is the generation of the set in the snapshot. The reconciler sets this
+    generation to the generation that the plan of the pass was made for (see `runtime.status.recounted`).
     """
     owner = snapshot.owner
     old = owner.status or ReplicaSetStatus()
@@ -41,7 +41,8 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetSt
     return ReplicaSetStatus(
         replicas=len(active),
         ready_replicas=sum(map(is_ready, active)),
-        # With an invalid template no VMI is up to date. The last valid selector stays, for autoscalers.
+        # If the spec is invalid, no VMI counts as updated. The status keeps the last valid selector, because
+        # autoscalers read the selector.
         updated_replicas=sum(is_updated(vmi, intent.template.hash) for vmi in active) if intent else 0,
         observed_generation=owner.metadata.generation,
         label_selector=str(intent.selector) if intent else old.label_selector,
@@ -50,9 +51,9 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetSt
 
 
 def transition_notices(old: ReplicaSetStatus | None, new: ReplicaSetStatus) -> tuple[Notice, ...]:
-    """The notices about a pause or a resume, from the status before and after (R8).
+    """Return a notice if the set was paused or resumed between the status `old` and the status `new` (R8).
 
-    Publish them only after the new status has been written.
+    The caller must publish the notice only after the new status has been written.
     """
     was_paused, is_paused = (
         find_true(status.conditions if status else None, REPLICA_PAUSED) is not None for status in (old, new)
@@ -65,9 +66,9 @@ def transition_notices(old: ReplicaSetStatus | None, new: ReplicaSetStatus) -> t
 
 
 def outcome_notices(outcomes: Iterable[Outcome]) -> tuple[Notice, ...]:
-    """The notices about the VMIs that were created or deleted, or that could not be (R12).
+    """Return the notices about creates and deletes of VMIs that succeeded or failed (R12).
 
-    The messages use the words that users of KubeVirt know.
+    The reasons and messages are similar to those of KubeVirt, because users know them.
     """
     return tuple(notice for outcome in outcomes if (notice := _notice_of(outcome)) is not None)
 
@@ -76,7 +77,7 @@ def _notice_of(outcome: Outcome) -> Notice | None:
     name = outcome.action.key.name
     match outcome:
         case Done(action=Create()) | AlreadyThere():
-            # AlreadyThere means that an earlier create succeeded but its answer was lost.
+            # AlreadyThere means that an earlier create of the VMI succeeded, but the answer to the create was lost.
             return Notice(reason="SuccessfulCreate", message=f"Created virtual machine: {name}", warning=False)
         case Done(action=Delete()):
             return Notice(reason="SuccessfulDelete", message=f"Deleted virtual machine: {name}", warning=False)
@@ -90,7 +91,7 @@ def _notice_of(outcome: Outcome) -> Notice | None:
 def _failure_reason(outcome: Outcome) -> str:
     """Return `FailedCreate` or `FailedDelete` if the server answered a create or delete with an error, else "".
 
-    A connection error is not a failure of the set, because there is no message of the server to show.
+    Return "" for a connection error, because the server sent no message that the condition could show.
     """
     match outcome:
         case Rejected(action=Create(), error=StatusError()) | Unknown(action=Create(), error=StatusError()):
@@ -102,9 +103,10 @@ def _failure_reason(outcome: Outcome) -> str:
 
 
 def _failure(previous: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:
-    """Return the condition `ReplicaFailure` after these outcomes (R10).
+    """Return the condition `ReplicaFailure` after these outcomes, or None if the set must not have the condition (R10).
 
-    A failed write sets the condition. A pass without failures removes it.
+    A failed create or delete sets the condition. `without_failures` decides whether a pass without failures removes the
+    condition.
     """
     for outcome in outcomes:
         if isinstance(outcome, Rejected | Unknown) and (reason := _failure_reason(outcome)):

@@ -1,7 +1,7 @@
 """The template from which a replica set creates its VMIs (R5, R13).
 
-The VMIs of a set differ only in the name (R4). The request body is therefore encoded once, with a gap for the name, and
-each create fills its own name into the gap.
+The VMIs of a set differ only in the end of the name (R4). The request body is therefore encoded only once, without the
+end of the name. Each create inserts its own end of the name.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from informers.meta import OwnerReference
 from informers.resource import Resource, T
 
 HASH_LENGTH = 10
+"""The number of characters in a template hash."""
 
 
 class Template(Struct, frozen=True, kw_only=True):
-    """A valid template: parsed, converted from old spellings (R13), and identified by `hash`.
+    """A parsed and valid template. Old spellings of fields are converted (R13). `base` is the start of each VMI name.
 
-    The hash depends only on the meaning of the labels, the annotations and the spec that a VMI gets. The order of
-    fields, the spelling of values (`normal_form`), the base of the names and the UID of the set do not change the hash.
-    So if a set is deleted with `--cascade=orphan` and created again, its VMIs are still up to date.
+    The hash identifies the template. The hash depends only on the labels, the annotations and the spec of a new VMI.
+    The order of fields, the spelling of values (see `normal_form`), the base of the names and the UID of the set do not
+    change the hash. So if a set is deleted with `--cascade=orphan` and created again, its VMIs are still up to date.
     """
 
     base: str
@@ -41,7 +42,7 @@ class Template(Struct, frozen=True, kw_only=True):
 
 
 class EncodedTemplate(Struct, frozen=True):
-    """The encoded VMI with a gap for the end of its name: the body is `head + suffix + tail`."""
+    """The two parts of an encoded VMI before and after the end of the name. The body is `head + suffix + tail`."""
 
     base: str
     head: bytes
@@ -52,7 +53,7 @@ class EncodedTemplate(Struct, frozen=True):
 
 
 def parse_template(owner: ReplicaSet) -> Template | FieldError:
-    """Parse the template of the set; return the error if the template is invalid (R1)."""
+    """Parse the template of the set, or return the error if the template is invalid (R1)."""
     wire = owner.spec.template
     if wire is None:
         return FieldError("spec.template is missing")
@@ -75,7 +76,7 @@ def encode_template(
 ) -> EncodedTemplate:
     """Encode the part that all VMIs of a set share.
 
-    The namespace is that of the set; a namespace in the template is ignored (R5).
+    The VMIs are created in the namespace of the set. A namespace in the template is ignored (R5).
     """
     type_meta = msgspec.json.encode({"apiVersion": resource.api_version, "kind": resource.kind})
     metadata = msgspec.json.encode(
@@ -87,15 +88,18 @@ def encode_template(
             "ownerReferences": (owner,),
         }
     )
-    # `head` ends inside the JSON string of the name, and `tail` starts with the closing quote. The suffix has only
-    # letters and digits, so it needs no escaping.
+    # `head` ends inside the JSON string of the name, and `tail` starts with the closing quote of this string. The
+    # suffix contains only letters and digits, so the suffix needs no escaping.
     head = type_meta[:-1] + b',"metadata":{"name":' + msgspec.json.encode(template.base)[:-1]
     tail = b'",' + metadata[1:] + b',"spec":' + template.spec + b"}"
     return EncodedTemplate(template.base, head, tail)
 
 
 def _hash_of(labels: Mapping[str, str], annotations: Mapping[str, str], spec: bytes) -> str | FieldError:
-    """Return a hash in characters of the safe alphabet. Different spellings of the same content have the same hash."""
+    """Return the hash as characters of `SAFE_ALPHABET`, or an error if the spec cannot be read.
+
+    Different spellings of the same content have the same hash.
+    """
     try:
         canonical = encoded((labels, annotations, normal_form(msgspec.json.decode(spec), VMI_SPEC)))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Triggers: they decide for which replica sets a change starts a pass, and after which delay (R16)."""
+"""Triggers decide for which replica sets a change starts a pass, and after which delay (R16)."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from informers.store import Change, StoreView
 
 
 def replicasets_of_vmi(change: Change[VirtualMachineInstance], sets: StoreView[ReplicaSet]) -> Iterable[Wake]:
-    """The replica sets that need a pass because of a change of a VMI."""
+    """Return the replica sets that need a pass because of a change of a VMI, each with a delay in seconds."""
     return wakes_of(change, lambda vmi: _owner_or_adopters(vmi, sets), decides_by=_write_input, counts_by=_count_input)
 
 
 def replicasets_of_replicaset(change: Change[ReplicaSet]) -> Iterable[Wake]:
-    """The replica set that changed, if the change affects a plan or the status.
+    """Return the replica set that changed, with a delay in seconds, if the change affects a plan or the status.
 
-    A change of the status starts a pass for two reasons. Another client may have overwritten our status, or a status
-    that waited for this one can now be written. Our own status write therefore causes one more pass, which writes
-    nothing.
+    A change of the status starts a pass for two reasons. First, another client may have overwritten the status. Second,
+    the next status write must wait until the cache shows the previous status write. So each status write of this
+    controller causes one more pass, which usually writes nothing.
 
-    A change of only the condition `ReplicaFailure` starts no pass. Its message may differ after each failure, and a
-    pass at each change would bypass the backoff.
+    A change of only the condition `ReplicaFailure` starts no pass. The message of the condition may differ after each
+    failure, so a pass after each change would bypass the backoff.
     """
     return wakes_of(change, itself, decides_by=_planning_input, counts_by=lambda owner: without_failure(owner.status))
 
 
 def _owner_or_adopters(vmi: VirtualMachineInstance, sets: StoreView[ReplicaSet]) -> Iterator[ObjectKey]:
-    """Yield the set that controls the VMI. For an orphan, yield the sets of its namespace that match its labels."""
+    """Yield the set that controls the VMI. For an orphan, yield the sets in its namespace whose selector matches it."""
     meta = vmi.metadata
     reference = controller_of(meta)
     if reference is not None:
@@ -52,11 +52,12 @@ def _owner_or_adopters(vmi: VirtualMachineInstance, sets: StoreView[ReplicaSet])
 
 
 def _write_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
-    """The fields of a VMI that may require a write if they change.
+    """Return the values of a VMI that may require a write if one of them changes.
 
-    - A VMI without a controller: only its labels.
-    - A member that is being deleted: only its controller.
-    - Any other member: its controller, its labels, whether it is spent, and the marks that users set.
+    - For a VMI without a controller, only the labels are returned.
+    - For a VMI that has a controller and is being deleted, only the UID of the controller is returned.
+    - For any other VMI, the result contains the UID of the controller, the labels, whether the VMI is spent, and
+      whether a user marked the VMI for removal or protection.
     """
     meta = vmi.metadata
     owner = controller_of(meta)
@@ -68,10 +69,10 @@ def _write_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
 
 
 def _count_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
-    """The fields of a VMI that affect the counts, a waiting rollout or the order of a later scale-in.
+    """Return the values of a VMI that affect the counts, a waiting rollout or the order of a later scale-in.
 
-    The node is here because a change of the node requires no write. It only affects the order of a later scale-in, and
-    each VMI that starts causes such a change.
+    The node belongs to these values, and not to `_write_input`, because a change of the node requires no write. The
+    node changes whenever a VMI starts, and affects only the order of a later scale-in.
     """
     if is_deleting(vmi) or controller_of(vmi.metadata) is None:
         return ()
@@ -79,7 +80,7 @@ def _count_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
 
 
 def _planning_input(owner: ReplicaSet) -> tuple[object, ...]:
-    """The fields of a set that a plan depends on.
+    """Return the values of a set that a plan depends on.
 
     The spec is compared in addition to the generation, because not every CRD increments the generation.
     """

@@ -1,4 +1,4 @@
-"""Assembles the controller of replica sets."""
+"""The function that assembles the controller of replica sets, and the caches that the controller needs."""
 
 from __future__ import annotations
 

@@ -1,1 +1,3 @@
-"""The machinery that runs the rules of every kind: plans, executor, expectations, reconciler and workers."""
+"""This package runs the rules of every kind. It contains the plans, the executor, the expectations, the reconciler and
+the workers.
+"""

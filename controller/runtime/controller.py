@@ -1,9 +1,11 @@
-"""Workers. A worker takes a key from the queue, reconciles the key, and decides when the key is reconciled again.
+"""The workers of a kind. A worker takes a key from the queue, reconciles the object with this key, and decides when
+the key is reconciled again.
 
-The queue ensures that no key is reconciled twice at the same time. An exception in a reconcile is a failure of that
-key: it is logged with the key, counted, and retried with backoff. The process continues. Server-side failures are
-retried as well, but do not count towards the key's backoff: see `Outage`. Each pass writes one log line: at level info
-if the pass did something or failed, otherwise at level debug.
+The queue ensures that no key is reconciled twice at the same time. One reconcile of a key is called a pass. If a pass
+raises an unexpected exception, the exception is logged and counted, the key is retried with backoff, and the process
+continues. If a pass fails because of the API server, the key is retried as well, but the key's own backoff does not
+grow (see `Outage`). Each pass writes one log line. The level of this line is info if the pass did something or failed,
+and debug otherwise.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ class ReconcileInstruments(Protocol):
 
 
 class Controller:
-    """The queue, the workers and the reconciler of one kind."""
+    """A controller of one kind: it owns the queue, the workers and the reconciler of this kind."""
 
     def __init__(
         self,
@@ -55,7 +57,7 @@ class Controller:
         instruments.workers(name, most=workers)
 
     async def run(self) -> None:
-        """Reconcile keys until the queue is shut down. Returns after the running passes have finished."""
+        """Reconcile keys until the queue is shut down, then wait until the running passes have finished."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._workers):
                 group.create_task(self._work(), name=f"{self.name}-worker-{number}")

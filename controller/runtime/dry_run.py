@@ -1,12 +1,15 @@
-"""Dry run: plans are made as usual, but not carried out. Logs and metrics report the actions that would be done.
+"""The dry run. In a dry run, the controller makes plans as usual, but does not carry them out. Logs and metrics report
+the actions that the controller would perform.
 
-A pass sends no request. As long as the plan of an object does not change, the plan is logged once, at level info, and
-its actions are counted once, in `vmherd_actions_total` with the outcome `would`. A plan contains only the next step,
-because later steps depend on the result of that step. For a new pool, the report contains the finalizer of the pool,
-but not its VMs.
+A pass of a dry run sends no request to the API server. A plan that is equal to the previous plan of the same object is
+not logged or counted again. Every other plan is logged once, at level info. The actions of such a plan are counted once
+in the metric `vmherd_actions_total`, with the outcome `would`.
 
-A dry run changes nothing, so an object stays as it is until another writer changes it. The event of that change starts
-the next pass. A plan that only waits for time to pass is made again at a slow rate.
+A plan contains only the next step, because later steps depend on the result of that step. For example, the report for a
+new pool contains the patch that adds the finalizer to the pool, but it does not contain the creates of the VMs.
+
+A dry run changes no object. The next pass over an object starts when another writer changes the object. If the plan
+requests another pass after a delay, that pass starts after this delay, but not earlier than after `LOOK_AGAIN_S`.
 """
 
 from __future__ import annotations
@@ -25,10 +28,10 @@ from informers.errors import GateClosed
 from informers.meta import ObjectKey
 
 LOOK_AGAIN_S: Final = 60.0
-"""The shortest delay, in seconds, before a plan that requests a requeue is made again."""
+"""The minimum delay, in seconds, until the next pass, if the plan requests another pass after a delay."""
 
 LISTED: Final = 10
-"""The most actions that a log line lists. Further actions are only counted."""
+"""The maximum number of actions, and of notices, that a log line lists. Further actions are only counted."""
 
 
 class ActionInstruments(Protocol):
@@ -36,7 +39,10 @@ class ActionInstruments(Protocol):
 
 
 class DryRunReport(NamedTuple):
-    """The actions of a pass as text, to compare them with those of the pass before."""
+    """The content of a plan as text. Two reports of the same object are compared to detect a changed plan.
+
+    `status` is true if the pass would write the status. `held` is copied from the plan.
+    """
 
     actions: tuple[str, ...]
     notices: tuple[str, ...]
@@ -48,7 +54,10 @@ class DryRunReport(NamedTuple):
 
 
 class DryRunReconciler(Generic[S]):
-    """A reconciler for one kind that writes nothing. `now` is the wall clock, to compare with timestamps in objects."""
+    """A reconciler for one kind that writes nothing.
+
+    `now` returns the time of the wall clock. This time is compared with timestamps in objects.
+    """
 
     def __init__(
         self,
@@ -65,10 +74,10 @@ class DryRunReconciler(Generic[S]):
         self._now = now
         self._instruments = instruments
         self._reported: dict[ObjectKey, DryRunReport] = {}
-        """The last report of each object that has something to report."""
+        """The last report of each object. An object whose last report is empty has no entry."""
 
     async def reconcile(self, key: ObjectKey) -> Report:
-        # A dry run never writes, so the cache shows all of our own writes: `settled` is always true.
+        # A dry run never writes, so no write of this controller can be missing in the cache. So `settled` is true.
         snapshot = self._rules.take_snapshot(key, now=self._now(), settled=True)
         if snapshot is None:
             plan = self._rules.plan_absent(key)
@@ -82,7 +91,10 @@ class DryRunReconciler(Generic[S]):
         return Report(result, self._new_facts(key, plan, report))
 
     def _new_facts(self, key: ObjectKey, plan: Plan, report: DryRunReport) -> dict[str, object]:
-        """The facts of this pass for the log; empty if the report is empty or the same as that of the pass before."""
+        """Return the facts of this pass for the log, and count the actions of the plan.
+
+        If the report is empty or equal to the report of the previous pass, return no facts and count nothing.
+        """
         before = self._reported.pop(key, None)
         if report:
             self._reported[key] = report
@@ -94,7 +106,7 @@ class DryRunReconciler(Generic[S]):
 
 
 def dry_run_report(plan: Plan, *, status: bool) -> DryRunReport:
-    """The report of a plan. `status` is true if the status would be written."""
+    """Return the report of a plan. `status` is true if the pass would write the status."""
     return DryRunReport(
         actions=tuple(map(_action_text, reported_actions(plan))),
         notices=tuple(f"{notice.reason}: {notice.message}" for notice in plan.notices),
@@ -104,13 +116,15 @@ def dry_run_report(plan: Plan, *, status: bool) -> DryRunReport:
 
 
 def reported_actions(plan: Plan) -> tuple[Action, ...]:
-    """The actions of a plan that change something for a user: all except notes."""
+    """Return the actions of a plan without the notes (see `Patch.is_note`), which change nothing for a user."""
     return tuple(action for action in plan.actions if not (isinstance(action, Patch) and action.is_note))
 
 
 def facts_of(plan: Plan, report: DryRunReport) -> dict[str, object]:
-    """The facts for the log line of a pass: the number of actions by type (`create_would=3`), the first actions and
-    notices, and the reason why something is held.
+    """Return the facts for the log line of a pass.
+
+    The facts are the number of actions of each type (for example `create_would=3`), the first actions and notices,
+    whether the status would be written, and the reason in `plan.held`.
     """
     facts: dict[str, object] = dict(Counter(f"{label_of(type(action))}_would" for action in reported_actions(plan)))
     if report.actions:
@@ -127,7 +141,7 @@ def facts_of(plan: Plan, report: DryRunReport) -> dict[str, object]:
 
 
 def forbid_writes() -> None:
-    """A gate that rejects every write. It ensures that a dry run does not write by mistake."""
+    """Raise GateClosed. The client calls this function before each write, so a dry run cannot write by mistake."""
     raise GateClosed("dry run: writes are not allowed")
 
 

@@ -1,15 +1,17 @@
-"""Carries out plans. No other code writes the children of an owner. The executor makes no decisions.
+"""The executor carries out plans. No other code writes the children of an owner. The executor makes no decisions.
 
-Stages run in order. A failed essential stage ends the plan. The creates of a stage start slowly (R4): 1, 2, 4, 8 ...
-creates run in parallel. After the first failed create, no further create is sent, so a full quota costs one request and
-not 250. All other actions of a stage are tried even if some of them fail, as long as the server answers. The client
-limits the number of parallel requests.
+The stages of a plan run in order. If an action of an essential stage fails, the executor skips all later stages. The
+creates of a stage start slowly (R4): at first 1 create runs, then 2, 4, 8 ... creates run in parallel. After the first
+failed create, the executor sends no further create. If the quota is full, for example, it sends one create instead of
+250. The other actions of a stage do not depend on each other: if one of them fails, the rest are still tried, as long
+as the server answers. The client limits the number of parallel requests.
 
-A write never raises: a failure is an outcome. A write whose answer is lost has the outcome `Unknown`. `resolve` asks
-the server about such a write before the key's next plan is made.
+A failed action raises no exception, but has a failure as its outcome. A write whose answer is lost has the outcome
+`Unknown`. Before the next plan for the same key is made, `resolve` asks the server whether such a write happened.
 
-Cancellation aborts the running requests and sends no more. The executor is cancelled after the loss of the lease, or at
-the end of the shutdown time. The next leader chooses the same names, and finds the objects that already exist.
+If the executor is cancelled, it aborts the running requests and sends no more requests. The executor is cancelled when
+the process loses the lease, or at the end of the shutdown time. The next leader chooses the same names for new objects,
+so it finds the objects that were already created.
 """
 
 from __future__ import annotations
@@ -49,20 +51,22 @@ from informers.meta import ObjectKey, ObjectMeta, controller_of
 from informers.objects import ObjectClient, PatchType, read_meta
 
 PARALLEL = 50
-"""The most tasks for one stage. More tasks would only wait for the client's own limit on parallel requests."""
+"""The maximum number of parallel tasks for one stage. More tasks would only wait for the client's own limit."""
 
 ATTEMPTS = 4
-"""How often a change is computed from a fresh read, if another writer changes the object after each read."""
+"""The maximum number of attempts to read and patch an object, if another writer changes the object after each read."""
 
 _UID_PRECONDITION = re.compile(r"\bUID in (the )?precondition\b", re.IGNORECASE)
 
 Merge: TypeAlias = Callable[[bytes, bytes, bytes], bytes | None]
-"""A function of three documents: the current object, and the object as the old and the new template describe it.
-It returns the merge patch, or None if there is nothing to change.
+"""The type of a function that computes a merge patch, or returns None if nothing must change.
+
+The arguments are the current object, the object that the old template describes, and the object that the new template
+describes.
 """
 
 Numbered: TypeAlias = Sequence[tuple[int, Action]]
-"""Actions with their indexes in their stage."""
+"""Actions of one stage, each with its index in the stage."""
 
 
 class ActionInstruments(Protocol):
@@ -70,7 +74,7 @@ class ActionInstruments(Protocol):
 
 
 class Executor:
-    """Carries out the plans for one kind of owner. `controller` is the controller's name in the metrics."""
+    """An executor carries out the plans for one kind of owner. `controller` is a label of the metrics."""
 
     def __init__(
         self,
@@ -82,7 +86,7 @@ class Executor:
         report: Callable[[ObjectKey, Sequence[Outcome]], None] = lambda _key, _outcomes: None,
         merge: Merge = PLAIN.merge,
     ) -> None:
-        """`report` is called with the outcomes of each plan. `merge` computes the patch of a `ThreeWayMerge`."""
+        """Create an executor that calls `report` after each plan, and `merge` for each `ThreeWayMerge`."""
         self._client = client
         self._expectations = expectations
         self._controller = controller
@@ -91,7 +95,7 @@ class Executor:
         self._merge = merge
 
     async def carry_out(self, key: ObjectKey, owner_uid: str, plan: Plan) -> tuple[Outcome, ...]:
-        """Carry out the plan in order and return one outcome for each action. The outcomes update the expectations."""
+        """Carry out the plan in order, record the writes as expectations, and return one outcome for each action."""
         outcomes: list[Outcome] = []
         proceed = True
         for stage in plan.stages:
@@ -110,7 +114,10 @@ class Executor:
         return tuple(outcomes)
 
     async def resolve(self, key: ObjectKey, owner_uid: str) -> ApiError | None:
-        """Ask the server about each write whose answer was lost. Returns the error if the server cannot answer."""
+        """Ask the server about each write whose answer was lost, and record the result in the expectations.
+
+        Return None, or the first error if a request to the server fails.
+        """
         for write in self._expectations.unresolved(key, owner_uid):
             try:
                 outcome = await self._look_up(write)
@@ -120,7 +127,10 @@ class Executor:
         return None
 
     async def _look_up(self, write: Write) -> Outcome | None:
-        """The outcome of an earlier write, from the state of the server; None if the write did not happen."""
+        """Read the object of an earlier write from the server, and return the outcome of that write.
+
+        Return None if the write did not happen.
+        """
         try:
             found = read_meta(await self._client.get(write.resource, write.key))
         except NotFound:
@@ -131,14 +141,16 @@ class Executor:
             case Delete(uid=uid):
                 return None if found.uid == uid and found.deletion_timestamp is None else Missing(write)
             case Patch() | ThreeWayMerge():
-                # Whether or not the patch happened, the cache must show at least this version before the next plan.
+                # It is not known whether the patch happened. In both cases the cache must reach this version before the
+                # next plan is made.
                 return Done(write, found.resource_version)
             case _:
                 assert_never(write)
 
     async def _run_stage(self, stage: Stage, *, blocked: frozenset[str]) -> list[Outcome]:
-        """Run the creates after all other actions, and skip the actions that wait for a blocked owner. The outcomes are
-        in the order of the actions.
+        """Run the creates after all other actions of the stage. Return the outcomes in the order of the actions.
+
+        `blocked` contains UIDs of owners (see `_blocked_owners`). A patch with such a UID as `after_owner` is skipped.
         """
         numbered = [(number, action) for number, action in enumerate(stage.actions) if not _waits(action, blocked)]
         creates = [(number, action) for number, action in numbered if isinstance(action, Create)]
@@ -147,10 +159,10 @@ class Executor:
         return [outcomes.get(number, Skipped(action)) for number, action in enumerate(stage.actions)]
 
     async def _run_together(self, actions: Numbered) -> dict[int, Outcome]:
-        """Perform the actions, at most PARALLEL at once, and return their outcomes by index.
+        """Perform the actions, at most PARALLEL at once, and return the outcome of each action by index.
 
-        After the first action that the server does not answer, no further action is started, because each of them would
-        wait for its own timeout. An action that was not tried has no outcome.
+        After the first request that the server does not answer, no further action is started, because each further
+        request would also wait until its timeout. An action that was not tried has no outcome.
         """
         outcomes: dict[int, Outcome] = {}
         todo = iter(actions)
@@ -170,11 +182,11 @@ class Executor:
         return outcomes
 
     async def _run_slow_start(self, creates: Numbered) -> dict[int, Outcome]:
-        """Perform the creates with a slow start, and return their outcomes by index.
+        """Perform the creates with a slow start, and return the outcome of each create by index.
 
         The first create runs alone. Each success allows one more parallel create, so the number of parallel creates
-        doubles with each round trip: 1, 2, 4, 8 ... up to PARALLEL. After the first failure no create is started. The
-        running creates finish. A create that was not tried has no outcome.
+        doubles with each round trip: 1, 2, 4, 8 ... up to PARALLEL. After the first failure, no further
+        create is started, but the running creates finish. A create that was not tried has no outcome.
         """
         outcomes: dict[int, Outcome] = {}
         todo = iter(creates)
@@ -235,8 +247,9 @@ class Executor:
         return Done(action, read_meta(answer).resource_version)
 
     async def _predecessor_owns_disks(self, action: Create) -> bool:
-        """True if an earlier object of the same name still owns a disk that the new object would reuse, or if such a
-        disk is being deleted.
+        """Return True if the new object must not reuse one of its disks yet.
+
+        This is the case if an earlier object of the same name still owns the disk, or if the disk is being deleted.
         """
         for resource, key in action.reusable_disks:
             try:
@@ -250,11 +263,13 @@ class Executor:
         return False
 
     async def _resolve_name_conflict(self, action: Create, error: AlreadyExists) -> Outcome:
-        """The outcome of a create whose name is taken. `AlreadyThere` if the existing object has the owner of this
-        create: an earlier attempt succeeded and its answer was lost.
+        """Return the outcome of a create whose name is already in use.
 
-        This is true even if the existing object is being deleted: the cache must show the deletion before the next
-        plan.
+        If the existing object has the same owner as the create, return `AlreadyThere`: an earlier attempt to create the
+        object succeeded, but the answer was lost. Otherwise return `Rejected`.
+
+        The result is `AlreadyThere` even if the existing object is being deleted, because the cache must show the
+        deletion before the next plan is made.
         """
         try:
             found = read_meta(await self._client.get(action.resource, action.key))
@@ -273,7 +288,10 @@ class Executor:
         return Done(action)
 
     async def _read_and_patch(self, action: RemoveOwnerReference | ThreeWayMerge) -> Outcome:
-        """Read the object and patch it. Repeat both if another writer changed the object between the two requests."""
+        """Read the object and patch it. Read and patch again if another writer changed the object in between.
+
+        After ATTEMPTS conflicts, raise Conflict.
+        """
         for _ in range(ATTEMPTS - 1):
             try:
                 return await self._read_and_patch_once(action)
@@ -288,7 +306,8 @@ class Executor:
         except NotFound:
             return Missing(action)
         except ApiError as error:
-            # The read failed, so nothing was written. The outcome is not `Unknown`, even if the answer was lost.
+            # Only the read failed, so nothing was written. The outcome is `Rejected` even if the answer to the read was
+            # lost.
             return Rejected(action, error)
         if isinstance(action, RemoveOwnerReference):
             patch = _owner_removal(action, meta)
@@ -301,14 +320,18 @@ class Executor:
 
 
 def _owner_removal(action: RemoveOwnerReference, meta: ObjectMeta) -> bytes | Outcome:
-    """The patch that removes the ownerReference; the outcome if the object does not have the reference."""
+    """Return the patch that removes the ownerReference, or `Done` if the object does not have this reference."""
     if all(reference.uid != action.owner_uid for reference in meta.owner_references or ()):
         return Done(action)
     return release_patch(meta, action.owner_uid)
 
 
 def _template_change(merge: Merge, action: ThreeWayMerge, meta: ObjectMeta, current: bytes) -> bytes | Outcome:
-    """The patch that applies the template change to the current object; the outcome if there is nothing to patch."""
+    """Return the patch that applies the template change to the current object, or an outcome if no patch is sent.
+
+    The outcome is `Missing` if the object was replaced or is being deleted, `Rejected` if the object or one of the
+    templates cannot be read, and `Done` if the template change requires no change of the object.
+    """
     if meta.uid != action.uid or meta.deletion_timestamp is not None:
         return Missing(action)
     try:
@@ -319,7 +342,7 @@ def _template_change(merge: Merge, action: ThreeWayMerge, meta: ObjectMeta, curr
 
 
 def failed(outcome: Outcome) -> bool:
-    """True if the outcome is a failure, so that later stages of the plan must not run."""
+    """Return True if the outcome is a failure. After a failure in an essential stage, later stages do not run."""
     return isinstance(outcome, Rejected | Unknown | Skipped)
 
 
@@ -336,16 +359,17 @@ def _outcome_of(action: Action, error: ApiError) -> Outcome:
         case (Confirm(), _):
             return Rejected(action, error)
         case (_, TransportError(sent=True) | ServerError()):
-            # With any 5xx status the write may have happened. The server answers 500 or 504 after a timeout of etcd. A
-            # proxy answers 502 or 503 if it loses the connection to the server.
+            # After an answer with a 5xx status the write may have happened. The server answers 500 or 504 after a
+            # timeout of etcd. A proxy answers 502 or 503 if the proxy loses the connection to the server.
             return Unknown(action, error)
         case _:
             return Rejected(action, error)
 
 
 def _blocked_owners(outcomes: Sequence[Outcome]) -> frozenset[str]:
-    """The UIDs of the owners whose ownerReference could not be removed from an object. Patches that have one of these
-    UIDs as `after_owner` must wait (P10).
+    """Return the UIDs of the owners whose ownerReference could not be removed from an object.
+
+    A patch with one of these UIDs as `after_owner` is skipped (P10).
     """
     return frozenset(
         outcome.action.owner_uid
@@ -359,10 +383,10 @@ def _waits(action: Action, blocked: frozenset[str]) -> bool:
 
 
 def _is_uid_mismatch(error: Conflict) -> bool:
-    """True if a delete failed because the object has another UID than the delete expects.
+    """Return True if a delete failed because the UID of the object differs from the UID in the delete.
 
-    The API server reports this only in the message, in one of two texts: "the UID in the precondition (...) does not
-    match ..." or "Precondition failed: UID in precondition: ...".
+    The API server reports this reason only in the error message, with one of two texts: "the UID in the
+    precondition (...) does not match ..." or "Precondition failed: UID in precondition: ...".
     """
     return _UID_PRECONDITION.search(str(error)) is not None
 

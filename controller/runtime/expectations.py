@@ -1,12 +1,13 @@
-"""Expectations (R9): the writes of a pass for a key, and whether the cache shows them yet.
+"""Expectations (R9) record the writes for each key, and tell whether the cache shows all of these writes yet.
 
-Expectations count no events, and event handlers do not update them. Each write leaves a record: a create or a patch
-leaves its resourceVersion as a watermark, a delete leaves the UID of the object, and a write whose answer was lost
-leaves the write itself. `settled` compares these records with the stores at the time of the call, as Kubernetes 1.36's
-ConsistencyStore does. A version that cannot be parsed is ignored. Writes to a resource without a store are not awaited.
+Expectations count no events, and event handlers do not update expectations. Each write adds a record. The record of a
+create or a patch is the resourceVersion in the answer. The record of a delete is the UID of the object. The record of a
+write whose answer was lost is the write itself. `settled` compares the records with the stores at the time of the call,
+as the ConsistencyStore of Kubernetes 1.36 does. A resourceVersion that cannot be parsed is ignored. A write to a
+resource without a store is not awaited, unless the answer to the write was lost.
 
-Five minutes after its last write a key counts as settled, whatever the cache shows. A warning is logged then. A
-controller that waits without limit would be useless.
+Five minutes after the last write, a key counts as settled even if the cache does not show all writes, and a warning is
+logged. Without this limit, an object might never be reconciled again.
 """
 
 from __future__ import annotations
@@ -34,12 +35,17 @@ from informers.store import StoreView
 log = structlog.get_logger()
 
 GIVE_UP_AFTER_S = 300.0
+"""The time, in seconds, after the last write of a key, after which the key counts as settled in any case."""
 
 Write: TypeAlias = Create | Delete | Patch | ThreeWayMerge
 
 
 class _Awaited:
-    """The expected changes of one key. They are bound to the owner's UID, so a new owner of the same name has none."""
+    """The writes of one key that the cache does not show yet.
+
+    The writes belong to the owner with the UID `owner_uid`, and not to a new owner of the same name. `since` is the
+    time of the last write.
+    """
 
     __slots__ = ("deletions", "owner_uid", "since", "unresolved", "versions")
 
@@ -55,10 +61,10 @@ class _Awaited:
 
 
 class Expectations:
-    """The watermarks, awaited deletions and unresolved writes of each key. `now` is a monotonic clock, in seconds.
+    """The writes of each key that the cache does not show yet. `now` returns the time of a monotonic clock, in seconds.
 
-    A `RemoveOwnerReference` is not recorded: no cache contains the objects that it changes, and it can be repeated
-    without harm.
+    A `RemoveOwnerReference` is not recorded, because no cache contains the objects that such an action changes, and
+    because the action can be repeated without harm.
     """
 
     def __init__(
@@ -79,7 +85,7 @@ class Expectations:
             self._awaited[key] = awaited
 
     def settled(self, key: ObjectKey, owner_uid: str) -> bool:
-        """True if the cache shows all writes for this owner, or if the last write is more than five minutes old."""
+        """Return True if the cache shows all writes for this owner, or five minutes after the last write."""
         awaited = self._of(key, owner_uid)
         if awaited is not None:
             self._remove_confirmed(awaited)
@@ -91,7 +97,10 @@ class Expectations:
         return True
 
     def unresolved(self, key: ObjectKey, owner_uid: str) -> tuple[Write, ...]:
-        """The owner's writes whose answer was lost and that the cache does not show. Empty after five minutes."""
+        """Return the writes for this owner whose answer was lost and which the cache does not show.
+
+        The result is empty if the last write is at least five minutes old.
+        """
         awaited = self._of(key, owner_uid)
         if awaited is None or self._is_overdue(awaited):
             return ()
@@ -99,7 +108,7 @@ class Expectations:
         return tuple(awaited.unresolved)
 
     def resolve(self, key: ObjectKey, write: Write, outcome: Outcome | None) -> None:
-        """Record the outcome of an unresolved write. None means that the write did not happen."""
+        """Record the outcome of a write whose answer was lost. The outcome None means that the write did not happen."""
         if awaited := self._awaited.get(key):
             awaited.unresolved = [other for other in awaited.unresolved if other is not write]
             if outcome is not None:
@@ -110,12 +119,18 @@ class Expectations:
         self._awaited.pop(key, None)
 
     def oldest_s(self) -> float:
-        """The longest time, in seconds, that a key has been waiting; 0 if all keys are settled."""
+        """Return how long the cache has not shown the writes of a key, in seconds, for the key that waits longest.
+
+        The time starts at the last write of the key. Return 0 if no key has expectations.
+        """
         now = self._now()
         return max((now - awaited.since for awaited in self._awaited.values()), default=0.0)
 
     def _of(self, key: ObjectKey, owner_uid: str) -> _Awaited | None:
-        """The expectations of this owner; None if there are none, or if they are of another owner of the same name."""
+        """Return the expectations of this owner, or None if the owner has none.
+
+        Expectations of another owner of the same name are ignored.
+        """
         awaited = self._awaited.get(key)
         return awaited if awaited is not None and awaited.owner_uid == owner_uid else None
 
@@ -140,7 +155,7 @@ class Expectations:
             awaited.versions[scope] = max(number, awaited.versions.get(scope, 0))
 
     def _remove_confirmed(self, awaited: _Awaited) -> None:
-        """Remove the expectations that the cache confirms."""
+        """Remove the records of all writes that the cache shows."""
         awaited.versions = {scope: v for scope, v in awaited.versions.items() if not self._reached(*scope, v)}
         awaited.deletions = {uid: d for uid, d in awaited.deletions.items() if not self._shows_deletion(d)}
         awaited.unresolved = [write for write in awaited.unresolved if not self._shows(write, awaited.owner_uid)]
@@ -156,8 +171,9 @@ class Expectations:
         return cached is None or cached.metadata.uid != deletion.uid or cached.metadata.deletion_timestamp is not None
 
     def _shows(self, write: Write, owner_uid: str) -> bool:
-        """True if the cache shows that the write happened. Always false for a patch, and for a resource without a
-        store.
+        """Return True if the cache shows that the write happened.
+
+        The result is always False for a patch and for a resource without a store.
         """
         store = self._stores.get(write.resource)
         match write:

@@ -1,11 +1,11 @@
-"""Plans and outcomes. The rules return a plan, the executor carries the plan out and returns outcomes.
+"""Plans and outcomes. The rules of a kind return a plan. The executor carries out the plan and returns outcomes.
 
-A plan is a value. It lists the writes, their order and their reasons, or the reason why there are no writes. It
-contains no function, no task and no clock. So the same snapshot gives the same plan, and a plan can be printed,
-compared and counted.
+A plan lists the writes of one pass, the order of the writes and the reason for each write. If a plan has no writes, the
+plan may give the reason for that. A plan is a plain value: it contains no function, no task and no clock. So a plan can
+be printed, compared and counted, and the same snapshot gives the same plan.
 
-Every write can be sent twice without harm: a create has a fixed name, a delete has the UID of its object, and a patch
-has the expected state of its object. So a write can be repeated after its answer was lost.
+Every write can be sent twice without harm, because a create has a fixed name, a delete has the UID of the object, and a
+patch has the expected state of the object. So a write whose answer was lost can be repeated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ AnyResource: TypeAlias = Resource[Any]
 
 
 class Cause(StrEnum):
-    """The purpose of a delete, for the metrics. The text for readers is in `why`."""
+    """The purpose of a delete, as a label for the metrics. The field `why` of the delete explains it to readers."""
 
     UNSPECIFIED = ""
     HEALING = "healing"
@@ -34,11 +34,13 @@ class Cause(StrEnum):
 
 
 class Create(Struct, frozen=True, kw_only=True):
-    """Create the object `key` from its complete, encoded `body`. Its controller is the owner with the UID `owner_uid`.
+    """An action that creates the object `key`. `body` is the complete, encoded object.
 
-    The new object finds its disks by name. `reusable_disks` are the disks with these names that an earlier object of
-    the same name may have left. The create is postponed while the earlier object still owns one of them, because the
-    garbage collector will delete that disk.
+    The controller of the new object is the owner with the UID `owner_uid`.
+
+    `reusable_disks` are the disks that the new object will use if they exist, because it finds its disks by name. An
+    earlier object of the same name may have left such disks. The create is postponed while one of these disks still
+    belongs to the earlier object or is being deleted, because the garbage collector will delete that disk.
     """
 
     resource: AnyResource
@@ -50,7 +52,11 @@ class Create(Struct, frozen=True, kw_only=True):
 
 
 class Delete(Struct, frozen=True, kw_only=True):
-    """Delete the object `key` if its UID is still `uid`. If `version` is given, the resourceVersion must match too."""
+    """An action that deletes the object `key` if the object still has the UID `uid`.
+
+    If `version` is not empty, the object must also have this resourceVersion. If `foreground` is true, the object stays
+    until the garbage collector has deleted its dependents that block the deletion.
+    """
 
     resource: AnyResource
     key: ObjectKey
@@ -62,12 +68,16 @@ class Delete(Struct, frozen=True, kw_only=True):
 
 
 class Patch(Struct, frozen=True, kw_only=True):
-    """Patch the object `key`. The body contains its own preconditions (uid, resourceVersion, or JSON patch tests).
+    """An action that patches the object `key`.
 
-    `after_owner` is the UID of an owner. The patch is skipped if a `RemoveOwnerReference` of that owner failed earlier
-    in the same plan. This keeps the steps for one VM together, and a failure of one VM does not block the others (P10).
+    `body` contains the preconditions of the patch: a uid, a resourceVersion or JSON patch tests.
 
-    `is_note` marks a patch that only stores data on the owner for later passes. A dry run does not report such a patch.
+    `after_owner` is the UID of an owner, or empty. If a `RemoveOwnerReference` for that owner failed in an earlier
+    stage of the plan, this patch is skipped. So a failure for one VM stops the later steps for that VM, but not the
+    steps for other VMs (P10).
+
+    `is_note` is true if the patch only stores data on the owner for later passes. A dry run does not report such a
+    patch.
     """
 
     resource: AnyResource
@@ -80,11 +90,11 @@ class Patch(Struct, frozen=True, kw_only=True):
 
 
 class RemoveOwnerReference(Struct, frozen=True, kw_only=True):
-    """Remove the ownerReference with the UID `owner_uid` from the object `key`, so that the object outlives the owner
-    (P10).
+    """An action that removes the ownerReference with the UID `owner_uid` from the object `key`.
 
-    Nothing else is changed. If the object or the reference does not exist, nothing is left to do. The same is true if
-    the cluster does not serve the resource.
+    Without the reference, the object is not deleted together with the owner (P10). The action changes nothing else in
+    the object. The action succeeds without a write if the object or the reference does not exist, or if the cluster
+    does not serve the resource.
     """
 
     resource: AnyResource
@@ -94,9 +104,11 @@ class RemoveOwnerReference(Struct, frozen=True, kw_only=True):
 
 
 class ThreeWayMerge(Struct, frozen=True, kw_only=True):
-    """Apply a template change to the object `key` (P12). `old` and `new` are the object as the old and the new template
-    describe it. Only the differences between `old` and `new` are changed in the object. The executor reads the whole
-    object from the server first, because no cache contains all of its fields.
+    """An action that applies a template change to the object `key` (P12).
+
+    `old` is the object that the old template describes, and `new` is the object that the new template describes. Only
+    the differences between `old` and `new` are changed in the object `key`. The executor first reads the whole object
+    from the server, because no cache contains all fields of the object.
     """
 
     resource: AnyResource
@@ -108,8 +120,9 @@ class ThreeWayMerge(Struct, frozen=True, kw_only=True):
 
 
 class Confirm(Struct, frozen=True, kw_only=True):
-    """Read the object `key` from the server, not from the cache. The plan continues only if the UID still is `uid` and
-    the object is not being deleted (R2).
+    """An action that reads the object `key` from the server, not from the cache.
+
+    The action succeeds only if the object still has the UID `uid` and is not being deleted (R2).
     """
 
     resource: AnyResource
@@ -122,14 +135,15 @@ Action: TypeAlias = Create | Delete | Patch | Confirm | RemoveOwnerReference | T
 
 
 def label_of(kind: type[object]) -> str:
-    """The name of a type of action or outcome in logs and metrics: `three_way_merge`, `already_there`."""
+    """Return the name of an action type or outcome type in logs and metrics, for example `three_way_merge`."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
 
 
 class Stage(Struct, frozen=True):
-    """Actions that may run in parallel. The next stage starts only if all actions of this stage succeeded.
+    """A part of a plan: actions that may run in parallel.
 
-    With `essential=False` the next stage starts even if actions of this stage failed.
+    If `essential` is true, the next stage starts only if all actions of this stage succeeded. If `essential` is false,
+    the next stage starts even if actions of this stage failed.
     """
 
     actions: tuple[Action, ...]
@@ -137,10 +151,10 @@ class Stage(Struct, frozen=True):
 
 
 class Notice(Struct, frozen=True, kw_only=True):
-    """A message that the controller reports in an Event of the owner, although no single write causes it.
+    """A message that the controller reports in an Event of the owner.
 
-    `once` identifies the occasion: the same notice is reported once for each occasion. If `once` is empty, every pass
-    reports the notice.
+    `once` is a text that identifies the cause of the notice. Notices with the same reason and the same `once` are
+    reported only once. If `once` is empty, every pass reports the notice.
     """
 
     reason: str
@@ -150,7 +164,12 @@ class Notice(Struct, frozen=True, kw_only=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """The writes of one pass. `held` is a short reason why the pass does nothing, or not everything that is needed."""
+    """The writes and notices of one pass.
+
+    `held` is a short reason why the plan contains no writes, or only a part of the needed writes. `held` is empty if no
+    write is missing. `requeue_after_s` is the delay in seconds until the next pass, or None if the plan requests no
+    delay.
+    """
 
     stages: tuple[Stage, ...] = ()
     notices: tuple[Notice, ...] = ()
@@ -163,7 +182,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 def join(parts: Iterable[Plan]) -> Plan:
-    """One plan that has the stages and notices of all parts, in order."""
+    """Return one plan that has the stages and notices of all parts, in order, and the shortest requeue delay."""
     parts = tuple(parts)
     requeues = [part.requeue_after_s for part in parts if part.requeue_after_s is not None]
     return Plan(
@@ -175,9 +194,10 @@ def join(parts: Iterable[Plan]) -> Plan:
 
 
 class Cleanup(Struct, frozen=True):
-    """A plan that removes our finalizers from the objects of a kind.
+    """A plan that removes the finalizers of this controller from the objects of a kind.
 
-    `left` are the owners that the plan does not change, because they are better left to the controller.
+    `left` are the keys of the owners that the plan does not change, because a running controller should handle these
+    owners.
     """
 
     plan: Plan
@@ -185,27 +205,33 @@ class Cleanup(Struct, frozen=True):
 
 
 class Done(Struct, frozen=True):
-    """The server confirmed the action. `version` is the resourceVersion after the write; "" if the answer has none."""
+    """The outcome of an action that the server confirmed.
+
+    `version` is the resourceVersion after the write, or "" if the answer contains none.
+    """
 
     action: Action
     version: str = ""
 
 
 class AlreadyThere(Struct, frozen=True):
-    """An earlier attempt of this create succeeded: the object exists, with the same name and the same owner."""
+    """The outcome of a create whose object already exists with the same owner, because an earlier attempt succeeded."""
 
     action: Create
     version: str = ""
 
 
 class Missing(Struct, frozen=True):
-    """The object of the action does not exist any more. For a delete this is a success."""
+    """The outcome of an action whose object no longer exists. `Missing` does not count as a failure."""
 
     action: Delete | Patch | RemoveOwnerReference | ThreeWayMerge
 
 
 class Rejected(Struct, frozen=True):
-    """The server rejected the action, or a precondition of the plan no longer holds. `message` is for readers."""
+    """The outcome of an action that the server rejected, or whose precondition was false.
+
+    `message` is the text of the error.
+    """
 
     action: Action
     error: ApiError
@@ -216,7 +242,10 @@ class Rejected(Struct, frozen=True):
 
 
 class Unknown(Struct, frozen=True):
-    """The answer was lost: the write may have happened. The key stays unsettled until the result is known (R9)."""
+    """The outcome of a write that may have happened, because its answer was lost or was a 5xx error.
+
+    The key is not settled until the controller knows whether the write happened (R9).
+    """
 
     action: Action
     error: ApiError
@@ -227,13 +256,16 @@ class Unknown(Struct, frozen=True):
 
 
 class Postponed(Struct, frozen=True):
-    """The create was not tried, because a disk that it would reuse will be deleted. The key is retried soon."""
+    """The outcome of a create that was not tried, because the garbage collector will delete a disk of the new object.
+
+    The create is tried again in the next pass, which starts after `result.POSTPONED_S` seconds.
+    """
 
     action: Create
 
 
 class Skipped(Struct, frozen=True):
-    """The action was not tried, because an earlier action failed or the process is stopping."""
+    """The outcome of an action that was not tried, because an earlier action failed."""
 
     action: Action
 

@@ -1,5 +1,5 @@
-"""The reconciler of a kind. It takes the snapshot, carries out the plan and writes the status. The rules of the kind
-make all decisions.
+"""The reconciler of a kind. The reconciler takes the snapshot, carries out the plan and writes the status. The rules of
+the kind make all decisions.
 
 A pass has these steps:
 
@@ -7,8 +7,8 @@ A pass has these steps:
 2. Take a snapshot of the caches.
 3. Make the plan, and carry it out.
 4. Take a second snapshot, because the caches have changed in the meantime.
-5. Write the status if it differs.
-6. Return when to reconcile again.
+5. Write the status if the new status differs from the old status.
+6. Return a report, which says when the key is reconciled again.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ from informers.store import StoreView
 log = structlog.get_logger()
 
 GONE = ""
-"""Stands for the UID of an owner that was deleted."""
+"""The value that replaces the UID of the owner if the owner was deleted."""
 
 
 class Snapshot(Protocol):
-    """The input of a plan: the owner and its surroundings, as the caches show them. `settled` is true if the caches
-    show all of our own writes (R9).
+    """The input of a plan: the owner and the related objects, in the state that the caches show.
+
+    `settled` is true if the caches show all writes of this controller for the owner (R9).
     """
 
     @property
@@ -63,23 +64,26 @@ class Rules(Protocol[S]):
     def owners(self) -> StoreView[KubeObject]: ...
 
     def take_snapshot(self, key: ObjectKey, *, now: datetime, settled: bool) -> S | None:
-        """The snapshot of the owner with this key; None if there is no such owner."""
+        """Return the snapshot of the owner with this key, or None if the cache contains no such owner."""
 
     def plan(self, snapshot: S) -> Plan: ...
 
     def plan_absent(self, key: ObjectKey) -> Plan:
-        """The plan for a key whose owner was deleted."""
+        """Return the plan for a key whose owner was deleted."""
 
     def next_status(self, snapshot: S, outcomes: tuple[Outcome, ...]) -> Any:
-        """The complete status after a pass with these outcomes, as a Struct."""
+        """Return the complete status after a pass with these outcomes, as a Struct."""
 
     def transition_notices(self, old: Any, new: Any) -> tuple[Notice, ...]:
-        """The notices about a change from the `old` status to the `new` one. `old` is None if there was no status."""
+        """Return the notices about a change from the status `old` to the status `new`.
+
+        `old` is None if the owner had no status.
+        """
 
     def outcome_notices(self, outcomes: Iterable[Outcome]) -> tuple[Notice, ...]: ...
 
     def rolls_out(self, owner: Any) -> bool:
-        """True if the owner replaces all its outdated children without a request by the user."""
+        """Return True if the controller replaces all outdated children of the owner without a request by the user."""
 
 
 class StaleInstruments(Protocol):
@@ -87,8 +91,9 @@ class StaleInstruments(Protocol):
 
 
 class RulesReconciler(Generic[S]):
-    """Brings the objects of one kind to their desired state. `now` is the wall clock, to compare with timestamps in
-    objects.
+    """A reconciler that brings the objects of one kind to their desired state.
+
+    `now` returns the time of the wall clock. This time is compared with timestamps in objects.
     """
 
     def __init__(
@@ -104,7 +109,7 @@ class RulesReconciler(Generic[S]):
         instruments: StaleInstruments,
         known_status: Container[str] | None = None,
     ) -> None:
-        """`known_status` are the status fields in the served schema; None means all fields."""
+        """Create the reconciler. `known_status` are the status fields in the served schema. None means all fields."""
         self._kind = kind
         self._rules = rules
         self._executor = executor
@@ -135,7 +140,7 @@ class RulesReconciler(Generic[S]):
         return Report(result, facts_of(plan, outcomes, other_error=other_error))
 
     async def _reconcile_absent(self, key: ObjectKey, other_error: ApiError | None) -> Report:
-        """The pass for an owner that was deleted: carry out the remaining plan, and remove the owner's expectations."""
+        """Carry out the plan for an owner that was deleted, and remove the expectations of the owner."""
         self._status_writer.forget(key)
         settled = self._expectations.settled(key, GONE)
         plan = self._rules.plan_absent(key) if settled else Plan()
@@ -146,8 +151,9 @@ class RulesReconciler(Generic[S]):
         return Report(result, facts_of(plan, outcomes, other_error=other_error))
 
     async def _resolve_lost_writes(self, key: ObjectKey) -> ApiError | None:
-        """Ask the server about each write whose answer was lost. Returns the error if the server cannot answer. Then
-        the snapshot is not settled, and the plan is held and gives the reason.
+        """Ask the server about each write whose answer was lost, and return the error if the server cannot answer.
+
+        After such an error the key is not settled, so the plan contains no writes that depend on the lost write.
         """
         owner = self._rules.owners.get(key)
         return await self._executor.resolve(key, GONE if owner is None else owner.metadata.uid)
@@ -171,7 +177,10 @@ class RulesReconciler(Generic[S]):
             self._instruments.stale_pass(self._kind.name)
 
     async def _write_status(self, key: ObjectKey, snapshot: S, outcomes: tuple[Outcome, ...]) -> bool:
-        """Write the status if it differs (R11). Returns False if the write must wait for the cache. Raises ApiError."""
+        """Write the status if the new status differs from the old status (R11). Raise ApiError if the write fails.
+
+        Return False if the status could not be written yet and another pass must write it.
+        """
         owner: Any = snapshot.owner
         status, meta = self._rules.next_status(snapshot, outcomes), snapshot.owner.metadata
         body = status_patch(owner, status, known=self._known_status)

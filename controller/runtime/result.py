@@ -13,29 +13,36 @@ from informers.errors import ApiError, Forbidden, ServerError, StatusError, TooM
 from informers.meta import ObjectKey
 
 LOOK_AGAIN_S = 5.0
-"""The delay after a pass that wrote something or that waits for the cache. Usually a watch event starts the next pass
-much earlier. This delay is the fallback."""
+"""The delay, in seconds, after a pass that wrote something or that waits for the cache. Usually a watch event starts
+the next pass much earlier. The delay is needed only if this event does not arrive."""
 
 
 POSTPONED_S = 0.5
-"""The delay after a pass that postponed a create. The create waits for a disk. No cache contains disks, so no event
-would start the next pass."""
+"""The delay, in seconds, after a pass that postponed a create until a disk is deleted. The delay is short and always
+needed: no cache contains disks, so no event starts the next pass when the disk is deleted."""
 
 
 class AwaitChange(Struct, frozen=True):
-    """Nothing is left to do until an object changes. The next event starts the next pass."""
+    """The result of a pass after which nothing is left to do until an object changes.
+
+    The event of such a change starts the next pass.
+    """
 
 
 class After(Struct, frozen=True):
-    """Reconcile again after this number of seconds, even if an event starts another pass earlier."""
+    """The result of a pass after which the key is reconciled again after `seconds`.
+
+    The key is reconciled at this time even if an event starts another pass earlier.
+    """
 
     seconds: float
 
 
 class Retry(Struct, frozen=True):
-    """The pass failed: reconcile again with backoff, but not before the server's `Retry-After` (`not_before_s`).
+    """The result of a failed pass. The key is reconciled again with backoff, but not earlier than after `not_before_s`.
 
-    `outage` is true for a server-side failure. Such a failure does not count towards the key's backoff.
+    `not_before_s` is the Retry-After of the server in seconds, or 0. `outage` is true if the pass failed because of the
+    server. Such a failure does not increase the key's own backoff.
     """
 
     why: str
@@ -47,23 +54,26 @@ Result: TypeAlias = AwaitChange | After | Retry
 
 
 class Report(Struct, frozen=True):
-    """The data of the log line of one pass: the result, and facts such as `create_done=3`."""
+    """The result of one pass, and facts for its log line, for example `create_done=3`."""
 
     result: Result
     facts: Mapping[str, object] = {}
 
 
 class Reconciler(Protocol):
-    """Brings one object to its desired state. For each key, at most one worker at a time calls `reconcile`."""
+    """A reconciler brings one object to its desired state.
+
+    At most one worker at a time calls `reconcile` for the same key.
+    """
 
     async def reconcile(self, key: ObjectKey) -> Report: ...
 
 
 def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool, other_error: ApiError | None = None) -> Result:
-    """The result of a pass whose plan had these outcomes: when to reconcile again, and how.
+    """Return the result of a pass whose plan had these outcomes. The result says when the key is reconciled again.
 
-    `other_error` is an error of the pass outside its plan, for example of the status write. With `settled=False` the
-    cache does not show all of our own writes yet.
+    `other_error` is an error that no action of the plan caused, for example an error of the status write. `settled` is
+    false if the cache does not show all writes of this controller yet.
     """
     outcomes = tuple(outcomes)
     failures = [outcome for outcome in outcomes if isinstance(outcome, Rejected | Unknown)]
@@ -83,8 +93,10 @@ def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool, other_e
 
 
 def retry_after(*errors: ApiError) -> Retry:
-    """The retry after these errors, with the text of the first. One server-side error makes this an outage; the other
-    errors are judged again once the server answers.
+    """Return the retry after these errors. The retry contains the text of the first error.
+
+    If at least one of the errors is a server-side error, `outage` is true in the retry. The other errors then do not
+    increase the backoff. If they occur again after the server has recovered, the next pass reports them.
     """
     return Retry(
         str(errors[0]),
@@ -94,18 +106,20 @@ def retry_after(*errors: ApiError) -> Retry:
 
 
 def is_outage(error: ApiError) -> bool:
-    """True if the server did not answer, or answered that it cannot process requests now (5xx or 429)."""
+    """Return True if the server did not answer, or answered that it cannot process requests now (5xx or 429)."""
     return isinstance(error, TransportError | ServerError | TooManyRequests)
 
 
 def is_final(failure: Rejected | Unknown) -> bool:
-    """True if a retry cannot succeed: the namespace is being deleted, so nothing can be created in it."""
+    """Return True if a retry cannot succeed, because the namespace is being deleted and accepts no new objects."""
     return isinstance(failure.error, Forbidden) and failure.error.namespace_terminating
 
 
 def facts_of(plan: Plan, outcomes: Iterable[Outcome], *, other_error: ApiError | None = None) -> dict[str, object]:
-    """The facts for the log line of a pass: the number of outcomes by action and type, the first failure, and the
-    reason why something is held. Empty if the pass did nothing and nothing failed.
+    """Return the facts for the log line of a pass. The result is empty if the pass did nothing and nothing failed.
+
+    The facts are the number of outcomes for each type of action and outcome, the first failure, and the reason in
+    `plan.held`.
     """
     outcomes = tuple(outcomes)
     names = (f"{label_of(type(outcome.action))}_{label_of(type(outcome))}" for outcome in outcomes)

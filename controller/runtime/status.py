@@ -1,4 +1,8 @@
-"""The status of an owner after a pass: the snapshot for its status, and the patch that writes it (R11, P17). Pure."""
+"""Pure functions for the status of an owner after a pass (R11, P17).
+
+`recounted` returns the snapshot from which the status is computed. `status_patch` returns the patch that writes the
+status.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,13 @@ T = TypeVar("T")
 
 
 def recounted(planned: T, latest: T) -> T | None:
-    """The snapshot from which the status is made: the latest state, but with the spec and generation of the plan.
+    """Return the snapshot from which the status is computed.
 
-    If the spec changed while the plan was carried out, the new spec was not observed by the plan and must not be
-    reported as observed. Returns None if another owner of the same name has replaced the owner: no status is written
-    for it.
+    The result is the snapshot `latest`, but with the spec and the generation of the snapshot `planned`. The spec may
+    have changed while the plan was carried out. The plan did not observe the new spec, so the status must not report
+    the new generation as observed.
+
+    Return None if another owner of the same name has replaced the owner. In this case no status is written.
     """
     before, after = _owner(planned), _owner(latest)
     if before.metadata.uid != after.metadata.uid:
@@ -30,14 +36,15 @@ def recounted(planned: T, latest: T) -> T | None:
 
 
 def status_patch(owner: Any, new: Any, *, known: Container[str] | None = None) -> bytes | None:
-    """The merge patch that sets the status of the owner to `new`; None if the status already is `new`.
+    """Return the merge patch that sets the status of the owner to `new`, or None if the owner already has this status.
 
-    The patch contains the owner's resourceVersion. It protects another owner of the same name, because the API server
-    ignores the UID in a patch of a status. The patch contains all fields of the status: a null removes a field, and a
-    list is replaced as a whole.
+    The patch contains the resourceVersion of the owner. Without the resourceVersion, the patch could change another
+    owner of the same name, because the API server ignores the UID in a patch of a status. The patch contains all fields
+    of the status. A field with the value null is removed from the status. A list replaces the whole old list.
 
-    `known` are the status fields in the served schema; None means all fields. The API server drops all other fields. A
-    status with such a field would still differ after each write, and would be written again in each pass.
+    `known` are the status fields in the served schema. None means all fields. The API server drops all fields that are
+    not in the schema. If the patch contained such a field, the status would differ from `new` after each write, and
+    every pass would write the status again.
     """
     names = {field.encode_name: field.name for field in fields(new) if known is None or field.encode_name in known}
     if all(_or_none(getattr(owner.status, name, None)) == _or_none(getattr(new, name)) for name in names.values()):
@@ -52,5 +59,8 @@ def _owner(snapshot: Any) -> Any:
 
 
 def _or_none(value: object) -> object:
-    """The value, with None for an empty list: an empty list of conditions means the same as an absent list."""
+    """Return None for an empty list, and the value itself otherwise.
+
+    An empty list of conditions has the same meaning as an absent list.
+    """
     return None if value == () else value

@@ -1,8 +1,9 @@
-"""Writes the status of an owner through the status subresource.
+"""The status writer writes the status of an owner through the status subresource.
 
-If the cache does not show our last status write yet, the next pass would write the same status again. So a status is
-written only after the cache shows the previous status write. The event of that write also starts the next pass. This
-limits the status writes of a busy set to one for each round trip, even if many of its VMs change.
+If the cache does not show the last status write yet, the next pass would write the same status again. So a status is
+written only after the cache shows the previous status write. The event of the previous status write also starts the
+pass that writes the next status. So an owner gets at most one status write for each round trip between a write and its
+event, even if many of the owner's VMs change.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from informers.objects import ObjectClient, PatchType, read_meta
 
 
 class StatusWriter:
-    """Writes the statuses of one kind of owner.
+    """A status writer writes the statuses of one kind of owner.
 
-    `expectations` are only for status writes. They are separate from those of the executor, so a status write that the
-    cache does not show yet does not delay creates and deletes.
+    `expectations` contains only status writes. The executor has separate expectations, so a status write that the cache
+    does not show yet does not delay creates and deletes.
     """
 
     def __init__(self, client: ObjectClient, resource: AnyResource, expectations: Expectations) -> None:
@@ -27,16 +28,18 @@ class StatusWriter:
         self._expectations = expectations
 
     def may_write(self, key: ObjectKey, owner_uid: str) -> bool:
-        """True if the cache shows this owner's last status write."""
+        """Return True if the cache shows the last status write of this owner, or five minutes after that write."""
         return self._expectations.settled(key, owner_uid)
 
     async def write(self, key: ObjectKey, owner_uid: str, body: bytes) -> bool:
-        """Send a merge patch of the status. Returns False if the owner has changed, was deleted, or was replaced by
-        another owner of the same name.
+        """Send a merge patch of the status, and return True if the server accepted the patch.
 
-        The patch must contain the resourceVersion of the owner that the status was made from. The API server ignores
+        Return False if the owner has changed, was deleted, or was replaced by another owner of the same name. Raise
+        ApiError for any other error.
+
+        `body` must contain the resourceVersion of the owner from which the status was computed. The API server ignores
         the UID in a patch of a status, so without the resourceVersion another owner of the same name could get this
-        status. Raises ApiError.
+        status.
         """
         patch = Patch(resource=self._resource, key=key, body=body, type=PatchType.MERGE, why="status")
         try:

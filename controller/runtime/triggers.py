@@ -1,13 +1,14 @@
-"""Triggers: which owners a change in a cache wakes, and after which delay (R16, P19). "Wakes"
-means that the owner's key is queued for a pass. The functions here are pure.
+"""Triggers decide which owners a change in a cache wakes, and after which delay (R16, P19). To wake an owner means to
+queue the key of the owner for a pass. The functions in this module are pure.
 
 There are three cases:
 
-- The owner wakes at once. The change may require a write. An added and a removed object always wake their owners at
-  once.
-- The owner wakes after `COUNT_DELAY_S`. The change affects only the counts in the status, or the order in which members
-  are chosen later. More such changes usually follow soon, and one pass handles all of them.
-- The owner does not wake. No decision and no status depends on the change. This is true for most updates by a node.
+- The owner wakes at once, if the change may require a write. An object that is added or removed always wakes its owners
+  at once.
+- The owner wakes after `COUNT_DELAY_S`, if the change affects only the counts in the status, or only the order in which
+  members are chosen later. More such changes usually follow soon, and one pass handles all of these changes.
+- The owner does not wake, if no decision and no status depends on the change. Most updates that a node sends belong to
+  this case.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ T = TypeVar("T", bound=KubeObject)
 Wake: TypeAlias = tuple[ObjectKey, float]
 
 COUNT_DELAY_S: Final = 0.2
-"""The delay in seconds after a change that affects only counts. It combines several such changes into one pass. A set
-whose 1,000 VMIs become ready within seconds writes its status a few times, and not 1,000 times."""
+"""The delay, in seconds, after a change that affects only counts. All such changes during the delay need only one pass.
+If 1,000 VMIs of a set become ready within seconds, the status of the set is written a few times, and not 1,000 times.
+"""
 
 
 def _nothing(_: object) -> object:
@@ -37,11 +39,11 @@ def wakes_of(
     decides_by: Callable[[T], object] = _nothing,
     counts_by: Callable[[T], object] = _nothing,
 ) -> list[Wake]:
-    """The owners that the change wakes, each with a delay in seconds.
+    """Return the keys of the owners that the change wakes, each with a delay in seconds.
 
-    `owners_of` returns the keys of an object's owners. `decides_by` returns the values of the object that plans read:
-    if one of them changes, the owners wake at once. `counts_by` returns the values that only statuses and rankings
-    read: if one of them changes, the owners wake after `COUNT_DELAY_S`.
+    `owners_of` returns the keys of the owners of an object. `decides_by` returns the values of the object that plans
+    depend on. If one of these values changes, the owners wake at once. `counts_by` returns the values that only
+    statuses and rankings depend on. If only such values change, the owners wake after `COUNT_DELAY_S`.
     """
     match change:
         case Added(new=obj) | Removed(last_known=obj):
@@ -55,5 +57,5 @@ def wakes_of(
 
 
 def itself(owner: KubeObject) -> tuple[ObjectKey]:
-    """The `owners_of` argument of `wakes_of` for the owners themselves: a change of an owner wakes that owner."""
+    """Return the key of the owner itself. As `owners_of` of `wakes_of`, this function lets an owner wake itself."""
     return (owner.metadata.key,)

@@ -1,4 +1,4 @@
-"""Assembles the parts of a kind: its caches, queue, event handlers, expectations, reconciler and workers."""
+"""Functions that assemble the parts of a kind: caches, queue, event handlers, expectations, reconciler and workers."""
 
 from __future__ import annotations
 
@@ -34,18 +34,21 @@ from informers.workqueue import WorkQueue
 T = TypeVar("T", bound=KubeObject)
 
 Triggers = Callable[[Change[T]], Iterable[tuple[ObjectKey, float]]]
-"""A function that returns the keys that a change wakes, each with a delay in seconds."""
+"""The type of a function that returns the keys that a change wakes, each with a delay in seconds."""
 
 
 class Cache(NamedTuple):
-    """The requirements of a kind for the cache of a resource. `transform` shrinks each object before it is stored."""
+    """The requirements of a kind for the cache of a resource.
+
+    `transform` makes each object smaller before the cache stores the object.
+    """
 
     indexes: Indexes[Any]
     transform: Callable[[Any], Any] | None = None
 
 
 class Parts(NamedTuple):
-    """The objects that all kinds share. `now` is the wall clock."""
+    """The objects that all kinds share. `now` returns the time of the wall clock."""
 
     config: Config
     client: ApiClient
@@ -55,11 +58,14 @@ class Parts(NamedTuple):
     caches: Mapping[AnyResource, SharedInformer[Any]] = {}
 
     def cache(self, resource: Resource[T]) -> SharedInformer[T]:
-        """The informer of a resource, which all kinds share. Each kind lists the caches that it needs in `CACHES`."""
+        """Return the informer of a resource. All kinds share this informer.
+
+        The resource must be listed in the constant `CACHES` of the wiring module of a kind.
+        """
         return self.caches[resource]
 
     def informer(self, resource: Resource[T], cache: Cache) -> SharedInformer[T]:
-        """A new informer of this resource, in the watched namespaces."""
+        """Return a new informer that watches this resource in the configured namespaces."""
         return SharedInformer(
             resource,
             self.client,
@@ -72,7 +78,10 @@ class Parts(NamedTuple):
 
 
 class Assembly(NamedTuple):
-    """One kind, ready to run. `figures` returns the replica counts of each of its objects, for the metrics page."""
+    """The assembled parts of one kind.
+
+    `figures` returns the replica counts of each object of the kind, for the metrics page.
+    """
 
     controller: Controller
     owners: SharedInformer[Any]
@@ -80,7 +89,7 @@ class Assembly(NamedTuple):
 
 
 def assemble_kinds(parts: Parts, kinds: Iterable[Kind[Any]]) -> tuple[list[Assembly], list[SharedInformer[Any]]]:
-    """The controllers of these kinds, and all informers that they need. Each resource is watched once."""
+    """Return the assemblies of these kinds, and all informers that the kinds need. Each resource is watched once."""
     modules = [kind.module("wiring") for kind in kinds]
     caches = merged_caches(module.CACHES for module in modules)
     shared = {resource: parts.informer(resource, cache) for resource, cache in caches.items()}
@@ -89,9 +98,9 @@ def assemble_kinds(parts: Parts, kinds: Iterable[Kind[Any]]) -> tuple[list[Assem
 
 
 def merged_caches(needs: Iterable[Mapping[AnyResource, Cache]]) -> dict[AnyResource, Cache]:
-    """The caches of all kinds, one for each resource, with the indexes of all kinds.
+    """Return one cache for each resource. Each cache has the indexes that any of the kinds needs.
 
-    Raises ValueError if two kinds have different transforms for the same resource.
+    Raise ValueError if two kinds have different transforms for the same resource.
     """
     merged: dict[AnyResource, Cache] = {}
     for resource, cache in (item for need in needs for item in need.items()):
@@ -103,12 +112,12 @@ def merged_caches(needs: Iterable[Mapping[AnyResource, Cache]]) -> dict[AnyResou
 
 
 def queue_of(parts: Parts, kind: Kind[Any]) -> WorkQueue[ObjectKey]:
-    """A new queue for the keys of a kind's objects."""
+    """Return a new queue for the keys of the objects of a kind."""
     return WorkQueue(kind.name, instruments=parts.metrics)
 
 
 def wakes(queue: WorkQueue[ObjectKey], triggers: Triggers[T]) -> Callable[[Change[T]], None]:
-    """An event handler that queues the keys that a change wakes."""
+    """Return an event handler that queues the keys that a change wakes."""
 
     def handle(change: Change[T]) -> None:
         for key, delay_s in triggers(change):
@@ -127,8 +136,10 @@ def assemble(
     written: Iterable[SharedInformer[Any]],
     merge: Merge = PLAIN.merge,
 ) -> Assembly:
-    """Assemble a kind. `written` are the informers of all resources that its plans write. `merge` computes the patch of
-    a `ThreeWayMerge` of this kind.
+    """Assemble the parts of a kind, and return the assembly.
+
+    `written` are the informers of the resources that the plans of the kind write. `merge` computes the patch of a
+    `ThreeWayMerge` of the kind.
     """
     reconciler: Reconciler
     if parts.config.observe:
@@ -144,7 +155,7 @@ def assemble(
 
 
 def _removes_metrics(parts: Parts, kind: str) -> Callable[[Change[Any]], None]:
-    """An event handler that removes the metrics of deleted owners."""
+    """Return an event handler that removes the metrics of deleted owners."""
 
     def handle(change: Change[Any]) -> None:
         if isinstance(change, Removed):
@@ -184,8 +195,9 @@ def _writer(
 
 
 def _known_status(parts: Parts, kind: Kind[Any]) -> frozenset[str] | None:
-    """The status fields in the served schema; None means all. KubeVirt's own schema, which is served in a takeover,
-    lacks some fields.
+    """Return the status fields in the served schema, or None if the schema contains all status fields.
+
+    In a takeover the cluster serves the schema of KubeVirt, and this schema lacks some status fields.
     """
     in_place = parts.config.mode == Mode.TAKEOVER and parts.config.group_of(kind) == kind.group
     return kind.known_status if in_place else None
