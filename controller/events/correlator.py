@@ -1,16 +1,16 @@
-"""Correlation of Events: repeats are counted, similar Events are combined, and requests are limited for each object.
+"""Counts repeats of Events, combines similar Events, and limits the number of requests for each object.
 
-The rules are those of client-go, so that the output of `kubectl describe` looks familiar:
+The rules are the same as in client-go, so that the output of `kubectl describe` looks familiar:
 
-- A repeat has the same object, component, type, reason and message. Within ten minutes, it raises the count of the
-  existing Event.
-- If more than ten Events within ten minutes differ only in the message, the others share one Event,
-  "(combined from similar events): ...". This Event shows the latest message.
-- Each object has a token bucket of 25 requests. Every five minutes, one request is added.
+- A repeat of an Event has the same object, component, type, reason and message as the Event. If the repeat occurs
+  within ten minutes, the repeat raises the count of the Event.
+- Up to ten Events within ten minutes may differ only in the message. All further messages are counted in one combined
+  Event, "(combined from similar events): ...". The combined Event shows the latest of these messages.
+- Each object has a token bucket of 25 requests for each component. Every five minutes, one request is added.
 
-The code here does not wait, send or read a clock. The argument `at` is the time of the occurrence. Memory is bounded,
-and entries expire after ten minutes. Counts stay exact even if the limit suppresses a request, because the next request
-for the Event carries the full count.
+The code in this module does not wait, does not send requests and does not read a clock. The argument `at` is always the
+time of the occurrence. The memory is bounded, and the count of an Event starts again after ten minutes without a
+repeat. If the token bucket prevents a request, the next request for the Event contains the full count.
 """
 
 from __future__ import annotations
@@ -22,15 +22,25 @@ from typing import TypeAlias
 from msgspec import Struct
 
 WINDOW = timedelta(minutes=10)
+"""The longest time between two occurrences that are counted in the same Event."""
+
 DISTINCT = 10
+"""The largest number of Events within `WINDOW` that differ only in the message."""
+
 BURST = 25
+"""The number of requests in a full token bucket."""
+
 REFILL = timedelta(minutes=5)
+"""The time after which one request is added to a token bucket."""
+
 CAPACITY = 4096
+"""The largest number of groups of Events, and of token buckets, in memory."""
 
 MESSAGE_LIMIT = 1024
 """The longest message that the Event API accepts, in bytes of UTF-8."""
 
 COMBINED = "(combined from similar events): "
+"""The start of the message of each combined Event."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -49,7 +59,7 @@ class ObjectRef(Struct, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
-        """Identifies the object independent of its resourceVersion."""
+        """Return the values that identify the object. The resourceVersion is not one of these values."""
         return (self.uid, self.kind, self.namespace, self.name)
 
 
@@ -57,7 +67,10 @@ Identity: TypeAlias = tuple[str, str, str, str]
 
 
 class Series:
-    """One Event object, which is on the server or will be sent: message, first and last time, count."""
+    """One Event with its latest message, first time, last time and count.
+
+    The Event is on the server or will be sent.
+    """
 
     __slots__ = (
         "combined",
@@ -86,13 +99,13 @@ class Series:
         self.last = at
         self.count = 0
         self.posted = False
-        """True if the server has the Event. Only the sender sets this."""
+        """True if the Event exists on the server. Only the code that sends Events sets this field."""
         self.message = ""
-        """The latest message, without the prefix of a combined Event. Write `text` to the server instead."""
+        """The latest message, without the prefix `COMBINED`. Send `text` to the server instead of `message`."""
 
     @property
     def text(self) -> str:
-        """The message as it is written to the server."""
+        """Return the message for the server, with the prefix `COMBINED` if the Event is a combined Event."""
         return truncate(COMBINED + self.message) if self.combined else self.message
 
     def add_occurrence(self, message: str, at: datetime) -> None:
@@ -108,7 +121,10 @@ class _Group:
 
     def __init__(self) -> None:
         self.singles: dict[str, Series] = {}
-        """At most DISTINCT Events by message, ordered by the last occurrence, oldest first."""
+        """Maps each message to the Event with this message.
+
+        There are at most DISTINCT Events. The Event that occurred last is at the end.
+        """
         self.combined: Series | None = None
 
 
@@ -118,7 +134,7 @@ class Correlator:
     def __init__(self, *, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
         self._groups: dict[Hashable, tuple[datetime, _Group]] = {}
-        """Groups with the time of the last occurrence, oldest first."""
+        """Each group with the time of the last occurrence. The group with the oldest occurrence is first."""
         self._stamp = 0
 
     def __len__(self) -> int:
@@ -127,7 +143,10 @@ class Correlator:
     def record(
         self, ref: ObjectRef, *, component: str, reason: str, message: str, warning: bool, at: datetime
     ) -> Series:
-        """Count one occurrence. Return the Event that shows it: a new Event, or an earlier Event with a new count."""
+        """Count one occurrence, and return the Event that shows the occurrence.
+
+        The result is a new Event or an existing Event whose count was raised.
+        """
         message = truncate(message)
         group = self._group((component, ref.identity, warning, reason), at)
         series = group.singles.pop(message, None)
@@ -153,7 +172,7 @@ class Correlator:
         return group
 
     def _evict(self, at: datetime) -> None:
-        """Make room for one more group: remove expired groups, then the oldest group if there are still too many."""
+        """Remove all expired groups. If there is still no room for one more group, remove the oldest group."""
         while self._groups:
             key, (last, _) = next(iter(self._groups.items()))
             if at - last <= WINDOW and len(self._groups) < self._capacity:
@@ -162,7 +181,10 @@ class Correlator:
 
     @staticmethod
     def _has_room(group: _Group, at: datetime) -> bool:
-        """True if the group may have one more Event of its own. Removes the oldest Event if it has expired."""
+        """Return True if the group may have one more single Event.
+
+        If the oldest single Event has expired, remove this Event.
+        """
         if len(group.singles) < DISTINCT:
             return True
         message, oldest = next(iter(group.singles.items()))
@@ -174,7 +196,8 @@ class Correlator:
     def _new(
         self, ref: ObjectRef, *, component: str, reason: str, warning: bool, at: datetime, combined: bool
     ) -> Series:
-        # The name ends with a time in nanoseconds, as in client-go. Names stay unique even if the clock is coarse.
+        # The name ends with a time in nanoseconds, as in client-go. To make each name unique, the number
+        # is always larger than the number in the previous name.
         self._stamp = max(self._stamp + 1, (at - _EPOCH) // _MICROSECOND * 1000)
         name = f"{ref.name[:_NAME_LIMIT].rstrip('.-')}.{self._stamp:x}"
         return Series(ref, component=component, reason=reason, warning=warning, name=name, at=at, combined=combined)
@@ -186,16 +209,19 @@ class SpamFilter:
     def __init__(self, *, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
         self._buckets: dict[tuple[str, Identity], tuple[float, datetime]] = {}
-        """The remaining requests and the time of the last use, least recently used first.
+        """The number of remaining requests and the time of the last use, for each bucket that was used.
 
-        A missing entry means a full bucket.
+        The least recently used bucket is first. A bucket without an entry is full.
         """
 
     def __len__(self) -> int:
         return len(self._buckets)
 
     def admit(self, ref: ObjectRef, component: str, at: datetime) -> bool:
-        """Return True if one more request about the object may be sent, and take it from the bucket."""
+        """Return True if one more request about the object may be sent.
+
+        In this case, remove one request from the bucket.
+        """
         key = (component, ref.identity)
         left, since = self._buckets.pop(key, (float(BURST), at))
         left = min(float(BURST), left + max(0.0, (at - since) / REFILL))
@@ -207,7 +233,10 @@ class SpamFilter:
 
 
 class Occasions:
-    """The occasions for which an Event was already published. Bounded: the least recently used occasion is removed."""
+    """Remembers the occasions for which an Event was already published.
+
+    If there are more than `capacity` occasions, the least recently used occasion is removed.
+    """
 
     def __init__(self, *, capacity: int = 2 * CAPACITY) -> None:
         self._capacity = capacity
@@ -226,7 +255,10 @@ class Occasions:
 
 
 def truncate(message: str) -> str:
-    """Cut a message to the limit of the Event API, between two characters. Replace what UTF-8 cannot encode."""
+    """Return the message, cut between two characters if the message is longer than `MESSAGE_LIMIT` bytes.
+
+    A message that was cut ends with "...". Each character that UTF-8 cannot encode is replaced by "?".
+    """
     if message.isascii():
         return message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 3] + "..."
     encoded = message.encode("utf-8", "replace")

@@ -1,7 +1,7 @@
-"""The encoding of an Event: the body that creates it, and the patch that raises its count.
+"""Encodes an Event as the body that creates the Event, or as the patch that raises the count of the Event.
 
-The Events are of `core/v1`, as the older recorder of client-go writes them. `kubectl describe` shows count and age for
-these. Timestamps are whole seconds, as elsewhere in the API.
+The Events are in the API group `core/v1`, as in the older recorder of client-go. For Events in this group,
+`kubectl describe` shows the count and the age. Timestamps are in whole seconds, as in other objects of Kubernetes.
 """
 
 from __future__ import annotations
@@ -93,13 +93,13 @@ def body_of(series: Series, *, instance: str = "") -> bytes:
 
 
 def patch_of(series: Series) -> bytes:
-    """Return the merge patch that updates the Event after a repeat."""
+    """Return the merge patch that writes the latest message, time and count into an existing Event."""
     return msgspec.json.encode(_EventPatch(series.text, series.last.replace(microsecond=0), series.count))
 
 
 def namespace_of(ref: ObjectRef) -> str:
     """Return the namespace of the Events about this object.
 
-    Events about cluster-scoped objects are in `default`, where kubectl looks for them.
+    Events about cluster-scoped objects are in the namespace `default`, because kubectl looks for such Events there.
     """
     return ref.namespace or "default"

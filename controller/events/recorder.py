@@ -1,23 +1,23 @@
-"""The Event recorder: it tells users in Events what happened to their objects.
+"""Sends Kubernetes Events that tell users what happened to their objects.
 
-`publish` only stores the notices in a queue. It never waits and never raises an exception, so it cannot delay a
-reconcile or make it fail. One service sends the Events, one request at a time, so the Events of an object keep their
-order. If an Event still waits in the queue, a repeat only raises its count. A thousand similar notices at once
-therefore need about ten requests.
+`publish` only stores Events in a queue. `publish` never waits and never raises an exception, so a pass cannot be
+delayed and cannot fail because of its Events. One service sends the Events, one request at a time, so the Events of an
+object are sent in the order of the queue. If an Event is in the queue, a repeat of the Event only raises the count of
+the Event. Therefore a thousand similar notices at the same time need only about ten requests.
 
-Events that cannot be sent are dropped and counted by reason:
+Events that cannot be sent are dropped. A metric counts the dropped Events by reason:
 
     queue_full       the queue is full
-    spam             the object has used up its token bucket
+    spam             the token bucket of the object is empty
     namespace_gone   the namespace is being deleted or does not exist
     refused          the server rejected the Event
-    unreachable      several attempts failed: no answer, or a server-side failure
+    unreachable      in all attempts, the server gave no answer, failed or was overloaded
     not_leader       this process does not hold the lease
     failed           any other error
     shutdown         the Event was still in the queue when the process stopped
 
-If an Event is dropped for `queue_full`, `spam` or another temporary reason, its count is not lost: if the Event occurs
-again, the next request carries the full count.
+The count of a dropped Event is not lost. If the Event occurs again within ten minutes, the next request contains the
+full count.
 """
 
 from __future__ import annotations
@@ -51,11 +51,13 @@ __all__ = ["DROP_REASONS", "EVENTS", "EventInstruments", "EventRecorder", "Event
 log = structlog.get_logger()
 
 QUEUE_SIZE = 1000
+"""The largest number of Events in the queue."""
 
 RETRY_DELAYS_S = (1.0, 4.0, 16.0)
-"""Together longer than a restart of the API server."""
+"""The delays between the attempts to send an Event, in seconds. The sum is longer than a restart of the API server."""
 
 DROP_REASONS = ("queue_full", "spam", "namespace_gone", "refused", "unreachable", "not_leader", "failed", "shutdown")
+"""The reasons for dropped Events, as explained at the start of this module."""
 
 
 class EventSink(Protocol):
@@ -73,7 +75,10 @@ class EventInstruments(Protocol):
 
 
 class EventRecorder:
-    """Publishes notices as Events. One recorder serves all kinds of a process. See the docstring of the module."""
+    """Publishes notices as Events, as explained at the start of this module.
+
+    A process has one recorder for all kinds.
+    """
 
     def __init__(
         self,
@@ -85,9 +90,10 @@ class EventRecorder:
         instance: str = "",
         queue_size: int = QUEUE_SIZE,
     ) -> None:
-        """`component` is the source of Events for which `publish` gets no component. `now` is the wall clock in UTC.
+        """Create a recorder with an empty queue.
 
-        `instance` identifies the replica of the controller, for example by the name of its Pod.
+        `component` is the source of Events for which `publish` gets no component. `now` returns the wall clock time in
+        UTC. `instance` identifies this process, for example by the name of the Pod.
         """
         self._client = client
         self._component = component
@@ -101,7 +107,10 @@ class EventRecorder:
         self._occasions = Occasions()
 
         self._waiting: dict[Series, None] = {}
-        """The queue: Events with changes that the server does not have yet, oldest change first."""
+        """The queue: Events with changes that were not sent yet.
+
+        The Event that was put into the queue first is first.
+        """
 
         self._work = asyncio.Event()
         """Set while the queue is not empty."""
@@ -111,25 +120,28 @@ class EventRecorder:
         self._idle.set()
 
         self._failing = False
-        """True if the last Event could not be sent. Of several successive failures, only the first is a warning."""
+        """True if the last Event could not be sent.
+
+        Of several successive failures, only the first is logged as a warning.
+        """
 
     def __len__(self) -> int:
-        """The number of Events in the queue."""
+        """Return the number of Events in the queue."""
         return len(self._waiting)
 
     def publish(self, ref: ObjectRef, notices: Iterable[Notice], *, component: str = "") -> None:
-        """Queue the notices about an object, in this order. Never waits and never raises an exception."""
+        """Put the notices about an object into the queue, in this order. Never wait and never raise an exception."""
         try:
             at = self._now()
             for notice in notices:
                 self._record(ref, notice, component or self._component, at)
         except Exception:
-            # The reconcile that publishes has finished its writes. A failed Event must not make the reconcile fail.
+            # The pass that publishes the notices has finished its writes. An error here must not make the pass fail.
             self._instruments.event_dropped("failed")
             log.exception("event not recorded", namespace=ref.namespace, name=ref.name)
 
     async def run(self) -> None:
-        """Send the queued Events until cancelled."""
+        """Send the Events from the queue until the task is cancelled."""
         while True:
             await self._work.wait()
             series = next(iter(self._waiting))
@@ -141,7 +153,10 @@ class EventRecorder:
                     self._idle.set()
 
     async def flush(self, timeout_s: float) -> None:
-        """Wait until the queue is empty; after `timeout_s`, drop the rest. `run` must be running."""
+        """Wait until all Events are sent.
+
+        After `timeout_s` seconds, drop all Events in the queue. `run` must be running.
+        """
         try:
             async with asyncio.timeout(timeout_s):
                 await self._idle.wait()
@@ -167,7 +182,7 @@ class EventRecorder:
             self._occasions.mark_reported(occasion)
 
     def _enqueue(self, series: Series, at: datetime) -> bool:
-        """Put the Event into the queue. Return False if it is dropped instead."""
+        """Put the Event into the queue and return True, or drop the Event and return False."""
         if series in self._waiting:
             return True
         if len(self._waiting) >= self._queue_size:
@@ -187,7 +202,10 @@ class EventRecorder:
             self._work.clear()
 
     async def _deliver(self, series: Series) -> None:
-        """Send one Event, with retries. Drop it if all attempts fail."""
+        """Send one Event.
+
+        Retry after temporary errors. Drop the Event after any other error, and after the last attempt.
+        """
         for delay_s in (*RETRY_DELAYS_S, None):
             try:
                 await self._send(series)
@@ -201,7 +219,10 @@ class EventRecorder:
                 return
 
     async def _send(self, series: Series) -> None:
-        """Create or patch the Event on the server. A repeat after a lost answer does no harm."""
+        """Create or patch the Event on the server.
+
+        If an answer was lost, the same call can be repeated without harm.
+        """
         namespace = namespace_of(series.ref)
         if series.posted:
             try:
@@ -210,8 +231,8 @@ class EventRecorder:
             except NotFound:
                 series.posted = False  # the Event has expired, by default after one hour
         if not series.posted:
-            # AlreadyExists: an earlier attempt succeeded but its answer was lost. If the count has changed since then,
-            # the Event is in the queue again.
+            # The answer AlreadyExists means that an earlier attempt succeeded but the answer was lost. If the count of
+            # the Event was raised after that attempt, the Event is in the queue again.
             with suppress(AlreadyExists):
                 await self._client.create(EVENTS, namespace, body_of(series, instance=self._instance))
             series.posted = True
@@ -234,17 +255,21 @@ class EventRecorder:
 
 
 def _is_temporary(error: Exception) -> bool:
-    """True if a retry may succeed."""
+    """Return True if the error is temporary, so that a retry may succeed."""
     return isinstance(error, TransportError | ServerError | TooManyRequests) and not isinstance(error, GateClosed)
 
 
 def _retry_after_s(error: Exception) -> float:
-    """Return the delay that the server asks for, but at most the longest retry delay, because other Events wait."""
+    """Return the delay in seconds that the server requests, or 0.
+
+    The limit is the longest delay in `RETRY_DELAYS_S`.
+    """
     requested_s = error.retry_after_s if isinstance(error, StatusError) else None
     return min(requested_s or 0.0, RETRY_DELAYS_S[-1])
 
 
 def _drop_reason(error: Exception) -> str:
+    """Return the reason for an Event that was dropped because of this error, as one of `DROP_REASONS`."""
     match error:
         case NotFound():
             return "namespace_gone"

@@ -1,1 +1,1 @@
-"""Metrics of the program and of its objects, and the page /metrics that shows them."""
+"""Makes the metrics of the program and of its objects, and the page /metrics that shows these metrics."""

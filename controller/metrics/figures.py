@@ -1,4 +1,4 @@
-"""Reads the values that the metrics page shows for a replica set or pool from that object."""
+"""Reads from a replica set or pool the values that the metrics page shows for this object."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Status(Protocol):
 
 
 class Owner(KubeObject, Protocol):
-    """The fields of a replica set or pool that metrics read."""
+    """A replica set or pool, with only the fields that the metrics read."""
 
     @property
     def spec(self) -> _Spec: ...
@@ -42,10 +42,11 @@ class Owner(KubeObject, Protocol):
 def figures_of(
     kind: str, group: str, owners: Iterable[Owner], *, rolls_out: Callable[[Any], bool]
 ) -> Iterable[SetFigures]:
-    """Yield the figures of each owner. The owners are immutable, so any thread may iterate the result.
+    """Yield the values that the metrics page shows for each owner.
 
-    `rolls_out` returns true if an owner replaces all its outdated children automatically. A rollout of such an owner
-    that makes no progress is a fault.
+    The owners are immutable, so any thread may iterate the result. The function `rolls_out` returns True if an owner
+    replaces all its outdated children automatically. If the rollout of such an owner makes no progress, there is a
+    fault.
     """
     for owner in owners:
         meta, spec, status = owner.metadata, owner.spec, owner.status

@@ -1,8 +1,8 @@
-"""Counts the creations, deletions and updates of VMs and VMIs: for each controller, and for each object.
+"""Counts the creations, deletions and updates of VMs and VMIs, for each controller and for each owner.
 
-The counters read the outcomes of planned writes. A write whose answer was lost counts as `unknown`. It still counts as
-`unknown` if a later pass finds out its result. A write that was not sent does not count. A deletion does not count if
-the object did not exist any more.
+The counters are raised from the outcomes of planned writes. A write whose answer was lost counts as `unknown`, even if
+a later pass finds out whether the write succeeded. A write that was not sent does not count. A deletion does not count
+if the VM or VMI did not exist any more.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ from controller.runtime.plan import (
 from informers.meta import ObjectKey
 
 TALLIED: Final = frozenset(kind.kind for kind in KINDS if kind.has_tally)
+"""The kinds of owners for which each single object has counters."""
+
 RESULTS: Final = ("success", "error", "unknown")
+"""The values of the label `result`."""
 
 _VERBS: Final[Mapping[type, str]] = {Create: "created", Delete: "deleted", ThreeWayMerge: "updated"}
 
@@ -41,7 +44,10 @@ MEANINGS: Final[Mapping[str, str]] = {
 
 
 class MachineCounts:
-    """The counters of all controllers, and a tally for each object. Call it only on the event loop."""
+    """The counters of all controllers, and one `MachineTally` for each owner. Call the methods only on the event loop.
+
+    Only owners whose kind is in `TALLIED` have a `MachineTally`.
+    """
 
     def __init__(self, registry: CollectorRegistry) -> None:
         labels = ("controller", "kind", "result")
@@ -55,7 +61,7 @@ class MachineCounts:
         self._tallies: dict[tuple[str, str, str], MachineTally] = {}
 
     def start(self, controller: str) -> None:
-        """Start at zero the counters of all writes that this controller can do."""
+        """Create the counters of all writes that this controller can do. The counters start at zero."""
         writes = {verb: resources for kind in KINDS if kind.name == controller for verb, resources in kind.writes}
         for verb, resources in writes.items():
             for resource in resources:
@@ -65,7 +71,7 @@ class MachineCounts:
             self._healings.labels(controller)
 
     def count(self, controller: str, owner_kind: str, owner: ObjectKey, outcomes: Iterable[Outcome]) -> None:
-        """Count the outcomes of the writes of one pass over this owner."""
+        """Count the outcomes of the writes that one pass over this owner planned."""
         started = stopped = healed = 0
         for outcome in outcomes:
             action, result = outcome.action, _result_of(outcome)
@@ -86,15 +92,16 @@ class MachineCounts:
             )
 
     def forget(self, owner_kind: str, owner: ObjectKey) -> None:
-        """Remove the tally of an owner that was deleted."""
+        """Remove the `MachineTally` of an owner that was deleted."""
         self._tallies.pop((owner_kind, *owner), None)
 
     def tallies(self) -> Tallies:
-        """A copy of all tallies, which another thread may read."""
+        """Return a copy of the `MachineTally` of each owner. Any thread may read the copy."""
         return dict(self._tallies)
 
 
 def _result_of(outcome: Outcome) -> str:
+    """Return the label `result` for this outcome, or "" if the outcome does not count."""
     match outcome:
         case Done() | AlreadyThere():
             return "success"

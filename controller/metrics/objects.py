@@ -1,12 +1,13 @@
 """Writes the metrics of single replica sets and pools, as kube-state-metrics does for ReplicaSets and StatefulSets.
 
-The replica gauges are named `vmherd_replicas_*`. They have the kind as a label, so that one query covers all kinds. The
-names of the other series begin with a prefix for the kind. `kubevirt_vmpool_*` are the names that KubeVirt uses or has
-proposed for pools. `kubevirt_vmirs_*` follow the same pattern. A field that an object does not have has no series. For
-example, a status without `updatedReplicas` gives no gauge of updated replicas.
+The replica gauges are named `vmherd_replicas_*`. These gauges have the kind as a label, so that one query can read the
+replicas of all kinds. The names of most other series begin with a prefix for the kind. The series of pools have the
+names `kubevirt_vmpool_*`, which KubeVirt uses or has proposed. The series of replica sets have similar names,
+`kubevirt_vmirs_*`. If an object does not have a field, the page has no series for this field of the object. An object
+whose status has no `updatedReplicas`, for example, has no gauge of updated replicas.
 
-All functions read immutable values and return text, so they may run on any thread. Ten thousand objects have two
-hundred thousand lines. To save time, the labels of an object are formatted only once.
+All functions read immutable values and return text, so any thread may call the functions. For ten thousand objects, the
+page has about two hundred thousand lines. To save time, the labels of each object are formatted only once.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from controller.kinds import KINDS, Kind
 
 
 class ConditionFigure(Protocol):
-    """A condition of a status."""
+    """A condition in the status of an object, with only the fields that the metrics read."""
 
     @property
     def type(self) -> str: ...
@@ -33,7 +34,7 @@ class ConditionFigure(Protocol):
 
 
 class SetFigures(Struct, frozen=True, gc=False):
-    """The values of one replica set or pool that its metrics show."""
+    """The values that the metrics page shows for one replica set or pool."""
 
     kind: str
     namespace: str
@@ -55,7 +56,7 @@ class SetFigures(Struct, frozen=True, gc=False):
 
 
 class MachineTally(NamedTuple):
-    """How many VMs of one object were started, stopped and healed since this process began to reconcile."""
+    """The number of VMs of one owner that were created, deleted and healed since this process began to reconcile."""
 
     started: int = 0
     stopped: int = 0
@@ -63,19 +64,21 @@ class MachineTally(NamedTuple):
 
 
 Tallies: TypeAlias = Mapping[tuple[str, str, str], MachineTally]
-"""The tally of each object, by kind, namespace and name."""
+"""Maps the kind, the namespace and the name of an owner to the `MachineTally` of the owner."""
 
 FigureSource: TypeAlias = Callable[[], Iterable[SetFigures]]
-"""A function that returns the figures of all objects of a kind.
+"""A function that returns the `SetFigures` of all objects of a kind.
 
-It is called on the event loop, so it must return quickly. Another thread iterates the result, so the result must read
-only immutable values. A generator over a store's `values()` does that."""
+The function is called on the event loop, so the function must return quickly. Another thread iterates the result, so
+the iteration must read only immutable values. For example, the result can be a generator over the `values()` of a
+store."""
 
 Number: TypeAlias = Callable[[SetFigures], float | None]
+"""A function that returns the value of a gauge for one object, or None if the object has no such value."""
 
 
 class Family(NamedTuple):
-    """All lines of one metric. The name of a counter is without the suffix `_total`."""
+    """One metric with all its lines. The field `name` of a counter does not contain the suffix `_total`."""
 
     name: str
     type: str
@@ -109,7 +112,7 @@ KUBEVIRT_GAUGES: Mapping[str, tuple[str, Number]] = {
     "ready_replicas": (REPLICA_GAUGES["ready"], attrgetter("ready")),
     "updated_replicas": (REPLICA_GAUGES["updated"], attrgetter("updated")),
 }
-"""The replica gauges under the names that KubeVirt has proposed for pools."""
+"""The help text and the value of each replica gauge, by the end of the name that KubeVirt has proposed for pools."""
 
 STATE_GAUGES: Mapping[str, tuple[str, Number]] = {
     "paused": ("1 while spec.paused is true.", attrgetter("paused")),
@@ -139,7 +142,7 @@ TALLIES: Mapping[str, tuple[str, Callable[[MachineTally], int]]] = {
 
 
 class _Row(NamedTuple):
-    """The figures of an object, with its name and namespace as formatted labels."""
+    """The values of one object. `labels` is the text of the labels with the name and namespace of the object."""
 
     labels: str
     figures: SetFigures
@@ -148,7 +151,7 @@ class _Row(NamedTuple):
 def render(families: Iterable[Family], *, openmetrics: bool) -> str:
     """Return the text of these families, in the OpenMetrics format or in Prometheus' text format.
 
-    Families without lines are left out.
+    The text does not contain families without lines.
     """
     parts = []
     for family in families:
@@ -161,7 +164,7 @@ def render(families: Iterable[Family], *, openmetrics: bool) -> str:
 
 
 def families_of(sources: Iterable[Iterable[SetFigures]], tallies: Tallies) -> Iterator[Family]:
-    """Yield all families of metrics for these objects."""
+    """Yield all metrics of the objects that the sources contain."""
     by_kind: dict[str, list[_Row]] = {}
     for source in sources:
         for figures in source:
@@ -231,7 +234,8 @@ def _numbers(name: str, number: Number, rows: Iterable[_Row]) -> Iterator[str]:
 
 def _conditions(name: str, rows: Iterable[_Row]) -> Iterator[str]:
     for labels, figures in rows:
-        # One condition for each type. The API server accepts two conditions of a type, Prometheus no duplicate series.
+        # Show only the last condition of each type. The API server accepts two conditions of the same type, but
+        # Prometheus rejects a page that has the same series twice.
         for each in {condition.type: condition for condition in figures.conditions}.values():
             reason, status = _escaped(each.reason or ""), _escaped(each.status.lower())
             yield f'{name}{{condition="{_escaped(each.type)}",{labels},reason="{reason}",status="{status}"}} 1'
@@ -253,5 +257,5 @@ def _tallies(kind: Kind[Any], rows: Sequence[_Row], tallies: Tallies) -> Iterato
 
 
 def _escaped(text: str) -> str:
-    """Escape the value of a label. Names of objects need no escape, but a status can contain any text."""
+    """Return the text as the value of a label, with escape sequences. The texts in a status can have any characters."""
     return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

@@ -1,9 +1,11 @@
-"""The page /metrics, and the series whose values are read at each scrape: ages, and figures of existing objects.
+"""Makes the page /metrics, and the series whose values are read again at each scrape.
 
-These series are not stored between scrapes. So the series of an object disappear with the object.
+The values that are read at each scrape are the ages of unfinished work and the values of existing objects. The series
+of these values are not stored between scrapes. Therefore the series of an object disappear when the object is deleted.
 
-A `Page` is created on the event loop, because the state cannot change meanwhile. This is fast. Another thread renders
-the page, so that the event loop does not wait for thousands of lines.
+A `Page` is created on the event loop, because the state of the program cannot change while code on the event loop runs.
+To create a page takes little time. Another thread renders the page, so that the event loop does not wait until
+thousands of lines are formatted.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ class QueueAges(Protocol):
 
 
 class Page(Collector):
-    """The state of all series at one moment: the series of the registry, and those that are read at each scrape."""
+    """A snapshot of all series: the series in the registry, and the series whose values are read at each scrape."""
 
     def __init__(
         self,
@@ -52,16 +54,17 @@ class Page(Collector):
         self._tallies = tallies
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all series except those of single objects. Any thread may call it."""
+        """Yield all series except the series of single objects. Any thread may call this method."""
         yield from self._registry.collect()
         yield from self._live
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
-        """Return the page in the format that this `Accept` header requests, and its content type.
+        """Return the text of the page in the format that this `Accept` header requests, and the content type.
 
-        Any thread may call it, but only once.
+        Any thread may call this method, but a page can be rendered only once.
         """
-        # Two of the escaping schemes, dots and values, would change names that need no escape. All our names are such.
+        # None of our names needs an escape, but the escaping schemes `dots` and `values` would change our names.
+        # The scheme `underscores` does not change our names.
         encode, content_type = choose_encoder(_OTHER_ESCAPING.sub("escaping=underscores", accept))
         openmetrics = content_type.startswith("application/openmetrics-text")
         objects = render(families_of(self._figures, self._tallies), openmetrics=openmetrics).encode()
@@ -72,7 +75,7 @@ class Page(Collector):
 
 
 def gauge(name: str, help_text: str, label: str, values: Mapping[str, float]) -> Metric:
-    """Make a gauge with one label, from its value for each value of the label."""
+    """Return a gauge with one label. `values` maps each value of the label to the value of the gauge."""
     family = GaugeMetricFamily(name, help_text, labels=[label])
     for key, value in values.items():
         family.add_metric([key], value)
@@ -80,7 +83,10 @@ def gauge(name: str, help_text: str, label: str, values: Mapping[str, float]) ->
 
 
 def queue_ages(queues: Iterable[QueueAges], now: float) -> Iterator[Metric]:
-    """Yield the gauges of the time that workers have spent on unfinished keys. Only they show a worker that hangs."""
+    """Yield two gauges of the time, in seconds, that workers have spent on unfinished keys.
+
+    Only these gauges show that a worker hangs, because the other metrics count a key when a worker finishes the key.
+    """
     unfinished = GaugeMetricFamily(
         "workqueue_unfinished_work_seconds",
         "Sum of the time that workers have spent on unfinished keys.",

@@ -1,11 +1,11 @@
 """Collects all metrics of the process, and makes the page /metrics.
 
-`Metrics` implements the protocols with which each component reports: API client, informers, work queues, workers,
-executor, event recorder, lease and event loop. A report is synchronous and takes about a microsecond. For frequent
-reports, the series of each set of labels is looked up only once. Series whose labels are known in advance start at
-zero, so that a graph shows zero errors instead of no data.
+The components of the program report to `Metrics`: API client, informers, work queues, workers, executor, event
+recorder, lease and event loop. `Metrics` implements the protocol that each component needs. A report is a synchronous
+call that takes about a microsecond. To save time in frequent reports, the series for each set of labels is looked up
+only once. Series whose labels are known in advance start at zero, so that a graph shows zero errors instead of no data.
 
-Call all methods on the event loop. Only a `Page` may be used on another thread.
+Call all methods of `Metrics` on the event loop. Only a `Page` may be used on another thread.
 """
 
 from __future__ import annotations
@@ -37,8 +37,13 @@ from informers.meta import ObjectKey
 __all__ = ["FigureSource", "Metrics", "Page", "SetFigures"]
 
 RESULTS = ("success", "error", "requeue", "requeue_after")
+"""The results of a pass."""
+
 LIST_REASONS = ("start", "expired", "failure")
+"""The reasons for a complete list."""
+
 WATCH_END_REASONS = ("end", "expired", "silent")
+"""The reasons for the end of a watch."""
 
 ACTION_OUTCOMES = {
     "create": ("done", "already_there", "rejected", "unknown", "postponed", "skipped"),
@@ -48,6 +53,7 @@ ACTION_OUTCOMES = {
     "remove_owner_reference": ("done", "missing", "rejected", "unknown", "skipped"),
     "three_way_merge": ("done", "missing", "rejected", "unknown", "skipped"),
 }
+"""The possible outcomes of each planned action."""
 
 
 class _Queue(NamedTuple):
@@ -66,7 +72,7 @@ class _Resource(NamedTuple):
 
 
 class Metrics:
-    """All metrics of the process. `clock` must be the clock of the work queues, which is the event loop's clock."""
+    """All metrics of the process. `clock` must be the clock of the event loop, which the work queues also use."""
 
     def __init__(
         self,
@@ -76,8 +82,9 @@ class Metrics:
         revision: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        # This setting of the library is for the whole process. With a `_created` gauge for each counter, the page would
-        # have twice the size. Common rules and dashboards do not read these gauges.
+        # This call changes a setting of the library for the whole process. By default, the library adds a `_created`
+        # gauge to each counter, so the page would have twice the size. Common rules and dashboards do not read these
+        # gauges.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = registry
         self._clock = clock
@@ -103,33 +110,37 @@ class Metrics:
         self._unsettled: dict[str, Callable[[], float]] = {}
         self._figures: list[FigureSource] = []
         self._leases: dict[str, bool] = {}
-        """For each lease that this process wants: whether the process holds it."""
+        """Maps the name of each lease that this process wants to True while the process holds the lease."""
         self._progress_at: dict[str, float] = {}
-        """For each resource: when data last arrived from its list or watch."""
+        """Maps each resource to the time of `clock` at which data last arrived from a list or watch of the resource."""
         self._worst_lag_s = 0.0
-        """The longest delay of a timer since the last page."""
+        """The longest delay of a timer of the event loop since the last page was made, in seconds."""
 
     def show_queue(self, queue: QueueAges) -> None:
-        """Show a work queue, with its counters at zero. The queue itself reports its counters."""
+        """Show the metrics of a work queue, with all counters at zero. The queue reports each change of a counter."""
         self._queue_ages.append(queue)
         self._queue(queue.name)
 
     def show_unsettled(self, controller: str, oldest_s: Callable[[], float]) -> None:
-        """Show the longest time that an object of a controller has waited until the cache shows its previous writes.
+        """Show how long the cache of a controller has not shown the writes for an object.
 
-        `oldest_s` returns this time: it is `Expectations.oldest_s`.
+        `oldest_s` is called at each scrape. `oldest_s` must return the longest such time of all objects, in seconds, or
+        0 if the cache shows all writes. `Expectations.oldest_s` is such a function.
         """
         self._unsettled[controller] = oldest_s
 
     def show_replicas(self, source: FigureSource) -> None:
-        """Show the state of each object that the source returns at the time of the scrape.
+        """At each scrape, call the source and show the values of the objects that the source returns.
 
-        A standby does not show these series, because the leader shows them.
+        A process that does not hold the lease shows no series of objects, because the leader shows these series.
         """
         self._figures.append(source)
 
     def page(self) -> Page:
-        """Take a snapshot of all series. Call it on the event loop. Any thread may render the page, but only once."""
+        """Return a snapshot of all series.
+
+        Call this method on the event loop. Any thread may render the page, but only once.
+        """
         worst_lag_s, self._worst_lag_s = self._worst_lag_s, 0.0
         live = (
             *queue_ages(self._queue_ages, self._clock()),
@@ -155,7 +166,7 @@ class Metrics:
         return Page(self._registry, live, shown, self._machines.tallies())
 
     def silence_s(self) -> dict[str, float]:
-        """For each resource: seconds since data, or a bookmark, last arrived from its list or watch."""
+        """Return for each resource the seconds since data or a bookmark last arrived from a list or watch."""
         now = self._clock()
         return {resource: now - at for resource, at in self._progress_at.items()}
 
@@ -207,7 +218,10 @@ class Metrics:
         self._resource(resource).handler_errors.inc()
 
     def workers(self, controller: str, *, most: int) -> None:
-        """A controller starts with this number of workers. Its counters start at zero."""
+        """Record the number of workers of a controller that starts, and create all counters of the controller.
+
+        The counters start at zero.
+        """
         series = self._reconcile_series
         series.most_workers.labels(controller).set(most)
         series.active_workers.labels(controller).set(0)
@@ -227,11 +241,14 @@ class Metrics:
         self._machines.start(controller)
 
     def worker_busy(self, controller: str, *, change: int) -> None:
-        """A worker has taken a key (+1), or has finished it (-1)."""
+        """Change the number of busy workers by +1 when a worker takes a key, or by -1 when the worker has finished."""
         self._reconcile_series.active_workers.labels(controller).inc(change)
 
     def reconciled(self, controller: str, *, result: str, seconds: float) -> None:
-        """A pass ended with this result, which is one of RESULTS."""
+        """Count a pass that ended with this result, and record the duration of the pass.
+
+        The result is one of RESULTS.
+        """
         series = self._reconcile_series
         series.results.labels(controller, result).inc()
         series.seconds.labels(controller).observe(seconds)
@@ -239,11 +256,17 @@ class Metrics:
             series.errors.labels(controller).inc()
 
     def panicked(self, controller: str) -> None:
-        """A pass ended with an unexpected exception. Its result is counted separately, by `reconciled`."""
+        """Count a pass that ended with an unexpected exception.
+
+        A call of `reconciled` counts the result of the same pass.
+        """
         self._reconcile_series.panics.labels(controller).inc()
 
     def acted(self, controller: str, *, action: str, outcome: str) -> None:
-        """A planned write had this outcome. Both labels come from the class names in controller/runtime/plan.py."""
+        """Count a planned write with this outcome.
+
+        Both labels are class names of controller/runtime/plan.py in snake case.
+        """
         series = self._actions.get((controller, action, outcome))
         if series is None:
             series = self._reconcile_series.actions.labels(controller, action, outcome)
@@ -251,31 +274,31 @@ class Metrics:
         series.inc()
 
     def carried_out(self, controller: str, owner_kind: str, owner: ObjectKey, outcomes: Iterable[Outcome]) -> None:
-        """Count the VMs and VMIs that a pass over this owner created, deleted or updated."""
+        """Count the attempts of a pass over this owner to create, delete or update VMs and VMIs."""
         self._machines.count(controller, owner_kind, owner, outcomes)
 
     def owner_gone(self, owner_kind: str, owner: ObjectKey) -> None:
-        """Remove the counters of an owner that was deleted."""
+        """Remove the counters of single owners for an owner that was deleted."""
         self._machines.forget(owner_kind, owner)
 
     def stale_pass(self, controller: str) -> None:
-        """A pass wrote nothing, because the cache does not show the previous writes for the object yet."""
+        """Count a pass that wrote nothing because the cache did not show the previous writes for the object yet."""
         self._reconcile_series.stale_skips.labels(controller).inc()
 
     def gave_up(self, controller: str) -> None:
-        """A pass continued, although the cache has not shown the previous writes within the time limit."""
+        """Count a pass that continued although the cache did not show the previous writes within the time limit."""
         self._reconcile_series.gave_up.labels(controller).inc()
 
     def event_dropped(self, reason: str) -> None:
         self._process_series.events_dropped.labels(reason).inc()
 
     def leading(self, lease: str, *, master: bool) -> None:
-        """This process holds the lease, or does not. Report it at the start and at each change."""
+        """Record whether this process holds the lease. Call this method at the start and after each change."""
         self._process_series.leader.labels(lease).set(int(master))
         self._leases[lease] = master
 
     def loop_lagged(self, seconds: float) -> None:
-        """A timer of the event loop was this many seconds late."""
+        """Record that a timer of the event loop ran this many seconds too late."""
         self._process_series.loop_lag.observe(seconds)
         self._worst_lag_s = max(self._worst_lag_s, seconds)
 

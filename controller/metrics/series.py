@@ -1,8 +1,9 @@
-"""The series that are updated at each report: name, help text, labels and buckets.
+"""Defines the names, help texts, labels and buckets of the metrics that the program updates at each report.
 
 Metrics without the prefix `vmherd_` have the names, labels and buckets of client-go and controller-runtime, so that
-dashboards and alerts for Go controllers work. The labels `name` and `controller` of a work queue have the same value:
-controller-runtime has both labels, and dashboards for client-go read only `name`.
+dashboards and alerts for Go controllers also work for this program. The metrics of a work queue have the labels `name`
+and `controller`, as in controller-runtime. Both labels have the same value, because dashboards for client-go read only
+the label `name`.
 """
 
 from __future__ import annotations
@@ -10,13 +11,20 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 REQUEST_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+"""The upper limits of the buckets for the duration of a request, in seconds."""
+
 QUEUE_BUCKETS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1000.0)
+"""The upper limits of the buckets for the times of a work queue, in seconds."""
+
 LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+"""The upper limits of the buckets for the delay of a timer of the event loop, in seconds."""
+
 RECONCILE_BUCKETS = (
     *(0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9),
     *(1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0),
     *(15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0),
 )
+"""The upper limits of the buckets for the duration of a pass, in seconds."""
 
 
 class ClientSeries:

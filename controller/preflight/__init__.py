@@ -1,1 +1,1 @@
-"""Checks before the controller starts: permissions, served kinds, and a second controller for the same objects."""
+"""Checks the permissions, the served kinds, and whether another controller runs, before the controller starts."""

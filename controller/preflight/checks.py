@@ -1,4 +1,4 @@
-"""Checks before the start whether the cluster has everything that the controller needs.
+"""Checks whether the cluster has everything that the controller needs, before the controller starts.
 
 The checks are, in this order:
 
@@ -7,8 +7,9 @@ The checks are, in this order:
     3. The API server serves the kinds that the controller reads and writes.
     4. No other controller reconciles the same objects.
 
-The problems that checks 2 to 4 find are reported together, each with its remedy. If the API server does not answer, the
-start waits for a limited time and then fails. A Pod that fails to start is visible in `kubectl get pods`.
+All problems that the checks 2 to 4 find are reported together, and each problem has a remedy. If the API server does
+not answer, the program waits for a limited time and then exits with an error. The output of `kubectl get pods` shows
+that the Pod of the program does not start.
 """
 
 from __future__ import annotations
@@ -50,13 +51,17 @@ from informers.errors import (
 log = structlog.get_logger()
 
 WAIT_S = 10.0
-"""How long the start waits for a server that restarts, or for a CRD that was just applied."""
+"""The longest time to wait for an API server that restarts, or for a CRD that was just applied, in seconds."""
 
 PAUSE_S = 1.0
+"""The time between two requests that ask the same, in seconds."""
 
 
 class NeededKind(Struct, frozen=True):
-    """A resource that the API server has to serve, and the remedy if it does not."""
+    """A resource that the API server has to serve.
+
+    `remedy` says what to do if the API server does not serve the resource.
+    """
 
     group: str
     version: str
@@ -69,6 +74,8 @@ class NeededKind(Struct, frozen=True):
 
 
 class NoAnswer(Struct, frozen=True):
+    """The API server does not answer, or the answer is not from an API server."""
+
     why: str
 
     def __str__(self) -> str:
@@ -78,6 +85,8 @@ class NoAnswer(Struct, frozen=True):
 
 
 class NotRecognized(Struct, frozen=True):
+    """The API server does not accept the credentials of the controller."""
+
     why: str
 
     def __str__(self) -> str:
@@ -85,6 +94,8 @@ class NotRecognized(Struct, frozen=True):
 
 
 class MissingKind(Struct, frozen=True):
+    """The API server does not serve the kind, and no CustomResourceDefinition of the kind was found."""
+
     kind: NeededKind
 
     def __str__(self) -> str:
@@ -108,7 +119,7 @@ Problem: TypeAlias = NoAnswer | NotRecognized | MissingKind | UnservedKind | Mis
 
 
 class StartupError(Exception):
-    """The controller cannot start. `str()` has one line for each problem."""
+    """Says why the controller cannot start. The text of the exception has one line for each problem."""
 
     def __init__(self, *problems: Problem) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -116,7 +127,7 @@ class StartupError(Exception):
 
 
 def kinds_needed(config: Config) -> tuple[NeededKind, ...]:
-    """The kinds that the API server has to serve: those to reconcile, and those of KubeVirt that are cached."""
+    """Return the kinds that the API server has to serve: all kinds to reconcile, and all cached kinds of KubeVirt."""
     owners = (
         NeededKind(
             config.group_of(kind),
@@ -140,7 +151,7 @@ def kinds_needed(config: Config) -> tuple[NeededKind, ...]:
 
 
 def _remedy(kind: Kind[Any], mode: str) -> str:
-    """Return the remedy if the cluster does not have the kind's CustomResourceDefinition."""
+    """Return what to do if the cluster does not have the CustomResourceDefinition of the kind."""
     if mode == Mode.TAKEOVER and kind.loop_flag:
         return "install KubeVirt, which contains it"
     if mode == Mode.ALONGSIDE:
@@ -152,7 +163,11 @@ def _remedy(kind: Kind[Any], mode: str) -> str:
 
 
 async def resolve_mode(client: Requests, config: Config, *, wait_s: float = WAIT_S) -> Config:
-    """Return the configuration with the mode that `auto` selects in this cluster. Raises StartupError."""
+    """Return the configuration with the mode that `auto` selects in this cluster.
+
+    If the mode of the configuration is not `auto`, return the same configuration. If a request fails, raise
+    StartupError.
+    """
     if config.mode != Mode.AUTO:
         return config
     await reach(client, wait_s=wait_s)
@@ -161,13 +176,16 @@ async def resolve_mode(client: Requests, config: Config, *, wait_s: float = WAIT
 
 
 async def check(client: Requests, config: Config, *, now: Callable[[], datetime], wait_s: float = WAIT_S) -> None:
-    """Raise StartupError with all problems; return if there is none. `now` is the wall clock."""
+    """Do all checks. If there are problems, raise StartupError with all problems.
+
+    `now` returns the wall clock time. `wait_s` is the longest time to wait, in seconds.
+    """
     await reach(client, wait_s=wait_s)
     deadline = asyncio.get_running_loop().time() + wait_s
     async with _errors_as_problems():
         problems: list[Problem] = list(await _missing_permissions(client, permissions_needed(config)))
         for kind in kinds_needed(config):
-            # If the start fails anyway, do not wait for this kind: report the problems at once.
+            # If there is already a problem, do not wait for this kind, so that the problems are reported at once.
             problems += await missing_kind(client, kind, deadline=0.0 if problems else deadline)
         objections = await find_second_writer(client, config, now=now, deadline=0.0 if problems else deadline)
     if config.observe:
@@ -180,9 +198,9 @@ async def check(client: Requests, config: Config, *, now: Callable[[], datetime]
 
 
 async def _missing_permissions(client: Requests, needed: Sequence[Permission]) -> tuple[MissingPermission, ...]:
-    """Return the permissions that are missing in two attempts.
+    """Return the missing permissions. If a permission is missing, ask a second time and return the second answer.
 
-    An API server that has just started denies every permission until it has read the roles.
+    The reason is that an API server that has just started denies every permission until the server has read the roles.
     """
     if await missing_permissions(client, needed):
         await asyncio.sleep(PAUSE_S)
@@ -192,7 +210,7 @@ async def _missing_permissions(client: Requests, needed: Sequence[Permission]) -
 
 @asynccontextmanager
 async def _errors_as_problems() -> AsyncIterator[None]:
-    """Convert the error of a request into a StartupError with its problem."""
+    """If a request in the body fails, raise a StartupError with the problem instead of the original error."""
     try:
         yield
     except Unauthorized as error:
@@ -204,9 +222,9 @@ async def _errors_as_problems() -> AsyncIterator[None]:
 
 
 async def reach(client: Requests, *, wait_s: float) -> None:
-    """Return when the API server answers.
+    """Wait until the API server answers.
 
-    Raises StartupError if it does not answer within `wait_s`, or if it does not accept the credentials.
+    Raise StartupError if the API server does not answer within `wait_s` seconds or does not accept the credentials.
     """
     deadline = asyncio.get_running_loop().time() + wait_s
     reported = ""
@@ -223,7 +241,7 @@ async def reach(client: Requests, *, wait_s: float) -> None:
                 log.warning("waiting for the API server", why=reported, wait_s=wait_s)
             await asyncio.sleep(PAUSE_S)
         except StatusError:
-            return  # also an answer: a server that denies /version may still allow the requests of the controller
+            return  # A server that denies /version has answered, and may allow the requests of the controller.
         else:
             return
 
@@ -244,10 +262,10 @@ _decode_definition = msgspec.json.Decoder(_Definition).decode
 
 
 async def missing_kind(client: Requests, kind: NeededKind, *, deadline: float) -> tuple[Problem, ...]:
-    """Return the problem with a kind that is not served; empty if the kind is served.
+    """Return the problem with a kind that is not served, or an empty tuple if the kind is served.
 
-    If the kind is not installed, return at once. If it may be served soon, wait for it until `deadline`, a time of the
-    running loop. Raises ApiError if the API server does not answer.
+    If the kind is not installed, return at once. If the kind may be served soon, wait until `deadline`, which is a time
+    of the running loop. If the API server does not answer, raise ApiError.
     """
     reported = False
     while not await is_served(client, f"/apis/{kind.group}/{kind.version}", kind.plural):
@@ -262,9 +280,10 @@ async def missing_kind(client: Requests, kind: NeededKind, *, deadline: float) -
 
 
 async def _why_unserved(client: Requests, kind: NeededKind) -> tuple[Problem, bool]:
-    """Return why the kind is not served, and whether this is final.
+    """Return why the kind is not served, and True if waiting cannot help.
 
-    It is final if the kind is not installed. A kind whose definition exists may be served soon.
+    Waiting cannot help if the kind is not installed. Waiting can help if the CustomResourceDefinition of the kind
+    exists, or if the controller may not read the CustomResourceDefinition.
     """
     path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind.name}"
     try:
@@ -272,7 +291,7 @@ async def _why_unserved(client: Requests, kind: NeededKind) -> tuple[Problem, bo
     except NotFound:
         return MissingKind(kind), True
     except Forbidden:
-        return MissingKind(kind), False  # the usual case: the role of the controller does not have this permission
+        return MissingKind(kind), False  # usual, because the role of the controller has no permission for this request
     status = _decode_definition(body).status
     conditions = (status and status.conditions) or ()
     faults = [condition.message for condition in conditions if condition.status == "False" and condition.message]

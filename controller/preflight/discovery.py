@@ -1,7 +1,7 @@
-"""Requests that find out whether KubeVirt is installed, and when its controller last wrote a status.
+"""Asks the API server whether KubeVirt is installed, and when virt-controller last wrote a status.
 
-Every user may see whether a kind is served. Reading KubeVirt's objects requires a permission. If this permission is
-missing, the result is a `Hidden`. All other failures raise ApiError or msgspec.DecodeError.
+Every user may ask whether a kind is served. Only users with a permission may read the objects of the kind KubeVirt. If
+this permission is missing, `find_kubevirt` returns `Hidden`. All other failures raise ApiError or msgspec.DecodeError.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ from informers.meta import ObjectKey, ObjectMeta
 from informers.resource import ListMeta
 
 PAGE = "500"
+"""The largest number of objects in one answer of a list request."""
 
 
 class Absent(Struct, frozen=True):
-    """KubeVirt is not installed: the kind KubeVirt is not served, or it has no object."""
+    """KubeVirt is not installed, because the kind KubeVirt is not served or there is no object of this kind."""
 
 
 class Hidden(Struct, frozen=True):
-    """The kind KubeVirt is served, but the permission to list its objects is missing. `why` is the server's message."""
+    """The kind KubeVirt is served, but its objects may not be listed. `why` is the error message of the API server."""
 
     why: str
 
 
 class Found(Struct, frozen=True):
-    """KubeVirt is installed. `kubevirts` are the objects of the kind KubeVirt."""
+    """KubeVirt is installed. `kubevirts` contains all objects of the kind KubeVirt that were found."""
 
     kubevirts: tuple[KubeVirt, ...]
 
@@ -41,7 +42,7 @@ Installation: TypeAlias = Absent | Hidden | Found
 
 
 class Write(Struct, frozen=True):
-    """The last write of an object's status by one field manager."""
+    """The last time at which one field manager wrote the status of an object."""
 
     key: ObjectKey
     at: datetime
@@ -81,7 +82,7 @@ _decode_writes = msgspec.json.Decoder(_Writes).decode
 
 
 async def is_served(client: Requests, group_path: str, plural: str) -> bool:
-    """True if the API server serves this resource under this group and version."""
+    """Return True if the API server serves this resource in the API group and version of `group_path`."""
     try:
         answer = await client.request("GET", group_path, timeout_s=REQUEST_TIMEOUT_S)
     except NotFound:
@@ -90,7 +91,7 @@ async def is_served(client: Requests, group_path: str, plural: str) -> bool:
 
 
 async def find_kubevirt(client: Requests, namespace: str = "") -> Installation:
-    """Find out whether KubeVirt is installed in this namespace; "" means any namespace."""
+    """Return whether KubeVirt is installed in this namespace. The namespace "" means any namespace."""
     try:
         if not await is_served(client, KUBEVIRTS.group_path, KUBEVIRTS.plural):
             return Absent()
@@ -105,13 +106,16 @@ async def find_kubevirt(client: Requests, namespace: str = "") -> Installation:
 
 
 async def get_virt_controller(client: Requests, kubevirt: ObjectMeta) -> Deployment:
-    """Return the Deployment virt-controller of this KubeVirt. Raises ApiError, such as NotFound or Forbidden."""
+    """Return the Deployment virt-controller of this KubeVirt.
+
+    If the request fails, raise ApiError, for example NotFound or Forbidden.
+    """
     path = DEPLOYMENTS.path(kubevirt.namespace, VIRT_CONTROLLER)
     return DEPLOYMENTS.decode(await client.request("GET", path, timeout_s=REQUEST_TIMEOUT_S))
 
 
 async def latest_write(client: Requests, path: str, *, manager: str) -> Write | None:
-    """Return the last write of a status in a collection by this manager; None if it never wrote one."""
+    """Return the last write of a status in a collection by this manager, or None if there is no such write."""
     latest: Write | None = None
     params = {"limit": PAGE}
     while True:

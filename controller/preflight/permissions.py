@@ -1,7 +1,7 @@
-"""The permissions that the controller needs, and the check whether the API server grants them.
+"""Lists the permissions that the controller needs, and checks whether the API server grants these permissions.
 
-`permissions_needed` is the only list of verbs. The check before the start asks for these verbs, and the roles in the
-chart and the manifests contain exactly these verbs.
+`permissions_needed` is the only list of the permissions. Before the controller starts, the check asks the API server
+for each permission in the list. The roles in the chart and in the manifests contain exactly the same permissions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ log = structlog.get_logger()
 
 
 class Permission(Struct, frozen=True, order=True):
-    """One verb on one resource. An empty namespace means all namespaces, an empty name means all names."""
+    """The permission for one verb on one resource.
+
+    If `namespace` or `name` is empty, all namespaces or names are allowed.
+    """
 
     group: str
     resource: str
@@ -43,7 +46,7 @@ class Permission(Struct, frozen=True, order=True):
 
     @property
     def subject(self) -> str:
-        """The resource and the namespace, in the spelling of kubectl: `virtualmachineinstances.kubevirt.io`."""
+        """Return the resource and the namespace as text, for example `pods in namespace default`."""
         plural = f"{self.resource}.{self.group}" if self.group else self.resource
         named = f' "{self.name}"' if self.name else ""
         place = f"in namespace {self.namespace}" if self.namespace else "in all namespaces"
@@ -51,6 +54,8 @@ class Permission(Struct, frozen=True, order=True):
 
 
 class MissingPermission(Struct, frozen=True):
+    """The verbs on one resource that the API server does not allow to this user."""
+
     verbs: tuple[str, ...]
     subject: str
     user: str
@@ -60,7 +65,7 @@ class MissingPermission(Struct, frozen=True):
 
 
 def permissions_needed(config: Config) -> tuple[Permission, ...]:
-    """The permissions for all requests that the controller sends with this configuration, and no other permissions."""
+    """Return exactly the permissions for all requests that the controller sends with this configuration."""
     if config.observe:
         return tuple(_reads(config)) + check_permissions(config) + scrape_permissions(config)
     owners = [(config.group_of(kind), kind) for kind in KINDS]
@@ -80,7 +85,10 @@ def permissions_needed(config: Config) -> tuple[Permission, ...]:
 
 
 def _reads(config: Config) -> Iterable[Permission]:
-    """The permissions to fill the caches. With `--observe`, no other permissions for objects are needed."""
+    """Yield the permissions to fill the caches.
+
+    With `--observe`, the controller needs no other permissions for objects.
+    """
     kinds = [(config.group_of(kind), kind.plural) for kind in KINDS]
     kinds += [(each.resource.group, each.resource.plural) for each in accesses() if each.is_cached]
     for namespace in config.namespaces:
@@ -89,10 +97,10 @@ def _reads(config: Config) -> Iterable[Permission]:
 
 
 def check_permissions(config: Config) -> tuple[Permission, ...]:
-    """The permissions to check whether KubeVirt's own loops are stopped. Only the mode `takeover` needs them.
+    """Return the permissions to check whether KubeVirt's own loops are stopped.
 
-    In the other modes, KubeVirt is not installed or has other API groups. If KubeVirt has the same API groups but these
-    permissions are missing, the controller does not start.
+    Only the mode `takeover` needs these permissions. In other modes, KubeVirt usually is not installed or has other API
+    groups. If KubeVirt has the same API groups but these permissions are missing, the controller does not start.
     """
     if config.mode != Mode.TAKEOVER or not config.second_writer_check or not shared_with_kubevirt(config):
         return ()
@@ -104,9 +112,9 @@ def check_permissions(config: Config) -> tuple[Permission, ...]:
 
 
 def scrape_permissions(config: Config) -> tuple[Permission, ...]:
-    """The permissions to check who may read the metrics: to find the user of a token, and what this user may do.
+    """Return the permissions to find out which user sent a token, and whether this user may read the metrics.
 
-    The two resources have no namespace, so only a ClusterRole can grant these permissions.
+    Objects of the two resources have no namespace, so only a ClusterRole can grant these permissions.
     """
     if not config.metrics_secure:
         return ()
@@ -117,10 +125,10 @@ def scrape_permissions(config: Config) -> tuple[Permission, ...]:
 
 
 def _owner_permissions(group: str, plural: str) -> Iterable[tuple[str, str, str, str]]:
-    """The permissions for the objects of a kind that is reconciled."""
+    """Yield group, resource, subresource and verb of each permission for the objects of a kind that is reconciled."""
     yield from ((group, plural, "", verb) for verb in READ)
     yield group, plural, "status", "patch"
-    # Owner references with blockOwnerDeletion need this if OwnerReferencesPermissionEnforcement is enabled.
+    # If OwnerReferencesPermissionEnforcement is enabled, only users with this permission may set blockOwnerDeletion.
     yield group, plural, "finalizers", "update"
 
 
@@ -129,7 +137,7 @@ def _lease_permissions(config: Config) -> tuple[Permission, ...]:
         namespace = config.leader_election_namespace
         return Permission(group="coordination.k8s.io", resource="leases", verb=verb, namespace=namespace, name=name)
 
-    # RBAC cannot limit a create to a name, because the request has no name.
+    # RBAC cannot limit the verb create to one name, because the path of a create request contains no name.
     return (lease("create", ""), *(lease(verb, config.leader_election_id) for verb in ("get", "patch")))
 
 
@@ -148,9 +156,10 @@ _decode_review = msgspec.json.Decoder(_Review).decode
 
 
 async def missing_permissions(client: Requests, needed: Iterable[Permission]) -> tuple[MissingPermission, ...]:
-    """Ask the API server for all permissions concurrently. The result has all missing verbs of a resource in one value.
+    """Ask the API server for all permissions concurrently, and return the missing permissions.
 
-    Raises ApiError if the API server does not answer.
+    The result has one MissingPermission for each resource, with all missing verbs. If the API server does not answer,
+    raise ApiError.
     """
     needed = tuple(needed)
     async with asyncio.TaskGroup() as group:
@@ -170,9 +179,9 @@ async def missing_permissions(client: Requests, needed: Iterable[Permission]) ->
 
 
 async def _is_allowed(client: Requests, permission: Permission) -> bool | ApiError:
-    """Whether the controller has the permission.
+    """Return True if the controller has the permission, or cannot ask for the permission.
 
-    An error is returned instead of raised, so that it does not cancel the concurrent requests.
+    An ApiError is returned instead of raised, so that the error does not cancel the concurrent requests.
     """
     attributes = {
         "namespace": permission.namespace,
@@ -187,7 +196,7 @@ async def _is_allowed(client: Requests, permission: Permission) -> bool | ApiErr
             client, "authorization.k8s.io/v1", "SelfSubjectAccessReview", {"resourceAttributes": attributes}
         )
     except Forbidden as error:
-        # If users may not ask for their own permissions, the check is impossible, so it must not stop the start.
+        # If users may not ask for their own permissions, the check is impossible. The controller starts anyway.
         log.warning("cannot check permissions", why=str(error))
         return True
     except ApiError as error:
@@ -196,7 +205,10 @@ async def _is_allowed(client: Requests, permission: Permission) -> bool | ApiErr
 
 
 async def _whoami(client: Requests) -> str:
-    """The name of the controller's user, for the administrator who grants the permissions."""
+    """Return the name of the controller's user, or "this user" if the name is unknown.
+
+    The name tells the administrator which user needs the missing permissions.
+    """
     try:
         review = await _review(client, "authentication.k8s.io/v1", "SelfSubjectReview", {})
     except ApiError:

@@ -1,18 +1,20 @@
 """Checks whether another controller reconciles the same objects.
 
-Two controllers for one object delete each other's VMs. The other controller can be KubeVirt's virt-controller. The
-check looks at these facts:
+If two controllers reconcile the same object, each controller deletes the VMs of the other controller. The other
+controller can be KubeVirt's virt-controller. A kind is shared if both controllers can reconcile the kind in the same
+API group. A write is recent if the write is newer than `RECENT`. The first row that applies decides:
 
     fact                                                   result
-    KubeVirt is not installed, or shares no kind           no second writer
-    the flags of its Deployment                            a second writer, if a loop for a shared kind has workers
-    the Deployment is rolling out                          old Pods may still run: wait, then a second writer
-    there is no Deployment                                 a second writer, if virt-controller recently wrote a status
-    the permission to read KubeVirt's objects is missing   the same; without a recent write the result is unknown
+    KubeVirt is not installed, or no kind is shared        no second writer
+    the permission to read KubeVirt's objects is missing   second writer after a recent write, otherwise unknown
+    the Deployment virt-controller does not exist          second writer after a recent write, otherwise none
+    by its flags, a loop for a shared kind has workers     second writer
+    the Deployment is rolling out until the deadline       second writer, because Pods with other flags may still run
+    all other cases                                        no second writer
 
-If the result is unknown, the controller does not start: virt-controller writes no status while nothing changes, so the
-absence of recent writes proves nothing. The reason is one line with the possible remedies. One of them is
-`--no-second-writer-check`.
+If the result is unknown, the controller does not start. A missing recent write does not prove that virt-controller has
+stopped, because virt-controller writes no status while nothing changes. The error message names the possible remedies,
+for example `--no-second-writer-check`.
 """
 
 from __future__ import annotations
@@ -36,13 +38,17 @@ from informers.errors import Forbidden, NotFound
 log = structlog.get_logger()
 
 RECENT: Final = timedelta(minutes=10)
-"""If a write is newer than this, the check assumes that the writer still runs."""
+"""If a write is newer than this time, the check assumes that the controller that wrote still runs."""
 
 PAUSE_S: Final = 1.0
+"""The time between two requests for a Deployment that is rolling out, in seconds."""
 
 
 class SecondWriter(Struct, frozen=True):
-    """Another controller reconciles the same kinds. `evidence` says how that is known."""
+    """Another controller reconciles the same kinds, or may do so.
+
+    `evidence` is the fact that shows the other controller.
+    """
 
     evidence: str
 
@@ -54,7 +60,7 @@ class SecondWriter(Struct, frozen=True):
 
 
 class Undetermined(Struct, frozen=True):
-    """It is unknown whether another controller reconciles the same kinds."""
+    """The check could not find out whether another controller reconciles the same kinds. `why` is the reason."""
 
     kinds: tuple[str, ...]
     why: str
@@ -71,7 +77,7 @@ Objection: TypeAlias = SecondWriter | Undetermined
 
 
 class StatusWrites(NamedTuple):
-    """Looks for statuses that virt-controller wrote to objects of the shared kinds."""
+    """Finds out whether virt-controller recently wrote the status of an object of a shared kind."""
 
     client: Requests
     config: Config
@@ -79,7 +85,7 @@ class StatusWrites(NamedTuple):
     now: Callable[[], datetime]
 
     async def find_recent(self) -> SecondWriter | None:
-        """Return a second writer if virt-controller recently wrote a status in the watched namespaces."""
+        """Return a second writer if virt-controller recently wrote a status in the watched namespaces, or None."""
         for resource in (kind.resource() for kind in self.kinds):
             for namespace in self.config.namespaces:
                 write = await _latest_write(self.client, resource.path(namespace))
@@ -90,10 +96,10 @@ class StatusWrites(NamedTuple):
 
 
 async def decide_mode(client: Requests, config: Config) -> Config:
-    """Return the configuration with a mode instead of `auto`.
+    """Return the configuration with the mode that `auto` selects, or the same configuration if the mode is not `auto`.
 
-    If the permission to list KubeVirt's objects is missing, KubeVirt counts as installed. Raises
-    ApiError, msgspec.DecodeError.
+    If the permission to list KubeVirt's objects is missing, KubeVirt counts as installed. If a request fails, raise
+    ApiError or msgspec.DecodeError.
     """
     if config.mode != Mode.AUTO:
         return config
@@ -105,10 +111,10 @@ async def decide_mode(client: Requests, config: Config) -> Config:
 async def find_second_writer(
     client: Requests, config: Config, *, now: Callable[[], datetime], deadline: float
 ) -> tuple[Objection, ...]:
-    """Return the reasons not to start; empty if there is none.
+    """Return the reasons why the controller must not start, or an empty tuple if there is no reason.
 
-    While a Deployment is rolling out, wait until `deadline`, which is a time of the running loop. Raises
-    ApiError, msgspec.DecodeError.
+    While a Deployment is rolling out, wait until `deadline`, which is a time of the running loop. If a request fails,
+    raise ApiError or msgspec.DecodeError.
     """
     kinds = shared_with_kubevirt(config)
     if not kinds or not config.second_writer_check:
@@ -126,7 +132,7 @@ async def find_second_writer(
 
 
 async def _check_kubevirt(writes: StatusWrites, kubevirt: KubeVirt, deadline: float) -> Objection | None:
-    """Return the reason not to start because of this KubeVirt; None if there is none."""
+    """Return why the controller must not start beside this KubeVirt, or None if there is no reason."""
     name = f"{kubevirt.metadata.namespace}/{VIRT_CONTROLLER}"
     names = names_of(writes.kinds)
     while True:
@@ -154,9 +160,9 @@ async def _check_kubevirt(writes: StatusWrites, kubevirt: KubeVirt, deadline: fl
 
 
 async def _latest_write(client: Requests, path: str) -> Write | None:
-    """Return the last write of virt-controller in a collection; None if there is none.
+    """Return the last status that virt-controller wrote in a collection, or None if there is no such status.
 
-    Also None if the permission to list is missing, because the check of the permissions reports that.
+    Return None also if the kind is not served or may not be listed, because other checks report these problems.
     """
     try:
         return await latest_write(client, path, manager=VIRT_CONTROLLER)

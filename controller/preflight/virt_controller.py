@@ -1,12 +1,14 @@
-"""Reads from virt-controller's Deployment whether its loops are stopped, and makes the patch that stops them. Pure.
+"""Reads from virt-controller's Deployment whether loops are stopped, and makes the patch that stops two loops.
 
-KubeVirt's virt-controller has one loop for each kind. The flags `--rs-controller-threads=0` and
-`--pool-controller-threads=0` stop two loops, because a loop without workers does nothing. The default is three workers.
-The other loops continue, so VMs and VMIs run as before.
+KubeVirt's virt-controller has one loop for each kind. By default, each loop has three workers. The flags
+`--rs-controller-threads=0` and `--pool-controller-threads=0` stop the loops for replica sets and pools, because a loop
+without workers does nothing. All other loops of virt-controller continue, so VMs and VMIs run as before.
 
 `vmherd takeover` writes a JSON patch into `spec.customizeComponents.patches` of the KubeVirt object. virt-operator then
-appends the two flags to the arguments of the Deployment. `customizeComponents.flags` would be shorter, but it also
-replaces flags that it does not name.
+appends the two flags to the arguments of the Deployment. vmherd does not use the shorter field
+`customizeComponents.flags`, because this field also replaces flags that are not in the field.
+
+The functions in this module send no requests.
 """
 
 from __future__ import annotations
@@ -28,14 +30,16 @@ VIRT_CONTROLLER: Final = "virt-controller"
 LOOPS: Final[Mapping[str, str]] = {
     name: kind.loop_flag for kind, name in zip(KINDS, names_of(KINDS), strict=True) if kind.loop_flag
 }
-"""For each kind, the flag that sets the number of workers of its loop."""
+"""Maps the resource name of each kind to the flag that sets the number of workers of the loop for this kind."""
 
 PATCHES: Final = "/spec/customizeComponents/patches"
+"""The path of the list of patches in a KubeVirt object, for a JSON patch."""
+
 Step: TypeAlias = dict[str, object]
 
 
 class ComponentPatch(Struct, frozen=True, rename="camel"):
-    """A patch that virt-operator applies to an object that it installs."""
+    """A patch that virt-operator applies to an object that virt-operator installs."""
 
     resource_name: str = ""
     resource_type: str = ""
@@ -52,7 +56,7 @@ class KubeVirtSpec(Struct, frozen=True, rename="camel"):
 
 
 class KubeVirt(Struct, frozen=True):
-    """The object that represents an installation of KubeVirt. A cluster has at most one."""
+    """An object that represents an installation of KubeVirt. A cluster has at most one such object."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: KubeVirtSpec | None = None
@@ -93,20 +97,26 @@ DEPLOYMENTS: Final = Resource(Deployment, group="apps", version="v1", plural="de
 
 
 def active_loops(deployment: Deployment, kinds: Iterable[str]) -> tuple[str, ...]:
-    """Return the kinds whose loop has workers."""
+    """Return those of the kinds whose loop in virt-controller has workers."""
     flags = _arguments_of(deployment)
     return tuple(kind for kind in kinds if not is_stopped(flags, LOOPS[kind]))
 
 
 def _arguments_of(deployment: Deployment) -> tuple[str, ...]:
-    """The command and the arguments of virt-controller. `customizeComponents.flags` puts its flags into the command."""
+    """Return the command and the arguments of the container virt-controller, or of the first container.
+
+    Flags in `customizeComponents.flags` become part of the command, so the command is needed too.
+    """
     containers = deployment.spec.template.spec.containers or ()
     named = [container for container in containers if container.name == VIRT_CONTROLLER] or containers[:1]
     return tuple(text for container in named for text in (*(container.command or ()), *(container.args or ())))
 
 
 def is_stopped(arguments: Sequence[str], flag: str) -> bool:
-    """Whether this flag sets the workers of a loop to 0. If a flag is given twice, the last value counts."""
+    """Return True if the arguments set this flag to 0.
+
+    If the arguments contain the flag twice, the last value counts.
+    """
     workers = ""
     for text, following in zip_longest(arguments, arguments[1:], fillvalue=""):
         if text == flag:
@@ -117,14 +127,14 @@ def is_stopped(arguments: Sequence[str], flag: str) -> bool:
 
 
 def is_rolled_out(deployment: Deployment) -> bool:
-    """Whether all Pods have the current template of the Deployment."""
+    """Return True if all Pods have the current template of the Deployment."""
     status = deployment.status or DeploymentStatus()
     observed = (status.observed_generation or 0) >= (deployment.metadata.generation or 0)
     return observed and (status.replicas or 0) == (status.updated_replicas or 0)
 
 
 def stop_patch() -> ComponentPatch:
-    """The patch that stops the loops of all our kinds."""
+    """Return the patch that stops the loops in virt-controller for all kinds that vmherd reconciles."""
     steps = [
         {"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": f"{flag}=0"}
         for flag in LOOPS.values()
@@ -138,7 +148,7 @@ def stop_patch() -> ComponentPatch:
 
 
 def take_over(kubevirt: KubeVirt) -> bytes | None:
-    """Return a JSON patch that appends our patch to the existing ones; None if our patch exists already."""
+    """Return a JSON patch that adds our patch to the KubeVirt object, or None if the object already has our patch."""
     if any(map(_is_ours, patches_of(kubevirt))):
         return None
     ours = stop_patch()
@@ -154,14 +164,14 @@ def take_over(kubevirt: KubeVirt) -> bytes | None:
 
 
 def undo_takeover(kubevirt: KubeVirt) -> bytes | None:
-    """Return a JSON patch that removes our patch and no other; None if there is no patch of ours."""
+    """Return a JSON patch that removes only our patch from the KubeVirt object, or None if our patch does not exist."""
     patches = patches_of(kubevirt)
     indexes = [index for index, patch in enumerate(patches) if _is_ours(patch)]
     if not indexes:
         return None
     if len(indexes) == len(patches):
         return _encode(kubevirt, [{"op": "remove", "path": PATCHES}])
-    # Remove the last one first. So the indexes of the others do not change.
+    # Remove the patch with the highest index first, so that the indexes of the patches before it do not change.
     return _encode(kubevirt, [{"op": "remove", "path": f"{PATCHES}/{index}"} for index in reversed(indexes)])
 
 
@@ -171,7 +181,10 @@ def patches_of(kubevirt: KubeVirt) -> tuple[ComponentPatch, ...]:
 
 
 def _is_ours(patch: ComponentPatch) -> bool:
-    """Whether this patch is equal to ours as JSON. The spelling may differ."""
+    """Return True if this patch does the same as `stop_patch()`.
+
+    The formatting of the JSON, and upper and lower case in the names of the object, may differ.
+    """
     ours = stop_patch()
     subject = (patch.resource_type.lower(), patch.resource_name.lower(), patch.type)
     if subject != (ours.resource_type.lower(), ours.resource_name, ours.type):
@@ -183,6 +196,9 @@ def _is_ours(patch: ComponentPatch) -> bool:
 
 
 def _encode(kubevirt: KubeVirt, steps: Sequence[Step]) -> bytes:
-    """Encode a JSON patch for the version that was read. In a later version, the list may have other indexes."""
+    """Return a JSON patch with these steps, which the API server rejects if the KubeVirt object has changed.
+
+    After a change, the patches in the list may have other indexes than in `kubevirt`.
+    """
     version: Step = {"op": "replace", "path": "/metadata/resourceVersion", "value": kubevirt.metadata.resource_version}
     return msgspec.json.encode([version, *steps])
