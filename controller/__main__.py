@@ -1,4 +1,4 @@
-"""Entry point of `python -m controller`, which is the same as the command `vmherd`."""
+"""Runs the command `vmherd` when Python is called as `python -m controller`."""
 
 import sys
 

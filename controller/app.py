@@ -1,12 +1,12 @@
 """The composition root: creates every component once, and starts and stops the components in order.
 
-Each component runs inside the scope of those above it. So they stop in reverse order.
+This tree shows the order of the start. A component stops before all components above it in the tree.
 
-API clients; the mode, if it is `auto`
-└── HTTP server; checks before the start
-    └── event recorder, loop monitor, informers; wait for the first lists
-        └── leader election
-            └── workers, until a signal; then running passes finish, Events are sent, the lease is released
+open the API clients; select the mode if it is `auto`
+└── open the HTTP server; do the checks before the start
+    └── start the event recorder, the loop monitor and the informers; wait for the first lists
+        └── wait for the lease
+            └── run the workers until a signal; then let running passes finish, send Events and release the lease
 """
 
 from __future__ import annotations
@@ -49,10 +49,11 @@ from informers.informer import SharedInformer
 log = structlog.get_logger()
 
 EVENTS_FLUSHED_WITHIN_S = 5.0
+"""The longest time, in seconds, that the program waits at its end until all Events are sent."""
 
 
 class Fatal(Exception):
-    """The program ends with a failure. Each of `lines` is an error message for the user."""
+    """An error that ends the program with a failure. Each of `lines` is an error message for the user."""
 
     def __init__(self, *lines: str) -> None:
         super().__init__("\n".join(lines))
@@ -102,7 +103,10 @@ async def _run(requested: Config, stop: asyncio.Event) -> None:
 
 
 async def _with_mode(client: ApiClient, config: Config, stop: asyncio.Event) -> Config | None:
-    """Return the configuration with the mode that `auto` selects in this cluster; None if `stop` is set before."""
+    """Replace the mode `auto` by the mode that fits this cluster, and return the new configuration.
+
+    A configuration with another mode is returned unchanged. Returns None if `stop` is set before the mode is known.
+    """
     resolved: list[Config] = []
 
     async def resolve() -> None:
@@ -115,8 +119,8 @@ async def _with_mode(client: ApiClient, config: Config, stop: asyncio.Event) -> 
 async def _clients(config: Config, metrics: Metrics) -> AsyncIterator[tuple[ApiClient, ApiClient, ApiClient]]:
     """Open three clients: for the reconciliation, for the lease, and for the authorization of metrics readers.
 
-    The lease and the authorization have their own clients, so that their requests do not wait for other requests. Only
-    the client for the reconciliation has a gate that can stop its writes.
+    The requests for the lease and for the authorization have their own clients, so that they do not wait for the
+    requests of the reconciliation. Only the client for the reconciliation gets a gate, which can refuse writes.
     """
     credentials = await load_credentials(config.kubeconfig, config.context)
     agent = f"{PROGRAM}/{version()} ({revision() or 'unknown'})"
@@ -163,7 +167,7 @@ def _build(
 
 
 def _secure(config: Config, client: ApiClient) -> Secure | None:
-    """The certificate and the authorization of /metrics; None if metrics are served over plain HTTP."""
+    """Return the certificate and the authorization of /metrics, or None if metrics are served over plain HTTP."""
     if not config.metrics_secure:
         return None
     certificate: Certificate = SelfSignedCertificate(utc_now)
@@ -173,7 +177,7 @@ def _secure(config: Config, client: ApiClient) -> Secure | None:
 
 
 def _gate(config: Config, elector: LeaderElector | None) -> Gate | None:
-    """The gate that is asked before each write; None if every write is allowed."""
+    """Return the function that allows or refuses each write, or None if every write is allowed."""
     if config.observe:
         return forbid_writes
     return elector.check if elector is not None else None
@@ -207,7 +211,10 @@ async def _sync_and_work(program: _Program, elector: LeaderElector | None, stop:
 
 
 async def _synced(program: _Program, stop: asyncio.Event) -> bool:
-    """Wait for the first lists. Return false if `stop` is set before. Raises Fatal if the lists take too long."""
+    """Wait until each informer has its first list. Return False if `stop` is set before that.
+
+    Raises Fatal if the lists are not complete within the configured timeout.
+    """
     timeout_s = program.parts.config.sync_timeout_s
     try:
         async with asyncio.timeout(timeout_s):
@@ -231,7 +238,7 @@ async def _all_synced(informers: Sequence[SharedInformer[Any]]) -> None:
 
 
 async def _done_before(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
-    """Run the work until it is done, or cancel it when `stop` is set. Return whether the work is done."""
+    """Run `work`, and cancel `work` when `stop` is set. Return True if `work` has ended before it was cancelled."""
     async with asyncio.TaskGroup() as group:
         working = group.create_task(work, name="until-stopped")
         stopped = group.create_task(stop.wait(), name="stop")
@@ -242,7 +249,10 @@ async def _done_before(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> 
 
 
 async def _work(program: _Program, stop: asyncio.Event) -> None:
-    """Run all workers until `stop` is set. Then wait for running passes, up to the shutdown grace, and send Events."""
+    """Run all workers until `stop` is set. Then wait until the running passes end, and send the waiting Events.
+
+    Passes that still run after the shutdown grace are cancelled.
+    """
     config = program.parts.config
     names = [assembly.controller.name for assembly in program.assemblies]
     log.info("observing" if config.observe else "working", controllers=names)
@@ -263,9 +273,10 @@ async def _work(program: _Program, stop: asyncio.Event) -> None:
 
 
 async def _run_workers(controller: Controller, stop: asyncio.Event) -> None:
-    """Run the workers of a controller. Raises ServiceEnded if they end before `stop` is set.
+    """Run the workers of a controller. Raises ServiceEnded if the workers end before `stop` is set.
 
-    A leader without workers would do nothing and keep the lease. So the process ends, and another one can lead.
+    A leader without workers would do nothing, but would keep the lease. The error ends the process, so that another
+    process can become leader.
     """
     await controller.run()
     if not stop.is_set():
@@ -274,7 +285,7 @@ async def _run_workers(controller: Controller, stop: asyncio.Event) -> None:
 
 @contextmanager
 def _stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
-    """Set `stop` at the first SIGTERM or SIGINT. A second signal ends the process immediately."""
+    """Set `stop` at the first SIGTERM or SIGINT while the block runs. A second signal ends the process immediately."""
 
     def handle() -> None:
         if stop.is_set():
@@ -295,7 +306,8 @@ def _stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
 def _freeze_cached_objects() -> None:
     """Exclude the objects of the first lists from garbage collection.
 
-    They stay in memory and have no reference cycles. A garbage collection that visits them blocks the event loop.
+    These objects stay in memory and have no reference cycles, so a garbage collection cannot free them. A collection
+    that visits all of them blocks the event loop.
     """
     gc.collect()
     gc.freeze()
@@ -303,7 +315,7 @@ def _freeze_cached_objects() -> None:
 
 
 def _fatal(error: BaseException) -> Fatal:
-    """Convert an error into lines for the user. An unexpected error is also logged with its traceback."""
+    """Convert an error into a Fatal with one or more lines for the user. Log the traceback of an unexpected error."""
     lines: list[str] = []
     for leaf in leaf_errors(error):
         match leaf:
@@ -320,4 +332,4 @@ def _fatal(error: BaseException) -> Fatal:
 
 
 def utc_now() -> datetime:
-    return datetime.now(UTC)  # noqa: TID251 - the wall clock is read here; other components get this function as an argument
+    return datetime.now(UTC)  # noqa: TID251 - only this function reads the wall clock; components receive it

@@ -1,9 +1,9 @@
-"""The command `vmherd`: its subcommands, its exit codes, and one line on stderr for each error of a user.
+"""The command `vmherd` with its subcommands. Each error of a user is one line on stderr. The exit codes are:
 
     0  success          1  failure at run time          2  wrong flags or variables          130  Ctrl-C
 
-A command is imported when it is called. So `--help` and completion are fast, and `demo` and `sandbox` may be missing
-from an installation, as from the image.
+The module of a subcommand is imported when the subcommand is called. So `--help` and completion are fast. The modules
+of `demo` and `sandbox` may be missing from an installation; for example, the image does not contain them.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ SANDBOX_PARTS = ("sandbox", "rich", "trustme", "yaml")
 
 
 class LazyCommand(click.Command):
-    """The name and the help of a command in a module that is not imported yet."""
+    """A command with only a name and a short help. `load` imports the module that contains the real command."""
 
     def __init__(self, name: str, module: str, help: str) -> None:
         super().__init__(name, short_help=help)
         self.module = module
 
     def load(self) -> click.Command:
-        """Import the command. Raises ClickException if a package of the sandbox is not installed."""
+        """Import the module and return its command. Raises ClickException if a package of the sandbox is missing."""
         try:
             command: click.Command = importlib.import_module(self.module).command
         except ModuleNotFoundError as error:
@@ -43,7 +43,7 @@ class LazyCommand(click.Command):
 
 
 class LazyGroup(click.Group):
-    """Imports a command when it is called, and lists all commands without an import."""
+    """A group of commands that imports only the command that is called. To list the commands, it imports none."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _version_line() -> str:
-    from controller.version import version  # noqa: PLC0415  reading the package's metadata needs slow imports
+    from controller.version import version  # noqa: PLC0415  this import is slow: it imports `importlib.metadata`
 
     return f"vmherd {version()} (Python {sys.version.split()[0]})"
 

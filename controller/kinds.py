@@ -1,10 +1,10 @@
-"""The kinds that this controller reconciles: one descriptor for each, and `KINDS` with all of them.
+"""The kinds that this controller reconciles. Each kind has one descriptor, and `KINDS` contains all descriptors.
 
-All code that handles every kind reads `KINDS`: flags, modes, permissions, the checks before the start, metrics,
-commands and the wiring of the program. docs/adding-a-kind.md shows how to add a kind.
+`KINDS` is read by all code that handles every kind: the flags, the modes, the permissions, the checks before the start,
+the metrics, the commands and the wiring of the program. docs/adding-a-kind.md shows how to add a kind.
 
-A descriptor is data. The rules of a kind are in the kind's own package. They are imported only when they are needed, so
-`--help` is fast.
+A descriptor contains only data. The rules of a kind are in a package of the kind. This package is imported only when
+the rules are needed, so that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from informers.resource import Resource
 T = TypeVar("T", bound=KubeObject)
 
 READ: Final = ("get", "list", "watch")
-"""The verbs of a resource that is cached."""
+"""The API verbs that the controller needs for a resource whose objects it caches."""
 
 
 class Access(Struct, frozen=True):
-    """The verbs that the controller of a kind uses on another resource, such as VMs."""
+    """The API verbs that the controller of a kind uses on one other resource, such as VMs."""
 
     resource: Resource[Any]
     verbs: tuple[str, ...]
@@ -44,13 +44,13 @@ class Access(Struct, frozen=True):
 
 
 class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
-    """One kind. Two kinds are equal only if they are the same object."""
+    """The descriptor of one kind. Two descriptors are equal only if they are the same Python object."""
 
     name: str
-    """The short name: of the queue, of the label `controller` in metrics, and in `--<name>-group`."""
+    """The short name of the kind, used for the flag `--<name>-group`, the queue and the metric label `controller`."""
 
     package: str
-    """The package with the kind's rules. Its module `wiring` has `CACHES` and `assemble`."""
+    """The name of the package with the kind's rules. The package has a module `wiring` with `CACHES` and `assemble`."""
 
     object_type: type[T]
     kind: str
@@ -58,50 +58,53 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
     version: str
 
     group: str
-    """The API group: KubeVirt's own, if KubeVirt has the kind."""
+    """The API group in all modes except `alongside`. If KubeVirt has the kind, it is KubeVirt's group."""
 
     own_group: str
     """The API group in the mode `alongside`."""
 
     short_names: tuple[str, ...]
     own_short_names: tuple[str, ...]
-    """The short names of the kind in kubectl: in KubeVirt's group, and in the group for the mode `alongside`."""
+    """The short names for kubectl: `short_names` for the kind in `group`, `own_short_names` for it in `own_group`."""
 
     component: str
-    """The source of the kind's Events."""
+    """The component that the Events of the kind name as their source."""
 
     metric_prefix: str
-    """The beginning of the names of all series for single objects."""
+    """The first part of the names of all metrics that have one series for each object of the kind."""
 
     writes: tuple[tuple[str, tuple[Resource[Any], ...]], ...]
-    """The writes of VMs and VMIs for the kind: created, deleted or updated. Their counters start at zero."""
+    """The counted writes: a verb in the past tense, and the resources that the kind's controller writes in this way.
+
+    Each of these counters exists from the start, with the value 0.
+    """
 
     access: tuple[Access, ...]
     owner_verbs: tuple[str, ...] = ()
-    """The verbs on the kind's own objects, besides those to read them and to write their status."""
+    """The API verbs on the kind's own objects, in addition to those for reading and for writing the status."""
 
     loop_flag: str = ""
-    """The flag of virt-controller with the number of workers for this kind; "" if KubeVirt has no such kind."""
+    """The flag of virt-controller that sets the number of workers for this kind, or "" if KubeVirt has no such kind."""
 
     known_status: frozenset[str] | None = None
-    """The status fields in KubeVirt's CRD of the kind, which the API server serves in the mode `takeover`."""
+    """The status fields in KubeVirt's CRD of the kind. In the mode `takeover`, the API server uses this CRD."""
 
     vmi_template: Callable[[T], VMITemplate] | None = None
-    """Returns the VMI template of an object, for `vmherd expose`; None if the kind cannot be exposed."""
+    """A function that returns the VMI template of an object, or None if `vmherd expose` does not support the kind."""
 
     finalizer: str = ""
-    """Our finalizer on the kind's objects, which `vmherd cleanup` removes; "" if there is none.
+    """The finalizer that vmherd sets on the kind's objects and `vmherd cleanup` removes, or "" if there is none.
 
     A kind with a finalizer has a module `cleanup` with the function `plan_cleanup` in its package."""
 
     finalized: Resource[Any] | None = None
-    """The resource of the children that have the finalizer as well."""
+    """The resource of the children on which vmherd sets the same finalizer, or None if there are no such children."""
 
     has_tally: bool = False
-    """Whether metrics count the VMs that were started, stopped and healed for each object."""
+    """True if metrics count, for each object of the kind, the VMs that were started, stopped and healed."""
 
     has_kubevirt_gauges: bool = False
-    """Whether the replica gauges are also shown under the names that KubeVirt has proposed for the kind."""
+    """True if metrics also show the replica gauges under the names that KubeVirt has proposed for the kind."""
 
     @property
     def singular(self) -> str:
@@ -109,21 +112,24 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
 
     @property
     def group_setting(self) -> str:
-        """The field of the configuration with the kind's API group. The flag of `pool_group` is `--pool-group`."""
+        """The name of the configuration field with the kind's API group, such as `pool_group` for `--pool-group`."""
         return f"{self.name}_group"
 
     def group_in(self, mode: str) -> str:
-        """The API group of the kind in a mode. For `auto` it is KubeVirt's group, until another mode is selected."""
+        """Return the API group of the kind: `own_group` if the mode is `alongside`, or `group` in another mode."""
         return self.own_group if mode == Mode.ALONGSIDE else self.group
 
     def resource(self, group: str = "") -> Resource[T]:
-        """Make a resource of this kind in this API group. Two resources are equal only if they are the same object."""
+        """Return a new resource of this kind in an API group. An empty group means `self.group`.
+
+        Two resources are equal only if they are the same Python object.
+        """
         return Resource(
             self.object_type, group=group or self.group, version=self.version, plural=self.plural, kind=self.kind
         )
 
     def module(self, name: str) -> ModuleType:
-        """A module of the kind's package."""
+        """Import the module with this name from the kind's package, and return the module."""
         return import_module(f"{self.package}.{name}")
 
 
@@ -172,11 +178,12 @@ POOLS: Final[Kind[Pool]] = Kind(
         Access(resources.VMIS, (*READ, "patch", "delete")),
         Access(resources.VMS, (*READ, *_WRITE)),
         Access(resources.CONTROLLER_REVISIONS, (*READ, "create", "delete")),
-        # If a disk has to stay after its VM is deleted, its ownerReference to the VM is removed. Disks are not cached.
+        # To keep a disk after its VM is deleted, the controller removes the disk's ownerReference to the VM.
+        # Disks are not cached.
         Access(resources.PVCS, ("get", "patch")),
         Access(resources.DATA_VOLUMES, ("get", "patch")),
     ),
-    # To set the finalizer, and annotations for later passes.
+    # The controller patches pools to set the finalizer, and to set annotations that later passes read.
     owner_verbs=("patch",),
     loop_flag="--pool-controller-threads",
     known_status=_KUBEVIRT_STATUS,
@@ -191,7 +198,7 @@ KINDS: Final[tuple[Kind[Any], ...]] = (REPLICA_SETS, POOLS)
 
 
 def accesses() -> tuple[Access, ...]:
-    """The verbs for each resource that any kind needs. Each resource occurs once."""
+    """Return the verbs that all kinds together need on other resources. Each resource occurs once."""
     verbs: dict[Resource[Any], dict[str, None]] = {}
     for kind in KINDS:
         for access in kind.access:
@@ -200,5 +207,5 @@ def accesses() -> tuple[Access, ...]:
 
 
 def names_of(kinds: Iterable[Kind[Any]]) -> tuple[str, ...]:
-    """The resource name of each kind in KubeVirt's group, such as `virtualmachinepools.pool.kubevirt.io`."""
+    """Return the resource name of each kind in `kind.group`, such as `virtualmachinepools.pool.kubevirt.io`."""
     return tuple(f"{kind.plural}.{kind.group}" for kind in kinds)

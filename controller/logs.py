@@ -1,14 +1,15 @@
-"""Log lines: JSON for machines, or columns and colours for people.
+"""Configures the log lines of the process: JSON for machines, or columns and colours for people.
 
-Each line is one JSON object. It contains `ts` (UTC), `level` and `msg`, the fields of the context (controller,
-namespace, name, reconcile_id), and the data of the line. An exception is one field.
+In the JSON format, each line is one object. The object contains `ts` (UTC), `level` and `msg`, the fields of the
+context (controller, namespace, name, reconcile_id), and the other fields of the log call. A traceback is the text of
+one field.
 
-Libraries that use the `logging` module of the standard library write lines of the same form, with the field `logger`.
-They are limited to level WARNING and above, because some libraries log whole request bodies and headers at lower
-levels.
+Some libraries log with the `logging` module of the standard library. Their lines have the same form and the additional
+field `logger`. Only lines of level WARNING and above are written for them, because some libraries log whole request
+bodies and headers at lower levels.
 
-Writing a line never raises an exception. A value that cannot be encoded is written as text. A line for a closed pipe is
-lost.
+Writing a line never raises an exception. A value that cannot be encoded is written as text. If the reader
+of a pipe has closed it, the line is lost.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ FORMATS = ("auto", "json", "console")
 
 
 def configure(level: str, format: str, *, stream: TextIO | None = None) -> None:
-    """Set up all logging of the process. Lines go to `stream`, or to standard output if it is None.
+    """Set up all logging of the process. Lines are written to `stream`, or to standard output if `stream` is None.
 
     `level` is one of LEVELS. `format` is one of FORMATS; "auto" means "console" on a terminal and "json" otherwise.
     """
@@ -47,8 +48,8 @@ def configure(level: str, format: str, *, stream: TextIO | None = None) -> None:
         processors=[*describe, *render],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         logger_factory=lambda *_: lines,
-        # Without a cache, loggers that were created at import follow a later call of `configure`. This costs about two
-        # microseconds for each line.
+        # Loggers are created at import, before `configure` is called. Without the cache, they use the configuration of
+        # the last call. Each line then takes about two microseconds more.
         cache_logger_on_first_use=False,
     )
     _redirect_standard_logging(max(LEVELS[level], logging.WARNING), describe, render, lines)
@@ -57,7 +58,7 @@ def configure(level: str, format: str, *, stream: TextIO | None = None) -> None:
 def _redirect_standard_logging(
     level: int, describe: Sequence[Processor], render: Sequence[Processor], lines: _Lines
 ) -> None:
-    """Send the records of the `logging` module to the same stream in the same form."""
+    """Write the records of the `logging` module to `lines`, in the same form as the lines of structlog."""
     handler = _LinesHandler(lines)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -71,7 +72,7 @@ def _redirect_standard_logging(
 
 
 class _Lines:
-    """Writes whole lines to a stream and flushes it. structlog calls it a logger, so it has a method for each level."""
+    """A writer that writes one line and then flushes the stream. structlog needs one method for each level."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -84,7 +85,7 @@ class _Lines:
                 self._stream.write(line.encode("ascii", "replace").decode() + "\n")
             self._stream.flush()
         except (OSError, ValueError):
-            pass  # the stream is closed, and there is no other place to report this
+            pass  # the stream is closed, and there is no other place to report the error
 
     debug = info = warning = warn = error = critical = fatal = exception = log = msg
 
@@ -102,7 +103,7 @@ class _LinesHandler(logging.Handler):
 
 
 def _to_json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
-    """Render a line. The fields that every line has come first."""
+    """Return a line as JSON text. The fields that every line has (`ts`, `level`, `msg`) are the first fields."""
     line = {"ts": event.pop("ts", ""), "level": event.pop("level", ""), "msg": event.pop("event", "")}
     line = {**event, **line} if event.keys() & line.keys() else {**line, **event}
     try:
@@ -115,7 +116,7 @@ def _console(*, colours: bool) -> tuple[Processor]:
     renderer = structlog.dev.ConsoleRenderer(
         colors=colours,
         timestamp_key="ts",
-        # The default formatter shows the local variables of each frame, which may contain secrets.
+        # The default formatter shows the local variables of each frame. These variables may contain secrets.
         exception_formatter=structlog.dev.plain_traceback,
     )
 
@@ -133,7 +134,7 @@ def _plain(value: object) -> object:
 
 
 def _text(value: object) -> str:
-    """Return the value as text that can be encoded, even if its `__repr__` raises an exception."""
+    """Return the value as text that UTF-8 can encode. If `__repr__` of the value raises, the text names the type."""
     try:
         text = value if isinstance(value, str) else repr(value)
     except Exception:

@@ -1,17 +1,17 @@
-"""Scopes of services: `running` runs services for as long as its block runs.
+"""Runs services in the background while a block of code runs. The block and its services are called a scope.
 
     async with running(server.run(), recorder.run()):
         async with running(*(informer.run() for informer in informers)):
             await work()
 
-The services of a scope start before its block, in the given order, and stop after the block. Inner scopes stop before
-outer scopes. The services of one scope stop together.
+The services of a scope start before its block, in the given order, and stop after the block. An inner scope
+stops before the outer scope. The services of one scope are stopped at the same time.
 
-A service must not return. If a service returns or fails, the other services of its scope and the block are cancelled,
-including all inner scopes.
+A service must not return before it is cancelled. If a service returns or fails, the other services of the same scope
+and the block are cancelled. Scopes inside the block are then cancelled too.
 
-Failures arrive as an ExceptionGroup. Each outer scope that a failure passes adds one more group around it. Call
-`leaf_errors` once, outside all scopes, to get the exceptions out of the groups.
+A scope raises failures as an ExceptionGroup. Each outer scope wraps this group in one more group. Call `leaf_errors`
+once, outside all scopes, to get the single exceptions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ServiceEnded(Exception):
 
 @asynccontextmanager
 async def running(*services: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run services while the block runs. Each service has run up to its first `await` before the block starts.
+    """Run services while the block runs. The block starts after each service has run up to its first `await`.
 
     Raises an ExceptionGroup with the exceptions of the services and of the block, and with ServiceEnded for each
     service that returned. If the caller is cancelled, CancelledError is raised after the services have stopped.
@@ -46,7 +46,7 @@ async def running(*services: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 async def _serve(service: Coroutine[Any, Any, None]) -> None:
     await service
     task = asyncio.current_task()
-    # A service that was cancelled may return. Any other return is an error.
+    # A service may return after it was cancelled. If it returns without a cancellation, that is an error.
     if task is not None and not task.cancelling():
         raise ServiceEnded(f"{_name_of(service)} returned")
 
@@ -56,7 +56,10 @@ def _name_of(service: Coroutine[Any, Any, None]) -> str:
 
 
 def leaf_errors(error: BaseException) -> tuple[BaseException, ...]:
-    """Return the exceptions of a group and its nested groups, in order; for any other exception, return it alone."""
+    """Return the exceptions of a group and of its nested groups, in order.
+
+    If `error` is not a group, return only `error`.
+    """
     if isinstance(error, BaseExceptionGroup):
         return tuple(leaf for inner in error.exceptions for leaf in leaf_errors(inner))
     return (error,)

@@ -1,4 +1,4 @@
-"""The name and version of the program, for people, the User-Agent header and the metrics page."""
+"""The name and the version of the program. They are shown to users, to API servers (User-Agent) and in metrics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PROGRAM = "vmherd"
 
 
 def version() -> str:
-    """Return the version of the installed package, such as "0.1.0"; "unknown" if the package is not installed."""
+    """Return the version of the installed package, such as "0.1.0", or "unknown" if the package is not installed."""
     try:
         return metadata.version(PROGRAM)
     except metadata.PackageNotFoundError:
@@ -17,5 +17,8 @@ def version() -> str:
 
 
 def revision() -> str:
-    """Return the commit that the image was built from. The image build sets VMHERD_REVISION; "" if it is not set."""
+    """Return the commit from which the image was built, or "" if the commit is unknown.
+
+    The build of the image stores the commit in the environment variable VMHERD_REVISION.
+    """
     return os.environ.get("VMHERD_REVISION", "")

@@ -1,12 +1,14 @@
 """`vmherd cleanup`: removes our finalizers from pools and VMs, so that users can delete these objects.
 
-The command is for use after the controller is uninstalled. A running controller removes its finalizers itself. VMs and
-pools are not deleted. But if an object is already being deleted, the removal of its last finalizer completes the
-deletion. Then the disks of a VM are handled as the controller does it (rule P10): if the pool preserves the disks of
-deleted VMs, the disks lose their ownerReference to the VM first. The same happens if the pool's setting is unknown.
+Use the command after the controller is uninstalled. While the controller runs, it removes its finalizers itself.
 
-Only the controller can keep the disks of VMs that will be deleted with their pool. If such a pool is being deleted, the
-command does not change it, unless `--force` is given.
+The command does not delete VMs or pools. But if an object is already being deleted, the removal of its last finalizer
+completes the deletion. For a VM that is being deleted, the command therefore follows rule P10 of the controller: if the
+pool preserves the disks of deleted VMs, the command first removes the ownerReference of each disk to the VM. If the
+setting of the pool is unknown, the command does the same.
+
+Only the controller can keep the disks of VMs that will be deleted with their pool. If the pool of such VMs is being
+deleted, the command does not change the pool and its VMs, unless `--force` is given.
 """
 
 from __future__ import annotations
@@ -40,13 +42,13 @@ from informers.resource import Resource
 
 COMMAND: Final = "vmherd cleanup"
 ROUNDS: Final = 3
-"""How many attempts there are. An attempt fails if another client changes an object between our read and our write."""
+"""The number of attempts. An attempt fails if another client changes an object between our read and our write."""
 
 
 T = TypeVar("T", bound=KubeObject)
 
 CLEANED: Final = tuple(kind for kind in KINDS if kind.finalizer)
-"""The kinds whose objects and children have a finalizer of ours."""
+"""The kinds with a finalizer. The controller sets the finalizer on the objects of the kind and on their children."""
 
 
 class Settings(KindGroups, frozen=True, kw_only=True):
@@ -88,7 +90,7 @@ def command(ctx: click.Context, /, **_: Any) -> None:
 
 
 async def run(client: ApiClient, settings: Settings) -> None:
-    """Remove the finalizers; with `--dry-run`, only print them. Raises CommandFailed, ApiError."""
+    """Remove the finalizers. With `--dry-run`, only print the planned changes. Raises CommandFailed, ApiError."""
     if not settings.dry_run:
         await refuse_if_controller_runs(
             client,
@@ -104,7 +106,7 @@ async def run(client: ApiClient, settings: Settings) -> None:
 
 
 async def _clean_up(client: ApiClient, kind: Kind[Any], owners: AnyResource, settings: Settings) -> None:
-    """Remove the finalizers of this kind's objects and of their children; with `--dry-run`, only print them."""
+    """Remove the finalizers of one kind's objects and of their children. With `--dry-run`, only print the changes."""
     plan_cleanup: Callable[..., Cleanup] = kind.module("cleanup").plan_cleanup
     children = kind.finalized
     done = 0
@@ -135,7 +137,7 @@ async def _clean_up(client: ApiClient, kind: Kind[Any], owners: AnyResource, set
 
 
 async def _with_finalizer(client: ApiClient, resource: Resource[T], finalizer: str, settings: Settings) -> list[T]:
-    """List the objects of this resource that have the finalizer."""
+    """Return the objects of a resource that have the finalizer, in the chosen namespaces or in all namespaces."""
     return [
         each
         for namespace in settings.watch_namespaces or ("",)
@@ -146,7 +148,7 @@ async def _with_finalizer(client: ApiClient, resource: Resource[T], finalizer: s
 
 class _NoMetrics:
     def acted(self, controller: str, *, action: str, outcome: str) -> None:
-        """Do nothing: a command that ends has no metrics page."""
+        """Do nothing, because a command that does one task and ends has no metrics page."""
 
 
 def _executor(client: ApiClient) -> Executor:
@@ -155,7 +157,10 @@ def _executor(client: ApiClient) -> Executor:
 
 
 def _never() -> None:
-    """Do nothing. It would be called if a cache did not show a write in time, but the command has no caches."""
+    """Do nothing.
+
+    Expectations need a function to call if a cache does not show a write in time. The command has no caches.
+    """
 
 
 def _print_plan(plan: Plan) -> None:
@@ -178,7 +183,7 @@ def _describe(action: Action) -> str:
 
 
 def _describe_failures(failures: Sequence[Outcome]) -> str:
-    """One line with the number of failures, and the server's message for the first one."""
+    """Return one line with the number of failed writes, and the message for the first write that was sent."""
     for outcome in failures:
         if isinstance(outcome, Rejected | Unknown):
             return f"{len(failures)} writes failed, such as {_describe(outcome.action)}: {outcome.message}"

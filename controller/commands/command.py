@@ -1,6 +1,7 @@
-"""The common parts of commands that do one task and end: options, a client, errors in one line, and the lease check.
+"""The common parts of the commands that do one task and end.
 
-A user runs such a command with the user's own permissions. So the command sends only the requests that it needs.
+These parts are options, the API client, the conversion of errors into one line, and the check whether a controller
+runs. Such a command has only the permissions of the user who runs it. So the command sends only necessary requests.
 """
 
 from __future__ import annotations
@@ -34,15 +35,16 @@ class Connection(Protocol):
 
 
 PAGE = "500"
-"""How many objects one request lists at most."""
+"""The largest number of objects in the answer to one list request."""
 
 T = TypeVar("T", bound=KubeObject)
 K = TypeVar("K", bound=Connection)
 
 USUAL_LEASE_S = 15.0
-"""The lease duration to assume if a lease does not contain it."""
+"""The duration, in seconds, that is assumed for a lease that does not contain its duration."""
 
 PAUSE_S = 1.0
+"""The pause, in seconds, between two reads of the lease."""
 
 DRY_RUN = Switch("dry_run", "write nothing, and print the planned changes")
 LEASE_NAMESPACE = Option(
@@ -51,7 +53,7 @@ LEASE_NAMESPACE = Option(
 
 
 class CommandFailed(click.ClickException):
-    """The command cannot do what the user asked for. `str()` is one line for the user; the exit code is 1."""
+    """An error that ends a command with exit code 1. `str()` is one line for the user with the reason."""
 
 
 class Holder(Struct, frozen=True):
@@ -65,7 +67,7 @@ class Holder(Struct, frozen=True):
 
 
 def carry_out(settings: K, work: Callable[[ApiClient, K], Awaitable[None]]) -> None:
-    """Do the work with a client of the cluster. Raises CommandFailed for each expected failure."""
+    """Open an API client, and run `work` with it and the settings. Raises CommandFailed for each expected failure."""
 
     async def connected() -> None:
         async with _client(settings) as client:
@@ -87,7 +89,7 @@ async def _client(connection: Connection) -> AsyncIterator[ApiClient]:
 
 
 async def list_all(client: Requests, resource: Resource[T], namespace: str = "") -> AsyncIterator[T]:
-    """All objects of a kind, page by page; none if the cluster does not serve the kind. Raises ApiError."""
+    """Yield all objects of a resource, or nothing if the cluster does not serve the resource. Raises ApiError."""
     params = {"limit": PAGE}
     while True:
         try:
@@ -102,11 +104,11 @@ async def list_all(client: Requests, resource: Resource[T], namespace: str = "")
 
 
 async def active_holder(client: Requests, *, name: str, namespace: str = "") -> Holder | None:
-    """Return the controller that renews a lease of this name; None if no controller renews it.
+    """Return the controller that renews the lease `name`, or None if no controller renews a lease of this name.
 
-    An empty namespace means any namespace. The timestamps in a lease come from another machine's clock, so the function
-    does not compare them with the local clock. Instead it waits for a renewal until the lease's duration is over.
-    Raises ApiError.
+    An empty namespace means any namespace. The function does not compare the timestamps in a lease with the local
+    clock, because they come from the clock of another machine. Instead, the function waits until it sees a renewal or
+    until the duration of the lease has passed. Raises ApiError.
     """
     clock = asyncio.get_running_loop().time
     observed: dict[ObjectKey, Observed] = {}
@@ -125,9 +127,10 @@ async def active_holder(client: Requests, *, name: str, namespace: str = "") -> 
 
 
 async def refuse_if_controller_runs(client: Requests, *, name: str, namespace: str, why: str, force: bool) -> None:
-    """Raise CommandFailed if a controller renews this lease, or if that cannot be checked, unless `force` is true.
+    """Raise CommandFailed if a controller renews the lease `name`. If `force` is true, do nothing.
 
-    `why` is the end of the error message: what the user has to do, and the reason.
+    CommandFailed is also raised if the user may not read leases. `why` is the end of the error message. It says what
+    the user has to do, and the reason.
     """
     if force:
         return

@@ -1,7 +1,8 @@
 """`vmherd expose`: creates a Service for the VMs of a replica set or pool, as `virtctl expose` does.
 
-The replica set or pool owns the Service, so the Service is deleted with it. If `kubectl-vmherd` is on the PATH, each
-command of vmherd is also a command of kubectl: `kubectl vmherd expose vmirs NAME --name SERVICE --port 80`.
+The replica set or pool owns the Service. So Kubernetes deletes the Service when its owner is deleted. If the program
+`kubectl-vmherd` is on the PATH, users can also call each command of vmherd through kubectl, for example with
+`kubectl vmherd expose vmirs NAME --name SERVICE --port 80`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ TYPES: Final[Mapping[str, tuple[Kind[Any], str]]] = {
     **{name: (kind, kind.group) for kind in EXPOSED for name in (*kind.short_names, kind.singular, kind.plural)},
     **{name: (kind, kind.own_group) for kind in EXPOSED for name in kind.own_short_names},
 }
-"""The kind and the API group for each name of a kind that kubectl accepts."""
+"""The kind and the API group for each type name that a user may write. kubectl accepts the same names."""
 
 KNOWN_TYPES: Final = (
     f"{' or '.join(kind.short_names[0] for kind in EXPOSED)}, "
@@ -76,9 +77,9 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 def read_subject(arguments: Sequence[str]) -> Subject:
-    """Read `vmirs NAME` or `vmirs/NAME`. The type may have its group: `virtualmachinepools.pool.example.org`.
+    """Return the object that the arguments `vmirs NAME` or `vmirs/NAME` name.
 
-    Raises ValueError.
+    An API group may follow the type after a dot: `virtualmachinepools.pool.example.org`. Raises ValueError.
     """
     parts = arguments[0].split("/") if len(arguments) == 1 else arguments
     if len(parts) != 2 or not is_subdomain(parts[1]):
@@ -130,7 +131,11 @@ def _read_cluster_ip(text: str) -> str:
 
 
 def _service_option(field: str, type: click.ParamType[Any], help: str, unset: str = "", **more: Any) -> Option:
-    """An option without a variable: each Service is different, and a Service named vmherd sets VMHERD_PORT."""
+    """Return an option that has no environment variable.
+
+    A variable would not be useful, because the options differ for each Service. It could also do harm: if a Service has
+    the name vmherd, Kubernetes sets the variable VMHERD_PORT in Pods.
+    """
     return Option(field, type, help, unset=unset, has_variable=False, **more)
 
 
@@ -197,7 +202,7 @@ def command(ctx: click.Context, /, **_: Any) -> None:
 
 
 async def run(client: ApiClient, settings: Settings) -> None:
-    """Create the Service; with `--dry-run`, only print it. Raises CommandFailed, ApiError."""
+    """Create the Service. With `--dry-run`, only print the Service as YAML. Raises CommandFailed, ApiError."""
     namespace = settings.namespace or client.namespace
     key = ObjectKey(namespace, settings.subject.name)
     kind = settings.subject.kind
@@ -215,7 +220,7 @@ async def run(client: ApiClient, settings: Settings) -> None:
 
 
 def service_request(settings: Settings, namespace: str) -> ServiceRequest:
-    """Make the request for a Service from the flags."""
+    """Convert the flags of the command into a request for a Service."""
     port = ServicePort(
         settings.port, name=settings.port_name, protocol=settings.protocol, target_port=settings.target_port
     )
@@ -233,7 +238,7 @@ def service_request(settings: Settings, namespace: str) -> ServiceRequest:
 
 
 def _check(settings: Settings) -> None:
-    """Raise click.UsageError for an option about the port, if there is no port."""
+    """Raise click.UsageError if an option describes the port of the Service, but `--port` is missing."""
     about_a_port = {
         "--target-port": settings.target_port,
         "--protocol": settings.protocol,
@@ -245,7 +250,7 @@ def _check(settings: Settings) -> None:
 
 
 async def _get(client: ApiClient, resource: Resource[Any], key: ObjectKey) -> Any:
-    """Get the object to expose. Raises CommandFailed if it does not exist, or another ApiError."""
+    """Return the object to expose. Raises CommandFailed if the object does not exist, and ApiError for other errors."""
     try:
         return resource.decode(await client.get(resource, key))
     except NotFound as error:

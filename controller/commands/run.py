@@ -1,7 +1,7 @@
-"""`vmherd run`: the controller itself, until SIGTERM.
+"""`vmherd run`: runs the controller until SIGTERM or SIGINT.
 
-`vmherd run --help` and a wrong flag need neither the event loop nor the HTTP client. The function that runs the
-controller imports both.
+The event loop and the HTTP client are slow to import. They are imported only when the controller starts, so that
+`vmherd run --help` and the message about a wrong flag appear fast.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def command(ctx: click.Context, /, **_: Any) -> int:
 
 
 def _run_until_done(config: Config) -> int:
-    import asyncio  # noqa: PLC0415  slow to import, as the next module
+    import asyncio  # noqa: PLC0415  this module and the next one are slow to import
 
     from controller import app  # noqa: PLC0415
 
@@ -47,7 +47,7 @@ def _run_until_done(config: Config) -> int:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """The factory of uvloop's event loop, which is faster; None if uvloop is not installed."""
+    """Return the function that creates the fast event loop of uvloop, or None if uvloop is not installed."""
     try:
         uvloop = importlib.import_module("uvloop")
     except ImportError:

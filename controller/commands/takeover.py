@@ -1,7 +1,8 @@
-"""`vmherd takeover`: stops KubeVirt's two loops, so that `vmherd run --mode takeover` can reconcile their objects.
+"""`vmherd takeover`: stops KubeVirt's loops for replica sets and pools.
 
-The command adds one patch to the KubeVirt object, and `--undo` removes it. A second call changes nothing. Other patches
-in the object do not change. virt-operator then restarts virt-controller.
+After that, `vmherd run --mode takeover` can reconcile these objects. The command adds one patch to the KubeVirt object,
+and `--undo` removes this patch. virt-operator then restarts virt-controller. The command does not change other patches
+in the KubeVirt object. A second call of the command changes nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from informers.errors import Conflict
 from informers.objects import PatchType
 
 TRIES: Final = 4
-"""How many attempts there are. An attempt fails if another client changes the KubeVirt object at the same time."""
+"""The number of attempts. An attempt fails if another client changes the KubeVirt object at the same time."""
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -71,7 +72,7 @@ def command(ctx: click.Context, /, **_: Any) -> None:
 
 
 async def run(client: ApiClient, settings: Settings) -> None:
-    """Patch the KubeVirt object; with `--dry-run`, only print the patch. Raises CommandFailed, ApiError."""
+    """Patch the KubeVirt object. With `--dry-run`, only print the patch. Raises CommandFailed, ApiError."""
     if settings.undo and not settings.dry_run:
         await refuse_if_controller_runs(
             client,
@@ -105,7 +106,10 @@ async def _patch_once(client: ApiClient, settings: Settings) -> None:
 
 
 async def _get_kubevirt(client: ApiClient, namespace: str) -> KubeVirt:
-    """Return the only KubeVirt object. Raises CommandFailed if there is none, or more than one."""
+    """Return the only KubeVirt object in the namespace. An empty namespace means any namespace.
+
+    Raises CommandFailed if there is no KubeVirt object or more than one, or if the user may not list these objects.
+    """
     installation = await find_kubevirt(client, namespace)
     if isinstance(installation, Absent):
         where = f"namespace {namespace}" if namespace else "this cluster"
@@ -119,11 +123,11 @@ async def _get_kubevirt(client: ApiClient, namespace: str) -> KubeVirt:
 
 
 def _now() -> datetime:
-    return datetime.now(UTC)  # noqa: TID251 - a command's wall clock enters here
+    return datetime.now(UTC)  # noqa: TID251 - this command reads the wall clock only here
 
 
 def _result_lines(kubevirt: KubeVirt, patch: bytes | None, settings: Settings) -> list[str]:
-    """The lines to print: what the command has done or would do, and the next steps of the user."""
+    """Return the lines to print. They say what the command has done or would do, and what the user has to do next."""
     namespace, name = kubevirt.metadata.key
     subject = f"KubeVirt {namespace}/{name}"
     if settings.dry_run and patch is not None:

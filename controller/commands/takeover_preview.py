@@ -1,7 +1,7 @@
-"""Previews what the first pass of `vmherd run --mode takeover` would do to each replica set and pool.
+"""Shows what the first pass of `vmherd run --mode takeover` would do to each replica set and pool.
 
-Nothing is written. The controller's own rules make the plans. Their stores contain one list of each resource, so the
-plans are those that the controller would make in its first pass.
+The preview writes nothing to the cluster. It lists each resource once, and makes the plans with the rules of the
+controller. So these plans are the plans that the controller would make in its first pass.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from informers.resource import Resource
 from informers.store import Indexes, Store
 
 LISTED: Final = 10
-"""How many actions are printed for one object. The others are counted."""
+"""The largest number of actions that are printed for one object. Further actions are only counted."""
 
 BURST: Final = 250
 
@@ -33,7 +33,10 @@ T = TypeVar("T", bound=KubeObject)
 
 
 async def preview(client: ApiClient, *, now: datetime) -> list[str]:
-    """Return the planned actions with their reasons, or `nothing`, for each replica set and pool. Raises ApiError."""
+    """Return lines with the planned actions and their reasons for each replica set and pool.
+
+    An object without planned actions has a line that ends with `nothing`. Raises ApiError.
+    """
     sets, pools = REPLICA_SETS.resource(), POOLS.resource()
     vmis = await _listed(client, VMIS, VMI_INDEXES)
     set_store = await _listed(client, sets, REPLICASET_INDEXES)
@@ -66,7 +69,11 @@ def _lines_of(rules: Rules[Any], now: datetime) -> Iterator[str]:
 
 
 def _lines(subject: str, report: DryRunReport) -> Iterator[str]:
-    """Yield one line for the reason why the pass is held, or for each of its Events; then one line for each action."""
+    """Yield the lines for one object.
+
+    If the pass is held, the first line is the reason. Otherwise, the first lines are the Events of the pass. One line
+    for each action follows, and one line with the number of actions that are not shown.
+    """
     texts = [f"held: {report.held}"] if report.held else [*report.notices]
     texts += report.actions[:LISTED]
     if len(report.actions) > LISTED:

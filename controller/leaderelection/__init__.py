@@ -1,1 +1,1 @@
-"""Leader election: one process works; the other processes stand by."""
+"""Leader election: of several processes, only one reconciles, and the other processes wait to replace it."""

@@ -1,24 +1,25 @@
-"""Leader election: of several processes, one works and the others stand by.
+"""Leader election: of several processes, only one works, and the other processes (standbys) wait to replace it.
 
     async with elector.elected(stop) as leading:
         if leading:
             await work_until(stop)
 
-Deadline: the block is cancelled if the lease is lost, at the latest `renew_deadline_s` after the start of the last
-successful renewal. Other processes see the lease expire later, by `lease_duration_s - renew_deadline_s`. The cancelled
-block has this time to end its work.
+Deadline: the block is cancelled if the lease is lost. The latest moment is `renew_deadline_s` after the start of the
+last successful renewal. For other processes, the lease expires later, by `lease_duration_s - renew_deadline_s`. This
+difference is the time in which the cancelled block has to end its work.
 
 Gate: cancellation is not enough, because the operating system can stop a process at any line and continue it later.
-`check` therefore compares the clock with the deadline; call it directly before every write. The elector never reads the
-timestamps in the lease (see `controller.leaderelection.lease`).
+Therefore call `check` directly before every write. `check` compares the clock with the deadline. The elector never
+reads the timestamps in the lease (see `controller.leaderelection.lease`).
 
 Release: if the block ends without an exception, the lease is released. A standby reads the lease at least once in
-`retry_period_s` and then takes over. If the block fails or is cancelled, the lease is not released but expires, because
-requests may still be in flight.
+`retry_period_s`, and takes the released lease. If the block fails or is cancelled, requests may still be in flight.
+So the lease is then not released, and a standby has to wait until the lease expires.
 
-Known limit: if a user deletes the lease while a leader works, the leader creates it again at its next renewal. Standby
-processes that have seen the leader wait for this. A process that starts during this gap has not seen the leader, so it
-becomes leader too. The old leader notices this within `retry_period_s` and stops.
+Known limit: if a user deletes the lease while a leader works, the leader creates the lease again at its next renewal.
+Standbys that have seen the leader wait until the deleted lease would have expired. A process that starts before the
+leader creates the lease again has not seen the leader, so this process becomes leader too. The old leader notices the
+new leader at its next renewal and stops.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
-from random import random  # noqa: TID251 - jitter between candidates; tests pass their own function
+from random import random  # noqa: TID251 - used for jitter; tests pass another function
 from typing import Protocol
 
 import msgspec
@@ -61,53 +62,57 @@ log = structlog.get_logger()
 JITTER = 1.2
 """Each pause before a renewal is multiplied by a random factor from 1 to this value.
 
-Without jitter, processes that start together would send their requests together.
+Without this factor, processes that start at the same time would always send their requests at the same time.
 """
 
 MIN_PAUSE_S = 0.05
-"""The shortest pause of a standby. It prevents a busy loop shortly before the lease expires."""
+"""The shortest pause, in seconds, between two reads of a standby. It prevents a busy loop when the lease expires."""
 
 MAX_FORBIDDEN = 3
-"""After this many 403 answers in a row, the election fails.
+"""The number of successive answers with status 403 after which the election fails.
 
-One such answer is no proof, because a starting API server at first answers every request with 403.
+One such answer does not prove that a permission is missing: an API server that starts may answer each request with 403.
 """
 
 NEVER = float("-inf")
+"""The deadline of a process that is not the leader: a time that has always passed."""
 
 FAILURES = (ApiError, TimeoutError, msgspec.DecodeError)
-"""Failures of one request after which the next request may succeed."""
+"""The exceptions of a request that may succeed if it is sent again."""
 
 
 class NotLeader(GateClosed):
-    """A write was not sent, because this process does not hold the lease."""
+    """An error that refuses a write, because this process is not certainly the holder of the lease."""
 
     def __init__(self) -> None:
         super().__init__("not sent: this process does not hold the lease")
 
 
 class LeaseLost(Exception):
-    """The work was cancelled: the lease was not renewed in time, or another process holds it."""
+    """An error after the work was cancelled, because the lease was not renewed in time or has another holder."""
 
 
 class ElectionImpossible(Exception):
-    """No retry can succeed: a permission or the namespace is missing, or the name is invalid. `str()` says which."""
+    """An error of an election in which no retry can succeed. `str()` says the reason.
+
+    The reason is a missing permission, a missing namespace or an invalid lease.
+    """
 
 
 class LeaderInstruments(Protocol):
     """The metrics of an election."""
 
     def leading(self, lease: str, *, master: bool) -> None:
-        """Set `leader_election_master_status`. Called at the start and at each change."""
+        """Set `leader_election_master_status`. The elector calls this method at its creation and at each change."""
 
 
 def new_identity() -> str:
-    """Return a unique name for this process. It contains the host name, so that people see where the process runs."""
+    """Return a unique name for this process. Its first part is the host name, which shows where the process runs."""
     return f"{socket.gethostname()}_{uuid.uuid4()}"
 
 
 class LeaderElector:
-    """One candidate for one lease. All times are seconds on the clock of the running event loop."""
+    """A candidate for one lease in the name of this process. All times are seconds on the clock of the event loop."""
 
     def __init__(
         self,
@@ -125,8 +130,8 @@ class LeaderElector:
     ) -> None:
         """`client` should serve only the lease, so that other requests do not delay a renewal.
 
-        `wall_clock` gives the times that are written to the lease for people. No decision depends on it. `chance`
-        returns random numbers from 0 to 1 for the jitter.
+        `wall_clock` returns the times that are written to the lease. Only users read these times, and no decision
+        depends on them. `chance` returns a random number from 0 to 1, which varies the pauses between requests.
         """
         if not lease_duration_s > renew_deadline_s > retry_period_s * JITTER > 0:
             raise ValueError(f"required: lease_duration_s > renew_deadline_s > {JITTER} * retry_period_s > 0")
@@ -141,14 +146,14 @@ class LeaderElector:
         self._retry_period_s = retry_period_s
         self._chance = chance
 
-        # Half of the deadline: if one request hangs, there is time for a second one.
+        # The timeout is half of the deadline. So there is time for a second attempt if the first one hangs.
         self._attempt_s = renew_deadline_s / 2
 
         self._observed: Observed | None = None
         self._leading_until = NEVER
-        """The deadline of the leadership: the start of our last successful write plus the renew deadline.
+        """The time at which this process stops to be the leader, or NEVER if it is not the leader.
 
-        NEVER if this process does not lead.
+        This time is the start of the last successful write of the lease plus `renew_deadline_s`.
         """
 
         self._failing, self._forbidden = False, 0
@@ -156,25 +161,25 @@ class LeaderElector:
 
     @property
     def is_leader(self) -> bool:
-        """True if the lease is ours and the renew deadline has not passed."""
+        """Return True if this process holds the lease and the renew deadline has not passed."""
         return asyncio.get_running_loop().time() < self._leading_until
 
     @property
     def holder(self) -> str:
-        """The identity of the last known holder of the lease; "" if no process holds it or it was not read yet."""
+        """Return the identity of the last known holder, or "" if the lease has no holder or was not read yet."""
         return self._observed.holder if self._observed else ""
 
     def check(self) -> None:
-        """Raise NotLeader unless the lease is certainly ours at this moment. Call this directly before each write."""
+        """Raise NotLeader if this process may have lost the lease. Call this method directly before each write."""
         if not self.is_leader:
             raise NotLeader
 
     @asynccontextmanager
     async def elected(self, stop: asyncio.Event) -> AsyncIterator[bool]:
-        """Wait for the lease and yield True. Yield False if `stop` is set before that.
+        """Wait until this process holds the lease, and yield True. Yield False if `stop` is set before that.
 
-        Raises ElectionImpossible if no retry can succeed, and LeaseLost after the lease was lost and the block was
-        cancelled. An exception of the block arrives in an ExceptionGroup, as with `running`.
+        Raises ElectionImpossible if no retry can succeed. If the lease is lost, cancels the block and raises LeaseLost.
+        An exception of the block is raised inside an ExceptionGroup, as with `running`.
         """
         if not await self._acquire(stop):
             yield False
@@ -194,7 +199,7 @@ class LeaderElector:
         await self._release()
 
     async def _acquire(self, stop: asyncio.Event) -> bool:
-        """Try until the lease is ours (return True) or until `stop` is set (return False)."""
+        """Try to get the lease until this process holds it (return True) or until `stop` is set (return False)."""
         while not stop.is_set():
             if await self._try_to_acquire():
                 if not stop.is_set():
@@ -206,7 +211,7 @@ class LeaderElector:
         return False
 
     async def _try_to_acquire(self) -> bool:
-        """Read the lease, and take it if it is free. Return True if it is ours now."""
+        """Read the lease, and take a free lease. Return True if this process holds the lease after that."""
         try:
             async with asyncio.timeout(self._attempt_s):
                 await self._read()
@@ -235,16 +240,16 @@ class LeaderElector:
         return ours
 
     def _standby_pause_s(self) -> float:
-        """Seconds until a standby reads the lease again.
+        """Return the pause of a standby before its next read of the lease, in seconds.
 
-        This is at most 0.9 retry periods, so that a released lease is taken within one retry period.
+        The pause is at most 0.9 retry periods, so that a standby takes a released lease within one retry period.
         """
         pause_s = self._retry_period_s * (0.5 + 0.4 * self._chance())
         left_s = self._observed.held_until - asyncio.get_running_loop().time() if self._observed else 0.0
         return min(pause_s, max(left_s, MIN_PAUSE_S)) if left_s > 0 else pause_s
 
     async def _keep_renewing(self, term: asyncio.Timeout) -> None:
-        """Renew the lease until cancelled. Each success postpones the end of the term."""
+        """Renew the lease until cancelled. Each successful renewal moves the timeout `term` to the new deadline."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(self._retry_period_s * (1 + (JITTER - 1) * self._chance()))
@@ -255,19 +260,19 @@ class LeaderElector:
                 self._log_failure("cannot renew the lease", error)
             else:
                 self._failing = False
-            if not term.expired():  # an expired term has already cancelled the work and cannot be extended
+            if not term.expired():  # a timeout that has expired has already cancelled the work
                 term.reschedule(max(self._leading_until, loop.time()))
 
     async def _renew(self) -> bool:
-        """Renew once. Return False if the lease is certainly lost. Raise one of FAILURES if that is not known."""
+        """Renew the lease once. Return False if the lease is lost. Raise one of FAILURES if the result is not known."""
         left_s = self._leading_until - asyncio.get_running_loop().time()
         if left_s <= 0:
-            return False  # the process stood still for too long, so its last read is outdated
+            return False  # the operating system stopped the process for too long, so the last read is outdated
         async with asyncio.timeout(min(self._attempt_s, left_s)):
             try:
                 return await self._apply_decision()
             except (Conflict, NotFound, AlreadyExists):
-                # Another client changed or deleted the lease, or the answer of an earlier renewal was lost.
+                # Another client changed or deleted the lease, or the answer to an earlier renewal did not arrive.
                 await self._read()
                 return self.holder == self.identity and await self._apply_decision()
 
@@ -278,9 +283,10 @@ class LeaderElector:
         return f"{lease} is held by {self.holder}"
 
     async def _release(self) -> None:
-        """Release the lease. If that does not succeed in a short time, give up: the lease then expires.
+        """Release the lease, so that a standby can take it immediately.
 
-        The caller may cancel this at any time. The lease then expires as well.
+        If the release does not succeed within the timeout of one attempt, the lease expires later instead. The same
+        happens if the caller cancels this method, so the caller may do that at any time.
         """
         try:
             async with asyncio.timeout(self._attempt_s):
@@ -288,14 +294,17 @@ class LeaderElector:
                     try:
                         await self._write(self._observed.lease, release(now=self._wall_clock()))
                     except Conflict:
-                        await self._read()  # a renewal was in flight when the block ended
+                        await self._read()  # a renewal that was in flight has changed the lease
                     else:
                         log.info("released the lease", lease=self._name)
         except FAILURES as error:
             self._log_failure("cannot release the lease", error)
 
     async def _apply_decision(self) -> bool:
-        """Decide on the last known state of the lease, and write the lease if needed. Return True if it is ours now."""
+        """Write the lease, unless another process holds the lease in the state that was read or written last.
+
+        Return True if the write succeeded, so that this process is now the holder. Return False if nothing was written.
+        """
         if self._observed is None:
             return False
         started = asyncio.get_running_loop().time()
@@ -310,7 +319,8 @@ class LeaderElector:
                 self._observe(LEASES.decode(answer))
             case Renew(lease) | Take(lease):
                 await self._write(lease, spec)
-        # Our deadline counts from before the request. Standbys see the write later, so for them the lease lasts longer.
+        # The deadline counts from the time before the request. Standbys see the write later than that, so they count
+        # the lease duration from a later time.
         self._leading_until = started + self._renew_deadline_s
         return True
 
@@ -329,14 +339,14 @@ class LeaderElector:
             self._observe(LEASES.decode(answer))
 
     def _observe(self, lease: Lease | None) -> None:
-        """Remember a lease that was read or written; None if there is none."""
+        """Remember the lease after a read or a write. `lease` is None if the lease does not exist."""
         before, now = self.holder, asyncio.get_running_loop().time()
         self._observed = observe(self._observed, lease, now=now, usual_duration_s=self._lease_duration_s)
         if self.holder not in (before, self.identity, ""):
             log.info("another process leads", lease=self._name, holder=self.holder)
 
     def _log_failure(self, event: str, error: BaseException) -> None:
-        """Log the first of several successive failures as a warning, and the others at level debug."""
+        """Log a failure: the first one as a warning, and the failures that directly follow it at level debug."""
         emit = log.debug if self._failing else log.warning
         emit(event, lease=self._name, error=str(error) or type(error).__name__)
         self._failing = True

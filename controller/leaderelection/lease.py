@@ -1,15 +1,16 @@
-"""The lease: its content, and the decision of a process about its next step. Pure: no I/O, no clock, no random numbers.
+"""The content of a lease, and the decision of a process about its next step.
 
-A lease is a `coordination.k8s.io/v1` Lease. Its spec, the record, names the holder. The holder leads as long as the
-lease keeps changing.
+The functions of this module do no I/O and read no clock and no random numbers. A lease is an object of the kind Lease
+in `coordination.k8s.io/v1`. The spec of a lease, called the record, names the holder. The holder is the leader while it
+changes the lease often enough.
 
 No decision uses the timestamps in the record, because the clocks of machines differ. Each process notes on its own
-monotonic clock when it *saw* a change of the lease, and counts the duration of the lease from that moment. This only
-requires that all clocks run at nearly the same rate. The permitted error is the difference between the lease duration
-and the renew deadline of the holder (by default 5 s in 15 s).
+monotonic clock when it *saw* a change of the lease, and counts the duration of the lease from that moment. So the
+clocks may show different times, but must run at nearly the same rate. The permitted error is the difference between the
+lease duration and the renew deadline of the holder (by default 5 s in 15 s).
 
-Every write carries the resourceVersion of the lease that the decision was made on. If several processes decide to take
-the lease, the write of only one process succeeds.
+Every change of a lease contains the resourceVersion of the lease that the process has read before its decision. If
+several processes decide to take the lease, the write of only one process succeeds.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from informers.resource import Resource
 
 
 class LeaseSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The record in a lease. Its times are only for people who read it."""
+    """The record in a lease. The times in a record are only information for users."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -45,7 +46,7 @@ class Lease(Struct, frozen=True, kw_only=True):
 
     @property
     def holder(self) -> str:
-        """The identity of the holder; "" if the lease was released."""
+        """Return the identity of the holder, or "" if the lease was released."""
         return self.record.holder_identity or ""
 
 
@@ -55,24 +56,24 @@ LEASES: Resource[Lease] = Resource(
 
 
 class Observed(Struct, frozen=True, kw_only=True):
-    """The knowledge of one process about a lease, from its own reads and writes."""
+    """What one process knows about a lease from its reads and writes."""
 
     lease: Lease | None
-    """The lease as last seen; None if it does not exist."""
+    """The lease as it was last read or written, or None if the lease does not exist."""
 
     holder: str
-    """The identity of the holder. For a deleted lease, the last holder. "" if no process holds the lease."""
+    """The identity of the holder, or "" if there is no holder. If the lease was deleted, this is the last holder."""
 
     held_until: float
-    """The time until which only the holder may write the lease, on the monotonic clock of the observer."""
+    """The time until which only the holder may write the lease, in seconds on the observer's monotonic clock."""
 
 
 def observe(before: Observed | None, lease: Lease | None, *, now: float, usual_duration_s: float) -> Observed:
-    """Return the knowledge after a lease was read or written at the time `now`. `lease` is None if it does not exist.
+    """Return what a process knows after it has read or written the lease at the time `now`.
 
-    `usual_duration_s` is used if the record has no duration. Every change of the lease object counts as a sign that the
-    holder is alive, even if another client made the change. A deleted lease still counts as held until it would have
-    expired: the leader may still be running, and it will create the lease again.
+    `lease` is None if the lease does not exist. `usual_duration_s` is used if the record has no duration. Every change
+    of the lease starts its duration again, even if another client than the holder made the change. A deleted lease
+    keeps its holder until the lease would have expired, because the holder may still run and create the lease again.
     """
     if lease is None:
         return Observed(
@@ -89,23 +90,23 @@ def _version(lease: Lease) -> tuple[str, str]:
 
 
 class Create(Struct, frozen=True):
-    """Create the lease: it does not exist, and no other process may still rely on it."""
+    """The decision to create the lease, because no lease exists and no other process is known to be the leader."""
 
 
 class Renew(Struct, frozen=True):
-    """Renew the lease, which is ours."""
+    """The decision to renew the lease, because the deciding process is the holder."""
 
     lease: Lease
 
 
 class Take(Struct, frozen=True):
-    """Take the lease over: it was released, or its holder did not renew it in time."""
+    """The decision to take the lease, because the holder released it or did not renew it in time."""
 
     lease: Lease
 
 
 class Wait(Struct, frozen=True):
-    """Wait: another process holds the lease, at least until `until`."""
+    """The decision to wait, because another process is the holder, at least until the time `until`."""
 
     until: float
 
@@ -114,7 +115,7 @@ Decision: TypeAlias = Create | Renew | Take | Wait
 
 
 def decide(observed: Observed, *, identity: str, now: float) -> Decision:
-    """Return the next step of the candidate `identity`."""
+    """Return the decision of the process `identity` about its next step, at the time `now` on its monotonic clock."""
     if observed.holder == identity:
         return Renew(observed.lease) if observed.lease else Create()
     if now < observed.held_until:
@@ -123,9 +124,9 @@ def decide(observed: Observed, *, identity: str, now: float) -> Decision:
 
 
 def claim(decision: Create | Renew | Take, *, identity: str, duration_s: float, now: datetime) -> LeaseSpec:
-    """Return the record to write for a decision. `now` is the wall-clock time, for people who read the record."""
+    """Return the record to write for a decision. `now` is the wall-clock time, which is information for users."""
     moment = micro_time(now)
-    seconds = math.ceil(duration_s)  # the API has whole seconds; a longer duration is safe
+    seconds = math.ceil(duration_s)  # the API accepts only whole seconds, and a longer duration is safe
     match decision:
         case Create():
             acquired, transitions = moment, 0
@@ -143,7 +144,7 @@ def claim(decision: Create | Renew | Take, *, identity: str, duration_s: float, 
 
 
 def release(*, now: datetime) -> LeaseSpec:
-    """Return the record that releases a lease, as client-go writes it. Any candidate may then take the lease."""
+    """Return the record that releases a lease, so that any process may take the lease. client-go writes the same."""
     moment = micro_time(now)
     return LeaseSpec(holder_identity="", lease_duration_seconds=1, acquire_time=moment, renew_time=moment)
 
@@ -157,11 +158,11 @@ def creation_body(namespace: str, name: str, spec: LeaseSpec) -> bytes:
 
 
 def change_body(lease: Lease, spec: LeaseSpec) -> bytes:
-    """Return a merge patch that succeeds only for this version of the lease. Other fields of the object stay."""
+    """Return a merge patch of the spec. The patch succeeds only if the lease has not changed since it was read."""
     metadata = {"uid": lease.metadata.uid, "resourceVersion": lease.metadata.resource_version}
     return msgspec.json.encode({"metadata": metadata, "spec": spec})
 
 
 def micro_time(moment: datetime) -> str:
-    """Format a time as a Kubernetes MicroTime: UTC, with exactly six digits after the decimal point."""
+    """Return a time as a Kubernetes MicroTime: in UTC, with exactly six digits after the decimal point."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

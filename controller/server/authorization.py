@@ -1,11 +1,11 @@
-"""Authorization of requests for metrics.
+"""Checks whether the sender of a request may read the metrics.
 
-The API server decides with two requests. A TokenReview returns the user of a token. A SubjectAccessReview returns
-whether this user may get `/metrics`.
+The Reviewer asks the API server with two requests. A TokenReview returns the user of a token. A SubjectAccessReview
+returns whether this user may get `/metrics`.
 
-Answers are cached for a short time, so that most scrapes cause no request: a permission for one minute, a denial for
-ten seconds. While the API server does not answer, a permission stays valid for five minutes, because metrics are most
-useful during an outage. The cache contains hashes of tokens. Tokens are never stored, logged or shown.
+The Reviewer caches a permission for one minute and a denial for ten seconds, so that most scrapes cause no request to
+the API server. While the API server does not answer, a permission stays valid for five minutes, because metrics are
+most useful during an outage. The keys of the caches are hashes of tokens. Tokens are never stored, logged or shown.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ PATH: Final = "/metrics"
 ALLOWED_FOR_S: Final = 60.0
 DENIED_FOR_S: Final = 10.0
 ALLOWED_AT_MOST_S: Final = 300.0
-"""How long a permission is valid while the API server does not answer."""
+"""The time in seconds for which a permission stays valid while the API server does not answer."""
 
 CACHED_ANSWERS: Final = 500
-"""The size of each of the two caches, for permissions and for denials.
+"""The largest number of answers in the cache for permissions, and also in the cache for denials.
 
-The caches are separate, so that requests with invented tokens do not remove the permissions of real tokens.
+There are two caches, so that requests with invented tokens do not remove the permissions of real tokens.
 """
 
 MAX_REVIEWS_IN_FLIGHT: Final = 4
@@ -44,7 +44,7 @@ ACCESS_REVIEWS: Final = "authorization.k8s.io/v1"
 
 
 class Denial(Struct, frozen=True):
-    """The reason for which a request for metrics is denied: an HTTP status, and one line of text."""
+    """The answer to a request for metrics that is denied: an HTTP status, and one line with the reason."""
 
     status: int
     why: str
@@ -56,7 +56,7 @@ NO_ANSWER: Final = Denial(503, "the token cannot be checked now; see the log of 
 
 
 class User(Struct, frozen=True, omit_defaults=True):
-    """The user of a token, as a TokenReview returns it and a SubjectAccessReview takes it."""
+    """The user of a token. A TokenReview returns these fields, and a SubjectAccessReview needs them."""
 
     username: str | None = None
     uid: str | None = None
@@ -91,7 +91,7 @@ class _Answer(Struct, frozen=True):
 
 
 class Reviewer:
-    """Checks requests for metrics with the API server. One process needs one Reviewer. `clock` is monotonic."""
+    """A checker of requests for metrics. A process needs one Reviewer. `clock` returns seconds of a monotonic clock."""
 
     def __init__(self, client: Requests, *, clock: Callable[[], float]) -> None:
         self._client = client
@@ -102,7 +102,7 @@ class Reviewer:
         self._warned_at = float("-inf")
 
     async def check(self, authorization: str) -> Denial | None:
-        """Return None if the sender of this Authorization header may read the metrics, or else the denial."""
+        """Return None if the sender of this Authorization header may read the metrics. Otherwise, return the denial."""
         scheme, _, token = authorization.partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
@@ -111,7 +111,7 @@ class Reviewer:
         answer = self._cached(digest)
         if answer is None:
             async with self._reviews:
-                # await: another task may have reviewed the same token while this task waited for the semaphore.
+                # Look again: another task may have checked the same token while this task waited for the semaphore.
                 answer = self._cached(digest) or await self._ask(digest, token)
         return answer.denial
 
@@ -143,7 +143,10 @@ class Reviewer:
         return answer
 
     async def _review(self, token: str) -> Denial | None:
-        """Send both reviews. Raises ApiError, or DecodeError if the answer is not from an API server."""
+        """Ask the API server about a token. Return None if its user may read the metrics, or else the denial.
+
+        Raises ApiError, or DecodeError if an answer does not have the expected form.
+        """
         body = await self._create(TOKEN_REVIEWS, "TokenReview", {"token": token})
         token_status = _decode_token_review(body).status
         if token_status is None or not token_status.authenticated or token_status.user is None:
@@ -168,7 +171,10 @@ class Reviewer:
         return await self._client.request("POST", path, body=body, timeout_s=REQUEST_TIMEOUT_S)
 
     def _warn(self, event: str, *, why: str) -> None:
-        """Log a warning, but at most one in WARN_EVERY_S: requests with invented tokens must not fill the log."""
+        """Log a warning if the last one is at least WARN_EVERY_S seconds old.
+
+        Otherwise, requests with invented tokens could fill the log.
+        """
         now = self._clock()
         if now - self._warned_at >= WARN_EVERY_S:
             self._warned_at = now
@@ -176,7 +182,7 @@ class Reviewer:
 
 
 def _store(answers: dict[bytes, _Answer], digest: bytes, answer: _Answer) -> None:
-    """Add an answer to a cache. A full cache loses its oldest answer."""
+    """Add an answer to a cache. If the cache is full, remove the oldest answer first."""
     if len(answers) >= CACHED_ANSWERS:
         del answers[next(iter(answers))]
     answers[digest] = answer

@@ -1,11 +1,12 @@
-"""The certificate of the HTTPS server, read from files or self-signed. Each connection gets the newest certificate.
+"""The certificate of the HTTPS server. The certificate is read from files, or it is self-signed.
 
-A new connection triggers the check for a newer certificate, so no background task is needed. If the certificate and the
-key do not match, for example while only one of the files has been replaced, the previous pair stays in use and a
-warning is logged.
+Each connection gets the newest certificate. The server looks for a newer certificate at each new connection, so no
+background task is needed. The certificate and the key may not match, for example while only one of the files has been
+replaced. Then the previous certificate and key stay in use, and a warning is logged.
 
-A self-signed certificate is only in memory and is renewed long before it expires. It encrypts the connection but does
-not prove the identity of the server, so a scraper must be configured not to verify it.
+A self-signed certificate exists only in memory, and a new one replaces it long before it expires. The connection is
+then encrypted, but the certificate does not prove the identity of the server. So the scraper must be configured not to
+verify the certificate.
 """
 
 from __future__ import annotations
@@ -28,25 +29,31 @@ log = structlog.get_logger()
 VALID_FOR = timedelta(days=365)
 RENEWED_AFTER = timedelta(days=180)
 CLOCK_SKEW = timedelta(hours=1)
-"""A self-signed certificate is valid from this long before it is made, for clients whose clock is behind."""
+"""The time between the start of the validity of a self-signed certificate and its creation.
+
+The validity starts before the creation, so that clients with a slow clock accept the certificate.
+"""
 
 
 class CertificateError(Exception):
-    """The certificate cannot be loaded or made. `str()` is one line with the reason."""
+    """An error: the certificate cannot be loaded or created. `str()` is one line with the reason."""
 
 
 class Certificate(Protocol):
-    """A source of a certificate and its key."""
+    """A source from which the server loads a certificate and the private key of the certificate."""
 
     def stamp(self) -> object:
-        """Return a value that changes if there is a new certificate to load. Must be fast."""
+        """Return a value that changes when there is a new certificate to load. This method must be fast."""
 
     def load_into(self, context: ssl.SSLContext) -> None:
         """Load the certificate and its key into the TLS context. Raises CertificateError."""
 
 
 class FileCertificate:
-    """A certificate and its key, each from a PEM file. Intermediate certificates follow in the certificate file."""
+    """A certificate and its private key, which are read from two PEM files.
+
+    In the certificate file, intermediate certificates follow the certificate of the server.
+    """
 
     def __init__(self, certificate: str, key: str) -> None:
         self._certificate = Path(certificate)
@@ -63,7 +70,8 @@ class FileCertificate:
                 why = os.strerror(error.errno).lower() if error.errno else str(error)
                 raise CertificateError(f"cannot read {path}: {why}") from error
         try:
-            # With an empty password, an encrypted key fails to load. Without one, OpenSSL would ask on the terminal.
+            # With an empty password, an encrypted key fails to load. If no password is given, OpenSSL asks for
+            # one on the terminal.
             context.load_cert_chain(self._certificate, self._key, password="")
         except (OSError, ValueError) as error:
             why = getattr(error, "reason", None) or "not PEM, or the key has a password"
@@ -73,9 +81,10 @@ class FileCertificate:
 
 
 def _file_stamp(path: Path) -> object:
-    """Return a value that changes if the file changes.
+    """Return a value that changes when the file changes, or an error number if the file cannot be found.
 
-    The path may be a symbolic link, as in a mounted Secret. After an update, the link points to another file.
+    In a mounted Secret, the path is a symbolic link, and an update lets the link point to another file. So the value
+    describes the file to which the link points.
     """
     try:
         status = path.stat()
@@ -85,7 +94,7 @@ def _file_stamp(path: Path) -> object:
 
 
 class SelfSignedCertificate:
-    """A self-signed certificate, made when it is loaded. `now` is the wall clock."""
+    """A self-signed certificate. Each call of `load_into` creates a new one. `now` returns the wall-clock time."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
@@ -104,14 +113,18 @@ class SelfSignedCertificate:
 
 
 class ServerTls:
-    """TLS for a server. The server uses `context` for its whole lifetime. The constructor raises CertificateError."""
+    """The TLS settings of a server, with the newest certificate for each new connection.
+
+    The server uses `context` as long as it runs. The constructor raises CertificateError.
+    """
 
     def __init__(self, certificate: Certificate) -> None:
         self._certificate = certificate
         self.context = self._new_context()
         self._newest = self.context
         self._stamp = certificate.stamp()
-        # OpenSSL calls this for each connection before it sends the certificate, even if the client sends no host name.
+        # OpenSSL calls this function for each connection before the certificate is sent, even if the client sends no
+        # host name.
         self.context.sni_callback = self._use_newest
 
     def _use_newest(
@@ -129,7 +142,7 @@ class ServerTls:
         except CertificateError as error:
             log.warning("cannot load the changed certificate, the previous one stays in use", why=str(error))
         else:
-            # Loading a self-signed certificate changes its stamp.
+            # `load_into` of a self-signed certificate has changed the stamp, so the stamp is read again.
             self._stamp = self._certificate.stamp()
             log.info("now serving the changed certificate")
 
@@ -141,9 +154,10 @@ class ServerTls:
 
 @contextmanager
 def _as_file(pem: bytes) -> Iterator[str]:
-    """Yield the path of a file with this content; the file exists while the block runs.
+    """Yield the path of a file with the content `pem`. The file exists while the block runs.
 
-    The `ssl` module loads certificates only from files. The file is in memory if the system supports that.
+    A file is needed because the `ssl` module loads certificates only from files. If the operating system supports files
+    in memory, the content is not written to a disk.
     """
     if hasattr(os, "memfd_create"):
         with os.fdopen(os.memfd_create("certificate"), "wb") as file:
@@ -158,8 +172,8 @@ def _as_file(pem: bytes) -> Iterator[str]:
 
 
 def _self_signed(now: datetime) -> bytes:
-    """Return a new key and a self-signed certificate for it, both as PEM."""
-    # This library is large, so it is imported only if a self-signed certificate is needed.
+    """Return a new private key and a self-signed certificate with this key, both as PEM. Raises CertificateError."""
+    # The library `cryptography` is large, so it is imported only if a self-signed certificate is needed.
     try:
         from cryptography import x509  # noqa: PLC0415
         from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415

@@ -1,7 +1,7 @@
-"""The health checks of the probes: whether this process is alive, and whether it is ready.
+"""The health checks for probes. They tell whether this process is alive, and whether this process is ready.
 
-The checks do not depend on the health of the API server. A process that waits for its API server is alive, because a
-restart would not help. A process is not alive in these cases:
+A process that waits for the API server counts as alive, because a restart would not help. A process does not count as
+alive in these cases:
 
 - Its event loop is blocked.
 - A watch has received nothing for a long time and has not been restarted.
@@ -19,10 +19,16 @@ from informers.meta import ObjectKey
 from informers.workqueue import WorkQueue
 
 SILENT_FOR_S = 300.0
-"""After two minutes of silence, a watch is restarted. After five minutes, the restart evidently does not work."""
+"""The time in seconds without data on a watch after which the process does not count as alive.
+
+A watch is restarted after two minutes without data. So after five minutes, the restart has not worked.
+"""
 
 STUCK_FOR_S = 900.0
-"""No pass takes this long, even if all its requests time out."""
+"""The time in seconds for one key after which a worker counts as stuck.
+
+A pass that works takes less time, even if each of its requests times out.
+"""
 
 Check = Callable[[], str | None]
 
@@ -33,7 +39,7 @@ def live_checks(
     queues: Sequence[WorkQueue[ObjectKey]],
     clock: Callable[[], float],
 ) -> dict[str, Check]:
-    """Return the checks of /healthz by name. A check returns None, or the reason if it fails."""
+    """Return the checks of /healthz and /livez by name. A check returns None, or the reason why it fails."""
     return {
         "ping": lambda: None,
         "event-loop": monitor.check,
@@ -43,7 +49,7 @@ def live_checks(
 
 
 def ready_checks(informers: Sequence[SharedInformer[Any]]) -> dict[str, Check]:
-    """Return the checks of /readyz by name. A standby process is ready too, because its caches are filled."""
+    """Return the checks of /readyz by name. A process is ready when its caches are filled, even without the lease."""
     return {"caches": lambda: _unsynced(informers)}
 
 

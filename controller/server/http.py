@@ -1,13 +1,13 @@
 """The HTTP server for `/healthz`, `/livez`, `/readyz`, `/metrics` and, if enabled, `/debug/*`.
 
-`/healthz` and `/livez` are equal: they tell whether this process works, independent of the API server. `/readyz` tells
-whether the process is ready. The answers have the format of controller-runtime: status 200 with the text "ok", or
-status 500 with the list of checks. With `?verbose`, the answer always has the list. `?exclude=NAME` leaves a check out.
-`/readyz/NAME` runs only one check.
+`/healthz` and `/livez` give the same answer: whether this process is alive. `/readyz` tells whether this process is
+ready. The answers have the format of controller-runtime: status 200 with the text "ok" if all checks pass, or status
+500 with the list of checks. With `?verbose`, the answer always contains the list. With `?exclude=NAME`, the check NAME
+does not run. `/healthz/NAME`, `/livez/NAME` and `/readyz/NAME` run only the check NAME.
 
-Probes and metrics have separate addresses, and each may be disabled. `open` binds both addresses. If a port is in use,
-the process therefore stops before it has done anything else. Probes use HTTP and need no authorization. Metrics can be
-restricted to HTTPS with authorization.
+Probes and metrics have separate addresses, and the user may disable each address. `open` binds both addresses before
+the process does anything else. So if a port is in use, the process stops at once. Probes use HTTP and need no
+authorization. For metrics, the user can require HTTPS and authorization.
 """
 
 from __future__ import annotations
@@ -29,25 +29,28 @@ from controller.server.authorization import Denial
 from controller.server.certificates import Certificate, CertificateError, ServerTls
 
 Check: TypeAlias = Callable[[], str | None]
-"""A check returns None if it passes, or else the reason. It runs on the event loop for each probe."""
+"""A function that returns None if the check passes, or the reason if not. Each probe calls it on the event loop."""
 
 Checks: TypeAlias = Mapping[str, Check]
-"""Checks by name, in the order of the list in an answer. Checks may be added while the server runs."""
+"""The checks by name. An answer lists them in this order. Checks may be added while the server runs."""
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.Response]]
 
 SHUTDOWN_TIMEOUT_S = 1.0
-"""How long `close` waits for answers in flight. The client repeats a probe or a scrape that is cut off."""
+"""The longest time, in seconds, that `close` waits for unfinished answers.
+
+A short time is enough, because clients repeat a probe or a scrape that gets no answer.
+"""
 
 
 class BindError(Exception):
-    """The server cannot listen on an address. `str()` is one line with the address, the reason and the flag."""
+    """An error: the server cannot listen on an address. `str()` is one line with address, reason and flag."""
 
 
 class Secure(NamedTuple):
-    """Settings for metrics over HTTPS with authorization.
+    """The settings for metrics over HTTPS with authorization.
 
-    `check` gets the `Authorization` header of a request and returns None or a denial.
+    `check` receives the `Authorization` header of a request. It returns None if the request is allowed, or a denial.
     """
 
     certificate: Certificate
@@ -55,7 +58,10 @@ class Secure(NamedTuple):
 
 
 class HttpServer:
-    """The HTTP server of the process. It listens on the addresses `health` and `metrics`; None disables that part."""
+    """The HTTP server of the process. It serves probes on the address `health`, and metrics on the address `metrics`.
+
+    If one of these addresses is None, the server does not serve this part.
+    """
 
     def __init__(
         self,
@@ -68,7 +74,7 @@ class HttpServer:
         secure: Secure | None = None,
         debug: Mapping[str, Callable[[], str]] | None = None,
     ) -> None:
-        """`debug` adds a page `/debug/NAME` for each name to the health address. The function returns its text."""
+        """For each name in `debug`, the health address serves `/debug/NAME` with the text that the function returns."""
         probes = {
             **_check_routes("healthz", live),
             **_check_routes("livez", live),
@@ -88,16 +94,22 @@ class HttpServer:
 
     @property
     def health_address(self) -> Address | None:
-        """The address that serves probes, with the real port if 0 was configured; None if no address does."""
+        """Return the address that serves probes, or None if no address serves probes.
+
+        If the configured port is 0, the returned address contains the port that the operating system has chosen.
+        """
         return self._health.bound
 
     @property
     def metrics_address(self) -> Address | None:
-        """The address that serves metrics, with the real port if 0 was configured; None if no address does."""
+        """Return the address that serves metrics, or None if no address serves metrics.
+
+        If the configured port is 0, the returned address contains the port that the operating system has chosen.
+        """
         return self._metrics.bound
 
     async def open(self) -> None:
-        """Listen on both addresses and answer requests. If this raises BindError, the server listens on no address."""
+        """Listen on both addresses and answer requests. After a BindError, the server listens on neither address."""
         try:
             await self._health.open()
             await self._metrics.open()
@@ -112,7 +124,7 @@ class HttpServer:
 
 
 class _Listener:
-    """One address and its routes. Uses HTTPS if there is a certificate."""
+    """A server on one address with its routes. It uses HTTPS if a certificate is given, and HTTP otherwise."""
 
     def __init__(
         self,
@@ -163,7 +175,8 @@ class _Listener:
         try:
             await web.TCPSite(runner, address.host or None, address.port, ssl_context=tls).start()
         except OSError as error:
-            # Without a host, the server listens on IPv4 and IPv6. A kernel may support IPv6 but have no IPv6 address.
+            # If no host is given, the server listens on IPv4 and IPv6. IPv6 fails if the kernel supports it but has no
+            # IPv6 address, so the server then listens only on IPv4.
             if address.host or error.errno != errno.EADDRNOTAVAIL:
                 raise
             await web.TCPSite(runner, "0.0.0.0", address.port, ssl_context=tls).start()
@@ -172,7 +185,7 @@ class _Listener:
 def run_checks(
     endpoint: str, checks: Checks, *, excluded: Collection[str] = (), verbose: bool = False
 ) -> tuple[bool, str]:
-    """Run the checks. Return whether all passed, and the answer text in the format of controller-runtime."""
+    """Run the checks. Return True if all of them passed, and the text of the answer (controller-runtime's format)."""
     lines = []
     passed = True
     for name, check in checks.items():
@@ -192,7 +205,7 @@ def run_checks(
 
 
 def _ping() -> str | None:
-    """A check that always passes: if the process can answer, it runs."""
+    """Return None, so that this check always passes. A process that can answer is running."""
     return None
 
 
@@ -229,7 +242,7 @@ def _answer_page(page: Callable[[], Page]) -> Handler:
             body, content_type = current.render(accept)
             return (gzip.compress(body, compresslevel=1) if use_gzip else body), content_type
 
-        # Rendering takes about 1 ms for an idle process, but about 200 ms for ten thousand objects, hence the thread.
+        # A page with ten thousand objects takes about 200 ms, so a thread renders the page. An idle process needs 1 ms.
         body, content_type = await asyncio.to_thread(render)
         headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}
         if use_gzip:
@@ -240,7 +253,7 @@ def _answer_page(page: Callable[[], Page]) -> Handler:
 
 
 def _with_authorization(handler: Handler, check: Callable[[str], Awaitable[Denial | None]]) -> Handler:
-    """Return a handler that calls `handler` only for requests that `check` permits."""
+    """Return a handler that calls `handler` if `check` allows the request, and otherwise answers with the denial."""
 
     async def answer(request: web.Request) -> web.Response:
         denial = await check(request.headers.get("Authorization", ""))
@@ -288,7 +301,10 @@ class QueueState(Protocol):
 
 
 def describe_tasks() -> str:
-    """Return the text of `/debug/tasks`: every task and the lines where it waits. Call it on the event loop."""
+    """Return the text of `/debug/tasks`: each task, and the source lines at which the task waits.
+
+    Call this function on the event loop.
+    """
     lines = []
     for task in sorted(asyncio.all_tasks(), key=asyncio.Task.get_name):
         lines.append(task.get_name())

@@ -1,8 +1,8 @@
 """Measures the lag of the event loop. A large lag means that code blocks the loop or that the process lacks CPU time.
 
-A timer runs every half second. The lag is the delay with which the timer fires. This costs so little that it always
-runs. It detects every block of at least half a second, and a part of the shorter blocks. Frequent short blocks
-therefore appear in the histogram.
+A timer fires every half second. The lag is the time by which the timer fires too late. The timer needs so little CPU
+time that it always runs. The timer detects every block of at least half a second, and some of the shorter blocks. So
+the histogram shows short blocks only if they are frequent.
 """
 
 from __future__ import annotations
@@ -16,24 +16,31 @@ import structlog
 log = structlog.get_logger()
 
 INTERVAL_S = 0.5
+"""The time in seconds between two measurements."""
 
 WARN_OVER_S = 0.1
-"""Twice the time that code may block the loop. On a busy machine, a smaller lag is normal."""
+"""The lag in seconds above which a warning is logged. On a busy machine, a smaller lag is normal.
+
+This value is twice the time for which our code may block the loop.
+"""
 
 WARN_EVERY_S = 60.0
 
 UNHEALTHY_OVER_S = 5.0
-"""With a larger lag, the lease may not be renewed in time."""
+"""The lag in seconds above which the process is not healthy.
+
+With a larger lag, the process may renew the lease too late.
+"""
 
 
 class LagInstruments(Protocol):
-    """The metric of the loop lag."""
+    """The receiver of the measured lags, which shows them as metrics."""
 
     def loop_lagged(self, seconds: float) -> None: ...
 
 
 class LoopMonitor:
-    """A service that measures the lag of the event loop, and the health check for it."""
+    """A service that measures the lag of the event loop, with a health check (`check`) of the lag."""
 
     def __init__(
         self,
@@ -41,17 +48,17 @@ class LoopMonitor:
         instruments: LagInstruments,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """`clock` is monotonic. The default is the clock of the running event loop."""
+        """`clock` returns seconds of a monotonic clock. The default is the clock of the running event loop."""
         self._instruments = instruments
         self._clock = clock
         self._due_at: float | None = None
-        """The time at which the timer should fire; None while the service does not run."""
+        """The time at which the timer should fire next, or None while the service does not run."""
         self._lag_s = 0.0
-        """The latest measurement."""
+        """The lag of the latest measurement, in seconds."""
         self._warned_at = float("-inf")
 
     async def run(self) -> None:
-        """Measure until cancelled."""
+        """Measure the lag every INTERVAL_S seconds until cancelled."""
         try:
             while True:
                 self._due_at = self._now() + INTERVAL_S
@@ -61,9 +68,10 @@ class LoopMonitor:
             self._due_at = None
 
     def check(self) -> str | None:
-        """Return the reason if the loop is not healthy, else None.
+        """Return None if the loop is healthy, or the reason if not.
 
-        A probe that is answered after a block also sees this block, even if the timer has not fired yet.
+        After a block, a probe may be answered before the timer fires. So the check also includes the current delay of
+        the timer.
         """
         overdue_s = self._now() - self._due_at if self._due_at is not None else 0.0
         lag_s = max(self._lag_s, overdue_s)
