@@ -1,1 +1,4 @@
-"""Values and functions of plain Kubernetes: names, durations, finalizers, raw JSON, field errors. No KubeVirt."""
+"""Types and functions for Kubernetes in general: names, durations, finalizers, raw JSON, field errors.
+
+No module of this package depends on KubeVirt.
+"""

@@ -1,7 +1,7 @@
-"""Functions that find, date and merge the conditions of a status.
+"""Functions that find and merge the conditions of a status, and that set the times of conditions.
 
-The transition time of our own condition is the time when the condition appeared. It does not change while the condition
-stays. Conditions of other types belong to other writers and are not changed.
+The transition time of a condition that vmherd sets is the time when vmherd added the condition to the status. This time
+does not change while the condition is true. Conditions of other types belong to other writers and are not changed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 
 class Condition(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
-    """One entry of `status.conditions`, `status` is "True", "False" or "Unknown"."""
+    """One entry of `status.conditions`. The field `status` is "True", "False" or "Unknown"."""
 
     type: str = ""
     status: str = ""
@@ -25,7 +25,7 @@ class Condition(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omi
 
 
 def find_condition(conditions: Iterable[Condition] | None, type_: str) -> Condition | None:
-    """The condition of this type, with any status; None if there is none."""
+    """Return the condition of this type, with any status, or None if there is no such condition."""
     for condition in conditions or ():
         if condition.type == type_:
             return condition
@@ -33,7 +33,7 @@ def find_condition(conditions: Iterable[Condition] | None, type_: str) -> Condit
 
 
 def find_true(conditions: Iterable[Condition] | None, type_: str) -> Condition | None:
-    """The condition of this type with status "True"; None if there is none."""
+    """Return the condition of this type with the status "True", or None if there is no such condition."""
     for condition in conditions or ():
         if condition.type == type_ and condition.status == "True":
             return condition
@@ -43,10 +43,11 @@ def find_true(conditions: Iterable[Condition] | None, type_: str) -> Condition |
 def merge_conditions(
     old: Iterable[Condition] | None, ours: Mapping[str, Condition | None], now: datetime
 ) -> tuple[Condition, ...] | None:
-    """The complete list of conditions: first the conditions of other writers, unchanged, then our own ones that are
-    true.
+    """Return the complete list of conditions, or None if the list is empty.
 
-    `ours` maps the type of each of our conditions to the condition, or to None if it is not true now.
+    The list contains first the conditions of other writers, unchanged, and then the conditions of vmherd that are true
+    now. `ours` has one entry for each condition type that vmherd sets. The value is None if the condition is not true
+    now.
     """
     old = tuple(old or ())
     merged = [condition for condition in old if condition.type not in ours]
@@ -60,5 +61,8 @@ def merge_conditions(
 
 
 def with_timezone(time: datetime | None) -> datetime | None:
-    """The time with a time zone. A time without one is UTC. Python cannot compare the two kinds of time."""
+    """Return the time with a time zone. A time without a time zone gets the time zone UTC.
+
+    Python cannot compare a time with a time zone and a time without a time zone.
+    """
     return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time

@@ -1,4 +1,4 @@
-"""Parses durations in the format of Go, which Kubernetes objects use: `5m`, `1m30s`, `1.5h`, `500ms`."""
+"""Parses durations in the format of Go. Kubernetes objects use this format: `5m`, `1m30s`, `1.5h`, `500ms`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,17 @@ _MICROSECONDS = {
     "h": 3600e6,
 }
 _LONGEST = timedelta(days=36525)
+"""The longest duration that is accepted: 100 years."""
+
 _MOST_CHARACTERS = 100
 
 
 def parse_duration(text: str) -> timedelta | None:
-    """The duration, 0 or more; None if the text is not a duration, or if the duration is longer than 100 years."""
+    """Return the duration, which is 0 or more.
+
+    Return None if the text is not a duration, if the duration is negative or longer than 100 years, or if the text has
+    more than 100 characters.
+    """
     unsigned = text.removeprefix("+")
     if unsigned == "0":
         return timedelta()

@@ -1,4 +1,7 @@
-"""An error in a field that a user wrote. It is a return value, not an exception, because such errors are expected."""
+"""An error in a field that a user wrote.
+
+Functions return such an error and do not raise it as an exception, because errors of users are expected.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,15 @@ _QUOTED_LENGTH: Final = 64
 
 
 class FieldError(Struct, frozen=True):
-    """An error as one sentence for the user: the field, its value, and the allowed values. The sentence has no final
-    period.
+    """An error in a field that a user wrote.
+
+    `message` is one sentence for the user, without a final period. The sentence names the field, the value of the
+    field, and the allowed values.
     """
 
     message: str
 
 
 def quoted(text: str) -> str:
-    """A user's value in quotes, for a message. A long value is cut."""
+    """Return a user's value in quotes, for a message. Only the first 64 characters of a longer value are returned."""
     return f'"{text}"' if len(text) <= _QUOTED_LENGTH else f'"{text[:_QUOTED_LENGTH]}..."'

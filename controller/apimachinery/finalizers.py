@@ -1,9 +1,14 @@
-"""Patches that add our finalizer to an object, remove it (P6), and remove it together with an ownerReference (P2).
+"""Functions that make patches for vmherd's finalizer on an object.
 
-No patch changes the finalizers and ownerReferences of other writers. The patch that adds a finalizer replaces the whole
-list, so it has the UID and the resourceVersion of the object it was made from. The patches that remove something are
-JSON patches that test only the removed values and the UID. They do not test the resourceVersion: the status of a VM
-that is shutting down changes often, and such a change must not delay the removal.
+The patches add the finalizer, remove the finalizer (P6), or remove the finalizer together with an ownerReference (P2).
+No patch changes the finalizers and ownerReferences of other writers.
+
+The patch that adds the finalizer replaces the whole list of finalizers. So this patch contains the UID and the
+resourceVersion of the object, and the API server rejects the patch if the object has changed.
+
+The patches that remove values are JSON patches. A JSON patch tests only the UID and the removed values, and does not
+test the resourceVersion. The status of a VM that is shutting down changes often, and a change of the status must not
+delay the removal.
 """
 
 from __future__ import annotations
@@ -19,19 +24,22 @@ Step: TypeAlias = dict[str, str]
 
 
 def addition_patch(meta: ObjectMeta, finalizer: str) -> bytes:
-    """A merge patch that adds the finalizer after the existing finalizers."""
+    """Return a merge patch that adds the finalizer after the existing finalizers."""
     finalizers = (*(meta.finalizers or ()), finalizer)
     fields = {"uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": finalizers}
     return msgspec.json.encode({"metadata": fields})
 
 
 def removal_patch(meta: ObjectMeta, finalizer: str) -> bytes:
-    """A JSON patch that removes the finalizer."""
+    """Return a JSON patch that removes the finalizer, if the object has the finalizer."""
     return _encode(meta, _finalizer_steps(meta, finalizer))
 
 
 def owner_and_finalizer_removal_patch(meta: ObjectMeta, finalizer: str, owner_uid: str) -> bytes:
-    """A JSON patch that removes this owner's reference and the finalizer, if the object has them."""
+    """Return a JSON patch that removes the reference to this owner, and the finalizer.
+
+    A value that the object does not have is left out of the patch.
+    """
     owners = [reference.uid for reference in meta.owner_references or ()]
     steps = _removals(owners, owner_uid, "/metadata/ownerReferences/{}", tested="/uid")
     return _encode(meta, steps + _finalizer_steps(meta, finalizer))
@@ -42,8 +50,9 @@ def _finalizer_steps(meta: ObjectMeta, finalizer: str) -> list[Step]:
 
 
 def _removals(values: Sequence[str], unwanted: str, path: str, *, tested: str = "") -> list[Step]:
-    """The steps that test and remove each unwanted value. They run from the last value to the first, so that the
-    indexes of the other values stay valid.
+    """Return the steps that test and remove each value that equals `unwanted`.
+
+    The steps start with the last index, because the removal of a value changes the indexes of the later values.
     """
     steps: list[Step] = []
     for index in reversed(range(len(values))):

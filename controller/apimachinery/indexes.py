@@ -1,4 +1,4 @@
-"""Index functions for the caches that several kinds use, and a check which names are in use."""
+"""Index functions that several kinds use for their caches, and a type that checks whether a name is in use."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ NAMESPACE: Final = "namespace"
 
 
 def by_owner_uid(thing: KubeObject) -> Iterable[str]:
-    """Index function: the UID of the object's controller, of any kind; empty if the object has no controller."""
+    """Return the UID of the object's controller, of any kind, or nothing if the object has no controller."""
     owner = controller_of(thing.metadata)
     return () if owner is None else (owner.uid,)
 
 
 def by_namespace(thing: KubeObject) -> Iterable[str]:
-    """Index function: the namespace of the object."""
+    """Return the namespace of the object."""
     return (thing.metadata.namespace,)
 
 
 class NamesInUse(Struct, frozen=True):
-    """The names of all objects of a kind in a namespace, with any owner. Use it as `name in names`."""
+    """The names of all objects of a kind in a namespace, with any owner. `name in names` checks a name."""
 
     objects: StoreView[Any]
     namespace: str

@@ -1,4 +1,4 @@
-"""An amount: a number, or a percentage of a whole, in the format of Kubernetes' `maxUnavailable`."""
+"""An amount in the format of Kubernetes' `maxUnavailable`: a number, or a percentage of a total number."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ class Amount(Struct, frozen=True):
     percent: bool = False
 
     def of(self, whole: int) -> int:
-        """The amount as a number. A percentage of `whole` is rounded down. The result is at least 1, because a rollout
-        with 0 would never make progress (P14).
+        """Return the amount as a number. A percentage is a percentage of `whole`, and is rounded down.
+
+        The result is at least 1, because a rollout with an amount of 0 would never make progress (P14).
         """
         return max(whole * self.number // 100 if self.percent else self.number, 1)
 
 
 def parse_amount(value: int | str) -> Amount | None:
-    """Parses a number of at least 1, or a percentage from "1%" to "100%". Returns None for all other values."""
+    """Parse a number of at least 1, or a percentage from "1%" to "100%". Return None for all other values."""
     if isinstance(value, int):
         return Amount(value) if value >= 1 and not isinstance(value, bool) else None
     if found := _PERCENT.fullmatch(value):

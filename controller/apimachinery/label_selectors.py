@@ -1,8 +1,10 @@
-"""Label selectors: parse, match, and print in the format of Kubernetes.
+"""Types and functions that parse, match and print label selectors in the format of Kubernetes.
 
-A selector that the API server's validation rejects is a `FieldError` here too, because a set may have been stored
-before the validation existed. A selector without requirements matches everything, as in Kubernetes. A caller that must
-not accept such a selector checks `is_empty`.
+For a selector that the API server's validation would reject, `parse_selector` returns a `FieldError`. Such a selector
+is possible, because a set may have been stored before the validation existed.
+
+A selector without equalities and requirements matches all labels, as in Kubernetes. A caller that must not accept such
+a selector checks `is_empty`.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
 
 
 class SelectorRequirement(Struct, frozen=True, gc=False, omit_defaults=True):
-    """One entry of `matchExpressions`, or of a node selector, which has more operators."""
+    """One entry of `matchExpressions` or of a node selector, as decoded from JSON.
+
+    A node selector has more operators than `matchExpressions`.
+    """
 
     key: str = ""
     operator: str = ""
@@ -40,7 +45,10 @@ class Operator(StrEnum):
 
 
 class Requirement(Struct, frozen=True):
-    """One entry of `matchExpressions`. `values` is sorted, and empty for the two operators about existence."""
+    """One parsed and valid entry of `matchExpressions`.
+
+    `values` is sorted. `values` is empty for the operators `Exists` and `DoesNotExist`.
+    """
 
     key: str
     operator: Operator
@@ -62,8 +70,9 @@ class Requirement(Struct, frozen=True):
 
 
 class Selector(Struct, frozen=True):
-    """A parsed label selector. Labels match if all equalities and requirements are true. `equalities` are the
-    `matchLabels`, sorted by key.
+    """A parsed label selector. Labels match if all equalities and requirements are true.
+
+    `equalities` are the `matchLabels`, sorted by key.
     """
 
     equalities: tuple[tuple[str, str], ...] = ()
@@ -74,7 +83,7 @@ class Selector(Struct, frozen=True):
         return not self.equalities and not self.requirements
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        # A plain loop, because this runs for each member of a set in each pass. A generator would double the cost.
+        # This method runs for each member of a set in each pass. A generator would take twice the time of these loops.
         for key, value in self.equalities:
             if labels.get(key) != value:
                 return False
@@ -84,14 +93,20 @@ class Selector(Struct, frozen=True):
         return True
 
     def __str__(self) -> str:
-        """The canonical form, as in `status.labelSelector`: `app=web,tier in (a,b),!canary`, sorted by key."""
+        """Return the selector as text, sorted by key, for example `app=web,!canary,tier in (a,b)`.
+
+        `status.labelSelector` has the same format.
+        """
         parts = [(key, f"{key}={value}") for key, value in self.equalities]
         parts += [(requirement.key, str(requirement)) for requirement in self.requirements]
         return ",".join(text for _, text in sorted(parts, key=lambda part: part[0]))
 
 
 def parse_selector(wire: LabelSelector, *, field: str = "spec.selector") -> Selector | FieldError:
-    """The parsed selector; a FieldError if it is not valid. `field` is the path of the selector in its object."""
+    """Return the parsed selector, or a FieldError if the selector is not valid.
+
+    `field` is the path of the selector in the object, for the error message.
+    """
     equalities = tuple(sorted((wire.match_labels or {}).items()))
     for key, value in equalities:
         if error := _label_error(key, (value,), f"{field}.matchLabels"):
@@ -118,8 +133,9 @@ def _parse_requirement(wire: SelectorRequirement, field: str) -> Requirement | F
 
 
 def wrong_number_of_values(operator: Operator, values: Collection[str], field: str) -> FieldError | None:
-    """The error if the operator needs values and has none, or has values that are not allowed; None if there is no
-    error.
+    """Return an error if the number of values does not fit the operator, or None if there is no error.
+
+    `In` and `NotIn` need at least one value. `Exists` and `DoesNotExist` must not have values.
     """
     needs_values = operator in (Operator.IN, Operator.NOT_IN)
     if needs_values and not values:
@@ -130,7 +146,10 @@ def wrong_number_of_values(operator: Operator, values: Collection[str], field: s
 
 
 def holds(operator: Operator, value: str | None, values: Collection[str]) -> bool:
-    """True if a label with this value satisfies the requirement. The value None means that the label is absent."""
+    """Return True if a label with this value satisfies the operator with `values`.
+
+    `value` is None if the label is absent.
+    """
     match operator:
         case Operator.IN:
             return value in values

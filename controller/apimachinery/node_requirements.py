@@ -1,4 +1,7 @@
-"""Node selector requirements. They match node labels in the same way as in Kubernetes' scheduler."""
+"""Types and functions that parse and match node selector requirements.
+
+Requirements match node labels in the same way as in Kubernetes' scheduler.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ _INT64 = range(-(2**63), 2**63)
 
 
 class NodeMatcher(Struct, frozen=True):
-    """Matches labels that satisfy all requirements."""
+    """A parsed list of requirements. The labels match if all requirements are satisfied."""
 
     requirements: tuple[SelectorRequirement, ...] = ()
 
@@ -27,8 +30,9 @@ class NodeMatcher(Struct, frozen=True):
 
 
 def parse_node_matcher(wire: Iterable[SelectorRequirement], *, field: str) -> NodeMatcher | FieldError:
-    """The parsed requirements; a FieldError if one is not valid. `field` is the path of the requirements in their
-    object.
+    """Return the parsed requirements, or a FieldError if a requirement is not valid.
+
+    `field` is the path of the requirements in the object, for the error message.
     """
     requirements = tuple(wire)
     for index, requirement in enumerate(requirements):
@@ -58,7 +62,10 @@ def _holds(requirement: SelectorRequirement, selector: Mapping[str, str]) -> boo
 
 
 def _compares(operator: str, value: str | None, bound: str) -> bool:
-    """The result of Gt or Lt. It is false if the label is absent or its value is not an integer."""
+    """Return True if `value` is greater than (Gt) or less than (Lt) `bound`.
+
+    Return False if the label is absent or the value of the label is not an integer.
+    """
     number, limit = _parse_number(value or ""), _parse_number(bound)
     if number is None or limit is None:
         return False
@@ -66,8 +73,9 @@ def _compares(operator: str, value: str | None, bound: str) -> bool:
 
 
 def _parse_number(text: str) -> int | None:
-    """The value of a 64-bit integer; None if the text is not one. As in Kubernetes, `+5` and `007` are valid for Gt and
-    Lt.
+    """Return the value of a 64-bit integer, or None if the text is not a 64-bit integer.
+
+    As in Kubernetes, `+5` and `007` are valid integers for Gt and Lt.
     """
     if not _INTEGER.fullmatch(text):
         # This check comes first: `in` on a range compares each number of the range if the value is not an int.

@@ -1,8 +1,9 @@
-"""References from a child to its owners, and the patches that change them (R2).
+"""Functions that make ownerReferences, and patches that add or remove an ownerReference of a child (R2).
 
-Both patches are JSON merge patches with the UID and the resourceVersion of the child they were made from. If the child
-has changed since then, or another object has its name, the API server rejects the patch. A merge patch replaces a list
-as a whole, so both patches contain all references of the child. The references of other owners are not changed.
+Both patches are JSON merge patches that contain the UID and the resourceVersion of the child. If the child has changed
+in the meantime, or if another object now has the child's name, the API server rejects the patch. A merge patch replaces
+a list as a whole, so both patches contain all references that the child keeps. The references to other owners are not
+changed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ T = TypeVar("T", bound=KubeObject)
 
 
 def controller_reference(resource: Resource[T], owner: ObjectMeta) -> OwnerReference:
-    """The reference that makes `owner` the controller of an object with this reference."""
+    """Return the reference that makes `owner` the controller of the object with this reference."""
     return OwnerReference(
         api_version=resource.api_version,
         kind=resource.kind,
@@ -30,14 +31,15 @@ def controller_reference(resource: Resource[T], owner: ObjectMeta) -> OwnerRefer
 
 
 def adoption_patch(child: ObjectMeta, reference: OwnerReference) -> bytes:
-    """The patch that adds the controller `reference` to `child`. A plain reference of the same owner becomes the
-    controller reference.
+    """Return the patch that adds the controller reference `reference` to `child`.
+
+    If the child already has a reference to the same owner, the patch replaces this reference.
     """
     return _patch(child, (*_others(child, reference.uid), reference))
 
 
 def release_patch(child: ObjectMeta, owner_uid: str) -> bytes:
-    """The patch that removes only the owner's reference from `child`."""
+    """Return the patch that removes the reference to the owner from `child` and keeps all other references."""
     return _patch(child, _others(child, owner_uid))
 
 

@@ -1,4 +1,6 @@
-"""Parses quantities to their values, as Kubernetes does: `1024Mi` equals `1Gi`, and `1000m` equals `1`.
+"""Parses quantities as Kubernetes does, so that they can be compared by value.
+
+For example, `1024Mi` equals `1Gi`, and `1000m` equals `1`.
 
 Source: `k8s.io/apimachinery/pkg/api/resource`, ParseQuantity.
 """
@@ -12,7 +14,7 @@ from math import ceil
 from typing import Final
 
 LARGEST: Final = 2**63 - 1
-"""Kubernetes caps a quantity at this value."""
+"""The largest value of a quantity. Like Kubernetes, the parser replaces a larger value by this value."""
 
 _NANO: Final = 10**9
 _SYNTAX: Final = re.compile(
@@ -28,9 +30,9 @@ _FACTORS: Final[Mapping[str, Fraction]] = {
 
 
 def parse_quantity(value: str | int | float) -> Fraction | None:
-    """The value of a quantity; None if the text is not a quantity.
+    """Return the value of a quantity, or None if the text is not a quantity.
 
-    A fraction below one billionth is rounded away from zero, as Kubernetes does.
+    As in Kubernetes, a value that is not a multiple of one billionth is rounded away from zero.
     """
     syntax = _SYNTAX.fullmatch(str(value))
     if syntax is None:

@@ -1,6 +1,8 @@
-"""Changes one value in a JSON document and keeps every other byte, including unknown fields.
+"""Functions that read or change a value in a JSON document. All other values stay the same bytes, also in unknown
+fields.
 
-The functions never raise. A value with an unexpected type stays unchanged: the API server validates it.
+No function raises an exception because of an unexpected type. A value with an unexpected type stays unchanged, because
+the API server validates the type.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def fields_of(value: Wire) -> Fields | None:
-    """The fields of a JSON object; None if the value is not an object."""
+    """Return the fields of a JSON object, or None if the value is not an object."""
     try:
         return _decode_fields(value)
     except _UNREADABLE:
@@ -31,7 +33,7 @@ def fields_of(value: Wire) -> Fields | None:
 
 
 def items_of(value: Wire) -> list[Raw] | None:
-    """The elements of a JSON list; None if the value is not a list."""
+    """Return the elements of a JSON list, or None if the value is not a list."""
     try:
         return _decode_items(value)
     except _UNREADABLE:
@@ -39,7 +41,7 @@ def items_of(value: Wire) -> list[Raw] | None:
 
 
 def text_of(value: Wire) -> str | None:
-    """The text of a JSON string; None if the value is not a string."""
+    """Return the text of a JSON string, or None if the value is not a string."""
     try:
         return _decode_text(value)
     except _UNREADABLE:
@@ -47,15 +49,16 @@ def text_of(value: Wire) -> str | None:
 
 
 def value_at(value: Wire, *path: str) -> Raw:
-    """The value at the path; null if the path does not exist."""
+    """Return the value at the path, or a JSON null if the path does not exist."""
     for name in path:
         value = (fields_of(value) or {}).get(name, NULL)
     return Raw(value)
 
 
 def change_at(value: bytes, path: tuple[str, ...], change: Callable[[bytes], bytes]) -> bytes:
-    """The document with the value at the path replaced by `change(value)`. If the path does not exist or the value
-    stays the same, the document is returned unchanged.
+    """Return the document in which `change` has replaced the value at the path.
+
+    Return the document unchanged if the path does not exist, or if `change` returns an equal value.
     """
     if not path:
         return change(value)
@@ -68,8 +71,9 @@ def change_at(value: bytes, path: tuple[str, ...], change: Callable[[bytes], byt
 
 
 def change_each(value: bytes, change: Callable[[Fields], Fields]) -> bytes:
-    """The list with each object replaced by `change(object)`. Other elements are kept. If no object changes, the list
-    is returned unchanged.
+    """Return the JSON list in which `change` has replaced each object. Elements that are not objects stay unchanged.
+
+    Return the value unchanged if the value is not a list, or if `change` returns equal fields for each object.
     """
     items = items_of(value)
     if items is None:

@@ -1,9 +1,9 @@
-"""Encodes JSON byte for byte as the API server does.
+"""Encodes JSON to the same bytes as the API server.
 
-The API server compares bytes for JSON whose fields it does not know, such as the data of a ControllerRevision, which
-must not change. If an owner is deleted with `--cascade=orphan`, the garbage collector sends a strategic merge patch to
-each dependent. With such a patch the API server encodes the whole object again. Data in another encoding would count as
-changed, the API server would reject the patch, and the owner would never be deleted.
+The data of a ControllerRevision must not change, and the API server compares the bytes of this data. If an owner is
+deleted with `--cascade=orphan`, the garbage collector sends a strategic merge patch for each dependent. For such a
+patch the API server encodes the whole object again. If vmherd had used another encoding, the bytes of the data would
+change. Then the API server would reject the patch, and the owner would never be deleted.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ _SAFE_IN_HTML: Final = {char.encode(): f"\\u{ord(char):04x}".encode() for char i
 
 
 def encode_as_server(value: object) -> bytes:
-    """The value as JSON with sorted fields, without spaces, and with the special characters of HTML escaped. Parts of
-    the type `Raw` must come from the API server.
+    """Return the value as JSON with sorted fields, without spaces, and with the special characters of HTML escaped.
+
+    The fields inside a part of the type `Raw` are not sorted, so such a part must come from the API server.
     """
     text = msgspec.json.encode(value, order="sorted")
     for char, escaped in _SAFE_IN_HTML.items():

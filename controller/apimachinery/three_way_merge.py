@@ -1,18 +1,20 @@
-"""A three-way merge: it applies the changes between two documents to a third document.
+"""A three-way merge, which applies the changes between two documents to a third document.
 
-`current` is the object as it is on the server. `old` and `new` are the same object as two templates describe it. Values
-that are the same in both templates stay unchanged in `current`. Values that differ between the templates are set to the
-value in `new`. So an object that equals `old` becomes equal to `new`.
+`current` is the object on the API server. `old` is the object according to the old template, and `new` is the object
+according to the new template. A value that is the same in `old` and `new` stays unchanged in `current`. A value that
+differs between `old` and `new` is set to the value in `new`. So an object that equals `old` becomes equal to `new`.
 
-Objects are merged field by field. If the new template does not contain an object any more, the fields of the object
-that the old template did not contain stay.
+Objects are merged field by field. If `new` does not contain an object any more, the merge removes only the fields that
+`old` contains. Other fields of the object stay in `current`.
 
-Named lists are merged element by element. The order is that of `current`, or that of `new` if the template changed the
-order. If the new template does not contain an element any more, the whole element is removed. If a user removed an
-element from `current`, it is not added again. Any other list that the template changed is replaced as a whole.
+Named lists are merged element by element. The merged list has the order of `current`, or the order of `new` if the
+order differs between `old` and `new`. If `new` does not contain an element any more, the whole element is removed. If a
+user removed an element from `current`, the element is not added again. Any other list that differs between `old` and
+`new` is replaced as a whole.
 
-`MergeRules` describes a kind: which values have the same meaning, which lists are named, and which fields exclude each
-other. A field is not sent if its absence has the same meaning, and neither is a null for such a field.
+`MergeRules` contains the rules for a kind of object: which values have the same meaning, which lists have named
+elements, and which fields exclude each other. The merge patch leaves out each field whose value has the same meaning
+before and after the merge.
 """
 
 from __future__ import annotations
@@ -24,13 +26,13 @@ import msgspec
 from msgspec import Struct
 
 Json: TypeAlias = object
-"""A JSON value; None if there is none."""
+"""A decoded JSON value, or None if the field is absent."""
 
 Fields: TypeAlias = dict[str, Json]
 
 
 class FieldType(Protocol):
-    """The type of a value, for the comparison of two values."""
+    """The type of a JSON value. The rules use the type to compare two values."""
 
     def field(self, name: str) -> FieldType: ...
 
@@ -39,7 +41,7 @@ class FieldType(Protocol):
 
 
 class Untyped:
-    """An unknown type. The types of its fields and elements are unknown as well."""
+    """An unknown type. The types of the fields and elements of such a value are unknown too."""
 
     def field(self, name: str) -> FieldType:
         return self
@@ -50,10 +52,10 @@ class Untyped:
 
 
 class NamedList(Struct, frozen=True):
-    """A list whose elements are identified by name, and the fields of an element that exclude each other.
+    """The rules for a list whose elements are identified by name.
 
-    `name` is the path of the name in an element. `is_choice` returns true for a field that is one of several
-    alternatives.
+    `name` is the path of the name in an element. `is_choice` returns True for a field of an element if the field is one
+    of several fields that exclude each other.
     """
 
     name: tuple[str, ...] = ("name",)
@@ -66,7 +68,10 @@ class NamedList(Struct, frozen=True):
 
 
 def _same_json(one: Json, other: Json, type_: Any) -> bool:
-    """True if both values are the same JSON. They are compared as JSON because Python treats 1 and True as equal."""
+    """Return True if both values are the same JSON.
+
+    The function compares the encoded values, because Python treats 1 and True as equal.
+    """
     return msgspec.json.encode(one, order="deterministic") == msgspec.json.encode(other, order="deterministic")
 
 
@@ -77,10 +82,10 @@ def _as_merged(merged: Fields, current: Fields, old: Fields, new: Fields) -> Fie
 class MergeRules(Struct, frozen=True):
     """The rules for merging objects of a kind. The default compares JSON values and has no named lists.
 
-    `type` is the type of the whole document. `is_same` returns true if two values of a type have the same meaning.
-    `named_lists` contains the lists with named elements, by the name of the field that contains the list. `whole`
-    contains the names of the fields whose objects are replaced as a whole. `spec` is called last: it gets the merged
-    spec and the specs of `current`, `old` and `new`, and returns the spec to write.
+    `type` is the type of the whole document. `is_same` returns True if two values of a type have the same meaning.
+    `named_lists` maps the name of a field to the rules for the list in that field. `whole` contains the names of the
+    fields whose objects are replaced as a whole. `spec` is called after the merge. `spec` gets the merged spec and the
+    specs of `current`, `old` and `new`, and returns the spec to write.
     """
 
     type: FieldType = Untyped()
@@ -90,13 +95,13 @@ class MergeRules(Struct, frozen=True):
     spec: Callable[[Fields, Fields, Fields, Fields], Fields] = _as_merged
 
     def merge(self, current: bytes, old: bytes, new: bytes) -> bytes | None:
-        """The merge patch that applies the changes between `old` and `new` to `current`; None if nothing changes.
+        """Return the merge patch that applies the changes between `old` and `new` to `current`.
 
-        The patch contains the UID and the resourceVersion of `current`. Only `metadata.labels`, `metadata.annotations`
-        and `spec` are compared.
+        Return None if `current` needs no change. The patch contains the UID and the resourceVersion of `current`. Only
+        `metadata.labels`, `metadata.annotations` and `spec` are merged.
 
-        Raises msgspec.DecodeError or UnicodeDecodeError if a document is not a JSON object, and RecursionError if it is
-        nested too deeply.
+        Raise msgspec.DecodeError or UnicodeDecodeError if a document is not a JSON object. Raise RecursionError if a
+        document is nested too deeply.
         """
         document = _decode(current)
         before, past, wanted = _mutable(document), _mutable(_decode(old)), _mutable(_decode(new))
@@ -111,7 +116,7 @@ class MergeRules(Struct, frozen=True):
         return msgspec.json.encode(patch)
 
     def _merge(self, name: str, type_: FieldType, current: Json, old: Json, new: Json) -> Json:
-        """The merged value of one field. `name` is the name of the field."""
+        """Return the merged value of the field `name`, or None if the field is removed."""
         if self.is_same(old, new, type_):
             return current
         if name in self.whole:
@@ -142,7 +147,7 @@ class MergeRules(Struct, frozen=True):
     def _merge_elements(
         self, kind: NamedList, type_: FieldType, current: Fields, old: Fields, new: Fields
     ) -> list[Json]:
-        """The merged elements of a named list. Each element is merged separately."""
+        """Return the merged elements of a named list. Each element is merged separately."""
         merged: Fields = dict(current)
         for name in dict.fromkeys((*old, *new)):
             if name not in new:
@@ -156,8 +161,10 @@ class MergeRules(Struct, frozen=True):
         return [merged[name] for name in _in_order(merged, current, old, new)]
 
     def _with_choices(self, kind: NamedList, type_: FieldType, merged: Fields, old: Fields, new: Fields) -> Fields:
-        """The element with only one of several alternatives. If the template changed the alternative, the ones that are
-        not in the new template are removed.
+        """Return the merged element with only one of the fields that exclude each other.
+
+        If one of these fields differs between `old` and `new`, the fields that are not in `new` are removed. Otherwise
+        the element is returned unchanged.
         """
         choices = [name for name in (*old, *new) if kind.is_choice(name)]
         if all(self.is_same(old.get(name), new.get(name), type_.field(name)) for name in choices):
@@ -165,7 +172,10 @@ class MergeRules(Struct, frozen=True):
         return {name: value for name, value in merged.items() if name in new or not kind.is_choice(name)}
 
     def _difference(self, type_: FieldType, before: Fields, after: Fields) -> Fields:
-        """The merge patch (RFC 7386) from `before` to `after`. A null removes a field; a list is replaced whole."""
+        """Return the merge patch (RFC 7386) that changes `before` to `after`.
+
+        In the patch, a null removes a field, and a list replaces the whole list.
+        """
         patch: Fields = {}
         for name, value in after.items():
             previous, inner_type = before.get(name), type_.field(name)
@@ -186,15 +196,17 @@ def _decode(document: bytes) -> Fields:
 
 
 def _without_nulls(value: Json) -> Json:
-    """The value without fields that are null. A null in a list is an element and stays."""
+    """Return the value without the fields that are null. A null that is an element of a list stays."""
     if isinstance(value, dict):
         return {name: _without_nulls(inner) for name, inner in value.items() if inner is not None}
     return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _mutable(document: Fields) -> Fields:
-    """The parts of the document that a template can change: labels, annotations and spec. For the API server, absent
-    labels are the same as empty labels.
+    """Return the parts of the document that a template can change: labels, annotations and spec.
+
+    Absent labels or annotations become empty objects, because absent and empty have the same meaning for the API
+    server.
     """
     metadata = _fields(document.get("metadata"))
     kept = {name: _fields(metadata.get(name)) for name in ("labels", "annotations")}
@@ -202,8 +214,10 @@ def _mutable(document: Fields) -> Fields:
 
 
 def _in_order(names: Iterable[str], current: Iterable[str], old: Fields, new: Fields) -> list[str]:
-    """The names in the order of `current`, or of `new` if the template changed the order. A name that is only in the
-    other list goes right after the name it follows in that list.
+    """Return the names in the order of `current`, or in the order of `new` if the order differs between `old` and
+    `new`.
+
+    A name that only the other list contains is inserted directly after the name that precedes it in the other list.
     """
     is_reordered = [name for name in old if name in new] != [name for name in new if name in old]
     leading, other = (new, current) if is_reordered else (current, new)
@@ -219,12 +233,15 @@ def _in_order(names: Iterable[str], current: Iterable[str], old: Fields, new: Fi
 
 
 def _fields(value: Json) -> Fields:
-    """The fields of a JSON object; empty if the value is not an object."""
+    """Return the fields of a JSON object, or an empty dict if the value is not an object."""
     return value if isinstance(value, dict) else {}
 
 
 def _by_name(value: Json, kind: NamedList) -> Fields | None:
-    """The elements of a list by name; None if an element has no name, or if two elements have the same name."""
+    """Return the elements of a list by name. An absent list is the same as an empty list.
+
+    Return None if the value is not a list, if an element has no name, or if two elements have the same name.
+    """
     if value is None:
         return {}
     if not isinstance(value, list):

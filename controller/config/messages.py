@@ -1,4 +1,7 @@
-"""Error messages about flags and variables: one line on stderr that names the flag or the variable."""
+"""Functions that write error messages about flags and environment variables.
+
+Each message is one line on stderr. The line names the flag or the variable.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +16,24 @@ from click.core import ParameterSource
 from controller.config.options import VARIABLE_PREFIX, Option
 
 _NOT_FLAGS = frozenset({"VMHERD_CACHE", "VMHERD_REVISION"})
-"""Variables without a flag: the directory of the sandbox's binaries, and the commit from which an image was built."""
+"""Environment variables that have no flag. `VMHERD_CACHE` is the directory of the sandbox's binaries. `VMHERD_REVISION`
+is the commit from which an image was built.
+"""
 
 _SERVICE_LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
-"""The variables that a kubelet sets in each Pod for each Service of the namespace. A Service can be named vmherd."""
+"""Matches the names of the environment variables that a kubelet sets in a Pod for each Service of the namespace.
+
+These variables start with VMHERD_ if a Service is named vmherd.
+"""
 
 
 def complain(line: str) -> None:
-    """Print one line on stderr, apart from the output and the logs on stdout."""
+    """Print one line on stderr. The output and the logs of the program are on stdout."""
     print(f"vmherd: {line}", file=sys.stderr, flush=True)
 
 
 def describe(error: click.UsageError) -> str:
-    """One printable line: the flag or the variable, and what is wrong with it."""
+    """Return one line of printable characters that names the flag or the variable, and describes the error."""
     if isinstance(error, click.BadParameter) and error.param and error.message:
         line = f"{_where(error.param, error.ctx)}: {error.message}"
     else:
@@ -36,9 +44,10 @@ def describe(error: click.UsageError) -> str:
 
 
 def unknown_variables(options: Iterable[Option], env: Mapping[str, str]) -> tuple[str, ...]:
-    """One line for each variable that starts with VMHERD_ and has no flag. It is a typo most of the time.
+    """Return one line for each environment variable that starts with VMHERD_ and has no flag.
 
-    These variables are not an error: the environment may be shared with a later version that knows them.
+    Most of these variables are typing errors. They do not stop the start, because the same environment may be used for
+    a later version that knows the variables.
     """
     names = {option.variable for option in options if option.variable}
     unknown = (
@@ -50,7 +59,7 @@ def unknown_variables(options: Iterable[Option], env: Mapping[str, str]) -> tupl
 
 
 def _where(param: click.Parameter, ctx: click.Context | None) -> str:
-    """The name of the variable or of the flag that the value came from."""
+    """Return the name of the environment variable, flag or argument from which the value came."""
     if isinstance(param, click.Argument):
         return param.human_readable_name
     if ctx and ctx.get_parameter_source(param.name) is ParameterSource.ENVIRONMENT:

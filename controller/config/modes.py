@@ -1,9 +1,12 @@
-"""The modes. A mode decides which API groups vmherd reconciles, because KubeVirt may reconcile the same kinds.
+"""The modes of vmherd. The mode decides which API groups vmherd reconciles.
 
-standalone   no other controller reconciles KubeVirt's groups; vmherd reconciles them
-takeover     KubeVirt is installed, but its two loops are stopped; vmherd reconciles KubeVirt's groups in their place
-alongside    KubeVirt runs unchanged; vmherd reconciles the same kinds in API groups of its own
-auto         alongside if KubeVirt is installed, standalone otherwise; never takeover
+The modes exist because KubeVirt may reconcile the same kinds as vmherd.
+
+standalone   No other controller reconciles KubeVirt's API groups, so vmherd reconciles these groups.
+takeover     KubeVirt is installed, but KubeVirt's loops for pools and replica sets are stopped. Instead of these loops,
+             vmherd reconciles KubeVirt's API groups.
+alongside    KubeVirt runs unchanged. vmherd reconciles kinds with the same names in vmherd's own API groups.
+auto         vmherd selects alongside if KubeVirt is installed, and standalone otherwise. It never selects takeover.
 """
 
 from __future__ import annotations
@@ -19,5 +22,5 @@ class Mode(StrEnum):
 
 
 def mode_beside(*, kubevirt: bool) -> Mode:
-    """Return the mode that `auto` selects."""
+    """Return the mode that `auto` selects. `kubevirt` is True if KubeVirt is installed."""
     return Mode.ALONGSIDE if kubevirt else Mode.STANDALONE

@@ -1,8 +1,9 @@
-"""The classes of options and commands of this program. They extend those of click.
+"""The classes of options and commands of this program. These classes extend the classes of click.
 
-An option has the name of a field of the settings. Its flag and its environment variable follow from that name:
-`lease_duration_s` is set by `--lease-duration` and by `VMHERD_LEASE_DURATION`. A flag wins over its variable, and an
-empty variable counts as not set; both come from click. A command prints its options under headings.
+An option has the name of a field of the settings. The names of the flag and of the environment variable are made from
+the name of the field. For example, `--lease-duration` and `VMHERD_LEASE_DURATION` set the field `lease_duration_s`. If
+both the flag and the variable are given, click uses the value of the flag. click ignores an empty variable. The help of
+a command prints the options under headings.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ VARIABLE_PREFIX = "VMHERD_"
 
 
 class Option(click.Option):
-    """A flag and an environment variable for one field.
+    """A flag and an environment variable for one field of the settings.
 
-    `default` is the default of the field; `unset` says in `--help` what happens without a value, instead of a default.
+    `default` is the default of the field. If `unset` is not empty, `--help` shows the text of `unset` instead of the
+    default. The text says what happens if the option has no value.
     """
 
     def __init__(
@@ -58,7 +60,10 @@ class Option(click.Option):
 
 
 class Switch(Option):
-    """An option that is on or off: `--observe`, `--no-observe`, and `--observe=false` as Go programs accept it."""
+    """An option that is on or off.
+
+    For example, users can write `--observe`, `--no-observe`, or, as in Go programs, `--observe=false`.
+    """
 
     def __init__(self, field: str, help: str, *, default: bool = False) -> None:
         super().__init__(field, ON_OFF, help, default=default, is_flag=False, flag_value="on")
@@ -74,7 +79,10 @@ class Switch(Option):
 
 
 class Namespaces(Option):
-    """A list of namespaces, with commas or with one flag for each namespace."""
+    """An option for a list of namespaces.
+
+    Users separate the namespaces with commas, or repeat the flag for each namespace.
+    """
 
     def __init__(self, field: str, help: str) -> None:
         super().__init__(field, NAMESPACES, help, unset="all", multiple=True, callback=_flat)
@@ -104,6 +112,6 @@ class Command(click.Command):
 
 
 def chosen(ctx: click.Context) -> dict[str, Any]:
-    """The settings from flags and variables. Settings with their default are left out."""
+    """Return the settings that the user has given with flags or environment variables, by the name of the field."""
     given = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
     return {name: value for name, value in ctx.params.items() if ctx.get_parameter_source(name) in given}

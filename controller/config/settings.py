@@ -1,7 +1,8 @@
-"""The configuration: one frozen value, which is made once at the start from flags and environment variables.
+"""The configuration of the program, which is made once at the start from flags and environment variables.
 
-`GROUPS` is the only list of settings: the flags, the variables and `--help` come from it. A wrong setting stops the
-start with one line that names the flag or the variable, and says what is expected.
+The configuration cannot change after the start. `GROUPS` is the list from which the flags, the environment variables
+and `--help` are made. If a setting is invalid, the program does not start. It prints one line that names the flag or
+the variable, and says what is expected.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from controller.config.types import (
 from controller.kinds import KINDS, Kind
 
 ALL_NAMESPACES = ("",)
-"""The empty namespace, which means all namespaces in requests to the API server."""
+"""A tuple with only the empty namespace. In a request to the API server the empty namespace means all namespaces."""
 
 RETRY_JITTER = 1.2
-"""The pause between two attempts to renew the lease is multiplied by up to this factor (as in client-go)."""
+"""The largest factor by which the pause between two attempts to renew the lease is multiplied, as in client-go."""
 
 
 if TYPE_CHECKING:
 
     class KindGroups(Struct, frozen=True, kw_only=True):
-        """The API group of each kind, as a field for each: `replicaset_group`, `pool_group`."""
+        """The API groups of the kinds. Each kind has one field: `replicaset_group`, `pool_group`."""
 else:
     KindGroups = defstruct(
         "KindGroups", [(kind.group_setting, str, kind.group) for kind in KINDS], frozen=True, kw_only=True
@@ -48,7 +49,7 @@ else:
 
 
 class Config(KindGroups, frozen=True, kw_only=True):
-    """All settings, with their defaults. `GROUPS` has the meaning of each field."""
+    """All settings, with their defaults. The help texts in `GROUPS` describe each field."""
 
     kubeconfig: str = ""
     context: str = ""
@@ -88,27 +89,36 @@ class Config(KindGroups, frozen=True, kw_only=True):
 
     @property
     def namespaces(self) -> tuple[str, ...]:
-        """The namespaces to watch, with one watch for each; `ALL_NAMESPACES` is a single watch of all namespaces."""
+        """Return the namespaces to watch, with one watch for each namespace.
+
+        Return `ALL_NAMESPACES`, which needs a single watch, if the user has not selected namespaces.
+        """
         return self.watch_namespaces or ALL_NAMESPACES
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The API groups of all kinds, in the order of `KINDS`."""
+        """Return the API groups of all kinds, in the order of `KINDS`."""
         return tuple(self.group_of(kind) for kind in KINDS)
 
     def group_of(self, kind: Kind[Any]) -> str:
-        """The API group of the kind's objects that are reconciled."""
+        """Return the API group in which vmherd reconciles objects of the kind."""
         group: str = getattr(self, kind.group_setting)
         return group
 
     @property
     def elects(self) -> bool:
-        """True if work has to wait for the lease. A process with `observe` writes nothing, and needs no lease."""
+        """Return True if the process must hold the lease before it starts to work.
+
+        A process with `observe` writes nothing to the cluster, so this process needs no lease.
+        """
         return self.leader_elect and not self.observe
 
     @property
     def request_burst(self) -> int:
-        """The size of the request bucket: as set, else twice the rate, so that one pass is not delayed."""
+        """Return the number of requests that may be sent at once before the rate limit delays requests.
+
+        If `kube_api_burst` is not set, the number is twice the number of requests per second, and at least 1.
+        """
         return self.kube_api_burst or max(1, round(2 * self.kube_api_qps))
 
 
@@ -233,21 +243,24 @@ GROUPS: Mapping[str, tuple[Option, ...]] = {
     ),
 }
 OPTIONS: Mapping[str, Option] = {option.name: option for group in GROUPS.values() for option in group}
-"""The option of each field, by the name of the field."""
+"""All options, by the name of the field that the option sets."""
 
 
 MUST_EXCEED = (
-    # A leader has to stop before another process may take over. Before it stops, it has to try at least twice.
+    # A leader must stop before another process may take the lease. It tries to renew at least twice before it stops.
     ("lease_duration_s", "renew_deadline_s", 1.0),
     ("renew_deadline_s", "retry_period_s", RETRY_JITTER),
 )
-"""The first duration has to be longer than the second one, multiplied by the factor."""
+"""Rules for pairs of durations. In each rule the field named first must be longer than the product of the field named
+second and the factor.
+"""
 
 
 def make_config(ctx: click.Context, *, pod_namespace: str = "") -> Config:
-    """Make the configuration from parsed flags and variables. Raises click.BadParameter.
+    """Return the configuration from parsed flags and variables.
 
-    `pod_namespace` is the namespace of the Pod, "" outside a cluster.
+    Raise click.BadParameter if two settings contradict each other. `pod_namespace` is the namespace of the Pod, or ""
+    outside a cluster.
     """
     settings = chosen(ctx)
     settings.setdefault("leader_election_namespace", pod_namespace or DEFAULTS.leader_election_namespace)
@@ -260,10 +273,11 @@ def make_config(ctx: click.Context, *, pod_namespace: str = "") -> Config:
 
 
 def with_groups(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the API groups that follow from the mode. A group that was chosen wins over the mode.
+    """Return the chosen settings with the mode and the API groups of all kinds.
 
-    If a group is chosen and the mode is `auto`, the mode becomes standalone, without a look at the cluster. The check
-    for a second writer still protects the objects.
+    A kind whose group the user has not chosen gets the group that the mode determines. If the user has chosen a group
+    and the mode is `auto`, the mode becomes standalone, even if KubeVirt is installed. In this case too, the check for
+    a second writer protects the objects.
     """
     named = chosen.keys() & {kind.group_setting for kind in KINDS}
     mode = str(chosen.get("mode", Mode.AUTO))
@@ -273,12 +287,12 @@ def with_groups(chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def groups_in(mode: str) -> dict[str, str]:
-    """The API groups of all kinds in a mode, by the names of their settings."""
+    """Return the API groups of all kinds in a mode, by the name of the setting for the kind's group."""
     return {kind.group_setting: kind.group_in(mode) for kind in KINDS}
 
 
 def shared_with_kubevirt(config: Config) -> tuple[Kind[Any], ...]:
-    """The kinds that KubeVirt's own loops may reconcile as well."""
+    """Return the kinds whose objects KubeVirt's controller may also reconcile."""
     return tuple(kind for kind in KINDS if kind.loop_flag and config.group_of(kind) == kind.group)
 
 

@@ -1,7 +1,8 @@
-"""The values that options accept beyond click's own types: how text becomes a value, and how a value is written.
+"""The types of option values that click does not have. A type parses text to a value, and writes a value as text.
 
-Each `Value` has a function that reads text. The function raises ValueError, and the text of the error completes the
-sentence "expected ...". No function here reads a file, an environment variable or a clock.
+Each `Value` has a function that parses text. If the text is invalid, the function raises ValueError. The text of the
+error completes the sentence "expected ...". No function in this module reads a file, an environment variable or a
+clock.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ _SWITCH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no
 
 
 class Address(NamedTuple):
-    """The address a server listens on. An empty host means every interface, port 0 means any free port."""
+    """The address on which a server listens.
+
+    An empty host means all network interfaces. Port 0 means any free port.
+    """
 
     host: str
     port: int
@@ -32,7 +36,11 @@ class Address(NamedTuple):
 
 
 class Value(click.ParamType[Any]):
-    """A type with a function that reads text, and with its inverse, which shows a default as a user would type it."""
+    """A type of option values.
+
+    `read` parses the text that a user has written. `show` returns a value as text, in the form in which a user would
+    write the value. `--help` shows defaults in this form.
+    """
 
     def __init__(self, name: str, read: Callable[[str], object], show: Callable[[Any], str] = str) -> None:
         self.name = name
@@ -47,7 +55,10 @@ class Value(click.ParamType[Any]):
 
 
 class OneOf(click.Choice[str]):
-    """One of these choices, in upper or lower case. The value has the spelling of the choice."""
+    """A type of option values that accepts one of the choices.
+
+    Users may write a choice in upper or lower case. The parsed value has the spelling in `choices`.
+    """
 
     def __init__(self, *choices: str) -> None:
         super().__init__(choices, case_sensitive=False)
@@ -64,7 +75,11 @@ class Integer(click.IntRange):
 
 
 def duration(*, least_s: float = 0, whole: bool = False) -> Value:
-    """A duration as Go programs accept it (`1m30s`, `500ms`), or plain seconds; `whole` accepts only whole seconds."""
+    """Return the type of a duration, in seconds, of at least `least_s`.
+
+    Users write the duration in the format of Go (`1m30s`, `500ms`) or as a number of seconds. If `whole` is true, only
+    whole seconds are accepted.
+    """
     bound = f", {show_duration(least_s)} or more," if least_s else ""
     expected = f"a duration{' in whole seconds' if whole else ''}{bound} such as 15s or 1m30s"
 
@@ -78,7 +93,10 @@ def duration(*, least_s: float = 0, whole: bool = False) -> Value:
 
 
 def seconds_in(text: str) -> float | None:
-    """The seconds of a duration, such as 90.0 for "1m30s" and for "90"; None if the text is not a duration."""
+    """Return the number of seconds of a duration, or None if the text is not a duration.
+
+    For example, return 90.0 for "1m30s" and for "90".
+    """
     if _NUMBER.fullmatch(text):
         return float(text)
     parsed = parse_duration(text)
@@ -86,7 +104,10 @@ def seconds_in(text: str) -> float | None:
 
 
 def show_duration(seconds: float) -> str:
-    """The shortest usual way to write a duration: 90.0 is "1m30s", 0.5 is "500ms", 0 is "0s"."""
+    """Return a number of seconds as a duration in the format of Go.
+
+    For example, return "1m30s" for 90.0, "500ms" for 0.5, and "0s" for 0.
+    """
     if seconds % 1:
         return f"{seconds * 1000:.12g}ms" if seconds < 1 else f"{seconds:.12g}s"
     minutes, rest = divmod(int(seconds), 60)
@@ -159,7 +180,7 @@ def _read_group(text: str) -> str:
 
 
 FILE = click.Path(readable=False)
-"""A path. Whether the file is there and readable is checked when it is opened."""
+"""The path of a file. The type does not check whether the file exists or is readable."""
 
 RATE = Value("number", _read_rate, lambda rate: f"{rate:g}")
 ON_OFF = Value("bool", _read_switch, lambda on: "on" if on else "off")

@@ -1,1 +1,4 @@
-"""Types of KubeVirt's API, and pure functions that read and compare them. No I/O, no clock."""
+"""Types of KubeVirt's API, and pure functions that read and compare values of these types.
+
+No function in this package does I/O or reads a clock.
+"""

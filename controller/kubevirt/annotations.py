@@ -1,6 +1,7 @@
-"""The labels and annotations with which users control the controller, and functions that read their values.
+"""The labels and annotations that the controller reads or writes, and functions that read the values.
 
-An invalid value never stops the controller. It counts as absent, and a `FieldError` tells the user.
+An invalid value never stops the controller. The controller treats an annotation with an invalid value as absent, and
+reports the error to the user with a `FieldError`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from controller.apimachinery.field_error import FieldError, quoted
 from informers.meta import ObjectMeta
 
 TEMPLATE_HASH: Final = "vmherd.dev/template-hash"
-"""A label on each object that is created from a template. Objects with the same value have the same template (R14)."""
+"""A label on each object that is created from a template. Objects with the same value of the label were created from
+the same template (R14).
+"""
 
 REMOVE: Final = "vmherd.dev/remove"
 PROTECT: Final = "vmherd.dev/protect"
@@ -21,45 +24,55 @@ ROLLING_UPDATE: Final = "vmherd.dev/rolling-update"
 PROGRESS_DEADLINE: Final = "vmherd.dev/progress-deadline-seconds"
 
 POOL_FINALIZER: Final = "pool.kubevirt.io/finalizer"
-"""A finalizer on a pool and on its VMs. The API server removes such an object only after the controller has removed
-this finalizer (P6)."""
+"""A finalizer on a pool and on the VMs of the pool. The API server removes an object with this finalizer only after the
+controller has removed the finalizer (P6).
+"""
 
 REVISION_NAME: Final = "kubevirt.io/vm-pool-revision-name"
-"""A label on a VM and on its VMI: the revision of the pool's spec from which the object was created (P4)."""
+"""A label on a VM of a pool and on the VMI of the VM. The value is the name of the revision of the pool's spec from
+which the object was created (P4).
+"""
 
 MIN_READY: Final = "vmherd.dev/min-ready-seconds"
 PARTITION: Final = "vmherd.dev/partition"
 MAX_UNHEALTHY: Final = "vmherd.dev/max-unhealthy"
 PARTITION_REVISION: Final = "vmherd.dev/partition-revision"
-"""An annotation on a pool, written by the controller: the revision of the VMs below the partition (P14)."""
+"""An annotation that the controller writes on a pool. The value is the name of the revision that the VMs below the
+partition have (P14).
+"""
 
 TAKEOVER: Final = "vmherd.dev/takeover"
 """An annotation on a pool in takeover mode. A user writes `proceed` to allow the first update. The controller writes
-`done` and `held ...`."""
+`held ...` while the first update waits for the user's permission, and `done` when no permission is needed any more.
+"""
 
 TAKEOVER_HELD: Final = "held"
+"""The first word of the takeover annotation while the first update waits for the user's permission."""
 
 HEALED: Final = "vmherd.dev/healed"
-"""An annotation on a pool, written by the controller. It lists the ordinals that were healed recently, how often each
-was healed, and when last (P15)."""
+"""An annotation that the controller writes on a pool. The value lists the ordinals of the recently healed VMs. For each
+ordinal the value has the number of times and the last time at which the VM was healed (P15).
+"""
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,9})", re.ASCII)
 _INT32 = range(-(2**31), 2**31)
 
 
 def is_marked(meta: ObjectMeta, annotation: str) -> bool:
-    """True if the value of the annotation is exactly "true"."""
+    """Return True if the value of the annotation is exactly "true"."""
     return meta.annotations is not None and meta.annotations.get(annotation) == "true"
 
 
 def is_takeover_held(meta: ObjectMeta) -> bool:
-    """True while the pool's first update in takeover mode is held."""
+    """Return True while the pool's first update in takeover mode waits for the user's permission."""
     return meta.annotations is not None and meta.annotations.get(TAKEOVER, "").startswith(TAKEOVER_HELD)
 
 
 def deletion_cost(meta: ObjectMeta) -> int | FieldError:
-    """The deletion cost of a VM or VMI: 0 if there is no annotation, a FieldError if the value is invalid. At a
-    scale-in, members with a lower cost are deleted first (R6).
+    """Return the deletion cost of a VM or VMI.
+
+    Return 0 if the object has no such annotation, and a FieldError if the value is not an integer. When the number of
+    replicas is reduced, members with a lower cost are deleted first (R6).
     """
     text = meta.annotations.get(DELETION_COST) if meta.annotations is not None else None
     if text is None:
@@ -71,8 +84,9 @@ def deletion_cost(meta: ObjectMeta) -> int | FieldError:
 
 
 def parse_integer(text: str) -> int | None:
-    """The value of a 32-bit integer; None if the text is not one. As in Kubernetes' `pod-deletion-cost`, a plus sign
-    and leading zeros are not allowed.
+    """Return the value of a 32-bit integer, or None if the text is not a 32-bit integer.
+
+    A plus sign and leading zeros are not allowed, as in Kubernetes' annotation `pod-deletion-cost`.
     """
     if not _INTEGER.fullmatch(text):
         return None

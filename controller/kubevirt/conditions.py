@@ -1,6 +1,7 @@
 """The conditions that the controller sets in the same way for every kind (R11).
 
-`ReplicaFailure` and `ReplicaPaused` are present while they are true, and absent otherwise.
+The controller removes `ReplicaFailure` or `ReplicaPaused` from the status when the condition is no longer true. The
+controller never sets the status of these conditions to "False".
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ PAUSED: Final = Condition(type=REPLICA_PAUSED, status="True", reason="Paused", m
 
 
 def without_failures(current: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:
-    """The condition `ReplicaFailure` after a pass without a failure that sets it (R10). `current` is the condition
-    before the pass.
+    """Return the condition `ReplicaFailure` after a pass that had no failure of the kind that sets this condition
+    (R10). Return None if the status has no such condition after the pass.
 
-    The condition is removed if all actions of the pass succeeded. It stays if an action did not succeed or was not
-    tried. It also stays if the pass had no actions because it was not allowed to write.
+    `current` is the condition before the pass. The condition is removed if all actions of the pass succeeded. The
+    condition stays if an action did not succeed or was not tried. The condition also stays if the pass had no actions
+    because the pass was not allowed to write.
     """
     if outcomes:
         all_succeeded = all(isinstance(outcome, Done | AlreadyThere | Missing) for outcome in outcomes)
@@ -32,10 +34,10 @@ def without_failures(current: Condition | None, outcomes: tuple[Outcome, ...], *
 
 
 def without_failure(status: Any) -> object:
-    """The status without the condition `ReplicaFailure`, to compare it with another status.
+    """Return the status without the condition `ReplicaFailure`. Callers compare the result with another status.
 
-    The message of that condition may differ after each failure. Such a change must not wake the owner, because that
-    would shorten the owner's backoff.
+    The message of `ReplicaFailure` may differ after each failure. A change of the message must not start a new pass
+    over the owner, because an early pass would shorten the owner's backoff.
     """
     if status is None:
         return None

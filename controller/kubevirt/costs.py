@@ -12,7 +12,10 @@ from informers.meta import KubeObject, ObjectMeta, annotations_of
 
 
 def malformed_costs(machines: Iterable[KubeObject]) -> tuple[Notice, ...]:
-    """One warning for each VM or VMI whose deletion cost is not an integer. Another invalid value is a new warning."""
+    """Return one warning for each VM or VMI whose deletion cost is not an integer.
+
+    The user gets a new warning when the invalid value changes to another invalid value.
+    """
     errors = [
         (each.metadata, cost) for each in machines if isinstance(cost := deletion_cost(each.metadata), FieldError)
     ]

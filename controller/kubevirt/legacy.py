@@ -1,12 +1,13 @@
-"""Converts VMI templates in KubeVirt's v1alpha2 format to the format of today's KubeVirt (R13).
+"""Converts VMI templates in KubeVirt's v1alpha2 format to the format of today's KubeVirt API (R13).
 
-- In v1alpha2 a disk refers to its volume with `volumeName`. Today a disk and its volume have the same `name`. The disk
-  gets the name of the volume.
+- In v1alpha2 the field `volumeName` of a disk contains the name of the disk's volume. Today a disk and its volume have
+  the same `name`. So the conversion sets the `name` of the disk to the name of the volume.
 - A `registryDisk` volume becomes a `containerDisk` volume.
-- A `disk:` without a value means the default bus. It becomes `disk: {}`.
+- In v1alpha2 `disk:` without a value means a disk with the default bus. This `disk:` becomes `disk: {}`, or is removed
+  if the disk is a `lun`, `cdrom` or `floppy`.
 
-Everything else stays unchanged, byte for byte, including unknown fields. A spec without v1alpha2 fields is returned as
-it is. A value with an unexpected type is not changed either: the API server validates it.
+All other values stay unchanged, byte for byte, including unknown fields. A spec without v1alpha2 fields is returned
+unchanged. A value with an unexpected type also stays unchanged, because the API server validates the type.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _DEVICE_KINDS = ("lun", "cdrom", "floppy")
 
 
 def modernise(spec: bytes) -> bytes:
-    """The VMI spec in the format of today's KubeVirt."""
+    """Return the VMI spec, as JSON, in the format of today's KubeVirt API."""
     if not any(sign in spec for sign in _SIGNS):
         return spec
     changed = change_at(spec, ("domain", "devices", "disks"), lambda disks: change_each(disks, _modern_disk))

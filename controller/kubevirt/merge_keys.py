@@ -1,10 +1,10 @@
-"""The rules for applying a template change to a VirtualMachine (P12): named lists, exclusive fields, and objects that
-are replaced as a whole.
+"""The rules for applying a template change to a VirtualMachine (P12). The rules name the lists with
+named elements, the fields that exclude each other, and the objects that are replaced as a whole.
 
-In some objects KubeVirt accepts only one of several fields: the source of a volume, the type of a disk, `running` or
-`runStrategy`. KubeVirt rejects a VM with two of these fields. So if the template changed such a field, the other ones
-are removed from the VM. A firmware that the new template does not contain keeps the UUID that KubeVirt has set. Two
-spellings of the same value are not a change (`normal_form`).
+Some fields exclude each other: the sources of a volume, the types of a disk, and `running` and `runStrategy`. KubeVirt
+rejects a VM that has two fields of such a group. So if the template changed one field of a group, the other fields of
+the group are removed from the VM. If the new template does not contain the firmware any more, the VM keeps the firmware
+UUID that KubeVirt has set. Two spellings of the same value are not a change (`normal_form`).
 """
 
 from __future__ import annotations
@@ -16,29 +16,35 @@ from controller.apimachinery.three_way_merge import MergeRules, NamedList
 from controller.kubevirt.normal_form import VM_TEMPLATE, Fields, is_same, strategy_of
 
 POWER: Final = ("running", "runStrategy")
-"""The two fields that control whether a VM runs. KubeVirt accepts only one of them."""
+"""The two fields that control whether a VM runs. KubeVirt accepts only one of these fields in a VM."""
 
 WHOLE: Final = frozenset({"instancetype", "preference", "source"})
-"""Objects that are replaced as a whole, because their fields depend on each other. For example, KubeVirt resolves the
-name of an instance type to a revision and stores the revision beside the name. It then uses that revision as long as it
-is stored there.
+"""The names of the fields whose objects are replaced as a whole, because the fields inside the object depend on each
+other. For example, KubeVirt stores the revision of an instance type beside the name of the instance type. As long as
+the object contains a revision, KubeVirt uses this revision and ignores a newer one. So a new name must replace the
+stored revision too.
 """
 
 DISK_KINDS: Final = frozenset({"disk", "lun", "cdrom", "floppy"})
+"""The fields for the type of a disk. They exclude each other."""
+
 BINDINGS: Final = frozenset(
     {"binding", "bridge", "macvtap", "masquerade", "passt", "passtBinding", "slirp", "sriov", "vdpa"}
 )
+"""The fields for the binding of a network interface. They exclude each other."""
 
 
 def _is_source(field: str) -> bool:
-    """True if the field is the source of a volume or network: every field except `name`."""
+    """Return True if the field is the source of a volume or network. Every field except `name` is a source."""
     return field != "name"
 
 
 def _with_power(merged: Fields, current: Fields, old: Fields, new: Fields) -> Fields:
-    """The merged VM spec with only one of `running` and `runStrategy`. The VM keeps its own setting if the template's
-    setting has the same meaning as before. The VM also keeps its own setting if the old template has none: such a
-    change must not start a VM.
+    """Return the merged VM spec with only one of the fields `running` and `runStrategy`.
+
+    The VM keeps its current setting if the new template's setting has the same meaning as the old template's setting.
+    The VM also keeps its current setting if the old template has no setting, because the new template's setting must
+    not start a VM that a user has stopped. Otherwise the VM gets the setting of the new template.
     """
     vm_strategy, old_strategy, new_strategy = (strategy_of(spec) for spec in (current, old, new))
     is_set_by_user = vm_strategy not in (None, old_strategy) and old_strategy is None

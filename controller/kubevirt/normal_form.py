@@ -1,14 +1,15 @@
-"""Compares two templates by meaning: each template is reduced to a normal form, and the normal forms are compared.
+"""Compares two templates by meaning: the functions convert each template to a normal form and compare the normal forms.
 
-Go programs decode KubeVirt's objects into types and encode them again with another spelling. For example, they add
-`resources: {}`, write `1024Mi` as `1Gi`, or add and drop `creationTimestamp: null`. All spellings of a value have the
-same normal form. The rules follow Go's types field by field (`api_types.json`, generated from the source of KubeVirt
-v1.9):
+Go programs decode KubeVirt's objects into Go types, and encode the objects again with another spelling. For example, a
+Go program adds `resources: {}`, writes `1024Mi` as `1Gi`, or adds or removes `creationTimestamp: null`. All spellings
+of a value have the same normal form. The rules depend on the Go type of each field. The table `api_types.json` contains
+the types and is generated from the source of KubeVirt v1.9. The rules are:
 
-- A null is the same as an absent field, everywhere.
+- A null is the same as an absent field, for every type.
 - An empty object is the same as an absent field if the field is a plain struct (`resources`). If the field is a pointer
   (`rng`, `tpm`, `blank`), an empty object has a meaning and stays.
-- An empty list or map is the same as an absent field. So are `""`, `0` and `false`, except in a pointer field.
+- An empty list or map is the same as an absent field. The values `""`, `0` and `false` are also the same as an absent
+  field, except in a pointer field.
 - Quantities and IP addresses are compared by value.
 - `running: true` is the same as `runStrategy: Always`, and `running: false` is the same as `runStrategy: Halted`.
 - Volumes, networks and dataVolumeTemplates are compared by name. In all other lists the order has a meaning.
@@ -31,16 +32,17 @@ from msgspec import Struct
 from controller.apimachinery.quantities import parse_quantity
 
 Json: TypeAlias = object
-"""A JSON value; None if there is none."""
+"""A decoded JSON value, or None if the field is absent."""
 
 Fields: TypeAlias = dict[str, Json]
 
 
 class GoType(Struct, frozen=True):
-    """Go's type of one field. `kind` is "" for a pointer, and for a field that is not in the table.
+    """The Go type of one field.
 
-    `fields` contains the types of an object's fields. The key `[]` stands for the elements of a list, and `{}` for the
-    values of a map.
+    `kind` is "" for a pointer field and for a field that is not in the table. `fields` contains the types of an
+    object's fields by name. For a list, the key `[]` contains the type of the elements. For a map, the key `{}`
+    contains the type of the values.
     """
 
     kind: str = ""
@@ -77,7 +79,7 @@ _STRATEGIES: Final[Mapping[Json, str]] = {True: "Always", False: "Halted"}
 
 
 def normal_form(value: Json, type_: GoType) -> Json:
-    """The normal form of a value; None if the value means the same as an absent field."""
+    """Return the normal form of a value, or None if the value has the same meaning as an absent field."""
     match value:
         case dict():
             if type_ is VM_SPEC:
@@ -95,23 +97,30 @@ def normal_form(value: Json, type_: GoType) -> Json:
 
 
 def is_same(one: Json, other: Json, type_: GoType) -> bool:
-    """True if both values mean the same."""
+    """Return True if both values have the same meaning for this type."""
     return encoded(one) == encoded(other) or encoded(normal_form(one, type_)) == encoded(normal_form(other, type_))
 
 
 def encoded(value: Json) -> bytes:
-    """The value as canonical JSON. Values are compared as JSON because Python treats 1 and True as equal."""
+    """Return the value as canonical JSON. Callers compare values as JSON because Python treats 1 and True as equal."""
     return msgspec.json.encode(value, order="deterministic")
 
 
 def strategy_of(vm_spec: Mapping[str, Json]) -> Json:
-    """A VM's run strategy, from `runStrategy` or else from `running`; None if both are absent."""
+    """Return the run strategy of a VM, from `runStrategy` or, if that field is absent, from `running`.
+
+    Return None if both fields are absent.
+    """
     strategy, running = vm_spec.get("runStrategy"), vm_spec.get("running")
     return _STRATEGIES.get(running) if strategy is None and isinstance(running, bool) else strategy
 
 
 def with_run_strategy(vm_spec: Fields) -> Fields:
-    """The VM spec with `runStrategy` instead of `running`. Unchanged if it has both fields, which KubeVirt rejects."""
+    """Return the VM spec with `runStrategy` instead of `running`.
+
+    Return the spec unchanged if `running` is absent. Also return the spec unchanged if the spec has both fields;
+    KubeVirt rejects such a spec.
+    """
     if not isinstance(vm_spec.get("running"), bool) or vm_spec.get("runStrategy") is not None:
         return vm_spec
     others = {name: value for name, value in vm_spec.items() if name != "running"}
@@ -119,7 +128,10 @@ def with_run_strategy(vm_spec: Fields) -> Fields:
 
 
 def differences(old: Json, new: Json, type_: GoType, path: str = "") -> Iterator[str]:
-    """Yields the paths at which two values differ in meaning: first in the order of `old`, then of `new`."""
+    """Yield the paths at which two values differ in meaning.
+
+    The fields of an object come in the order of `old`, followed by the fields that only `new` has.
+    """
     yield from _differences(normal_form(old, type_), normal_form(new, type_), path)
 
 
@@ -155,7 +167,10 @@ def _normal_scalar(value: Json, kind: str) -> Json:
 
 
 def _normal_address(text: str) -> str:
-    """An IP address in Go's format: IPv4 without leading zeros, IPv6 in short form. Other text stays unchanged."""
+    """Return an IP address in Go's format: IPv4 without leading zeros, IPv6 in short form.
+
+    Return text that is not an IP address unchanged.
+    """
     try:
         plain = ".".join(str(int(part, 10)) for part in text.split(".")) if ":" not in text else text
         return str(ip_address(plain))
@@ -164,7 +179,10 @@ def _normal_address(text: str) -> str:
 
 
 def _in_order_of_names(items: list[Json]) -> list[Json]:
-    """The elements sorted by name. If an element has no name, or two have the same name, the list is unchanged."""
+    """Return the elements sorted by name.
+
+    Return the list unchanged if an element has no name, or if two elements have the same name.
+    """
     names = [_name_of(item) for item in items]
     if not all(names) or len(set(names)) < len(names):
         return items

@@ -1,4 +1,7 @@
-"""The VirtualMachinePool type, with the fields that the controller reads. Encoding a spec keeps all of them."""
+"""The type VirtualMachinePool, with the fields that the controller reads.
+
+A spec that is decoded and encoded again still contains all fields of the type.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,9 @@ from informers.meta import ObjectMeta
 POOL_KIND: Final = "VirtualMachinePool"
 
 VMTemplate: TypeAlias = VMITemplate
-"""The type of `virtualMachineTemplate`: labels, annotations, and the VM spec as raw JSON. A VMI template has the same
-fields."""
+"""The type of `virtualMachineTemplate`: labels, annotations, and the VM spec as raw JSON. The type
+`VMITemplate` has the same fields.
+"""
 
 
 class Selectors(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
@@ -29,7 +33,7 @@ class SelectionPolicy(Struct, frozen=True, gc=False, rename="camel", omit_defaul
 
 
 class ScaleInBlock(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """The fields of a scale-in strategy. In `unmanaged` none of them is set."""
+    """The fields of one scale-in strategy. The strategy `unmanaged` has none of these fields."""
 
     selection_policy: SelectionPolicy | None = None
     state_preservation: str | None = None
@@ -64,8 +68,10 @@ class Autohealing(Struct, frozen=True, gc=False, rename="camel", omit_defaults=T
 
 
 class PoolSpec(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """The spec of a pool. KubeVirt's first user guide had the last two fields in the spec itself, not in
-    `nameGeneration`. Both places are read (P5).
+    """The spec of a pool.
+
+    In KubeVirt's first user guide the last two fields were fields of the spec. Today they are fields of
+    `nameGeneration`. The controller reads both places (P5).
     """
 
     replicas: int | None = None
@@ -82,7 +88,10 @@ class PoolSpec(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True
 
 
 class PoolStatus(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
-    """The status of a pool (P7, P17). All fields are optional, so that another writer's status can be decoded too."""
+    """The status of a pool (P7, P17).
+
+    All fields are optional, because another controller may have written the status.
+    """
 
     replicas: int | None = None
     ready_replicas: int | None = None

@@ -1,5 +1,7 @@
-"""The progress deadline of a rollout (R14, P14): when to check a rollout again whose new VMs are not ready, and when to
-tell the user.
+"""The progress deadline of a rollout (R14, P14).
+
+If the new VMs of a rollout are not ready, the controller checks the rollout again at the deadline. If a new VM is still
+not ready at the deadline, a notice tells the user.
 """
 
 from __future__ import annotations
@@ -16,18 +18,23 @@ from controller.runtime.plan import Notice, Plan
 from informers.meta import ObjectMeta, annotations_of
 
 PROGRESS_DEADLINE_S = 600
+"""The default of the progress deadline, in seconds."""
+
 INVALID_ANNOTATION = "InvalidAnnotation"
 
 
 class Deadline(Struct, frozen=True):
-    """The time that a rollout may wait for VMs before a notice tells the user. `notices` report an invalid value."""
+    """The time that a rollout may wait for a VM to become ready. After this time a notice tells the user.
+
+    `notices` contains a warning if the annotation has an invalid value.
+    """
 
     after: timedelta
     notices: tuple[Notice, ...] = ()
 
 
 def parse_deadline(owner: ObjectMeta) -> Deadline:
-    """The deadline in the owner's annotation; the default if the annotation is absent or invalid."""
+    """Return the deadline from the owner's annotation, or the default if the annotation is absent or invalid."""
     text = annotations_of(owner).get(PROGRESS_DEADLINE, str(PROGRESS_DEADLINE_S))
     seconds = parse_integer(text)
     if seconds is not None and seconds > 0:
@@ -47,17 +54,17 @@ def invalid_annotation(annotation: str, owner: ObjectMeta, message: str) -> Noti
 def watch_progress(
     progress: Plan, stuck: Sequence[tuple[datetime, str]], deadline: timedelta, *, now: datetime, template: str
 ) -> Plan:
-    """Add a notice to the plan if the VMs of the new template have not been ready for longer than the deadline. Before
-    the deadline, the plan is made again at the deadline.
+    """Return the plan with a notice if a VM of the new template has not been ready for at least the deadline.
 
-    `stuck` are the VMs of the new template that are not ready: the time since when, and the name.
+    If no VM has reached the deadline yet, the returned plan asks for a new pass at the deadline. `stuck` has one entry
+    for each VM of the new template that is not ready: the time since when the VM is not ready, and the VM's name.
     """
     if not stuck:
         return progress
     since, name = min(stuck)
     remaining = deadline - (now - since)
     if remaining > timedelta():
-        # The clock of a node may be ahead of ours. Never wait for longer than the deadline.
+        # The clock of a node may be ahead of our clock. So the wait is never longer than the deadline.
         wake_s = min(remaining, deadline).total_seconds()
         return replace(progress, requeue_after_s=min(wake_s, progress.requeue_after_s or wake_s))
     stalled = Notice(

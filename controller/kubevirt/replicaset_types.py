@@ -1,4 +1,4 @@
-"""The VirtualMachineInstanceReplicaSet type, with the fields that the controller reads."""
+"""The type VirtualMachineInstanceReplicaSet, with the fields that the controller reads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ReplicaSetSpec(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class ReplicaSetStatus(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
-    """The status of a set (R11). All fields are optional, so that another writer's status can be decoded too."""
+    """The status of a set (R11). All fields are optional, because another controller may have written the status."""
 
     replicas: int | None = None
     ready_replicas: int | None = None

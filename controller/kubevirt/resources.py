@@ -1,6 +1,7 @@
 """The API resources of the objects that the kinds own or use: group, version and plural.
 
-The groups of these resources are fixed. The groups of the kinds themselves are settings: see `controller.kinds`.
+The API groups of these resources are constants. The API groups of pools and replica sets are settings: see
+`controller.kinds`.
 """
 
 from __future__ import annotations
@@ -18,13 +19,19 @@ KUBEVIRT_GROUP: Final = "kubevirt.io"
 
 
 class Disk(Struct, frozen=True):
-    """A DataVolume or a PersistentVolumeClaim. No cache contains them. They are read one by one, for their owners."""
+    """A DataVolume or a PersistentVolumeClaim.
+
+    No cache contains disks. The controller reads each disk from the API server when it needs the disk's owners.
+    """
 
     metadata: ObjectMeta = ObjectMeta()
 
 
 class Listener(Struct, frozen=True):
-    """A Service in front of VMs. The controller never reads a Service; a user creates it with a command."""
+    """A Service for the VMs of an owner. A user creates the Service with a command.
+
+    The controller never reads Services.
+    """
 
     metadata: ObjectMeta = ObjectMeta()
 

@@ -1,7 +1,7 @@
-"""Services in front of the VMs of a set or pool: their selector, their ports and their manifest.
+"""Functions that make the manifest of a Service for the VMs of a set or pool, with a selector and ports.
 
-KubeVirt copies the labels of a VMI to its Pod, so a Service selects by labels of the VMI template. The best labels are
-those in the owner's own selector, because they stay the same when a new template changes other labels.
+KubeVirt copies the labels of a VMI to the VMI's Pod, so a Service can select Pods by labels of the VMI template. The
+best labels are the labels in the owner's selector, because a new template does not change these labels.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ NOT_COMMON: Final = frozenset(
         "vmi.kubevirt.io/id",
     }
 )
-"""Labels that a Service must not select by. Their values differ between the VMs, or KubeVirt sets another value on the
-Pod."""
+"""The keys of labels that a Service must not select by. The values of these labels differ between the VMs, or KubeVirt
+sets another value on the Pod.
+"""
 
 
 class ServicePort(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -48,7 +49,7 @@ class ServicePort(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 class ServiceRequest(Struct, frozen=True, kw_only=True):
     """The user's settings for a Service. The API server sets a default for each empty field. If `ports` is empty, the
-    ports of the template are used.
+    Service gets the ports of the VMI template.
     """
 
     name: str
@@ -96,10 +97,11 @@ class _VMSpec(Struct, frozen=True):
 def make_service(
     owner: T, template_of: Callable[[T], VMITemplate], reference: OwnerReference, request: ServiceRequest
 ) -> Mapping[str, object] | FieldError:
-    """The manifest of the Service in front of the owner's VMs; a FieldError if such a Service is not possible.
+    """Return the manifest of a Service for the owner's VMs, or a FieldError if the template cannot be read or has no
+    common labels, or if neither the request nor the template has ports.
 
-    The Service has an ownerReference to the owner, so it is deleted with the owner. `template_of` returns the owner's
-    VMI template.
+    The Service has an ownerReference to the owner, so the garbage collector deletes the Service after the owner is
+    deleted. `template_of` returns the owner's VMI template.
     """
     try:
         template = template_of(owner)
@@ -131,12 +133,12 @@ def make_service(
 
 
 def choose_selector(selector: LabelSelector | None, labels: Mapping[str, str]) -> dict[str, str]:
-    """The labels of a VMI template that a Service selects by; empty if the template has no labels that are the same on
-    all its VMIs.
+    """Return the labels of a VMI template that a Service selects by.
 
-    These are the `matchLabels` of the owner's selector, if the template has all of them: a pool's selector may contain
-    labels that only VMs have. Otherwise, and if the selector has `matchExpressions`, these are all common labels of the
-    template, because a Service cannot have expressions.
+    The common labels of a template are the labels that have the same value on all VMIs. Return the `matchLabels` of
+    the owner's selector if all of them are common labels. They may not be: a pool's selector may contain labels that
+    only the VMs have. Otherwise return all common labels. Also return all common labels if the selector has
+    `matchExpressions`, because a Service cannot have expressions. The result is empty if there are no common labels.
     """
     common = {key: value for key, value in sorted(labels.items()) if key not in NOT_COMMON}
     if selector is None or selector.match_expressions:
@@ -150,7 +152,10 @@ def template_of_replicaset(owner: ReplicaSet) -> VMITemplate:
 
 
 def template_of_pool(owner: Pool) -> VMITemplate:
-    """The VMI template in the pool's VM template. Raises msgspec.DecodeError."""
+    """Return the VMI template in the pool's VM template.
+
+    Raise msgspec.DecodeError if the VM template has an unexpected type.
+    """
     machine = owner.spec.virtual_machine_template
     spec = msgspec.json.decode(machine.spec, type=_VMSpec) if machine is not None and machine.spec else _VMSpec()
     return spec.template or VMITemplate()
@@ -161,7 +166,10 @@ def _labels_of(template: VMITemplate) -> Mapping[str, str]:
 
 
 def _ports_of(template: VMITemplate) -> tuple[ServicePort, ...]:
-    """The ports of the interface on the Pod network. Raises msgspec.DecodeError."""
+    """Return the ports of the interface on the Pod network; empty if there is no such interface.
+
+    Raise msgspec.DecodeError if a field of the template has an unexpected type.
+    """
     spec = msgspec.json.decode(template.spec, type=_VMISpec) if template.spec else _VMISpec()
     network = next((network.name for network in spec.networks or () if network.pod is not None), None)
     devices = spec.domain.devices if spec.domain is not None else None

@@ -1,7 +1,7 @@
 """The types VirtualMachine and ControllerRevision, with the fields that a pool reads.
 
-A cache may contain tens of thousands of VMs, so the types have no other fields, and the garbage collector of Python
-does not track them (`gc=False`, see `vmi_types`).
+A cache may contain tens of thousands of VMs. So the types have no other fields, and Python's garbage collector does not
+track their instances (`gc=False`, see `vmi_types`).
 """
 
 from __future__ import annotations
@@ -63,8 +63,9 @@ class StartFailure(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class VirtualMachineStatus(Struct, frozen=True, gc=False, rename="camel"):
-    """The status of a VM. Only the condition `Ready` is kept, because the messages of the other conditions would take a
-    quarter of the cache's memory.
+    """The status of a VM, without the conditions other than `Ready`.
+
+    The messages of the other conditions would take a quarter of the cache's memory.
     """
 
     printable_status: str | None = None
@@ -84,12 +85,12 @@ class VirtualMachine(Struct, frozen=True, gc=False):
 
 
 class ControllerRevision(Struct, frozen=True, gc=False):
-    """An earlier version of an owner's spec."""
+    """A stored version of an owner's spec. `data` is the JSON of the stored version."""
 
     metadata: ObjectMeta = ObjectMeta()
     revision: int = 0
     data: Raw = Raw()
 
     def __post_init__(self) -> None:
-        # A Raw refers to the memory of the whole response. A copy keeps only these bytes, so the response can be freed.
+        # A Raw keeps the memory of the whole response in use. A copy needs only the bytes of this value.
         msgspec.structs.force_setattr(self, "data", self.data.copy())

@@ -1,8 +1,8 @@
 """The types VirtualMachineInstance and VMI template, with the fields that the controller reads.
 
-Values that are decoded from JSON contain no cycles, so the garbage collector of Python does not have to track them
-(`gc=False`). With 50,000 VMIs the pauses of the garbage collector would delay everything else. Templates are kept as
-raw bytes, so the VM gets exactly the user's template, including unknown fields.
+Values that are decoded from JSON contain no reference cycles, so Python's garbage collector need not track these
+values (`gc=False`). With 50,000 VMIs the pauses of the garbage collector would delay all other work. Templates stay raw
+bytes, so the VM gets exactly the user's template, including unknown fields.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class TemplateMeta(Struct, frozen=True, gc=False, rename="camel", omit_defaults=
 
 
 class VMITemplate(Struct, frozen=True, gc=False):
-    """A VMI template. `spec` is the user's JSON, unchanged; it is empty if there is no spec."""
+    """A VMI template. `spec` is the user's JSON, unchanged. `spec` is empty if the template has no spec."""
 
     metadata: TemplateMeta | None = None
     spec: Raw = Raw()
 
     def __post_init__(self) -> None:
-        # A Raw refers to the memory of the whole response. A copy keeps only these bytes, so the response can be freed.
+        # A Raw keeps the memory of the whole response in use. A copy needs only the bytes of this value.
         msgspec.structs.force_setattr(self, "spec", self.spec.copy())

@@ -1,4 +1,4 @@
-"""Functions that read the state of one VirtualMachineInstance, with the terms of R3 and R6."""
+"""Functions that read the state of one VirtualMachineInstance, in the terms of rules R3 and R6."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
 
 def phase_of(vmi: VirtualMachineInstance) -> str:
-    """The phase of the VMI; "" if virt-controller has not set one yet."""
+    """Return the phase of the VMI, or "" if virt-controller has not set one yet."""
     return (vmi.status.phase or "") if vmi.status is not None else ""
 
 
 def node_of(vmi: VirtualMachineInstance) -> str:
-    """The node on which the VMI runs or will run; "" if it has no node yet."""
+    """Return the name of the node on which the VMI runs or will run, or "" if the VMI has no node yet."""
     return (vmi.status.node_name or "") if vmi.status is not None else ""
 
 
@@ -34,20 +34,23 @@ def is_deleting(vmi: VirtualMachineInstance) -> bool:
 
 
 def is_final(vmi: VirtualMachineInstance) -> bool:
-    """True if the VMI has finished and will not run again: its phase is Succeeded or Failed (R3)."""
+    """Return True if the phase is Succeeded or Failed (R3). Such a VMI has finished and will not run again."""
     return vmi.status is not None and vmi.status.phase in FINAL_PHASES
 
 
 def is_spent(vmi: VirtualMachineInstance) -> bool:
-    """True if the VMI is final or unknown. Such a VMI is not counted and is replaced (R3, R7).
+    """Return True if the VMI is final or unknown. Such a VMI is not counted as a replica and is replaced (R3, R7).
 
-    A VMI is unknown if its phase is Unknown, or if its Pod is terminating.
+    A VMI is unknown if the phase is Unknown, or if the condition `Ready` says that the Pod is terminating.
     """
     return is_final(vmi) or _is_lost(vmi)
 
 
 def is_active(vmi: VirtualMachineInstance) -> bool:
-    """True if the VMI is neither final, unknown nor being deleted. `status.replicas` counts the active members (R3)."""
+    """Return True if the VMI is not final, not unknown and not being deleted.
+
+    `status.replicas` is the number of active members (R3).
+    """
     return vmi.metadata.deletion_timestamp is None and not is_spent(vmi)
 
 
@@ -61,14 +64,15 @@ def is_running(vmi: VirtualMachineInstance) -> bool:
 
 
 def is_migrating(vmi: VirtualMachineInstance) -> bool:
-    """True if a live migration has started and has neither succeeded nor failed."""
+    """Return True if a live migration has started and has neither succeeded nor failed."""
     migration = vmi.status.migration_state if vmi.status is not None else None
     return migration is not None and not migration.completed and not migration.failed
 
 
 def ready_since(vmi: VirtualMachineInstance) -> datetime | None:
-    """The time since when the VMI is ready; None if it is not ready. If the condition has no transition time, this is
-    the creation time.
+    """Return the time since when the VMI is ready, or None if the VMI is not ready.
+
+    If the condition `Ready` has no transition time, return the creation time of the VMI.
     """
     condition = ready_condition(vmi)
     if condition is None or condition.status != "True":
@@ -77,8 +81,10 @@ def ready_since(vmi: VirtualMachineInstance) -> datetime | None:
 
 
 def unready_since(vmi: VirtualMachineInstance) -> datetime | None:
-    """The time since when the VMI is not ready; None if it is ready. If the VMI has no condition `Ready`, or the
-    condition has no transition time, this is the creation time.
+    """Return the time since when the VMI is not ready, or None if the VMI is ready.
+
+    If the VMI has no condition `Ready`, or if this condition has no transition time, return the creation time of the
+    VMI.
     """
     condition = ready_condition(vmi)
     if condition is not None and condition.status == "True":

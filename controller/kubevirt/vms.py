@@ -1,4 +1,4 @@
-"""Functions that read the state of one VirtualMachine. A VM's VMI has the same name: see `vmis`."""
+"""Functions that read the state of one VirtualMachine. The module `vmis` reads the VMI of a VM."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BROKEN_STATES: Final = frozenset(
         "ImagePullBackOff",
     }
 )
-"""The values of `printableStatus` for a VM that fails to start (P15)."""
+"""The values of `printableStatus` that mean that a VM fails to start (P15)."""
 
 
 def is_deleting(vm: VirtualMachine) -> bool:
@@ -31,14 +31,15 @@ def is_deleting(vm: VirtualMachine) -> bool:
 
 
 def is_deleting_with_disks(vm: VirtualMachine) -> bool:
-    """True if the VM is being deleted in the foreground. The garbage collector then deletes its disks before the VM, so
-    the disks cannot be kept.
+    """Return True if the VM is being deleted in the foreground.
+
+    In a foreground deletion the garbage collector deletes the VM's disks before the VM, so the disks cannot be kept.
     """
     return is_deleting(vm) and FOREGROUND in (vm.metadata.finalizers or ())
 
 
 def has_pool_finalizer(vm: VirtualMachine) -> bool:
-    """True if the VM has our finalizer, so the API server cannot remove it yet (P6)."""
+    """Return True if the VM has our finalizer, which stops the API server from removing the VM (P6)."""
     return POOL_FINALIZER in (vm.metadata.finalizers or ())
 
 
@@ -52,8 +53,10 @@ def ready_condition(vm: VirtualMachine) -> Condition | None:
 
 
 def unready_since(vm: VirtualMachine) -> datetime | None:
-    """The time since when the VM has Ready=False; None if the condition is absent or has another status. If the
-    condition has no transition time, this is the creation time.
+    """Return the time since when the condition `Ready` of the VM has the status "False".
+
+    Return None if the condition is absent or has another status. If the condition has no transition time, return the
+    creation time of the VM.
     """
     condition = ready_condition(vm)
     if condition is None or condition.status != "False":
@@ -66,14 +69,16 @@ def printable_status_of(vm: VirtualMachine) -> str:
 
 
 def start_failures_of(vm: VirtualMachine) -> int:
-    """The number of consecutive failed starts of the VM."""
+    """Return the number of consecutive failed starts of the VM."""
     failure = vm.status.start_failure if vm.status is not None else None
     return (failure.consecutive_fail_count or 0) if failure is not None else 0
 
 
 def is_meant_to_run(vm: VirtualMachine) -> bool:
-    """True if the spec of the VM requires a VMI now (P14). False if a user has stopped the VM, or if the VM has
-    finished and its run strategy does not restart it.
+    """Return True if the VM should have a running VMI now (P14).
+
+    Return False if a user has stopped the VM, or if the VM has finished and the run strategy does not start the VM
+    again.
     """
     spec = vm.spec
     if spec is None:
@@ -90,35 +95,37 @@ def is_meant_to_run(vm: VirtualMachine) -> bool:
 
 
 def comes_back(vm: VirtualMachine, *, recreated: bool) -> bool:
-    """True if the VM starts again without a user after its VMI was deleted. With `recreated`: after the pool has
-    replaced the VM by a new one.
+    """Return True if the VM starts again without a user's action after the VMI of the VM was deleted.
 
-    With the run strategy RerunOnFailure a deleted VMI counts as a shutdown by the user, so the VM stays off.
+    If `recreated` is true, return True if a new VM with the same run strategy, which replaces the VM, starts without a
+    user's action. With the run strategy RerunOnFailure KubeVirt treats a deleted VMI as a shutdown by the user, so the
+    VM does not start again.
     """
     strategy = vm.spec.run_strategy if vm.spec is not None else None
     return strategy not in (("Manual", "Halted") if recreated else ("Manual", "Halted", "RerunOnFailure", "Once"))
 
 
 def revision_of(vm: VirtualMachine) -> str:
-    """The name of the revision from which the VM was created; "" if the VM has no revision label."""
+    """Return the name of the revision from which the VM was created, or "" if the VM has no revision label."""
     return labels_of(vm.metadata).get(REVISION_NAME, "")
 
 
 def template_labels_of(vm: VirtualMachine) -> Mapping[str, str]:
-    """The labels of the VM's template, which its VMI gets."""
+    """Return the labels in the VM's template. KubeVirt copies these labels to the VMI."""
     template = vm.spec.template if vm.spec is not None else None
     return (template and template.metadata and template.metadata.labels) or NO_LABELS
 
 
 def node_selector_of(vm: VirtualMachine) -> Mapping[str, str]:
-    """The node selector of the VM's template, which its VMI gets."""
+    """Return the node selector in the VM's template. KubeVirt copies this node selector to the VMI."""
     template = vm.spec.template if vm.spec is not None else None
     return (template and template.spec and template.spec.node_selector) or NO_LABELS
 
 
 def disk_names_of(vm: VirtualMachine) -> tuple[str, ...]:
-    """The names of the VM's DataVolumes and PersistentVolumeClaims, without duplicates. A DataVolume and its claim have
-    the same name.
+    """Return the names of the VM's DataVolumes and PersistentVolumeClaims, without duplicates.
+
+    A DataVolume and the PersistentVolumeClaim of that DataVolume have the same name.
     """
     spec = vm.spec
     if spec is None:
