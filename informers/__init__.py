@@ -1,4 +1,6 @@
-"""Client, cache and work queue for Kubernetes controllers on asyncio. docs/informers.md is the manual.
+"""This package has a client, a cache and a work queue for Kubernetes controllers on asyncio.
+
+The manual is docs/informers.md.
 
 The names in `__all__` are the public interface. `import informers` does not load asyncio, aiohttp or
 kubernetes_asyncio. A name that needs one of these packages is imported at its first use.
@@ -118,11 +120,14 @@ _HEAVY: Final = {
     "QueueShutDown": "workqueue",
     "WorkQueue": "workqueue",
 }
-"""Public names that need asyncio or aiohttp, each with its module. The import of aiohttp takes about 0.3 seconds."""
+"""Maps each public name that needs asyncio, aiohttp or kubernetes_asyncio to the module that defines the name.
+
+These modules are imported late because the import of aiohttp takes about 0.3 seconds.
+"""
 
 
 def __getattr__(name: str) -> object:
-    """Import a name from `_HEAVY` at its first use."""
+    """Import a name of `_HEAVY` at its first use and return its value. Raise AttributeError for any other name."""
     if name not in _HEAVY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_HEAVY[name]}"), name)

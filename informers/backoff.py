@@ -1,11 +1,11 @@
-"""Exponential delays with jitter between failed attempts. The delays start over after a time without failures.
+"""A backoff computes the delay after each failed attempt. The delays are random and grow with each failure.
 
 Each delay is a random number between `initial_s` and a ceiling, with a uniform distribution. The ceiling grows with
-each failure in a row, up to `maximum_s`. If many clients lose the same server, their first retries are already at
-different times. No client retries sooner than `initial_s`.
+each failure in a row, up to `maximum_s`. If many clients lose the connection to one server at the same time, even their
+first retries happen at different times. No client retries sooner than `initial_s` seconds after a failure.
 
-One `Backoff` object serves one activity, such as the list and watch of one resource. It does not sleep and reads no
-clock.
+One `Backoff` object serves one activity, such as the list and watch of one resource. The object does
+not sleep and reads no clock.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from random import random  # noqa: TID251 - the only source of jitter; tests pas
 
 
 class Backoff:
-    """Computes the delay before the next attempt.
+    """The backoff of one activity. `next` returns the delay before the next attempt.
 
-    Every delay is at least `initial_s` and at most `maximum_s`. The delays start over if `reset_after_s` seconds pass
-    without a failure after the end of the last delay.
+    Every delay is at least `initial_s` and at most `maximum_s` seconds. If `reset_after_s` seconds without a failure
+    pass after the end of the last delay, the next failure counts as the first one.
     """
 
     def __init__(
@@ -30,7 +30,11 @@ class Backoff:
         reset_after_s: float = 120.0,
         chance: Callable[[], float] = random,
     ) -> None:
-        """`chance` returns a random number in [0, 1): 0 selects `initial_s`, numbers near 1 select the ceiling."""
+        """Create a backoff without failures.
+
+        The ceiling is multiplied by `factor` at each failure. `chance` returns a random number in [0, 1). If the number
+        is 0, the delay is `initial_s`. If the number is near 1, the delay is near the ceiling.
+        """
         if not 0 < initial_s <= maximum_s or factor < 1:
             raise ValueError("a backoff needs 0 < initial_s <= maximum_s and factor >= 1")
         self._initial_s = initial_s
@@ -48,12 +52,12 @@ class Backoff:
         """
         if now - self._over_at >= self._reset_after_s:
             self.reset()
-        # Store the ceiling in seconds, not the number of failures: a power of a large number overflows.
+        # Do not compute the ceiling from the number of failures: `factor` to the power of a large number overflows.
         self._ceiling_s = min(self._maximum_s, self._ceiling_s * self._factor)
         delay_s = self._initial_s + (self._ceiling_s - self._initial_s) * self._chance()
         self._over_at = now + delay_s
         return delay_s
 
     def reset(self) -> None:
-        """Start over: the next failure counts as the first one."""
+        """Forget all failures, so that the next failure counts as the first one."""
         self._ceiling_s = self._initial_s

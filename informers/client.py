@@ -1,14 +1,18 @@
-"""A thin HTTP client for the API server. It sends and returns bytes, and raises a typed error for each failure.
+"""A simple HTTP client for the API server. The client sends and returns bytes and raises an ApiError for each failure.
 
-One client uses one aiohttp session with explicit timeouts. It ignores proxy settings in the environment.
+One client uses one aiohttp session with explicit timeouts. The client ignores the proxy settings of the environment.
 
-A request first waits for the limit on requests in flight, then for the token bucket if there is one. For a write, the
-client calls the gate last: it has a connection by then, and sends the request next. Watches do not count towards the
-limit.
+A request first waits until fewer than `max_inflight` requests are running. Then the request waits for the token bucket
+if the client has one. Watches are not counted and do not wait for either limit.
 
-The client repeats a request a few times after an answer 429 or 503 with a Retry-After. After an answer 401 it loads the
-credentials again and repeats the request once. It retries nothing else, because only the caller knows whether a write
-may be repeated.
+Before a write, the client calls the gate. At that moment the client already has a connection, and the next step is to
+send the request.
+
+The client repeats a request in two cases only, because only the caller knows whether a write may be repeated:
+
+- After an answer 429 or 503 with a Retry-After, the client waits and repeats the request. It sends the request at most
+  4 times.
+- After an answer 401, the client loads the credentials again and repeats the request once.
 """
 
 from __future__ import annotations
@@ -49,10 +53,10 @@ REQUEST_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 5.0
 DEFAULT_TIMEOUT = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
 MAX_TRIES = 4
-"""Requests sent in all before an answer 429 or 503 is raised as an error."""
+"""If the answer to this many attempts of one request is 429 or 503, the client raises the error."""
 
 LONGEST_RETRY_AFTER_S = 10.0
-"""The client does not wait for a longer Retry-After. It raises the error, and the caller decides."""
+"""Longest Retry-After, in seconds, that the client waits for. If it is longer, the client raises the error."""
 
 READ_BUFFER = 1 << 20
 NO_ANSWER = "<error>"
@@ -74,7 +78,10 @@ class _Answer(NamedTuple):
 
 
 class ApiClient:
-    """HTTP client for one API server; the docstring of this module is its contract. Created by `open_client`."""
+    """An HTTP client for one API server. `open_client` creates the instances.
+
+    The docstring of this module describes the limits, the gate and the retries.
+    """
 
     def __init__(
         self,
@@ -96,12 +103,15 @@ class ApiClient:
 
     @property
     def namespace(self) -> str:
-        """The default namespace, from the kubeconfig's context or from the Pod."""
+        """The namespace of the kubeconfig's context or of the Pod, or "default" if neither names a namespace."""
         return self._credentials.namespace
 
     @property
     def gate(self) -> Gate | None:
-        """Function that is called immediately before each write. Its exception goes to the caller of the write."""
+        """The function that the client calls immediately before each write, or None.
+
+        If the function raises an exception, the write is not sent, and the caller of the write gets the exception.
+        """
         return self._connector.gate
 
     @gate.setter
@@ -118,7 +128,10 @@ class ApiClient:
         content_type: str = JSON,
         timeout_s: float | None = None,
     ) -> bytes:
-        """Send one request and return the body of the answer. Raises ApiError."""
+        """Send one request and return the body of the answer. Raise ApiError if the request fails.
+
+        `timeout_s` is the time limit of one attempt in seconds. None means `REQUEST_TIMEOUT_S`.
+        """
         limits = DEFAULT_TIMEOUT
         if timeout_s is not None:
             limits = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(timeout_s, CONNECT_TIMEOUT_S))
@@ -157,7 +170,11 @@ class ApiClient:
         propagation: str = "Background",
         version: str = "",
     ) -> bytes:
-        """Delete the object. `uid` and `version` are preconditions; an empty string sets no precondition."""
+        """Delete the object and return the body of the answer. Raise ApiError if the request fails.
+
+        If `uid` or `version` is not empty, the server deletes the object only if its UID or resourceVersion is equal.
+        Otherwise the server answers with Conflict.
+        """
         conditions = (("uid", uid), ("resourceVersion", version))
         given = ",".join(f'"{field}":"{value}"' for field, value in conditions if value)
         options = f'"propagationPolicy":"{propagation}","preconditions":{{{given}}}'
@@ -168,9 +185,10 @@ class ApiClient:
     async def stream(
         self, path: str, *, params: Mapping[str, str], idle_timeout_s: float
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open a watch and yield an iterator over its chunks. The iterator ends when the server ends the watch.
+        """Open a watch and yield an iterator over its data in chunks. The iterator ends when the server ends the watch.
 
-        Raises ApiError, at the start or during the iteration. Raises TimeoutError after `idle_timeout_s` without data.
+        Raise ApiError if the watch cannot be opened or if the connection is lost. Raise TimeoutError during the
+        iteration if no data arrives for `idle_timeout_s` seconds.
         """
         limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=idle_timeout_s)
         token = await self._token()
@@ -184,8 +202,9 @@ class ApiClient:
         try:
             yield chunks
         finally:
-            # The response is not read to its end, so the connection cannot be used again. Abort it: an orderly end of
-            # TLS needs another iteration of the loop and an answer from the server.
+            # The connection cannot be used again, because the answer may not have been read to its end. Abort the
+            # connection instead of closing it: closing TLS needs another iteration of the event loop and an answer from
+            # the server.
             if answer.connection is not None and answer.connection.transport is not None:
                 answer.connection.transport.abort()
             answer.close()
@@ -198,7 +217,7 @@ class ApiClient:
         started = loop.time()
         code = NO_ANSWER
         try:
-            # The timeout covers only the time until the headers arrive. The watch itself has no time limit.
+            # This time limit ends when the headers of the answer arrive. The watch itself has no time limit.
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 answer = await self._session.get(
                     self._credentials.host + path,
@@ -282,7 +301,10 @@ class ApiClient:
             raise TransportError(str(error), sent=False) from error
 
     async def _renew(self, rejected: str | None) -> bool:
-        """Load the credentials again after a 401. Return False if that failed, so that the request is not repeated."""
+        """Load the credentials again, because the server answered 401 to a request with the token `rejected`.
+
+        Return True if the request should be repeated. Return False if the credentials cannot be loaded.
+        """
         try:
             await self._credentials.renew(rejected)
         except ConfigurationError as error:
@@ -293,8 +315,8 @@ class ApiClient:
     def _transport_error(self, error: Exception) -> TransportError:
         """Convert an error of aiohttp or the system to TransportError.
 
-        `sent` is False only if there was no connection or if the gate forbade the write. In every other case the
-        request may have reached the server.
+        In the result, `sent` is False only if the client had no connection or if the gate forbade the write. In every
+        other case the request may have reached the server.
         """
         match error:
             case aiohttp.ClientConnectionError(__cause__=TransportError() as forbidden_by_gate):
@@ -324,16 +346,20 @@ async def open_client(
     burst: int = 1,
     gate: Gate | None = None,
 ) -> AsyncIterator[ApiClient]:
-    """Open a client with its own session. `max_inflight=None` and `qps=0` set no limits; a lease needs such a client.
+    """Open a client with its own session. Close the client at the end of the `async with` block.
 
-    A second client is cheap: clients with the same credentials share certificates and tokens.
+    `max_inflight` is the largest number of requests at the same time; None means no limit. `qps` is the number of
+    requests per second, and `burst` the number of requests that can be sent at once; `qps=0` means no limit. The
+    requests for a lease need a client without limits, because they must not wait for other requests.
+
+    Several clients can share one `Credentials` object. Then they load the certificates and the token only once.
     """
     connector = GatedConnector(
         limit=0,
         ttl_dns_cache=30,
         keepalive_timeout=75,
         socket_factory=open_socket,
-        # Without this, a cancelled request leaves a TLS connection that waits for the server to close it.
+        # Without this option, the TLS connection of a cancelled request stays open until the server closes it.
         enable_cleanup_closed=NEEDS_CLEANUP_CLOSED,
     )
     connector.gate = gate
@@ -359,7 +385,11 @@ def _headers(token: str | None) -> dict[str, str]:
 
 
 def _reason(error: Exception) -> str:
-    """The reason of a failure: the text of the operating system if there is one, else the exception's own text."""
+    """Return the reason of a failure as text for users.
+
+    If the error has an error number, return the operating system's text for this number. Otherwise return the text of
+    the exception, or the name of its class if the text is empty.
+    """
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
     return str(error) or type(error).__name__

@@ -1,8 +1,8 @@
-"""The address of a cluster and the credentials for it, loaded by kubernetes_asyncio.
+"""This module loads the address of a cluster and the credentials for the cluster with kubernetes_asyncio.
 
-kubernetes_asyncio reads kubeconfigs and certificates, runs exec plugins, and refreshes tokens. The project uses nothing
-else of that package. Only this module and `informers.loaders` import it. Every failure is a ConfigurationError with a
-message of one line.
+kubernetes_asyncio reads kubeconfigs and certificates, runs exec plugins, and refreshes tokens. The project uses
+nothing else of that package. Only this module and `informers.loaders` import kubernetes_asyncio. Each function raises
+ConfigurationError if it fails. The message of the error is one line.
 """
 
 from __future__ import annotations
@@ -25,17 +25,23 @@ DEFAULT_KUBECONFIG = Path("~/.kube/config")
 POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 RENEWAL_INTERVAL_S = 5.0
-"""Shortest time between two reloads. It prevents one exec plugin for each request if the server rejects them all."""
+"""Shortest time between two reloads of the credentials in seconds.
+
+If the server rejects all requests, this limit prevents that each request runs the exec plugin again.
+"""
 
 MAX_REASON_LENGTH = 300
 
 
 class ConfigurationError(Exception):
-    """The cluster's address or the credentials could not be loaded. `str()` is one line for users."""
+    """The cluster's address or the credentials could not be loaded. `str(error)` is one line for users."""
 
 
 class Loaded(NamedTuple):
-    """The result of loading one source: kubernetes_asyncio's configuration, and its namespace ("" if it has none)."""
+    """The data that were read from one kubeconfig or from the Pod's service account.
+
+    `configuration` is a `Configuration` of kubernetes_asyncio. `namespace` is "" if the source has no namespace.
+    """
 
     configuration: Any
     namespace: str
@@ -44,11 +50,11 @@ class Loaded(NamedTuple):
 class Credentials:
     """The address of an API server, a TLS context for it, and a token that is refreshed before it expires.
 
-    Any number of clients can share one object. Created by `load_credentials`.
+    `load_credentials` creates the instances. Any number of clients can share one instance.
     """
 
     def __init__(self, loaded: Loaded, reload: Callable[[], Awaitable[Loaded]]) -> None:
-        """`reload` loads the configuration again from the same source."""
+        """Store the loaded data. `reload` is a function that loads the data again from the same source."""
         self._configuration = configuration = loaded.configuration
         self.namespace: str = loaded.namespace or "default"
         self._reload = reload
@@ -62,7 +68,7 @@ class Credentials:
     async def authorization(self) -> str | None:
         """Return the value of the Authorization header, or None if a client certificate identifies the client.
 
-        Raises ConfigurationError if the token has to be refreshed and the refresh fails.
+        Raise ConfigurationError if the token has to be refreshed and the refresh fails.
         """
         configuration = self._configuration
         if configuration.refresh_api_key_hook is not None:
@@ -75,8 +81,10 @@ class Credentials:
     async def renew(self, rejected: str | None) -> None:
         """Load the credentials again, because the server rejected the token `rejected`.
 
-        Several requests that were rejected at the same time cause one reload. Raises ConfigurationError if loading
-        fails; the old credentials stay in use.
+        Do nothing if the current token is not `rejected`, or if the last reload was less than `RENEWAL_INTERVAL_S`
+        seconds ago. So several requests that were rejected at the same time cause only one reload.
+
+        Raise ConfigurationError if the credentials cannot be loaded. In this case the old credentials stay in use.
         """
         async with self._renewing:
             now = asyncio.get_running_loop().time()
@@ -90,9 +98,13 @@ class Credentials:
 
 
 async def load_credentials(kubeconfig: str = "", context: str = "") -> Credentials:
-    """Load credentials from `kubeconfig`, else $KUBECONFIG, else the Pod's service account, else ~/.kube/config.
+    """Load the credentials from the first source that is set, and return them.
 
-    `context` selects a context of the kubeconfig. Raises ConfigurationError.
+    The sources are, in this order: the path `kubeconfig`, the variable KUBECONFIG, the service account of the Pod if
+    the program runs in a cluster, and the file ~/.kube/config. `context` selects a context of the kubeconfig. If
+    `context` is "", the current context of the kubeconfig is used.
+
+    Raise ConfigurationError if the source cannot be used.
     """
     load = _choose_source(kubeconfig, context)
     return Credentials(await load(), load)
@@ -109,7 +121,8 @@ def _choose_source(kubeconfig: str, context: str) -> Callable[[], Awaitable[Load
 
 async def _from_kubeconfig(path: str, context: str) -> Loaded:
     configuration = kube_client.Configuration()
-    # The default is localhost. A kubeconfig without a server must not connect to localhost.
+    # kubernetes_asyncio sets the host to localhost by default. If the kubeconfig names no server, the client must not
+    # connect to localhost.
     configuration.host = ""
     if not any(map(os.path.isfile, path.split(os.pathsep))):
         raise ConfigurationError(f"no kubeconfig at {path}: set --kubeconfig or KUBECONFIG to an existing file")
@@ -124,16 +137,17 @@ async def _from_kubeconfig(path: str, context: str) -> Loaded:
     except (kube_config.ConfigException, OSError, yaml.YAMLError) as error:
         raise ConfigurationError(f"kubeconfig {path} cannot be used: {_one_line(error)}") from error
     except Exception as error:
-        # For a malformed file the loader raises many different exceptions.
+        # If the file is malformed, the loader can raise exceptions of many types.
         raise ConfigurationError(f"{path} is not a valid kubeconfig ({_one_line(error)})") from error
     _check(configuration, f"kubeconfig {path}")
     return Loaded(configuration, namespace if isinstance(namespace, str) else "")
 
 
 def _first_context(path: str) -> str | None:
-    """The current-context of the first file that has one, as in kubectl. None if `path` is a single file.
+    """Return the current-context of the first file in `path` that has one. kubectl makes the same choice.
 
-    The loader would take the current-context of the last file.
+    Return None if `path` is a single file or if no file has a current-context. This function is necessary because the
+    loader of kubernetes_asyncio uses the current-context of the last file.
     """
     files = path.split(os.pathsep)
     if len(files) == 1:
@@ -160,7 +174,10 @@ def _pod_namespace() -> str:
 
 
 def _check(configuration: Any, source: str) -> None:
-    """Check the server's address and the token, which the loader does not check. Raises ConfigurationError."""
+    """Raise ConfigurationError if the server's address or the token is not valid.
+
+    The loader of kubernetes_asyncio does not check them.
+    """
     if not _is_address(configuration.host):
         found = f"{configuration.host[:80]!r} is not an address" if configuration.host else "it names no server"
         raise ConfigurationError(f"{source} has to name a server such as https://host:6443: {found}")
@@ -178,7 +195,10 @@ def _is_address(host: str) -> bool:
 
 
 def _token_of(configuration: Any) -> str | None:
-    """The token with its scheme, such as "Bearer ...". The newline at the end of a token file is removed."""
+    """Return the token with its scheme, such as "Bearer ...", or None if the configuration has no token.
+
+    Spaces and newlines around the token are removed, because a token file often ends with a newline.
+    """
     token: str = configuration.api_key.get("BearerToken") or ""
     return token.strip() or None
 

@@ -1,16 +1,17 @@
-"""The types of all failures of a request to the API server. The client assigns the type.
+"""This module defines one exception type for each kind of failure of a request to the API server.
 
     ApiError
-    ├── TransportError         no answer; `sent` says whether the request may have reached the server
+    ├── TransportError         no usable answer arrived; `sent` is True if the server may have got the request
     │   └── GateClosed         the gate forbade a write
     └── StatusError            the server answered with a Status
         ├── Unauthorized 401   ├── Forbidden 403        ├── NotFound 404
         ├── Conflict 409       ├── AlreadyExists 409    ├── Gone 410 (expired version or page token)
         ├── Invalid 422        ├── TooManyRequests 429  └── ServerError 5xx
         │                                                   └── ServerTimeout 504 (and ResourceVersionTooLarge)
-        └── (itself)           any other status
+        └── StatusError itself: any other status
 
-The text of an error is the server's message, cut to 1,024 characters. An error never contains a body or a token.
+The text of a StatusError is the server's message. A longer message is cut to 1,024 characters. No error contains the
+body of an answer or a token.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ import msgspec
 from msgspec import Struct
 
 MESSAGE_LIMIT = 1024
-"""Longest message of an error. An Event allows 1,024 bytes; the message of a Status can be far longer."""
+"""Longest message of a StatusError in characters.
+
+The message of a Status can be far longer, but the message of a Kubernetes Event may have at most 1,024 bytes.
+"""
 
 
 class StatusCause(Struct, frozen=True):
@@ -37,7 +41,10 @@ class StatusDetails(Struct, frozen=True, rename="camel"):
 
 
 class Status(Struct, frozen=True):
-    """`metav1.Status`: the API server's description of a failure. A watch sends it in an ERROR event."""
+    """A description of a failure by the API server (`metav1.Status`).
+
+    A Status is the body of an HTTP answer with an error code, or the object of an ERROR event of a watch.
+    """
 
     kind: str | None = None
     status: str | None = None
@@ -48,13 +55,14 @@ class Status(Struct, frozen=True):
 
 
 class ApiError(Exception):
-    """A request failed. `str()` is one line for users."""
+    """A request failed. `str(error)` is a message for users."""
 
 
 class TransportError(ApiError):
-    """No answer arrived: connection refused, reset or timed out. `sent` is False only if the request surely never left.
+    """The server did not send a usable answer, for example because the connection was refused, reset or timed out.
 
-    If `sent` is True, the server may have carried out the request.
+    `sent` is False only if the client certainly did not send the request. If `sent` is True, the server may have
+    carried out the request.
     """
 
     def __init__(self, message: str, *, sent: bool) -> None:
@@ -95,7 +103,10 @@ class Unauthorized(StatusError):
 class Forbidden(StatusError):
     @property
     def namespace_terminating(self) -> bool:
-        """True if the namespace is being deleted. Creates in it fail until the namespace is gone."""
+        """True if the request failed because the namespace is being deleted.
+
+        The server rejects each new object in the namespace until the deletion of the namespace is complete.
+        """
         return "NamespaceTerminating" in self.causes
 
 
@@ -104,7 +115,7 @@ class NotFound(StatusError):
 
 
 class Conflict(StatusError):
-    """The object changed since it was read, or a precondition (UID, resourceVersion) failed."""
+    """The object changed after the client read it, or a precondition of the request (UID, resourceVersion) failed."""
 
 
 class AlreadyExists(StatusError):
@@ -112,7 +123,7 @@ class AlreadyExists(StatusError):
 
 
 class Gone(StatusError):
-    """The resourceVersion or the page token is too old. The client has to list again."""
+    """The resourceVersion or the page token is too old. The caller has to start a new list."""
 
 
 class Invalid(StatusError):
@@ -130,7 +141,10 @@ class ServerError(StatusError):
 class ServerTimeout(ServerError):
     @property
     def version_too_large(self) -> bool:
-        """True if the server has not reached the requested resourceVersion yet. A retry after a second is useful."""
+        """True if the server does not have the data of the requested resourceVersion yet.
+
+        The same request is likely to succeed after a second.
+        """
         return "ResourceVersionTooLarge" in self.causes
 
 
@@ -149,10 +163,10 @@ _decode_status = msgspec.json.Decoder(Status).decode
 
 
 def from_response(code: int, body: bytes, *, retry_after: str | None = None) -> StatusError:
-    """Build the error for an HTTP answer with an error code.
+    """Return the error for an HTTP answer with an error code.
 
-    `body` is used only if it is a Status. For any other body, such as the HTML page of a proxy, the message contains
-    only the HTTP code.
+    The message comes from `body` if the body is a Status. For any other body, such as the HTML page of a
+    proxy, the message contains only the HTTP code.
     """
     try:
         status = _decode_status(body)
@@ -164,7 +178,11 @@ def from_response(code: int, body: bytes, *, retry_after: str | None = None) -> 
 
 
 def from_status(status: Status, *, code: int | None = None, retry_after: str | None = None) -> StatusError:
-    """Build the error for a Status from an HTTP answer or from an ERROR event of a watch."""
+    """Return the error for a Status. The Status comes from an HTTP answer or from an ERROR event of a watch.
+
+    `code` is the HTTP code. It is None for an ERROR event: then the code of the Status is used, or 500 if the Status
+    has no code.
+    """
     number = code or status.code or 500
     details = status.details or StatusDetails()
     reason = status.reason or ""

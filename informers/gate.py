@@ -1,7 +1,8 @@
-"""The gate: a function that is called immediately before each write and can forbid the write.
+"""A gate is a function that the client calls immediately before each write. The gate can forbid the write.
 
-Much time can pass between the decision to write and the first byte: the client may wait for a connection, or the
-process may be suspended. By then the leader's lease may have expired. So the check is the last step.
+Much time can pass after a controller decides to write and before the client sends the first byte: the client may wait
+for a connection, or the process may be suspended. The leader's lease may expire during this time. So the client calls
+the gate as the last step before it sends the request.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 
 Gate = Callable[[], None]
-"""To forbid a write, the gate raises GateClosed."""
+"""The type of a gate. To forbid a write, the gate raises GateClosed."""
 
 
 class GatedConnector(aiohttp.TCPConnector):
-    """Calls the gate after a connection is made and before the request is written to it.
+    """A connector that calls the gate after it has made a connection and before the client sends the request.
 
-    Making a connection can take longer than a lease lasts.
+    The gate is called so late because the leader's lease may expire while the connection is made. GET requests do not
+    call the gate.
     """
 
     gate: Gate | None = None
@@ -44,8 +46,9 @@ class GatedConnector(aiohttp.TCPConnector):
 class GatedBody(aiohttp.BytesPayload):
     """A request body that calls the gate once more, immediately before its bytes are written.
 
-    Before Python 3.12 the body is written in a later iteration of the event loop than the connection is made. If the
-    process is suspended in between, it would send the waiting body after it resumes.
+    In Python versions before 3.12, aiohttp writes the body in a later iteration of the event loop. If the process is
+    suspended before that iteration, the lease may have expired when the process continues. Without the second call of
+    the gate, the process would then send the body.
     """
 
     def __init__(self, body: bytes, gate: Gate) -> None:

@@ -1,17 +1,21 @@
-"""One watch for each resource in the process. All readers share its cache, and handlers receive each change.
+"""An informer watches one resource, stores its objects in a cache, and calls handlers with each change.
 
-The contract, after client-go's SharedInformer:
+A process needs only one informer for each resource, because all readers can share the cache of the informer.
 
-- The cache is eventually consistent. For each object it shows a state that the server had, and never goes back to an
-  earlier state. There is no promise about the order between two objects or two resources.
-- Handlers are synchronous. They are called in the order in which they were added. For an event, they are called in the
-  same iteration of the loop as the change of the cache. For a list, they are called soon afterwards: readers may see a
-  list before the handlers have received all of it.
-- A handler may read stores and add keys to queues. It must be quick. If a handler raises an exception, the exception is
-  logged and counted, and the other handlers are called.
-- A resync sends every object to the handlers again, as `Updated(obj, obj)`.
-- `synced` is set after the first list was sent to every handler.
-- If the server does not serve the resource, the informer waits for it. `missing` is True meanwhile.
+An informer keeps the same promises as client-go's SharedInformer:
+
+- The cache is eventually consistent. For each object, the cache shows a state that the server had. The cache never
+  replaces the state of an object by an earlier state. The order of changes of two different objects is not promised.
+- Handlers are synchronous functions. The informer calls them in the order in which they were added.
+- After an event, the informer calls the handlers in the same iteration of the event loop in which it changes the cache.
+- After a list, the informer changes the whole cache first and then calls the handlers for one slice of the list after
+  the other. So readers can see the new list before the handlers have received all changes.
+- A handler may read stores and add keys to queues. A handler must return quickly. If a handler raises an exception, the
+  informer logs and counts the exception and calls the next handler.
+- A resync sends every cached object to the handlers again, as `Updated(obj, obj)`.
+- The event `synced` is set after every handler has received the first complete list of every watched namespace.
+- If the server does not serve the resource, the informer waits until the server serves it. During that time, `missing`
+  is True.
 """
 
 from __future__ import annotations
@@ -35,17 +39,21 @@ log = structlog.get_logger()
 T = TypeVar("T", bound=KubeObject)
 
 RESYNC_SLICE = 250
-"""A resync sends this many objects to the handlers before other tasks run."""
+"""Number of objects that a resync sends to the handlers before it lets other tasks run."""
 
 Handler = Callable[[Change[T]], None]
 
 
 class SharedInformer(Generic[T]):
-    """Cache and handlers for one resource; the docstring of this module is its contract.
+    """An informer for one resource. The docstring of this module lists the promises of an informer.
 
-    `namespaces=("",)` makes one watch for all namespaces. Other values make one watch for each namespace.
+    With `namespaces=("",)`, the informer opens one watch for all namespaces. With one or more namespace names, it opens
+    one watch for each namespace.
 
-    `transform` may remove fields of each object before it is stored, but must keep the metadata.
+    `transform` is called with each object before the object is stored, and returns the object to store. The function
+    may remove fields of the object, but must keep the metadata.
+
+    `resync_period_s` is the time between two resyncs in seconds. 0 means that there are no resyncs.
     """
 
     def __init__(
@@ -95,19 +103,25 @@ class SharedInformer(Generic[T]):
 
     @property
     def waiting_for(self) -> str:
-        """The reason why the informer does not receive changes now, as a phrase. "" if a watch is open."""
+        """The reason why one of the watches is not open now, as text for users, or "" if no watch has failed."""
         return next((reflector.waiting_for for reflector in self._reflectors if reflector.waiting_for), "")
 
     def silent_s(self, now: float) -> float:
-        """Seconds since data last arrived on the quietest watch. `now` is the loop's time."""
+        """Return the seconds since data last arrived. With several watches, return the longest of their times.
+
+        `now` is the time of the event loop.
+        """
         return max(reflector.silent_s(now) for reflector in self._reflectors)
 
     def add_handler(self, handler: Handler[T]) -> None:
-        """Add a handler. Call this before `run`: a later handler would not receive objects that are already cached."""
+        """Add a handler. Call this method before `run`.
+
+        A handler that is added later does not receive the objects that are already in the cache.
+        """
         self._handlers.append(handler)
 
     async def run(self) -> None:
-        """List and watch the resource until the task is cancelled."""
+        """List and watch the resource until the task that runs this method is cancelled."""
         async with asyncio.TaskGroup() as group:
             for reflector in self._reflectors:
                 group.create_task(reflector.run(), name=f"informer-{self.resource.plural}-{reflector.scope}")
@@ -127,12 +141,12 @@ class SharedInformer(Generic[T]):
             self.synced.set()
 
     async def _resync(self) -> None:
-        """Send every object to the handlers again, once in each resync period, as `Updated(obj, obj)`."""
+        """Send every cached object to the handlers as `Updated(obj, obj)`, once in each resync period. Never return."""
         await self.synced.wait()
         while True:
             await asyncio.sleep(self._resync_period_s)
             for number, stale in enumerate(self._store.values(), 1):
-                # Other tasks ran since `values()` was called: the object may have changed or be gone.
+                # Other tasks may have changed or removed the object after the call of `values()`.
                 obj = self._store.get(stale.metadata.key)
                 if obj is not None:
                     self._emit(Updated(obj, obj))

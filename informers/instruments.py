@@ -1,4 +1,4 @@
-"""Interfaces through which the client, the informers and the work queue report their work, for example as metrics.
+"""The client, the informers and the work queue call these interfaces to report their work, for example as metrics.
 
 The default, `NO_INSTRUMENTS`, does nothing. The methods are synchronous, must be cheap and must not raise. All
 durations are in seconds.
@@ -11,26 +11,42 @@ from typing import Protocol
 
 class ClientInstruments(Protocol):
     def request_finished(self, *, verb: str, host: str, code: str, seconds: float) -> None:
-        """A request ended. `code` is the HTTP code, or "<error>" if no answer came. `verb` is the HTTP method."""
+        """Report that a request ended.
+
+        `verb` is the HTTP method. `code` is the HTTP code, or "<error>" if no answer arrived. `seconds` is the duration
+        of the request; for a watch, the time until the headers of the answer arrived.
+        """
 
 
 class InformerInstruments(Protocol):
-    """`resource` is `Resource.name`, such as `virtualmachineinstances.kubevirt.io`."""
+    """The calls of an informer.
+
+    In each method, `resource` is `Resource.name`, such as `virtualmachineinstances.kubevirt.io`.
+    """
 
     def listed(self, resource: str, *, reason: str) -> None:
-        """A complete list arrived; `reason` is "start", "expired" or "failure"."""
+        """Report that a complete list arrived. `reason` is the reason for this list.
+
+        "start" is the first list, "expired" a list after an error 410, and "failure" a list after any other failure.
+        """
 
     def watch_started(self, resource: str) -> None: ...
 
     def watch_ended(self, resource: str, *, reason: str) -> None:
-        """A watch ended.
+        """Report that a watch ended. `reason` is one of these texts:
 
-        `reason` is "end" (the server closed it), "expired" (410), "silent", the class name of an error, or "restart"
-        (the informer closed it in order to list again).
+        - "end": the server ended the watch without an error.
+        - "expired": the server answered 410.
+        - "silent": no data arrived for too long.
+        - "restart": the informer closed the watch in order to list again.
+        - the class name of the error that ended the watch.
         """
 
     def progress(self, resource: str) -> None:
-        """Data arrived: an event, a bookmark or a page of a list."""
+        """Report that data arrived: events, a bookmark or a page of a list.
+
+        The informer also calls this method once when it starts.
+        """
 
     def decode_failed(self, resource: str) -> None: ...
 
@@ -40,7 +56,7 @@ class InformerInstruments(Protocol):
 
 
 class QueueInstruments(Protocol):
-    """`queue` is the queue's name."""
+    """The calls of a work queue. In each method, `queue` is the queue's name."""
 
     def depth(self, queue: str, items: int) -> None: ...
 
@@ -54,7 +70,7 @@ class QueueInstruments(Protocol):
 
 
 class NoInstruments:
-    """Implements all three interfaces and does nothing."""
+    """An implementation of all three interfaces. Its methods do nothing."""
 
     def request_finished(self, *, verb: str, host: str, code: str, seconds: float) -> None: ...
 

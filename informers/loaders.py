@@ -1,8 +1,9 @@
-"""Imports the code of kubernetes_asyncio that loads kubeconfigs and service accounts, without its generated client.
+"""This module imports the part of kubernetes_asyncio that loads kubeconfigs and service accounts.
 
-A normal import of kubernetes_asyncio also imports its generated client: 830 modules and 34 MB of classes, which the
-project does not use. The `__init__` modules of `kubernetes_asyncio` and `kubernetes_asyncio.client` do nothing else, so
-this module does not run them. If that fails with a later version, this module imports the whole package.
+A normal import of kubernetes_asyncio also imports the generated client of that package: 830 modules and 34 MB of
+classes, which the project does not use. The `__init__` modules of `kubernetes_asyncio` and `kubernetes_asyncio.client`
+only import the generated client, so this module does not run these two `__init__` modules. If a later version of
+kubernetes_asyncio cannot be imported in this way, this module imports the whole package.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ CLIENT: Final = f"{PACKAGE}.client"
 def import_loaders() -> tuple[ModuleType, ModuleType]:
     """Return the modules `kubernetes_asyncio.config` and `kubernetes_asyncio.client`.
 
-    The client module has at least the class `Configuration`, which the loaders fill in.
+    The client module may be incomplete, but has the class `Configuration`. The loaders store their results in an
+    instance of this class. Raise ImportError if kubernetes_asyncio is not installed.
     """
     if PACKAGE not in sys.modules:
         try:
@@ -36,7 +38,7 @@ def import_loaders() -> tuple[ModuleType, ModuleType]:
 def _prepare_packages() -> None:
     """Register both packages without running their `__init__`, and define the names that the loaders need.
 
-    Afterwards the modules inside the packages can be imported.
+    After this call, the modules inside both packages can be imported. Raise ImportError if a package is not installed.
     """
     for name in (PACKAGE, CLIENT):
         spec = find_spec(name)

@@ -1,8 +1,8 @@
-"""The parts that every Kubernetes object has: metadata, owner references, keys and versions.
+"""This module defines the parts that every Kubernetes object has: metadata, owner references, keys and versions.
 
-Values are frozen and have only the fields that the program reads. An optional field has the type `T | None`, because
-the API server may send `null` for a string or a map, such as `creationTimestamp: null` in a template. The functions
-`labels_of` and `annotations_of` never return None.
+The types of this module are immutable and have only the fields that the program reads. An optional field has the type
+`T | None`, because the API server may send `null` for it, such as `creationTimestamp: null` in a template. The
+functions `labels_of` and `annotations_of` never return None.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ NO_LABELS: Mapping[str, str] = {}
 
 
 class ObjectKey(NamedTuple):
-    """Namespace and name of an object. A work queue holds such keys. `namespace` is "" for cluster-scoped objects."""
+    """The namespace and the name of an object. `namespace` is "" for a cluster-scoped object.
+
+    The controllers put such keys into their work queues.
+    """
 
     namespace: str
     name: str
@@ -27,7 +30,10 @@ class ObjectKey(NamedTuple):
 
 
 class OwnerReference(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
-    """One entry of `metadata.ownerReferences`, with all its fields, so that it can be written back unchanged."""
+    """One entry of `metadata.ownerReferences`.
+
+    The type has all fields of an entry, so that the program can write an entry back unchanged.
+    """
 
     api_version: str
     kind: str
@@ -40,8 +46,9 @@ class OwnerReference(Struct, frozen=True, gc=False, kw_only=True, rename="camel"
 class ObjectMeta(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
     """The fields of `metadata` that controllers read. `managedFields`, the largest field, is never decoded."""
 
-    # gc=False: a frozen object that was decoded from JSON cannot be part of a reference cycle. The garbage collector
-    # skips it. With 100,000 cached objects, that reduces its pauses from a few hundred milliseconds to a few.
+    # A frozen object that was decoded from JSON cannot be part of a reference cycle. So gc=False tells the garbage
+    # collector to skip these objects. With 100,000 cached objects, the pauses of the garbage collector become shorter:
+    # a few milliseconds instead of a few hundred.
 
     name: str = ""
     namespace: str = ""
@@ -61,24 +68,27 @@ class ObjectMeta(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
 
 
 class KubeObject(Protocol):
-    """The type of the objects in a store: a frozen value with metadata."""
+    """An immutable object with metadata. A store contains objects of this type."""
 
     @property
     def metadata(self) -> ObjectMeta: ...
 
 
 def labels_of(meta: ObjectMeta) -> Mapping[str, str]:
-    """The labels of an object; empty if it has none."""
+    """Return the labels of an object. The result is empty if the object has no labels."""
     return meta.labels or NO_LABELS
 
 
 def annotations_of(meta: ObjectMeta) -> Mapping[str, str]:
-    """The annotations of an object; empty if it has none."""
+    """Return the annotations of an object. The result is empty if the object has no annotations."""
     return meta.annotations or NO_LABELS
 
 
 def controller_of(meta: ObjectMeta) -> OwnerReference | None:
-    """The owner reference with `controller: true`, or None. The API allows at most one for each object."""
+    """Return the owner reference with `controller: true`, or None if the object has no such owner reference.
+
+    The API allows at most one such owner reference for each object.
+    """
     for owner in meta.owner_references or ():
         if owner.controller:
             return owner
@@ -86,7 +96,7 @@ def controller_of(meta: ObjectMeta) -> OwnerReference | None:
 
 
 def version_number(resource_version: str) -> int | None:
-    """The number in a resourceVersion, or None if the version is not a number.
+    """Convert a resourceVersion to a number. Return None if the version is not a number.
 
     Each write to a resource increases its version, so two versions of one resource can be compared (KEP-5504). A
     version that is not a number cannot be compared.

@@ -1,4 +1,4 @@
-"""The interface for reading and writing single objects: four requests, two types of patches, metadata of an answer.
+"""This module defines the interface for reading and writing single objects: four requests and two types of patches.
 
 `ApiClient` implements the interface with requests to a server.
 """
@@ -24,7 +24,10 @@ class PatchType(StrEnum):
 
 
 class ObjectClient(Protocol):
-    """Requests for one object. Each method returns the body of the answer and raises ApiError."""
+    """The requests for one object.
+
+    Each method returns the body of the answer, or raises ApiError if the request fails.
+    """
 
     async def get(self, resource: Resource[Any], key: ObjectKey) -> bytes: ...
 
@@ -49,8 +52,8 @@ _decode = msgspec.json.Decoder(_Object).decode
 def read_meta(answer: bytes) -> ObjectMeta:
     """Decode the metadata of the object in an answer.
 
-    Raises TransportError with `sent=True` if the answer is not an object. Then a proxy may have answered, and the
-    result of the request is unknown.
+    Raise TransportError with `sent=True` if the answer is not an object. In this case a proxy may have answered instead
+    of the API server, and nobody knows whether the server carried out the request.
     """
     try:
         return _decode(answer).metadata

@@ -1,9 +1,9 @@
-"""Rate limiters: they compute the delay before the next attempt for a key.
+"""A rate limiter computes the delay before the next attempt for a key.
 
 A limiter has three methods: `delay`, `forget` and `retries`. The work queue asks the limiter for the delay of each
-retry. `MaxOf` combines several limiters: it asks all of them and takes the longest delay.
+retry. `MaxOf` combines several limiters and returns the longest of their delays.
 
-A limiter does not sleep and reads no clock. `now` is the time of a monotonic clock in seconds.
+A limiter does not sleep and reads no clock. The caller passes the time of a monotonic clock in seconds as `now`.
 """
 
 from __future__ import annotations
@@ -15,35 +15,45 @@ K = TypeVar("K", bound=Hashable)
 K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
 
 LARGEST_EXPONENT = 64
-"""Limit for the exponent of 2: a larger one is never useful, and 2.0**1024 raises OverflowError."""
+"""Largest exponent of 2 in the computation of a delay.
+
+A larger exponent is never necessary, because delays have a maximum. `2.0**1024` would raise OverflowError.
+"""
 
 
 class RateLimiter(Protocol[K_contra]):
-    """Computes how long a key waits before its next attempt."""
+    """A rate limiter computes how long a key waits before its next attempt."""
 
     def delay(self, key: K_contra, now: float) -> float:
         """Count one more attempt for the key. Return the seconds that the key has to wait."""
 
     def forget(self, key: K_contra) -> None:
-        """Delete the count of the key, because the key succeeded or is not retried. Its next failure is its first."""
+        """Set the number of attempts for the key back to 0.
+
+        The caller calls this method if the key succeeded or if the key will not be retried.
+        """
 
     def retries(self, key: K_contra) -> int:
-        """Number of attempts since the last `forget` of the key."""
+        """Return the number of attempts for the key since the last `forget` of the key."""
 
 
 class ItemBackoff(RateLimiter[K]):
-    """A separate delay for each key: `initial_s` at first, doubled with every attempt, at most `maximum_s`."""
+    """A rate limiter that computes the delay of each key separately.
+
+    The first delay is `initial_s` seconds. Each further attempt doubles the delay, up to `maximum_s` seconds.
+    """
 
     def __init__(self, *, initial_s: float = 0.005, maximum_s: float = 1000.0) -> None:
         self._initial_s = initial_s
         self._maximum_s = maximum_s
         self._attempts: dict[K, int] = {}
-        """Number of attempts for each key that failed and was not forgotten afterwards."""
+        """The number of attempts for each key since the last `forget` of the key."""
 
     def delay(self, key: K, now: float) -> float:
         attempts = self._attempts.get(key, 0)
         self._attempts[key] = attempts + 1
-        # No jitter: keys fail at different times, and a token bucket spreads retries if many keys fail at once.
+        # The delay has no random part, because keys usually fail at different times. If many keys fail at the same
+        # time, a token bucket makes their retries start at different times.
         return min(self._maximum_s, self._initial_s * 2.0 ** min(attempts, LARGEST_EXPONENT))
 
     def forget(self, key: K) -> None:
@@ -54,9 +64,11 @@ class ItemBackoff(RateLimiter[K]):
 
 
 class TokenBucket(RateLimiter[Hashable]):
-    """A limit for all keys together: `burst` attempts at once, then `rate_per_s` attempts a second.
+    """A rate limiter that limits the attempts of all keys together.
 
-    A reservation never fails. The caller waits for the returned delay, which grows while the bucket is empty.
+    The bucket is full at the start and then allows `burst` attempts at once. After that, `rate_per_s` attempts per
+    second are allowed. The caller of `reserve` or `delay` must wait for the returned number of seconds. If the bucket
+    is empty, each further call returns a longer delay.
     """
 
     def __init__(self, *, rate_per_s: float = 10.0, burst: int = 100) -> None:
@@ -65,7 +77,7 @@ class TokenBucket(RateLimiter[Hashable]):
         self._rate_per_s = rate_per_s
         self._burst = burst
         self._tokens = float(burst)
-        """Tokens in the bucket. A negative number counts the reservations that are still waiting."""
+        """The number of tokens in the bucket. -3 means that three callers have to wait for a token."""
         self._filled_at = float("-inf")
 
     def reserve(self, now: float) -> float:
@@ -80,14 +92,14 @@ class TokenBucket(RateLimiter[Hashable]):
         return self.reserve(now)
 
     def forget(self, key: Hashable) -> None:
-        """Does nothing: a token bucket stores nothing for a single key."""
+        """Do nothing, because a token bucket does not store the attempts of a single key."""
 
     def retries(self, key: Hashable) -> int:
         return 0
 
 
 class MaxOf(RateLimiter[K]):
-    """The longest delay of several limiters. Every limiter counts every attempt."""
+    """A rate limiter that returns the longest delay of several limiters. Each of them counts every attempt."""
 
     def __init__(self, *limiters: RateLimiter[K]) -> None:
         if not limiters:
@@ -106,5 +118,9 @@ class MaxOf(RateLimiter[K]):
 
 
 def default_rate_limiter() -> RateLimiter[Hashable]:
-    """The default of client-go: for each key 5 ms, doubled up to 1,000 s; for all keys 10 a second, burst 100."""
+    """Return a rate limiter with the default values of client-go.
+
+    The delay of each key starts at 5 ms and doubles up to 1,000 s. All keys together have 100 attempts at once and then
+    10 attempts per second.
+    """
     return MaxOf(ItemBackoff(), TokenBucket())

@@ -1,10 +1,13 @@
-"""The reflector: a loop that lists and watches one scope of one resource and updates the store.
+"""A reflector lists and watches one scope of one resource and updates the store.
 
-`informers.watch_state` decides each step. This module only sends the requests and applies the effects to the store.
+A scope is one namespace, or all namespaces. `informers.watch_state` decides each step. This module only sends the
+requests and applies the effects to the store.
 
-The loop runs until its task is cancelled. A failure of the server or the network never ends it. It does not block the
-event loop for long: it decodes one page or one chunk at a time. It compares a long list with the old one in slices and
-lets other tasks run between two slices. Readers see the new list as a whole.
+A reflector runs until its task is cancelled. Failures of the server or the network do not stop the reflector.
+
+The reflector does not block the event loop for long. It decodes one page or one chunk of data at a time. It compares a
+new list with the old list in slices and lets other tasks run between two slices. Readers see the complete new list
+before the comparison begins.
 """
 
 from __future__ import annotations
@@ -56,24 +59,36 @@ T = TypeVar("T", bound=KubeObject)
 PAGE_SIZE = 500
 PAGE_TIMEOUT_S = 60.0
 COMPARE_SLICE = 250
-"""Objects of a new list that are compared with the old list and sent to the handlers before other tasks run."""
+"""Size of a slice: the number of objects that are compared with the old list before other tasks run.
+
+The changes of a slice are also sent to the handlers before other tasks run.
+"""
 
 IDLE_TIMEOUT_S = 120.0
-"""A watch is closed after this time without data. The server sends a bookmark about once a minute."""
+"""The reflector closes a watch if no data arrives for this time in seconds.
+
+The server sends a bookmark about once a minute, even if no object changes.
+"""
 
 MIN_WATCH_S, MAX_WATCH_S = 300, 600
-"""Range of the random time after which the server ends a watch, so that many clients do not return at once."""
+"""Shortest and longest duration of a watch in seconds.
+
+For each watch, the reflector asks the server to end the watch after a random time in this range. So the watches of many
+clients do not start again at the same time.
+"""
 
 MAX_LOGGED_OBJECTS = 1000
-"""Objects whose last logged undecodable version is stored. Further objects are counted, but not logged."""
+"""Largest number of undecodable objects that are logged. Further undecodable objects are counted, but not logged."""
 
 WATCH_STATES = (Streaming, Watching)
 
 
 class Reflector(Generic[T]):
-    """Keeps one scope of one resource in the store up to date.
+    """A loop that keeps one scope of one resource in the store up to date.
 
-    `emit` is called with each change. `completed` is called after each complete list.
+    `emit` is called with each change. `completed` is called after all changes of a complete list were emitted.
+    `transform` is called with each object before the object is stored, and returns the object to store. `chance`
+    returns a random number in [0, 1).
     """
 
     def __init__(
@@ -110,14 +125,17 @@ class Reflector(Generic[T]):
         self._replacement: Replacement[T] | None = None
         self._last_progress: float | None = None
         self._logged_versions: dict[ObjectKey, str] = {}
-        """For each object that could not be decoded, the last resourceVersion that was logged."""
+        """Maps each object that could not be decoded to the last resourceVersion for which this error was logged."""
 
     def silent_s(self, now: float) -> float:
-        """Seconds since data last arrived; 0 if no request was sent yet."""
+        """Return the seconds since data last arrived.
+
+        If no data have arrived yet, return the seconds since the start of `run`, or 0 before the start.
+        """
         return 0.0 if self._last_progress is None else now - self._last_progress
 
     async def run(self) -> None:
-        """List and watch until the task is cancelled."""
+        """List and watch until the task that runs this method is cancelled."""
         self._progress()
         state: State = self._relist
         while True:
@@ -166,7 +184,7 @@ class Reflector(Generic[T]):
         return PageRead(page.items or (), page.metadata.resource_version or "", page.metadata.continue_ or "")
 
     def _decode_each(self, body: bytes) -> PageRead[T]:
-        """Decode a page object by object. Used if at least one object of the page does not match its type."""
+        """Decode each object of a page separately, because at least one object of the page cannot be decoded."""
         page = decode_raw_page(body)
         objects: list[T] = []
         undecodable: list[Undecodable] = []
@@ -179,7 +197,10 @@ class Reflector(Generic[T]):
         return PageRead(tuple(objects), meta.resource_version or "", meta.continue_ or "", tuple(undecodable))
 
     async def _follow(self, state: Streaming | Watching) -> State:
-        """Open a watch and read it until it ends or until the next state is not a watch. Return the next state."""
+        """Open a watch and read its events. Return the next state.
+
+        The method returns when the watch ends or when an event leads to a state without a watch.
+        """
         loop = asyncio.get_running_loop()
         started, current = loop.time(), state
         parser = WatchParser(self._resource)
@@ -250,7 +271,7 @@ class Reflector(Generic[T]):
                 assert_never(effect)
 
     def _update_replacement(self, effect: Collect[T] | Uncollect | Keep) -> None:
-        """Add an object to the list that is being read, or remove one."""
+        """Apply an effect to the new list: add objects, remove an object, or add the cached state of an object."""
         if self._replacement is None:
             self._replacement = self._store.begin_replace(scope=self.scope)
         match effect:

@@ -1,4 +1,4 @@
-"""The description of a resource of the API: its URL path, its scope and its decoders."""
+"""This module describes a resource of the API with its URL path, its scope and the decoders of its objects."""
 
 from __future__ import annotations
 
@@ -23,24 +23,30 @@ class ListMeta(Struct, frozen=True, rename={"resource_version": "resourceVersion
 
 
 class Page(Struct, Generic[T], frozen=True):
-    """A page of a list, or a whole short list. `items` is None if the server sent `null`."""
+    """One page of a list. A short list has only one page.
+
+    `items` is None if the server sent `null`, which means that the page is empty.
+    """
 
     metadata: ListMeta = ListMeta()
     items: tuple[T, ...] | None = None
 
 
 class RawPage(Struct, frozen=True):
-    """A page of a list whose items are not decoded yet. It is used if an object of the page cannot be decoded."""
+    """One page of a list whose objects are not decoded yet.
+
+    The reflector uses this type if at least one object of the page cannot be decoded.
+    """
 
     metadata: ListMeta = ListMeta()
     items: tuple[msgspec.Raw, ...] | None = None
 
 
 class Resource(Generic[T]):
-    """One resource of the API: `Resource(VMI, group="kubevirt.io", version="v1", plural=..., kind=...)`.
+    """One resource of the API, such as `Resource(VMI, group="kubevirt.io", version="v1", plural=..., kind=...)`.
 
-    `type_` is a frozen Struct with only the fields that the program reads. Two resources are equal only if they are the
-    same Python object, so create each resource once, as a constant.
+    `type_` is a frozen Struct with only the fields that the program reads. Create each resource once, as a constant,
+    because two `Resource` objects are never equal, even if all their attributes are equal.
     """
 
     def __init__(
@@ -58,7 +64,10 @@ class Resource(Generic[T]):
 
     @property
     def name(self) -> str:
-        """`plural.group`, as in kubectl and in RBAC messages. Only `plural` if the resource is in the core group."""
+        """The name of the resource in kubectl and in RBAC messages: `plural.group`.
+
+        For a resource of the core group, the name is only `plural`.
+        """
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
@@ -67,13 +76,16 @@ class Resource(Generic[T]):
 
     @property
     def group_path(self) -> str:
-        """The URL path of the group and version. Its discovery document lists the resource if the server serves it."""
+        """The URL path of the group and version.
+
+        A GET request for this path returns a list of the resources that the server serves in this group and version.
+        """
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The URL path of a collection, of an object, or of a subresource of an object.
+        """Return the URL path of all objects, of one object, or of a subresource of one object.
 
-        For a namespaced resource, an empty namespace stands for all namespaces.
+        The path is for all objects if `name` is "". For a namespaced resource, the namespace "" means all namespaces.
         """
         parts = [self.group_path]
         if namespace and self.namespaced:
@@ -84,12 +96,12 @@ class Resource(Generic[T]):
 
     @cached_property
     def decode(self) -> Callable[[Wire], T]:
-        """Decode the JSON of one object. Raises msgspec.DecodeError or its subclass ValidationError."""
+        """Decode the JSON of one object. Raise msgspec.DecodeError if the object does not match the type."""
         return msgspec.json.Decoder(self.type).decode
 
     @cached_property
     def decode_page(self) -> Callable[[Wire], Page[T]]:
-        """Decode a page of a list. Raises msgspec.DecodeError if any item does not match the type."""
+        """Decode a page of a list. Raise msgspec.DecodeError if any object of the page does not match the type."""
         decoder: msgspec.json.Decoder[Page[T]] = msgspec.json.Decoder(Page[self.type])  # type: ignore[name-defined]
         return decoder.decode
 

@@ -1,12 +1,15 @@
-"""Sockets that are closed only by a call of `close`, and not by the garbage collector.
+"""This module makes sockets that the garbage collector does not close. Only a call of `close` closes them.
 
-This works around a bug of uvloop (MagicStack/uvloop, 653 and 738). When Python collects a socket object, it closes the
-socket's file descriptor. uvloop takes over the descriptor and closes it itself, but in one case does not tell the
-socket object: when the server resets a connection that is just being made. A server that crashes does that to all its
-new connections.
+Such sockets are necessary because of a bug of uvloop (MagicStack/uvloop, 653 and 738):
 
-When the socket object is collected later, the number of the descriptor may belong to another connection, and that
-connection is closed. Then every new connection with that number fails until the process ends.
+1. When Python's garbage collector frees a socket object, Python closes the file descriptor of the socket object.
+2. uvloop uses the same file descriptor and closes it at the end of the connection. Normally, uvloop then tells the
+   socket object that the descriptor is closed.
+3. If the server resets a connection before the connection is complete, uvloop does not tell the socket object. A server
+   that crashes resets all its new connections.
+4. The operating system may give the number of the closed descriptor to another connection. When the socket object is
+   freed later, Python closes this other connection by mistake. After that, every new connection with this number fails
+   until the process ends.
 """
 
 from __future__ import annotations
@@ -16,14 +19,14 @@ from typing import Any
 
 
 class OwnedSocket(socket.socket):
-    """A socket whose descriptor stays open when the socket object is collected. Only `close` closes it."""
+    """A socket whose file descriptor stays open when the garbage collector frees the socket object."""
 
     def __del__(self) -> None:
-        # Replaces the finalizer of `socket.socket`, which would close the descriptor.
+        # This method replaces the finalizer of `socket.socket`, which would close the file descriptor.
         self.detach()
 
 
 def open_socket(address: tuple[int, int, int, str, Any]) -> OwnedSocket:
-    """Return an unconnected socket for an address in the format of `getaddrinfo`."""
+    """Return a new socket without a connection. `address` is one result of `getaddrinfo`."""
     family, kind, protocol, _, _ = address
     return OwnedSocket(family, kind, protocol)

@@ -1,17 +1,19 @@
-"""The cache: the objects of one resource by key, with indexes.
+"""A store is the cache for the objects of one resource. Readers find an object by its key or by an index.
 
-There is one writer, the informer, and any number of readers. A reader has a `StoreView`, which has no methods that
-write. Objects are immutable, so a reader may keep an object. Every write is atomic for readers: a reader never sees a
-part of a list, or an object that is in one index and missing in another.
+Only the informer writes to a store, and any number of readers read it. A reader has a `StoreView`, which has no methods
+that write. Objects are immutable, so a reader may keep an object for any time. Every write is atomic for readers: no
+reader sees a part of a new list, or an object that has been updated in one index but not in another.
 
-A write returns its `Change`s:
+The methods `apply`, `remove` and `drop` write one object and return the changes, which may be none:
 
-- An object that is not newer than the cached object changes nothing.
-- If the name now belongs to another object, with another UID, the changes are `Removed` and then `Added`, never
-  `Updated`.
-- `Removed.last_known` may be older than the last state of the object if the deletion event was missed.
+- A write of an object that is not newer than the cached object changes nothing.
+- If an object was deleted and a new object has the same name, the two objects have different UIDs. In this case the
+  changes are `Removed` for the old object and then `Added` for the new object, never `Updated`.
+- If the informer did not receive the deletion event, `Removed.last_known` may be older than the last state of the
+  object.
 
-Changes of one object come in the order of its versions. There is no promised order between two objects.
+The changes of one object are returned in the order of the object's versions. The order of changes of two different
+objects is not promised.
 """
 
 from __future__ import annotations
@@ -47,23 +49,30 @@ Indexes: TypeAlias = Mapping[str, Callable[[T], Iterable[str]]]
 
 
 class StoreView(Protocol[T_co]):
-    """The read methods of a store."""
+    """A store without the methods that write."""
 
     def get(self, key: ObjectKey) -> T_co | None: ...
 
     def by_index(self, index: str, value: str) -> tuple[T_co, ...]:
-        """The objects for which the index function returns this value. Raises KeyError for an unknown index."""
+        """Return the objects for which the index function returns `value`.
+
+        Raise KeyError if the store has no index with this name.
+        """
 
     def values(self) -> tuple[T_co, ...]: ...
 
     def __len__(self) -> int: ...
 
     def version(self, namespace: str = ALL_NAMESPACES) -> str:
-        """The last resourceVersion of the watch that covers this namespace, bookmarks included; "" before a list."""
+        """Return the last resourceVersion that the store received from the watch for this namespace.
+
+        The version may come from a list, an event or a bookmark. Return "" before the first list is complete, or if no
+        watch covers the namespace.
+        """
 
 
 class _Bucket(Generic[T]):
-    """The objects of one index value. The tuple for readers is cached until an object changes."""
+    """The objects with one index value. The tuple that readers get is cached until one of the objects changes."""
 
     __slots__ = ("cached_tuple", "objects")
 
@@ -78,7 +87,7 @@ class _Bucket(Generic[T]):
 
 
 class Shard(Generic[T]):
-    """The objects of one scope: all namespaces, or one."""
+    """The objects of one scope. A scope is all namespaces, or one namespace."""
 
     def __init__(self, indexes: Indexes[T]) -> None:
         self.objects: dict[ObjectKey, T] = {}
@@ -106,7 +115,7 @@ class Shard(Generic[T]):
             _remove_from_buckets(self._indexes[name], key, function(old))
 
     def forget_indexes(self) -> None:
-        """Free the indexes of a shard that has no readers any more."""
+        """Free the memory of the indexes. The shard must not be read by index after this call."""
         self._indexes.clear()
 
     def by_index(self, index: str, value: str) -> tuple[T, ...]:
@@ -124,10 +133,10 @@ def _remove_from_buckets(buckets: dict[str, _Bucket[T]], key: ObjectKey, values:
 
 
 class Replacement(Generic[T]):
-    """A new list while it is being read. `Store.commit` replaces the shard that readers see in one step.
+    """A new list that is not yet visible to readers. `Store.commit` shows the complete list to readers in one step.
 
-    If the cache has an object in the same version, the replacement uses the cached object. So a relist needs memory for
-    the new indexes only.
+    If the cache has the same version of an object or a newer version, the new list contains the cached object. So the
+    new list needs additional memory only for its indexes and for changed objects.
     """
 
     def __init__(self, old: Shard[T], shard: Shard[T]) -> None:
@@ -144,16 +153,23 @@ class Replacement(Generic[T]):
             self.shard.drop(key)
 
     def keep(self, meta: ObjectMeta) -> None:
-        """Keep the cached state of an object. Used if the list has the object in a version that cannot be decoded."""
+        """Add the cached state of an object to the new list.
+
+        The reflector calls this method if the server's list has the object in a version that cannot be decoded. Do
+        nothing if the cache has no object with the same key and UID.
+        """
         cached = self.old.objects.get(meta.key)
         if cached is not None and cached.metadata.uid == meta.uid and meta.key not in self.shard.objects:
             self.shard.put(meta.key, cached)
 
     def changes(self, *, at_once: int) -> Iterator[list[Change[T]]]:
-        """Compare the new list with the old one. Yield the changes of each slice of `at_once` objects, maybe none.
+        """Compare the new list with the old list in slices of `at_once` objects. Yield the changes of each slice.
 
-        Removals come first, so that no object seems to exist twice. Call this once, after the commit. The old objects
-        are freed in slices as well, because freeing 100,000 objects at once blocks the event loop for too long.
+        The list of changes is empty if nothing in the slice changed. The removed objects come first, so that a reader
+        of the changes does not count an object and its successor at the same time.
+
+        Call this method only once, after the commit. It also frees the old objects slice by slice, because freeing
+        100,000 objects at once blocks the event loop for too long.
         """
         old_objects, new_objects = self.old.objects, self.shard.objects
         self.old.forget_indexes()
@@ -169,10 +185,11 @@ class Replacement(Generic[T]):
 
 
 class Store(Generic[T]):
-    """The cached objects of one resource; the docstring of this module is its contract.
+    """The cached objects of one resource. The docstring of this module lists the promises of a store.
 
-    `scopes` are the watched namespaces, or `("",)` for all namespaces. `indexes` are functions that run inside every
-    write. They must not raise for any object that can be decoded.
+    `scopes` contains the watched namespaces, or is `("",)` for all namespaces. `indexes` maps the name of each index to
+    a function that returns the index values of an object. Every write calls these functions. They must not raise an
+    exception for any object that can be decoded.
     """
 
     def __init__(self, *, indexes: Indexes[T] | None = None, scopes: Iterable[str] = (ALL_NAMESPACES,)) -> None:
@@ -200,7 +217,7 @@ class Store(Generic[T]):
         return self._versions.get(ALL_NAMESPACES) or self._versions.get(namespace, "")
 
     def apply(self, obj: T, *, scope: str = ALL_NAMESPACES) -> tuple[Change[T], ...]:
-        """Store an object that was added or changed."""
+        """Store an object that was added or changed. Return the changes."""
         shard = self._shards[scope]
         key = obj.metadata.key
         cached = shard.objects.get(key)
@@ -211,14 +228,14 @@ class Store(Generic[T]):
         return tuple(_difference(cached, obj))
 
     def remove(self, obj: T, *, scope: str = ALL_NAMESPACES) -> tuple[Change[T], ...]:
-        """Remove a deleted object. `obj` is its last state, from the DELETED event."""
+        """Remove a deleted object. `obj` is the object of the DELETED event. Return the changes."""
         removed = self._drop(obj.metadata, scope)
         if removed is None:
             return ()
         return (Removed(obj if obj.metadata.uid == removed.metadata.uid else removed),)
 
     def drop(self, meta: ObjectMeta, *, scope: str = ALL_NAMESPACES) -> tuple[Change[T], ...]:
-        """Remove a deleted object whose last state cannot be decoded."""
+        """Remove a deleted object whose last state cannot be decoded. Return the changes."""
         removed = self._drop(meta, scope)
         return () if removed is None else (Removed(removed),)
 
@@ -226,18 +243,24 @@ class Store(Generic[T]):
         return Replacement(self._shards[scope], Shard(self._indexes))
 
     def commit(self, replacement: Replacement[T], version: str, *, scope: str = ALL_NAMESPACES) -> None:
-        """Show the new list to readers. No other write may have happened since `begin_replace`."""
+        """Show the new list to readers and record the resourceVersion of the list.
+
+        The caller must not write to this scope between `begin_replace` and this call.
+        """
         self._shards[scope] = replacement.shard
         self._versions[scope] = version
 
     def advance(self, version: str, *, scope: str = ALL_NAMESPACES) -> None:
-        """Record the resourceVersion of an event or a bookmark. An older version is ignored."""
+        """Record the resourceVersion of an event or a bookmark. Do nothing if a newer version is already recorded."""
         new, last = version_number(version), version_number(self._versions[scope])
         if new is None or last is None or new > last:
             self._versions[scope] = version
 
     def _drop(self, meta: ObjectMeta, scope: str) -> T | None:
-        """Remove an object and return its cached state. Return None if it is not cached or if its cache is newer."""
+        """Remove an object and return its cached state.
+
+        Return None if the cache does not have the object or has a newer version of the object.
+        """
         shard = self._shards[scope]
         cached = shard.objects.get(meta.key)
         self.advance(meta.resource_version, scope=scope)
@@ -263,9 +286,9 @@ def _difference(old: T | None, new: T) -> Iterator[Change[T]]:
 
 
 def _is_newer(new: ObjectMeta, cached: ObjectMeta) -> bool:
-    """True if `new` was written after `cached`.
+    """Return True if the version of `new` is newer than the version of `cached`.
 
-    Versions that are not numbers cannot be compared. Then `new` counts as newer if the two versions differ.
+    If one of the versions is not a number, return True if the two versions are different.
     """
     one, other = version_number(new.resource_version), version_number(cached.resource_version)
     if one is None or other is None:

@@ -1,8 +1,8 @@
-"""Parser for the wire format of a watch: it takes bytes and returns events, without I/O.
+"""This module converts the bytes of a watch to events. It does no I/O.
 
 A watch is a stream of JSON objects, one on each line. The network cuts the stream into chunks at arbitrary bytes.
-`WatchParser.feed` takes a chunk and returns the events that are complete. Each object is decoded directly into the type
-of the resource. JSON fields that the type does not have are skipped.
+`WatchParser.feed` takes a chunk and returns the events that this chunk completes. Each object is decoded directly
+into the type of the resource. JSON fields that the type does not have are skipped.
 """
 
 from __future__ import annotations
@@ -22,37 +22,47 @@ T = TypeVar("T", bound=KubeObject)
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 LINE_LIMIT = 64 * 1024 * 1024
-"""Longest line of a watch in bytes. etcd accepts objects up to 1.5 MiB by default, so a longer line is an error."""
+"""Longest line of a watch in bytes. A longer line is an error.
+
+An object is much smaller than this limit: by default, etcd does not accept objects larger than 1.5 MiB.
+"""
 
 
 class Applied(Struct, Generic[T], frozen=True):
-    """The new state of an object. ADDED and MODIFIED events are handled in the same way."""
+    """An ADDED or MODIFIED event. `object` is the new state of the object."""
 
     object: T
 
 
 class Deleted(Struct, Generic[T], frozen=True):
-    """The last state of a deleted object."""
+    """A DELETED event. `object` is the last state of the deleted object."""
 
     object: T
 
 
 class Bookmark(Struct, frozen=True):
-    """The watch has sent all events up to this version. If `initial_end`, the streaming list is complete."""
+    """A BOOKMARK event: the watch has sent all events up to the resourceVersion `version`.
+
+    If `initial_end` is True, the streaming list at the start of the watch is complete.
+    """
 
     version: str
     initial_end: bool = False
 
 
 class WatchError(Struct, frozen=True):
-    """The server ended the watch with an ERROR event. The HTTP answer of the watch itself had code 200."""
+    """An ERROR event, with which the server ends the watch.
+
+    The HTTP code of the watch is 200 nevertheless, because the server sends the code before the events.
+    """
 
     error: StatusError
 
 
 class Undecodable(Struct, frozen=True):
-    """An event that could not be decoded. `meta` identifies the object, or is None if even that could not be decoded.
+    """An event that could not be decoded. `why` is the decoder's message.
 
+    `meta` has the name, namespace, UID and version of the object. It is None if these fields cannot be decoded either.
     `deleted` is True for a DELETED event.
     """
 
@@ -95,7 +105,11 @@ class _Identified(Struct, frozen=True):
 
 
 UNDECODABLE = (msgspec.DecodeError, RecursionError)
-"""Exceptions of the decoder: a field has the wrong type, the JSON is invalid, or it is nested too deeply."""
+"""The exceptions that the decoder raises.
+
+DecodeError means that the JSON is invalid or that a field has the wrong type. RecursionError means that the JSON is
+nested too deeply.
+"""
 
 _decode_raw = msgspec.json.Decoder(_RawEnvelope).decode
 _decode_bookmark = msgspec.json.Decoder(_BookmarkObject).decode
@@ -104,13 +118,13 @@ _decode_identified = msgspec.json.Decoder(_Identified).decode
 
 
 class WatchParser(Generic[T]):
-    """Splits one watch stream into events. It stores the beginning of a line until the rest arrives.
+    """A parser for the events of one watch.
 
-    Each stream needs its own parser.
+    The parser stores the beginning of a line until the rest of the line arrives. So each watch needs its own parser.
     """
 
     def __init__(self, resource: Resource[T], *, line_limit: int = LINE_LIMIT) -> None:
-        # Decodes the envelope and the object in one pass. Two passes take about 50% longer.
+        # This decoder decodes an event and its object in one pass. Two passes take about 50% longer.
         decoder: msgspec.json.Decoder[_Envelope[T]] = msgspec.json.Decoder(_Envelope[resource.type])  # type: ignore[name-defined]
         self._decode = decoder.decode
         self._rest: list[bytes] = []
@@ -118,7 +132,7 @@ class WatchParser(Generic[T]):
         self._line_limit = line_limit
 
     def feed(self, chunk: bytes) -> list[Event[T]]:
-        """Return the events that this chunk completes, in order. Raises TransportError if a line is too long."""
+        """Return the events that this chunk completes, in order. Raise TransportError if a line is too long."""
         head, newline, tail = chunk.partition(b"\n")
         if not newline:
             self._keep(head)
@@ -152,7 +166,10 @@ class WatchParser(Generic[T]):
 
 
 def identify(raw: Raw) -> ObjectMeta | None:
-    """Name, namespace, UID and version of an object that cannot be decoded. None if they cannot be decoded either."""
+    """Return the name, namespace, UID and version of an object that cannot be decoded.
+
+    Return None if these fields cannot be decoded either, or if the object has no name.
+    """
     try:
         found = _decode_identified(raw).metadata
     except UNDECODABLE:
@@ -168,7 +185,10 @@ def identify(raw: Raw) -> ObjectMeta | None:
 
 
 def _parse_slowly(line: bytes, why: str) -> Bookmark | WatchError | Undecodable:
-    """Parse a BOOKMARK or ERROR event, or an event whose object cannot be decoded."""
+    """Parse a BOOKMARK or ERROR event, or an event whose object cannot be decoded.
+
+    `why` is the reason why the object of the event cannot be decoded.
+    """
     try:
         event = _decode_raw(line)
         match event.type:

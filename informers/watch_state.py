@@ -1,7 +1,7 @@
-"""The state machine of the reflector: list, then watch, and list again if necessary.
+"""This module is the state machine of the reflector, which lists, then watches, and lists again if necessary.
 
-`advance` takes a state and an input. It returns the next state and the effects on the cache. It does no I/O, so a test
-can cover every situation of a watch with one row of a table. `informers.reflector` runs the machine.
+`advance` takes a state and an input, and returns the next state and the effects on the cache. `advance` does no I/O, so
+a test can cover every situation of a watch with one row of a table. `informers.reflector` runs the machine.
 
     Streaming ──initial-events-end──→ Watching ←──────────── Waiting
         │                               │  ↑                    ↑
@@ -11,15 +11,16 @@ can cover every situation of a watch with one row of a table. `informers.reflect
 
 Promises of the machine:
 
-- Every list is a consistent read: resourceVersion is unset, never "0".
-- The cache never goes back in time. A list that is older than the cache is refused. An event that is not newer than the
-  last event is a replay and is ignored.
-- A watch without data for too long is closed.
+- Every list is a consistent read: the request for a list has no resourceVersion. The value "0" would allow old data.
+- The cache never replaces a state by an earlier state. A list that is older than the cache is not used. An event that
+  is not newer than the last event is ignored.
+- If a watch receives no data for too long, the reflector closes the watch and sends a new request.
 - After an error, the same request is repeated only after a delay.
-- An object that cannot be decoded is skipped. The cache keeps its last state until a version that can be decoded or the
-  deletion arrives.
-- If the server no longer serves the resource, the cache keeps its contents. Real deletions arrive as events before the
-  resource definition is removed. A 404 alone does not prove that the objects are gone.
+- An object that cannot be decoded is skipped. The cache keeps the last decoded state of the object until the server
+  sends a version that can be decoded, or the deletion of the object.
+- If the server no longer serves the resource, the cache keeps its contents, because an answer 404 does not prove that
+  the objects were deleted. If they are deleted, the server sends the deletion events before it stops serving the
+  resource.
 """
 
 from __future__ import annotations
@@ -46,42 +47,54 @@ from informers.watch import Applied, Bookmark, Deleted, Event, Undecodable, Watc
 T = TypeVar("T", bound=KubeObject)
 
 SHORTEST_WATCH_S = 1.0
-"""A watch that ends sooner counts as a failure and is delayed. Otherwise a broken server would cause a hot loop."""
+"""If the server ends a watch after less than this time in seconds, the next watch starts only after a delay.
+
+Otherwise a broken server would cause an endless series of requests without delays.
+"""
 
 OLD_LIST_PAUSE_S = 1.0
 TOO_NEW_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 300.0
-"""A longer Retry-After is shortened to this, because a gateway must not stop the controller for a day."""
+"""Longest delay, in seconds, that a Retry-After can cause. A longer Retry-After is shortened to this value.
+
+Otherwise a wrong Retry-After from a gateway could stop the controller for a day.
+"""
 
 
 # States
 
 
 class Listing(Struct, frozen=True):
-    """Reading a list, page by page. `token` is the continue token of the next page, or "" for the first page."""
+    """The reflector reads a list page by page.
+
+    `token` is the continue token of the next page, or "" for the first page.
+    """
 
     token: str = ""
 
 
 class Streaming(Struct, frozen=True):
-    """Reading a streaming list: the list arrives as the first events of a watch (`sendInitialEvents`)."""
+    """The reflector reads a streaming list: the first events of a watch contain the list (`sendInitialEvents`)."""
 
 
 class Watching(Struct, frozen=True):
-    """Watching the changes after `version`."""
+    """The reflector watches the changes after the resourceVersion `version`."""
 
     version: str
 
 
 class Waiting(Struct, frozen=True):
-    """A delay before the state `then`: at least `at_least_s`, and if `backoff` also at least the backoff's delay.
+    """The reflector waits before it enters the state `then`.
 
-    `cheap` means that the failure and a retry cost the server almost nothing. Such failures have a separate backoff
-    with short delays, so the reflector soon notices that the server is back. They do not lengthen the delay before a
-    new list.
+    The delay is at least `at_least_s` seconds. If `backoff` is True, the delay is also at least the delay that the
+    reflector's backoff computes.
 
-    `why` is the reason for users. It is empty if the reason is normal, such as an expired version. `missing` means that
-    the server does not serve the resource.
+    `cheap` is True if the failure and a retry need almost no work of the server. The reflector has a second backoff
+    with short delays for cheap failures, so that the reflector soon notices when the server works again. Cheap failures
+    do not increase the delays of the first backoff.
+
+    `why` is the reason of the delay as text for users. It is empty if the reason is normal, such as an expired version.
+    `missing` is True if the server does not serve the resource.
     """
 
     then: Listing | Streaming | Watching
@@ -99,7 +112,7 @@ State: TypeAlias = Listing | Streaming | Watching | Waiting
 
 
 class PageRead(Struct, Generic[T], frozen=True):
-    """A page of a list was read. `token` is the continue token; it is empty on the last page."""
+    """A page of a list was read. `token` is the continue token of the next page, or "" if this page is the last one."""
 
     objects: tuple[T, ...]
     version: str
@@ -114,7 +127,7 @@ class Ended(Struct, frozen=True):
 
 
 class Silent(Struct, frozen=True):
-    """No data arrived for too long, so the connection counts as dead."""
+    """No data arrived for too long, so the reflector closed the watch."""
 
 
 class Failed(Struct, frozen=True):
@@ -140,7 +153,7 @@ class Uncollect(Struct, frozen=True):
 
 
 class Keep(Struct, frozen=True):
-    """Keep the cached state of this object, because the list has it in a version that cannot be decoded."""
+    """Add the cached state of this object to the new list, because the object in the new list cannot be decoded."""
 
     meta: ObjectMeta
 
@@ -150,7 +163,7 @@ class Discard(Struct, frozen=True):
 
 
 class Commit(Struct, frozen=True):
-    """The list is complete at this version. Show it to readers."""
+    """Show the new list to readers. The list is complete, and `version` is its resourceVersion."""
 
     version: str
 
@@ -164,33 +177,33 @@ class Remove(Struct, Generic[T], frozen=True):
 
 
 class Drop(Struct, frozen=True):
-    """Remove an object whose last state could not be decoded."""
+    """Remove a deleted object from the cache. The last state of the object could not be decoded."""
 
     meta: ObjectMeta
 
 
 class Advance(Struct, frozen=True):
-    """Record that the cache is up to date at this version."""
+    """Record that the cache contains all changes up to the resourceVersion `version`."""
 
     version: str
 
 
 class Skip(Struct, frozen=True):
-    """Count and log an object that cannot be decoded. The cache keeps its last decoded state."""
+    """Count and log an object that cannot be decoded. The cache keeps the last decoded state of the object."""
 
     why: str
     meta: ObjectMeta | None
 
 
 class GiveUpStreaming(Struct, frozen=True):
-    """The server does not support streaming lists. Use paged lists from now on."""
+    """Use only paged lists from now on, because the server does not support streaming lists."""
 
 
 QuickEffect: TypeAlias = (
     Collect[T] | Uncollect | Keep | Discard | Apply[T] | Remove[T] | Drop | Advance | Skip | GiveUpStreaming
 )
 Effect: TypeAlias = QuickEffect[T] | Commit
-"""Every effect. Only Commit can take long, because it compares a long list with the old one."""
+"""The type of an effect. Only Commit can take long, because it compares the new list with the old list."""
 
 Step: TypeAlias = tuple[State, tuple[Effect[T], ...]]
 
@@ -198,7 +211,8 @@ Step: TypeAlias = tuple[State, tuple[Effect[T], ...]]
 def advance(state: State, event: Input[T], *, relist: Listing | Streaming, cached: str) -> Step[T]:
     """Return the next state and the effects of an input.
 
-    `relist` is the state that starts a new list. `cached` is the version of the cache, "" before the first list.
+    `relist` is the state that starts a new list. `cached` is the resourceVersion of the cache, or "" before the first
+    list.
     """
     match state:
         case Listing():
@@ -222,7 +236,7 @@ def _listing(state: Listing, event: Input[T], *, cached: str) -> Step[T]:
                 return _wait_for_newer(Listing())
             return Watching(version), (*_collected(event), Commit(version))
         case Failed(error=error) if state.token and _is_transient(error):
-            # The pages read so far are still valid. Read the failed page again while its token is valid.
+            # The pages that were already read are still valid. Try to read the failed page again with the same token.
             return _pause(state, error), ()
         case Failed(error=error):
             return _pause(Listing(), error), (Discard(),)
@@ -245,7 +259,8 @@ def _streaming(event: Input[T], *, cached: str) -> Step[T]:
                 return _wait_for_newer(Streaming())
             return Watching(version), (Commit(version),)
         case Bookmark():
-            # A bookmark before the end of the list shows that this server ignored the unknown parameter.
+            # A server that supports streaming lists sends no other bookmark before the end of the list. So this server
+            # ignored the parameter `sendInitialEvents`.
             return Listing(), (Discard(), GiveUpStreaming())
         case Failed(error=error) | WatchError(error=error):
             return _after_streaming(error, in_stream=isinstance(event, WatchError))
@@ -256,10 +271,14 @@ def _streaming(event: Input[T], *, cached: str) -> Step[T]:
 
 
 def _after_streaming(error: ApiError, *, in_stream: bool) -> Step[T]:
-    """Choose the next state after a failed streaming list.
+    """Return the next state and the effects after a streaming list failed with `error`.
 
-    If the server was not reached or refused the request for now, try a streaming list again. Otherwise use paged lists:
-    a paged list does not lose the pages that it has read.
+    `in_stream` is True if the error arrived in an ERROR event. There are three cases:
+
+    - If the client could not connect or the code is 401, 403, 404, 410 or 429, start a streaming list after a delay.
+    - If the connection was lost or the server failed, start a paged list after a delay. After another such failure, the
+      reflector can repeat only the failed page. A streaming list would have to start again from its first object.
+    - After any other error, use only paged lists from now on, because the server does not support streaming lists.
     """
     match error:
         case Unauthorized() | Forbidden() | NotFound() | Gone() | TooManyRequests() | TransportError(sent=False):
@@ -269,7 +288,8 @@ def _after_streaming(error: ApiError, *, in_stream: bool) -> Step[T]:
         case ServerError(code=code) if not in_stream or code in {503, 504}:
             return _pause(Listing(), error), (Discard(),)
         case _:
-            # A server without streaming lists rejects the parameter in its answer or with an ERROR event.
+            # A server that does not support streaming lists may reject the parameter `sendInitialEvents` with an error
+            # code or with an ERROR event.
             return Listing(), (Discard(), GiveUpStreaming())
 
 
@@ -298,9 +318,12 @@ def _watching(state: Watching, event: Input[T], *, relist: Listing | Streaming) 
 
 
 def _after_watching(state: Watching, error: ApiError, *, in_stream: bool, relist: Listing | Streaming) -> State:
-    """Resume the watch from its last version if the error allows it. Otherwise list again."""
+    """Return the next state after a watch failed with `error`: a delay, and then a watch or a new list.
+
+    The next watch starts at the last version if the error may be temporary. Otherwise the reflector lists again.
+    """
     if isinstance(error, ServerTimeout) and error.version_too_large:
-        # The server is behind the cache. It will reach this version soon.
+        # The data of this server are older than the cache. The server will soon have the data of this version.
         return Waiting(state, why=str(error), at_least_s=_retry_after(error) or TOO_NEW_PAUSE_S, backoff=False)
     if in_stream:
         may_resume = isinstance(error, StatusError) and error.code in {429, 503, 504}
@@ -310,7 +333,7 @@ def _after_watching(state: Watching, error: ApiError, *, in_stream: bool, relist
 
 
 def _is_transient(error: ApiError) -> bool:
-    """True if the same request may succeed a little later, because the error is not about the request."""
+    """Return True if the same request may succeed later, because the request itself did not cause the error."""
     return isinstance(error, TransportError | TooManyRequests | ServerError)
 
 
@@ -321,7 +344,11 @@ def _pause(then: Listing | Streaming | Watching, error: ApiError) -> Waiting:
 
 
 def _is_cheap(then: Listing | Streaming | Watching, error: ApiError) -> bool:
-    """True if the server was not reached, or if the retry only resumes a watch."""
+    """Return True if the failure and the retry need almost no work of the server.
+
+    There are two such cases. In the first case, the client did not reach the server. In the second case, the
+    connection was lost or the server failed, and the retry only continues a watch.
+    """
     if isinstance(error, TransportError) and not error.sent:
         return True
     return isinstance(then, Watching) and isinstance(error, TransportError | ServerError)

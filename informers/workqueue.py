@@ -1,20 +1,21 @@
-"""The work queue: it holds the keys that need work and gives each key to one worker at a time.
+"""A work queue stores the keys that need work and gives each key to at most one worker at a time.
 
-Its promises are those of client-go's queue:
+The queue keeps the same promises as client-go's queue:
 
-- *Order*: keys come out in the order in which they were added.
-- *No duplicates*: a key that is added several times before a worker takes it comes out once.
-- *One worker for each key*: if a key is added while a worker processes it, it comes out again after that worker calls
-  `done`. So after every `add` of a key, a run of the key starts.
-- *Any number of producers and workers* on one event loop. All methods except `get` and iteration are synchronous.
-- *Shutdown*: after `shut_down` the queue accepts no keys, cancels all delays and ends iteration. Workers finish the
-  keys that they are processing.
+- *Order*: workers receive the keys in the order in which the keys were added.
+- *No duplicates*: if a key is added several times before a worker takes it, a worker receives the key only once.
+- *One worker for each key*: if a key is added while a worker processes it, the queue returns the key again, but only
+  after this worker has called `done`. So a run of the key starts after every `add`.
+- *Any number of producers and workers*: all of them must run on one event loop. All methods except `get` and iteration
+  are synchronous.
+- *Shutdown*: after `shut_down`, the queue accepts no keys, cancels all delays and ends the iteration of each worker.
+  Workers finish the keys that they are processing.
+- *Cancellation*: if a waiting worker is cancelled, no key is lost, and the queue wakes the next waiting worker.
 
-A worker runs `async for key in queue:` and calls `queue.done(key)` in a `finally` block. The queue does not know why a
-key failed. It only asks its rate limiter for the delay. If a waiting worker is cancelled, no key is lost, and the next
-waiting worker is woken.
+A worker runs `async for key in queue:` and calls `queue.done(key)` in a `finally` block. If a run failed, the worker
+calls `add_rate_limited`. The queue does not know the reason of the failure and asks its rate limiter for the delay.
 
-Delays use the time of the running loop. Methods that return an age take `now`, which is `loop.time()`.
+Delays use the time of the running event loop. For the methods with a parameter `now`, the caller passes `loop.time()`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ class QueueShutDown(Exception):
 
 
 class WorkQueue(Generic[K]):
-    """Queue of keys for workers; the docstring of this module is its contract. `name` is a label of its metrics."""
+    """A queue of keys for workers. The docstring of this module lists the promises of the queue.
+
+    `name` is the queue's name in its metrics. `limiter` computes the delays of keys that failed.
+    """
 
     def __init__(
         self,
@@ -50,26 +54,38 @@ class WorkQueue(Generic[K]):
         self._instruments = instruments
 
         self._dirty: dict[K, float] = {}
-        """Keys that need a run, oldest first. The value is the time of the first add since the last run began."""
+        """The keys that need a run, in the order in which they were added.
+
+        The value is the time of the first `add` after the last run of the key began.
+        """
 
         self._waiting: deque[K] = deque()
-        """Keys for the next calls of `get`. Each key is dirty, occurs once, and no worker is processing it."""
+        """The keys that the next calls of `get` return.
+
+        Each key is also in `_dirty` and is not in `_processing`. No key occurs twice.
+        """
 
         self._processing: dict[K, float] = {}
-        """Keys that a worker is processing, with the start time. A key that is also dirty runs again after `done`."""
+        """The keys that a worker is processing. The value is the start time of the run.
+
+        A key that is also in `_dirty` runs again after `done`.
+        """
 
         self._delayed: dict[K, asyncio.TimerHandle] = {}
-        """At most one timer for each key: the earliest one. The event loop orders the timers."""
+        """The timers of the delayed keys. If a key has several delays, only the timer that ends first is stored."""
 
         self._getters: deque[asyncio.Future[None]] = deque()
         self._shut = False
 
     def __len__(self) -> int:
-        """Number of keys that wait for a worker, without delayed keys and keys that a worker is processing."""
+        """Return the number of keys that wait for a worker.
+
+        Delayed keys and keys that a worker is processing are not counted.
+        """
         return len(self._waiting)
 
     def add(self, key: K) -> None:
-        """Request a run of the key that starts after this call. Does nothing if the queue is shut down."""
+        """Request a run of the key. The run starts after this call. Do nothing if the queue is shut down."""
         if self._shut or key in self._dirty:
             return
         self._dirty[key] = self._now()
@@ -78,7 +94,10 @@ class WorkQueue(Generic[K]):
             self._enqueue(key)
 
     def add_after(self, key: K, delay_s: float) -> None:
-        """Add the key after a delay. If the key has several delays, only the delay that ends first counts."""
+        """Add the key after `delay_s` seconds. Do nothing if the queue is shut down.
+
+        If the key has several delays, the key is added once, when the first delay ends.
+        """
         if delay_s <= 0:
             self.add(key)
             return
@@ -93,10 +112,11 @@ class WorkQueue(Generic[K]):
         self._delayed[key] = asyncio.get_running_loop().call_at(when, self._delay_over, key)
 
     def add_rate_limited(self, key: K, *, at_least_s: float = 0.0, limiter: RateLimiter[K] | None = None) -> float:
-        """Add a key that failed after the delay of the rate limiter. Return the delay.
+        """Add a failed key again after the delay that the rate limiter computes. Return the delay in seconds.
 
-        `at_least_s` is a minimum for the delay, such as a Retry-After. `limiter` replaces the queue's own limiter, for
-        failures of another kind. `forget` does not reset that limiter; the caller has to do so.
+        `at_least_s` is the smallest delay in seconds, such as the Retry-After of an answer. If `limiter` is not None,
+        it replaces the queue's own limiter for this call. The queue's `forget` does not reset `limiter`, so the caller
+        must call `limiter.forget`.
         """
         delay_s = max(at_least_s, (limiter or self._limiter).delay(key, self._now()))
         self._instruments.retried(self.name)
@@ -104,19 +124,22 @@ class WorkQueue(Generic[K]):
         return delay_s
 
     def forget(self, key: K) -> None:
-        """Reset the rate limiter for a key that succeeded. The key stays in the queue if it is in it."""
+        """Reset the rate limiter for a key that succeeded. This method does not remove the key from the queue."""
         self._limiter.forget(key)
 
     def retries(self, key: K) -> int:
-        """Number of `add_rate_limited` calls for the key since its last `forget`."""
+        """Return the number of retries of the key since the last `forget` of the key.
+
+        Only the calls of `add_rate_limited` that used the queue's own limiter are counted.
+        """
         return self._limiter.retries(key)
 
     async def get(self) -> K:
         """Wait for a key and return it. The caller must call `done` with the key afterwards, also after a failure.
 
-        Raises QueueShutDown if the queue was shut down and has no more keys.
+        Raise QueueShutDown if the queue was shut down and has no more keys.
         """
-        # Let other tasks run between two keys: a run that never waits would block the event loop.
+        # Let other tasks run between two keys. Otherwise a worker that never waits would block the event loop.
         await asyncio.sleep(0)
         while not self._waiting:
             if self._shut:
@@ -134,7 +157,7 @@ class WorkQueue(Generic[K]):
             raise StopAsyncIteration from None
 
     def done(self, key: K) -> None:
-        """Tell the queue that a worker has finished the key. Raises ValueError if no worker is processing the key."""
+        """Tell the queue that a worker has finished the key. Raise ValueError if no worker is processing the key."""
         if key not in self._processing:
             raise ValueError(f"done({key!r}) was called without a get of this key")
         self._instruments.finished(self.name, worked_s=self._now() - self._processing.pop(key))
@@ -142,9 +165,10 @@ class WorkQueue(Generic[K]):
             self._enqueue(key)
 
     def shut_down(self, *, drain: bool = False) -> None:
-        """Stop accepting keys, and drop the waiting keys. With `drain`, the waiting keys still come out first.
+        """Stop accepting keys, cancel all delays and remove the waiting keys.
 
-        A second call without `drain` ends a drain early.
+        If `drain` is True, the waiting keys are not removed, and workers still receive them before the iteration ends.
+        A later call with `drain=False` removes the keys that still wait.
         """
         self._shut = True
         for timer in self._delayed.values():
@@ -158,19 +182,25 @@ class WorkQueue(Generic[K]):
             self._wake_getter()
 
     def oldest_waiting_s(self, now: float) -> float:
-        """Waiting time in seconds of the key that has waited longest for a run; 0 if no key waits.
+        """Return the seconds that the oldest waiting key has waited for a run, or 0 if no key waits.
 
-        A key that was added again while a worker processes it counts as waiting. So this value also grows if a worker
-        hangs.
+        A key that was added again while a worker processes it counts as waiting. So the result also grows if a worker
+        does not finish such a key.
         """
         return max(0.0, now - next(iter(self._dirty.values()), now))
 
     def unfinished_s(self, now: float) -> float:
-        """Sum of the seconds that workers have spent on unfinished keys (`workqueue_unfinished_work_seconds`)."""
+        """Return the sum of the seconds since the start of each unfinished run.
+
+        The metric is `workqueue_unfinished_work_seconds`.
+        """
         return sum(now - since for since in self._processing.values())
 
     def longest_s(self, now: float) -> float:
-        """Seconds since the start of the longest unfinished run (`workqueue_longest_running_processor_seconds`)."""
+        """Return the seconds since the start of the oldest unfinished run, or 0 if no worker is processing a key.
+
+        The metric is `workqueue_longest_running_processor_seconds`.
+        """
         return max((now - since for since in self._processing.values()), default=0.0)
 
     def _enqueue(self, key: K) -> None:
@@ -192,9 +222,10 @@ class WorkQueue(Generic[K]):
         self.add(key)
 
     async def _wait_for_key(self) -> None:
-        """Wait until a key may be available. If this worker is cancelled after its wake-up, wake another worker.
+        """Wait until a key may be available or the queue is shut down.
 
-        Otherwise the key would stay in the queue although a worker is waiting.
+        If this worker is cancelled after it was woken, wake another worker. Otherwise the key would stay in the queue
+        although another worker waits.
         """
         waiter = asyncio.get_running_loop().create_future()
         self._getters.append(waiter)
