@@ -1,6 +1,6 @@
-"""A blocking HTTP client for a sandbox's API server, with administrator rights.
+"""This module has a blocking HTTP client for the API server of a sandbox. The client has administrator rights.
 
-The sandbox uses it for setup and for readiness checks.
+The sandbox uses the client to install definitions and to check whether the control plane is ready.
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ import yaml
 from msgspec import Struct
 
 TIMEOUT_S = 30.0
+"""The default timeout in seconds of each network operation of a request."""
 
 
 class Unanswered(Exception):
-    """The server sent no response, or the response was cut off."""
+    """The error when the server sends no response or an incomplete response."""
 
 
 class Rejected(Exception):
-    """The server answered with an error status.
+    """The error when the server answers with an error status.
 
-    `str()` is the server's message. `document` is its Status object, or empty if the server sent none.
+    `str()` returns the server's message. `status` is the HTTP status code. `document` is the Status object in the
+    response, or {} if the response contains no Status object.
     """
 
     def __init__(self, status: int, message: str, document: dict[str, Any] | None = None) -> None:
@@ -38,17 +40,18 @@ class Rejected(Exception):
 
 
 class Answer(Struct, frozen=True):
-    """A response of the server: the body, and the value of each `Warning` header."""
+    """A response of the server. `warnings` contains the value of each `Warning` header."""
 
     body: bytes
     warnings: tuple[str, ...] = ()
 
 
 class Admin:
-    """Sends requests with the client certificate of a sandbox's kubeconfig.
+    """An HTTP client that uses the client certificate in the kubeconfig of a sandbox.
 
-    Connections stay open between requests, because a TLS handshake costs client and server more than a small request.
-    It can be used from several threads. The server is on loopback, so proxy settings of the environment are ignored.
+    Connections stay open between requests, because a TLS handshake needs more CPU time than a small request. Several
+    threads can use the client at the same time. Proxy settings of the environment are ignored, because the server is on
+    loopback.
     """
 
     def __init__(self, kubeconfig: Path) -> None:
@@ -91,14 +94,17 @@ class Admin:
     def _response(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout_s: float
     ) -> tuple[HTTPSConnection, HTTPResponse]:
-        """Send the request, and return the connection and the response before its body is read."""
+        """Send the request and return the connection and the response. The caller must read the body of the response.
+
+        Raises OSError or HTTPException if the server does not answer.
+        """
         while self._idle:
             connection = self._idle.pop()
             connection.sock.settimeout(timeout_s)
             try:
                 return connection, _exchange(connection, method, path, body, headers)
             except (RemoteDisconnected, ConnectionResetError, BrokenPipeError, ssl.SSLEOFError):
-                # The server closed this connection while it was idle, for example because it was restarted.
+                # The server closed this idle connection, for example because the server was restarted.
                 continue
         connection = HTTPSConnection(self._host, timeout=timeout_s, context=self._context)
         return connection, _exchange(connection, method, path, body, headers)

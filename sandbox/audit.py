@@ -1,7 +1,7 @@
-"""The API server's audit log. It has one line for each request that the server answered.
+"""This module reads the audit log of the API server. The log has one line for each request that the server answered.
 
-The server writes the line of a request together with the response. A client can read its response a moment before the
-line is in the log. A watch gets its line when the watch ends.
+The server writes the line and the response of a request at almost the same time. So a client may receive the response
+a moment before the line is in the log. The line of a watch is written when the watch ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ POLICY: Final = {
         {"level": "Metadata"},
     ],
 }
-"""One line for each request, without bodies. Health checks and the server's requests to itself are left out."""
+"""The audit policy. The API server writes one line for each request, without the bodies of request and response.
+
+Health checks and the requests that the API server sends to itself are left out.
+"""
 
 
 _CREDENTIAL: Final = "authentication.kubernetes.io/credential-id"
@@ -61,7 +64,7 @@ class AuditRecord(Struct, frozen=True, kw_only=True, rename="camel"):
     annotations: Mapping[str, str] = field(default_factory=dict)
     request_received_timestamp: datetime
     stage_timestamp: datetime
-    """When the request was answered. For a watch: when the watch ended."""
+    """The time at which the request was answered. For a watch, this is the time at which the watch ended."""
 
     @property
     def username(self) -> str:
@@ -69,16 +72,18 @@ class AuditRecord(Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def credential(self) -> str:
-        """The ID of the token or certificate that the request came with, or "" if it came with none.
+        """Return the ID of the request's token or certificate, or "" if the record contains no ID.
 
-        Two programs that run as the same user can be told apart by it.
+        The ID distinguishes two programs that use the same user name but different tokens or certificates.
         """
         return next(iter(self.user.extra.get(_CREDENTIAL, ())), "")
 
     @property
     def lacked_permission(self) -> bool:
-        """True if no role allowed the request. A rejection by admission has the same status code but does not count
-        here."""
+        """Return True if the request was rejected because no role allows the request.
+
+        For a rejection by an admission plugin, the result is False, although the status code may be the same.
+        """
         return self.annotations.get(_DECISION) == "forbid"
 
     @property
@@ -99,7 +104,7 @@ class AuditRecord(Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def name(self) -> str:
-        """The object's name; "" for a list, a watch and most creates."""
+        """Return the name of the object, or "" for a list, a watch and most create requests."""
         return self.object_ref.name
 
     @property
@@ -111,7 +116,7 @@ _decode = msgspec.json.Decoder(AuditRecord).decode
 
 
 def read_records(log: Path, since: int = 0) -> Iterator[AuditRecord]:
-    """Yield the records after this position in the log. An incomplete last line is skipped."""
+    """Yield the records of the log from position `since` (in bytes). An incomplete last line is skipped."""
     with log.open("rb") as lines:
         lines.seek(since)
         for line in lines:

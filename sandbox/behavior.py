@@ -1,16 +1,18 @@
-"""The behavior of a simulated VMI: when it boots, how it fails, how long it takes to shut down. Pure.
+"""This module decides when a simulated VMI boots, how the VMI fails, and how long the VMI needs to shut down.
 
-A behavior is a timeline. A timeline is a list of states; each begins at a time after the VMI's creation. The next step
-for a VMI is to write the state that is due now, or to wait for the next one. A simulator that was down or is late
-writes the state that is due now and skips the earlier ones. A restarted simulator continues in the same way.
+All functions of this module are pure.
 
-If `ready-after` is one second or more, the phases Pending, Scheduling, Scheduled and Running and the condition Ready
-can all be watched. A state that would last for less than `SHORTEST_VISIBLE_S` is not written. With the default of 300
-ms, a VMI gets one patch and is ready.
+Each behavior has a timeline. A timeline is a list of states. Each state begins at a fixed time after the creation of
+the VMI. The next step for a VMI is to write the state that is due now, or to wait until the next state is due. If the
+simulator is late or was restarted, the simulator writes the state that is due now and skips the earlier states.
 
-Annotations can be changed at any time. A `behavior` annotation breaks a running VMI. If the annotation is removed, a
-VMI that is only unready or in phase Unknown recovers. No VMI returns to a phase before Running, and a final phase never
-changes.
+A state that lasts for less than `SHORTEST_VISIBLE_S` seconds is not written. If `ready-after` is at least one second,
+all of the phases Pending, Scheduling, Scheduled and Running are written. With the default `ready-after` of 300 ms, one
+patch makes the VMI ready.
+
+Annotations can be changed at any time. If a user adds the annotation `behavior` to a running VMI, the VMI changes as
+the behavior says. If the user removes the annotation, a VMI that is only unready or in phase Unknown becomes ready
+again. No VMI changes from Running back to an earlier phase, and a final phase never changes.
 """
 
 from __future__ import annotations
@@ -50,8 +52,10 @@ from sandbox.vmis import (
 )
 
 SHORTEST_VISIBLE_S: Final = 0.25
+"""The minimum duration in seconds of a state that is written. The last state of a timeline is always written."""
+
 UP_BEFORE_END_S: Final = 1.0
-"""Seconds after `ready-after` at which a VMI ends, crashes or changes to phase Unknown."""
+"""The seconds from the end of `ready-after` until a VMI ends, crashes or changes to phase Unknown."""
 
 _BOOT_PHASES: Final = ("", "Pending", "Scheduling", "Scheduled", "Running")
 
@@ -62,14 +66,20 @@ class TimedState(Struct, frozen=True):
 
 
 class Timeline(Struct, frozen=True):
-    """`states` has all states of the timeline. `visible` has those that last long enough to be written."""
+    """The states of a VMI over time.
+
+    `states` contains all states. `visible` contains the states that last long enough to be written.
+    """
 
     states: tuple[TimedState, ...]
     visible: tuple[TimedState, ...]
 
 
 class Obstacle(Struct, frozen=True):
-    """The reason why a VMI cannot be scheduled: some of its volumes are missing or not bound."""
+    """The fact that a VMI cannot be scheduled because a PVC is missing or not bound.
+
+    `problem` is the reason in the VMI's condition. `problem` is empty if the VMI only waits until its PVCs are bound.
+    """
 
     problem: str = ""
 
@@ -77,8 +87,10 @@ class Obstacle(Struct, frozen=True):
 def next_step(vmi: SimulatedVMI, now: datetime, first_seen: datetime, obstacle: Obstacle | None = None) -> Step:
     """Return the next step for this VMI.
 
-    `first_seen` is when this simulator first saw the VMI. It refines the creation time, which the API server stores in
-    whole seconds only. After a restart of the simulator it may be too late; that does no harm.
+    `first_seen` is the time at which this simulator first saw the VMI. This time makes the creation time more exact,
+    because the API server stores the creation time in whole seconds only. After a restart of the simulator,
+    `first_seen` may be later than the creation by any time. A late `first_seen` does no harm, because `creation_time`
+    limits the error to one second. `obstacle` is the reason why the VMI cannot be scheduled, or None.
     """
     settings = read_settings(annotations_of(vmi.metadata), grace_s=grace_period_of(vmi))
     if vmi.metadata.deletion_timestamp is not None:
@@ -115,8 +127,8 @@ def _follow_timeline(vmi: SimulatedVMI, settings: SimulationSettings, now: datet
 def _terminate(vmi: SimulatedVMI, settings: SimulationSettings, now: datetime, deleted: datetime) -> Step:
     """Return the next step for a VMI that is being deleted: the guest shuts down, then the finalizer is removed.
 
-    The shutdown begins when Ready=False with the reason PodTerminating is written. The full shutdown time counts from
-    then. A guest that has already ended is not shut down again.
+    The shutdown begins when the condition Ready=False with the reason PodTerminating is written, and lasts
+    `settings.shutdown_after_s` seconds. If the VMI is already in a final phase, no shutdown is simulated.
     """
     phase, state = phase_of(vmi), state_of(vmi)
     ended = VMIState(_final_phase(phase), POD_TERMINATING)
@@ -136,7 +148,7 @@ def _terminate(vmi: SimulatedVMI, settings: SimulationSettings, now: datetime, d
 
 @lru_cache(maxsize=256)
 def timeline(settings: SimulationSettings) -> Timeline:
-    """The states of a VMI that no user changes."""
+    """Return the timeline of a VMI with these settings, if no user changes or deletes the VMI."""
     states = _all_states(settings)
     visible = tuple(timed for timed, after in pairwise(states) if after.at_s - timed.at_s >= SHORTEST_VISIBLE_S)
     return Timeline(states, (*visible, states[-1]))
@@ -178,9 +190,9 @@ def _all_states(settings: SimulationSettings) -> tuple[TimedState, ...]:
 
 
 def _timeline_start(vmi: SimulatedVMI, first_seen: datetime) -> datetime:
-    """When the VMI's timeline began.
+    """Return the time at which the VMI's timeline began.
 
-    This is the first time in its phase history. Without a history it is the VMI's creation time.
+    The result is the first time in the VMI's phase history, or the creation time if the history contains no time.
     """
     for transition in history_of(vmi):
         if transition.phase_transition_timestamp is not None:
@@ -189,7 +201,11 @@ def _timeline_start(vmi: SimulatedVMI, first_seen: datetime) -> datetime:
 
 
 def creation_time(meta: ObjectMeta, first_seen: datetime) -> datetime:
-    """The latest possible creation time of the object. The API server stores it in whole seconds only."""
+    """Return the latest possible creation time of an object.
+
+    The API server stores the creation time in whole seconds only, so the actual creation may be up to one second later.
+    `first_seen` is the time at which the simulator first saw the object.
+    """
     created = meta.creation_timestamp
     return first_seen if created is None else min(first_seen, created + timedelta(seconds=1))
 
@@ -197,7 +213,7 @@ def creation_time(meta: ObjectMeta, first_seen: datetime) -> datetime:
 def _unseen_transitions(
     vmi: SimulatedVMI, line: Timeline, current: TimedState, began: datetime
 ) -> Iterator[PhaseTransition]:
-    """The earlier phases that are missing in the VMI's history, each with the time at which it was due."""
+    """Yield the earlier phases that are missing in the VMI's history, each with the time at which the phase was due."""
     known = {transition.phase for transition in history_of(vmi)} | {current.state.phase}
     for timed in line.states:
         if timed.at_s < current.at_s and timed.state.phase not in known:
@@ -206,17 +222,20 @@ def _unseen_transitions(
 
 
 def _is_earlier(phase: str, following: str) -> bool:
-    """True if the VMI would have to boot again to reach the phase `following`."""
+    """Return True if the VMI would have to boot again to change from `phase` to the phase `following`."""
     return _boot_position(following) < _boot_position(phase)
 
 
 def _boot_position(phase: str) -> int:
-    """The position of a phase in the boot sequence. Every other phase has the position of Running."""
+    """Return the position of a phase in the boot sequence. Phases outside of the sequence are treated as Running."""
     return _BOOT_PHASES.index(phase) if phase in _BOOT_PHASES else len(_BOOT_PHASES) - 1
 
 
 def _final_phase(phase: str) -> str:
-    """The final phase of a guest that is shut down. As in KubeVirt, a guest that never ran has failed."""
+    """Return the final phase of a VMI that is shut down in this phase.
+
+    As in KubeVirt, the result is Failed if the guest never ran. A phase that is already final does not change.
+    """
     if phase in FINAL_PHASES:
         return phase
     return "Succeeded" if phase in ("Running", "Unknown") else "Failed"

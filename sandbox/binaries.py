@@ -1,14 +1,14 @@
-"""Finds the programs of the control plane, and prints in one line where each came from.
+"""This module finds the programs of the control plane and prints one line with the source of each program.
 
-It looks in these places, in this order:
+The module looks for each program in these places, in this order:
 
 1. the directory in `KUBEBUILDER_ASSETS`, a variable that controller tests commonly use;
 2. the cache, `~/.cache/vmherd/control-plane/<version>/`;
 3. a download of the releases (`sandbox.releases`);
 4. a build from source with Go, from the module in `sandbox/kube` that pins the versions (`sandbox.gobuild`).
 
-A program that is missing in one place is looked for in the next. Downloads and builds are written to a temporary
-directory in the cache. A complete file is renamed to its final name. A lock lets only one process do this at a time.
+A download or build is first written to a temporary directory in the cache. When the file is complete, the file is moved
+to its final path. Because of a lock, only one process at a time downloads or builds programs.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _SCRATCH_PREFIX = ".incomplete-"
 
 
 class BinariesUnavailable(Exception):
-    """The programs are not available on this machine. `str()` names the ways to get them."""
+    """The error when a program is not available on this machine. `str()` returns the ways to get the program."""
 
 
 class Binaries(Struct, frozen=True):
-    """The paths of the three programs, by name."""
+    """The paths of the three programs of the control plane, by the name of the program."""
 
     paths: Mapping[str, Path]
 
@@ -47,7 +47,10 @@ class Binaries(Struct, frozen=True):
 
 
 def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
-    """The directory that keeps downloads and builds between runs. It is outside of every checkout."""
+    """Return the cache directory, which keeps downloads and builds between runs.
+
+    The default is `vmherd` in the user's cache directory. The variable VMHERD_CACHE can name another directory.
+    """
     if chosen := environment.get("VMHERD_CACHE"):
         return Path(chosen).expanduser()
     base = environment.get("XDG_CACHE_HOME") or "~/.cache"
@@ -57,9 +60,9 @@ def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
 def find_binaries(
     environment: Mapping[str, str] = os.environ, *, releases: Releases = OFFICIAL, may_fetch: bool = True
 ) -> Binaries:
-    """Find the programs, each in the first place that has it, and print these places. Raises BinariesUnavailable.
+    """Find each program in the first place that has the program, and print these places. Raises BinariesUnavailable.
 
-    With `may_fetch=False`, nothing is downloaded or built.
+    If `may_fetch` is False, nothing is downloaded or built.
     """
     assets = environment.get(ASSETS)
     store = cache_directory(environment) / "control-plane" / f"v{KUBERNETES}"
@@ -94,12 +97,15 @@ def _missing(found: Mapping[str, _Found]) -> tuple[str, ...]:
 def _fetch_or_build(
     store: Path, missing: tuple[str, ...], releases: Releases, environment: Mapping[str, str]
 ) -> dict[str, _Found]:
-    """Put the missing programs into the cache. Each is downloaded, or built if the download fails."""
+    """Download the missing programs into the cache. Raises BinariesUnavailable.
+
+    After the first download that fails, build the programs that are still missing.
+    """
     try:
         with _exclusive(store):
             found = _found_in(
                 store, f"the cache ({store})", missing
-            )  # the previous holder of the lock may have added these
+            )  # another process may have added programs while this process waited for the lock
             wanted = [name for name in missing if name not in found]
             try:
                 for name in wanted:
@@ -132,8 +138,10 @@ def _find_go(environment: Mapping[str, str], missing: tuple[str, ...], failure: 
 
 @contextmanager
 def _atomic_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path next to the target. The file is renamed to the target when the block ends without an
-    error."""
+    """Yield a temporary path at which the block must write a file.
+
+    If the block ends without an error, the file is made executable and moved to `path`. Otherwise the file is removed.
+    """
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=_SCRATCH_PREFIX) as scratch:
         target = Path(scratch) / path.name
         yield target
@@ -143,7 +151,10 @@ def _atomic_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _exclusive(store: Path) -> Iterator[None]:
-    """Hold the lock of the cache, and remove incomplete files of interrupted processes."""
+    """Lock the cache directory while the block runs, and first remove incomplete files of interrupted processes.
+
+    If another process has locked the cache directory, wait until that process releases the lock.
+    """
     store.mkdir(parents=True, exist_ok=True)
     with (store / ".lock").open("w") as lock:
         try:
@@ -157,7 +168,10 @@ def _exclusive(store: Path) -> Iterator[None]:
 
 
 def _sources(found: Mapping[str, _Found]) -> str:
-    """For example: `etcd from a download; kube-apiserver, kube-controller-manager from the cache (...)`."""
+    """Return a text with the source of each program.
+
+    An example is `etcd from a download; kube-apiserver, kube-controller-manager from the cache (...)`.
+    """
     names_by_source: dict[str, list[str]] = {}
     for name in PROGRAMS:
         names_by_source.setdefault(found[name].source, []).append(name)

@@ -1,9 +1,10 @@
-"""`vmherd sandbox up` and `vmherd sandbox down`: start and stop a local control plane.
+"""This module has the commands `vmherd sandbox up` and `vmherd sandbox down`, which start and stop a sandbox.
 
-    up     runs in the foreground until Ctrl-C or SIGTERM; with --detach it returns when the sandbox is ready
-    down   stops what `up` started in that directory, and nothing else
+    up     runs in the foreground until Ctrl-C or SIGTERM; with --detach, it returns when the sandbox is ready
+    down   stops only the processes that `up` started in the same directory
 
-Exit codes: 0 success, 1 failure, 2 wrong options, 130 interrupted before the sandbox was ready.
+The exit code is 0 after success, 1 after a failure, 2 for wrong options, and 130 if a signal came before the sandbox
+was ready.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ OK, INTERRUPTED = 0, 130
 PROBLEMS = (HomeError, BinariesUnavailable, ControlPlaneError, CrdError, SandboxError)
 POLL_S = 0.05
 _PREFIX = "vmherd: "
-"""The prefix of each error message on stderr."""
+"""The prefix of each error message that the program vmherd prints on stderr."""
 
 
 DIRECTORY = click.option(
@@ -66,7 +67,10 @@ def down(*, directory: Path) -> None:
 
 
 def sandbox_up(directory: Path, *, detach: bool = False, simulator: bool = True) -> int:
-    """Start a sandbox in a directory. Return when it ends; with `detach`, return when it is ready."""
+    """Start a sandbox in a directory and return the exit code. Raises click.ClickException after a failure.
+
+    Return when the sandbox has ended. If `detach` is True, return when the sandbox is ready.
+    """
     home = Home(directory)
     started = time.monotonic()
     was_ready = False
@@ -93,7 +97,7 @@ def sandbox_up(directory: Path, *, detach: bool = False, simulator: bool = True)
 
 
 def sandbox_down(directory: Path) -> None:
-    """Stop the sandbox of a directory, and print what was stopped."""
+    """Stop the sandbox of a directory and print the names of the stopped components. Raises click.ClickException."""
     home = Home(directory)
     try:
         stopped = home.evict()
@@ -109,11 +113,11 @@ def sandbox_down(directory: Path) -> None:
 def _run_in_background(home: Home, *, simulator: bool) -> None:
     """Start a separate process that runs the sandbox. Return when the sandbox is ready.
 
-    Raises one of PROBLEMS, or KeyboardInterrupt. The process has then ended.
+    Raises one of PROBLEMS, or KeyboardInterrupt. After an error, the separate process has ended.
     """
     with home.occupied():
         pass
-    find_binaries()  # a download may take minutes: here, its progress is visible in the terminal
+    find_binaries()  # download here, because the user sees the progress in this terminal
     command = [sys.executable, "-m", "controller", "sandbox", "up", "--dir", str(home.directory)]
     with home.output.open("w") as output:
         process = subprocess.Popen(
@@ -159,13 +163,13 @@ def _print_ready(home: Home, *, seconds: float, detached: bool) -> None:
 
 
 def _kubectl() -> str:
-    """The kubectl command to type. The kubectl that is installed with vmherd may not be on the PATH."""
+    """Return the command for the user: `kubectl`, or the path of vmherd's kubectl if the PATH has no kubectl."""
     ours = Path(sys.executable).with_name("kubectl")
     return "kubectl" if shutil.which("kubectl") or not ours.exists() else shlex.quote(str(ours))
 
 
 def _error_message(output: Path) -> str:
-    """Why a sandbox in the background ended: its error message, or all of its output if there is none."""
+    """Return the error message in the terminal output of a sandbox, or the whole output if it has no error message."""
     text = output.read_text(errors="replace").strip()
     _, found, message = text.rpartition(f"\n{_PREFIX}")
     return message if found else text.removeprefix(_PREFIX)

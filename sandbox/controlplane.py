@@ -1,11 +1,11 @@
-"""A real control plane on loopback: etcd, kube-apiserver and kube-controller-manager, in a directory of their own.
+"""This module runs a real control plane on loopback: etcd, kube-apiserver and kube-controller-manager.
 
 The API server runs with RBAC, an audit log, aggregation, and API priority and fairness. The controller manager runs the
-garbage collector, namespaces, service accounts, the horizontal autoscaler and cluster role aggregation. All ports are
-free ports. Each start begins with an empty cluster. No component outlives this process, even if it is killed.
+garbage collector and the controllers for namespaces, service accounts, horizontal autoscaling and cluster role
+aggregation. Each component listens on a port that was free before the start. Each start begins with an empty cluster.
+If this process ends or is killed, the kernel kills all components.
 
-The methods block: `start` returns when the API server answers requests. They can be called from any thread, but only
-from one thread at a time.
+All methods of `ControlPlane` block. The methods can be called from any thread, but only from one thread at a time.
 """
 
 from __future__ import annotations
@@ -27,8 +27,13 @@ from sandbox.pki import ADMIN_GROUP, Identity, Pki
 from sandbox.processes import Child, ProcessRef, Spawner, free_ports
 
 READY_WITHIN_S = 60.0
+"""The maximum seconds from the start of a component until the component is ready."""
+
 PORT_TRIES = 3
+"""The maximum number of attempts to start the components. A further attempt is made only if a port was in use."""
+
 PORT_TAKEN = "address already in use"
+"""The text in a component's log if another process uses the port."""
 
 APISERVER, MANAGER, ETCD = "kube-apiserver", "kube-controller-manager", "etcd"
 FAST_AUTOSCALING = flags.Autoscaling()
@@ -36,11 +41,14 @@ DEFAULT_ACCOUNT = "/api/v1/namespaces/default/serviceaccounts/default"
 
 
 class ControlPlaneError(Exception):
-    """A component did not start or did not answer. `str()` names it and ends with the last lines of its log."""
+    """The error when a component does not start or does not answer.
+
+    `str()` returns the name of the component and the last lines of the component's log.
+    """
 
 
 class ControlPlane:
-    """The control plane of one directory. `sandbox.home` lists the files that `start` creates there."""
+    """A control plane that keeps its files in one directory. The docstring of `sandbox.home` lists these files."""
 
     def __init__(
         self,
@@ -74,9 +82,9 @@ class ControlPlane:
         return self._pki.ca
 
     def start(self) -> None:
-        """Start all components. Return when the API server is ready and serves the definitions.
+        """Start all components. Return when the API server serves the definitions and the controller manager works.
 
-        Raises ControlPlaneError or CrdError; then nothing is left running.
+        Raises ControlPlaneError or CrdError. After an error, no component runs.
         """
         self.logs.mkdir(parents=True, exist_ok=True)
         self.audit_log.unlink(missing_ok=True)
@@ -86,7 +94,7 @@ class ControlPlane:
             try:
                 return self._start_components()
             except ControlPlaneError as error:
-                # Another process may have taken the port after it was found to be free.
+                # Another process may have started to use the port after `_find_ports` returned the port.
                 self.stop()
                 if not tries_left or PORT_TAKEN not in str(error):
                     raise
@@ -106,7 +114,7 @@ class ControlPlane:
         self._children.pop(APISERVER).stop()
 
     def start_apiserver(self) -> None:
-        """Start the API server again on its previous port. Return when it is ready."""
+        """Start the API server again on its previous port. Return when the API server is ready."""
         self._run(APISERVER, flags.apiserver(self._files, self._ports, self._admission_plugins))
         self._wait_for(APISERVER, "/readyz")
 
@@ -115,7 +123,7 @@ class ControlPlane:
         self.start_apiserver()
 
     def failed(self) -> str:
-        """The component that ended by itself, with the last lines of its log; "" if all run."""
+        """Return the name and the last log lines of a component that ended by itself, or "" if all components run."""
         for child in tuple(self._children.values()):
             if not child.running:
                 return f"{child.name} ended:\n{child.log_tail()}"
@@ -128,17 +136,23 @@ class ControlPlane:
         return {name: child.ref for name, child in self._children.items()}
 
     def write_kubeconfig(self, path: Path, user: str, group: str = "", *, token: str = "") -> Path:
-        """Write a kubeconfig for a user. It has the bearer token, or a new client certificate if there is no token."""
+        """Write a kubeconfig for a user and return its path.
+
+        The kubeconfig contains the bearer token, or a new client certificate if `token` is empty.
+        """
         if token:
             return self._write_kubeconfig(path, {"token": token}, user)
         return self._write_kubeconfig(path, _certificate(self._pki.client(user, group)), user)
 
     def audit_position(self) -> int:
-        """The current end of the audit log. Pass it to `audit_records` to read only later records."""
+        """Return the current size of the audit log in bytes.
+
+        Pass the size to `audit_records` to read only records that are written later.
+        """
         return self.audit_log.stat().st_size
 
     def audit_records(self, since: int = 0) -> Iterator[AuditRecord]:
-        """The answered requests, from this position of the audit log on."""
+        """Yield a record for each answered request. `since` is the position in the audit log of the first record."""
         return audit.read_records(self.audit_log, since)
 
     def _make_keys(self) -> None:
@@ -169,12 +183,12 @@ class ControlPlane:
         self._run(ETCD, flags.etcd(self._files, self._ports))
         self._run(APISERVER, flags.apiserver(self._files, self._ports, self._admission_plugins))
         self._wait_for(APISERVER, "/readyz")
-        # Install the definitions before the controller manager starts. Its garbage collector looks for new kinds only
-        # every 30 seconds.
+        # Install the definitions before the controller manager starts, because the garbage collector in the controller
+        # manager looks for new kinds only every 30 seconds.
         self.crds = crds.install(self.kubeconfig, self._crd_directories)
         self._run(MANAGER, flags.manager(self._files, self._ports, self._autoscaling))
-        # Tokens and Pods can be created only when this service account exists. It also shows that the controller
-        # manager works.
+        # Wait for the default service account. Tokens and Pods can be created only when the account exists, and the
+        # controller manager creates the account, so the account also shows that the controller manager works.
         self._wait_for(MANAGER, DEFAULT_ACCOUNT)
 
     def _run(self, name: str, arguments: list[str]) -> None:

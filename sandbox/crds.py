@@ -1,4 +1,4 @@
-"""Installs CustomResourceDefinitions, and waits until the API server serves them and lists them in discovery."""
+"""This module installs CustomResourceDefinitions and waits until the API server lists their kinds in discovery."""
 
 from __future__ import annotations
 
@@ -14,27 +14,35 @@ from sandbox.admin import Admin, Rejected, Unanswered
 
 PROJECT = Path(__file__).parent.parent
 CRD_DIRECTORIES = (PROJECT / "manifests" / "crds", Path(__file__).parent / "crds")
-"""The definitions of vmherd's own kinds, and the definitions that KubeVirt and CDI would install."""
+"""The directory with the definitions of vmherd's own kinds, and the directory with the definitions that KubeVirt and
+CDI would install."""
 
 SERVED_TIMEOUT_S = 30.0
+"""The maximum seconds from the installation of all definitions until discovery lists their kinds."""
+
 PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 class CrdError(Exception):
-    """The server rejected a definition or does not serve it. `str()` names the definition and the reason."""
+    """The error when definitions cannot be installed. `str()` returns the reason.
+
+    The cause is an invalid file, a definition that the API server rejects or does not serve, or an API server that does
+    not answer.
+    """
 
 
 class _Served(NamedTuple):
-    """One version of a resource that a definition declares as served."""
+    """One version of a resource that the API server serves or should serve."""
 
     group_version: str
     plural: str
 
 
 def install(kubeconfig: Path, directories: Iterable[Path]) -> list[str]:
-    """Apply every definition in these directories. Return their names when all are served. Raises CrdError.
+    """Apply every definition in these directories. Return the names of the definitions when discovery lists all kinds.
 
-    A second call changes nothing. A directory that does not exist is skipped.
+    Raises CrdError. A second call with the same definitions changes nothing. A directory that does not exist is
+    skipped.
     """
     admin = Admin(kubeconfig)
     definitions = [definition for directory in directories for definition in _definitions(directory)]
@@ -59,7 +67,7 @@ def _definitions(directory: Path) -> Iterator[dict[str, Any]]:
 
 
 def _apply(admin: Admin, definition: dict[str, Any]) -> None:
-    """Apply one definition with server-side apply. Applying it again changes nothing."""
+    """Apply one definition with server-side apply. A second call with the same definition changes nothing."""
     path = f"{PATH}/{_name(definition)}?fieldManager=vmherd-sandbox&force=true"
     try:
         admin.send("PATCH", path, json.dumps(definition).encode(), "application/apply-patch+yaml")
@@ -75,9 +83,10 @@ def _served_versions(definition: dict[str, Any]) -> Iterator[_Served]:
 
 
 def _wait_until_served(admin: Admin, wanted: set[_Served]) -> None:
-    """Wait until discovery lists all wanted resources. kubectl does not know a kind before that.
+    """Wait until discovery lists all wanted resources. Raises CrdError after SERVED_TIMEOUT_S seconds.
 
-    Discovery lists a kind shortly after its definition is established.
+    kubectl knows a kind only when discovery lists the kind. Discovery lists a kind shortly after the definition of the
+    kind has the condition Established.
     """
     deadline = time.monotonic() + SERVED_TIMEOUT_S
     while missing := wanted - _discovered(admin, {served.group_version for served in wanted}):
@@ -99,7 +108,7 @@ def _discovered(admin: Admin, group_versions: Iterable[str]) -> set[_Served]:
 
 
 def _failure_reason(admin: Admin) -> str:
-    """The first problem that the API server reports in the conditions of its definitions."""
+    """Return the first problem in the conditions of all definitions, or a general text if there is no problem."""
     for definition in admin.get(PATH)["items"]:
         for condition in definition.get("status", {}).get("conditions", ()):
             bad = "True" if condition["type"] == "NonStructuralSchema" else "False"

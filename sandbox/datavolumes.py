@@ -1,10 +1,14 @@
-"""Simulated storage: DataVolumes as CDI runs them, and their PersistentVolumeClaims. Pure.
+"""This module simulates DataVolumes as CDI runs them, and their PersistentVolumeClaims (PVCs).
 
-A DataVolume creates a PVC with its own name and controls it. It adopts an existing PVC that has no controller. The
-DataVolume succeeds when the PVC is bound and the time in `sim.vmherd.dev/ready-after` is over. Before that it is
-Pending or ImportInProgress; these phases are written only if they last long enough to be seen.
+All functions of this module are pure.
 
-A PVC is bound at once. A deleted PVC stays until no VMI uses it. In a real cluster, kube-controller-manager does that.
+For each DataVolume, a PVC with the same name is created. The DataVolume is the controller of the PVC. If a PVC with the
+name exists and has no controller, the DataVolume adopts the PVC. The DataVolume succeeds when the PVC is bound and the
+time in the annotation `sim.vmherd.dev/ready-after` is over. Before that, the DataVolume is in phase Pending or
+ImportInProgress. A phase that is too short to be seen is not written.
+
+A PVC is bound at once. A deleted PVC stays until no VMI uses the PVC. In a real cluster, kube-controller-manager binds
+and keeps PVCs in this way.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from sandbox.step import Change, Create, Patch, Step
 from sandbox.vmis import FINAL_PHASES, Condition, SimulatedVMI, phase_of
 
 PROTECTION: Final = "kubernetes.io/pvc-protection"
-"""The finalizer that the API server puts on every PVC."""
+"""The name of the finalizer that the API server adds to every PVC."""
 
 SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
@@ -33,6 +37,7 @@ IN_PROGRESS: Final = "ImportInProgress"
 PENDING: Final = "Pending"
 
 DEFAULT_SIZE: Final = "1Gi"
+"""The requested storage size of a new PVC if the DataVolume names no size."""
 
 
 class _Requests(Struct, frozen=True):
@@ -44,7 +49,10 @@ class _Resources(Struct, frozen=True, omit_defaults=True):
 
 
 class ClaimSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The spec of a PVC. In a DataVolume it is the field `pvc` or `storage`, where only the size is needed."""
+    """The spec of a PVC. The fields `pvc` and `storage` of a DataVolume's spec have the same format.
+
+    In a DataVolume, every field of this spec is optional.
+    """
 
     access_modes: tuple[str, ...] | None = None
     resources: _Resources | None = None
@@ -127,7 +135,11 @@ def is_bound(claim: SimulatedClaim) -> bool:
 
 
 def volume_step(volume: SimulatedDataVolume, claim: SimulatedClaim | None, now: datetime, first_seen: datetime) -> Step:
-    """The next step that CDI would take for this DataVolume. `claim` is the PVC with the same name."""
+    """Return the next step that CDI would take for this DataVolume.
+
+    `claim` is the PVC with the name of the DataVolume, or None if there is no such PVC. `first_seen` is the time at
+    which the simulator first saw the DataVolume.
+    """
     meta = volume.metadata
     if meta.deletion_timestamp is not None:
         return Step()
@@ -145,8 +157,8 @@ def volume_step(volume: SimulatedDataVolume, claim: SimulatedClaim | None, now: 
     usable = is_bound(claim) and is_controlled_by(claim.metadata, meta)
     left_s = settings.ready_after_s - (now - creation_time(meta, first_seen)).total_seconds()
     wanted = _phase(settings, usable=usable, left_s=left_s)
-    # Do not write a phase that is too short to be seen. Pending is written only when ready-after is over, since the PVC
-    # may be bound before that.
+    # Do not write a phase that is too short to be seen. Write Pending only when the time ready-after is over, because
+    # the PVC may be bound before the end of that time.
     is_visible = left_s <= 0 or (usable and settings.ready_after_s >= SHORTEST_VISIBLE_S * 2)
     if wanted != phase and is_visible:
         return Step(write=_volume_status_patch(volume, wanted, now), warnings=settings.warnings)
@@ -154,7 +166,7 @@ def volume_step(volume: SimulatedDataVolume, claim: SimulatedClaim | None, now: 
 
 
 def claim_step(claim: SimulatedClaim, users: Iterable[SimulatedVMI]) -> Step:
-    """The next step that a cluster would take for this PVC. `users` are the VMIs that refer to it."""
+    """Return the next step that a real cluster would take for this PVC. `users` are the VMIs that refer to the PVC."""
     meta = claim.metadata
     if meta.deletion_timestamp is not None:
         if PROTECTION not in (meta.finalizers or ()) or any(phase_of(vmi) not in FINAL_PHASES for vmi in users):

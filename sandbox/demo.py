@@ -1,9 +1,14 @@
-"""`vmherd demo`: shows vmherd's main task on its own control plane, from `kubectl apply` to ready virtual machines.
+"""This module has the command `vmherd demo`, which starts a control plane and shows vmherd's main task on it.
 
-On a terminal it applies a replica set and a pool, shows live tables and runs until Ctrl-C. The user pastes commands
-into another terminal and sees their effect. With `--once` it needs no terminal. It then scales the replica set out and
-in, updates the pool step by step, lets one VM fail and be healed, and prints the output of kubectl. Its exit code says
-whether every step finished within its time limit. No process and no file is left behind.
+Without options, the demo needs a terminal. The demo applies a replica set and a pool, shows their state in tables that
+are updated twice a second, and runs until Ctrl-C. The user can paste the suggested commands into another terminal and
+see the effect in the tables.
+
+With `--once`, the demo needs no terminal. The demo applies the same objects, scales the replica set out and in, updates
+the pool, lets one VM fail until the pool heals the VM, and prints the output of kubectl. The exit code is 0 only if
+every step finished within its time limit.
+
+At the end, the demo stops all its processes and removes all its files.
 """
 
 from __future__ import annotations
@@ -53,7 +58,7 @@ SUGGESTIONS = (
     ("delete a VM: it is created again with the same name:", ("delete", "vm", f"{POOL_NAME}-0")),
     ("show the state and the Events of the pool:", ("describe", "vmpool", POOL_NAME)),
 )
-"""Commands to paste into another terminal, each with its purpose."""
+"""The commands that the demo suggests to the user. Each entry is a purpose and the arguments of kubectl commands."""
 
 
 @click.command("demo")
@@ -86,10 +91,10 @@ def _run(*, once: bool) -> None:
 
 
 def _watch(cluster: DemoCluster) -> None:
-    """Apply the examples and show their state until Ctrl-C."""
+    """Apply the example objects and show their state until Ctrl-C."""
     for example in (SET_EXAMPLE, POOL_EXAMPLE):
         print(run_kubectl(cluster.kubeconfig, "apply", "-f", str(example)), end="")
-    # Print the hints once, above the live tables: text that is redrawn twice a second is hard to copy.
+    # Print the hints only once, above the tables. Text that is drawn again twice a second is hard to copy.
     for line in _hints(cluster):
         print(line)
     console = Console()

@@ -1,6 +1,7 @@
-"""Runs the demo's control plane, simulator and controller, and reads their objects.
+"""This module runs the demo's control plane, simulator and controller, and reads objects from the API server.
 
-Everything belongs to this process and is in a temporary directory. When the block ends, no process and no file is left.
+All processes are child processes of this process, and all files are in a temporary directory. When the block of
+`running_cluster` ends, the processes are stopped and the files are removed.
 """
 
 from __future__ import annotations
@@ -32,19 +33,24 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that end the demo."""
 
 STEP_TIMEOUT_S = 60.0
+"""The time limit of each step of the demo in seconds."""
+
 POLL_INTERVAL_S = 0.1
+"""The seconds between two checks of a condition."""
+
 LOG_LINES = 5
+"""The number of log lines in an error message."""
 
 
 class DemoFailed(Exception):
-    """A step did not finish within its time limit, or had a wrong result.
+    """The error when a step does not finish within its time limit, has a wrong result or cannot run.
 
-    `str()` says what happened, with the end of a log if that helps.
+    `str()` returns the reason. If a process has ended by itself, the reason contains the end of the process's log.
     """
 
 
 class DemoCluster:
-    """A running control plane, simulator and controller."""
+    """A control plane, a simulator and a controller that run for the demo."""
 
     def __init__(self, plane: ControlPlane, children: Sequence[Child], metrics_port: int) -> None:
         self.kubeconfig = plane.kubeconfig
@@ -54,7 +60,11 @@ class DemoCluster:
         self._admin = Admin(plane.kubeconfig)
 
     def view(self) -> View:
-        """The objects that exist now. Raises DemoFailed if a component has ended by itself."""
+        """Return all objects that the demo shows, as they are now.
+
+        If the API server does not answer or rejects a request, return a `View` with the reason in `error`. Raises
+        DemoFailed if a component has ended by itself.
+        """
         self._check()
         try:
             sets, pools, vms, vmis, events = (self._items(path) for path in (SETS, POOLS, VMS, VMIS, EVENTS))
@@ -63,7 +73,10 @@ class DemoCluster:
         return View(sets=sets, pools=pools, vms=vms, vmis=vmis, events=events)
 
     def list(self, path: str, selector: str) -> tuple[tuple[dict[str, Any], ...], str]:
-        """The objects with a label, and the resource version to pass to `changes_since`. Raises DemoFailed."""
+        """Return the objects that match a label selector, and the resource version of this list. Raises DemoFailed.
+
+        Pass the resource version to `changes_since` to get the later changes.
+        """
         try:
             answer = self._admin.get(f"{path}?labelSelector={selector}")
         except (Rejected, Unanswered) as error:
@@ -71,9 +84,9 @@ class DemoCluster:
         return tuple(answer["items"]), str(answer["metadata"]["resourceVersion"])
 
     def changes_since(self, path: str, selector: str, version: str) -> tuple[dict[str, Any], ...]:
-        """All watch events for these objects since a resource version. No state is missed.
+        """Return all watch events since a resource version for the objects that match a label selector.
 
-        The watch runs for one second. Changes during that second are included. Raises DemoFailed.
+        The call takes one second and also returns the changes during this second. Raises DemoFailed.
         """
         self._check()
         query = f"labelSelector={selector}&watch=1&timeoutSeconds=1&resourceVersion={version}"
@@ -100,19 +113,21 @@ class DemoCluster:
 
 @contextmanager
 def running_cluster() -> Iterator[DemoCluster]:
-    """Start all components and stop them when the block ends. Raises BinariesUnavailable, ControlPlaneError or
-    CrdError."""
+    """Start all components, and stop all components when the block ends.
+
+    Raises BinariesUnavailable, ControlPlaneError or CrdError.
+    """
     with ExitStack() as stack:
         try:
             yield _start(stack)
         finally:
-            # Ignore signals during cleanup. A second Ctrl-C must not interrupt the removal of files.
+            # Ignore signals during the cleanup, because a second Ctrl-C must not interrupt the removal of files.
             for number in SIGNALS:
                 signal.signal(number, signal.SIG_IGN)
 
 
 def _start(stack: ExitStack) -> DemoCluster:
-    """Start every component. The stack stops those that were started, even if a later one fails."""
+    """Start all components. If a component fails to start, the stack stops the components that were started before."""
     directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vmherd-demo-")))
     started = time.monotonic()
     plane = ControlPlane(directory, find_binaries())
@@ -135,7 +150,10 @@ def _start(stack: ExitStack) -> DemoCluster:
 
 
 def until(condition: Callable[[], bool], what: str) -> float:
-    """Poll until the condition is true, and return the seconds it took. Raises DemoFailed after the time limit."""
+    """Wait until the condition is true, and return the seconds of the wait.
+
+    Raises DemoFailed after STEP_TIMEOUT_S seconds. `what` describes the condition in the error message.
+    """
     started = time.monotonic()
     while not condition():
         if time.monotonic() - started > STEP_TIMEOUT_S:

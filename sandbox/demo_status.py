@@ -1,4 +1,7 @@
-"""Reads names, readiness, revisions and progress from JSON objects, for the demo. Pure."""
+"""This module reads names, readiness, revisions and progress from the JSON objects that the demo shows.
+
+All functions of this module are pure.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 REVISION = "kubevirt.io/vm-pool-revision-name"
-"""A label on a pool's VMs and on their VMIs: the name of the revision that they were made from."""
+"""The label of a pool's VMs and VMIs with the name of the revision from which the VM or VMI was created."""
 
 Object: TypeAlias = Mapping[str, Any]
 
@@ -30,7 +33,7 @@ def is_terminating(subject: Object) -> bool:
 
 
 def is_ready(subject: Object) -> bool:
-    """True if the object is ready and is not being deleted."""
+    """Return True if the object is ready and is not being deleted."""
     conditions = status_of(subject).get("conditions") or ()
     return not is_terminating(subject) and any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
@@ -40,7 +43,7 @@ def revision_of(subject: Object) -> str:
 
 
 def controller_of(subject: Object) -> Object | None:
-    """The object's ownerReference that has `controller: true`; None if it has no controller."""
+    """Return the object's ownerReference with `controller: true`, or None if the object has no controller."""
     references = subject["metadata"].get("ownerReferences") or ()
     return next((reference for reference in references if reference.get("controller")), None)
 
@@ -51,9 +54,9 @@ def owned_by(owner: Object, candidates: Iterable[dict[str, Any]]) -> tuple[dict[
 
 
 def is_complete(owner: Object) -> bool:
-    """True if a replica set or pool has reached its spec.
+    """Return True if a replica set or pool has the state that its spec requires.
 
-    Its status is that of the newest generation, and all wanted replicas exist, are ready and are updated.
+    The status must be of the newest generation, and all wanted replicas must exist, be ready and be updated.
     """
     status = status_of(owner)
     counts = {status.get(count, 0) for count in ("replicas", "readyReplicas", "updatedReplicas")}
@@ -62,14 +65,17 @@ def is_complete(owner: Object) -> bool:
 
 
 class Progress(Struct, frozen=True):
-    """How many VMIs are ready, and how many of these are not from the outdated revision."""
+    """The progress of an update.
+
+    `ready` is the number of ready VMIs. `updated` is the number of ready VMIs that do not have the outdated revision.
+    """
 
     updated: int
     ready: int
 
 
 class ObservedVMIs(Struct, frozen=True):
-    """The VMIs by name, after the watch events that were applied so far."""
+    """The VMIs by name, as they were after a watch event. An instance never changes."""
 
     vmis: Mapping[str, Object]
 
@@ -78,12 +84,12 @@ class ObservedVMIs(Struct, frozen=True):
         return cls({name_of(vmi): vmi for vmi in vmis})
 
     def after(self, event: Object) -> ObservedVMIs:
-        """The VMIs after one more watch event."""
+        """Return the VMIs as they are after one more watch event."""
         vmi = event["object"]
         others = {name: other for name, other in self.vmis.items() if name != name_of(vmi)}
         return ObservedVMIs(others if event["type"] == "DELETED" else {**others, name_of(vmi): vmi})
 
     def progress(self, outdated: str) -> Progress:
-        """The progress of an update that replaces the revision `outdated`."""
+        """Return the progress of an update that replaces the revision `outdated`."""
         ready = [vmi for vmi in self.vmis.values() if is_ready(vmi)]
         return Progress(updated=sum(revision_of(vmi) != outdated for vmi in ready), ready=len(ready))

@@ -1,6 +1,7 @@
-"""`vmherd demo --once`: the first steps of a new user, each run and checked within a time limit.
+"""This module runs the steps of `vmherd demo --once`: it creates, scales, updates and heals the example objects.
 
-Every command is printed exactly as it is run, so that it can be pasted into a terminal.
+The command `vmherd demo --once` fails if a step does not finish within its time limit. Most kubectl commands of the
+steps are printed before they run, so that the user can copy the commands into a terminal.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ SET_EXAMPLE, SET_NAME = EXAMPLES / "replicaset-v1alpha3.yaml", "testreplicaset"
 POOL_EXAMPLE, POOL_NAME = EXAMPLES / "pool-v1beta1-vm-pool-web.yaml", "vm-pool-web"
 POOL_LABEL = f"kubevirt.io/vmpool%3D{POOL_NAME}"
 EXAMPLE_MAX_UNAVAILABLE = 1
-"""The example's maxUnavailable is 25%. With its 4 VMs, that is one VM."""
+"""The number of VMs of the example pool that may be unavailable at the same time.
+
+The example pool has 4 VMs, and its maxUnavailable is 25%.
+"""
 
 BROKEN = f"{POOL_NAME}-1"
 
@@ -42,20 +46,22 @@ FAIL = {"metadata": {"annotations": {"sim.vmherd.dev/behavior": "fail"}}}
 
 
 def merge_patch(resource: str, name: str, change: Any) -> tuple[str, ...]:
-    """kubectl's arguments for a merge patch."""
+    """Return the arguments of the kubectl command that changes an object with a merge patch."""
     return "patch", resource, name, "--type", "merge", "-p", json.dumps(change, separators=(",", ":"))
 
 
 UPDATE = merge_patch("vmpool", POOL_NAME, {"spec": {"virtualMachineTemplate": {"spec": {"template": READY_AFTER}}}})
-"""Changes the pool's template: VMs now take two seconds to boot. That creates a new revision, so all VMs are restarted.
+"""The kubectl arguments that change the pool's template, so that each VM needs two seconds to boot.
+
+The change creates a new revision of the pool, so the pool restarts all VMs.
 """
 
 BREAK = (merge_patch("vm", BROKEN, {"spec": {"template": FAIL}}), ("delete", "vmi", BROKEN))
-"""Makes one VM fail at every start, and deletes its VMI so that it is started."""
+"""The arguments of two kubectl commands: make one VM fail at every start, then delete its VMI to restart the VM."""
 
 
 def show_set(cluster: DemoCluster) -> None:
-    """Show a replica set: apply it, scale it out, scale it in."""
+    """Apply a replica set, scale the replica set out and in, and print the results. Raises DemoFailed."""
     print(run_kubectl(cluster.kubeconfig, "apply", "-f", str(SET_EXAMPLE)), end="", flush=True)
     _wait_for_set(cluster, 3)
     _run_and_print(cluster, "get", "vmirs,vmi")
@@ -67,7 +73,7 @@ def show_set(cluster: DemoCluster) -> None:
 
 
 def show_pool(cluster: DemoCluster) -> None:
-    """Show a pool: apply it, update it step by step, have one VM healed."""
+    """Apply a pool, update the pool, let the pool heal one VM, and print the results. Raises DemoFailed."""
     print()
     print(run_kubectl(cluster.kubeconfig, "apply", "-f", str(POOL_EXAMPLE)), end="", flush=True)
     took_s = until(lambda: _pool_is_complete(cluster.view()), f"all VMs of {POOL_NAME} ready")
@@ -85,7 +91,10 @@ def _run_and_print(cluster: DemoCluster, *arguments: str) -> None:
 
 
 def _wait_for_set(cluster: DemoCluster, replicas: int) -> None:
-    """Wait until the set has this number of replicas, all ready. Raises DemoFailed after the time limit."""
+    """Wait until the replica set has this number of replicas and all replicas are ready.
+
+    Raises DemoFailed after the time limit.
+    """
     took_s = until(lambda: _set_shows(cluster.view(), replicas), f"{replicas} of {replicas} ready")
     print(f"{replicas} of {replicas} ready after {took_s:.1f}s", flush=True)
 
@@ -101,7 +110,7 @@ def _pool_is_complete(view: View) -> bool:
 
 
 def _update(cluster: DemoCluster) -> None:
-    """Change the template and wait until the pool's status shows a complete update. Raises DemoFailed."""
+    """Change the pool's template and wait until the pool's status shows a complete update. Raises DemoFailed."""
     vmis, version = cluster.list(VMIS, POOL_LABEL)
     _run_and_print(cluster, *UPDATE)
     changes, peak = follow_update(lambda after: cluster.changes_since(VMIS, POOL_LABEL, after), vmis, version)
@@ -116,11 +125,12 @@ def follow_update(
     *,
     within_s: float = STEP_TIMEOUT_S,
 ) -> tuple[int, int]:
-    """Print every step of an update until all VMIs are ready and from a newer revision.
+    """Print the progress of an update until all VMIs are ready and have a newer revision.
 
-    `vmis` are the VMIs before the update, all from one revision, as of resource version `version`. The watch continues
-    from there, so no state is missed. Returns the number of changes and the highest number of unavailable VMs. Raises
-    DemoFailed if too many VMs are unavailable at once, or after `within_s` seconds.
+    `vmis` are the VMIs before the update, read at resource version `version`. All these VMIs have the same revision.
+    `changes_since` returns the watch events after a resource version, so no change is missed. Return the number of
+    watch events and the highest number of VMs that were unavailable at the same time. Raises DemoFailed if too many
+    VMs are unavailable at the same time, or after `within_s` seconds.
     """
     observed, outdated, total = ObservedVMIs.listed(vmis), revision_of(vmis[0]), len(vmis)
     progress, changes, peak = observed.progress(outdated), 0, 0
@@ -143,7 +153,7 @@ def follow_update(
 
 
 def _heal(cluster: DemoCluster) -> None:
-    """Make one VM fail, and wait until it is replaced and the pool is complete again. Raises DemoFailed."""
+    """Make one VM fail, and wait until the VM is replaced and the pool is complete again. Raises DemoFailed."""
     before = uid_of(_find(cluster.view().vms, BROKEN))
     for arguments in BREAK:
         _run_and_print(cluster, *arguments)
@@ -174,5 +184,5 @@ def _is_healing(event: dict[str, Any]) -> bool:
 
 
 def _find(objects: tuple[dict[str, Any], ...], name: str) -> dict[str, Any]:
-    """The object with this name, or {}."""
+    """Return the object with this name, or {} if there is no such object."""
     return next((each for each in objects if name_of(each) == name), {})

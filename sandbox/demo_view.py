@@ -1,4 +1,4 @@
-"""Draws the demo's tables from JSON objects of the API server. Pure."""
+"""This module draws the demo's tables from JSON objects of the API server. All functions of this module are pure."""
 
 from __future__ import annotations
 
@@ -14,19 +14,28 @@ from rich.text import Text
 from sandbox.demo_status import controller_of, is_ready, is_terminating, name_of, revision_of, status_of, uid_of
 
 SET, POOL = "VirtualMachineInstanceReplicaSet", "VirtualMachinePool"
-"""The kinds whose Events are shown."""
+"""The kinds for which the demo shows Events."""
 
 MAX_EVENTS = 10
+"""The maximum number of Events that the demo shows."""
+
 FRAME_LINES = 3
-"""The lines of a table besides its rows: the header, the line below the header, and the space before the next table."""
+"""The number of lines that a table needs in addition to its rows.
+
+These lines are the header, the line below the header, and the empty line before the next table.
+"""
 
 UID_LENGTH = 8
+"""The number of characters of a UID that a table shows."""
 
 Row: TypeAlias = Sequence[str | Text]
 
 
 class View(Struct, frozen=True, kw_only=True):
-    """All objects that the demo shows, as JSON objects. If the API server does not answer, `error` says why."""
+    """All objects that the demo shows, as JSON objects.
+
+    If the objects cannot be read, `error` contains the reason. Otherwise `error` is empty.
+    """
 
     sets: tuple[dict[str, Any], ...] = ()
     pools: tuple[dict[str, Any], ...] = ()
@@ -37,7 +46,7 @@ class View(Struct, frozen=True, kw_only=True):
 
 
 def draw(view: View, height: int) -> RenderableType:
-    """Draw all tables so that they fit into a terminal of this height. Rows that do not fit are left out."""
+    """Draw all tables for a terminal with `height` lines. Rows that do not fit into the terminal are left out."""
     if view.error:
         return Text(f"no answer from the API server: {view.error}", style="yellow")
     vms, vmis, events = _vms(view), _vmis(view), _events(view)
@@ -55,9 +64,10 @@ def draw(view: View, height: int) -> RenderableType:
 
 
 def share(free: int, wanted: Sequence[int]) -> list[int]:
-    """Distribute the free lines to the tables, one line at a time in turn.
+    """Return the number of lines for each table. `free` is the number of free lines for all tables.
 
-    It ends when no line is left or every table has the wanted number. The last line goes to the earlier table.
+    The tables get one line at a time, in their order, until no line is free or every table has the wanted number of
+    lines.
     """
     given = [0] * len(wanted)
     while free > 0 and given != list(wanted):
@@ -69,7 +79,7 @@ def share(free: int, wanted: Sequence[int]) -> list[int]:
 
 
 def _owners(view: View) -> Table:
-    """The table of replica sets and pools, with the names that kubectl accepts."""
+    """Draw the table of replica sets and pools, with names that the user can pass to kubectl."""
     table = _table("SET OR POOL", "DESIRED", "CURRENT", "READY", "UPDATED", "STATUS")
     for kind, owners in (("vmirs", view.sets), ("vmpool", view.pools)):
         for owner in owners:
@@ -78,7 +88,7 @@ def _owners(view: View) -> Table:
 
 
 def _counts(owner: dict[str, Any]) -> tuple[str | Text, ...]:
-    """The columns DESIRED, CURRENT, READY and UPDATED."""
+    """Return the values of the columns DESIRED, CURRENT, READY and UPDATED for a replica set or pool."""
     status = status_of(owner)
     desired, ready = owner["spec"].get("replicas", 1), status.get("readyReplicas", 0)
     return (
@@ -90,7 +100,7 @@ def _counts(owner: dict[str, Any]) -> tuple[str | Text, ...]:
 
 
 def _status_text(owner: dict[str, Any]) -> Text:
-    """A pool's printableStatus and the conditions of a pool or replica set."""
+    """Return the printableStatus (only pools have one) and the conditions of a replica set or pool."""
     status = status_of(owner)
     word = status.get("printableStatus", "")
     text = Text(word, style="green" if word == "Running" else "yellow")
@@ -100,7 +110,7 @@ def _status_text(owner: dict[str, Any]) -> Text:
 
 
 def _vmis(view: View) -> list[Row]:
-    """Rows for the VMIs that no VM controls: those of replica sets and those without a controller."""
+    """Return the rows for all VMIs that are not controlled by a VM, for example the VMIs of a replica set."""
     rows: list[Row] = []
     own = [vmi for vmi in view.vmis if (controller_of(vmi) or {}).get("kind") != "VirtualMachine"]
     for vmi in sorted(own, key=lambda vmi: (vmi["metadata"]["creationTimestamp"], name_of(vmi))):
@@ -123,7 +133,7 @@ def _vms(view: View) -> list[Row]:
 
 
 def _by_ordinal(vm: dict[str, Any]) -> tuple[str, int]:
-    """Sort key: a pool's VMs by number, so that -10 comes after -9."""
+    """Return the sort key of a VM. The key sorts the VMs of a pool by number, so that pool-10 is after pool-9."""
     stem, _, ordinal = name_of(vm).rpartition("-")
     return (stem, int(ordinal)) if ordinal.isdecimal() else (name_of(vm), 0)
 
@@ -134,7 +144,7 @@ def _vm_status(vm: dict[str, Any]) -> Text:
 
 
 def _revision(vm: dict[str, Any], vmi: dict[str, Any] | None) -> Text:
-    """The VM's revision, and the VMI's revision if it differs."""
+    """Return the revision of the VM, and also the revision of the VMI if the two revisions differ."""
     behind = f" (VMI: {revision_of(vmi)})" if vmi is not None and revision_of(vmi) != revision_of(vm) else ""
     return Text(revision_of(vm)).append(behind, style="yellow")
 
@@ -144,7 +154,7 @@ def _readiness(subject: dict[str, Any]) -> Text:
 
 
 def _events(view: View) -> list[Row]:
-    """Rows for the Events of replica sets and pools, latest last."""
+    """Return the rows for the Events of replica sets and pools. The latest Event is the last row."""
     ours = [event for event in view.events if event["involvedObject"].get("kind") in (SET, POOL)]
     return [
         (
@@ -157,14 +167,17 @@ def _events(view: View) -> list[Row]:
 
 
 def _table(*headers: str) -> Table:
-    """A table with one line for each row, even in a narrow terminal."""
+    """Create an empty table with these headers. Each row needs only one line, even in a narrow terminal."""
     columns = [Column(header, no_wrap=True) for header in headers]
     columns[-1].ratio = 1
     return Table(*columns, box=box.SIMPLE_HEAD, show_edge=False, expand=True, pad_edge=False)
 
 
 def _with_rows(table: Table, rows: Sequence[Row], max_rows: int) -> Table:
-    """Add at most `max_rows` rows. If there are more, the last row shows how many are left out."""
+    """Add at most `max_rows` rows to the table and return the table.
+
+    If there are more rows, the last row of the table shows how many rows are left out.
+    """
     shown = rows if len(rows) <= max_rows else rows[: max(max_rows - 1, 0)]
     for row in shown:
         table.add_row(*row)

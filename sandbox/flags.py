@@ -1,4 +1,4 @@
-"""The command lines of the control plane's components, and their files and ports. Pure."""
+"""This module builds the command lines of the control plane's components. All functions of this module are pure."""
 
 from __future__ import annotations
 
@@ -40,12 +40,18 @@ class Files(Struct, frozen=True, kw_only=True):
 
 
 class Autoscaling(Struct, frozen=True):
-    """How fast the horizontal autoscaler reacts. The defaults of Kubernetes are 15 s, 5 min and 5 min."""
+    """The times in seconds that decide how fast the horizontal autoscaler reacts.
+
+    Kubernetes' defaults for the three fields are 15 seconds, 5 minutes and 5 minutes.
+    """
 
     sync_period_s: float = 1.0
     downscale_stabilization_s: float = 5.0
     cpu_initialization_s: float = 0.0
-    """The time after a Pod's start in which its CPU load may be ignored, since the start itself uses CPU."""
+    """The seconds after a Pod's start in which the autoscaler may ignore the Pod's CPU load.
+
+    The CPU load of the start says nothing about the later load.
+    """
 
 
 def etcd(files: Files, ports: Ports) -> list[str]:
@@ -58,7 +64,7 @@ def etcd(files: Files, ports: Ports) -> list[str]:
         f"--listen-peer-urls={peer}",
         f"--initial-advertise-peer-urls={peer}",
         f"--initial-cluster=sandbox={peer}",
-        # The data does not have to survive a power failure.
+        # Do not wait for the disk after each write: the data may be lost in a power failure.
         "--unsafe-no-fsync",
         "--log-level=warn",
     ]
@@ -76,9 +82,9 @@ def apiserver(files: Files, ports: Ports, admission_plugins: Sequence[str] = ())
         f"--service-account-issuer=https://127.0.0.1:{ports.api}/",
         f"--service-account-key-file={files.account_public_key}",
         f"--service-account-signing-key-file={files.account_key}",
-        # Flags for aggregated API servers. The API server sends their requests to the Service instead of its endpoints,
-        # which may not be on loopback. A Service of type ExternalName with the name localhost leads to a server on this
-        # machine.
+        # The next flags support aggregated API servers. The API server sends requests for an aggregated API to a
+        # Service and not to the endpoints of the Service, because endpoints must not be on loopback. A Service of type
+        # ExternalName with the external name localhost refers to a server on this machine.
         f"--requestheader-client-ca-file={files.front_proxy_ca}",
         "--requestheader-allowed-names=front-proxy-client",
         "--requestheader-username-headers=X-Remote-User",
@@ -87,7 +93,7 @@ def apiserver(files: Files, ports: Ports, admission_plugins: Sequence[str] = ())
         f"--proxy-client-cert-file={files.front_proxy.certificate}",
         f"--proxy-client-key-file={files.front_proxy.key}",
         "--authorization-mode=RBAC",
-        # These plugins are added to the default ones.
+        # The API server enables these plugins in addition to the default plugins.
         f"--enable-admission-plugins={','.join(admission_plugins)}",
         "--anonymous-auth=false",
         "--service-cluster-ip-range=10.0.0.0/24",
@@ -95,8 +101,8 @@ def apiserver(files: Files, ports: Ports, admission_plugins: Sequence[str] = ())
         "--profiling=false",
         f"--audit-policy-file={files.audit_policy}",
         f"--audit-log-path={files.audit_log}",
-        # Blocking mode writes a record before the same client can send its next request. The file has room for about a
-        # million requests.
+        # In blocking mode, the API server writes the record of a request before the client can send its next request.
+        # The maximum file size is in MB: 1024 MB are enough for about a million requests.
         "--audit-log-mode=blocking",
         "--audit-log-maxsize=1024",
         "--audit-log-maxbackup=1",
@@ -116,7 +122,7 @@ def manager(files: Files, ports: Ports, autoscaling: Autoscaling) -> list[str]:
         f"--service-account-private-key-file={files.account_key}",
         f"--root-ca-file={files.ca}",
         f"--controllers={','.join(CONTROLLERS)}",
-        # With the default of 20 requests a second, the garbage collector would need a minute for 1,000 objects.
+        # With the default limit of 20 requests a second, the garbage collector needs a minute to delete 1,000 objects.
         "--kube-api-qps=1000",
         "--kube-api-burst=2000",
         f"--horizontal-pod-autoscaler-sync-period={autoscaling.sync_period_s:g}s",

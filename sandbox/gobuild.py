@@ -1,6 +1,7 @@
-"""Builds the control plane's programs from source with Go. The module in `sandbox/kube` pins their versions.
+"""This module builds the control plane's programs from source with Go.
 
-Go's own caches are used, so nothing is downloaded or compiled twice. An interrupted build leaves no process behind.
+The Go module in `sandbox/kube` pins the versions of the programs. Go stores downloaded and compiled packages in its own
+caches, so Go downloads and compiles each package only once. If a build is interrupted, all its processes are killed.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from sandbox.processes import with_death_signal
 from sandbox.progress import progress_display
 
 GO = (1, 26)
-"""The Go release that this version of Kubernetes is built with. The JSON package of the next release breaks the API
-server's OpenAPI."""
+"""The Go release (major, minor) with which this version of Kubernetes must be built.
+
+With the JSON package of the next Go release, the OpenAPI documents of the API server are broken.
+"""
 
 GO_NAME = ".".join(map(str, GO))
 
@@ -31,18 +34,21 @@ PACKAGES = {
     "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
 }
 MINUTES = {"etcd": 1, "kube-apiserver": 7, "kube-controller-manager": 1}
-"""Build time on two cores with empty caches."""
+"""The build time of each program in minutes, on two cores and with empty caches."""
 
 _PACKAGE = re.compile(r"[\w.~/+-]+")
 _LAST_LINES = 5
 
 
 class BuildError(Exception):
-    """No suitable Go was found, or Go failed. `str()` says which."""
+    """The error when no suitable Go is found or when Go fails. `str()` returns the reason."""
 
 
 def find_go(environment: Mapping[str, str] = os.environ) -> str:
-    """The path of Go. Raises BuildError if Go is not on the PATH, does not run, or is another release."""
+    """Return the path of the program `go`.
+
+    Raises BuildError if `go` is not on the PATH, does not run, or is not the release in the constant `GO`.
+    """
     go = shutil.which("go", path=environment.get("PATH"))
     if go is None:
         raise BuildError("Go is not installed")
@@ -57,7 +63,10 @@ def find_go(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def build(go: str, program: str, target: Path, *, version: str, environment: Mapping[str, str] = os.environ) -> None:
-    """Build one program into a file, stripped and with Kubernetes' version in it. Raises BuildError."""
+    """Build one program and write the executable to `target`. Raises BuildError.
+
+    The executable contains no debug symbols and reports `version` as its version.
+    """
     package = PACKAGES[program]
     flags = ["-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags", f"-s -w {_version_flags(version)}"]
     total = _count_packages(go, program, environment)
@@ -74,7 +83,10 @@ def build(go: str, program: str, target: Path, *, version: str, environment: Map
 
 
 def _count_packages(go: str, program: str, environment: Mapping[str, str]) -> int:
-    """The highest number of packages to build. Missing source code is downloaded."""
+    """Download missing source code and return the number of packages of the program.
+
+    A build compiles at most this number of packages, because packages in Go's cache are not compiled again.
+    """
     modules = packages = 0
     command = [go, "list", "-mod=readonly", "-deps", PACKAGES[program]]
     with (
@@ -91,7 +103,10 @@ def _count_packages(go: str, program: str, environment: Mapping[str, str]) -> in
 
 
 def _run_go(command: Sequence[str], environment: Mapping[str, str]) -> Generator[str, None, None]:
-    """Run Go in the module and yield the lines that it prints. Raises BuildError with the last lines."""
+    """Run Go in the directory of the Go module and yield each line of Go's output.
+
+    Raises BuildError with the last lines of the output if Go fails.
+    """
     last_lines: deque[str] = deque(maxlen=_LAST_LINES)
     with subprocess.Popen(
         with_death_signal(command),
@@ -110,7 +125,7 @@ def _run_go(command: Sequence[str], environment: Mapping[str, str]) -> Generator
                     last_lines.append(line.strip())
                 yield line.strip()
         except BaseException:
-            # Kill the whole process group: Go starts a compiler process for each package.
+            # Kill the whole process group, because Go starts a compiler process for each package.
             os.killpg(process.pid, signal.SIGKILL)
             raise
     if process.returncode:
@@ -118,14 +133,16 @@ def _run_go(command: Sequence[str], environment: Mapping[str, str]) -> Generator
 
 
 def _go_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The user's environment without the variables that select another platform or other sources."""
+    """Return the environment for Go: Go builds for this machine, without C code and without a Go workspace."""
     kept = {name: value for name, value in environment.items() if name not in ("GOOS", "GOARCH")}
     return {**kept, "CGO_ENABLED": "0", "GOWORK": "off"}
 
 
 def _version_flags(version: str) -> str:
-    """The linker flags that set the version. Without them the programs report v0.0.0, and kubectl warns about a version
-    skew."""
+    """Return the linker flags that set the version which the programs report.
+
+    Without these flags, the programs report the version v0.0.0, and kubectl warns about a version skew.
+    """
     major, minor, _ = version.split(".")
     variables = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
     packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")

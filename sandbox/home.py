@@ -1,12 +1,12 @@
-"""The directory of a sandbox: its lock, its state and the files that may be removed.
+"""This module manages the directory of a sandbox: the lock, the state file, the logs and the other files.
 
-    sandbox.lock    locked by the process that runs the sandbox; its presence marks a sandbox directory
-    state.json      that process and the components, each with its start time, so that a reused pid is recognized
-    kubeconfig      of the cluster's administrator, while the sandbox is up
-    logs/           of each component, the audit log, and the terminal output of a detached sandbox
-    etcd/, pki/ ... the cluster's data and keys; removed before each start
+    sandbox.lock    the lock file; the process that runs the sandbox locks it, and it marks a sandbox directory
+    state.json      the pid and start time of that process and of each component; the start time reveals a reused pid
+    kubeconfig      the credentials of the cluster's administrator; the file exists only while the sandbox runs
+    logs/           the log of each component, the audit log, and the terminal output of a detached sandbox
+    etcd/, pki/ ... the cluster's data and keys; they are removed when the sandbox ends and before each start
 
-After a sandbox has ended, only its logs are meaningful. They stay until the next sandbox starts.
+After a sandbox has ended, only its logs are useful. The logs stay until the next sandbox starts.
 """
 
 from __future__ import annotations
@@ -29,15 +29,18 @@ _STATE_TIMEOUT_S = 2.0
 
 
 class HomeError(Exception):
-    """The directory cannot be used. `str()` says why."""
+    """The error when a directory cannot be used as a sandbox directory. `str()` returns the reason."""
 
 
 class Occupied(HomeError):
-    """Another sandbox already runs in the directory."""
+    """The error when another sandbox already runs in the directory."""
 
 
 class State(Struct, frozen=True, kw_only=True):
-    """The process that runs the sandbox, and its components. `parts` is empty until the components have started."""
+    """The content of the state file: the process that runs the sandbox, and the components of the sandbox.
+
+    `parts` contains the components by name. `parts` is empty until all components have started.
+    """
 
     runner: ProcessRef
     parts: Mapping[str, ProcessRef] = {}
@@ -45,23 +48,26 @@ class State(Struct, frozen=True, kw_only=True):
 
 
 class Home:
-    """One sandbox directory. The module's docstring lists the files in it."""
+    """One sandbox directory. The docstring of this module lists the files of the directory."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory.resolve()
         self.logs = self.directory / _LOGS
         self.kubeconfig = self.directory / "kubeconfig"
         self.output = self.logs / "sandbox.log"
-        """The terminal output of a detached sandbox."""
+        """The path of the file with the terminal output of a detached sandbox."""
         self._lock = self.directory / _LOCK
         self._state = self.directory / _STATE
 
     def exists(self) -> bool:
-        """True if a sandbox runs or ran in this directory."""
+        """Return True if a sandbox runs or ran in this directory."""
         return self._lock.is_file()
 
     def prepare(self) -> None:
-        """Make the directory a sandbox directory. Raises HomeError, for example if it has other files."""
+        """Create the directory, its lock file and its log directory if they do not exist.
+
+        Raises HomeError if the directory contains other files or cannot be written.
+        """
         try:
             if not self.exists() and self.directory.is_dir() and any(self.directory.iterdir()):
                 raise HomeError(f"{self.directory} has other files than a sandbox's: choose a new directory")
@@ -73,7 +79,10 @@ class Home:
 
     @contextmanager
     def occupied(self) -> Iterator[None]:
-        """Hold the directory's lock. Raises Occupied. The kernel releases the lock even if the process is killed."""
+        """Lock the directory while the block runs. Raises Occupied if another process has locked the directory.
+
+        If this process is killed, the kernel releases the lock.
+        """
         with self._lock.open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -102,7 +111,10 @@ class Home:
         temporary.replace(self._state)
 
     def clear(self) -> None:
-        """Remove the files of an earlier sandbox and stop its leftover processes. The caller holds the lock."""
+        """Stop the processes of an earlier sandbox that still run, and remove the files of that sandbox.
+
+        The terminal output `output` is not removed. The caller must have locked the directory with `occupied`.
+        """
         self._stop(self.state())
         self.tidy()
         for log in self.logs.iterdir():
@@ -112,8 +124,8 @@ class Home:
     def evict(self) -> State | None:
         """Stop the sandbox in this directory and remove its files.
 
-        Returns the processes that were alive, or None if there were none. Raises HomeError if the directory has no
-        sandbox or the sandbox belongs to another user.
+        Return the stopped processes, or None if no process ran. Raises HomeError if no sandbox ever ran in the
+        directory or if the sandbox belongs to another user.
         """
         if not self.exists():
             raise HomeError(f"there is no sandbox in {self.directory}")
@@ -126,7 +138,11 @@ class Home:
         return stopped
 
     def _stop(self, state: State | None) -> State | None:
-        """Stop the runner first, which stops its components in order. Then stop any component that is left."""
+        """Stop the process that runs the sandbox, then stop the components that still run.
+
+        The process that runs the sandbox normally stops its components itself. Return the processes that were stopped,
+        or None if no process ran.
+        """
         if state is None:
             return None
         alive = {name: ref for name, ref in state.parts.items() if ref.alive}
@@ -137,7 +153,7 @@ class Home:
         return State(runner=state.runner, parts=alive)
 
     def tidy(self) -> None:
-        """Remove everything but the logs."""
+        """Remove all files of the sandbox except the logs and the lock file."""
         for name in _REMOVED_AT_END:
             path = self.directory / name
             if path.is_dir() and not path.is_symlink():
@@ -146,7 +162,10 @@ class Home:
                 path.unlink(missing_ok=True)
 
     def _expected_state(self) -> State | None:
-        """The state. If a sandbox has just started, wait a moment until it has written its state."""
+        """Return the state, or None if there is no state.
+
+        If a sandbox runs but has not written its state yet, wait at most `_STATE_TIMEOUT_S` seconds for the state.
+        """
         deadline = time.monotonic() + _STATE_TIMEOUT_S
         while (state := self.state()) is None and self.is_occupied() and time.monotonic() < deadline:
             time.sleep(0.02)

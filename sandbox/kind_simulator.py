@@ -1,10 +1,11 @@
-"""The loop that runs a pure behavior: it watches the objects of one kind, gets the next step, and executes it.
+"""This module runs a behavior for the objects of one kind. A behavior is a pure function that returns the next step.
 
-- An object is processed when it or a related object changes, and when its delay is over. Only one worker at a time
-  processes an object.
-- A behavior never sees a state from before its own writes. After a write, the loop waits until the cache of the written
-  kind has the new version. So a late watch causes no second write.
-- A failed write is retried without limit, also while the API server is down.
+- An object is processed when the object or a related object changes, and when the delay of its last step is over. Two
+  workers never process the same object at the same time.
+- After a write, the behavior is called for the object only when the cache of the written kind contains the write. So a
+  delayed watch does not lead to a second write. If the cache does not contain the write, the check is repeated after
+  `STALE_CACHE_RETRY_S` seconds or after the next change.
+- A failed write is repeated until the write succeeds, also while the API server is down.
 """
 
 from __future__ import annotations
@@ -36,11 +37,13 @@ log = structlog.get_logger()
 T = TypeVar("T", bound=KubeObject)
 
 RETRY_FROM_S, RETRY_TO_S = 0.2, 5.0
+"""The shortest and the longest delay in seconds before a failed step is repeated."""
 
 STALE_CACHE_RETRY_S = 5.0
-"""When to check an object again whose own writes are not in the cache yet.
+"""The seconds until an object is checked again if the caches do not contain all writes for the object yet.
 
-They may never get there: a new object can be deleted again before a broken watch is restored.
+Without this check, an object could wait forever: if a new object is deleted before a broken watch is restored, no event
+reports the new object.
 """
 
 Informers = Mapping[Resource[Any], SharedInformer[Any]]
@@ -58,7 +61,10 @@ _decode_written = msgspec.json.Decoder(_Written).decode
 
 
 class KindSimulator(Generic[T]):
-    """Simulates the objects of one kind. `informers` has an informer for every kind that is written."""
+    """The simulator of all objects of one kind.
+
+    `informers` must contain an informer for each kind that the steps of the behavior write.
+    """
 
     def __init__(self, resource: Resource[T], behavior: NextStep[T], client: ApiClient, informers: Informers) -> None:
         self.name = resource.plural
@@ -72,23 +78,31 @@ class KindSimulator(Generic[T]):
             self.name, limiter=ItemBackoff(initial_s=RETRY_FROM_S, maximum_s=RETRY_TO_S)
         )
         self._first_seen: dict[ObjectKey, datetime] = {}
-        """When each object in the store was first seen. A restart resets the time; behaviors allow for that."""
+        """The time at which this simulator first saw each object in the store.
+
+        After a restart of the simulator, the time is later than before. The behaviors work correctly with a later time.
+        """
 
         self._written: dict[ObjectKey, dict[Resource[Any], int]] = {}
-        """For each object: the newest version of each kind that was written for it and may not be in the cache yet."""
+        """The writes for each object that may not be in the caches yet.
+
+        For each object and each written kind, the value is the resource version of the last write.
+        """
 
         self._logged_warnings: set[str] = set()
-        """The warnings that were logged. A mistake in a template is in each object made from it, but is logged only
-        once."""
+        """The warnings that were logged.
+
+        Each warning is logged only once, because all objects from a wrong template have the same warning.
+        """
 
     async def run(self, workers: int) -> None:
-        """Process objects until cancelled."""
+        """Process objects with this number of workers until the task is cancelled."""
         async with asyncio.TaskGroup() as group:
             for number in range(workers):
                 group.create_task(self._work(), name=f"simulator-{self.name}-{number}")
 
     def enqueue(self, keys: Iterable[ObjectKey]) -> None:
-        """Process these objects again if they exist, because a related object has changed."""
+        """Put these objects into the queue, so that a worker processes them. Objects that do not exist are skipped."""
         for key in keys:
             if self._store.get(key) is not None:
                 self._queue.add(key)
@@ -121,7 +135,7 @@ class KindSimulator(Generic[T]):
                 self._queue.done(key)
 
     async def _process(self, key: ObjectKey) -> None:
-        """Execute one step for one object."""
+        """Execute one step for one object. If its writes are not in the caches yet, check the object again later."""
         obj = self._store.get(key)
         if obj is None:
             return
@@ -138,7 +152,7 @@ class KindSimulator(Generic[T]):
             self._queue.add_after(key, step.after_s)
 
     def _is_current(self, key: ObjectKey) -> bool:
-        """True if the caches have all writes for this object."""
+        """Return True if the caches contain all writes for this object."""
         written = self._written.get(key)
         if written is None:
             return True
@@ -169,7 +183,10 @@ class KindSimulator(Generic[T]):
                     self._record_write(key, resource, await self._client.delete(resource, target, uid=uid))
 
     async def _patch(self, key: ObjectKey, resource: Resource[Any], target: ObjectKey, patch: steps.Patch) -> None:
-        """Send the patch. If the object no longer exists, or another one has its name, nothing is done."""
+        """Send the patch to the object `target`.
+
+        If the object no longer exists, or if a new object has its name, nothing is changed.
+        """
         with suppress(NotFound):
             answer = await self._client.patch(
                 resource, target, patch.body, content_type=PatchType.MERGE, subresource=patch.subresource
@@ -177,7 +194,10 @@ class KindSimulator(Generic[T]):
             self._record_write(key, resource, answer)
 
     def _record_write(self, key: ObjectKey, resource: Resource[Any], answer: bytes) -> None:
-        """Remember the version of a write. The response to an immediate deletion contains no object and is ignored."""
+        """Store the resource version that the response `answer` to a write contains.
+
+        If an object was deleted immediately, the response contains no resource version and is ignored.
+        """
         version = version_number(_decode_written(answer).metadata.resource_version)
         if version is not None and self._store.get(key) is not None:
             self._written.setdefault(key, {})[resource] = version
@@ -190,8 +210,8 @@ class KindSimulator(Generic[T]):
     def _log_failure(self, key: ObjectKey, error: Exception) -> None:
         """Log the first failure of a series.
 
-        Failed connections are not logged here, because the informer logs them. Writes into a terminating namespace are
-        expected to fail.
+        Failed connections are not logged here, because the informer logs failed connections. A conflict and a failed
+        write into a terminating namespace are not logged, because such failures are expected.
         """
         expected = isinstance(error, Conflict | TransportError) or (
             isinstance(error, Forbidden) and error.namespace_terminating

@@ -1,4 +1,4 @@
-"""Finds and runs kubectl. The one that is installed with this Python is preferred."""
+"""This module finds and runs kubectl."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 TIMEOUT_S = 60.0
+"""The maximum seconds of one kubectl command."""
 
 
 class KubectlMissing(Exception):
-    """kubectl was not found. `str()` says how to install it."""
+    """The error when kubectl is not found. `str()` returns a message that says how to install kubectl."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -20,13 +21,14 @@ class KubectlMissing(Exception):
 
 
 class KubectlFailed(Exception):
-    """kubectl exited with an error. `str()` has the command and its error output."""
+    """The error when kubectl exits with an error. `str()` returns the command and its error output."""
 
 
 def kubectl_path() -> str:
-    """The path of kubectl. Raises KubectlMissing.
+    """Return the path of kubectl. Raises KubectlMissing.
 
-    The kubectl next to this Python comes first, since it has the same version as the control plane.
+    The kubectl in the directory of this Python is preferred to a kubectl on the PATH, because the first one has the
+    same version as the control plane.
     """
     beside = Path(sys.executable).parent / "kubectl"
     found = str(beside) if beside.exists() else shutil.which("kubectl")
@@ -36,7 +38,10 @@ def kubectl_path() -> str:
 
 
 def run_kubectl(kubeconfig: Path, *arguments: str) -> str:
-    """Run kubectl and return its output. Raises KubectlMissing or KubectlFailed."""
+    """Run kubectl and return its output.
+
+    Raises KubectlMissing, KubectlFailed, or subprocess.TimeoutExpired after TIMEOUT_S seconds.
+    """
     command = [kubectl_path(), "--kubeconfig", str(kubeconfig), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     if done.returncode:

@@ -1,9 +1,11 @@
-"""Asks the kernel to kill this process when its parent ends, then replaces itself with the program in its arguments.
+"""This script starts a program that the kernel kills when the parent process ends.
 
     python launch.py PARENT_PID PROGRAM ARGUMENT ...
 
-The parent starts this script instead of the program. A parent with threads cannot safely run Python code between fork
-and exec. The script imports nothing of this project, so that it costs only a few milliseconds.
+The script asks the kernel to kill the current process when the parent ends. Then the script replaces itself with the
+program, in the same process. The parent cannot ask the kernel itself between fork and exec, because a process with
+threads cannot safely run Python code there. The script imports nothing of this project, so that the script needs only
+a few milliseconds.
 """
 
 import ctypes

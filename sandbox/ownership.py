@@ -1,4 +1,4 @@
-"""ownerReferences as KubeVirt and CDI write them."""
+"""This module reads and writes ownerReferences in the same way as KubeVirt and CDI."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def controlled_by(resource: Resource[Any], owner: ObjectMeta) -> OwnerReference:
-    """The ownerReference that makes this object the controller."""
+    """Return the ownerReference that makes `owner` the controller of an object. `resource` is the kind of `owner`."""
     return OwnerReference(
         api_version=resource.api_version,
         kind=resource.kind,
@@ -43,15 +43,16 @@ def is_controlled_by(meta: ObjectMeta, owner: ObjectMeta) -> bool:
 
 
 def can_be_adopted(meta: ObjectMeta) -> bool:
-    """True if the object has no controller and is not being deleted."""
+    """Return True if the object has no controller and is not being deleted."""
     return controller_of(meta) is None and meta.deletion_timestamp is None
 
 
 def adoption_patch(meta: ObjectMeta, controller: OwnerReference) -> Patch:
-    """The patch that adds the controller to the ownerReferences of an object. Other owners stay.
+    """Return the patch that adds the controller to the ownerReferences of an object.
 
-    A merge patch replaces the whole list. So the patch applies only to the resource version that was read. An existing
-    reference to the same owner that is not a controller reference is replaced.
+    The patch keeps the references to other owners. If the object already has a reference to the controller, the patch
+    replaces this reference. A merge patch replaces the whole list, so the API server rejects the patch if the object's
+    resource version has changed.
     """
     others = tuple(owner for owner in meta.owner_references or () if owner.uid != controller.uid)
     return Patch(

@@ -1,6 +1,6 @@
-"""Certificates and keys of a control plane on loopback: a CA and the certificates that it signs.
+"""This module creates the certificates and keys of a control plane on loopback.
 
-Each sandbox gets new ones. Only their owner can read the files.
+Each sandbox gets new certificates and keys. Only the user who owns the files can read the files.
 """
 
 from __future__ import annotations
@@ -16,20 +16,25 @@ from msgspec import Struct
 
 ADMIN_GROUP = "system:masters"
 SERVICE_ADDRESS = "10.0.0.1"
-"""The first address of the service range. The API server is reachable there as `kubernetes.default`."""
+"""The first address of the service range: the cluster IP of the Service `kubernetes` in the namespace `default`."""
 
 LIFETIME = datetime.timedelta(days=365)
+"""The time from the creation of a certificate to its expiry."""
 
 
 class Identity(Struct, frozen=True):
-    """The files of a certificate and its key."""
+    """The paths of a certificate file and of the file with its private key."""
 
     certificate: Path
     key: Path
 
 
 class Pki:
-    """A CA in a directory. It issues certificates and keys."""
+    """Two certificate authorities (CAs) of a control plane, and the directory of their certificates and keys.
+
+    One CA signs the certificates of the API server and of clients. The front proxy CA signs the client certificate that
+    the API server uses for aggregated API servers.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -40,20 +45,29 @@ class Pki:
         self.front_proxy_ca = self._write("front-proxy-ca.crt", self._front_proxy.cert_pem.bytes())
 
     def server(self) -> Identity:
-        """The serving certificate of kube-apiserver. It is valid for every name that clients and controllers use."""
+        """Create the serving certificate of kube-apiserver.
+
+        The certificate is valid for every host name and address that clients and controllers use.
+        """
         names = ("localhost", "127.0.0.1", SERVICE_ADDRESS, "kubernetes", "kubernetes.default.svc")
         return self._issue(self._ca, "apiserver", "kube-apiserver", "", names)
 
     def client(self, user: str, group: str = "", *, file: str = "") -> Identity:
-        """A client certificate: the common name is the user, the organization is the group."""
+        """Create a client certificate. The common name is the user, and the organization is the group.
+
+        `file` is the name of the files without extension. The default is the user with `-` instead of `:`.
+        """
         return self._issue(self._ca, file or user.replace(":", "-"), user, group, (f"{user.replace(':', '-')}.client",))
 
     def front_proxy(self) -> Identity:
-        """The client certificate that the API server presents to aggregated API servers."""
+        """Create the client certificate that the API server presents to aggregated API servers."""
         return self._issue(self._front_proxy, "front-proxy", "front-proxy-client", "", ("front-proxy.client",))
 
     def service_account_keys(self) -> tuple[Path, Path]:
-        """The private key that signs service account tokens, and the public key that verifies them."""
+        """Create the private key that signs service account tokens and the public key that verifies these tokens.
+
+        Return the path of the private key and the path of the public key.
+        """
         key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         private = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()

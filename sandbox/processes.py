@@ -1,4 +1,7 @@
-"""Child processes that never outlive their parent, and a check that a pid was not reused. Linux only."""
+"""This module starts child processes that end with their parent, and recognizes a pid that was reused.
+
+The module works only on Linux.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,11 @@ _ENOUGH_PORTS = 1000
 
 
 class ProcessRef(Struct, frozen=True):
-    """A process, identified by pid, start time and boot ID. A pid alone may belong to another process by now."""
+    """The identity of a process: its pid and `started`, which contains the boot ID and the start time.
+
+    A pid alone does not identify a process, because the pid may be reused after the process has ended. `started` is
+    empty if the process did not exist.
+    """
 
     pid: int
     started: str
@@ -40,7 +47,10 @@ def reference(pid: int) -> ProcessRef:
 
 
 def _start_of(pid: int) -> str:
-    """The boot ID and the start time in clock ticks; "" if the process does not exist or is a zombie."""
+    """Return the boot ID and the start time (in clock ticks since boot) of a process.
+
+    Return "" if the process does not exist or is a zombie.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -49,12 +59,15 @@ def _start_of(pid: int) -> str:
 
 
 def with_death_signal(command: Sequence[str]) -> list[str]:
-    """The command, wrapped so that the kernel kills the process when the thread that started it ends."""
+    """Return a command that runs `command` in a process that ends with its parent.
+
+    The kernel kills the process when the thread that started the process ends.
+    """
     return [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), *command]
 
 
 class Child:
-    """One child process with a log file. A Spawner starts it."""
+    """One child process whose output is appended to a log file. Only a `Spawner` creates instances."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
         self.name = name
@@ -66,8 +79,8 @@ class Child:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=_environment(),
-                # Use a separate process group. Ctrl-C in the terminal then reaches only the parent, which stops its
-                # children in order.
+                # Use a separate process group, so that Ctrl-C in the terminal sends a signal only to the parent. The
+                # parent then stops its children in order.
                 process_group=0,
             )
 
@@ -84,7 +97,7 @@ class Child:
         return self._process.poll() is None
 
     def stop(self, *, grace_s: float = 1.0) -> None:
-        """Send SIGTERM, and SIGKILL if the process has not ended after `grace_s` seconds."""
+        """Send SIGTERM and wait until the process has ended. Send SIGKILL after `grace_s` seconds."""
         if self.running:
             self._process.terminate()
             try:
@@ -98,7 +111,7 @@ class Child:
         self._process.wait()
 
     def log_tail(self, lines: int = 5) -> str:
-        """The last lines of the log, for an error message."""
+        """Return the last `lines` lines of the log, or "" if the log cannot be read."""
         try:
             return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
         except OSError:
@@ -106,10 +119,10 @@ class Child:
 
 
 class Spawner:
-    """Starts child processes from its own thread. `close` kills the ones that still run.
+    """An object that starts child processes from its own thread. `close` kills the child processes that still run.
 
-    The kernel's death signal depends on the *thread* that started the child. If a worker thread of an event loop had
-    started it, the kernel would kill the child when that loop is closed.
+    The kernel kills a child process when the *thread* that started the child ends. If a worker thread of an event loop
+    started the child, the kernel would kill the child when the event loop is closed.
     """
 
     def __init__(self) -> None:
@@ -126,19 +139,23 @@ class Spawner:
 
     def _start(self, name: str, command: Sequence[str], log: Path) -> Child:
         child = Child(name, command, log)
-        # Store the child in this thread. The caller may be interrupted before it receives the child.
+        # Store the child in this thread, because the thread that called `start` may be interrupted before the return.
         self._children.append(child)
         return child
 
 
 def stop_process(ref: ProcessRef, *, grace_s: float = 20.0) -> bool:
-    """Stop a process that is not our child. Returns False if it had already ended."""
+    """Stop a process that need not be a child of this process. Return False if the process had already ended.
+
+    Send SIGTERM, and send SIGKILL if the process has not ended after `grace_s` seconds. Raises PermissionError if the
+    process belongs to another user.
+    """
     try:
         handle = os.pidfd_open(ref.pid)
     except ProcessLookupError:
         return False
     try:
-        # Check the start time after the pidfd is open. The pidfd stays with one process even if the pid is reused.
+        # Check the start time after the pidfd is open. A pidfd refers to the same process even if the pid is reused.
         if not ref.alive:
             return False
         for number in (signal.SIGTERM, signal.SIGKILL):
@@ -159,10 +176,11 @@ def _wait_for_exit(handle: int, within_s: float) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ports on loopback that are free now.
+    """Return `count` different ports on loopback that are free now.
 
-    They are below the range of ephemeral ports. Otherwise a client that keeps connecting to a stopped server could get
-    the server's port as its own, connect to itself, and keep the server from starting again.
+    The ports are below the range of ephemeral ports if that range leaves enough ports. The kernel could give an
+    ephemeral port of a stopped server to a client that tries to connect to this server. The client would then connect
+    to itself, and the server could not start again on its port.
     """
     ports = _candidate_ports()
     candidates = iter(random.sample(ports, k=len(ports)))
@@ -187,5 +205,5 @@ def _is_free(port: int) -> bool:
 
 
 def _environment() -> Mapping[str, str]:
-    """The parent's environment without proxy variables, since all connections are on loopback."""
+    """Return the environment of this process without proxy variables, because all connections are on loopback."""
     return {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}

@@ -1,4 +1,7 @@
-"""Shows the progress of a long task on stderr: a bar on a terminal, else a line every 20 seconds."""
+"""This module shows the progress of a long task on stderr.
+
+If stderr is a terminal, the module shows a progress bar. Otherwise the module prints at most one line every 20 seconds.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 EVERY_S = 20.0
+"""The minimum number of seconds between two progress lines if stderr is not a terminal."""
 
 
 def print_line(line: str) -> None:
@@ -16,7 +20,11 @@ def print_line(line: str) -> None:
 
 @contextmanager
 def progress_display(title: str, *, total: int, unit: str) -> Iterator[Callable[[int], None]]:
-    """Show progress while the block runs. The block gets a function to report how much is done."""
+    """Show progress while the block runs.
+
+    Yield a function that the block calls with the number of units that are done. `total` is the number of all units, or
+    0 if the number is not known.
+    """
     print_line(title)
     if sys.stderr.isatty():
         with _bar(total=total, unit=unit) as advance:

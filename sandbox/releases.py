@@ -1,7 +1,7 @@
-"""Downloads the control plane's programs from the official releases, and verifies their checksums.
+"""This module downloads the control plane's programs from the official releases and verifies their checksums.
 
-The versions are pinned here and equal those in `sandbox/kube/go.mod`. Each checksum comes over HTTPS from the same
-release as the file. Without internet access, the download fails within seconds.
+The versions in this module equal the versions in `sandbox/kube/go.mod`. The checksum of a file is downloaded over HTTPS
+from the release that contains the file. Without internet access, a download fails within seconds.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "
 
 
 class DownloadError(Exception):
-    """A program cannot be downloaded. `str()` says why."""
+    """The error when a program cannot be downloaded. `str()` returns the reason."""
 
 
 class Releases(Struct, frozen=True):
-    """The base URLs of the releases."""
+    """The base URLs of the Kubernetes release and of the etcd release."""
 
     kubernetes: str
     etcd: str
@@ -46,7 +46,10 @@ class Releases(Struct, frozen=True):
         return " and ".join(str(urlsplit(url).hostname) for url in (self.kubernetes, self.etcd))
 
     def fetch(self, program: str, target: Path) -> None:
-        """Download one program into a file. Raises DownloadError; the file is then unusable."""
+        """Download one program and write it to `target`.
+
+        Raises DownloadError. After an error, the file must not be used, because it may be incomplete or wrong.
+        """
         try:
             arch = architecture()
             if program == "etcd":
@@ -79,17 +82,20 @@ OFFICIAL = Releases(
 
 
 def architecture() -> str:
-    """The architecture of this machine, in the notation of the releases. Raises ValueError if there is no release for
-    it."""
+    """Return the architecture of this machine as the releases name it: `amd64` or `arm64`.
+
+    Raises ValueError if there is no release for this machine.
+    """
     if platform.system() != "Linux" or platform.machine() not in _MACHINES:
         raise ValueError(f"there is no release for {platform.system()} on {platform.machine()}")
     return _MACHINES[platform.machine()]
 
 
 def _read(url: str) -> str:
-    """Download a small file within a short time. It is the first request to a host, so it also tests the connection.
+    """Download a small text file and return its text. Raises TimeoutError if the host does not answer within seconds.
 
-    The request runs in a separate thread, because the resolver does not obey the timeout.
+    The first request to a host uses this function, so a missing connection is found quickly. The request runs in a
+    separate thread, because the timeout of the request does not limit the time of the DNS lookup.
     """
     results: list[bytes | Exception] = []
 
@@ -140,6 +146,9 @@ def _first_word(text: str) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """A short text for an error. urllib wraps the actual reason in another exception."""
+    """Return a short text for an error.
+
+    If the error is a urllib exception that contains the actual error, the text describes the actual error.
+    """
     reason = getattr(error, "reason", None)
     return str(getattr(reason, "strerror", None) or reason or error or type(error).__name__)

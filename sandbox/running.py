@@ -1,7 +1,8 @@
-"""Runs a sandbox in its directory: control plane, definitions, simulator. A signal ends it.
+"""This module runs a sandbox in its directory until a signal comes. A sandbox is a control plane and a simulator.
 
-Before the sandbox is ready, a signal interrupts the current action. After that, a signal requests an orderly shutdown.
-During the shutdown, signals are ignored. At the end no process is left, and of the files only the logs.
+A signal that comes before the sandbox is ready interrupts the current action. A later signal starts an orderly
+shutdown. During the shutdown, signals are ignored. After the shutdown, no process of the sandbox runs, and only the
+logs and the lock file are left.
 """
 
 from __future__ import annotations
@@ -23,22 +24,24 @@ from sandbox.processes import reference
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 POLL_INTERVAL_S = 0.5
+"""The seconds between two checks of whether all components still run."""
 
 Simulate: TypeAlias = Callable[[Path], Coroutine[Any, Any, None]]
-"""Simulates virtual machines on the cluster of a kubeconfig until it is cancelled."""
+"""A function that simulates virtual machines on the cluster of a kubeconfig until the task is cancelled."""
 
 _Handler: TypeAlias = Callable[[int, FrameType | None], None] | signal.Handlers
 
 
 class SandboxError(Exception):
-    """A component of the sandbox ended by itself. `str()` says which one and why."""
+    """The error when a component of the sandbox ends by itself. `str()` returns the component and the reason."""
 
 
 def run_sandbox(home: Home, *, simulate: Simulate | None, on_ready: Callable[[], None]) -> None:
-    """Run the sandbox until a signal comes. The caller holds the home's lock and is inside `interruptible`.
+    """Run the sandbox until a signal comes. Call this function inside `Home.occupied` and `interruptible`.
 
-    Raises BinariesUnavailable, ControlPlaneError or CrdError if the sandbox does not start, SandboxError if a component
-    ends, and KeyboardInterrupt if a signal comes before the sandbox is ready.
+    `on_ready` is called when the sandbox is ready. If `simulate` is None, no virtual machines are simulated. Raises
+    BinariesUnavailable, ControlPlaneError or CrdError if the sandbox does not start, SandboxError if a component ends
+    by itself, and KeyboardInterrupt if a signal comes before the sandbox is ready.
     """
     plane: ControlPlane | None = None
     try:
@@ -63,8 +66,10 @@ def run_sandbox(home: Home, *, simulate: Simulate | None, on_ready: Callable[[],
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let each of the signals interrupt the block as Ctrl-C does. Signals that are ignored, as under nohup, stay
-    ignored."""
+    """Raise KeyboardInterrupt in the block when one of SIGNALS comes.
+
+    A signal that is already ignored, for example because of nohup, is still ignored.
+    """
     before = {number: signal.getsignal(number) for number in SIGNALS}
     _set_signal_handlers(_interrupt)
     try:
@@ -75,9 +80,9 @@ def interruptible() -> Iterator[None]:
 
 
 async def _run_until_signal(plane: ControlPlane, simulate: Simulate | None, ready: Callable[[], None]) -> None:
-    """Report readiness and run until a signal comes. Raises SandboxError if a component ends by itself.
+    """Call `ready` and run until a signal comes. Raises SandboxError if a component ends by itself.
 
-    Readiness is reported after the signal handlers are set. Before that, a signal would interrupt the start of asyncio.
+    `ready` is called after the signal handlers are set, because an earlier signal would interrupt the start of asyncio.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -102,7 +107,10 @@ async def _run_until_signal(plane: ControlPlane, simulate: Simulate | None, read
 
 
 async def _watch_components(plane: ControlPlane) -> None:
-    """Poll whether all components still run. The kernel would report the end of a child only to a signal handler."""
+    """Check regularly whether all components still run. Raises SandboxError if a component has ended.
+
+    Without these checks, only a handler of the signal SIGCHLD would learn that a child process has ended.
+    """
     while True:
         await asyncio.sleep(POLL_INTERVAL_S)
         if failure := plane.failed():
@@ -113,7 +121,7 @@ async def _simulate(simulate: Simulate, kubeconfig: Path) -> None:
     try:
         await simulate(kubeconfig)
     except Exception as error:
-        traceback.print_exception(error)  # this is a bug and not a user's mistake: print the traceback
+        traceback.print_exception(error)  # print the traceback, because this error is a bug and not a user's mistake
         raise SandboxError("the simulator failed") from error
     raise SandboxError("the simulator ended unexpectedly")
 

@@ -1,10 +1,11 @@
-"""The settings of the simulation: the `sim.vmherd.dev/...` annotations. VMIs get them from their template.
+"""This module reads the settings of the simulation from the annotations `sim.vmherd.dev/...` of an object.
 
-DataVolumes and PVCs have the annotations as well. A DataVolume with the behavior `fail` fails, and with `never-ready`
-it stays in progress. A PVC with `never-ready` stays unbound. If a VM's template has `datavolume-error`, the DataVolumes
-that the VM creates get the behavior `fail`.
+A VMI gets the annotations from its template. DataVolumes and PVCs can have the annotations too. A DataVolume with the
+behavior `fail` fails. A DataVolume with the behavior `never-ready` stays in progress. A PVC with the behavior
+`never-ready` stays unbound. If the template of a VM has the behavior `datavolume-error`, the DataVolumes that the VM
+creates get the behavior `fail`.
 
-A value that cannot be parsed is replaced by the default, with a warning.
+If the value of an annotation cannot be parsed, the default is used and a warning is returned.
 """
 
 from __future__ import annotations
@@ -18,16 +19,20 @@ from msgspec import Struct
 from controller.config.types import seconds_in
 
 READY_AFTER: Final = "sim.vmherd.dev/ready-after"
-"""The time from a VMI's creation to Ready=True, or from a DataVolume's creation to Succeeded."""
+"""The annotation with the time from the creation of a VMI until the VMI has the condition Ready=True.
+
+For a DataVolume, this is the time from the creation until the DataVolume has the phase Succeeded.
+"""
 
 BEHAVIOR: Final = "sim.vmherd.dev/behavior"
-"""How the object misbehaves: one of `Behavior`."""
+"""The annotation that says how the simulated object behaves. The value is one of `Behavior`."""
 
 SHUTDOWN_AFTER: Final = "sim.vmherd.dev/shutdown-after"
-"""The time from a VMI's deletion until it is gone.
+"""The annotation with the time from the deletion of a VMI until the VMI no longer exists.
 
-The default is 0 s, and 30 s with the behavior slow-shutdown. A `terminationGracePeriodSeconds` in the spec shortens
-these 30 s, except if it is 0: example manifests have a 0, and a user of slow-shutdown wants to see a slow shutdown.
+The default is 0 seconds. With the behavior slow-shutdown, the default is 30 seconds, or the value of
+`terminationGracePeriodSeconds` in the spec if this value is shorter. A value of 0 is ignored: example manifests have
+the value 0, and a user of slow-shutdown wants to see a slow shutdown.
 """
 
 Behavior: TypeAlias = Literal[
@@ -46,13 +51,22 @@ Behavior: TypeAlias = Literal[
 BEHAVIORS: Final[tuple[Behavior, ...]] = get_args(Behavior)
 
 READY_AFTER_S: Final = 0.3
+"""The default of `sim.vmherd.dev/ready-after` in seconds."""
+
 SLOW_SHUTDOWN_S: Final = 30.0
+"""The default of `sim.vmherd.dev/shutdown-after` in seconds for the behavior slow-shutdown."""
+
 LONGEST_S: Final = 24 * 3600.0
+"""The longest duration in seconds that an annotation may have."""
+
 _QUOTED_LENGTH: Final = 64
 
 
 class SimulationSettings(Struct, frozen=True, kw_only=True):
-    """The parsed annotations. With `shutdown_after_s` 0, a VMI is gone as soon as it is deleted."""
+    """The settings of one object. `warnings` has a text for each annotation whose value cannot be parsed.
+
+    If `shutdown_after_s` is 0, a VMI no longer exists immediately after its deletion.
+    """
 
     behavior: Behavior = "normal"
     ready_after_s: float = READY_AFTER_S
@@ -64,7 +78,10 @@ DEFAULT: Final = SimulationSettings()
 
 
 def read_settings(annotations: Mapping[str, str], *, grace_s: int = 0) -> SimulationSettings:
-    """Parse an object's annotations. `grace_s` is its termination grace period, 0 if it has none."""
+    """Parse the annotations of an object and return the settings.
+
+    `grace_s` is the termination grace period of the object in seconds, or 0 if the object has no grace period.
+    """
     ready_after, behavior = annotations.get(READY_AFTER), annotations.get(BEHAVIOR)
     shutdown_after = annotations.get(SHUTDOWN_AFTER)
     if ready_after is None and behavior is None and shutdown_after is None:

@@ -1,11 +1,12 @@
-"""Simulates KubeVirt and CDI on a cluster without virtual machines.
+"""This program simulates KubeVirt and CDI on a cluster that has no real virtual machines.
 
     python -m sandbox.simulator --kubeconfig FILE
 
-Each simulated kind has a `KindSimulator`: a resource, and the behavior that returns the next step of an object. Related
-objects, such as a VM's VMI and its disks, are read from the caches of the other kinds. A change of a related object
-triggers the object's next step. All state is in the cluster. So a simulator can be stopped, killed and started again at
-any time. It survives restarts of the API server. It begins with a kind as soon as its definition is installed.
+Each simulated kind has a `KindSimulator`. A `KindSimulator` has a behavior: a function that returns the next step for
+an object of the kind. The behavior reads related objects, such as the VMI and the disks of a VM, from the caches of the
+other kinds. When a related object changes, the behavior is called again. All state is in the cluster, so the simulator
+can be stopped, killed and started again at any time. The simulator continues after a restart of the API server. If the
+definition (CRD) of a kind is missing, the simulator starts to simulate the kind when the definition is installed.
 """
 
 from __future__ import annotations
@@ -42,18 +43,24 @@ from sandbox.vms import VMS, SimulatedVM, storage_of
 
 USER_AGENT = "vmherd-simulator"
 WORKERS = 16
-"""The number of concurrent writes for each kind. More would take API server capacity from the controller under test."""
+"""The number of workers for each kind. Each worker sends one request at a time.
+
+More workers would take capacity of the API server from the controller under test.
+"""
 
 STARTING_POLL_S = 0.05
+"""The seconds between two checks of whether the existing objects of all kinds are known."""
+
 _STORAGE = "storage"
 
 
 async def run(
     kubeconfig: str | os.PathLike[str], *, namespaces: Iterable[str] = (ALL_NAMESPACES,), workers: int = WORKERS
 ) -> None:
-    """Simulate the objects in these namespaces until cancelled.
+    """Simulate the objects in these namespaces until the task is cancelled.
 
-    Raises ConfigurationError if the kubeconfig cannot be used. If the server does not answer, it waits.
+    Raises ConfigurationError if the kubeconfig cannot be used. If the API server does not answer, the simulator waits
+    for the API server.
     """
     credentials = await load_credentials(os.fspath(kubeconfig))
     async with open_client(credentials, user_agent=USER_AGENT, max_inflight=None) as client:
@@ -61,7 +68,7 @@ async def run(
 
 
 class _Cluster:
-    """The simulated kinds and their relations."""
+    """The simulators and informers of all kinds, and the handlers that pass changes between the kinds."""
 
     def __init__(self, client: ApiClient, namespaces: tuple[str, ...]) -> None:
         def informer_of(resource: Resource[Any], **indexes: Any) -> SharedInformer[Any]:
@@ -87,16 +94,19 @@ class _Cluster:
         self._claims.add_handler(self._on_claim_change)
 
     async def run(self, workers: int) -> None:
-        """Run all informers and simulators until cancelled. Simulators start when all existing objects are known."""
+        """Run all informers and simulators until the task is cancelled.
+
+        The simulators start after the informers have listed all existing objects.
+        """
         async with asyncio.TaskGroup() as group:
             for informer in self._informers:
                 group.create_task(informer.run(), name=f"simulator-{informer.resource.plural}-informer")
-            # A missing kind triggers no event. This loop polls only while the simulator starts.
+            # Poll, because no event reports that the definition of a kind is missing.
             while not all(informer.synced.is_set() or informer.missing for informer in self._informers):  # noqa: ASYNC110
                 await asyncio.sleep(STARTING_POLL_S)
             for simulator in (self._vm_simulator, self._vmi_simulator, self._volume_simulator, self._claim_simulator):
                 group.create_task(simulator.run(workers), name=f"simulator-{simulator.name}")
-            # VMs may wait for the definition of DataVolumes.
+            # If the definition of DataVolumes was installed after the start, VMs may wait for DataVolumes.
             await self._volumes.synced.wait()
             self._vm_simulator.enqueue_all()
 
@@ -159,7 +169,7 @@ def _subject(change: Change[Any]) -> Any:
 
 
 def _storage_keys_of_vm(vm: SimulatedVM) -> Iterator[str]:
-    """Index keys: the DataVolumes and PVCs that the VM uses."""
+    """Return the index keys of a VM: the key of each DataVolume and PVC that the VM uses."""
     return (str(ObjectKey(vm.metadata.namespace, name)) for name in storage_of(vm))
 
 
@@ -168,13 +178,16 @@ def _storage_keys_of_vmi(vmi: SimulatedVMI) -> Iterator[str]:
 
 
 def _no_jitter() -> float:
-    """Jitter spreads the requests of many clients. A single client on loopback does not need it."""
+    """Return 0, so that informers do not add random delays to their requests.
+
+    Such delays spread the requests of many clients. A single client on loopback does not need random delays.
+    """
     return 0.0
 
 
 def main() -> None:
-    """Run as a separate program, until Ctrl-C or SIGTERM."""
-    # Only a separate program configures logging. As part of another program, the simulator uses that program's logging.
+    """Run the simulator as a separate program until Ctrl-C or SIGTERM."""
+    # Configure logging only here. If another program calls `run`, that program has configured logging.
     from controller.logs import configure  # noqa: PLC0415
 
     parser = argparse.ArgumentParser(

@@ -1,8 +1,10 @@
-"""The next step for a simulated object: the types between the pure behaviors and the loop that runs them.
+"""This module defines the type `Step`: the next action of the simulator for one simulated object.
 
-A behavior gets one object, its related objects and the time. It returns one `Step`. It is called again when one of
-these objects changes, when the step's delay is over, and after every failure. It never sees a state from before its own
-writes. It has no memory, so a restarted simulator continues from the state of the cluster.
+A behavior is a pure function. Its input is one object, the related objects and the current time. Its result is one
+`Step`. The loop in `sandbox.kind_simulator` calls the behavior, executes the step and calls the behavior again when one
+of these objects changes, when the delay of the step is over, or when the step failed. After a write, the loop calls the
+behavior only when the caches contain the write. A behavior stores no data, so a restarted simulator continues from the
+state of the cluster.
 """
 
 from __future__ import annotations
@@ -20,21 +22,21 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class Patch(Struct, frozen=True):
-    """Change the object itself with a JSON merge patch. The patch names the UID of the object."""
+    """A JSON merge patch for one object. The body contains the UID of the object."""
 
     body: bytes
     subresource: str = ""
 
 
 class Create(Struct, frozen=True):
-    """Create another object in the same namespace. If it already exists, nothing is done."""
+    """The creation of another object in the same namespace. If the other object already exists, nothing is done."""
 
     resource: Resource[Any]
     body: bytes
 
 
 class Change(Struct, frozen=True):
-    """Change another object of the same namespace. If it no longer exists, nothing is done."""
+    """A patch of another object in the same namespace. If the other object no longer exists, nothing is done."""
 
     resource: Resource[Any]
     name: str
@@ -42,7 +44,7 @@ class Change(Struct, frozen=True):
 
 
 class Delete(Struct, frozen=True):
-    """Delete another object of the same namespace if it still has this UID."""
+    """The deletion of another object in the same namespace. If the UID of the other object differs, nothing is done."""
 
     resource: Resource[Any]
     name: str
@@ -53,10 +55,11 @@ Effect: TypeAlias = Create | Change | Delete
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """One action: change other objects, or patch the object itself, or wait, or do nothing until something changes.
+    """The next action for one object. `effects` change other objects, and `write` patches the object itself.
 
-    A step that writes has no delay, because the write comes back as a change. `warnings` describe annotations that were
-    ignored. The same mistake always has the same text.
+    If `effects` and `write` are empty, `after_s` is the number of seconds until the behavior is called again, or None
+    to wait for a change. A step with `effects` or `write` needs no delay, because its changes lead to the next call.
+    `warnings` are texts about annotations that were ignored. The same mistake always has the same text.
     """
 
     effects: tuple[Effect, ...] = ()
@@ -66,5 +69,5 @@ class Step(Struct, frozen=True, kw_only=True):
 
 
 NextStep: TypeAlias = Callable[[T, datetime, datetime], Step]
-"""A behavior with access to related objects. Its arguments: the object, the current time, when the object was first
-seen."""
+"""A behavior of a kind. The arguments are the object, the current time and the time when the simulator first saw the
+object."""

@@ -1,15 +1,15 @@
-"""The behavior of KubeVirt's VM controller: it creates storage, starts and stops VMIs, and writes the status. Pure.
+"""This module simulates KubeVirt's VM controller, which creates storage, starts and stops VMIs, and writes VM statuses.
 
-The run strategy decides when a VMI is started:
+All functions of this module are pure. The run strategy of a VM decides when a VMI is started:
 
-- Always: there is always a VMI; after it ended or was deleted, a new one is started.
-- RerunOnFailure: a VMI is started once, and again after each failure, but not after a success or a deletion.
+- Always: a VMI is started whenever the VM has no VMI. A VMI that has ended is replaced by a new VMI.
+- RerunOnFailure: a VMI is started once. A new VMI is started after each failure, but not after a success or a deletion.
 - Once: a VMI is started once.
-- Manual: only `status.stateChangeRequests` start and stop the VMI, as `virtctl` writes them.
-- Halted: there is no VMI.
+- Manual: a VMI is started and stopped only by the requests that `virtctl` writes to `status.stateChangeRequests`.
+- Halted: no VMI is started, and an existing VMI is deleted.
 
-A VM is started when its DataVolumes are ready. After failed starts in a row, it is not started before its backoff is
-over. The result of a VMI is written to the VM's status before that VMI is deleted.
+A VM is started only when its DataVolumes are ready. After failed starts, the VM is not started before the backoff is
+over. The result of a VMI is written to the VM's status before the VMI is deleted.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from sandbox.vms import (
 )
 
 ORPHAN: Final = "orphan"
-"""The finalizer of a deletion that keeps the VMI and the disks."""
+"""The finalizer that the API server adds if a VM is deleted but its VMI and its disks must be kept."""
 
 
 def next_step(vm: SimulatedVM, related: RelatedObjects, now: datetime) -> Step:
@@ -72,9 +72,10 @@ def next_step(vm: SimulatedVM, related: RelatedObjects, now: datetime) -> Step:
 
 
 def _delete(vm: SimulatedVM, own_vmi: SimulatedVMI | None) -> Step | None:
-    """Return the next step for a deleted VM, or None if it waits for its VMI.
+    """Return the next step for a VM that is being deleted, or None if there is nothing to do.
 
-    The VM's finalizer is removed when the VMI is gone. With the finalizer `orphan`, it is removed at once.
+    KubeVirt's finalizer of the VM is removed when the VMI no longer exists. If the VM has the finalizer `orphan`,
+    KubeVirt's finalizer is removed at once and the VMI is kept.
     """
     if own_vmi is None or ORPHAN in (vm.metadata.finalizers or ()):
         return Step(write=finalizer_patch(vm, finalizer=False)) if has_finalizer(vm) else None
@@ -82,7 +83,10 @@ def _delete(vm: SimulatedVM, own_vmi: SimulatedVMI | None) -> Step | None:
 
 
 def _adopt(vm: SimulatedVM, related: RelatedObjects) -> Iterator[Effect]:
-    """Adopt the VMI and the DataVolumes that have this VM's names and no controller."""
+    """Yield the patches that make the VM the controller of its VMI and of its DataVolumes.
+
+    Only objects that have no controller and are not being deleted are patched.
+    """
     controller = controlled_by(VMS, vm.metadata)
     if related.vmi is not None and can_be_adopted(related.vmi.metadata):
         yield Change(VMIS, vm.metadata.name, adoption_patch(related.vmi.metadata, controller))
@@ -93,7 +97,7 @@ def _adopt(vm: SimulatedVM, related: RelatedObjects) -> Iterator[Effect]:
 
 
 def _missing_data_volumes(vm: SimulatedVM, related: RelatedObjects) -> Iterator[Effect]:
-    """Create the missing DataVolumes."""
+    """Yield the creation of each missing DataVolume, or nothing if the definition of DataVolumes is not installed."""
     if not related.serves_data_volumes:
         return
     settings = read_settings(annotations_of_template(template_of(vm)))
@@ -107,7 +111,7 @@ def _missing_data_volumes(vm: SimulatedVM, related: RelatedObjects) -> Iterator[
 
 
 def _run(vm: SimulatedVM, own_vmi: SimulatedVMI | None, related: RelatedObjects, now: datetime) -> tuple[Effect, ...]:
-    """Start or stop the VMI according to the run strategy."""
+    """Return the creation or deletion of the VMI that the run strategy requires now, or () if nothing must change."""
     strategy = strategy_of(vm)
     if strategy != "Halted" and not _provisioned(vm, related):
         return ()
@@ -151,7 +155,7 @@ def _provisioned(vm: SimulatedVM, related: RelatedObjects) -> bool:
 
 
 def _backoff_s(vm: SimulatedVM, now: datetime) -> float | None:
-    """The seconds until the VM may be started; None if it may be started now."""
+    """Return the seconds until the VM may be started, or None if the backoff allows the start now."""
     failure = status_of(vm).start_failure
     if failure is None or failure.retry_after_timestamp is None:
         return None

@@ -1,6 +1,7 @@
-"""The status of a VM, as KubeVirt would write it: a function of the VM, its VMI and its storage. Pure.
+"""This module computes the status of a VM, as KubeVirt would write the status.
 
-The same objects give the same status: times and counts that are already written are kept.
+All functions of this module are pure. The status depends on the VM, on its VMI, on its storage and on the current time.
+If nothing has changed since the last write, the new status equals the old status, including all times and counts.
 """
 
 from __future__ import annotations
@@ -50,13 +51,14 @@ from sandbox.vms import (
 
 BACKOFF_S: Final = 0.5
 LONGEST_BACKOFF_S: Final = 15.0
-"""KubeVirt's backoff is 10 s times the square of the number of failed starts, at most 5 minutes.
+"""The seconds of the longest wait after a failed start.
 
-The simulator uses a twentieth of these times.
+The wait is BACKOFF_S seconds times the square of the number of failed starts, and at most LONGEST_BACKOFF_S seconds. In
+KubeVirt, both times are 20 times longer: 10 seconds and 5 minutes.
 """
 
 PROVISIONED: Final = frozenset({SUCCEEDED, "WaitForFirstConsumer", "PendingPopulation"})
-"""The DataVolume phases in which the VM can be started."""
+"""The phases of a DataVolume in which a VM that uses the DataVolume can be started."""
 
 START, STOP = "Start", "Stop"
 
@@ -68,7 +70,11 @@ _PROBLEM_STATUSES: Final = {
 
 
 class RelatedObjects(Struct, frozen=True, kw_only=True):
-    """The objects related to a VM: the VMI with its name, and the disks with the names that `storage_of` returns."""
+    """The existing objects that are related to a VM.
+
+    `vmi` is the VMI with the name of the VM. `volumes` and `claims` contain by name the DataVolumes and PVCs that
+    `storage_of` names. `serves_data_volumes` says whether the definition of DataVolumes is installed.
+    """
 
     vmi: SimulatedVMI | None = None
     volumes: Mapping[str, SimulatedDataVolume] = {}
@@ -77,7 +83,10 @@ class RelatedObjects(Struct, frozen=True, kw_only=True):
 
 
 def next_status(vm: SimulatedVM, vmi: SimulatedVMI | None, related: RelatedObjects, now: datetime) -> VMStatus:
-    """The status that the VM should have. `vmi` is controlled by the VM; it does not only have the same name."""
+    """Return the status that the VM should have.
+
+    `vmi` is the VMI that the VM controls, or None. A VMI that only has the name of the VM must not be passed.
+    """
     before = status_of(vm)
     ready = condition_of(vmi, "Ready") if vmi is not None else None
     requests = _requests(vm, vmi)
@@ -98,7 +107,10 @@ def next_status(vm: SimulatedVM, vmi: SimulatedVMI | None, related: RelatedObjec
 
 
 def asks_for(vm: SimulatedVM, action: str, uid: str | None = None) -> bool:
-    """True if the first request asks for this action. KubeVirt handles one request at a time."""
+    """Return True if the VM's first change request asks for this action, and for this VMI UID if `uid` is not None.
+
+    Later requests are ignored, because KubeVirt handles one request at a time.
+    """
     requests = status_of(vm).state_change_requests or ()
     return bool(requests) and requests[0].action == action and (uid is None or requests[0].uid == uid)
 
@@ -112,12 +124,15 @@ def is_terminating(vmi: SimulatedVMI) -> bool:
 
 
 def lacks_data_volumes(vm: SimulatedVM, related: RelatedObjects) -> bool:
-    """True if the VM needs DataVolumes but their definition is not installed."""
+    """Return True if the VM needs DataVolumes but the definition of DataVolumes is not installed."""
     return not related.serves_data_volumes and bool(data_volume_templates_of(vm))
 
 
 def _requests(vm: SimulatedVM, vmi: SimulatedVMI | None) -> tuple[ChangeRequest, ...]:
-    """The requests, without a fulfilled first one. With RerunOnFailure, a failed VMI adds a request to start."""
+    """Return the VM's change requests. The first request is removed if it is fulfilled.
+
+    If no request is left, the strategy is RerunOnFailure and the VMI has failed, return a new request to start.
+    """
     requests = status_of(vm).state_change_requests or ()
     if requests and _fulfilled(requests[0], vmi):
         requests = requests[1:]
@@ -134,10 +149,10 @@ def _fulfilled(request: ChangeRequest, vmi: SimulatedVMI | None) -> bool:
 
 
 def _start_failure(vm: SimulatedVM, vmi: SimulatedVMI | None, now: datetime) -> StartFailure | None:
-    """The number of failed starts in a row, with the time of the next attempt; None if there are none.
+    """Return the number of consecutive failed starts and the time of the next attempt, or None if no start failed.
 
-    KubeVirt counts a VMI that ended before it ran. The first VMI that runs resets the count. In the simulator, a VMI
-    with the behavior `crash-loop` counts as one that never ran.
+    A start has failed if the VMI ended before it reached the phase Running. The first VMI that reaches Running resets
+    the number to 0. A VMI with the simulated behavior `crash-loop` is treated as if it never reached Running.
     """
     before = status_of(vm).start_failure
     if strategy_of(vm) not in _RESTARTING or (vmi is not None and _reached_running(vmi)):
@@ -160,7 +175,7 @@ def _reached_running(vmi: SimulatedVMI) -> bool:
 
 
 def _printable(vm: SimulatedVM, vmi: SimulatedVMI | None, related: RelatedObjects, failure: StartFailure | None) -> str:
-    """The printableStatus. If several statuses apply, it is the first in KubeVirt's order."""
+    """Return the printableStatus. If several statuses apply, return the first of them in KubeVirt's order."""
     if vm.metadata.deletion_timestamp is not None:
         return "Terminating"
     problem = problem_of(vmi) if vmi is not None else ""
@@ -208,9 +223,10 @@ def _should_start(vm: SimulatedVM, vmi: SimulatedVMI | None) -> bool:
 def _conditions(
     vm: SimulatedVM, vmi: SimulatedVMI | None, related: RelatedObjects, now: datetime
 ) -> tuple[Condition, ...]:
-    """The conditions: Ready, the VMI's other conditions, and Failure if the VM cannot be started at all.
+    """Return the VM's conditions: Ready, all other conditions of the VMI, and Failure if DataVolumes are not available.
 
-    As in KubeVirt, a condition is replaced only when its status or its reason changes. Its times are the VMI's.
+    As in KubeVirt, a condition is replaced only when its status or its reason changes. A condition that is copied from
+    the VMI has the times of the VMI's condition.
     """
     wanted = [_ready(vmi, now)]
     if lacks_data_volumes(vm, related):

@@ -1,7 +1,7 @@
-"""The wire format of a simulated VirtualMachineInstance: the fields that are read, and the patches that are written.
+"""This module defines the fields of a VirtualMachineInstance that the simulator reads, and builds the patches.
 
-KubeVirt's VMIs have no status subresource, so their status is patched on the object itself. A patch has the complete
-list of conditions, because a JSON merge patch replaces lists.
+KubeVirt's VMIs have no status subresource, so a patch of the status is sent to the object itself. A patch contains the
+complete list of conditions, because a JSON merge patch replaces lists.
 """
 
 from __future__ import annotations
@@ -19,13 +19,16 @@ from informers.resource import Resource
 from sandbox.step import Patch
 
 FINALIZER: Final = "kubevirt.io/foregroundDeleteVirtualMachine"
-"""KubeVirt's finalizer. It keeps a VMI during a slow shutdown. Without it, a deleted VMI is gone at once."""
+"""The finalizer that KubeVirt adds to VMIs. The simulator adds the finalizer only to VMIs with a slow shutdown.
+
+A VMI without a finalizer no longer exists immediately after its deletion.
+"""
 
 NODE_LABEL: Final = "kubevirt.io/nodeName"
 NODES: Final = ("node01", "node02", "node03", "node04", "node05")
 
 UNSCHEDULED_PHASES: Final = frozenset({"", "Pending", "Scheduling"})
-"""The phases in which a VMI has no node yet."""
+"""The phases of a VMI that has no node yet."""
 
 FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
@@ -71,7 +74,7 @@ class Interface(Struct, frozen=True, rename="camel"):
 
 
 class VMIStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The status as it is read and written. A field that is None is left out of a patch and stays unchanged."""
+    """The status of a VMI. If a field is None, a patch does not contain the field and the stored value stays."""
 
     phase: str | None = None
     node_name: str | None = None
@@ -89,15 +92,17 @@ class _ClaimSource(Struct, frozen=True, rename="camel"):
 
 
 class Volume(Struct, frozen=True, rename="camel"):
-    """One volume of a VMI. Every volume that is not a DataVolume or a PVC is always available."""
+    """One volume of a VMI. A volume that is neither a DataVolume nor a PVC is always available."""
 
     data_volume: _DataVolumeSource | None = None
     persistent_volume_claim: _ClaimSource | None = None
 
     @property
     def claim(self) -> str:
-        """The name of the PVC that the volume needs; "" if it needs none. The PVC of a DataVolume has the DataVolume's
-        name."""
+        """Return the name of the PVC that the volume needs, or "" if the volume needs no PVC.
+
+        The PVC of a DataVolume has the name of the DataVolume.
+        """
         if self.data_volume is not None:
             return self.data_volume.name or ""
         return (self.persistent_volume_claim.claim_name or "") if self.persistent_volume_claim is not None else ""
@@ -120,10 +125,10 @@ VMIS: Final = Resource(
 
 
 class VMIState(Struct, frozen=True):
-    """The visible state of a VMI. It is ready if `unready_reason` is empty.
+    """The visible state of a VMI. The VMI is ready if `unready_reason` is empty.
 
-    `problem` is the reason why KubeVirt cannot start the VMI (condition Synchronized) or finds no node for it
-    (condition PodScheduled).
+    `problem` is the reason in the condition Synchronized=False if KubeVirt cannot start the VMI, or the reason in the
+    condition PodScheduled=False if no node is suitable for the VMI. `problem` is empty if there is no problem.
     """
 
     phase: str
@@ -151,12 +156,12 @@ def phase_of(vmi: SimulatedVMI) -> str:
 
 
 def grace_period_of(vmi: SimulatedVMI) -> int:
-    """The seconds after which a guest that does not shut down is killed; 0 if the spec has no value."""
+    """Return the seconds after which a guest that does not shut down is killed, or 0 if the spec has no value."""
     return (vmi.spec.termination_grace_period_seconds or 0) if vmi.spec is not None else 0
 
 
 def claims_of(vmi: SimulatedVMI) -> tuple[str, ...]:
-    """The names of the PVCs that the VMI needs, without duplicates."""
+    """Return the names of the PVCs that the VMI needs, without duplicates."""
     volumes = (vmi.spec.volumes or ()) if vmi.spec is not None else ()
     return tuple(dict.fromkeys(volume.claim for volume in volumes if volume.claim))
 
@@ -169,17 +174,17 @@ def condition_of(vmi: SimulatedVMI, type_: str) -> Condition | None:
 
 
 def history_of(vmi: SimulatedVMI) -> tuple[PhaseTransition, ...]:
-    """The time of each phase change, oldest first."""
+    """Return the phase changes of the VMI with their times. The first entry is the oldest change."""
     return (vmi.status.phase_transition_timestamps or ()) if vmi.status is not None else ()
 
 
 def has_finalizer(vmi: SimulatedVMI) -> bool:
-    """True if the finalizer is set. A deletion of the VMI then waits for the simulator."""
+    """Return True if the VMI has the finalizer. A deleted VMI exists until the simulator has removed the finalizer."""
     return FINALIZER in (vmi.metadata.finalizers or ())
 
 
 def state_of(vmi: SimulatedVMI) -> VMIState | None:
-    """The current state; None if the VMI has no Ready condition yet."""
+    """Return the current state of the VMI, or None if the VMI has no Ready condition yet."""
     ready = condition_of(vmi, "Ready")
     if ready is None:
         return None
@@ -195,7 +200,10 @@ def problem_of(vmi: SimulatedVMI) -> str:
 
 
 def node_for(vmi: SimulatedVMI) -> str:
-    """The node of the VMI. It depends only on the VMI's UID. Many VMIs are spread evenly over the nodes."""
+    """Return the name of the VMI's node. The node depends only on the VMI's UID.
+
+    All nodes get about the same number of VMIs.
+    """
     return NODES[_number(vmi) % len(NODES)]
 
 
@@ -212,11 +220,12 @@ def state_patch(
     unseen: Iterable[PhaseTransition] = (),
     finalizer: bool | None = None,
 ) -> Patch:
-    """The patch that brings the VMI to this state.
+    """Return the patch that writes this state to the VMI.
 
-    `unseen` are phases that the VMI passed without a write. `finalizer=True` adds the finalizer, `finalizer=False`
-    removes it. A merge patch replaces the whole list of finalizers, so such a patch applies only to the resource
-    version that was read.
+    `unseen` are earlier phases that were not written. The patch adds these phases to the phase history. The patch adds
+    the finalizer if `finalizer` is True, and removes the finalizer if `finalizer` is False. A patch that changes the
+    finalizers replaces the whole list of finalizers, so the API server rejects this patch if the VMI's resource version
+    has changed.
     """
     placed = state.phase not in UNSCHEDULED_PHASES
     history = history_of(vmi)
@@ -233,7 +242,7 @@ def state_patch(
 
 
 def finalizer_patch(vmi: SimulatedVMI, *, finalizer: bool) -> Patch:
-    """The patch that only adds or removes the finalizer."""
+    """Return the patch that adds the finalizer if `finalizer` is True, and otherwise removes the finalizer."""
     return Patch(_encode(_Body(_metadata(vmi, labelled=False, finalizer=finalizer))))
 
 
@@ -264,9 +273,10 @@ def _conditions(state: VMIState, vmi: SimulatedVMI, now: datetime) -> tuple[Cond
 
 
 def _condition(type_: str, vmi: SimulatedVMI, now: datetime, *, status: str, reason: str = "") -> Condition:
-    """The current condition.
+    """Return the condition with this status and reason.
 
-    Its transition time is when its status last changed. Its probe time is when its status or its reason last changed.
+    The transition time of the condition is the time when its status last changed. The probe time is the time when its
+    status or its reason last changed.
     """
     before = condition_of(vmi, type_)
     kept = before if before is not None and before.status == status else Condition()
@@ -288,5 +298,8 @@ def _interface(vmi: SimulatedVMI) -> Interface:
 
 
 def _number(vmi: SimulatedVMI) -> int:
-    """A number from the VMI's UID. It makes the node and the address stable without any stored state."""
+    """Return a number that depends only on the VMI's UID.
+
+    With this number, a VMI always gets the same node and the same address, and the simulator stores neither of them.
+    """
     return crc32(vmi.metadata.uid.encode())

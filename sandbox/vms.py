@@ -1,4 +1,4 @@
-"""The wire format of a simulated VirtualMachine: the fields that are read, and the patches that are written."""
+"""This module defines the fields of a VirtualMachine that the simulator reads, and builds patches and manifests."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from sandbox.step import Create, Patch
 from sandbox.vmis import VMIS, Condition, Volume
 
 FINALIZER: Final = "kubevirt.io/virtualMachineControllerFinalize"
-"""KubeVirt's finalizer, which every VM has. It is removed when the VMI is gone."""
+"""The finalizer that KubeVirt adds to every VM. The finalizer of a deleted VM is removed when its VMI no longer exists.
+"""
 
 GENERATION: Final = "kubevirt.io/vm-generation"
-"""An annotation of a VMI: the generation of the VM that it was made from."""
+"""The annotation of a VMI with the generation of the VM at the time when the VMI was created."""
 
 
 class TemplateMeta(Struct, frozen=True):
@@ -29,7 +30,7 @@ class TemplateMeta(Struct, frozen=True):
 
 
 class Template(Struct, frozen=True):
-    """The template of a VMI or of a DataVolume. The spec is copied without changes."""
+    """The template of a VMI or of a DataVolume. A new object gets the spec of the template without changes."""
 
     metadata: TemplateMeta | None = None
     spec: Raw = Raw(b"{}")
@@ -49,15 +50,17 @@ class StartFailure(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ChangeRequest(Struct, frozen=True, omit_defaults=True):
-    """A request to start the VM, or to stop the VMI with this UID. `virtctl start` and `virtctl stop` write it."""
+    """A request to start the VM, or to stop the VMI with this UID.
+
+    The commands `virtctl start` and `virtctl stop` write such requests.
+    """
 
     action: str = ""
     uid: str | None = None
 
 
 class VMStatus(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The status as it is read and written. A field that is None is removed by a patch, since KubeVirt omits empty
-    fields."""
+    """The status of a VM. If a field is None, a patch removes the field, as KubeVirt does not store empty fields."""
 
     created: bool | None = None
     ready: bool | None = None
@@ -91,7 +94,7 @@ class _NewMeta(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
 
 
 class _New(Struct, frozen=True, rename="camel"):
-    """A new object."""
+    """The manifest of a new object."""
 
     api_version: str
     kind: str
@@ -115,7 +118,11 @@ _decode_volumes: Final = msgspec.json.Decoder(_Volumes).decode
 
 
 def strategy_of(vm: SimulatedVM) -> str:
-    """The VM's run strategy. `running: true` means Always. A VM without both fields is Halted."""
+    """Return the run strategy of the VM.
+
+    `running: true` means Always, and `running: false` means Halted. If the spec has neither `running` nor
+    `runStrategy`, the result is Halted.
+    """
     if vm.spec is None:
         return "Halted"
     if vm.spec.running is not None:
@@ -132,7 +139,7 @@ def annotations_of_template(template: Template) -> Mapping[str, str]:
 
 
 def volumes_of(vm: SimulatedVM) -> tuple[Volume, ...]:
-    """The volumes of the VM's VMI; empty if the template's volumes cannot be decoded."""
+    """Return the volumes in the VM's template, or () if the volumes cannot be decoded."""
     try:
         return _decode_volumes(template_of(vm).spec).volumes or ()
     except msgspec.DecodeError:
@@ -140,7 +147,7 @@ def volumes_of(vm: SimulatedVM) -> tuple[Volume, ...]:
 
 
 def data_volume_templates_of(vm: SimulatedVM) -> Mapping[str, Template]:
-    """The VM's dataVolumeTemplates by name."""
+    """Return the VM's dataVolumeTemplates by name. Templates without a name are left out."""
     templates = (vm.spec.data_volume_templates or ()) if vm.spec is not None else ()
     return {
         template.metadata.name: template
@@ -150,7 +157,7 @@ def data_volume_templates_of(vm: SimulatedVM) -> Mapping[str, Template]:
 
 
 def storage_of(vm: SimulatedVM) -> tuple[str, ...]:
-    """The names of all DataVolumes and PVCs that the VM uses, without duplicates."""
+    """Return the names of all DataVolumes and PVCs that the VM uses, without duplicates."""
     named = (volume.claim for volume in volumes_of(vm) if volume.claim)
     return tuple(dict.fromkeys((*data_volume_templates_of(vm), *named)))
 
@@ -160,14 +167,15 @@ def status_of(vm: SimulatedVM) -> VMStatus:
 
 
 def has_finalizer(vm: SimulatedVM) -> bool:
-    """True if KubeVirt's finalizer is set."""
+    """Return True if the VM has KubeVirt's finalizer."""
     return FINALIZER in (vm.metadata.finalizers or ())
 
 
 def finalizer_patch(vm: SimulatedVM, *, finalizer: bool) -> Patch:
-    """The patch that adds or removes KubeVirt's finalizer. Other finalizers stay.
+    """Return the patch that adds KubeVirt's finalizer if `finalizer` is True, and otherwise removes this finalizer.
 
-    A merge patch replaces the whole list, so the patch applies only to the resource version that was read.
+    The patch keeps all other finalizers. A merge patch replaces the whole list of finalizers, so the API server rejects
+    the patch if the VM's resource version has changed.
     """
     others = tuple(name for name in vm.metadata.finalizers or () if name != FINALIZER)
     finalizers = (*others, FINALIZER) if finalizer else others
@@ -176,13 +184,17 @@ def finalizer_patch(vm: SimulatedVM, *, finalizer: bool) -> Patch:
 
 
 def status_patch(vm: SimulatedVM, status: VMStatus) -> Patch:
-    """The patch for the status. A status subresource does not compare UIDs, so the patch names the resource version."""
+    """Return the patch that writes this status.
+
+    The patch contains the resource version of the VM, because the API server does not compare UIDs when it patches a
+    status subresource.
+    """
     meta = vm.metadata
     return Patch(_encode(_Body(_Meta(uid=meta.uid, resource_version=meta.resource_version), status)), "status")
 
 
 def start(vm: SimulatedVM) -> Create:
-    """The creation of the VM's VMI."""
+    """Return the step's effect that creates the VM's VMI."""
     template = template_of(vm)
     meta = template.metadata or TemplateMeta()
     annotations = {**(meta.annotations or {}), GENERATION: str(vm.metadata.generation or 0)}
@@ -196,7 +208,7 @@ def manifest(
     annotations: Mapping[str, str],
     owner: OwnerReference,
 ) -> bytes:
-    """The manifest of an object that the VM creates from one of its templates."""
+    """Return the JSON manifest of an object that the VM creates from one of its templates."""
     meta = _NewMeta(
         name=name,
         labels=template.metadata.labels if template.metadata is not None else None,
