@@ -80,8 +80,8 @@ def min_ready_of(snapshot: Snapshot) -> Setting:
 def template_for(snapshot: Snapshot, revisions: Revisions, ordinal: int, partition: int) -> tuple[str, Template]:
     """Return the revision and the template for a new VM.
 
-    If the ordinal is below the partition, a new VM gets the revision of the other VMs below the partition, if that
-    revision is known. Every other new VM gets the current revision.
+    If the ordinal is below the partition and the revision of the VMs below the partition is known, the new VM gets that
+    revision. Every other new VM gets the current revision.
     """
     if ordinal < partition:
         owner = snapshot.owner

@@ -136,7 +136,7 @@ def _rollout_fields(vmi: VirtualMachineInstance) -> tuple[object, ...]:
 
 
 def _revision_fields(revision: ControllerRevision) -> tuple[object, ...]:
-    """Return the fields of a revision that a plan depends on."""
+    """Return only those fields of a revision that affect a plan."""
     meta = revision.metadata
     return (meta.uid, meta.owner_references, meta.deletion_timestamp is None, revision.revision, bytes(revision.data))
 

@@ -96,10 +96,10 @@ class StatusWrites(NamedTuple):
 
 
 async def decide_mode(client: Requests, config: Config) -> Config:
-    """Return the configuration with the mode that `auto` selects, or the same configuration if the mode is not `auto`.
+    """Replace the mode `auto` by the mode that fits this cluster. Return a configuration with another mode unchanged.
 
-    If the permission to list KubeVirt's objects is missing, KubeVirt counts as installed. If a request fails, raise
-    ApiError or msgspec.DecodeError.
+    If the API server denies the request for KubeVirt's objects, KubeVirt counts as installed: the answer does not show
+    that KubeVirt is absent. If a request fails for another reason, raise ApiError or msgspec.DecodeError.
     """
     if config.mode != Mode.AUTO:
         return config

@@ -45,9 +45,9 @@ def rank_for_removal(active: Iterable[VirtualMachineInstance]) -> tuple[VirtualM
 
 
 def state_rank_of(vmi: VirtualMachineInstance) -> StateRank:
-    """Return the criteria of R6 that come before the number of VMIs on the node.
+    """Return a sort key: the values of R6's criteria before the criterion "VMIs on the same node".
 
-    The VMI with the smaller tuple is deleted first. False is smaller than True.
+    The VMI with the smaller key is deleted first. False is smaller than True.
     """
     cost = deletion_cost(vmi.metadata)
     return (
@@ -61,7 +61,7 @@ def state_rank_of(vmi: VirtualMachineInstance) -> StateRank:
 
 
 def age_rank_of(vmi: VirtualMachineInstance) -> AgeRank:
-    """Return the criteria of R6 that come after the number of VMIs on the node.
+    """Return a sort key: the values of R6's criteria after the criterion "VMIs on the same node".
 
     The VMI that became ready later is deleted first. If two VMIs became ready at the same time, the VMI that was
     created later is deleted first.

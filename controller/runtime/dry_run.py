@@ -9,7 +9,7 @@ A plan contains only the next step, because later steps depend on the result of 
 new pool contains the patch that adds the finalizer to the pool, but it does not contain the creates of the VMs.
 
 A dry run changes no object. The next pass over an object starts when another writer changes the object. If the plan
-requests another pass after a delay, that pass starts after this delay, but not earlier than after `LOOK_AGAIN_S`.
+requests another pass after a delay, that pass starts after this delay, and after at least `LOOK_AGAIN_S` seconds.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class ActionInstruments(Protocol):
 
 
 class DryRunReport(NamedTuple):
-    """The content of a plan as text. Two reports of the same object are compared to detect a changed plan.
+    """A plan as text. The dry run compares an object's new report with its previous one, to see if the plan changed.
 
-    `status` is true if the pass would write the status. `held` is copied from the plan.
+    `status` is true if the pass would write the status. `held` says why the plan holds back actions; "" if it does not.
     """
 
     actions: tuple[str, ...]

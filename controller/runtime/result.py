@@ -39,7 +39,7 @@ class After(Struct, frozen=True):
 
 
 class Retry(Struct, frozen=True):
-    """The result of a failed pass. The key is reconciled again with backoff, but not earlier than after `not_before_s`.
+    """The result of a failed pass. The key is reconciled again after its backoff, and after at least `not_before_s`.
 
     `not_before_s` is the Retry-After of the server in seconds, or 0. `outage` is true if the pass failed because of the
     server. Such a failure does not increase the key's own backoff.
