@@ -48,7 +48,10 @@ class Cache(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """The client, the metrics and the other Python objects that the controllers of all kinds use. `now` returns the time of the wall clock."""
+    """The client, the metrics and the other Python objects that the controllers of all kinds use.
+
+    `now` returns the time of the wall clock.
+    """
 
     config: Config
     client: ApiClient
