@@ -53,7 +53,7 @@ def read_meta(answer: bytes) -> ObjectMeta:
     """Decode the metadata of the object in an answer.
 
     Raise TransportError with `sent=True` if the answer is not an object. In this case a proxy may have answered instead
-    of the API server, and nobody knows whether the server carried out the request.
+    of the API server, and the client cannot know whether the server carried out the request.
     """
     try:
         return _decode(answer).metadata

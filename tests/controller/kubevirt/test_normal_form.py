@@ -54,7 +54,7 @@ def named(*names):
 
 SAME = {
     "null is absent": ({"x": None}, {}),
-    "null is absent in what nobody knows": (in_vmi({"new": {"inner": None}}), in_vmi({"new": {}})),
+    "null is absent in an unknown field": (in_vmi({"new": {"inner": None}}), in_vmi({"new": {}})),
     "resources is a struct": (in_domain({"resources": {}}), in_domain({})),
     "acpi is a struct": (in_domain({"features": {"acpi": {}}}), in_domain({"features": {}})),
     "devices that hold only what is empty": (in_domain({"devices": {"disks": []}}), in_domain({})),
@@ -100,7 +100,7 @@ DIFFERENT = {
     "storage": (with_disk(storage={}), with_disk()),
     "a grace period of none": (in_vmi({"terminationGracePeriodSeconds": 0}), in_vmi({})),
     "a guest of no memory": (in_domain({"memory": {"guest": "0"}}), in_domain({"memory": {}})),
-    "an empty value that nobody knows": (in_vmi({"new": {}}), in_vmi({})),
+    "an empty value of an unknown field": (in_vmi({"new": {}}), in_vmi({})),
     "true and one": (in_vmi({"new": True}), in_vmi({"new": 1})),
     "running and not": ({"running": True}, {"running": False}),
     "nothing said about running": ({"running": False}, {}),
