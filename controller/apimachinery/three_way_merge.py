@@ -12,9 +12,9 @@ order differs between `old` and `new`. If `new` does not contain an element any 
 user removed an element from `current`, the element is not added again. Any other list that differs between `old` and
 `new` is replaced as a whole.
 
-`MergeRules` contains the rules for a kind of object: which values have the same meaning, which lists have named
-elements, and which fields exclude each other. The merge patch leaves out each field whose value has the same meaning
-before and after the merge.
+`MergeRules` contains three rules for a kind of object. The first rule compares two values by meaning. The second rule
+lists the lists with named elements. The third rule lists the fields that exclude each other. The merge patch leaves out
+each field whose value has the same meaning before and after the merge.
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ async def check(client: Requests, config: Config, *, now: Callable[[], datetime]
 async def _missing_permissions(client: Requests, needed: Sequence[Permission]) -> tuple[MissingPermission, ...]:
     """Return the missing permissions. If a permission is missing, ask a second time and return the second answer.
 
-    The reason is that an API server that has just started denies every permission until the server has read the roles.
+    The reason: a new API server denies every permission until it has read the roles.
     """
     if await missing_permissions(client, needed):
         await asyncio.sleep(PAUSE_S)

@@ -38,7 +38,7 @@ from informers.errors import Forbidden, NotFound
 log = structlog.get_logger()
 
 RECENT: Final = timedelta(minutes=10)
-"""If a write is newer than this time, the check assumes that the controller that wrote still runs."""
+"""After a write that is newer than this time, the check assumes that its writer still runs."""
 
 PAUSE_S: Final = 1.0
 """The time between two requests for a Deployment that is rolling out, in seconds."""

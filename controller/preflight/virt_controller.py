@@ -6,7 +6,7 @@ without workers does nothing. All other loops of virt-controller continue, so VM
 
 `vmherd takeover` writes a JSON patch into `spec.customizeComponents.patches` of the KubeVirt object. virt-operator then
 appends the two flags to the arguments of the Deployment. vmherd does not use the shorter field
-`customizeComponents.flags`, because this field also replaces flags that are not in the field.
+`customizeComponents.flags`. That field replaces all flags of the Deployment.
 
 The functions in this module send no requests.
 """
