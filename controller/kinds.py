@@ -4,7 +4,7 @@ All code for several kinds reads `KINDS`: flags, modes, permissions, checks befo
 wiring. docs/adding-a-kind.md shows how to add a kind.
 
 A descriptor contains only data. The rules of a kind are in a package of the kind. This package is imported only when
-the rules are needed, so that `--help` is fast.
+the rules are needed. So `--help` is fast.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from informers.resource import Resource
 T = TypeVar("T", bound=KubeObject)
 
 READ: Final = ("get", "list", "watch")
-"""The API verbs that the controller needs for a resource whose objects it caches."""
+"""The API verbs for a cached resource."""
 
 
 class Access(Struct, frozen=True):

@@ -19,7 +19,7 @@ Gate = Callable[[], None]
 
 
 class GatedConnector(aiohttp.TCPConnector):
-    """A connector that calls the gate after it has made a connection and before the client sends the request.
+    """A connector that calls the gate between the connection and the request.
 
     The gate is called so late because the leader's lease may expire while the connection is made. GET requests do not
     call the gate.

@@ -165,8 +165,8 @@ class Replacement(Generic[T]):
     def changes(self, *, at_once: int) -> Iterator[list[Change[T]]]:
         """Compare the new list with the old list in slices of `at_once` objects. Yield the changes of each slice.
 
-        The list of changes is empty if nothing in the slice changed. The removed objects come first, so that a reader
-        of the changes does not count an object and its successor at the same time.
+        The list of changes is empty if nothing in the slice changed. The removed objects come first. So a reader of the
+        changes never counts an object together with its successor.
 
         Call this method only once, after the commit. It also frees the old objects slice by slice, because freeing
         100,000 objects at once blocks the event loop for too long.

@@ -7,8 +7,8 @@ completes the deletion. For a terminating VM, the command therefore follows rule
 preserves disks, the command first removes the VM's ownerReference from each disk. If the setting of the pool is
 unknown, the command does the same.
 
-Only the controller can keep the disks of VMs that will be deleted with their pool. If the pool of such VMs is being
-deleted, the command does not change the pool and its VMs, unless `--force` is given.
+Only the controller can keep the disks of VMs that will be deleted with their pool. If their pool is being deleted, the
+command changes neither the pool nor its VMs. `--force` overrides this.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def without_failure(status: Any) -> object:
     """Return the status without the condition `ReplicaFailure`. Callers compare the result with another status.
 
     The message of `ReplicaFailure` may differ after each failure. A change of the message must not start a new pass
-    over the owner, because an early pass would shorten the owner's backoff.
+    over the owner. An early pass would shorten the owner's backoff.
     """
     if status is None:
         return None

@@ -107,7 +107,7 @@ class Take(Struct, frozen=True):
 
 
 class Wait(Struct, frozen=True):
-    """The decision to wait at least until the time `until`, because another process is the holder."""
+    """The decision to wait at least until the time `until`. Another process is the holder."""
 
     until: float
 

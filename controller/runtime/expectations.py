@@ -97,7 +97,7 @@ class Expectations:
         return True
 
     def unresolved(self, key: ObjectKey, owner_uid: str) -> tuple[Write, ...]:
-        """Return the writes for this owner whose answer was lost and which the cache does not show.
+        """Return the owner's writes without an answer that the cache does not show.
 
         The result is empty if the last write is at least five minutes old.
         """

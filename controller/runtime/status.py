@@ -38,9 +38,9 @@ def recounted(planned: T, latest: T) -> T | None:
 def status_patch(owner: Any, new: Any, *, known: Container[str] | None = None) -> bytes | None:
     """Return the merge patch that sets the status of the owner to `new`, or None if the owner already has this status.
 
-    The patch contains the resourceVersion of the owner. Without the resourceVersion, the patch could change another
-    owner of the same name, because the API server ignores the UID in a patch of a status. The patch contains all fields
-    of the status. A field with the value null is removed from the status. A list replaces the whole old list.
+    The patch contains the resourceVersion of the owner. The API server ignores the UID in a patch of a status. Without
+    the resourceVersion, the patch could change another owner of the same name. The patch contains all fields of the
+    status. A field with the value null is removed from the status. A list replaces the whole old list.
 
     `known` are the status fields in the served schema. None means all fields. The API server drops all fields that are
     not in the schema. With such a field in the patch, the stored status would always differ from `new`. Every pass
