@@ -1,10 +1,10 @@
 """The kinds that this controller reconciles. Each kind has one descriptor, and `KINDS` contains all descriptors.
 
-`KINDS` is read by all code that handles every kind: the flags, the modes, the permissions, the checks before the start,
-the metrics, the commands and the wiring of the program. docs/adding-a-kind.md shows how to add a kind.
+All code for several kinds reads `KINDS`: flags, modes, permissions, checks before the start, metrics, commands and
+wiring. docs/adding-a-kind.md shows how to add a kind.
 
 A descriptor contains only data. The rules of a kind are in a package of the kind. This package is imported only when
-the rules are needed, so that `--help` is fast.
+the rules are needed. So `--help` is fast.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from informers.resource import Resource
 T = TypeVar("T", bound=KubeObject)
 
 READ: Final = ("get", "list", "watch")
-"""The API verbs that the controller needs for a resource whose objects it caches."""
+"""The API verbs for a cached resource."""
 
 
 class Access(Struct, frozen=True):

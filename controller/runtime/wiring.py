@@ -34,7 +34,7 @@ from informers.workqueue import WorkQueue
 T = TypeVar("T", bound=KubeObject)
 
 Triggers = Callable[[Change[T]], Iterable[tuple[ObjectKey, float]]]
-"""The type of a function that returns the keys that a change wakes, each with a delay in seconds."""
+"""A function that returns the keys to wake after a change, each with a delay in seconds."""
 
 
 class Cache(NamedTuple):
@@ -125,7 +125,7 @@ def queue_of(parts: Parts, kind: Kind[Any]) -> WorkQueue[ObjectKey]:
 
 
 def wakes(queue: WorkQueue[ObjectKey], triggers: Triggers[T]) -> Callable[[Change[T]], None]:
-    """Return an event handler that queues the keys that a change wakes."""
+    """Return an event handler that queues the keys to wake."""
 
     def handle(change: Change[T]) -> None:
         for key, delay_s in triggers(change):
