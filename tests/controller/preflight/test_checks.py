@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import pytest
+from structlog.testing import capture_logs
 
 from controller.config.settings import Config
 from controller.preflight.checks import (
@@ -28,6 +29,7 @@ SETS = "virtualmachineinstancereplicasets"
 DEFINITION = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{SETS}.kubevirt.io"
 DISCOVERY = "/apis/kubevirt.io/v1"
 POOL_DISCOVERY = "/apis/pool.kubevirt.io/v1beta1"
+OLD_POOL_DISCOVERY = "/apis/pool.kubevirt.io/v1alpha1"
 POOLS = "virtualmachinepools"
 MACHINES = [{"name": "virtualmachineinstances"}, {"name": "virtualmachines"}]
 SERVED = {"resources": [{"name": SETS}, {"name": f"{SETS}/status"}, *MACHINES]}
@@ -273,12 +275,34 @@ async def test_the_group_of_the_sets_is_the_one_configured():
 
 
 @pytest.mark.looptime
-async def test_the_group_of_the_pools_is_the_one_configured():
+async def test_a_cluster_without_pools_is_told_and_does_not_stop_the_start():
     server = Answers()
     server.by_path["/apis/pool.vmherd.dev/v1beta1"] = [not_found()]
-    [problem] = await problems(server, Config(pool_group="pool.vmherd.dev"))
-    assert f"{POOLS}.pool.vmherd.dev" in str(problem)
-    assert "--pool-group" in str(problem)
+    with capture_logs() as lines:
+        assert await problems(server, Config(pool_group="pool.vmherd.dev")) == ()
+    [line] = lines
+    assert (line["log_level"], line["kind"]) == ("warning", f"{POOLS}.pool.vmherd.dev")
+    assert line["event"] == "the cluster does not serve this kind: its objects are reconciled as soon as it does"
+    assert "--pool-group" in line["remedy"]
+    assert now() < 1
+
+
+@pytest.mark.looptime
+async def test_pools_are_served_in_the_chosen_version():
+    server = Answers()
+    server.by_path |= {POOL_DISCOVERY: [not_found()], OLD_POOL_DISCOVERY: [{"resources": [{"name": POOLS}]}]}
+    with capture_logs() as lines:
+        assert await problems(server, Config(versions={"pool": "v1alpha1"})) == ()
+    assert lines == []
+
+
+@pytest.mark.looptime
+async def test_a_version_that_appears_after_the_choice_needs_a_new_start():
+    server = Answers()
+    server.by_path |= {POOL_DISCOVERY: [not_found()], OLD_POOL_DISCOVERY: [{"resources": [{"name": POOLS}]}]}
+    [problem] = await problems(server)
+    assert isinstance(problem, UnservedKind)
+    assert "it serves version v1alpha1, which the next start uses" in str(problem)
 
 
 KUBEVIRTS = "/apis/kubevirt.io/v1/kubevirts"
@@ -346,3 +370,57 @@ async def test_alongside_a_kubevirt_a_missing_kind_is_reported_in_our_own_group(
         f"the cluster has no {POOLS}.pool.vmherd.dev",
     ]
     assert all("alongside" in str(problem) for problem in found)
+
+
+def with_version(version: str, *args: str) -> Answers:
+    """A KubeVirt of this version. Its virt-controller has these arguments."""
+    server = beside_a_kubevirt()
+    kubevirt = {"metadata": {"namespace": "kubevirt", "name": "kubevirt"}, "status": {}}
+    if version:
+        kubevirt["status"] = {"observedKubeVirtVersion": version}
+    container = {"name": "virt-controller", "args": list(args)}
+    server.by_path |= {
+        KUBEVIRTS: [{"items": [kubevirt]}],
+        VIRT_CONTROLLER: [{"spec": {"template": {"spec": {"containers": [container]}}}}],
+    }
+    return server
+
+
+STOPPED = ("--rs-controller-threads=0", "--pool-controller-threads=0")
+
+
+@pytest.mark.looptime
+async def test_an_unsupported_kubevirt_is_a_warning():
+    with capture_logs() as lines:
+        assert await problems(with_version("v1.2.3", *STOPPED), Config(mode="takeover")) == ()
+    [line] = lines
+    assert (line["log_level"], line["found"], line["oldest"]) == ("warning", "v1.2.3", "1.3")
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("version", ["v1.3.0", "v1.9.0-rc.0", "v2.0.0", "", "devel", "v0.0.0-master+abc"])
+async def test_a_supported_or_unknown_version_of_kubevirt_is_not_mentioned(version: str):
+    with capture_logs() as lines:
+        assert await problems(with_version(version, *STOPPED), Config(mode="takeover")) == ()
+    assert lines == []
+
+
+@pytest.mark.looptime
+async def test_a_kubevirt_without_the_flag_for_pools_cannot_be_taken_over():
+    found = await problems(with_version("v0.48.1", *STOPPED), Config(mode="takeover"))
+    [problem] = found
+    assert str(problem).startswith("KubeVirt v0.48.1 cannot be taken over")
+    assert "upgrade KubeVirt to 1.3 or newer, or use --mode alongside" in str(problem)
+
+
+@pytest.mark.looptime
+async def test_without_the_permission_to_list_kubevirts_the_version_is_not_checked():
+    server = with_version("v0.48.1")
+    server.denied = {("list", "kubevirts")}
+    config = Config(mode="alongside", replicaset_group="vmherd.dev", pool_group="pool.vmherd.dev")
+    server.by_path |= {
+        "/apis/vmherd.dev/v1": [{"resources": [{"name": SETS}]}],
+        "/apis/pool.vmherd.dev/v1beta1": [{"resources": [{"name": POOLS}]}],
+    }
+    assert await problems(server, config) == ()
+    assert KUBEVIRTS not in server.asked
