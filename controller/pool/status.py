@@ -21,7 +21,7 @@ from controller.pool.intent import Intent, parse_intent
 from controller.pool.policies import Strategy
 from controller.pool.revisions import Revisions, oldest_in_use, read_revisions
 from controller.pool.snapshot import Snapshot
-from controller.pool.update import is_updated
+from controller.pool.steps import is_updated
 from controller.runtime.plan import (
     Action,
     AlreadyThere,
@@ -33,8 +33,10 @@ from controller.runtime.plan import (
     Patch,
     Rejected,
     RemoveOwnerReference,
+    Restart,
     ThreeWayMerge,
     Unknown,
+    Unserved,
 )
 from informers.errors import StatusError
 
@@ -45,6 +47,7 @@ _EVENT_TEXTS: Final[Mapping[type, tuple[str, str, str]]] = {
     Create: ("SuccessfulCreate", "Created", "creating"),
     Delete: ("SuccessfulDelete", "Deleted", "deleting"),
     ThreeWayMerge: ("SuccessfulUpdate", "Updated", "updating"),
+    Restart: ("SuccessfulUpdate", "Restarted", "restarting"),
 }
 """The texts of the Event about each type of action.
 
@@ -114,8 +117,11 @@ def _notice_of(outcome: Outcome) -> Notice | None:
     subject = f"{action.resource.kind.replace('VirtualMachine', 'VM').replace('VMInstance', 'VMI')} {action.key}"
     match outcome:
         case Done() | AlreadyThere():
-            why = f": {action.why}" if isinstance(action, Delete) else ""
+            why = f": {action.why}" if isinstance(action, Delete | Restart) else ""
             return Notice(reason=success, message=f"{done} {subject}{why}", warning=False)
+        case Unserved():
+            message = f"{subject} waits for a restart, and so do others of its run strategy: {outcome.message}"
+            return Notice(reason="FailedUpdate", message=message, once=f"unserved: {outcome.action.why}")
         case Rejected() | Unknown() if _is_failure(outcome):
             reason = success.replace("Successful", "Failed")
             return Notice(reason=reason, message=f"Error {doing} {subject}: {outcome.message}")
@@ -133,7 +139,7 @@ def _failure(current: Condition | None, outcomes: tuple[Outcome, ...], *, may_wr
     # of a revision gets the reason FailedUpdate.
     is_update = any(isinstance(outcome.action, ThreeWayMerge) for outcome in outcomes)
     for outcome in outcomes:
-        if isinstance(outcome, Rejected | Unknown) and _is_failure(outcome):
+        if isinstance(outcome, Rejected | Unknown | Unserved) and _is_failure(outcome):
             reason = _reason(outcome.action, is_update=is_update)
             if reason:
                 return Condition(type=REPLICA_FAILURE, status="True", reason=reason, message=outcome.message)
@@ -145,7 +151,7 @@ def _reason(action: Action, *, is_update: bool) -> str:
     is_revision = action.resource is CONTROLLER_REVISIONS
     if is_revision and isinstance(action, Delete):
         return "FailedRevisionPruning"
-    if action.resource is VMIS or isinstance(action, ThreeWayMerge) or (is_revision and is_update):
+    if action.resource is VMIS or isinstance(action, ThreeWayMerge | Restart) or (is_revision and is_update):
         return "FailedUpdate"
     match action:
         case Create():
@@ -156,12 +162,12 @@ def _reason(action: Action, *, is_update: bool) -> str:
             return ""
 
 
-def _is_failure(outcome: Rejected | Unknown) -> bool:
-    """Return True if the server rejected the write or answered with an error.
+def _is_failure(outcome: Rejected | Unknown | Unserved) -> bool:
+    """Return True if the server rejected the write, does not serve the request or answered with an error.
 
     A lost connection is not a failure of the pool, because the write may have succeeded.
     """
-    return isinstance(outcome, Rejected) or isinstance(outcome.error, StatusError)
+    return isinstance(outcome, Rejected | Unserved) or isinstance(outcome.error, StatusError)
 
 
 def _printable_status(snapshot: Snapshot, intent: Intent | None, revisions: Revisions | None, *, failing: bool) -> str:
