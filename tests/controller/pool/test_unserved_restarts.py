@@ -43,7 +43,7 @@ def test_p18_a_rejected_restart_is_a_warning():
 def test_p17_a_restart_that_is_not_served_is_a_failure_to_update():
     failure = failure_of([Unserved(REQUESTED_RESTART, ABSENT)])
     assert failure is not None
-    assert (failure.reason, failure.message) == ("FailedUpdate", WHY)
+    assert (failure.reason, failure.message) == ("FailedUpdate", f"error during VMI update: {WHY}")
 
 
 def test_p13_a_pool_without_restarts_is_degraded_says_so_once_and_asks_rarely():
@@ -54,8 +54,10 @@ def test_p13_a_pool_without_restarts_is_degraded_says_so_once_and_asks_rarely():
         simulation.live_on()
     status = simulation.pool["status"]
     assert status["printableStatus"] == "Degraded"
-    assert [each["message"] for each in status["conditions"] if each["type"] == "ReplicaFailure"] == [WHY]
-    told = [each for each in simulation.process.recorder.published if each.reason == "FailedUpdate"]
+    assert [each["message"] for each in status["conditions"] if each["type"] == "ReplicaFailure"] == [
+        f"error during VMI update: {WHY}"
+    ]
+    told = [each for each in simulation.process.recorder.published if "waits for a restart" in each.message]
     assert len({each.once for each in told}) == 1
     assert told[0].once
     asked = [each for each in simulation.server.requests if each.resource is VM_REQUESTS]
