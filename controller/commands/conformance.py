@@ -10,7 +10,8 @@ import asyncio
 import signal
 import sys
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -130,7 +131,8 @@ def command(ctx: click.Context, /, **_: Any) -> int:
     codes: list[int] = []
 
     async def work(client: ApiClient, settings: Settings) -> None:
-        codes.append(await run(client, settings, cases))
+        with _cancelled_by_sigterm():
+            codes.append(await run(client, settings, cases))
 
     try:
         carry_out(settings, work)
@@ -150,12 +152,21 @@ def _selected(settings: Settings) -> list[Case]:
     return cases
 
 
+@contextmanager
+def _cancelled_by_sigterm() -> Iterator[None]:
+    """Cancel the current task when SIGTERM comes, as asyncio does for Ctrl-C."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+
+
 async def run(client: ApiClient, settings: Settings, cases: Sequence[Case]) -> int:
     """Run the cases, write the reports, and return the exit code. Raises CommandFailed, ApiError, CancelledError."""
     loop = asyncio.get_running_loop()
-    task = asyncio.current_task()
-    if task is not None:
-        loop.add_signal_handler(signal.SIGTERM, task.cancel)
     began = loop.time()
     api = Api(client)
     namespaces = Namespaces(api, uuid.uuid4().hex[:8], keep=settings.keep)
