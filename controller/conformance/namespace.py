@@ -21,6 +21,9 @@ POLL_S = 0.2
 CONTROL_S = 30.0
 """The time limit for changes that need only the API server and the controller."""
 
+STOPPED_S = 60.0
+"""The time limit for changes of VMs that do not run."""
+
 BOOT_S = 180.0
 """The time limit for changes that need a VM to start or to stop."""
 

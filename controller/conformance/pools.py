@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from controller.conformance.api import is_terminating
 from controller.conformance.case import Document
-from controller.conformance.namespace import BOOT_S, CaseNamespace
+from controller.conformance.namespace import BOOT_S, STOPPED_S, CaseNamespace
 from controller.conformance.templates import vm_template
 
 NAME: Final = "pool"
@@ -67,13 +67,13 @@ class Pools(CaseNamespace):
             f"the VMs {', '.join(sorted(wanted)) or 'none'}",
             lambda: self.members(name),
             lambda seen: seen.keys() == wanted,
-            within_s=BOOT_S,
+            within_s=STOPPED_S,
         )
         await self.until(
             f"status.replicas {len(wanted)}",
             lambda: self.counts(name),
             lambda seen: seen[0] == len(wanted),
-            within_s=BOOT_S,
+            within_s=STOPPED_S,
         )
         return found
 

@@ -1,4 +1,4 @@
-"""The labels and annotations that the controller reads or writes, and functions that read the values.
+"""The controller's labels and annotations, and functions that read their values.
 
 An invalid value never stops the controller. The controller treats an annotation with an invalid value as absent, and
 reports the error to the user with a `FieldError`.

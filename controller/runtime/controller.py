@@ -3,9 +3,8 @@ the key is reconciled again.
 
 The queue ensures that no key is reconciled twice at the same time. One reconcile of a key is called a pass. If a pass
 raises an unexpected exception, the exception is logged and counted, the key is retried with backoff, and the process
-continues. If a pass fails because of the API server, the key is retried as well, but the key's own backoff does not
-grow (see `Outage`). Each pass writes one log line. The level of this line is info if the pass did something or failed,
-and debug otherwise.
+continues. After a failure of the API server, the key is retried, but its own backoff does not grow (see `Outage`). Each
+pass writes one log line. The level of this line is info if the pass did something or failed, and debug otherwise.
 """
 
 from __future__ import annotations

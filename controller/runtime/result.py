@@ -13,8 +13,8 @@ from informers.errors import ApiError, Forbidden, ServerError, StatusError, TooM
 from informers.meta import ObjectKey
 
 LOOK_AGAIN_S = 5.0
-"""The delay, in seconds, after a pass that wrote something or that waits for the cache. Usually a watch event starts
-the next pass much earlier. The delay is needed only if this event does not arrive."""
+"""The delay, in seconds, after a pass with writes, and after a pass that waits for the cache. Usually a watch event
+starts the next pass much earlier. The delay is needed only if this event does not arrive."""
 
 
 POSTPONED_S = 0.5

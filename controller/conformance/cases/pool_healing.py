@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from controller.conformance.api import is_terminating
 from controller.conformance.case import Cases, Document, Kind, Origin
 from controller.conformance.namespace import require
 from controller.conformance.pools import LABELS, Pools
@@ -65,12 +66,19 @@ async def heal_members_only(pools: Pools) -> None:
     body = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": metadata, "spec": failing["spec"]}
     made = await pools.api.create(pools.vm_path, body)
     await pools.made(1, autohealing={"startUpFailureThreshold": 1})
-    try:
-        await until_failing(pools, "bystander", 2)
-    finally:
-        found = (await pools.vms()).get("bystander")
-        same = found is not None and found["metadata"]["uid"] == made["metadata"]["uid"]
-        require("that the bystander stays", same and "deletionTimestamp" not in (found or made)["metadata"], found)
+    uid = made["metadata"]["uid"]
+
+    def is_deleted(seen: dict[str, Document]) -> bool:
+        found = seen.get("bystander")
+        return found is None or found["metadata"]["uid"] != uid or is_terminating(found)
+
+    found = await pools.until(
+        "2 failed starts of the bystander",
+        pools.vms,
+        lambda seen: is_deleted(seen) or _failures(seen["bystander"]) >= 2,
+        within_s=HEALED_S,
+    )
+    require("that the bystander stays", not is_deleted(found), found)
 
 
 def _failures(vm: Document) -> int:

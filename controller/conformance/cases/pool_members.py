@@ -99,7 +99,9 @@ async def detach_delete(pools: Pools) -> None:
     await pools.until("no VM pool-0", pools.vms, lambda seen: "pool-0" not in seen)
 
 
-@cases.add("pool-release", "A VM whose labels no longer match is released and replaced", rules="P2")
+@cases.add(
+    "pool-release", "A VM whose labels no longer match is released and replaced", rules="P2", origin=Origin.VMHERD
+)
 async def release(pools: Pools) -> None:
     await pools.made(2)
     await pools.api.merge(f"{pools.vm_path}/pool-0", {"metadata": {"labels": {"app": "other"}}})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from controller.conformance.case import Cases, Document, Kind, Origin
-from controller.conformance.namespace import BOOT_S, require
+from controller.conformance.namespace import STOPPED_S, require
 from controller.conformance.pools import NAME, Pools
 
 cases: Cases[Pools] = Cases(Kind.POOLS)
@@ -40,7 +40,7 @@ async def scale_out(pools: Pools) -> None:
 async def scale_in(pools: Pools) -> None:
     before = await pools.made(4)
     await pools.scale(1, NAME)
-    found = await pools.until("1 VM", pools.vms, lambda seen: len(seen) == 1, within_s=BOOT_S)
+    found = await pools.until("1 VM", pools.vms, lambda seen: len(seen) == 1, within_s=STOPPED_S)
     require("one of the earlier VMs", found.keys() <= before.keys(), found)
 
 
@@ -49,7 +49,7 @@ async def scale_to_zero(pools: Pools) -> None:
     await pools.made(2)
     await pools.scale(0, NAME)
     await pools.until_names()
-    await pools.until_equal("no VM", pools.vms, {}, within_s=BOOT_S)
+    await pools.until_equal("no VM", pools.vms, {}, within_s=STOPPED_S)
 
 
 @cases.add("pool-scale-subresource", "The subresource scale changes the number of VMs, as kubectl scale", rules="P4 P8")
@@ -85,7 +85,7 @@ async def fill_gap(pools: Pools) -> None:
     await pools.made(3, scaleInStrategy=proactive("AscendingOrder"))
     await pools.scale(2, NAME)
     await pools.until_names(1, 2)
-    await pools.until("no VM pool-0", pools.vms, lambda seen: "pool-0" not in seen, within_s=BOOT_S)
+    await pools.until("no VM pool-0", pools.vms, lambda seen: "pool-0" not in seen, within_s=STOPPED_S)
     await pools.scale(4, NAME)
     await pools.until_names(0, 1, 2, 3)
 
@@ -108,7 +108,7 @@ async def replace_deleted(pools: Pools) -> None:
         "a new VM pool-1",
         pools.members,
         lambda seen: len(seen) == 3 and "pool-1" in seen and seen["pool-1"]["metadata"]["uid"] != uid,
-        within_s=BOOT_S,
+        within_s=STOPPED_S,
     )
     kept = {name: vm["metadata"]["uid"] for name, vm in found.items() if name != "pool-1"}
     require("that the other VMs stay", kept == {name: before[name]["metadata"]["uid"] for name in kept}, found)
@@ -155,7 +155,7 @@ async def of_different_age(pools: Pools, policy: str) -> None:
         "a new VM pool-0",
         pools.members,
         lambda seen: "pool-0" in seen and seen["pool-0"]["metadata"]["uid"] != uid,
-        within_s=BOOT_S,
+        within_s=STOPPED_S,
     )
 
 
@@ -191,7 +191,7 @@ async def opportunistic_delete(pools: Pools) -> None:
     await pools.scale(1, NAME)
     await pools.stays("3 VMs", pools.members, lambda seen: len(seen) == 3, for_s=1.5)
     await pools.delete_vm("pool-0")
-    await pools.until("2 VMs", pools.vms, lambda seen: len(seen) == 2, within_s=BOOT_S)
+    await pools.until("2 VMs", pools.vms, lambda seen: len(seen) == 2, within_s=STOPPED_S)
     await pools.stays("2 VMs", pools.vms, lambda seen: len(seen) == 2)
 
 
