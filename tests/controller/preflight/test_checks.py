@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Mapping
-from datetime import UTC, datetime
 
 import pytest
 from structlog.testing import capture_logs
@@ -17,90 +14,28 @@ from controller.preflight.checks import (
     NotRecognized,
     StartupError,
     UnservedKind,
-    check,
     resolve_mode,
 )
 from controller.preflight.permissions import MissingPermission
 from controller.preflight.second_writer import SecondWriter
-from informers.errors import ApiError, Forbidden, NotFound, ServerError, TransportError, Unauthorized
-
-REFUSED = TransportError("connection refused", sent=False)
-SETS = "virtualmachineinstancereplicasets"
-DEFINITION = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{SETS}.kubevirt.io"
-DISCOVERY = "/apis/kubevirt.io/v1"
-POOL_DISCOVERY = "/apis/pool.kubevirt.io/v1beta1"
-OLD_POOL_DISCOVERY = "/apis/pool.kubevirt.io/v1alpha1"
-POOLS = "virtualmachinepools"
-MACHINES = [{"name": "virtualmachineinstances"}, {"name": "virtualmachines"}]
-SERVED = {"resources": [{"name": SETS}, {"name": f"{SETS}/status"}, *MACHINES]}
-UNSERVED = {"resources": MACHINES}
-
-
-def not_found() -> NotFound:
-    return NotFound("not found", code=404)
-
-
-class Answers:
-    """An API server with a list of answers for each path. The last answer of a list is repeated."""
-
-    def __init__(self) -> None:
-        self.denied: set[tuple[str, str]] = set()
-        self.by_path: dict[str, list[object]] = {
-            "/version": [{}],
-            DISCOVERY: [SERVED],
-            POOL_DISCOVERY: [{"resources": [{"name": POOLS}]}],
-            DEFINITION: [not_found()],
-        }
-        self.asked: list[str] = []
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        timeout_s: float | None = None,
-    ) -> bytes:
-        await asyncio.sleep(0.01)
-        self.asked.append(path)
-        answer = self.reviewed(path, body) if method == "POST" else self.next(path)
-        if isinstance(answer, ApiError):
-            raise answer
-        return answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-
-    def next(self, path: str) -> object:
-        answers = self.by_path.get(path, [not_found()])
-        return answers.pop(0) if len(answers) > 1 else answers[0]
-
-    def reviewed(self, path: str, body: bytes | None) -> object:
-        if path in self.by_path:
-            return self.next(path)
-        if path.endswith("/selfsubjectreviews"):
-            return {"status": {"userInfo": {"username": "herder"}}}
-        wanted = json.loads(body or b"")["spec"]["resourceAttributes"]
-        return {"status": {"allowed": (wanted["verb"], wanted["resource"]) not in self.denied}}
-
-
-ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-
-
-async def problems(server: Answers, config: Config | None = None) -> tuple[object, ...]:
-    """The problems that stop a start with this configuration."""
-    try:
-        await check(server, config or Config(), now=wall_clock)
-    except StartupError as error:
-        return error.problems
-    return ()
-
-
-def wall_clock() -> datetime:
-    return datetime.now(UTC)
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
+from informers.errors import Forbidden, ServerError, Unauthorized
+from tests.controller.preflight.answers import (
+    ACCESS_REVIEWS,
+    DEFINITION,
+    DISCOVERY,
+    OLD_POOL_DISCOVERY,
+    POOL_DISCOVERY,
+    POOLS,
+    REFUSED,
+    SERVED,
+    SETS,
+    UNSERVED,
+    Answers,
+    beside_a_kubevirt,
+    not_found,
+    now,
+    problems,
+)
 
 
 @pytest.mark.looptime
@@ -305,21 +240,6 @@ async def test_a_version_that_appears_after_the_choice_needs_a_new_start():
     assert "it serves version v1alpha1, which the next start uses" in str(problem)
 
 
-KUBEVIRTS = "/apis/kubevirt.io/v1/kubevirts"
-VIRT_CONTROLLER = "/apis/apps/v1/namespaces/kubevirt/deployments/virt-controller"
-
-
-def beside_a_kubevirt() -> Answers:
-    """A cluster whose KubeVirt reconciles both kinds."""
-    server = Answers()
-    server.by_path |= {
-        DISCOVERY: [{"resources": [*SERVED["resources"], {"name": "kubevirts"}]}],
-        KUBEVIRTS: [{"items": [{"metadata": {"namespace": "kubevirt", "name": "kubevirt"}}]}],
-        VIRT_CONTROLLER: [{"spec": {"template": {"spec": {"containers": []}}}}],
-    }
-    return server
-
-
 @pytest.mark.looptime
 async def test_a_second_writer_is_reported_together_with_the_other_problems():
     server = beside_a_kubevirt()
@@ -370,57 +290,3 @@ async def test_alongside_a_kubevirt_a_missing_kind_is_reported_in_our_own_group(
         f"the cluster has no {POOLS}.pool.vmherd.dev",
     ]
     assert all("alongside" in str(problem) for problem in found)
-
-
-def with_version(version: str, *args: str) -> Answers:
-    """A KubeVirt of this version. Its virt-controller has these arguments."""
-    server = beside_a_kubevirt()
-    kubevirt = {"metadata": {"namespace": "kubevirt", "name": "kubevirt"}, "status": {}}
-    if version:
-        kubevirt["status"] = {"observedKubeVirtVersion": version}
-    container = {"name": "virt-controller", "args": list(args)}
-    server.by_path |= {
-        KUBEVIRTS: [{"items": [kubevirt]}],
-        VIRT_CONTROLLER: [{"spec": {"template": {"spec": {"containers": [container]}}}}],
-    }
-    return server
-
-
-STOPPED = ("--rs-controller-threads=0", "--pool-controller-threads=0")
-
-
-@pytest.mark.looptime
-async def test_an_unsupported_kubevirt_is_a_warning():
-    with capture_logs() as lines:
-        assert await problems(with_version("v1.2.3", *STOPPED), Config(mode="takeover")) == ()
-    [line] = lines
-    assert (line["log_level"], line["found"], line["oldest"]) == ("warning", "v1.2.3", "1.3")
-
-
-@pytest.mark.looptime
-@pytest.mark.parametrize("version", ["v1.3.0", "v1.9.0-rc.0", "v2.0.0", "", "devel", "v0.0.0-master+abc"])
-async def test_a_supported_or_unknown_version_of_kubevirt_is_not_mentioned(version: str):
-    with capture_logs() as lines:
-        assert await problems(with_version(version, *STOPPED), Config(mode="takeover")) == ()
-    assert lines == []
-
-
-@pytest.mark.looptime
-async def test_a_kubevirt_without_the_flag_for_pools_cannot_be_taken_over():
-    found = await problems(with_version("v0.48.1", *STOPPED), Config(mode="takeover"))
-    [problem] = found
-    assert str(problem).startswith("KubeVirt v0.48.1 cannot be taken over")
-    assert "upgrade KubeVirt to 1.3 or newer, or use --mode alongside" in str(problem)
-
-
-@pytest.mark.looptime
-async def test_without_the_permission_to_list_kubevirts_the_version_is_not_checked():
-    server = with_version("v0.48.1")
-    server.denied = {("list", "kubevirts")}
-    config = Config(mode="alongside", replicaset_group="vmherd.dev", pool_group="pool.vmherd.dev")
-    server.by_path |= {
-        "/apis/vmherd.dev/v1": [{"resources": [{"name": SETS}]}],
-        "/apis/pool.vmherd.dev/v1beta1": [{"resources": [{"name": POOLS}]}],
-    }
-    assert await problems(server, config) == ()
-    assert KUBEVIRTS not in server.asked
