@@ -132,8 +132,7 @@ class ApiClient:
     ) -> bytes:
         """Send one request and return the body of the answer. Raise ApiError if the request fails.
 
-        `accept` is the media type of the answer. `timeout_s` is the time limit of one attempt in seconds. None means
-        `REQUEST_TIMEOUT_S`.
+        `accept` is the media type of the answer. `timeout_s` limits one attempt; None means `REQUEST_TIMEOUT_S`.
         """
         limits = DEFAULT_TIMEOUT
         if timeout_s is not None:
