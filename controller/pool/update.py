@@ -41,8 +41,8 @@ class Allowance(Struct, frozen=True):
 
     `ready` is the number of ready VMs that may become unavailable or get a template with which they must restart.
     `is_unproven` is true if as many VMs as allowed have the current template and are not available with it. VMs that
-    are not ready then keep their template, because the current template may not come up. `waits_s` is the time until the next
-    VM is ready for long enough, or None.
+    are not ready then keep their template, because the current template may not come up. `waits_s` is the time until
+    the next VM is ready for long enough, or None.
     """
 
     ready: int
