@@ -4,47 +4,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from sandbox.controlplane import ControlPlane
-from tests.cluster import Kubectl
 from tests.integration.controller_process import (
     ControllerProcess,
     ReplicaSetNamespace,
-    controller_process,
     eventually,
     stays,
 )
+from tests.integration.unchecked import GROUP, unchecked_controller
+from tests.manifests.documents import REPLICASETS
 
 pytestmark = pytest.mark.cluster
-
-GROUP = "unchecked.vmherd.dev"
-DEFINITION = Path(__file__).parents[2] / "manifests/crds/kubevirt.io_virtualmachineinstancereplicasets.yaml"
 
 
 @pytest.fixture(scope="module")
 def unchecked(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControllerProcess]:
     """A controller for sets of a group whose definition has no validation."""
-    definition = yaml.safe_load(DEFINITION.read_text())
-    spec = definition["spec"]
-    definition["metadata"]["name"] = f"{spec['names']['plural']}.{GROUP}"
-    spec["group"] = GROUP
-    spec["names"] |= {"shortNames": ["uvmirs"], "categories": []}
-    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    for version in spec["versions"]:
-        properties = {"spec": anything, "status": anything}
-        version["schema"] = {"openAPIV3Schema": {"type": "object", "properties": properties}}
-    kubectl = Kubectl(control_plane.kubeconfig)
-    kubectl.apply(definition)
-    kubectl("wait", "--for=condition=Established", "crd", definition["metadata"]["name"])
-    flags = ("--replicaset-group", GROUP, "--leader-election-id", "unchecked")
-    with controller_process(control_plane, tmp_path_factory.mktemp("unchecked"), *flags) as program:
+    directory = tmp_path_factory.mktemp("unchecked")
+    with unchecked_controller(control_plane, directory, REPLICASETS, "--replicaset-group") as program:
         yield program
-    kubectl("delete", "crd", definition["metadata"]["name"])
 
 
 @pytest.fixture

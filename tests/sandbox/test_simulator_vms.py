@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -26,6 +25,7 @@ from sandbox.datavolumes import CLAIMS, DATA_VOLUMES
 from sandbox.settings import BEHAVIOR, READY_AFTER, SHUTDOWN_AFTER
 from sandbox.vmis import VMIS
 from sandbox.vms import FINALIZER, VMS
+from tests.cluster import running_plane
 from tests.sandbox.machines import vm_document
 
 PATIENCE_S = 60.0
@@ -321,14 +321,8 @@ async def test_nothing_is_written_twice(control_plane: ControlPlane, namespace: 
 def plane_without_data_volumes(control_plane_binaries: Binaries, tmp_path: Path) -> Iterator[ControlPlane]:
     for path in OWN_CRDS.glob("kubevirt.io_*.yaml"):
         shutil.copy(path, tmp_path)
-    directory = Path(tempfile.mkdtemp(prefix="vmherd-tests-"))
-    plane = ControlPlane(directory, control_plane_binaries, crd_directories=[tmp_path])
-    try:
-        plane.start()
+    with running_plane(control_plane_binaries, crd_directories=[tmp_path]) as plane:
         yield plane
-    finally:
-        plane.stop()
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.mark.cluster

@@ -117,6 +117,24 @@ class Process:
         return asyncio.create_task(self.run())
 
 
+async def one_leader() -> tuple[LeaseServer, Process, asyncio.Task[bool]]:
+    """A server, a process that has led for almost a second, and the task of the process."""
+    server = LeaseServer()
+    leader = Process(server, "a")
+    task = leader.start()
+    await asyncio.sleep(1)
+    return server, leader, task
+
+
+async def leader_and_standby(
+    **options: Any,
+) -> tuple[LeaseServer, tuple[Process, asyncio.Task[bool]], tuple[Process, asyncio.Task[bool]]]:
+    """A server, a leader, and a process with these options that has just started, each process with its task."""
+    server, leader, task = await one_leader()
+    standby = Process(server, "b", **options)
+    return server, (leader, task), (standby, standby.start())
+
+
 async def settle(*tasks: asyncio.Task[Any]) -> list[Any]:
     """Cancel what still runs, and return how each ended."""
     for task in tasks:
