@@ -65,6 +65,22 @@ def test_p16_nothing_is_updated_while_vms_are_missing(idle_namespace: ReplicaSet
     assert {vm_memory_of(vm) for vm in pools.vms().values()} == {"128M"}
 
 
+def test_p16_a_full_quota_does_not_hold_up_an_update(pools: PoolNamespace) -> None:
+    allow(pools, 2, of=VMS)
+    pools.make_pool(4, template=vm_template(**HALTED))
+    eventually(lambda: (pools.pool_condition("ReplicaFailure") or {}).get("reason") == "FailedScaleOut")
+    pools.change_template(vm_template(memory="128M", **HALTED))
+    eventually(
+        lambda: [vm_memory_of(vm) for vm in pools.vms().values()] == ["128M"] * 2, what="the existing VMs are updated"
+    )
+    assert (pools.pool_condition("ReplicaFailure") or {})["reason"] == "FailedScaleOut"
+    allow(pools, 9, of=VMS)
+    # A change of the spec ends the wait for the next attempt.
+    pools.scale(3)
+    pools.wait_until_updated(3)
+    assert pools.pool_condition("ReplicaFailure") is None
+
+
 def test_p16_revisions_are_pruned_only_when_all_else_is_at_rest(pools: PoolNamespace) -> None:
     allow(pools, 1, of=VMS)
     pools.make_pool(1, template=vm_template(**HALTED))

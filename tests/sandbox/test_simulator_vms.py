@@ -27,6 +27,7 @@ from sandbox.vmis import VMIS
 from sandbox.vms import FINALIZER, VMS
 from tests.cluster import running_plane
 from tests.sandbox.machines import vm_document
+from tests.sandbox.patience import until
 
 PATIENCE_S = 60.0
 KINDS = (VMS, VMIS, DATA_VOLUMES, CLAIMS)
@@ -75,13 +76,7 @@ class Scene:
         return reference.uid if reference is not None else None
 
     async def until(self, holds: Callable[[], object]) -> None:
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                while not holds():
-                    self._changed.clear()
-                    await self._changed.wait()
-        except TimeoutError:
-            pytest.fail(f"not within {PATIENCE_S:g}s; there are: {self._everything()}")
+        await until(holds, self._changed, within_s=PATIENCE_S, seen=self._everything)
 
     async def until_it_is(self, word: str, name: str = "vm") -> None:
         await self.until(lambda: self.word(name) == word)
