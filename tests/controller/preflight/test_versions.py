@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-
 import msgspec
 import pytest
 
@@ -12,35 +9,27 @@ from controller.config.settings import Config
 from controller.kinds import POOLS, REPLICA_SETS
 from controller.preflight.versions import served_resource, with_served_versions
 from informers.errors import NotFound, TransportError
+from tests.fakes.answers import Answering, Call, encoded
 
 GROUP = "/apis/pool.kubevirt.io"
 
 
-class Discovery:
+class Discovery(Answering):
     """An API server that serves pools in these versions."""
 
     def __init__(self, *versions: str) -> None:
         self.served = {f"{GROUP}/{version}" for version in versions}
         self.asked: list[str] = []
 
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        timeout_s: float | None = None,
-    ) -> bytes:
-        self.asked.append(path)
-        if path not in self.served:
+    async def answer(self, call: Call) -> bytes:
+        self.asked.append(call.path)
+        if call.path not in self.served:
             raise NotFound("not found", code=404)
-        return json.dumps({"resources": [{"name": "virtualmachinepools"}]}).encode()
+        return encoded({"resources": [{"name": "virtualmachinepools"}]})
 
 
-class Silent(Discovery):
-    async def request(self, *_: object, **__: object) -> bytes:
+class Silent(Answering):
+    async def answer(self, call: Call) -> bytes:
         raise TransportError("connection refused", sent=False)
 
 
