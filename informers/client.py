@@ -5,8 +5,7 @@ One client uses one aiohttp session with explicit timeouts. The client ignores t
 A request first waits until fewer than `max_inflight` requests are running. Then the request waits for the token bucket
 if the client has one. Watches are not counted and do not wait for either limit.
 
-Before a write, the client calls the gate. At that moment the client already has a connection, and the next step is to
-send the request.
+Before a write, the client calls the gate. At that moment the client is connected and about to send the request.
 
 The client repeats a request in two cases only, because only the caller knows whether a write may be repeated:
 
