@@ -352,3 +352,14 @@ async def test_a_cancelled_request_does_not_count_as_in_flight(tmp_path: Path):
             await task
         await write(client)
     assert len(server.requests) == 2
+
+
+async def test_a_request_can_ask_for_another_media_type(tmp_path: Path):
+    server = FaultServer()
+    async with client_of(server, tmp_path) as client:
+        await client.request("GET", PATH, accept="application/json;as=Table;v=v1;g=meta.k8s.io")
+        await client.request("GET", PATH)
+    assert [request.headers["accept"] for request in server.requests] == [
+        "application/json;as=Table;v=v1;g=meta.k8s.io",
+        "application/json",
+    ]
