@@ -1,8 +1,8 @@
 """This module loads the address of a cluster and the credentials for the cluster with kubernetes_asyncio.
 
-kubernetes_asyncio reads kubeconfigs and certificates, runs exec plugins, and refreshes tokens. The project uses
-nothing else of that package. Only this module and `informers.loaders` import kubernetes_asyncio. Each function raises
-ConfigurationError if it fails. The message of the error is one line.
+kubernetes_asyncio reads kubeconfigs and certificates, runs exec plugins, and refreshes tokens. The project uses nothing
+else of that package. Only this module, `informers.exec_plugin` and `informers.loaders` import kubernetes_asyncio. Each
+function raises ConfigurationError if it fails. The message of the error is one line.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from urllib.parse import urlsplit
 import structlog
 import yaml
 
+from informers.exec_plugin import use_killable_plugins
 from informers.loaders import import_loaders
 
 kube_config, kube_client = import_loaders()
+use_killable_plugins()
 
 log = structlog.get_logger()
 
