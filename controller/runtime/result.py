@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct, structs
 
-from controller.runtime.plan import Outcome, Plan, Postponed, Rejected, Unknown, label_of
+from controller.runtime.plan import Outcome, Plan, Postponed, Rejected, Unknown, Unserved, label_of
 from informers.errors import ApiError, Conflict, Forbidden, ServerError, StatusError, TooManyRequests, TransportError
 from informers.meta import ObjectKey
 
@@ -30,6 +30,10 @@ ETCD_MESSAGES = ("etcdserver: ", "rpc error: code = ")
 
 LONGEST_RETRY_AFTER_S = 300.0
 """The longest delay, in seconds, that a Retry-After can cause. A wrong Retry-After must not stop a key for a day."""
+
+UNSERVED_S = 30.0
+"""The delay, in seconds, after a pass with a restart that the cluster does not serve. No event reports when the cluster
+serves the restart again."""
 
 
 class AwaitChange(Struct, frozen=True):
@@ -99,6 +103,8 @@ def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool, other_e
     if temporary:
         return structs.replace(retry_after(*temporary), also_after_s=plan.requeue_after_s)
     waits = [POSTPONED_S] if any(isinstance(outcome, Postponed) for outcome in outcomes) else []
+    if any(isinstance(outcome, Unserved) for outcome in outcomes):
+        waits.append(UNSERVED_S)
     if plan.requeue_after_s is not None:
         waits.append(plan.requeue_after_s)
     if waits:
@@ -147,7 +153,7 @@ def facts_of(plan: Plan, outcomes: Iterable[Outcome], *, other_error: ApiError |
     outcomes = tuple(outcomes)
     names = (f"{label_of(type(outcome.action))}_{label_of(type(outcome))}" for outcome in outcomes)
     facts: dict[str, object] = dict(Counter(names))
-    errors = [outcome.error for outcome in outcomes if isinstance(outcome, Rejected | Unknown)]
+    errors = [outcome.error for outcome in outcomes if isinstance(outcome, Rejected | Unknown | Unserved)]
     if other_error is not None:
         errors.append(other_error)
     if errors:
