@@ -281,9 +281,8 @@ class ApiClient:
                 raise transport_error(error, self._host) from error
 
     async def _send(self, request: _Request, token: str | None, started: float) -> _Answer:
-        headers = {**_headers(token), "Accept": request.accept}
-        if request.body is not None:
-            headers["Content-Type"] = request.content_type
+        sent = {} if request.body is None else {"Content-Type": request.content_type}
+        headers = {**_headers(token), **sent, "Accept": request.accept}
         code = NO_ANSWER
         try:
             async with self._session.request(
