@@ -258,9 +258,8 @@ class ApiClient:
         return answer.body
 
     async def _send(self, request: _Request, token: str | None) -> _Answer:
-        headers = {**_headers(token), "Accept": request.accept}
-        if request.body is not None:
-            headers["Content-Type"] = request.content_type
+        sent = {} if request.body is None else {"Content-Type": request.content_type}
+        headers = {**_headers(token), **sent, "Accept": request.accept}
         loop = asyncio.get_running_loop()
         started = loop.time()
         code = NO_ANSWER

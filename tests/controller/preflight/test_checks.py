@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import pytest
@@ -21,7 +20,8 @@ from controller.preflight.checks import (
 )
 from controller.preflight.permissions import MissingPermission
 from controller.preflight.second_writer import SecondWriter
-from informers.errors import ApiError, Forbidden, NotFound, ServerError, TransportError, Unauthorized
+from informers.errors import Forbidden, NotFound, ServerError, TransportError, Unauthorized
+from tests.fakes.answers import AnswersByPath, Call, encoded
 
 REFUSED = TransportError("connection refused", sent=False)
 SETS = "virtualmachineinstancereplicasets"
@@ -38,46 +38,32 @@ def not_found() -> NotFound:
     return NotFound("not found", code=404)
 
 
-class Answers:
-    """An API server with a list of answers for each path. The last answer of a list is repeated."""
+class Answers(AnswersByPath):
+    """An API server in which the user has all permissions that are not in `denied`."""
 
     def __init__(self) -> None:
         self.denied: set[tuple[str, str]] = set()
-        self.by_path: dict[str, list[object]] = {
-            "/version": [{}],
-            DISCOVERY: [SERVED],
-            POOL_DISCOVERY: [{"resources": [{"name": POOLS}]}],
-            DEFINITION: [not_found()],
-        }
-        self.asked: list[str] = []
+        super().__init__(
+            {
+                "/version": [{}],
+                DISCOVERY: [SERVED],
+                POOL_DISCOVERY: [{"resources": [{"name": POOLS}]}],
+                DEFINITION: [not_found()],
+            }
+        )
 
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        timeout_s: float | None = None,
-    ) -> bytes:
+    async def answer(self, call: Call) -> bytes:
         await asyncio.sleep(0.01)
-        self.asked.append(path)
-        answer = self.reviewed(path, body) if method == "POST" else self.next(path)
-        if isinstance(answer, ApiError):
-            raise answer
-        return answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        if call.method == "POST" and call.path not in self.by_path:
+            self.asked.append(call.path)
+            return encoded(self.reviewed(call.path, call.body))
+        self.by_path.setdefault(call.path, [not_found()])
+        return await super().answer(call)
 
-    def next(self, path: str) -> object:
-        answers = self.by_path.get(path, [not_found()])
-        return answers.pop(0) if len(answers) > 1 else answers[0]
-
-    def reviewed(self, path: str, body: bytes | None) -> object:
-        if path in self.by_path:
-            return self.next(path)
+    def reviewed(self, path: str, body: bytes) -> object:
         if path.endswith("/selfsubjectreviews"):
             return {"status": {"userInfo": {"username": "herder"}}}
-        wanted = json.loads(body or b"")["spec"]["resourceAttributes"]
+        wanted = json.loads(body)["spec"]["resourceAttributes"]
         return {"status": {"allowed": (wanted["verb"], wanted["resource"]) not in self.denied}}
 
 
