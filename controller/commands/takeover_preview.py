@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from controller.commands.command import list_all
 from controller.kinds import POOLS, REPLICA_SETS
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
-from controller.pool.rules import PoolRules
+from controller.pool.rules import PoolRules, UnreadyMemory
 from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores
 from controller.replicaset.rules import ReplicaSetRules
 from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES
@@ -48,7 +48,7 @@ async def preview(client: ApiClient, *, now: datetime) -> list[str]:
     )
     every: tuple[Rules[Any], ...] = (
         ReplicaSetRules(set_store, vmis, sets, VMIS, BURST),
-        PoolRules(stores, pools, Limits(BURST, takes_over=True)),
+        PoolRules(stores, pools, Limits(BURST, takes_over=True), UnreadyMemory()),
     )
     lines = [line for rules in every for line in _lines_of(rules, now)]
     return lines or ["there are no replica sets and no pools"]

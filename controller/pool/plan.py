@@ -30,8 +30,9 @@ from controller.pool.rollout import plan_partition_note
 from controller.pool.scale import plan_scale
 from controller.pool.snapshot import Snapshot
 from controller.pool.takeover import plan_first_mark, plan_takeover
+from controller.pool.unready_note import plan_unready_note
 from controller.pool.update import plan_update
-from controller.runtime.plan import Delete, Notice, Plan, join
+from controller.runtime.plan import Notice, Plan, join
 
 UNSETTLED = Plan(held="the cache does not show all of our own writes yet")
 
@@ -64,19 +65,19 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
     members = claims.kept
     revisions = read_revisions(snapshot, intent.template)
     healing = plan_healing(snapshot, intent, members)
-    deleted_uids = frozenset(action.uid for action in healing.actions if isinstance(action, Delete))
-    scaling = plan_scale(snapshot, intent, revisions, members, deleted_uids=deleted_uids)
+    scaling = plan_scale(snapshot, intent, revisions, members, deleted_uids=healing.uids)
     parts = [
         _finalizer_removals(snapshot),
         plan_releases(snapshot, claims.released),
         plan_own_finalizer(snapshot),
         plan_first_mark(snapshot, intent.template),
         plan_partition_note(snapshot, revisions),
-        healing,
+        plan_unready_note(snapshot, intent, revisions),
+        healing.plan,
         scaling,
     ]
     if not scaling.stages and not claims.released and _count_is_right(intent, members):
-        update = plan_update(snapshot, intent, revisions, members, deleted_uids=deleted_uids)
+        update = plan_update(snapshot, intent, revisions, members, deleted_uids=healing.uids)
         parts.append(plan_takeover(snapshot, revisions, update))
         if not any(part.stages for part in parts):
             parts.append(plan_pruning(snapshot, revisions))

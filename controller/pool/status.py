@@ -16,7 +16,7 @@ from controller.kubevirt.pool_types import PoolStatus
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting, is_meant_to_run, is_ready, printable_status_of
-from controller.pool.heal import count_recovering, read_records
+from controller.pool.heal_records import count_recovering, read_records
 from controller.pool.intent import Intent, parse_intent
 from controller.pool.policies import Strategy
 from controller.pool.revisions import Revisions, oldest_in_use, read_revisions
@@ -171,10 +171,8 @@ def _printable_status(snapshot: Snapshot, intent: Intent | None, revisions: Revi
     if intent is None or revisions is None or failing:
         return "Degraded"
     members = snapshot.members
-    if intent.healing is not None:
-        records = read_records(snapshot, intent.healing)
-        if count_recovering(snapshot, intent, members, records).number:
-            return "Healing"
+    if count_recovering(snapshot, intent, members, read_records(snapshot, intent)).number:
+        return "Healing"
     if len(members) != intent.wanted or any(map(is_deleting, members)):
         return "Scaling"
     if intent.update.strategy is not Strategy.UNMANAGED and not all(

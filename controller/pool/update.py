@@ -28,7 +28,7 @@ from controller.pool.rollout import count_unavailable, min_ready_of, partition_o
 from controller.pool.scale import delete_of
 from controller.pool.select import allows, in_order
 from controller.pool.snapshot import Snapshot
-from controller.pool.unready import down_since
+from controller.pool.unready import stuck_since
 from controller.runtime.plan import Delete, Patch, Plan, Stage, ThreeWayMerge
 from informers.meta import labels_of
 from informers.objects import PatchType
@@ -180,7 +180,7 @@ def _plan_restarts(
     stuck = [
         (since, vm.metadata.name)
         for vm in members
-        if is_updated(snapshot, revisions, vm) and (since := down_since(snapshot, vm)) is not None
+        if is_updated(snapshot, revisions, vm) and (since := stuck_since(snapshot, vm)) is not None
     ]
     return watch_progress(progress, stuck, deadline.after, now=snapshot.now, template=revisions.template.digest)
 

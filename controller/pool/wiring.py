@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from controller.config.modes import Mode
 from controller.kinds import POOLS
 from controller.kubevirt.merge_keys import VM_RULES
+from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
-from controller.pool.rules import PoolRules
+from controller.pool.rules import PoolRules, UnreadyMemory
 from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores, without_foreign_data
 from controller.pool.triggers import pools_of_pool, pools_of_revision, pools_of_vm, pools_of_vmi
 from controller.runtime.wiring import Assembly, Cache, Parts, queue_of, wakes
 from controller.runtime.wiring import assemble as assemble_kind
+from informers.store import Change, Removed
 
 CACHES: Final = {
     VMIS: Cache({}),
@@ -33,7 +36,19 @@ def assemble(parts: Parts) -> Assembly:
     revisions.add_handler(wakes(queue, pools_of_revision))
     takes_over = parts.config.mode == Mode.TAKEOVER
     limits = Limits(parts.config.burst, parts.config.revision_history, takes_over=takes_over)
-    rules = PoolRules(Stores(pools.store, vms.store, vmis.store, revisions.store), resource, limits)
+    memory = UnreadyMemory()
+    pools.add_handler(_forgets(memory))
+    rules = PoolRules(Stores(pools.store, vms.store, vmis.store, revisions.store), resource, limits, memory)
     # A plan also patches the finalizers and the annotations of the pool itself.
     written = (pools, vms, vmis, revisions)
     return assemble_kind(parts, POOLS, rules, queue, owners=pools, written=written, merge=VM_RULES.merge)
+
+
+def _forgets(memory: UnreadyMemory) -> Callable[[Change[Pool]], None]:
+    """Return an event handler that removes the unready periods of deleted pools."""
+
+    def handle(change: Change[Pool]) -> None:
+        if isinstance(change, Removed):
+            memory.forget(change.last_known.metadata.key)
+
+    return handle
