@@ -49,8 +49,14 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
     name: str
     """The short name of the kind, used for the flag `--<name>-group`, the queue and the metric label `controller`."""
 
+    noun: str
+    """The word for one object of the kind in texts for users, such as `replica set`. The plural ends with `s`."""
+
     package: str
-    """The name of the package with the kind's rules. The package has a module `wiring` with `CACHES` and `assemble`."""
+    """The name of the package with the kind's rules. The package has a module `wiring`.
+
+    `wiring` contains `CACHES`, `OWNER_CACHE`, `rules_of` and `assemble`.
+    """
 
     object_type: type[T]
     kind: str
@@ -138,6 +144,7 @@ _KUBEVIRT_STATUS: Final = frozenset({"replicas", "readyReplicas", "labelSelector
 
 REPLICA_SETS: Final[Kind[ReplicaSet]] = Kind(
     name="replicaset",
+    noun="replica set",
     package="controller.replicaset",
     object_type=ReplicaSet,
     kind="VirtualMachineInstanceReplicaSet",
@@ -158,6 +165,7 @@ REPLICA_SETS: Final[Kind[ReplicaSet]] = Kind(
 
 POOLS: Final[Kind[Pool]] = Kind(
     name="pool",
+    noun="pool",
     package="controller.pool",
     object_type=Pool,
     kind=POOL_KIND,

@@ -14,8 +14,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import signal
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -37,6 +38,7 @@ from sandbox.datavolumes import (
 )
 from sandbox.kind_simulator import KindSimulator
 from sandbox.step import Step
+from sandbox.virt_api import server
 from sandbox.vm_status import RelatedObjects
 from sandbox.vmis import PVC_NOT_FOUND, VMIS, SimulatedVMI, claims_of
 from sandbox.vms import VMS, SimulatedVM, storage_of
@@ -55,16 +57,27 @@ _STORAGE = "storage"
 
 
 async def run(
-    kubeconfig: str | os.PathLike[str], *, namespaces: Iterable[str] = (ALL_NAMESPACES,), workers: int = WORKERS
+    kubeconfig: str | os.PathLike[str],
+    *,
+    namespaces: Iterable[str] = (ALL_NAMESPACES,),
+    workers: int = WORKERS,
+    virt_api: bool = False,
 ) -> None:
     """Simulate the objects in these namespaces until the task is cancelled.
+
+    If `virt_api` is True, serve the subresources of VMs in the whole cluster.
 
     Raises ConfigurationError if the kubeconfig cannot be used. If the API server does not answer, the simulator waits
     for the API server.
     """
     credentials = await load_credentials(os.fspath(kubeconfig))
-    async with open_client(credentials, user_agent=USER_AGENT, max_inflight=None) as client:
-        await _Cluster(client, tuple(namespaces)).run(workers)
+    async with (
+        open_client(credentials, user_agent=USER_AGENT, max_inflight=None) as client,
+        asyncio.TaskGroup() as group,
+    ):
+        if virt_api:
+            group.create_task(server.run(client), name="virt-api")
+        group.create_task(_Cluster(client, tuple(namespaces)).run(workers), name="simulator")
 
 
 class _Cluster:
@@ -185,6 +198,25 @@ def _no_jitter() -> float:
     return 0.0
 
 
+async def _run_until_signal(simulation: Coroutine[Any, Any, None]) -> None:
+    """Run the simulation until SIGTERM or Ctrl-C. The cancelled simulation removes its registrations."""
+    task = asyncio.current_task()
+    was_terminated = False
+
+    def terminate() -> None:
+        nonlocal was_terminated
+        was_terminated = True
+        if task is not None:
+            task.cancel()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
+    try:
+        await simulation
+    except asyncio.CancelledError:
+        if not was_terminated:
+            raise
+
+
 def main() -> None:
     """Run the simulator as a separate program until Ctrl-C or SIGTERM."""
     # Configure logging only here. If another program calls `run`, that program has configured logging.
@@ -196,11 +228,17 @@ def main() -> None:
     parser.add_argument(
         "--kubeconfig", required=True, help="kubeconfig of the cluster; its user must be allowed to write these objects"
     )
+    parser.add_argument(
+        "--virt-api",
+        default=True,
+        action=argparse.BooleanOptionalAction,
+        help="serve start, stop and restart of VMs (subresources.kubevirt.io)",
+    )
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     arguments = parser.parse_args()
     configure(arguments.log_level, "auto")
     try:
-        asyncio.run(run(arguments.kubeconfig))
+        asyncio.run(_run_until_signal(run(arguments.kubeconfig, virt_api=arguments.virt_api)))
     except ConfigurationError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

@@ -10,16 +10,17 @@ import msgspec
 from msgspec import Raw
 
 from controller import kinds
-from controller.apimachinery.conditions import Condition
 from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.annotations import POOL_FINALIZER, REVISION_NAME
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.kubevirt.vms import ready_condition
 from controller.pool.intent import Intent, parse_intent
 from controller.pool.revisions import Revisions, read_revisions
 from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Snapshot, Stores, take_snapshot
+from controller.pool.unready_periods import UnreadyPeriod
 from informers.meta import ObjectMeta, OwnerReference
 from informers.store import Store
 from tests import builders
@@ -220,15 +221,17 @@ def snapshot(
     settled: bool = True,
     burst: int = 250,
     revision_history: int = 5,
+    unready_before: Mapping[str, UnreadyPeriod] | None = None,
 ) -> Snapshot:
     """The snapshot of a pool in a cluster with exactly these objects.
 
-    By default, each VM has a VMI with the same readiness. The default revision stores the pool's spec. Its number is 1,
-    so its name is the default revision name of VMs.
+    By default, each VM has a VMI with the same readiness since the same time. The default revision stores the pool's
+    spec. Its number is 1, so its name is the default revision name of VMs. `unready_before` are the unready periods of
+    an earlier snapshot.
     """
     vms = tuple(vms)
     if vmis is None:
-        vmis = [vmi(each, ready=_is_ready(each.status.conditions if each.status else None)) for each in vms]
+        vmis = [vmi(each, **_readiness(each)) for each in vms]
     if revisions is None:
         revisions = [revision(owner, number=1)]
     seen = take_snapshot(
@@ -238,6 +241,7 @@ def snapshot(
         settled=settled,
         limits=Limits(burst, revision_history),
         pools=POOLS,
+        unready_before=unready_before or {},
     )
     assert seen is not None
     return seen
@@ -255,5 +259,10 @@ def revisions_of(seen: Snapshot) -> Revisions:
     return read_revisions(seen, intent_of(seen.owner).template)
 
 
-def _is_ready(conditions: Iterable[Condition] | None) -> bool | None:
-    return next((each.status == "True" for each in conditions or () if each.type == "Ready"), None)
+def _readiness(of: VirtualMachine) -> Json:
+    """The readiness of a VM as keywords of `vmi`."""
+    condition = ready_condition(of)
+    if condition is None or condition.last_transition_time is None:
+        return {"ready": None, "age_s": 0}
+    ready_for_s = (NOW - condition.last_transition_time).total_seconds()
+    return {"ready": condition.status == "True", "ready_for_s": ready_for_s}

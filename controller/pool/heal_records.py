@@ -14,12 +14,13 @@ from typing import Final
 
 from msgspec import Struct
 
+from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt.annotations import HEALED
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting
 from controller.pool.intent import Intent
 from controller.pool.ordinal_notes import MAX_ENTRIES, VALID_NUMBERS, note_patch, read_note
-from controller.pool.rollout import min_ready_of
+from controller.pool.rollout import count_unavailable, min_ready_of
 from controller.pool.snapshot import Snapshot
 from controller.pool.unready_setting import replace_unready_after
 from controller.runtime.plan import Patch

@@ -37,9 +37,13 @@ def plan_unready_note(snapshot: Snapshot, intent: Intent, revisions: Revisions) 
     if not snapshot.unready and UNREADY not in annotations_of(meta):
         return Plan()
     current = _periods_by_ordinal(snapshot) if _has_reader(snapshot, intent, revisions) else {}
-    old_enough = [ordinal for ordinal, period in current.items() if snapshot.now - period.since >= NOTE_AFTER / 2]
-    listed = sorted(old_enough, key=lambda ordinal: (current[ordinal].since, ordinal))[:MAX_ENTRIES]
     noted = {ordinal for ordinal, note in notes.items() if ordinal in current and current[ordinal].uid == note.uid}
+    old_enough = [
+        ordinal
+        for ordinal, period in current.items()
+        if ordinal in noted or (period.ready_at is None and snapshot.now - period.since >= NOTE_AFTER / 2)
+    ]
+    listed = sorted(old_enough, key=lambda ordinal: (current[ordinal].since, ordinal))[:MAX_ENTRIES]
     missing = [ordinal for ordinal in listed if ordinal not in noted]
     is_short = any(snapshot.now - current[ordinal].since >= NOTE_AFTER for ordinal in missing)
     is_stale = UNREADY in annotations_of(meta) and 2 * len(noted) <= len(notes)

@@ -132,13 +132,23 @@ def _next_period(
             return None
         same = replace(same, ready_at=same.ready_at or now, was_ready=same.was_ready or is_up, seen_at=now)
         return same if note is not None or not same.has_ended(now) else None
-    if same is not None and not same.has_ended(now):
+    if same is not None and not same.has_ended(now) and not _is_restart(same, vm, vmi):
         template_since = same.template_since if same.revision == revision else now
         return replace(same, revision=revision, template_since=template_since, ready_at=None, seen_at=now)
     since = _noted_since(vm, note, now) if note is not None and same is None else now
-    continues = previous is not None and previous.revision == revision and not previous.has_ended(now)
-    template_since = min(previous.template_since, since) if previous is not None and continues else since
+    template_since = since
+    # A recreated VM of the same template continues the time of the VM that it replaces.
+    if previous is not None and same is None and previous.revision == revision and not previous.has_ended(now):
+        template_since = min(previous.template_since, since)
     return UnreadyPeriod(uid, since, revision, template_since, now)
+
+
+def _is_restart(period: UnreadyPeriod, vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> bool:
+    """Return True if a user or a rollout restarts a VM that is ready. The guest of the VM did not stop by itself."""
+    if period.ready_at is None:
+        return False
+    is_stopped = vmi is not None and vmis.is_deleting(vmi) and not vmis.is_final(vmi)
+    return is_stopped or period.revision != revision_of(vm)
 
 
 def _noted_since(vm: VirtualMachine, note: UnreadyNote, now: datetime) -> datetime:

@@ -28,7 +28,7 @@ from informers.client import ApiClient
 from informers.informer import SharedInformer
 from informers.meta import KubeObject, ObjectKey
 from informers.resource import Resource
-from informers.store import Change, Indexes, Removed
+from informers.store import Change, Indexes, Removed, StoreView
 from informers.workqueue import WorkQueue
 
 T = TypeVar("T", bound=KubeObject)
@@ -66,6 +66,11 @@ class Parts(NamedTuple):
         The resource must be listed in the constant `CACHES` of the wiring module of a kind.
         """
         return self.caches[resource]
+
+    @property
+    def stores(self) -> Mapping[AnyResource, StoreView[Any]]:
+        """Return the stores of all shared informers."""
+        return {resource: informer.store for resource, informer in self.caches.items()}
 
     def informer(self, resource: Resource[T], cache: Cache) -> SharedInformer[T]:
         """Return a new informer that watches this resource in the configured namespaces."""
