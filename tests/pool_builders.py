@@ -127,11 +127,13 @@ def vm(
     ready_for_s: float = 1800,
     printable: str | None = "Running",
     failures: int | None = None,
+    snapshot: str | None = None,
 ) -> VirtualMachine:
     """A VM that is ready. `owner` is its controller.
 
     `revision=None` leaves out the revision label, `ready=None` leaves out the Ready condition. `ready_for_s` is the age
-    of the condition's present value. `foreground` gives a VM in foreground deletion.
+    of the condition's present value. `foreground` gives a VM in foreground deletion. `snapshot` is the name of the
+    snapshot of the VM that is in progress.
     """
     labels = {**(labels or {}), **({REVISION_NAME: revision} if revision is not None else {})}
     ready_now = "True" if ready else "False"
@@ -155,6 +157,7 @@ def vm(
             "printableStatus": printable,
             "startFailure": None if failures is None else {"consecutiveFailCount": failures},
             "conditions": None if ready is None else [condition],
+            "snapshotInProgress": snapshot,
         },
     }
     return VMS.decode(msgspec.json.encode(document))

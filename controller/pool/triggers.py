@@ -20,10 +20,13 @@ from controller.kubevirt.annotations import (
     PROGRESS_DEADLINE,
     PROTECT,
     REMOVE,
+    REPLACE_UNREADY_AFTER,
     REVISION_NAME,
     TAKEOVER,
+    UNREADY,
 )
 from controller.kubevirt.conditions import without_failure
+from controller.kubevirt.delicate import delicate_reason
 from controller.kubevirt.pool_types import POOL_KIND, Pool
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
@@ -39,7 +42,17 @@ from controller.runtime.triggers import Wake, itself, wakes_of
 from informers.meta import ObjectKey, ObjectMeta, annotations_of, controller_of, labels_of
 from informers.store import Change, StoreView
 
-POOL_ANNOTATIONS: Final = (PARTITION, PARTITION_REVISION, MIN_READY, MAX_UNHEALTHY, PROGRESS_DEADLINE, HEALED, TAKEOVER)
+POOL_ANNOTATIONS: Final = (
+    PARTITION,
+    PARTITION_REVISION,
+    MIN_READY,
+    MAX_UNHEALTHY,
+    PROGRESS_DEADLINE,
+    REPLACE_UNREADY_AFTER,
+    HEALED,
+    UNREADY,
+    TAKEOVER,
+)
 
 
 def pools_of_vm(change: Change[VirtualMachine]) -> Iterable[Wake]:
@@ -102,6 +115,7 @@ def _decision_fields(vm: VirtualMachine) -> tuple[object, ...]:
         vm.spec,
         start_failures_of(vm),
         printable_status_of(vm),
+        delicate_reason(vm, None),
     )
 
 
@@ -131,7 +145,9 @@ def _rollout_fields(vmi: VirtualMachineInstance) -> tuple[object, ...]:
         ready and ready.last_transition_time,
         vmis.is_deleting(vmi),
         vmis.is_spent(vmi),
+        vmis.is_running(vmi),
         labels_of(vmi.metadata).get(REVISION_NAME),
+        delicate_reason(VirtualMachine(), vmi),
     )
 
 
