@@ -17,6 +17,7 @@ import os
 import signal
 import sys
 from collections.abc import Coroutine, Iterable, Iterator
+from contextlib import AsyncExitStack
 from datetime import datetime
 from typing import Any
 
@@ -39,6 +40,7 @@ from sandbox.datavolumes import (
 from sandbox.kind_simulator import KindSimulator
 from sandbox.step import Step
 from sandbox.virt_api import server
+from sandbox.virt_api.account import create_token, kubeconfig_with
 from sandbox.vm_status import RelatedObjects
 from sandbox.vmis import PVC_NOT_FOUND, VMIS, SimulatedVMI, claims_of
 from sandbox.vms import VMS, SimulatedVM, storage_of
@@ -62,22 +64,28 @@ async def run(
     namespaces: Iterable[str] = (ALL_NAMESPACES,),
     workers: int = WORKERS,
     virt_api: bool = False,
+    webhooks: bool = False,
 ) -> None:
     """Simulate the objects in these namespaces until the task is cancelled.
 
-    If `virt_api` is True, serve the subresources of VMs in the whole cluster.
+    If `virt_api` is True, serve the subresources of VMs in the whole cluster. If `webhooks` is True too, also serve
+    KubeVirt's webhooks. The simulator then writes with its own account.
 
     Raises ConfigurationError if the kubeconfig cannot be used. If the API server does not answer, the simulator waits
     for the API server.
     """
     credentials = await load_credentials(os.fspath(kubeconfig))
-    async with (
-        open_client(credentials, user_agent=USER_AGENT, max_inflight=None) as client,
-        asyncio.TaskGroup() as group,
-    ):
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(open_client(credentials, user_agent=USER_AGENT, max_inflight=None))
+        writer = client
+        if virt_api and webhooks:
+            path = stack.enter_context(kubeconfig_with(await create_token(client), kubeconfig))
+            own = await load_credentials(str(path))
+            writer = await stack.enter_async_context(open_client(own, user_agent=USER_AGENT, max_inflight=None))
+        group = await stack.enter_async_context(asyncio.TaskGroup())
         if virt_api:
-            group.create_task(server.run(client), name="virt-api")
-        group.create_task(_Cluster(client, tuple(namespaces)).run(workers), name="simulator")
+            group.create_task(server.run(writer, webhooks=webhooks), name="virt-api")
+        group.create_task(_Cluster(writer, tuple(namespaces)).run(workers), name="simulator")
 
 
 class _Cluster:
@@ -234,11 +242,18 @@ def main() -> None:
         action=argparse.BooleanOptionalAction,
         help="serve start, stop and restart of VMs (subresources.kubevirt.io)",
     )
+    parser.add_argument(
+        "--webhooks",
+        default=False,
+        action=argparse.BooleanOptionalAction,
+        help="serve KubeVirt's webhooks too: they fill in defaults, and reject wrong objects",
+    )
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     arguments = parser.parse_args()
     configure(arguments.log_level, "auto")
     try:
-        asyncio.run(_run_until_signal(run(arguments.kubeconfig, virt_api=arguments.virt_api)))
+        simulation = run(arguments.kubeconfig, virt_api=arguments.virt_api, webhooks=arguments.webhooks)
+        asyncio.run(_run_until_signal(simulation))
     except ConfigurationError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

@@ -76,6 +76,7 @@ class TemplateMeta(Struct, frozen=True, gc=False, rename="camel", omit_defaults=
     generate_name: str | None = None
     labels: Mapping[str, str] | None = None
     annotations: Mapping[str, str] | None = None
+    finalizers: tuple[str, ...] | None = None
 
 
 class VMITemplate(Struct, frozen=True, gc=False):

@@ -1,4 +1,4 @@
-"""This module serves KubeVirt's aggregated API `subresources.kubevirt.io/v1` on loopback, as virt-api does.
+"""This module serves KubeVirt's aggregated API `subresources.kubevirt.io/v1` and its webhooks on loopback.
 
 kube-apiserver authenticates and authorizes each request, and passes the request to this server with its front proxy
 certificate. The server accepts subresource requests only with this certificate. The server stores nothing: it reads the
@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -24,31 +26,37 @@ from informers.errors import ApiError, Conflict, Invalid, NotFound
 from informers.meta import ObjectKey
 from informers.objects import PatchType
 from sandbox.virt_api import registration
+from sandbox.virt_api.admission import mutate, validate
 from sandbox.virt_api.answers import Failure, bad_request, conflict, internal_error, not_found
+from sandbox.virt_api.applying import RETRY_S, apply
 from sandbox.virt_api.lifecycle import SUBRESOURCES, JsonPatch, Request, decide
 from sandbox.vmis import VMIS
 from sandbox.vms import VMS
 
 log = structlog.get_logger()
 
-RETRY_S = 1.0
-"""The seconds between two attempts to register the server while kube-apiserver does not answer."""
-
 UNREGISTER_TIMEOUT_S = 5.0
 
 REQUESTHEADER = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
 """The ConfigMap in which kube-apiserver publishes the CA of its front proxy certificate."""
 
+LARGEST_REVIEW = 8 << 20
+"""The largest size of a request in bytes. A review contains the object and its former state."""
+
 TEST_FAILED = "jsonpatch test operation does not apply"
-APPLY = "application/apply-patch+yaml"
-FIELD_MANAGER = {"fieldManager": "vmherd-sandbox", "force": "true"}
 
 
-async def run(client: ApiClient) -> None:
-    """Serve and register virt-api until the task is cancelled. `client` must have administrator rights."""
+async def run(client: ApiClient, *, webhooks: bool) -> None:
+    """Serve and register virt-api until the task is cancelled. `client` must have administrator rights.
+
+    If `webhooks` is True, also serve KubeVirt's webhooks.
+    """
     authority = trustme.CA(organization_name="vmherd sandbox virt-api")
     front_proxy_ca = await _front_proxy_ca(client)
-    async with _serving(client, authority, front_proxy_ca) as port, _registered(client, authority, port):
+    async with (
+        _serving(client, authority, front_proxy_ca) as port,
+        _registered(client, authority, port, webhooks=webhooks),
+    ):
         await asyncio.Event().wait()
 
 
@@ -82,12 +90,14 @@ def _application(client: ApiClient) -> web.Application:
     root = registration.ROOT
     names = tuple(f"{VMS.plural}/{subresource}" for subresource in SUBRESOURCES)
     subresources = Subresources(client)
-    application = web.Application(middlewares=[_authenticated])
+    application = web.Application(middlewares=[_authenticated], client_max_size=LARGEST_REVIEW)
     application.router.add_get(f"/apis/{registration.GROUP}", _document(registration.group()))
     application.router.add_get(root, _document(registration.resources(names)))
     pattern = "|".join(SUBRESOURCES)
     path = f"{root}/namespaces/{{namespace}}/{VMS.plural}/{{name}}/{{subresource:{pattern}}}"
     application.router.add_put(path, subresources.put)
+    application.router.add_post("/mutate", _mutate)
+    application.router.add_post("/validate", _validate)
     return application
 
 
@@ -106,6 +116,16 @@ def _document(document: dict[str, Any]) -> Any:
         return web.json_response(document)
 
     return handler
+
+
+async def _mutate(request: web.Request) -> web.Response:
+    review = json.loads(await request.read())
+    now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+    return web.json_response(mutate(review, now=now, new_uuid=lambda: str(uuid.uuid4())))
+
+
+async def _validate(request: web.Request) -> web.Response:
+    return web.json_response(validate(json.loads(await request.read())))
 
 
 class Subresources:
@@ -172,41 +192,32 @@ def _answer(failure: Failure) -> web.Response:
 
 
 @asynccontextmanager
-async def _registered(client: ApiClient, authority: trustme.CA, port: int) -> AsyncIterator[None]:
+async def _registered(client: ApiClient, authority: trustme.CA, port: int, *, webhooks: bool) -> AsyncIterator[None]:
     """Register the server while the block runs.
 
-    The registration is removed at the end. kube-apiserver would otherwise report an API that nobody serves, and would
-    not finish the deletion of namespaces.
+    The registrations are removed at the end. kube-apiserver would otherwise report an API that nobody serves, would not
+    finish the deletion of namespaces, and would reject all writes of VMs.
     """
-    await _apply(client, registration.SERVICE_PATH, registration.service())
-    document = registration.api_service(port, authority.cert_pem.bytes())
-    await _apply(client, registration.API_SERVICE_PATH, document)
-    log.info("virt-api is registered", port=port)
+    ca = authority.cert_pem.bytes()
+    registrations = {registration.API_SERVICE_PATH: registration.api_service(port, ca)}
+    if webhooks:
+        registrations |= registration.webhooks(port, ca)
+    await apply(client, registration.SERVICE_PATH, registration.service())
+    for path, document in registrations.items():
+        await apply(client, path, document)
+    log.info("virt-api is registered", port=port, webhooks=webhooks)
     try:
         yield
     finally:
-        await _unregister(client, port)
+        for path in registrations:
+            await _unregister(client, path, port)
 
 
-async def _apply(client: ApiClient, path: str, document: dict[str, Any]) -> None:
-    """Apply an object with server-side apply. Repeat the request until kube-apiserver accepts the object."""
-    body = json.dumps(document).encode()
-    while True:
-        try:
-            await client.request("PATCH", path, params=FIELD_MANAGER, body=body, content_type=APPLY)
-        except ApiError as error:
-            log.warning("virt-api cannot be registered", path=path, why=str(error))
-            await asyncio.sleep(RETRY_S)
-        else:
-            return
-
-
-async def _unregister(client: ApiClient, port: int) -> None:
-    """Remove the APIService, unless another server has registered itself in the meantime."""
-    path = registration.API_SERVICE_PATH
+async def _unregister(client: ApiClient, path: str, port: int) -> None:
+    """Remove a registration, unless another server has registered itself in the meantime."""
     try:
-        registered = json.loads(await client.request("GET", path, timeout_s=UNREGISTER_TIMEOUT_S))
-        if registered["spec"]["service"]["port"] == port:
+        registered = await client.request("GET", path, timeout_s=UNREGISTER_TIMEOUT_S)
+        if registration.names_port(json.loads(registered), port):
             await client.request("DELETE", path, timeout_s=UNREGISTER_TIMEOUT_S)
     except ApiError as error:
-        log.debug("the registration of virt-api is not removed", why=str(error))
+        log.debug("a registration of virt-api is not removed", path=path, why=str(error))

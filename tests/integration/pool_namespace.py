@@ -341,9 +341,9 @@ def is_vm_ready(vm: dict[str, Any]) -> bool:
 
 
 @contextmanager
-def simulator(plane: ControlPlane) -> Iterator[None]:
+def simulator(plane: ControlPlane, *flags: str) -> Iterator[None]:
     """Run the simulator, which runs VMs and VMIs, while the block runs."""
-    command = [sys.executable, "-m", "sandbox.simulator", f"--kubeconfig={plane.kubeconfig}"]
+    command = [sys.executable, "-m", "sandbox.simulator", f"--kubeconfig={plane.kubeconfig}", *flags]
     log = plane.logs / f"simulator-{uuid.uuid4().hex[:6]}.log"
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
