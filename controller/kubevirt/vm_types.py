@@ -16,9 +16,10 @@ from controller.apimachinery.conditions import Condition
 from informers.meta import ObjectMeta
 
 READY: Final = "Ready"
+FAILURE: Final = "Failure"
 VOLUMES_CHANGE: Final = "VolumesChange"
 MANUAL_RECOVERY_REQUIRED: Final = "ManualRecoveryRequired"
-KEPT_CONDITIONS: Final = frozenset({READY, VOLUMES_CHANGE, MANUAL_RECOVERY_REQUIRED})
+KEPT_CONDITIONS: Final = frozenset({READY, FAILURE, VOLUMES_CHANGE, MANUAL_RECOVERY_REQUIRED})
 
 
 class _Named(Struct, frozen=True, gc=False):

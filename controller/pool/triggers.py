@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from controller.apimachinery.conditions import find_true
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import (
     DELETION_COST,
     HEALED,
+    INDEX_SYSPREP,
     MAX_UNHEALTHY,
     MIN_READY,
     PARTITION,
@@ -28,7 +30,7 @@ from controller.kubevirt.annotations import (
 from controller.kubevirt.conditions import without_failure
 from controller.kubevirt.delicate import delicate_reason
 from controller.kubevirt.pool_types import POOL_KIND, Pool
-from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
+from controller.kubevirt.vm_types import FAILURE, MANUAL_RECOVERY_REQUIRED, ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import (
     has_pool_finalizer,
@@ -52,6 +54,7 @@ POOL_ANNOTATIONS: Final = (
     HEALED,
     UNREADY,
     TAKEOVER,
+    INDEX_SYSPREP,
 )
 
 
@@ -123,12 +126,16 @@ def _count_fields(vm: VirtualMachine) -> tuple[object, ...]:
     """Return the fields of a VM that only counts depend on.
 
     These fields are the value of the condition Ready, and the time since which the value is False. The time of another
-    value does not matter, because healing measures only how long Ready is False (P15).
+    value does not matter, because healing measures only how long Ready is False (P15). The conditions that say why a VM
+    cannot start belong to these fields too.
     """
+    conditions = vm.status.conditions if vm.status is not None else None
+    failures = [find_true(conditions, type_) for type_ in (FAILURE, MANUAL_RECOVERY_REQUIRED)]
+    told = [(each.reason, each.message) for each in failures if each is not None]
     condition = ready_condition(vm)
     if condition is None:
-        return ()
-    return (condition.status, condition.last_transition_time if condition.status == "False" else None)
+        return (told,)
+    return (told, condition.status, condition.last_transition_time if condition.status == "False" else None)
 
 
 def _rollout_fields(vmi: VirtualMachineInstance) -> tuple[object, ...]:
