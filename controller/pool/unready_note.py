@@ -20,9 +20,9 @@ from controller.pool.ordinal_notes import MAX_ENTRIES, note_patch
 from controller.pool.policies import Strategy
 from controller.pool.revisions import Revisions
 from controller.pool.snapshot import Snapshot
+from controller.pool.steps import is_updated
 from controller.pool.unready_periods import STEADY, UnreadyNote, UnreadyPeriod, read_notes
 from controller.pool.unready_setting import replace_unready_after
-from controller.pool.update import is_updated
 from controller.runtime.plan import Plan, Stage
 from informers.meta import annotations_of
 
