@@ -140,7 +140,10 @@ def _start(stack: ExitStack) -> DemoCluster:
     metrics_port, health_port = free_ports(2)
     run = ["run", f"--metrics-bind-address=127.0.0.1:{metrics_port}", "--log-format=json"]
     run.append(f"--health-probe-bind-address=127.0.0.1:{health_port}")
-    commands = {"simulator": ["-m", "sandbox.simulator", "--webhooks"], "controller": ["-m", "controller", *run]}
+    commands = {
+        "simulator": ["-m", "sandbox.simulator", "--webhooks", "--launchers"],
+        "controller": ["-m", "controller", *run],
+    }
     children = []
     for name, command in commands.items():
         line = [sys.executable, *command, f"--kubeconfig={plane.kubeconfig}"]

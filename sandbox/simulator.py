@@ -38,6 +38,7 @@ from sandbox.datavolumes import (
     volume_step,
 )
 from sandbox.kind_simulator import KindSimulator
+from sandbox.launchers.simulator import LauncherSimulator
 from sandbox.step import Step
 from sandbox.virt_api import server
 from sandbox.virt_api.account import create_token, kubeconfig_with
@@ -65,11 +66,13 @@ async def run(
     workers: int = WORKERS,
     virt_api: bool = False,
     webhooks: bool = False,
+    launchers: bool = False,
 ) -> None:
     """Simulate the objects in these namespaces until the task is cancelled.
 
     If `virt_api` is True, serve the subresources of VMs in the whole cluster. If `webhooks` is True too, also serve
-    KubeVirt's webhooks. The simulator then writes with its own account.
+    KubeVirt's webhooks. The simulator then writes with its own account. If `launchers` is True, also simulate the
+    virt-launcher Pods of VMIs, their nodes, and migrations.
 
     Raises ConfigurationError if the kubeconfig cannot be used. If the API server does not answer, the simulator waits
     for the API server.
@@ -85,15 +88,17 @@ async def run(
         group = await stack.enter_async_context(asyncio.TaskGroup())
         if virt_api:
             group.create_task(server.run(writer, webhooks=webhooks), name="virt-api")
-        group.create_task(_Cluster(writer, tuple(namespaces)).run(workers), name="simulator")
+        cluster = _Cluster(writer, tuple(namespaces), launchers=launchers)
+        group.create_task(cluster.run(workers), name="simulator")
 
 
 class _Cluster:
     """The simulators and informers of all kinds, and the handlers that pass changes between the kinds."""
 
-    def __init__(self, client: ApiClient, namespaces: tuple[str, ...]) -> None:
+    def __init__(self, client: ApiClient, namespaces: tuple[str, ...], *, launchers: bool) -> None:
         def informer_of(resource: Resource[Any], **indexes: Any) -> SharedInformer[Any]:
-            return SharedInformer(resource, client, namespaces=namespaces, indexes=indexes, chance=_no_jitter)
+            watched = namespaces if resource.namespaced else (ALL_NAMESPACES,)
+            return SharedInformer(resource, client, namespaces=watched, indexes=indexes, chance=_no_jitter)
 
         self._vms: SharedInformer[SimulatedVM] = informer_of(VMS, storage=_storage_keys_of_vm)
         self._vmis: SharedInformer[SimulatedVMI] = informer_of(VMIS, storage=_storage_keys_of_vmi)
@@ -105,7 +110,8 @@ class _Cluster:
             DATA_VOLUMES: self._volumes,
             CLAIMS: self._claims,
         }
-        self._informers = tuple(informers.values())
+        self._launchers = LauncherSimulator(client, informer_of) if launchers else None
+        self._informers = (*informers.values(), *(self._launchers.informers if self._launchers else ()))
         self._vm_simulator = KindSimulator(VMS, self._vm_step, client, informers)
         self._vmi_simulator = KindSimulator(VMIS, self._vmi_step, client, informers)
         self._volume_simulator = KindSimulator(DATA_VOLUMES, self._volume_step, client, informers)
@@ -127,6 +133,10 @@ class _Cluster:
                 await asyncio.sleep(STARTING_POLL_S)
             for simulator in (self._vm_simulator, self._vmi_simulator, self._volume_simulator, self._claim_simulator):
                 group.create_task(simulator.run(workers), name=f"simulator-{simulator.name}")
+            if self._launchers is not None:
+                await self._launchers.create_nodes()
+                for each in self._launchers.simulators:
+                    group.create_task(each.run(workers), name=f"simulator-launcher-{each.name}")
             # If the definition of DataVolumes was installed after the start, VMs may wait for DataVolumes.
             await self._volumes.synced.wait()
             self._vm_simulator.enqueue_all()
@@ -248,11 +258,22 @@ def main() -> None:
         action=argparse.BooleanOptionalAction,
         help="serve KubeVirt's webhooks too: they fill in defaults, and reject wrong objects",
     )
+    parser.add_argument(
+        "--launchers",
+        default=False,
+        action=argparse.BooleanOptionalAction,
+        help="simulate virt-launcher Pods, their nodes, and migrations",
+    )
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     arguments = parser.parse_args()
     configure(arguments.log_level, "auto")
     try:
-        simulation = run(arguments.kubeconfig, virt_api=arguments.virt_api, webhooks=arguments.webhooks)
+        simulation = run(
+            arguments.kubeconfig,
+            virt_api=arguments.virt_api,
+            webhooks=arguments.webhooks,
+            launchers=arguments.launchers,
+        )
         asyncio.run(_run_until_signal(simulation))
     except ConfigurationError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -22,6 +22,17 @@ LABELS: Mapping[str, str] = {"myvmi": "myvmi"}
 SPEC = b'{"domain":{"devices":{}}}'
 
 
+OWNER_REFERENCE = {
+    "apiVersion": "kubevirt.io/v1",
+    "kind": "VirtualMachineInstanceReplicaSet",
+    "name": "testreplicaset",
+    "uid": "uid-of-the-set",
+    "controller": True,
+    "blockOwnerDeletion": True,
+}
+"""The reference to `replicaset()` in its VMIs, as JSON."""
+
+
 def seconds_ago(seconds: float) -> datetime:
     return NOW - timedelta(seconds=seconds)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -10,6 +12,7 @@ from controller.runtime.outage import LONGEST_S, TRIES_AT_ONCE, TRIES_PER_S
 from controller.runtime.result import AwaitChange, Report, Retry
 from informers.errors import ServerError, TooManyRequests, TransportError
 from informers.meta import ObjectKey
+from informers.workqueue import WorkQueue
 from tests.controller.runtime.workers import A, B, Script, working
 
 pytestmark = pytest.mark.looptime
@@ -35,6 +38,14 @@ def gone_until(back_at: float, *, error: Exception = REFUSED) -> Script:
     return Script(act)
 
 
+@asynccontextmanager
+async def working_on_many(script: Script) -> AsyncIterator[WorkQueue[ObjectKey]]:
+    async with working(script, workers=10) as (queue, _):
+        for key in MANY:
+            queue.add(key)
+        yield queue
+
+
 def tried_since(at: float, script: Script) -> set[ObjectKey]:
     return {key for key, calls in script.calls.items() if calls[-1] >= at}
 
@@ -53,9 +64,7 @@ async def test_a_key_is_retried_within_seconds_after_an_outage_of_any_length(out
 
 async def test_a_failing_server_gets_no_more_requests_for_a_thousand_keys_than_for_ten():
     script = gone_until(60)
-    async with working(script, workers=10) as (queue, _):
-        for key in MANY:
-            queue.add(key)
+    async with working_on_many(script):
         await asyncio.sleep(59.9)
         tries = sum(map(len, script.calls.values()))
         assert tries <= len(MANY) + TRIES_AT_ONCE + 60 * TRIES_PER_S
@@ -63,9 +72,7 @@ async def test_a_failing_server_gets_no_more_requests_for_a_thousand_keys_than_f
 
 async def test_the_first_success_ends_the_outage_for_all_keys():
     script = gone_until(60)
-    async with working(script, workers=10) as (queue, _):
-        for key in MANY:
-            queue.add(key)
+    async with working_on_many(script):
         await asyncio.sleep(60 + LONGEST_S)
         assert tried_since(60, script) == set(MANY)
 
@@ -77,9 +84,7 @@ async def test_a_failure_of_a_key_itself_ends_the_outage_for_all_keys():
         return Report(Retry("exceeded quota"))
 
     script = Script(act)
-    async with working(script, workers=10) as (queue, _):
-        for key in MANY:
-            queue.add(key)
+    async with working_on_many(script):
         await asyncio.sleep(60 + LONGEST_S)
         assert tried_since(60, script) == set(MANY)
 
@@ -91,9 +96,7 @@ async def test_the_next_outage_starts_with_short_delays():
         return WELL
 
     script = Script(act)
-    async with working(script, workers=10) as (queue, _):
-        for key in MANY:
-            queue.add(key)
+    async with working_on_many(script) as queue:
         await asyncio.sleep(70)
         queue.add(A)
         await asyncio.sleep(1)
