@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
 
 
 class Condition(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One condition. KubeVirt stores `null` for a time that is not known, so a time can also be None."""
+    """One condition. The field of an unknown time is absent, where KubeVirt stores `null`."""
 
     type: str = ""
     status: str = ""
     reason: str | None = None
     message: str | None = None
-    last_probe_time: datetime | UnsetType | None = UNSET
-    last_transition_time: datetime | UnsetType | None = UNSET
+    last_probe_time: datetime | None = None
+    last_transition_time: datetime | None = None
 
 
 Conditions = tuple[Condition, ...]

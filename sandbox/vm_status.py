@@ -287,6 +287,4 @@ def _ready(vmi: SimulatedVMI | None, now: datetime) -> Condition:
 
 
 def _true(type_: str, now: datetime, *, message: str, reason: str | None = None) -> Condition:
-    return Condition(
-        type=type_, status="True", reason=reason, message=message, last_probe_time=None, last_transition_time=now
-    )
+    return Condition(type=type_, status="True", reason=reason, message=message, last_transition_time=now)

@@ -300,7 +300,7 @@ def _ready(state: VMIState, vmi: SimulatedVMI, history: Iterable[PhaseTransition
     boots = before is None or (before.status == "False" and before.reason == GUEST_NOT_RUNNING)
     scheduled = {each.phase: each.phase_transition_timestamp for each in history}.get("Scheduled")
     since = scheduled if boots and scheduled is not None else now
-    return Condition(type="Ready", status="True", last_probe_time=None, last_transition_time=since)
+    return Condition(type="Ready", status="True", last_transition_time=since)
 
 
 def _live_migratable(vmi: SimulatedVMI) -> Condition:
@@ -324,4 +324,4 @@ def _false(type_: str, reason: str, now: datetime, *, probed: datetime | None) -
 
 def _timeless(type_: str, status: str) -> Condition:
     """Return a condition without times, as virt-handler writes its conditions."""
-    return Condition(type=type_, status=status, last_probe_time=None, last_transition_time=None)
+    return Condition(type=type_, status=status)

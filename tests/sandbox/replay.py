@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ HOLLOW: Final = "hollow/behavior"
 LEFT_OUT: Final = {
     "metadata.resourceVersion, metadata.uid": "The server chooses them. UIDs are replaced by numbers.",
     "times": "Only whether there is a time is compared. The simulator's times are finer than KubeVirt's.",
+    "fields that are null": "The API server drops such fields from lists in a merge patch. Clients see no difference.",
     "metadata.namespace, node names": "They belong to the place, not to the sequence.",
     "annotations of behavior": "The recordings' node and the simulator are told by different annotations how to fail.",
     "VMI spec: defaults": "virt-api's webhook fills them in: CPU, features, interface, network, eviction, pull policy.",
@@ -71,7 +73,7 @@ class Recording:
         self.events = [(event["type"], self._whole(event["object"])) for event in self._content["events"]]
 
     def story(self, resource: Resource[Any]) -> list[Told]:
-        return _told(self.before, self.events, resource)
+        return told(self.before, self.events, resource)
 
     def spec_after(self, generation: int) -> Document:
         """The spec of the VM in this generation."""
@@ -81,6 +83,15 @@ class Recording:
             if obj["kind"] == VMS.kind and obj["metadata"]["generation"] == generation
         ]
         return dict(spec)
+
+    def new_vm(self) -> Document:
+        """The VM as its user creates it."""
+        [spec, *_] = [obj["spec"] for type_, obj in self.events if type_ == "ADDED"]
+        spec = json.loads(json.dumps(spec))
+        annotations = spec["template"]["metadata"]["annotations"]
+        if HOLLOW in annotations:
+            annotations[BEHAVIOR] = BEHAVIORS[annotations.pop(HOLLOW)]
+        return {"apiVersion": VMS.api_version, "kind": VMS.kind, "metadata": {"name": "vm"}, "spec": spec}
 
     def _whole(self, obj: Document) -> Document:
         """The object with its spec, which is left out where it has not changed."""
@@ -109,7 +120,7 @@ class Replay:
             self.machines.live(following - t)
 
     def story(self, resource: Resource[Any]) -> list[Told]:
-        return _told(self._before, list(self._events()), resource)
+        return told(self._before, list(self._events()), resource)
 
     def _events(self) -> Iterator[Told]:
         known = {obj["metadata"]["uid"] for obj in self._before}
@@ -139,7 +150,7 @@ class Replay:
     def _act(self, action: str) -> None:
         match action:
             case "VirtualMachine created":
-                self.machines.create(VMS, self._new_vm())
+                self.machines.create(VMS, self._recording.new_vm())
             case "VirtualMachine deleted":
                 orphans = any(
                     "orphan" in (obj["metadata"].get("finalizers") or ()) for _, obj in self._recording.events
@@ -151,16 +162,8 @@ class Replay:
                 generation = self.machines.get(VMS)["metadata"]["generation"] + 1
                 self.machines.patch(VMS, "vm", {"spec": self._recording.spec_after(generation)})
 
-    def _new_vm(self) -> Document:
-        [spec, *_] = [obj["spec"] for type_, obj in self._recording.events if type_ == "ADDED"]
-        spec = json.loads(json.dumps(spec))
-        annotations = spec["template"]["metadata"]["annotations"]
-        if HOLLOW in annotations:
-            annotations[BEHAVIOR] = BEHAVIORS[annotations.pop(HOLLOW)]
-        return {"apiVersion": VMS.api_version, "kind": VMS.kind, "metadata": {"name": "vm"}, "spec": spec}
 
-
-def _told(before: list[Document], events: list[Told], resource: Resource[Any]) -> list[Told]:
+def told(before: list[Document], events: list[Told], resource: Resource[Any]) -> list[Told]:
     """The events of a kind, reduced. An event after which nothing is different is left out."""
     numbers: dict[str, str] = {}
     for obj in (*before, *(obj for _, obj in events)):
@@ -234,7 +237,7 @@ def _inner(holder: Document, *path: str) -> Document:
 
 def _without_times(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _without_times(inner) for name, inner in value.items()}
+        return {name: _without_times(inner) for name, inner in value.items() if inner is not None}
     if isinstance(value, list):
         return [_without_times(inner) for inner in value]
     return "a time" if isinstance(value, str) and _TIME.match(value) else value
@@ -244,8 +247,13 @@ def _identity(obj: Document) -> str:
     return str(obj["metadata"]["uid"])
 
 
-def differences(one: Told | None, other: Told | None) -> str:
-    """How two events differ, for the message of a failed test."""
+def assert_same(simulated: list[Told], recorded: list[Told]) -> None:
+    """Fail with the fields of the first event that differs."""
+    for number, (one, other) in enumerate(zip_longest(simulated, recorded)):
+        assert one == other, f"event {number}: {_differences(one, other)}"
+
+
+def _differences(one: Told | None, other: Told | None) -> str:
     if one is None or other is None:
         return f"{one} instead of {other}"
     found = [f"{one[0]} instead of {other[0]}"] if one[0] != other[0] else []

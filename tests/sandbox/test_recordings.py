@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import zip_longest
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from informers.resource import Resource
 from sandbox.settings import SimulationSettings
 from sandbox.vmis import VMIS
 from sandbox.vms import VMS
-from tests.sandbox.replay import Recording, Replay, Told, differences
+from tests.sandbox.replay import Recording, Replay, Told, assert_same
 
 FULL = SimulationSettings(detail="full", ready_after_s=2.0)
 SHORT = SimulationSettings(detail="short", ready_after_s=2.0)
@@ -38,11 +37,6 @@ def played(name: str, settings: SimulationSettings = FULL) -> tuple[Recording, R
     replay = Replay(recording, settings=settings)
     replay.play(lasts_s=ENDLESS.get(name, recording.lasts_s + 30))
     return recording, replay
-
-
-def assert_same(simulated: list[Told], recorded: list[Told]) -> None:
-    for number, (one, other) in enumerate(zip_longest(simulated, recorded)):
-        assert one == other, f"event {number}: {differences(one, other)}"
 
 
 @pytest.mark.parametrize("resource", [VMS, VMIS], ids=lambda resource: resource.kind)
