@@ -20,6 +20,7 @@ from rich.table import Table
 
 from benchmarks.burst import measure_burst
 from benchmarks.decoding import measure_decoding
+from benchmarks.metrics import measure_metrics
 from benchmarks.program import import_rss_mb
 from sandbox.binaries import find_binaries
 from sandbox.controlplane import ControlPlane
@@ -52,6 +53,7 @@ def main() -> None:
         "count": arguments.count,
         "rounds": rounds,
         "decoding": measure_decoding(),
+        "metrics": measure_metrics(),
         "import_rss_mb": {"kubernetes_asyncio": import_rss_mb("kubernetes_asyncio.client")},
     }
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
@@ -85,6 +87,11 @@ def _print(results: dict[str, Any]) -> None:
     table.add_row(f"decoding one VMI event of {decoding['event_bytes']:.0f} B", f"{decoding['decode_us']:.1f} us")
     table.add_row("storing it, with indexes", f"{decoding['store_us']:.1f} us")
     table.add_row("retained memory for each VMI", f"{decoding['bytes_kept']:.0f} B")
+    for pools, scrape in results["metrics"]["scrape"].items():
+        loop, thread = f"{scrape['page_ms']:.2f} ms", f"{scrape['render_ms']:.0f} ms"
+        table.add_row(f"scrape of {pools} pools: on the event loop, on a thread", f"{loop}, {thread}")
+        table.add_row("  size of the page", f"{scrape['bytes'] / 1e6:.2f} MB")
+    table.add_row("metrics of one pass that creates a VM", f"{results['metrics']['pass_us']:.1f} us")
     Console().print(table)
     rest = rounds[-1]["rest"]
     print(f"without changes for {rest['seconds']:g}s: requests {rest['requests'] or 'none'}, CPU {rest['cpu_s']:.2f}s")

@@ -3,6 +3,7 @@
     charts/vmherd/files/crds/            from manifests/crds/, byte for byte
     charts/vmherd/templates/_rules.tpl   from controller/preflight/permissions.py
     charts/vmherd/templates/_kinds.tpl   from controller/kinds.py
+    charts/vmherd/files/dashboards/fleet.json  from charts/fleet.json.in and controller/kinds.py
     charts/vmherd/values.schema.json     from charts/vmherd/values.yaml
     charts/vmherd/README.md              from charts/vmherd/values.yaml and charts/README.md.in
     manifests/controller/                from the chart, as Helm renders it
@@ -18,7 +19,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from charts import base, kinds, readme, rules, schema
+from charts import base, dashboards, kinds, readme, rules, schema
 from charts.values import read_values
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,6 +40,9 @@ def chart_files() -> dict[Path, str]:
         **{CHART / "files" / "crds" / path.name: path.read_text() for path in definitions},
         CHART / "templates" / "_rules.tpl": rules.template(),
         CHART / "templates" / "_kinds.tpl": kinds.template(),
+        CHART / "files" / "dashboards" / "fleet.json": dashboards.fleet(
+            (ROOT / "charts" / "fleet.json.in").read_text()
+        ),
         CHART / "values.schema.json": schema.document(values),
         CHART / "README.md": readme.text((ROOT / "charts" / "README.md.in").read_text(), values),
     }

@@ -119,8 +119,8 @@ async def _with_mode(client: ApiClient, config: Config, stop: asyncio.Event) -> 
 async def _clients(config: Config, metrics: Metrics) -> AsyncIterator[tuple[ApiClient, ApiClient, ApiClient]]:
     """Open three clients: for the reconciliation, for the lease, and for the authorization of metrics readers.
 
-    The requests for the lease and for the authorization have their own clients, so that they do not wait for the
-    requests of the reconciliation. Only the client for the reconciliation gets a gate, which can refuse writes.
+    The lease and the authorization have their own clients. So their requests do not wait for the requests of the
+    reconciliation. Only the client for the reconciliation gets a gate, which can refuse writes.
     """
     credentials = await load_credentials(config.kubeconfig, config.context)
     agent = f"{PROGRAM}/{version()} ({revision() or 'unknown'})"

@@ -43,7 +43,7 @@ class LazyCommand(click.Command):
 
 
 class LazyGroup(click.Group):
-    """A group of commands that imports only the command that is called. To list the commands, it imports none."""
+    """A group of commands that imports only the called command. To list the commands, it imports none."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)

@@ -1,10 +1,10 @@
 """The kinds that this controller reconciles. Each kind has one descriptor, and `KINDS` contains all descriptors.
 
-`KINDS` is read by all code that handles every kind: the flags, the modes, the permissions, the checks before the start,
-the metrics, the commands and the wiring of the program. docs/adding-a-kind.md shows how to add a kind.
+All code for several kinds reads `KINDS`: flags, modes, permissions, checks before the start, metrics, commands and
+wiring. docs/adding-a-kind.md shows how to add a kind.
 
 A descriptor contains only data. The rules of a kind are in a package of the kind. This package is imported only when
-the rules are needed, so that `--help` is fast.
+the rules are needed. So `--help` is fast.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from informers.resource import Resource
 T = TypeVar("T", bound=KubeObject)
 
 READ: Final = ("get", "list", "watch")
-"""The API verbs that the controller needs for a resource whose objects it caches."""
+"""The API verbs for a cached resource."""
 
 
 class Access(Struct, frozen=True):
@@ -49,8 +49,14 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
     name: str
     """The short name of the kind, used for the flag `--<name>-group`, the queue and the metric label `controller`."""
 
+    noun: str
+    """The word for one object of the kind in texts for users, such as `replica set`. The plural ends with `s`."""
+
     package: str
-    """The name of the package with the kind's rules. The package has a module `wiring` with `CACHES` and `assemble`."""
+    """The name of the package with the kind's rules. The package has a module `wiring`.
+
+    `wiring` contains `CACHES`, `OWNER_CACHE`, `rules_of` and `assemble`.
+    """
 
     object_type: type[T]
     kind: str
@@ -138,6 +144,7 @@ _KUBEVIRT_STATUS: Final = frozenset({"replicas", "readyReplicas", "labelSelector
 
 REPLICA_SETS: Final[Kind[ReplicaSet]] = Kind(
     name="replicaset",
+    noun="replica set",
     package="controller.replicaset",
     object_type=ReplicaSet,
     kind="VirtualMachineInstanceReplicaSet",
@@ -158,6 +165,7 @@ REPLICA_SETS: Final[Kind[ReplicaSet]] = Kind(
 
 POOLS: Final[Kind[Pool]] = Kind(
     name="pool",
+    noun="pool",
     package="controller.pool",
     object_type=Pool,
     kind=POOL_KIND,

@@ -120,7 +120,7 @@ _HEAVY: Final = {
     "QueueShutDown": "workqueue",
     "WorkQueue": "workqueue",
 }
-"""Maps each public name that needs asyncio, aiohttp or kubernetes_asyncio to the module that defines the name.
+"""The public names that need asyncio, aiohttp or kubernetes_asyncio, each with its module.
 
 These modules are imported late because the import of aiohttp takes about 0.3 seconds.
 """

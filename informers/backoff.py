@@ -17,8 +17,8 @@ from random import random  # noqa: TID251 - the only source of jitter; tests pas
 class Backoff:
     """The backoff of one activity. `next` returns the delay before the next attempt.
 
-    Every delay is at least `initial_s` and at most `maximum_s` seconds. If `reset_after_s` seconds without a failure
-    pass after the end of the last delay, the next failure counts as the first one.
+    Every delay is at least `initial_s` and at most `maximum_s` seconds. A failure counts as the first one if the last
+    delay ended at least `reset_after_s` seconds before.
     """
 
     def __init__(

@@ -100,9 +100,9 @@ class Credentials:
 async def load_credentials(kubeconfig: str = "", context: str = "") -> Credentials:
     """Load the credentials from the first source that is set, and return them.
 
-    The sources are, in this order: the path `kubeconfig`, the variable KUBECONFIG, the service account of the Pod if
-    the program runs in a cluster, and the file ~/.kube/config. `context` selects a context of the kubeconfig. If
-    `context` is "", the current context of the kubeconfig is used.
+    The sources are, in this order: the path `kubeconfig`, the variable KUBECONFIG, the Pod's service account (in a
+    cluster only), and the file ~/.kube/config. `context` selects a context of the kubeconfig. If `context` is "", the
+    current context of the kubeconfig is used.
 
     Raise ConfigurationError if the source cannot be used.
     """

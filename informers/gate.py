@@ -1,8 +1,8 @@
 """A gate is a function that the client calls immediately before each write. The gate can forbid the write.
 
-Much time can pass after a controller decides to write and before the client sends the first byte: the client may wait
-for a connection, or the process may be suspended. The leader's lease may expire during this time. So the client calls
-the gate as the last step before it sends the request.
+Much time can pass between the decision to write and the first byte of the request. The client may wait for a
+connection, or the process may be suspended. The leader's lease may expire during this time. So the client calls the
+gate as the last step before it sends the request.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Gate = Callable[[], None]
 
 
 class GatedConnector(aiohttp.TCPConnector):
-    """A connector that calls the gate after it has made a connection and before the client sends the request.
+    """A connector that calls the gate between the connection and the request.
 
     The gate is called so late because the leader's lease may expire while the connection is made. GET requests do not
     call the gate.
@@ -46,9 +46,9 @@ class GatedConnector(aiohttp.TCPConnector):
 class GatedBody(aiohttp.BytesPayload):
     """A request body that calls the gate once more, immediately before its bytes are written.
 
-    In Python versions before 3.12, aiohttp writes the body in a later iteration of the event loop. If the process is
-    suspended before that iteration, the lease may have expired when the process continues. Without the second call of
-    the gate, the process would then send the body.
+    In Python versions before 3.12, aiohttp writes the body in a later iteration of the event loop. The process may be
+    suspended before that iteration. Then the lease may expire during the suspension. Without the second call of the
+    gate, the process would then send the body.
     """
 
     def __init__(self, body: bytes, gate: Gate) -> None:

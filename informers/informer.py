@@ -8,8 +8,8 @@ An informer keeps the same promises as client-go's SharedInformer:
   replaces the state of an object by an earlier state. The order of changes of two different objects is not promised.
 - Handlers are synchronous functions. The informer calls them in the order in which they were added.
 - After an event, the informer calls the handlers in the same iteration of the event loop in which it changes the cache.
-- After a list, the informer changes the whole cache first and then calls the handlers for one slice of the list after
-  the other. So readers can see the new list before the handlers have received all changes.
+- After a list, the informer first changes the whole cache. Then it calls the handlers, slice by slice. So readers can
+  see the new list before the handlers have received all changes.
 - A handler may read stores and add keys to queues. A handler must return quickly. If a handler raises an exception, the
   informer logs and counts the exception and calls the next handler.
 - A resync sends every cached object to the handlers again, as `Updated(obj, obj)`.

@@ -1,8 +1,8 @@
 """This module imports the part of kubernetes_asyncio that loads kubeconfigs and service accounts.
 
-A normal import of kubernetes_asyncio also imports the generated client of that package: 830 modules and 34 MB of
-classes, which the project does not use. The `__init__` modules of `kubernetes_asyncio` and `kubernetes_asyncio.client`
-only import the generated client, so this module does not run these two `__init__` modules. If a later version of
+A normal import of kubernetes_asyncio also imports its generated client: 830 modules and 34 MB of classes. The project
+does not use the generated client. The `__init__` modules of `kubernetes_asyncio` and `kubernetes_asyncio.client` only
+import the generated client, so this module does not run these two `__init__` modules. If a later version of
 kubernetes_asyncio cannot be imported in this way, this module imports the whole package.
 """
 

@@ -125,7 +125,7 @@ class Reflector(Generic[T]):
         self._replacement: Replacement[T] | None = None
         self._last_progress: float | None = None
         self._logged_versions: dict[ObjectKey, str] = {}
-        """Maps each object that could not be decoded to the last resourceVersion for which this error was logged."""
+        """For each object that could not be decoded: the last resourceVersion with a logged error."""
 
     def silent_s(self, now: float) -> float:
         """Return the seconds since data last arrived.

@@ -25,7 +25,7 @@ class ListMeta(Struct, frozen=True, rename={"resource_version": "resourceVersion
 class Page(Struct, Generic[T], frozen=True):
     """One page of a list. A short list has only one page.
 
-    `items` is None if the server sent `null`, which means that the page is empty.
+    `items` is None if the server sent `null`. Such a page is empty.
     """
 
     metadata: ListMeta = ListMeta()
@@ -45,8 +45,8 @@ class RawPage(Struct, frozen=True):
 class Resource(Generic[T]):
     """One resource of the API, such as `Resource(VMI, group="kubevirt.io", version="v1", plural=..., kind=...)`.
 
-    `type_` is a frozen Struct with only the fields that the program reads. Create each resource once, as a constant,
-    because two `Resource` objects are never equal, even if all their attributes are equal.
+    `type_` is a frozen Struct with only the fields that the program reads. Create each resource once, as a constant.
+    Two `Resource` objects are never equal, even with equal attributes.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """A store is the cache for the objects of one resource. Readers find an object by its key or by an index.
 
 Only the informer writes to a store, and any number of readers read it. A reader has a `StoreView`, which has no methods
-that write. Objects are immutable, so a reader may keep an object for any time. Every write is atomic for readers: no
-reader sees a part of a new list, or an object that has been updated in one index but not in another.
+that write. Objects are immutable, so a reader may keep an object for any time. Every write is atomic for readers. No
+reader sees a part of a new list. The indexes never contradict each other.
 
 The methods `apply`, `remove` and `drop` write one object and return the changes, which may be none:
 
@@ -165,8 +165,8 @@ class Replacement(Generic[T]):
     def changes(self, *, at_once: int) -> Iterator[list[Change[T]]]:
         """Compare the new list with the old list in slices of `at_once` objects. Yield the changes of each slice.
 
-        The list of changes is empty if nothing in the slice changed. The removed objects come first, so that a reader
-        of the changes does not count an object and its successor at the same time.
+        The list of changes is empty if nothing in the slice changed. The removed objects come first. So a reader of the
+        changes never counts an object together with its successor.
 
         Call this method only once, after the commit. It also frees the old objects slice by slice, because freeing
         100,000 objects at once blocks the event loop for too long.

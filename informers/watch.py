@@ -107,8 +107,7 @@ class _Identified(Struct, frozen=True):
 UNDECODABLE = (msgspec.DecodeError, RecursionError)
 """The exceptions that the decoder raises.
 
-DecodeError means that the JSON is invalid or that a field has the wrong type. RecursionError means that the JSON is
-nested too deeply.
+DecodeError means invalid JSON or a field of the wrong type. RecursionError means that the JSON is nested too deeply.
 """
 
 _decode_raw = msgspec.json.Decoder(_RawEnvelope).decode

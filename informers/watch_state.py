@@ -16,11 +16,10 @@ Promises of the machine:
   is not newer than the last event is ignored.
 - If a watch receives no data for too long, the reflector closes the watch and sends a new request.
 - After an error, the same request is repeated only after a delay.
-- An object that cannot be decoded is skipped. The cache keeps the last decoded state of the object until the server
-  sends a version that can be decoded, or the deletion of the object.
-- If the server no longer serves the resource, the cache keeps its contents, because an answer 404 does not prove that
-  the objects were deleted. If they are deleted, the server sends the deletion events before it stops serving the
-  resource.
+- An object that cannot be decoded is skipped. The cache keeps the last decoded state of the object. The next version
+  that can be decoded, or the object's deletion, ends this.
+- If the server no longer serves the resource, the cache keeps its contents. An answer 404 does not prove the deletion
+  of the objects. If they are deleted, the server sends the deletion events before it stops serving the resource.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from informers.watch import Applied, Bookmark, Deleted, Event, Undecodable, Watc
 T = TypeVar("T", bound=KubeObject)
 
 SHORTEST_WATCH_S = 1.0
-"""If the server ends a watch after less than this time in seconds, the next watch starts only after a delay.
+"""The next watch starts after a delay if the last watch was shorter than this time in seconds.
 
 Otherwise a broken server would cause an endless series of requests without delays.
 """
@@ -90,8 +89,8 @@ class Waiting(Struct, frozen=True):
     reflector's backoff computes.
 
     `cheap` is True if the failure and a retry need almost no work of the server. The reflector has a second backoff
-    with short delays for cheap failures, so that the reflector soon notices when the server works again. Cheap failures
-    do not increase the delays of the first backoff.
+    with short delays for cheap failures. So it soon notices that the server works again. Cheap failures do not increase
+    the delays of the first backoff.
 
     `why` is the reason of the delay as text for users. It is empty if the reason is normal, such as an expired version.
     `missing` is True if the server does not serve the resource.
@@ -275,7 +274,7 @@ def _after_streaming(error: ApiError, *, in_stream: bool) -> Step[T]:
 
     `in_stream` is True if the error arrived in an ERROR event. There are three cases:
 
-    - If the client could not connect or the code is 401, 403, 404, 410 or 429, start a streaming list after a delay.
+    - After a failed connection or a code 401, 403, 404, 410 or 429: start a streaming list after a delay.
     - If the connection was lost or the server failed, start a paged list after a delay. After another such failure, the
       reflector can repeat only the failed page. A streaming list would have to start again from its first object.
     - After any other error, use only paged lists from now on, because the server does not support streaming lists.

@@ -3,9 +3,9 @@
 The queue keeps the same promises as client-go's queue:
 
 - *Order*: workers receive the keys in the order in which the keys were added.
-- *No duplicates*: if a key is added several times before a worker takes it, a worker receives the key only once.
-- *One worker for each key*: if a key is added while a worker processes it, the queue returns the key again, but only
-  after this worker has called `done`. So a run of the key starts after every `add`.
+- *No duplicates*: a waiting key can be added several times. A worker receives the key only once.
+- *One worker for each key*: a key can be added while a worker processes it. Then the queue returns the key again after
+  this worker has called `done`. So a run of the key starts after every `add`.
 - *Any number of producers and workers*: all of them must run on one event loop. All methods except `get` and iteration
   are synchronous.
 - *Shutdown*: after `shut_down`, the queue accepts no keys, cancels all delays and ends the iteration of each worker.

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import click
@@ -148,7 +149,7 @@ def _simulate() -> Simulate:
     from sandbox import simulator  # noqa: PLC0415
 
     configure("info", "auto", stream=sys.stderr)
-    return simulator.run
+    return partial(simulator.run, virt_api=True, webhooks=True)
 
 
 def _print_ready(home: Home, *, seconds: float, detached: bool) -> None:

@@ -16,18 +16,19 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from controller.kinds import KINDS
+from controller.kubevirt import resources
 from sandbox.admin import Admin, Rejected, Unanswered
 from sandbox.binaries import find_binaries
 from sandbox.controlplane import ControlPlane
 from sandbox.demo_view import View
 from sandbox.processes import Child, Spawner, free_ports
 
-KUBEVIRT = "/apis/kubevirt.io/v1/namespaces/default"
-SETS = f"{KUBEVIRT}/virtualmachineinstancereplicasets"
-VMS = f"{KUBEVIRT}/virtualmachines"
-VMIS = f"{KUBEVIRT}/virtualmachineinstances"
-POOLS = "/apis/pool.kubevirt.io/v1beta1/namespaces/default/virtualmachinepools"
-EVENTS = "/api/v1/namespaces/default/events"
+NAMESPACE = "default"
+VMS = resources.VMS.path(NAMESPACE)
+VMIS = resources.VMIS.path(NAMESPACE)
+EVENTS = f"/api/v1/namespaces/{NAMESPACE}/events"
+OWNERS = tuple(kind.resource().path(NAMESPACE) for kind in KINDS)
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that end the demo."""
@@ -67,10 +68,11 @@ class DemoCluster:
         """
         self._check()
         try:
-            sets, pools, vms, vmis, events = (self._items(path) for path in (SETS, POOLS, VMS, VMIS, EVENTS))
+            owners = tuple(owner for path in OWNERS for owner in self._items(path))
+            vms, vmis, events = (self._items(path) for path in (VMS, VMIS, EVENTS))
         except (Rejected, Unanswered) as error:
             return View(error=str(error))
-        return View(sets=sets, pools=pools, vms=vms, vmis=vmis, events=events)
+        return View(owners=owners, vms=vms, vmis=vmis, events=events)
 
     def list(self, path: str, selector: str) -> tuple[tuple[dict[str, Any], ...], str]:
         """Return the objects that match a label selector, and the resource version of this list. Raises DemoFailed.
@@ -139,7 +141,7 @@ def _start(stack: ExitStack) -> DemoCluster:
     run = ["run", f"--metrics-bind-address=127.0.0.1:{metrics_port}", "--log-format=json"]
     run.append(f"--health-probe-bind-address=127.0.0.1:{health_port}")
     # KubeVirt's backoff after a failed start is too long for a demo.
-    simulator = ["-m", "sandbox.simulator", "--time-scale=0.05"]
+    simulator = ["-m", "sandbox.simulator", "--webhooks", "--time-scale=0.05"]
     commands = {"simulator": simulator, "controller": ["-m", "controller", *run]}
     children = []
     for name, command in commands.items():

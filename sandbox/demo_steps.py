@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from controller.kinds import POOLS, REPLICA_SETS
 from sandbox.demo_cluster import STEP_TIMEOUT_S, VMIS, DemoCluster, DemoFailed, until
 from sandbox.demo_status import (
     Object,
@@ -26,7 +27,7 @@ from sandbox.demo_status import (
     status_of,
     uid_of,
 )
-from sandbox.demo_view import POOL, View
+from sandbox.demo_view import View
 from sandbox.kubectl import run_kubectl
 
 EXAMPLES = Path(__file__).parent.parent / "manifests" / "examples"
@@ -100,13 +101,15 @@ def _wait_for_set(cluster: DemoCluster, replicas: int) -> None:
 
 
 def _set_shows(view: View, replicas: int) -> bool:
-    if len(view.sets) != 1 or not is_complete(view.sets[0]):
+    sets = view.of(REPLICA_SETS)
+    if len(sets) != 1 or not is_complete(sets[0]):
         return False
-    return bool(view.sets[0]["spec"]["replicas"] == replicas == len(owned_by(view.sets[0], view.vmis)))
+    return bool(sets[0]["spec"]["replicas"] == replicas == len(owned_by(sets[0], view.vmis)))
 
 
 def _pool_is_complete(view: View) -> bool:
-    return len(view.pools) == 1 and is_complete(view.pools[0])
+    pools = view.of(POOLS)
+    return len(pools) == 1 and is_complete(pools[0])
 
 
 def _update(cluster: DemoCluster) -> None:
@@ -180,7 +183,7 @@ def _heal(cluster: DemoCluster) -> None:
 
 def _is_healing(event: dict[str, Any]) -> bool:
     message = event.get("message", "")
-    return event["involvedObject"].get("kind") == POOL and BROKEN in message and "healing" in message
+    return event["involvedObject"].get("kind") == POOLS.kind and BROKEN in message and "healing" in message
 
 
 def _find(objects: tuple[dict[str, Any], ...], name: str) -> dict[str, Any]:

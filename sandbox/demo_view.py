@@ -11,10 +11,8 @@ from rich.console import Group, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
+from controller.kinds import KINDS, Kind
 from sandbox.demo_status import controller_of, is_ready, is_terminating, name_of, revision_of, status_of, uid_of
-
-SET, POOL = "VirtualMachineInstanceReplicaSet", "VirtualMachinePool"
-"""The kinds for which the demo shows Events."""
 
 MAX_EVENTS = 10
 """The maximum number of Events that the demo shows."""
@@ -37,12 +35,16 @@ class View(Struct, frozen=True, kw_only=True):
     If the objects cannot be read, `error` contains the reason. Otherwise `error` is empty.
     """
 
-    sets: tuple[dict[str, Any], ...] = ()
-    pools: tuple[dict[str, Any], ...] = ()
+    owners: tuple[dict[str, Any], ...] = ()
+    """The objects of all kinds that vmherd reconciles, such as replica sets and pools."""
+
     vms: tuple[dict[str, Any], ...] = ()
     vmis: tuple[dict[str, Any], ...] = ()
     events: tuple[dict[str, Any], ...] = ()
     error: str = ""
+
+    def of(self, kind: Kind[Any]) -> tuple[dict[str, Any], ...]:
+        return tuple(owner for owner in self.owners if owner["kind"] == kind.kind)
 
 
 def draw(view: View, height: int) -> RenderableType:
@@ -50,7 +52,7 @@ def draw(view: View, height: int) -> RenderableType:
     if view.error:
         return Text(f"no answer from the API server: {view.error}", style="yellow")
     vms, vmis, events = _vms(view), _vmis(view), _events(view)
-    free = height - 4 * FRAME_LINES - len(view.sets) - len(view.pools)
+    free = height - 4 * FRAME_LINES - len(view.owners)
     rows = share(free, (len(vms), len(vmis), min(len(events), MAX_EVENTS)))
     return Group(
         _owners(view),
@@ -79,11 +81,11 @@ def share(free: int, wanted: Sequence[int]) -> list[int]:
 
 
 def _owners(view: View) -> Table:
-    """Draw the table of replica sets and pools, with names that the user can pass to kubectl."""
-    table = _table("SET OR POOL", "DESIRED", "CURRENT", "READY", "UPDATED", "STATUS")
-    for kind, owners in (("vmirs", view.sets), ("vmpool", view.pools)):
-        for owner in owners:
-            table.add_row(f"{kind}/{name_of(owner)}", *_counts(owner), _status_text(owner))
+    """Draw the table of the objects that own VMs or VMIs, with names that the user can pass to kubectl."""
+    table = _table("OBJECT", "DESIRED", "CURRENT", "READY", "UPDATED", "STATUS")
+    for kind in KINDS:
+        for owner in view.of(kind):
+            table.add_row(f"{kind.short_names[0]}/{name_of(owner)}", *_counts(owner), _status_text(owner))
     return table
 
 
@@ -154,8 +156,9 @@ def _readiness(subject: dict[str, Any]) -> Text:
 
 
 def _events(view: View) -> list[Row]:
-    """Return the rows for the Events of replica sets and pools. The latest Event is the last row."""
-    ours = [event for event in view.events if event["involvedObject"].get("kind") in (SET, POOL)]
+    """Return the rows for the Events of objects that vmherd reconciles. The latest Event is the last row."""
+    kinds = {kind.kind for kind in KINDS}
+    ours = [event for event in view.events if event["involvedObject"].get("kind") in kinds]
     return [
         (
             Text(event.get("reason", ""), style="red" if event.get("type") == "Warning" else ""),

@@ -14,8 +14,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import signal
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
+from contextlib import AsyncExitStack
 from datetime import datetime
 from typing import Any
 
@@ -39,6 +41,8 @@ from sandbox.kind_simulator import KindSimulator
 from sandbox.ownership import is_controlled_by
 from sandbox.settings import DEFAULT, DETAILS, SimulationSettings, scale_of
 from sandbox.step import Step
+from sandbox.virt_api import server
+from sandbox.virt_api.account import create_token, kubeconfig_with
 from sandbox.vm_revisions import REVISIONS, SimulatedRevision
 from sandbox.vm_status import RelatedObjects
 from sandbox.vmis import PVC_NOT_FOUND, VMIS, SimulatedVMI, claims_of
@@ -64,17 +68,29 @@ async def run(
     namespaces: Iterable[str] = (ALL_NAMESPACES,),
     workers: int = WORKERS,
     defaults: SimulationSettings = DEFAULT,
+    virt_api: bool = False,
+    webhooks: bool = False,
 ) -> None:
     """Simulate the objects in these namespaces until the task is cancelled.
 
-    `defaults` are the settings of objects without annotations.
+    `defaults` are the settings of objects without annotations. If `virt_api` is True, serve the subresources of VMs in the whole cluster. If `webhooks` is True too, also serve
+    KubeVirt's webhooks. The simulator then writes with its own account.
 
     Raises ConfigurationError if the kubeconfig cannot be used. If the API server does not answer, the simulator waits
     for the API server.
     """
     credentials = await load_credentials(os.fspath(kubeconfig))
-    async with open_client(credentials, user_agent=USER_AGENT, max_inflight=None) as client:
-        await _Cluster(client, tuple(namespaces), defaults).run(workers)
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(open_client(credentials, user_agent=USER_AGENT, max_inflight=None))
+        writer = client
+        if virt_api and webhooks:
+            path = stack.enter_context(kubeconfig_with(await create_token(client), kubeconfig))
+            own = await load_credentials(str(path))
+            writer = await stack.enter_async_context(open_client(own, user_agent=USER_AGENT, max_inflight=None))
+        group = await stack.enter_async_context(asyncio.TaskGroup())
+        if virt_api:
+            group.create_task(server.run(writer, webhooks=webhooks), name="virt-api")
+        group.create_task(_Cluster(writer, tuple(namespaces), defaults).run(workers), name="simulator")
 
 
 class _Cluster:
@@ -218,6 +234,25 @@ def _scale(text: str) -> float:
     return scale
 
 
+async def _run_until_signal(simulation: Coroutine[Any, Any, None]) -> None:
+    """Run the simulation until SIGTERM or Ctrl-C. The cancelled simulation removes its registrations."""
+    task = asyncio.current_task()
+    was_terminated = False
+
+    def terminate() -> None:
+        nonlocal was_terminated
+        was_terminated = True
+        if task is not None:
+            task.cancel()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
+    try:
+        await simulation
+    except asyncio.CancelledError:
+        if not was_terminated:
+            raise
+
+
 def main() -> None:
     """Run the simulator as a separate program until Ctrl-C or SIGTERM."""
     # Configure logging only here. If another program calls `run`, that program has configured logging.
@@ -241,12 +276,29 @@ def main() -> None:
         default=DEFAULT.detail,
         help="full: show each write of KubeVirt; short: leave out states that do not last (default %(default)s)",
     )
+    parser.add_argument(
+        "--virt-api",
+        default=True,
+        action=argparse.BooleanOptionalAction,
+        help="serve start, stop and restart of VMs (subresources.kubevirt.io)",
+    )
+    parser.add_argument(
+        "--webhooks",
+        default=False,
+        action=argparse.BooleanOptionalAction,
+        help="serve KubeVirt's webhooks too: they fill in defaults, and reject wrong objects",
+    )
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     arguments = parser.parse_args()
     configure(arguments.log_level, "auto")
     try:
-        defaults = SimulationSettings(time_scale=arguments.time_scale, detail=arguments.detail)
-        asyncio.run(run(arguments.kubeconfig, defaults=defaults))
+        simulation = run(
+            arguments.kubeconfig,
+            defaults=SimulationSettings(time_scale=arguments.time_scale, detail=arguments.detail),
+            virt_api=arguments.virt_api,
+            webhooks=arguments.webhooks,
+        )
+        asyncio.run(_run_until_signal(simulation))
     except ConfigurationError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

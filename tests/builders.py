@@ -103,12 +103,17 @@ def replicaset(
     generate_name: str | None = None,
     template_labels: Mapping[str, str] | None = LABELS,
     template_annotations: Mapping[str, str] | None = None,
+    template_finalizers: tuple[str, ...] | None = None,
     spec: bytes = SPEC,
     status: ReplicaSetStatus | None = None,
 ) -> ReplicaSet:
     """A valid set of three. `template` replaces the template that the `template_...` keywords and `spec` describe."""
     meta = TemplateMeta(
-        name=template_name, generate_name=generate_name, labels=template_labels, annotations=template_annotations
+        name=template_name,
+        generate_name=generate_name,
+        labels=template_labels,
+        annotations=template_annotations,
+        finalizers=template_finalizers,
     )
     return ReplicaSet(
         metadata=ObjectMeta(

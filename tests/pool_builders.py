@@ -126,8 +126,9 @@ def vm(
     ready_for_s: float = 1800,
     printable: str | None = "Running",
     failures: int | None = None,
+    conditions: Iterable[Json] = (),
 ) -> VirtualMachine:
-    """A VM that is ready. `owner` is its controller.
+    """A VM that is ready. `owner` is its controller. `conditions` are its conditions other than Ready.
 
     `revision=None` leaves out the revision label, `ready=None` leaves out the Ready condition. `ready_for_s` is the age
     of the condition's present value. `foreground` gives a VM in foreground deletion.
@@ -153,7 +154,7 @@ def vm(
         "status": {
             "printableStatus": printable,
             "startFailure": None if failures is None else {"consecutiveFailCount": failures},
-            "conditions": None if ready is None else [condition],
+            "conditions": [*([] if ready is None else [condition]), *conditions] or None,
         },
     }
     return VMS.decode(msgspec.json.encode(document))
@@ -178,9 +179,16 @@ def vmi(of: VirtualMachine, *, revision: str | None = "", **changes: Any) -> Vir
 
 
 def revision(
-    owner: Pool, name: str | None = None, *, number: int | None = None, owned: bool = True, deleting: bool = False
+    owner: Pool,
+    name: str | None = None,
+    *,
+    number: int | None = None,
+    owned: bool | None = True,
+    deleting: bool = False,
+    annotations: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> ControllerRevision:
-    """A revision that stores this pool's spec. `owned=False` gives it another controller."""
+    """A revision that stores this pool's spec. `owned=False` gives it another controller, `owned=None` none."""
     number = (owner.metadata.generation or 0) if number is None else number
     name = f"{owner.metadata.name}-{number}" if name is None else name
     reference = controller_reference(POOLS, owner.metadata) if owned else ANOTHER_CONTROLLER
@@ -190,7 +198,9 @@ def revision(
         uid=f"uid-of-revision-{name}",
         resource_version="1",
         deletion_timestamp=seconds_ago(1) if deleting else None,
-        owner_references=(reference,),
+        owner_references=None if owned is None else (reference,),
+        annotations=annotations,
+        labels=labels,
     )
     return ControllerRevision(metadata=metadata, revision=number, data=Raw(msgspec.json.encode(owner.spec)))
 

@@ -36,15 +36,15 @@ FAILURE = {
     "type": "ReplicaFailure",
     "status": "True",
     "reason": "FailedScaleOut",
-    "message": "exceeded quota: 3 of 3",
+    "message": "error during scale out: exceeded quota: 3 of 3",
     "lastProbeTime": seconds_ago(60),
     "lastTransitionTime": seconds_ago(60),
 }
 PAUSED = {
     "type": "ReplicaPaused",
     "status": "True",
-    "reason": "Paused",
-    "message": "Controller got paused",
+    "reason": "SuccessfulPaused",
+    "message": "Pool controller is paused",
     "lastProbeTime": seconds_ago(60),
     "lastTransitionTime": seconds_ago(60),
 }

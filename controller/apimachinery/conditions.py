@@ -1,4 +1,4 @@
-"""Functions that find and merge the conditions of a status, and that set the times of conditions.
+"""Functions that find and merge the conditions of a status and set their times.
 
 The transition time of a condition that vmherd sets is the time when vmherd added the condition to the status. This time
 does not change while the condition is true. Conditions of other types belong to other writers and are not changed.

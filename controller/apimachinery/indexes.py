@@ -1,4 +1,4 @@
-"""Index functions that several kinds use for their caches, and a type that checks whether a name is in use."""
+"""Index functions for the caches of several kinds, and a type that finds used names."""
 
 from __future__ import annotations
 

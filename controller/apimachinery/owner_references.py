@@ -1,9 +1,8 @@
-"""Functions that make ownerReferences, and patches that add or remove an ownerReference of a child (R2).
+"""Functions for ownerReferences, and patches that add or remove an ownerReference of a child (R2).
 
-Both patches are JSON merge patches that contain the UID and the resourceVersion of the child. If the child has changed
-in the meantime, or if another object now has the child's name, the API server rejects the patch. A merge patch replaces
-a list as a whole, so both patches contain all references that the child keeps. The references to other owners are not
-changed.
+Both patches are JSON merge patches that contain the UID and the resourceVersion of the child. The API server rejects
+the patch if the child has changed, or if another object has the child's name. A merge patch replaces a list as a whole,
+so both patches contain all references that the child keeps. The references to other owners are not changed.
 """
 
 from __future__ import annotations

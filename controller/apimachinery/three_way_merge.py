@@ -12,9 +12,9 @@ order differs between `old` and `new`. If `new` does not contain an element any 
 user removed an element from `current`, the element is not added again. Any other list that differs between `old` and
 `new` is replaced as a whole.
 
-`MergeRules` contains the rules for a kind of object: which values have the same meaning, which lists have named
-elements, and which fields exclude each other. The merge patch leaves out each field whose value has the same meaning
-before and after the merge.
+`MergeRules` contains three rules for a kind of object. The first rule compares two values by meaning. The second rule
+lists the lists with named elements. The third rule lists the fields that exclude each other. The merge patch contains
+only fields whose meaning changes.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ def _in_order(names: Iterable[str], current: Iterable[str], old: Fields, new: Fi
     """Return the names in the order of `current`, or in the order of `new` if the order differs between `old` and
     `new`.
 
-    A name that only the other list contains is inserted directly after the name that precedes it in the other list.
+    A name of the other list alone is inserted after its predecessor in the other list.
     """
     is_reordered = [name for name in old if name in new] != [name for name in new if name in old]
     leading, other = (new, current) if is_reordered else (current, new)

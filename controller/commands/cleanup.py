@@ -3,12 +3,12 @@
 Use the command after the controller is uninstalled. While the controller runs, it removes its finalizers itself.
 
 The command does not delete VMs or pools. But if an object is already being deleted, the removal of its last finalizer
-completes the deletion. For a VM that is being deleted, the command therefore follows rule P10 of the controller: if the
-pool preserves the disks of deleted VMs, the command first removes the ownerReference of each disk to the VM. If the
-setting of the pool is unknown, the command does the same.
+completes the deletion. For a terminating VM, the command therefore follows rule P10 of the controller. If the pool
+preserves disks, the command first removes the VM's ownerReference from each disk. If the setting of the pool is
+unknown, the command does the same.
 
-Only the controller can keep the disks of VMs that will be deleted with their pool. If the pool of such VMs is being
-deleted, the command does not change the pool and its VMs, unless `--force` is given.
+Only the controller can keep the disks of VMs that will be deleted with their pool. If their pool is being deleted, the
+command changes neither the pool nor its VMs. `--force` overrides this.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ T = TypeVar("T", bound=KubeObject)
 K = TypeVar("K", bound=Connection)
 
 USUAL_LEASE_S = 15.0
-"""The duration, in seconds, that is assumed for a lease that does not contain its duration."""
+"""The assumed duration, in seconds, of a lease without a duration."""
 
 PAUSE_S = 1.0
 """The pause, in seconds, between two reads of the lease."""

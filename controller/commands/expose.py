@@ -1,8 +1,8 @@
 """`vmherd expose`: creates a Service for the VMs of a replica set or pool, as `virtctl expose` does.
 
-The replica set or pool owns the Service. So Kubernetes deletes the Service when its owner is deleted. If the program
-`kubectl-vmherd` is on the PATH, users can also call each command of vmherd through kubectl, for example with
-`kubectl vmherd expose vmirs NAME --name SERVICE --port 80`.
+The replica set or pool owns the Service. So Kubernetes deletes the Service when its owner is deleted. With the program
+`kubectl-vmherd` on the PATH, kubectl offers the same commands, for example `kubectl vmherd expose vmirs NAME --name
+SERVICE --port 80`.
 """
 
 from __future__ import annotations

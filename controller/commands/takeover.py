@@ -127,7 +127,7 @@ def _now() -> datetime:
 
 
 def _result_lines(kubevirt: KubeVirt, patch: bytes | None, settings: Settings) -> list[str]:
-    """Return the lines to print. They say what the command has done or would do, and what the user has to do next."""
+    """Return the lines to print. They report the command's actions, and tell the user's next step."""
     namespace, name = kubevirt.metadata.key
     subject = f"KubeVirt {namespace}/{name}"
     if settings.dry_run and patch is not None:

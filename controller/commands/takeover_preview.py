@@ -6,58 +6,57 @@ controller. So these plans are the plans that the controller would make in its f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from controller.commands.command import list_all
-from controller.kinds import POOLS, REPLICA_SETS
-from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
-from controller.pool.rules import PoolRules
-from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores
-from controller.replicaset.rules import ReplicaSetRules
-from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES
+from controller.config.modes import Mode
+from controller.config.settings import Config
+from controller.kinds import KINDS
 from controller.runtime.dry_run import DryRunReport, dry_run_report
 from controller.runtime.reconciler import Rules
+from controller.runtime.wiring import Cache, merged_caches
 from informers.client import ApiClient
 from informers.meta import KubeObject
 from informers.resource import Resource
-from informers.store import Indexes, Store
+from informers.store import Store
 
 LISTED: Final = 10
 """The largest number of actions that are printed for one object. Further actions are only counted."""
 
-BURST: Final = 250
+TAKEOVER: Final = Config(mode=Mode.TAKEOVER.value)
+
+TAKEN_OVER: Final = tuple(kind for kind in KINDS if kind.loop_flag)
+"""The kinds for which KubeVirt has a controller."""
 
 T = TypeVar("T", bound=KubeObject)
 
 
 async def preview(client: ApiClient, *, now: datetime) -> list[str]:
-    """Return lines with the planned actions and their reasons for each replica set and pool.
+    """Return lines with the planned actions and their reasons for each object of KubeVirt's kinds.
 
     An object without planned actions has a line that ends with `nothing`. Raises ApiError.
     """
-    sets, pools = REPLICA_SETS.resource(), POOLS.resource()
-    vmis = await _listed(client, VMIS, VMI_INDEXES)
-    set_store = await _listed(client, sets, REPLICASET_INDEXES)
-    stores = Stores(
-        await _listed(client, pools, {}),
-        await _listed(client, VMS, VM_INDEXES),
-        vmis,
-        await _listed(client, CONTROLLER_REVISIONS, REVISION_INDEXES),
-    )
-    every: tuple[Rules[Any], ...] = (
-        ReplicaSetRules(set_store, vmis, sets, VMIS, BURST),
-        PoolRules(stores, pools, Limits(BURST, takes_over=True)),
-    )
-    lines = [line for rules in every for line in _lines_of(rules, now)]
-    return lines or ["there are no replica sets and no pools"]
+    lines = [line async for rules in _every_rules(client) for line in _lines_of(rules, now)]
+    return lines or [f"there are {' and '.join(f'no {kind.noun}s' for kind in TAKEN_OVER)}"]
 
 
-async def _listed(client: ApiClient, resource: Resource[T], indexes: Indexes[T]) -> Store[T]:
-    store: Store[T] = Store(indexes=indexes)
+async def _every_rules(client: ApiClient) -> AsyncIterator[Rules[Any]]:
+    """Yield the rules of each kind that `vmherd takeover` takes from KubeVirt, with the objects of the cluster."""
+    modules = {kind: kind.module("wiring") for kind in TAKEN_OVER}
+    caches = merged_caches(module.CACHES for module in modules.values())
+    stores = {resource: await _listed(client, resource, cache) for resource, cache in caches.items()}
+    for kind, module in modules.items():
+        resource = kind.resource()
+        owners = await _listed(client, resource, module.OWNER_CACHE)
+        yield module.rules_of(TAKEOVER, resource, owners, stores)
+
+
+async def _listed(client: ApiClient, resource: Resource[T], cache: Cache) -> Store[T]:
+    store: Store[T] = Store(indexes=cache.indexes)
     async for each in list_all(client, resource):
-        store.apply(each)
+        store.apply(cache.transform(each) if cache.transform else each)
     return store
 
 

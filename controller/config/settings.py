@@ -1,8 +1,8 @@
 """The configuration of the program, which is made once at the start from flags and environment variables.
 
 The configuration cannot change after the start. `GROUPS` is the list from which the flags, the environment variables
-and `--help` are made. If a setting is invalid, the program does not start. It prints one line that names the flag or
-the variable, and says what is expected.
+and `--help` are made. If a setting is invalid, the program does not start. It prints one line with the flag or the
+variable, and the expected value.
 """
 
 from __future__ import annotations
@@ -275,9 +275,9 @@ def make_config(ctx: click.Context, *, pod_namespace: str = "") -> Config:
 def with_groups(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """Return the chosen settings with the mode and the API groups of all kinds.
 
-    A kind whose group the user has not chosen gets the group that the mode determines. If the user has chosen a group
-    and the mode is `auto`, the mode becomes standalone, even if KubeVirt is installed. In this case too, the check for
-    a second writer protects the objects.
+    If the user has not chosen the group of a kind, the mode determines the group. If the mode is `auto` and the user
+    has chosen a group, the mode becomes standalone, even beside KubeVirt. In this case too, the check for a second
+    writer protects the objects.
     """
     named = chosen.keys() & {kind.group_setting for kind in KINDS}
     mode = str(chosen.get("mode", Mode.AUTO))

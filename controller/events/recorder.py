@@ -1,4 +1,4 @@
-"""Sends Kubernetes Events that tell users what happened to their objects.
+"""Sends Kubernetes Events to the users of the objects.
 
 `publish` only stores Events in a queue. `publish` never waits and never raises an exception, so a pass cannot be
 delayed and cannot fail because of its Events. One service sends the Events, one request at a time, so the Events of an
@@ -231,8 +231,8 @@ class EventRecorder:
             except NotFound:
                 series.posted = False  # the Event has expired, by default after one hour
         if not series.posted:
-            # The answer AlreadyExists means that an earlier attempt succeeded but the answer was lost. If the count of
-            # the Event was raised after that attempt, the Event is in the queue again.
+            # The answer AlreadyExists means that an earlier attempt succeeded but the answer was lost. If the Event's
+            # count has risen since that attempt, the Event is in the queue again.
             with suppress(AlreadyExists):
                 await self._client.create(EVENTS, namespace, body_of(series, instance=self._instance))
             series.posted = True
@@ -255,7 +255,7 @@ class EventRecorder:
 
 
 def _is_temporary(error: Exception) -> bool:
-    """Return True if the error is temporary, so that a retry may succeed."""
+    """Return True if the error is temporary. Then a retry may succeed."""
     return isinstance(error, TransportError | ServerError | TooManyRequests) and not isinstance(error, GateClosed)
 
 

@@ -1,4 +1,4 @@
-"""The labels and annotations that the controller reads or writes, and functions that read the values.
+"""The controller's labels and annotations, and functions that read their values.
 
 An invalid value never stops the controller. The controller treats an annotation with an invalid value as absent, and
 reports the error to the user with a `FieldError`.
@@ -33,12 +33,22 @@ REVISION_NAME: Final = "kubevirt.io/vm-pool-revision-name"
 which the object was created (P4).
 """
 
+POOL_UID: Final = "vmherd.dev/pool-uid"
+"""A label on a pool's ControllerRevisions. The value is the UID of the pool. If a user deletes the pool with
+`--cascade=orphan`, the garbage collector removes the owner reference, and the label still names the pool (P11).
+"""
+
 MIN_READY: Final = "vmherd.dev/min-ready-seconds"
 PARTITION: Final = "vmherd.dev/partition"
 MAX_UNHEALTHY: Final = "vmherd.dev/max-unhealthy"
 PARTITION_REVISION: Final = "vmherd.dev/partition-revision"
 """An annotation that the controller writes on a pool. The value is the name of the revision that the VMs below the
 partition have (P14).
+"""
+
+INDEX_SYSPREP: Final = "vmherd.dev/index-sysprep"
+"""An annotation on a pool. With the value "true", references of `sysprep` volumes get the ordinal like other references
+(P5). The controller copies the annotation to the pool's revisions, because it decides how their VMs were created.
 """
 
 TAKEOVER: Final = "vmherd.dev/takeover"

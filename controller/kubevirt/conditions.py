@@ -20,8 +20,8 @@ PAUSED: Final = Condition(type=REPLICA_PAUSED, status="True", reason="Paused", m
 
 
 def without_failures(current: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:
-    """Return the condition `ReplicaFailure` after a pass that had no failure of the kind that sets this condition
-    (R10). Return None if the status has no such condition after the pass.
+    """Return the condition `ReplicaFailure` after a pass without such a failure (R10). Return None if the status has no
+    such condition after the pass.
 
     `current` is the condition before the pass. The condition is removed if all actions of the pass succeeded. The
     condition stays if an action did not succeed or was not tried. The condition also stays if the pass had no actions
@@ -37,7 +37,7 @@ def without_failure(status: Any) -> object:
     """Return the status without the condition `ReplicaFailure`. Callers compare the result with another status.
 
     The message of `ReplicaFailure` may differ after each failure. A change of the message must not start a new pass
-    over the owner, because an early pass would shorten the owner's backoff.
+    over the owner. An early pass would shorten the owner's backoff.
     """
     if status is None:
         return None

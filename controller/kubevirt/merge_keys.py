@@ -1,5 +1,5 @@
-"""The rules for applying a template change to a VirtualMachine (P12). The rules name the lists with
-named elements, the fields that exclude each other, and the objects that are replaced as a whole.
+"""The rules for applying a template change to a VirtualMachine (P12). The rules name the lists with named elements, the
+pairs of exclusive fields, and the objects that are always replaced completely.
 
 Some fields exclude each other: the sources of a volume, the types of a disk, and `running` and `runStrategy`. KubeVirt
 rejects a VM that has two fields of such a group. So if the template changed one field of a group, the other fields of
@@ -43,8 +43,8 @@ def _with_power(merged: Fields, current: Fields, old: Fields, new: Fields) -> Fi
     """Return the merged VM spec with only one of the fields `running` and `runStrategy`.
 
     The VM keeps its current setting if the new template's setting has the same meaning as the old template's setting.
-    The VM also keeps its current setting if the old template has no setting, because the new template's setting must
-    not start a VM that a user has stopped. Otherwise the VM gets the setting of the new template.
+    The VM also keeps its current setting if the old template has no setting. This rule protects
+    VMs that a user has stopped. In all other cases the VM gets the setting of the new template.
     """
     vm_strategy, old_strategy, new_strategy = (strategy_of(spec) for spec in (current, old, new))
     is_set_by_user = vm_strategy not in (None, old_strategy) and old_strategy is None

@@ -28,7 +28,10 @@ class Selectors(Struct, frozen=True, gc=False, rename="camel", omit_defaults=Tru
 
 
 class SelectionPolicy(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """The choice of VMs. KubeVirt 1.6 has the field `basePolicy` instead of `sortPolicy`."""
+
     sort_policy: str | None = None
+    base_policy: str | None = None
     selectors: Selectors | None = None
 
 

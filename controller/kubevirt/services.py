@@ -97,8 +97,8 @@ class _VMSpec(Struct, frozen=True):
 def make_service(
     owner: T, template_of: Callable[[T], VMITemplate], reference: OwnerReference, request: ServiceRequest
 ) -> Mapping[str, object] | FieldError:
-    """Return the manifest of a Service for the owner's VMs, or a FieldError if the template cannot be read or has no
-    common labels, or if neither the request nor the template has ports.
+    """Return the manifest of a Service for the owner's VMs. Return a FieldError if the template is invalid or has no
+    common labels. Return a FieldError also if neither the request nor the template has ports.
 
     The Service has an ownerReference to the owner, so the garbage collector deletes the Service after the owner is
     deleted. `template_of` returns the owner's VMI template.

@@ -16,6 +16,10 @@ from controller.apimachinery.conditions import Condition
 from informers.meta import ObjectMeta
 
 READY: Final = "Ready"
+FAILURE: Final = "Failure"
+VOLUMES_CHANGE: Final = "VolumesChange"
+MANUAL_RECOVERY_REQUIRED: Final = "ManualRecoveryRequired"
+KEPT_CONDITIONS: Final = frozenset({READY, FAILURE, VOLUMES_CHANGE, MANUAL_RECOVERY_REQUIRED})
 
 
 class _Named(Struct, frozen=True, gc=False):
@@ -63,7 +67,7 @@ class StartFailure(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class VirtualMachineStatus(Struct, frozen=True, gc=False, rename="camel"):
-    """The status of a VM, without the conditions other than `Ready`.
+    """The status of a VM, with the conditions in `KEPT_CONDITIONS` only.
 
     The messages of the other conditions would take a quarter of the cache's memory.
     """
@@ -71,11 +75,13 @@ class VirtualMachineStatus(Struct, frozen=True, gc=False, rename="camel"):
     printable_status: str | None = None
     start_failure: StartFailure | None = None
     conditions: tuple[Condition, ...] | None = None
+    snapshot_in_progress: str | None = None
+    restore_in_progress: str | None = None
 
     def __post_init__(self) -> None:
         if self.conditions is not None:
-            ready = tuple(condition for condition in self.conditions if condition.type == READY)
-            msgspec.structs.force_setattr(self, "conditions", ready)
+            kept = tuple(condition for condition in self.conditions if condition.type in KEPT_CONDITIONS)
+            msgspec.structs.force_setattr(self, "conditions", kept)
 
 
 class VirtualMachine(Struct, frozen=True, gc=False):

@@ -8,6 +8,7 @@ bytes, so the VM gets exactly the user's template, including unknown fields.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 from msgspec import Raw, Struct
@@ -19,13 +20,48 @@ from informers.meta import ObjectMeta
 class MigrationState(Struct, frozen=True, gc=False, rename="camel"):
     completed: bool | None = None
     failed: bool | None = None
+    end_timestamp: str | None = None
+
+
+class VolumeStatus(Struct, frozen=True, gc=False):
+    name: str = ""
+    phase: str | None = None
+
+
+class MigratedVolume(Struct, frozen=True, gc=False, rename="camel"):
+    volume_name: str = ""
+
+
+class BackupStatus(Struct, frozen=True, gc=False, rename="camel"):
+    backup_name: str | None = None
+    completed: bool | None = None
+    failed: bool | None = None
+
+
+class ChangedBlockTracking(Struct, frozen=True, gc=False, rename="camel"):
+    backup_status: BackupStatus | None = None
+
+
+STABLE_VOLUME_PHASES: Final = frozenset({None, "", "Ready", "MemoryDumpCompleted", "MemoryDumpFailed"})
+"""The phases of a volume that is neither being attached nor detached. Volumes of the launcher Pod have no phase."""
 
 
 class VMIStatus(Struct, frozen=True, gc=False, rename="camel"):
+    """The status of a VMI. `volume_status` has only the volumes that are being attached or detached, to save memory."""
+
     phase: str | None = None
     node_name: str | None = None
     conditions: tuple[Condition, ...] | None = None
     migration_state: MigrationState | None = None
+    volume_status: tuple[VolumeStatus, ...] | None = None
+    migrated_volumes: tuple[MigratedVolume, ...] | None = None
+    changed_block_tracking: ChangedBlockTracking | None = None
+    fs_freeze_status: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.volume_status is not None:
+            kept = tuple(each for each in self.volume_status if each.phase not in STABLE_VOLUME_PHASES) or None
+            msgspec.structs.force_setattr(self, "volume_status", kept)
 
 
 class VirtualMachineInstance(Struct, frozen=True, gc=False, rename="camel"):
@@ -40,6 +76,7 @@ class TemplateMeta(Struct, frozen=True, gc=False, rename="camel", omit_defaults=
     generate_name: str | None = None
     labels: Mapping[str, str] | None = None
     annotations: Mapping[str, str] | None = None
+    finalizers: tuple[str, ...] | None = None
 
 
 class VMITemplate(Struct, frozen=True, gc=False):

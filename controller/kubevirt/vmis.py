@@ -64,9 +64,11 @@ def is_running(vmi: VirtualMachineInstance) -> bool:
 
 
 def is_migrating(vmi: VirtualMachineInstance) -> bool:
-    """Return True if a live migration has started and has neither succeeded nor failed."""
+    """Return True if a live migration has started and has neither ended, succeeded nor failed."""
     migration = vmi.status.migration_state if vmi.status is not None else None
-    return migration is not None and not migration.completed and not migration.failed
+    return (
+        migration is not None and not migration.completed and not migration.failed and migration.end_timestamp is None
+    )
 
 
 def ready_since(vmi: VirtualMachineInstance) -> datetime | None:

@@ -16,10 +16,10 @@ Release: if the block ends without an exception, the lease is released. A standb
 `retry_period_s`, and takes the released lease. If the block fails or is cancelled, requests may still be in flight.
 So the lease is then not released, and a standby has to wait until the lease expires.
 
-Known limit: if a user deletes the lease while a leader works, the leader creates the lease again at its next renewal.
-Standbys that have seen the leader wait until the deleted lease would have expired. A process that starts before the
-leader creates the lease again has not seen the leader, so this process becomes leader too. The old leader notices the
-new leader at its next renewal and stops.
+Known limit: a user may delete the lease of a working leader. The leader then creates the lease again at its next
+renewal. Standbys with knowledge of the leader wait for the end of the deleted lease's duration. A process that starts
+before the leader creates the lease again has not seen the leader, so this process becomes leader too. The old leader
+notices the new leader at its next renewal and stops.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ MIN_PAUSE_S = 0.05
 MAX_FORBIDDEN = 3
 """The number of successive answers with status 403 after which the election fails.
 
-One such answer does not prove that a permission is missing: an API server that starts may answer each request with 403.
+One such answer does not prove a missing permission. A starting API server may answer each request with 403.
 """
 
 NEVER = float("-inf")
-"""The deadline of a process that is not the leader: a time that has always passed."""
+"""The deadline of a process without the lease: a time in the past."""
 
 FAILURES = (ApiError, TimeoutError, msgspec.DecodeError)
 """The exceptions of a request that may succeed if it is sent again."""
@@ -303,7 +303,7 @@ class LeaderElector:
     async def _apply_decision(self) -> bool:
         """Write the lease, unless another process holds the lease in the state that was read or written last.
 
-        Return True if the write succeeded, so that this process is now the holder. Return False if nothing was written.
+        Return True if the write succeeded. Then this process is the holder. Return False if nothing was written.
         """
         if self._observed is None:
             return False

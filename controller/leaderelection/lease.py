@@ -5,9 +5,9 @@ in `coordination.k8s.io/v1`. The spec of a lease, called the record, names the h
 changes the lease often enough.
 
 No decision uses the timestamps in the record, because the clocks of machines differ. Each process notes on its own
-monotonic clock when it *saw* a change of the lease, and counts the duration of the lease from that moment. So the
-clocks may show different times, but must run at nearly the same rate. The permitted error is the difference between the
-lease duration and the renew deadline of the holder (by default 5 s in 15 s).
+monotonic clock the moment when it *saw* a change of the lease. The duration of the lease counts from this moment. So
+the clocks may show different times, but must run at nearly the same rate. The permitted error is the difference between
+the lease duration and the renew deadline of the holder (by default 5 s in 15 s).
 
 Every change of a lease contains the resourceVersion of the lease that the process has read before its decision. If
 several processes decide to take the lease, the write of only one process succeeds.
@@ -72,8 +72,9 @@ def observe(before: Observed | None, lease: Lease | None, *, now: float, usual_d
     """Return what a process knows after it has read or written the lease at the time `now`.
 
     `lease` is None if the lease does not exist. `usual_duration_s` is used if the record has no duration. Every change
-    of the lease starts its duration again, even if another client than the holder made the change. A deleted lease
-    keeps its holder until the lease would have expired, because the holder may still run and create the lease again.
+    of the lease starts its duration again, even if another client than the holder made the change. If the lease is
+    deleted, its holder stays the holder until the end of the lease duration. The holder may still run and create the
+    lease again.
     """
     if lease is None:
         return Observed(
@@ -106,7 +107,7 @@ class Take(Struct, frozen=True):
 
 
 class Wait(Struct, frozen=True):
-    """The decision to wait, because another process is the holder, at least until the time `until`."""
+    """The decision to wait at least until the time `until`. Another process is the holder."""
 
     until: float
 
@@ -144,7 +145,8 @@ def claim(decision: Create | Renew | Take, *, identity: str, duration_s: float, 
 
 
 def release(*, now: datetime) -> LeaseSpec:
-    """Return the record that releases a lease, so that any process may take the lease. client-go writes the same."""
+    """Return the record of a released lease. Any process may take a released lease. client-go writes the same
+    record."""
     moment = micro_time(now)
     return LeaseSpec(holder_identity="", lease_duration_seconds=1, acquire_time=moment, renew_time=moment)
 

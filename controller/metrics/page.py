@@ -3,9 +3,9 @@
 The values that are read at each scrape are the ages of unfinished work and the values of existing objects. The series
 of these values are not stored between scrapes. Therefore the series of an object disappear when the object is deleted.
 
-A `Page` is created on the event loop, because the state of the program cannot change while code on the event loop runs.
-To create a page takes little time. Another thread renders the page, so that the event loop does not wait until
-thousands of lines are formatted.
+A `Page` is created on the event loop. No other code changes the program's state during this time. To create a page
+takes little time. Another thread renders the page. So the formatting of thousands of lines does not block the event
+loop.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def gauge(name: str, help_text: str, label: str, values: Mapping[str, float]) ->
 def queue_ages(queues: Iterable[QueueAges], now: float) -> Iterator[Metric]:
     """Yield two gauges of the time, in seconds, that workers have spent on unfinished keys.
 
-    Only these gauges show that a worker hangs, because the other metrics count a key when a worker finishes the key.
+    Only these gauges show a worker that hangs. The other metrics count a key at the end of its processing.
     """
     unfinished = GaugeMetricFamily(
         "workqueue_unfinished_work_seconds",

@@ -3,7 +3,7 @@
 The components of the program report to `Metrics`: API client, informers, work queues, workers, executor, event
 recorder, lease and event loop. `Metrics` implements the protocol that each component needs. A report is a synchronous
 call that takes about a microsecond. To save time in frequent reports, the series for each set of labels is looked up
-only once. Series whose labels are known in advance start at zero, so that a graph shows zero errors instead of no data.
+only once. Series with known labels start at zero. So a graph shows zero errors instead of no data.
 
 Call all methods of `Metrics` on the event loop. Only a `Page` may be used on another thread.
 """

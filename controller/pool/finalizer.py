@@ -24,6 +24,7 @@ from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_pool_finalizer, is_deleting
 from controller.pool.claims import by_name, remove_finalizers, remove_finalizers_of_strays
 from controller.pool.disks import add_finalizers, is_safe_to_delete, preserves_disks
+from controller.pool.revisions import delete_left_over
 from controller.pool.snapshot import Snapshot
 from controller.runtime.plan import Delete, Patch, Plan, Stage
 from informers.objects import PatchType
@@ -54,21 +55,27 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
     """Plan the next pass over a pool that is being deleted.
 
     The plan removes the pool finalizer from VMs. If the pool keeps disks and was not deleted with `--cascade=orphan`,
-    the plan also deletes the VMs, at most `burst` in a pass. If the plan has nothing to write for any VM, the pool
-    loses its own finalizer.
+    the plan also deletes the VMs, at most `burst` in a pass. With `--cascade=orphan`, the plan deletes the pool's
+    revisions, because nothing else would delete them. If the plan has nothing else to write, the pool loses its own
+    finalizer.
     """
     preserve = preserves_disks(snapshot)
     members = by_name(snapshot.members)
-    deletes_vms = preserve and ORPHAN not in (snapshot.owner.metadata.finalizers or ())
+    orphans = ORPHAN in (snapshot.owner.metadata.finalizers or ())
+    deletes_vms = preserve and not orphans
     to_release = [vm for vm in members if has_pool_finalizer(vm) and (is_deleting(vm) or not deletes_vms)]
     to_delete = [vm for vm in members if deletes_vms and not is_deleting(vm)][: snapshot.limits.burst]
+    # The names of the disks of terminating VMs come from the revisions, so the revisions stay until these VMs are gone.
+    keeps_revisions = preserve and any(map(is_deleting, to_release))
     stages = (
         *remove_finalizers(snapshot, to_release, preserve=preserve),
         *remove_finalizers_of_strays(snapshot, preserve=preserve),
         *add_finalizers(vm for vm in to_delete if not is_safe_to_delete(snapshot, vm)),
         *_deletes(snapshot, [vm for vm in to_delete if is_safe_to_delete(snapshot, vm)]),
+        *(() if keeps_revisions else delete_left_over(snapshot, orphans=orphans)),
     )
-    # If no stage exists, no VM has the finalizer any more. The pool loses its own finalizer last.
+    # If no stage exists, no VM has the finalizer any more, and no revision is left over. The pool loses its own
+    # finalizer last.
     if has_finalizer(snapshot) and not stages:
         stages = (Stage((_remove_own_finalizer(snapshot),)),)
     return Plan(stages=stages, held="the pool is being deleted")

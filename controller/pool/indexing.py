@@ -33,10 +33,9 @@ Path: TypeAlias = tuple[str, ...]
 Change: TypeAlias = Callable[[bytes], bytes]
 
 DISKS: Final[tuple[Path, ...]] = (("dataVolume", "name"), ("persistentVolumeClaim", "claimName"))
-CONFIG_MAPS: Final[tuple[Path, ...]] = (("configMap", "name"), ("sysprep", "configMap", "name"))
+CONFIG_MAPS: Final[tuple[Path, ...]] = (("configMap", "name"),)
 SECRETS: Final[tuple[Path, ...]] = (
     ("secret", "secretName"),
-    ("sysprep", "secret", "name"),
     ("cloudInitNoCloud", "secretRef", "name"),
     ("cloudInitNoCloud", "networkDataSecretRef", "name"),
     ("cloudInitConfigDrive", "secretRef", "name"),
@@ -45,6 +44,9 @@ SECRETS: Final[tuple[Path, ...]] = (
 """The paths inside a volume at which the volume names a Secret. `DISKS` and `CONFIG_MAPS` are the paths of disks and
 ConfigMaps.
 """
+SYSPREP_CONFIG_MAPS: Final[tuple[Path, ...]] = (("sysprep", "configMap", "name"),)
+SYSPREP_SECRETS: Final[tuple[Path, ...]] = (("sysprep", "secret", "name"),)
+"""The paths of the references that get the ordinal only if the pool asks for it with an annotation (P5)."""
 
 
 def shape_of(template: Template, ordinal: int, revision: str) -> Mapping[str, object]:
@@ -87,9 +89,11 @@ def _indexed_spec(template: Template, ordinal: int, revision: str) -> bytes:
     indexed = partial(_with_ordinal, ordinal=ordinal)
     changes: list[tuple[Path, Change]] = [(path, partial(_if_own, own, indexed)) for path in DISKS]
     if template.index_config_maps:
-        changes += [(path, indexed) for path in CONFIG_MAPS]
+        changes += [
+            (path, indexed) for path in (*CONFIG_MAPS, *(SYSPREP_CONFIG_MAPS if template.index_sysprep else ()))
+        ]
     if template.index_secrets:
-        changes += [(path, indexed) for path in SECRETS]
+        changes += [(path, indexed) for path in (*SECRETS, *(SYSPREP_SECRETS if template.index_sysprep else ()))]
 
     def disk_of_ordinal(disk: Fields) -> Fields:
         return _change_in(disk, ("metadata", "name"), indexed)

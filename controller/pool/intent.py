@@ -7,6 +7,7 @@ from msgspec import Struct
 from controller.apimachinery.field_error import FieldError, quoted
 from controller.apimachinery.int_or_percent import Amount, parse_amount
 from controller.apimachinery.label_selectors import LabelSelector, Selector, parse_selector
+from controller.kubevirt.annotations import INDEX_SYSPREP, is_marked
 from controller.kubevirt.pool_types import Pool
 from controller.pool.policies import (
     Healing,
@@ -50,7 +51,7 @@ def parse_intent(owner: Pool) -> Intent | FieldError:
         return selector
     if selector.is_empty:
         return FieldError("spec.selector is empty: it would match every virtual machine of the namespace")
-    template = parse_template(spec)
+    template = parse_template(spec, index_sysprep=is_marked(owner.metadata, INDEX_SYSPREP))
     if isinstance(template, FieldError):
         return template
     if not selector.matches(template.labels):

@@ -8,7 +8,9 @@ nothing has to change, the plan is empty. The stages do these steps, in this ord
 2. They add the finalizer to the pool (P6).
 3. They heal VMs (P15).
 4. They create or delete VMs (P3, P4, P8).
-5. They update VMs (P12 to P14), if this pass releases no member and neither creates nor deletes VMs in step 4.
+5. They update VMs (P12 to P14), if this pass releases no member and neither creates nor deletes VMs in step 4. If the
+   API server refused the last creates, for example because a quota is full, the update does not wait for the creates.
+   The update then treats the existing members as the whole pool.
 6. They delete old revisions (P11), if no other step writes anything.
 
 If the pool is invalid or paused, the plan only removes the pool finalizer from VMs that leave, so that users can always
@@ -17,11 +19,15 @@ delete VMs. If the caches do not show all earlier writes for this pool, the plan
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting
+from controller.pool.advice import plan_advice
 from controller.pool.claims import choose_claims, plan_finalizer_removals, plan_releases
 from controller.pool.disks import preserves_disks
+from controller.pool.failures import is_scale_out_refused
 from controller.pool.finalizer import plan_deletion, plan_own_finalizer
 from controller.pool.heal import plan_healing
 from controller.pool.intent import Intent, parse_intent
@@ -75,12 +81,23 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
         healing,
         scaling,
     ]
-    if not scaling.stages and not claims.released and _count_is_right(intent, members):
+    is_refused = bool(scaling.stages) and len(members) < intent.wanted and is_scale_out_refused(snapshot)
+    if is_refused:
+        # The next creates will probably fail as well, so their failure must not stop the update.
+        parts[-1] = scaling = _with_optional_creates(scaling)
+        intent, revisions = replace(intent, wanted=len(members)), replace(revisions, current_exists=True)
+    if (is_refused or not scaling.stages) and not claims.released and _count_is_right(intent, members):
         update = plan_update(snapshot, intent, revisions, members, deleted_uids=deleted_uids)
         parts.append(plan_takeover(snapshot, revisions, update))
         if not any(part.stages for part in parts):
             parts.append(plan_pruning(snapshot, revisions))
-    return join(parts)
+    return join((*parts, plan_advice(intent)))
+
+
+def _with_optional_creates(scaling: Plan) -> Plan:
+    """Return the plan of a scale-out with a last stage that is not essential. The last stage contains the creates."""
+    *first, creates = scaling.stages
+    return replace(scaling, stages=(*first, replace(creates, essential=False)))
 
 
 def _count_is_right(intent: Intent, members: tuple[VirtualMachine, ...]) -> bool:

@@ -59,6 +59,8 @@ class Selection(Struct, frozen=True):
     sort: Sort = Sort.UNSTATED
     labels: Selector | None = None
     nodes: NodeMatcher | None = None
+    ignored: str = ""
+    """The path of a field that has no effect, and the reason, or "" if there is no such field."""
 
 
 class ScaleIn(Struct, frozen=True):
@@ -138,15 +140,20 @@ def _only_one(blocks: Mapping[Strategy, Block | None], field: str) -> tuple[Stra
 
 def _parse_selection(wire: SelectionPolicy | None, field: str) -> Selection | FieldError:
     policy = wire or SelectionPolicy()
-    if (policy.sort_policy or "") not in list(Sort):
+    name = "basePolicy" if policy.base_policy and not policy.sort_policy else "sortPolicy"
+    sort = policy.sort_policy or policy.base_policy or ""
+    if sort not in list(Sort):
         allowed = ", ".join(sort for sort in Sort if sort)
-        return FieldError(f"{field}.sortPolicy is {quoted(policy.sort_policy or '')}: it must be one of {allowed}")
+        return FieldError(f"{field}.{name} is {quoted(sort)}: it must be one of {allowed}")
+    ignored = ""
+    if policy.base_policy and policy.sort_policy not in (None, "", policy.base_policy):
+        ignored = f"{field}.basePolicy is {quoted(policy.base_policy)}, but {field}.sortPolicy takes precedence"
     selectors = policy.selectors or Selectors()
     labels = _parse_labels(selectors, f"{field}.selectors.labelSelector")
     nodes = _parse_nodes(selectors, f"{field}.selectors.nodeSelectorRequirementMatcher")
     if isinstance(labels, FieldError):
         return labels
-    return nodes if isinstance(nodes, FieldError) else Selection(Sort(policy.sort_policy or ""), labels, nodes)
+    return nodes if isinstance(nodes, FieldError) else Selection(Sort(sort), labels, nodes, ignored)
 
 
 def _parse_labels(selectors: Selectors, field: str) -> Selector | FieldError | None:

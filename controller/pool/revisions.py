@@ -1,14 +1,15 @@
 """The ControllerRevisions of a pool. Each revision stores a pool spec from which VMs were created (P11).
 
 A revision belongs to the pool if the pool is its controller. The revision of the pool's present generation is always
-current, because a generation has only one spec. Every other revision is current if its template has the same meaning as
-the pool's template. Therefore scaling creates no revision. A return to an earlier template creates no revision either:
-the earlier revision becomes current again.
+current, because a generation has only one spec. The exception is a revision from before a change of the annotation
+`INDEX_SYSPREP`, because an annotation does not change the generation. Every other revision is current if its template
+has the same meaning as the pool's template. Therefore scaling creates no revision. A return to an earlier template
+creates no revision either: the earlier revision becomes current again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -17,7 +18,7 @@ from msgspec import Raw, Struct
 from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.owner_references import controller_reference
 from controller.apimachinery.server_json import encode_as_server
-from controller.kubevirt.annotations import REVISION_NAME
+from controller.kubevirt.annotations import INDEX_SYSPREP, POOL_UID, REVISION_NAME, is_marked
 from controller.kubevirt.pool_types import PoolSpec
 from controller.kubevirt.resources import CONTROLLER_REVISIONS
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
@@ -63,7 +64,8 @@ def read_revisions(snapshot: Snapshot, template: Template) -> Revisions:
         if revision.metadata.deletion_timestamp is not None:
             continue
         name = revision.metadata.name
-        past = template if revision.revision == generation else template_of(revision)
+        is_present = revision.revision == generation and _indexes_sysprep(revision) == template.index_sysprep
+        past = template if is_present else template_of(revision)
         if past is not None:
             templates[name] = past
             if past.digest == template.digest:
@@ -86,7 +88,9 @@ def plan_revision(snapshot: Snapshot, revisions: Revisions) -> tuple[Stage, ...]
         "metadata": {
             "name": revisions.current,
             "namespace": owner.namespace,
+            "labels": {POOL_UID: owner.uid},
             "ownerReferences": [controller_reference(snapshot.pools, owner)],
+            **({"annotations": {INDEX_SYSPREP: "true"}} if revisions.template.index_sysprep else {}),
         },
         "revision": owner.generation or 0,
         "data": Raw(encode_as_server(snapshot.owner.spec)),
@@ -115,16 +119,27 @@ def plan_pruning(snapshot: Snapshot, revisions: Revisions) -> Plan:
         if revision.metadata.name not in used and revision.metadata.deletion_timestamp is None
     ]
     unused.sort(key=lambda revision: (-revision.revision, revision.metadata.name))
+    batch = unused[snapshot.limits.revision_history :][: snapshot.limits.burst]
+    return Plan(stages=_deletes(batch, "no VM and no VMI uses this revision"))
+
+
+def delete_left_over(snapshot: Snapshot, *, orphans: bool) -> tuple[Stage, ...]:
+    """Return a stage that deletes the revisions that the garbage collector would keep after the pool's deletion.
+
+    `orphans` is True if a user deletes the pool with `--cascade=orphan`. The garbage collector then removes the owner
+    references of the revisions. At most `burst` revisions are deleted in a pass.
+    """
+    kept = (*(snapshot.revisions if orphans else ()), *snapshot.orphaned_revisions)
+    left_over = [revision for revision in kept if revision.metadata.deletion_timestamp is None]
+    return _deletes(left_over[: snapshot.limits.burst], "its pool is being deleted")
+
+
+def _deletes(revisions: Iterable[ControllerRevision], why: str) -> tuple[Stage, ...]:
     deletes = tuple(
-        Delete(
-            resource=CONTROLLER_REVISIONS,
-            key=revision.metadata.key,
-            uid=revision.metadata.uid,
-            why="no VM and no VMI uses this revision",
-        )
-        for revision in unused[snapshot.limits.revision_history :][: snapshot.limits.burst]
+        Delete(resource=CONTROLLER_REVISIONS, key=revision.metadata.key, uid=revision.metadata.uid, why=why)
+        for revision in revisions
     )
-    return Plan(stages=(Stage(deletes, essential=False),) if deletes else ())
+    return (Stage(deletes, essential=False),) if deletes else ()
 
 
 def oldest_in_use(snapshot: Snapshot, revisions: Revisions, members: tuple[VirtualMachine, ...]) -> str:
@@ -139,10 +154,14 @@ def oldest_in_use(snapshot: Snapshot, revisions: Revisions, members: tuple[Virtu
 def template_of(revision: ControllerRevision) -> Template | None:
     """Return the template that the revision stores, or None if the template cannot be read or is invalid."""
     try:
-        template = parse_template(_decode_spec(revision.data))
+        template = parse_template(_decode_spec(revision.data), index_sysprep=_indexes_sysprep(revision))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return None if isinstance(template, FieldError) else template
+
+
+def _indexes_sysprep(revision: ControllerRevision) -> bool:
+    return is_marked(revision.metadata, INDEX_SYSPREP)
 
 
 def _new_name(snapshot: Snapshot, template: Template) -> str:

@@ -12,7 +12,7 @@ from itertools import islice
 
 from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.annotations import PROTECT
-from controller.kubevirt.resources import DATA_VOLUMES, VMS
+from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting
 from controller.pool.disks import add_finalizers, is_safe_to_delete
@@ -69,8 +69,11 @@ def _scale_out(snapshot: Snapshot, intent: Intent, revisions: Revisions, missing
         body = encode_vm(template, ordinal, revision, resource=VMS, pool=owner, owner=reference)
         key = ObjectKey(owner.namespace, name_of(owner.name, ordinal))
         # The new VM must not use a disk that the garbage collector is about to delete with the earlier VM of this name.
+        # The earlier VM can own the claim itself: CDI may delete a finished DataVolume and keep its claim.
         reusable_disks = tuple(
-            (DATA_VOLUMES, ObjectKey(owner.namespace, disk)) for disk in own_disks(template, ordinal)
+            (resource, ObjectKey(owner.namespace, disk))
+            for disk in own_disks(template, ordinal)
+            for resource in (DATA_VOLUMES, PVCS)
         )
         creates.append(
             Create(resource=VMS, key=key, body=body, owner_uid=owner.uid, why=why, reusable_disks=reusable_disks)

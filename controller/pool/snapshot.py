@@ -14,16 +14,18 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from controller.apimachinery.indexes import OWNER_UID, NamesInUse, by_owner_uid
+from controller.kubevirt.annotations import POOL_UID
 from controller.kubevirt.pool_types import POOL_KIND, Pool
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import has_pool_finalizer
 from controller.pool.naming import ordinal_of, parse_name
-from informers.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of
+from informers.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of, labels_of
 from informers.resource import Resource
 from informers.store import StoreView
 
 POOL_NAME: Final = "pool-name"
+FORMER_POOL_UID: Final = "former-pool-uid"
 
 
 def by_pool_name(vm: VirtualMachine) -> Iterable[str]:
@@ -40,7 +42,18 @@ VM_INDEXES: Final[Mapping[str, Callable[[VirtualMachine], Iterable[str]]]] = {
     OWNER_UID: by_owner_uid,
     POOL_NAME: by_pool_name,
 }
-REVISION_INDEXES: Final[Mapping[str, Callable[[ControllerRevision], Iterable[str]]]] = {OWNER_UID: by_owner_uid}
+
+
+def by_former_pool_uid(revision: ControllerRevision) -> Iterable[str]:
+    """Return the index keys of a revision without a controller: the UID of the pool that created the revision."""
+    uid = labels_of(revision.metadata).get(POOL_UID)
+    return (uid,) if uid and controller_of(revision.metadata) is None else ()
+
+
+REVISION_INDEXES: Final[Mapping[str, Callable[[ControllerRevision], Iterable[str]]]] = {
+    OWNER_UID: by_owner_uid,
+    FORMER_POOL_UID: by_former_pool_uid,
+}
 
 
 def without_foreign_data(revision: ControllerRevision) -> ControllerRevision:
@@ -79,7 +92,8 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
     `members` are the VMs in the pool's namespace whose controller reference has the pool's UID. `strays` are former
     members that still have the pool finalizer (P2). `vmis` are the VMIs of the members, by name. `revisions` are the
-    ControllerRevisions that the pool controls. `taken` and `revision_names` contain the names of all VMs and of all
+    ControllerRevisions that the pool controls. `orphaned_revisions` are those that the pool created and that have no
+    controller any more. `taken` and `revision_names` contain the names of all VMs and of all
     ControllerRevisions in the namespace. `settled` is True if the caches show all earlier writes for this pool (R9).
     """
 
@@ -88,6 +102,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     strays: tuple[VirtualMachine, ...]
     vmis: Mapping[str, VirtualMachineInstance]
     revisions: tuple[ControllerRevision, ...]
+    orphaned_revisions: tuple[ControllerRevision, ...]
     taken: Container[str]
     revision_names: Container[str]
     now: datetime
@@ -119,13 +134,14 @@ def take_snapshot(
     # VMs to a pool in another namespace.
     members = tuple(vm for vm in stores.vms.by_index(OWNER_UID, uid) if vm.metadata.namespace == key.namespace)
     vmis = {vm.metadata.name: vmi for vm in members if (vmi := own_vmi(vm, stores.vmis)) is not None}
-    revisions = stores.revisions.by_index(OWNER_UID, uid)
+    revisions, orphaned = (stores.revisions.by_index(index, uid) for index in (OWNER_UID, FORMER_POOL_UID))
     return Snapshot(
         owner=owner,
         members=members,
         strays=strays_of(owner.metadata, stores.vms, pools),
         vmis=vmis,
         revisions=tuple(revision for revision in revisions if revision.metadata.namespace == key.namespace),
+        orphaned_revisions=tuple(each for each in orphaned if each.metadata.namespace == key.namespace),
         taken=NamesInUse(stores.vms, key.namespace),
         revision_names=NamesInUse(stores.revisions, key.namespace),
         now=now,

@@ -11,11 +11,17 @@ from typing import Final
 
 from controller.apimachinery.conditions import Condition, find_true, merge_conditions
 from controller.kubevirt import vmis
-from controller.kubevirt.conditions import PAUSED, REPLICA_FAILURE, REPLICA_PAUSED, without_failures
+from controller.kubevirt.conditions import REPLICA_FAILURE, REPLICA_PAUSED
 from controller.kubevirt.pool_types import PoolStatus
-from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
+from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting, is_meant_to_run, is_ready, printable_status_of
+from controller.pool.failures import (
+    VIRTUAL_MACHINE_FAILURE,
+    is_failure,
+    replica_failure,
+    virtual_machine_failure,
+)
 from controller.pool.heal import count_recovering, read_records
 from controller.pool.intent import Intent, parse_intent
 from controller.pool.policies import Strategy
@@ -23,7 +29,6 @@ from controller.pool.revisions import Revisions, oldest_in_use, read_revisions
 from controller.pool.snapshot import Snapshot
 from controller.pool.update import is_updated
 from controller.runtime.plan import (
-    Action,
     AlreadyThere,
     Create,
     Delete,
@@ -32,11 +37,13 @@ from controller.runtime.plan import (
     Outcome,
     Patch,
     Rejected,
-    RemoveOwnerReference,
     ThreeWayMerge,
     Unknown,
 )
-from informers.errors import StatusError
+
+PAUSED: Final = Condition(
+    type=REPLICA_PAUSED, status="True", reason="SuccessfulPaused", message="Pool controller is paused"
+)
 
 STARTING: Final = frozenset({"", "Starting", "Provisioning", "WaitingForVolumeBinding", "Stopping", "Stopped"})
 """The values of a VM's `printableStatus` that show that the VM is starting or restarting, if the VM should run."""
@@ -62,9 +69,14 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> PoolStatus:
     revisions = read_revisions(snapshot, intent.template) if intent else None
     terminating = owner.metadata.deletion_timestamp is not None
     may_write = snapshot.settled and intent is not None and not owner.spec.paused and not terminating
-    failure = _failure(find_true(old.conditions, REPLICA_FAILURE), tuple(outcomes), may_write=may_write)
+    failure = replica_failure(find_true(old.conditions, REPLICA_FAILURE), tuple(outcomes), may_write=may_write)
+    start_failure = virtual_machine_failure(snapshot)
     updated = sum(_counts_as_updated(snapshot, revisions, vm) for vm in snapshot.members) if revisions else 0
-    ours = {REPLICA_FAILURE: failure, REPLICA_PAUSED: PAUSED if owner.spec.paused else None}
+    ours = {
+        REPLICA_FAILURE: failure,
+        VIRTUAL_MACHINE_FAILURE: start_failure,
+        REPLICA_PAUSED: PAUSED if owner.spec.paused else None,
+    }
     return PoolStatus(
         replicas=len(snapshot.members),
         ready_replicas=sum(map(is_ready, snapshot.members)),
@@ -74,22 +86,43 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> PoolStatus:
         label_selector=str(intent.selector) if intent else old.label_selector,
         current_revision=oldest_in_use(snapshot, revisions, snapshot.members) if revisions else old.current_revision,
         update_revision=revisions.current if revisions else old.update_revision,
-        printable_status=_printable_status(snapshot, intent, revisions, failing=failure is not None),
+        printable_status=_printable_status(
+            snapshot, intent, revisions, failing=failure is not None, cannot_start=start_failure is not None
+        ),
         conditions=merge_conditions(old.conditions, ours, snapshot.now),
     )
 
 
 def transition_notices(old: PoolStatus | None, new: PoolStatus) -> tuple[Notice, ...]:
-    """Return the Events about a pause and a resume (P17).
+    """Return the Events about a pause, a resume, and a new failure (P17).
 
     The caller sends the Events after the status has been written.
     """
-    was, now = (find_true(status.conditions if status else None, REPLICA_PAUSED) is not None for status in (old, new))
+    return (*_pause_notices(old, new), *_failure_notices(old, new))
+
+
+def _pause_notices(old: PoolStatus | None, new: PoolStatus) -> tuple[Notice, ...]:
+    was, now = (_true_condition(status, REPLICA_PAUSED) is not None for status in (old, new))
     if now and not was:
         return (Notice(reason="SuccessfulPaused", message="Pool is paused", warning=False),)
     if was and not now:
         return (Notice(reason="SuccessfulResume", message="Pool is unpaused", warning=False),)
     return ()
+
+
+def _failure_notices(old: PoolStatus | None, new: PoolStatus) -> tuple[Notice, ...]:
+    """Return one Event for each condition about failures that was added or has another reason."""
+    notices = []
+    for type_ in (REPLICA_FAILURE, VIRTUAL_MACHINE_FAILURE):
+        before, after = _true_condition(old, type_), _true_condition(new, type_)
+        if after is not None and (before is None or before.reason != after.reason):
+            reason = (after.reason or type_) if type_ == REPLICA_FAILURE else type_
+            notices.append(Notice(reason=reason, message=after.message or ""))
+    return tuple(notices)
+
+
+def _true_condition(status: PoolStatus | None, type_: str) -> Condition | None:
+    return find_true(status.conditions if status is not None else None, type_)
 
 
 def outcome_notices(outcomes: Iterable[Outcome]) -> tuple[Notice, ...]:
@@ -116,56 +149,20 @@ def _notice_of(outcome: Outcome) -> Notice | None:
         case Done() | AlreadyThere():
             why = f": {action.why}" if isinstance(action, Delete) else ""
             return Notice(reason=success, message=f"{done} {subject}{why}", warning=False)
-        case Rejected() | Unknown() if _is_failure(outcome):
+        case Rejected() | Unknown() if is_failure(outcome):
             reason = success.replace("Successful", "Failed")
             return Notice(reason=reason, message=f"Error {doing} {subject}: {outcome.message}")
         case _:
             return None
 
 
-def _failure(current: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:
-    """Return the condition `ReplicaFailure` after these outcomes, or None if the condition is not set (P17).
+def _printable_status(
+    snapshot: Snapshot, intent: Intent | None, revisions: Revisions | None, *, failing: bool, cannot_start: bool
+) -> str:
+    """Return the value of `printableStatus`.
 
-    A failed write sets the condition. A pass in which all writes succeed removes the condition. `current` is the
-    condition before the pass.
+    `failing` is True if `ReplicaFailure` is set, and `cannot_start` is True if `VirtualMachineFailure` is set.
     """
-    # A plan creates a revision before the write that needs the revision. If the pass has an update, the failed creation
-    # of a revision gets the reason FailedUpdate.
-    is_update = any(isinstance(outcome.action, ThreeWayMerge) for outcome in outcomes)
-    for outcome in outcomes:
-        if isinstance(outcome, Rejected | Unknown) and _is_failure(outcome):
-            reason = _reason(outcome.action, is_update=is_update)
-            if reason:
-                return Condition(type=REPLICA_FAILURE, status="True", reason=reason, message=outcome.message)
-    return without_failures(current, outcomes, may_write=may_write)
-
-
-def _reason(action: Action, *, is_update: bool) -> str:
-    """Return the reason of `ReplicaFailure` after a failure of the action, or "" if it sets no condition."""
-    is_revision = action.resource is CONTROLLER_REVISIONS
-    if is_revision and isinstance(action, Delete):
-        return "FailedRevisionPruning"
-    if action.resource is VMIS or isinstance(action, ThreeWayMerge) or (is_revision and is_update):
-        return "FailedUpdate"
-    match action:
-        case Create():
-            return "FailedScaleOut"
-        case Delete() | RemoveOwnerReference():
-            return "FailedScaleIn"
-        case _:
-            return ""
-
-
-def _is_failure(outcome: Rejected | Unknown) -> bool:
-    """Return True if the server rejected the write or answered with an error.
-
-    A lost connection is not a failure of the pool, because the write may have succeeded.
-    """
-    return isinstance(outcome, Rejected) or isinstance(outcome.error, StatusError)
-
-
-def _printable_status(snapshot: Snapshot, intent: Intent | None, revisions: Revisions | None, *, failing: bool) -> str:
-    """Return the value of `printableStatus`. `failing` is True if `ReplicaFailure` is set."""
     if snapshot.owner.spec.paused:
         return "Paused"
     if intent is None or revisions is None or failing:
@@ -182,9 +179,9 @@ def _printable_status(snapshot: Snapshot, intent: Intent | None, revisions: Revi
     ):
         return "Updating"
     unready = [vm for vm in members if is_meant_to_run(vm) and not _is_fully_ready(snapshot, vm)]
-    if not unready:
+    if not unready and not cannot_start:
         return "Running" if any(map(is_meant_to_run, members)) else "Stopped"
-    if not all(_is_starting(vm) for vm in unready):
+    if cannot_start or not all(_is_starting(vm) for vm in unready):
         return "Degraded"
     # While the last VMs of an update start, all VMs have the current template. Then only the previous
     # status shows that the pool was updating.

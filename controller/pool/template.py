@@ -33,21 +33,28 @@ from controller.kubevirt.vmi_types import TemplateMeta
 class Template(Struct, frozen=True, kw_only=True):
     """A valid template.
 
-    `spec` is the VM spec in JSON. The spec is an object, and its field `template` is an object too.
+    `machine_labels` are the labels of the VMI template. `spec` is the VM spec in JSON. The spec is an object, and its
+    field `template` is an object too. `index_sysprep` is True only if the template has a `sysprep` volume whose
+    reference gets the ordinal.
     """
 
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
+    machine_labels: Mapping[str, str]
     spec: bytes
     index_config_maps: bool
     index_secrets: bool
+    index_sysprep: bool
     digest: str
     machine: str
     disks: str
 
 
-def parse_template(spec: PoolSpec) -> Template | FieldError:
-    """Parse the template of a present or past pool spec and return a Template, or the first error (P1)."""
+def parse_template(spec: PoolSpec, *, index_sysprep: bool = False) -> Template | FieldError:
+    """Parse the template of a present or past pool spec and return a Template, or the first error (P1).
+
+    `index_sysprep` is True if the pool, or the revision with the spec, has the annotation `INDEX_SYSPREP`.
+    """
     wire = spec.virtual_machine_template
     if wire is None:
         return FieldError("spec.virtualMachineTemplate is missing")
@@ -63,14 +70,19 @@ def parse_template(spec: PoolSpec) -> Template | FieldError:
         if not isinstance(fields.get("template"), dict):
             return FieldError("spec.virtualMachineTemplate.spec.template is missing: it must be a VMI template")
         config_maps, secrets = _index_rules(spec)
+        sysprep = index_sysprep and _has_indexed_sysprep(fields, config_maps=config_maps, secrets=secrets)
+        # Templates without indexed `sysprep` references keep the digests of earlier versions of vmherd.
+        rules = (config_maps, secrets, *(("sysprep",) if sysprep else ()))
         return Template(
             labels=labels,
             annotations=annotations,
+            machine_labels=_machine_labels(fields),
             spec=machine_spec,
             index_config_maps=config_maps,
             index_secrets=secrets,
-            digest=_digest(labels, annotations, normal_form(fields, VM_SPEC), config_maps, secrets),
-            machine=_digest(normal_form(fields["template"], VMI_TEMPLATE), config_maps, secrets),
+            index_sysprep=sysprep,
+            digest=_digest(labels, annotations, normal_form(fields, VM_SPEC), *rules),
+            machine=_digest(normal_form(fields["template"], VMI_TEMPLATE), *rules),
             disks=_digest(_names_and_specs(fields)),
         )
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -86,7 +98,7 @@ def describe_difference(old: Template, new: Template, *, most: int = 3) -> str:
         {
             "metadata": {"labels": dict(each.labels), "annotations": dict(each.annotations)},
             "spec": normal_form(msgspec.json.decode(each.spec), VM_SPEC),
-            "indexes": [each.index_config_maps, each.index_secrets],
+            "indexes": [each.index_config_maps, each.index_secrets, each.index_sysprep],
         }
         for each in (old, new)
     )
@@ -122,6 +134,25 @@ def _index_rules(spec: PoolSpec) -> tuple[bool, bool]:
         or spec.append_postfix_to_secret_references
     )
     return bool(config_maps), bool(secrets)
+
+
+def _machine_labels(vm_spec: Fields) -> Mapping[str, str]:
+    template = vm_spec["template"]
+    metadata = template.get("metadata") if isinstance(template, dict) else None
+    labels = metadata.get("labels") if isinstance(metadata, dict) else None
+    return labels if isinstance(labels, dict) else {}
+
+
+def _has_indexed_sysprep(vm_spec: Fields, *, config_maps: bool, secrets: bool) -> bool:
+    """Return True if a `sysprep` volume refers to an object of a type whose references get the ordinal."""
+    template = vm_spec["template"]
+    machine = template.get("spec") if isinstance(template, dict) else None
+    volumes = machine.get("volumes") if isinstance(machine, dict) else None
+    sources = [each.get("sysprep") for each in volumes if isinstance(each, dict)] if isinstance(volumes, list) else []
+    return any(
+        isinstance(source, dict) and ((config_maps and source.get("configMap")) or (secrets and source.get("secret")))
+        for source in sources
+    )
 
 
 def _digest(*content: object) -> str:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from controller.apimachinery.conditions import find_true
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import (
     DELETION_COST,
     HEALED,
+    INDEX_SYSPREP,
     MAX_UNHEALTHY,
     MIN_READY,
     PARTITION,
@@ -25,7 +27,7 @@ from controller.kubevirt.annotations import (
 )
 from controller.kubevirt.conditions import without_failure
 from controller.kubevirt.pool_types import POOL_KIND, Pool
-from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
+from controller.kubevirt.vm_types import FAILURE, MANUAL_RECOVERY_REQUIRED, ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import (
     has_pool_finalizer,
@@ -39,7 +41,16 @@ from controller.runtime.triggers import Wake, itself, wakes_of
 from informers.meta import ObjectKey, ObjectMeta, annotations_of, controller_of, labels_of
 from informers.store import Change, StoreView
 
-POOL_ANNOTATIONS: Final = (PARTITION, PARTITION_REVISION, MIN_READY, MAX_UNHEALTHY, PROGRESS_DEADLINE, HEALED, TAKEOVER)
+POOL_ANNOTATIONS: Final = (
+    PARTITION,
+    PARTITION_REVISION,
+    MIN_READY,
+    MAX_UNHEALTHY,
+    PROGRESS_DEADLINE,
+    HEALED,
+    TAKEOVER,
+    INDEX_SYSPREP,
+)
 
 
 def pools_of_vm(change: Change[VirtualMachine]) -> Iterable[Wake]:
@@ -109,12 +120,16 @@ def _count_fields(vm: VirtualMachine) -> tuple[object, ...]:
     """Return the fields of a VM that only counts depend on.
 
     These fields are the value of the condition Ready, and the time since which the value is False. The time of another
-    value does not matter, because healing measures only how long Ready is False (P15).
+    value does not matter, because healing measures only how long Ready is False (P15). The conditions that say why a VM
+    cannot start belong to these fields too.
     """
+    conditions = vm.status.conditions if vm.status is not None else None
+    failures = [find_true(conditions, type_) for type_ in (FAILURE, MANUAL_RECOVERY_REQUIRED)]
+    told = [(each.reason, each.message) for each in failures if each is not None]
     condition = ready_condition(vm)
     if condition is None:
-        return ()
-    return (condition.status, condition.last_transition_time if condition.status == "False" else None)
+        return (told,)
+    return (told, condition.status, condition.last_transition_time if condition.status == "False" else None)
 
 
 def _rollout_fields(vmi: VirtualMachineInstance) -> tuple[object, ...]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from datetime import datetime
 from enum import Enum, auto
 
 import msgspec
 from msgspec import Struct
 
-from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import REVISION_NAME
 from controller.kubevirt.progress import parse_deadline, watch_progress
@@ -19,10 +17,8 @@ from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import (
     comes_back,
     is_deleting,
-    is_meant_to_run,
     revision_of,
     template_labels_of,
-    unready_since,
 )
 from controller.pool.indexing import encode_shape
 from controller.pool.intent import Intent
@@ -32,6 +28,7 @@ from controller.pool.rollout import count_unavailable, min_ready_of, partition_o
 from controller.pool.scale import delete_of
 from controller.pool.select import allows, in_order
 from controller.pool.snapshot import Snapshot
+from controller.pool.unready import down_since
 from controller.runtime.plan import Delete, Patch, Plan, Stage, ThreeWayMerge
 from informers.meta import labels_of
 from informers.objects import PatchType
@@ -183,7 +180,7 @@ def _plan_restarts(
     stuck = [
         (since, vm.metadata.name)
         for vm in members
-        if is_updated(snapshot, revisions, vm) and (since := _down_since(snapshot, vm)) is not None
+        if is_updated(snapshot, revisions, vm) and (since := down_since(snapshot, vm)) is not None
     ]
     return watch_progress(progress, stuck, deadline.after, now=snapshot.now, template=revisions.template.digest)
 
@@ -204,22 +201,6 @@ def _pending_steps(
         if vmi is not None and step is not Step.NOTHING and restarts:
             pending.append(PendingStep(vm, vmi, step))
     return sorted(pending, key=lambda each: vmis.is_ready(each.vmi))
-
-
-def _down_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
-    """Return the time since which a VM that should run is not ready. The VM may have no VMI at all.
-
-    The result is None if the VM is ready or terminating, or should not run.
-    """
-    vmi = snapshot.vmi_of(vm)
-    if is_deleting(vm) or not is_meant_to_run(vm) or (vmi is not None and vmis.is_ready(vmi)):
-        return None
-    if vmi is not None:
-        return vmis.unready_since(vmi) or snapshot.now
-    # The VM may have been down before this template existed. Only the time since the
-    # creation of the revision counts.
-    created = [each.metadata.creation_timestamp for each in snapshot.revisions if each.metadata.name == revision_of(vm)]
-    return max(filter(None, map(with_timezone, (*created, unready_since(vm)))), default=snapshot.now)
 
 
 def _choose(pending: list[PendingStep], allowance: int, *, burst: int) -> tuple[list[PendingStep], int]:

@@ -2,38 +2,51 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from controller.config.modes import Mode
+from controller.config.settings import Config
 from controller.kinds import POOLS
 from controller.kubevirt.merge_keys import VM_RULES
+from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.pool.rules import PoolRules
 from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores, without_foreign_data
 from controller.pool.triggers import pools_of_pool, pools_of_revision, pools_of_vm, pools_of_vmi
+from controller.runtime.plan import AnyResource
 from controller.runtime.wiring import Assembly, Cache, Parts, queue_of, wakes
 from controller.runtime.wiring import assemble as assemble_kind
+from informers.resource import Resource
+from informers.store import StoreView
 
 CACHES: Final = {
     VMIS: Cache({}),
     VMS: Cache(VM_INDEXES),
     CONTROLLER_REVISIONS: Cache(REVISION_INDEXES, transform=without_foreign_data),
 }
+OWNER_CACHE: Final = Cache({})
+
+
+def rules_of(
+    config: Config, resource: Resource[Pool], owners: StoreView[Pool], stores: Mapping[AnyResource, StoreView[Any]]
+) -> PoolRules:
+    """Return the rules of pools. `stores` has the store of each resource in `CACHES`."""
+    limits = Limits(config.burst, config.revision_history, takes_over=config.mode == Mode.TAKEOVER)
+    return PoolRules(Stores(owners, stores[VMS], stores[VMIS], stores[CONTROLLER_REVISIONS]), resource, limits)
 
 
 def assemble(parts: Parts) -> Assembly:
     """Assemble the controller of VirtualMachinePools."""
     resource = POOLS.resource(parts.config.group_of(POOLS))
-    pools = parts.informer(resource, Cache({}))
+    pools = parts.informer(resource, OWNER_CACHE)
     vms, vmis, revisions = parts.cache(VMS), parts.cache(VMIS), parts.cache(CONTROLLER_REVISIONS)
     queue = queue_of(parts, POOLS)
     pools.add_handler(wakes(queue, pools_of_pool))
     vms.add_handler(wakes(queue, pools_of_vm))
     vmis.add_handler(wakes(queue, lambda change: pools_of_vmi(change, vms.store)))
     revisions.add_handler(wakes(queue, pools_of_revision))
-    takes_over = parts.config.mode == Mode.TAKEOVER
-    limits = Limits(parts.config.burst, parts.config.revision_history, takes_over=takes_over)
-    rules = PoolRules(Stores(pools.store, vms.store, vmis.store, revisions.store), resource, limits)
+    rules = rules_of(parts.config, resource, pools.store, parts.stores)
     # A plan also patches the finalizers and the annotations of the pool itself.
     written = (pools, vms, vmis, revisions)
     return assemble_kind(parts, POOLS, rules, queue, owners=pools, written=written, merge=VM_RULES.merge)

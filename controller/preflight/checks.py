@@ -51,7 +51,7 @@ from informers.errors import (
 log = structlog.get_logger()
 
 WAIT_S = 10.0
-"""The longest time to wait for an API server that restarts, or for a CRD that was just applied, in seconds."""
+"""The longest time, in seconds, to wait for a restarting API server or for a new CRD."""
 
 PAUSE_S = 1.0
 """The time between two requests that ask the same, in seconds."""
@@ -185,7 +185,7 @@ async def check(client: Requests, config: Config, *, now: Callable[[], datetime]
     async with _errors_as_problems():
         problems: list[Problem] = list(await _missing_permissions(client, permissions_needed(config)))
         for kind in kinds_needed(config):
-            # If there is already a problem, do not wait for this kind, so that the problems are reported at once.
+            # If there is already a problem, do not wait for this kind. The problems are then reported at once.
             problems += await missing_kind(client, kind, deadline=0.0 if problems else deadline)
         objections = await find_second_writer(client, config, now=now, deadline=0.0 if problems else deadline)
     if config.observe:
@@ -200,7 +200,7 @@ async def check(client: Requests, config: Config, *, now: Callable[[], datetime]
 async def _missing_permissions(client: Requests, needed: Sequence[Permission]) -> tuple[MissingPermission, ...]:
     """Return the missing permissions. If a permission is missing, ask a second time and return the second answer.
 
-    The reason is that an API server that has just started denies every permission until the server has read the roles.
+    The reason: a new API server denies every permission until it has read the roles.
     """
     if await missing_permissions(client, needed):
         await asyncio.sleep(PAUSE_S)
@@ -264,8 +264,8 @@ _decode_definition = msgspec.json.Decoder(_Definition).decode
 async def missing_kind(client: Requests, kind: NeededKind, *, deadline: float) -> tuple[Problem, ...]:
     """Return the problem with a kind that is not served, or an empty tuple if the kind is served.
 
-    If the kind is not installed, return at once. If the kind may be served soon, wait until `deadline`, which is a time
-    of the running loop. If the API server does not answer, raise ApiError.
+    If the kind is not installed, return at once. If the kind may be served soon, wait until `deadline`. `deadline` is a
+    time of the running loop. If the API server does not answer, raise ApiError.
     """
     reported = False
     while not await is_served(client, f"/apis/{kind.group}/{kind.version}", kind.plural):

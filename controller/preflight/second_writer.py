@@ -12,8 +12,8 @@ API group. A write is recent if the write is newer than `RECENT`. The first row 
     the Deployment is rolling out until the deadline       second writer, because Pods with other flags may still run
     all other cases                                        no second writer
 
-If the result is unknown, the controller does not start. A missing recent write does not prove that virt-controller has
-stopped, because virt-controller writes no status while nothing changes. The error message names the possible remedies,
+If the result is unknown, the controller does not start. A missing recent write does not prove a stopped
+virt-controller. virt-controller writes no status while nothing changes. The error message names the possible remedies,
 for example `--no-second-writer-check`.
 """
 
@@ -38,7 +38,7 @@ from informers.errors import Forbidden, NotFound
 log = structlog.get_logger()
 
 RECENT: Final = timedelta(minutes=10)
-"""If a write is newer than this time, the check assumes that the controller that wrote still runs."""
+"""After a newer write, the check assumes that the writer still runs."""
 
 PAUSE_S: Final = 1.0
 """The time between two requests for a Deployment that is rolling out, in seconds."""
@@ -113,8 +113,8 @@ async def find_second_writer(
 ) -> tuple[Objection, ...]:
     """Return the reasons why the controller must not start, or an empty tuple if there is no reason.
 
-    While a Deployment is rolling out, wait until `deadline`, which is a time of the running loop. If a request fails,
-    raise ApiError or msgspec.DecodeError.
+    While a Deployment is rolling out, wait until `deadline`. `deadline` is a time of the running loop. If a request
+    fails, raise ApiError or msgspec.DecodeError.
     """
     kinds = shared_with_kubevirt(config)
     if not kinds or not config.second_writer_check:

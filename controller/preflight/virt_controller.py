@@ -6,7 +6,7 @@ without workers does nothing. All other loops of virt-controller continue, so VM
 
 `vmherd takeover` writes a JSON patch into `spec.customizeComponents.patches` of the KubeVirt object. virt-operator then
 appends the two flags to the arguments of the Deployment. vmherd does not use the shorter field
-`customizeComponents.flags`, because this field also replaces flags that are not in the field.
+`customizeComponents.flags`. That field replaces all flags of the Deployment.
 
 The functions in this module send no requests.
 """
@@ -39,7 +39,7 @@ Step: TypeAlias = dict[str, object]
 
 
 class ComponentPatch(Struct, frozen=True, rename="camel"):
-    """A patch that virt-operator applies to an object that virt-operator installs."""
+    """A patch for an object that virt-operator installs. virt-operator applies the patch."""
 
     resource_name: str = ""
     resource_type: str = ""
@@ -134,7 +134,7 @@ def is_rolled_out(deployment: Deployment) -> bool:
 
 
 def stop_patch() -> ComponentPatch:
-    """Return the patch that stops the loops in virt-controller for all kinds that vmherd reconciles."""
+    """Return the patch that stops the loops in virt-controller for all kinds of vmherd."""
     steps = [
         {"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": f"{flag}=0"}
         for flag in LOOPS.values()
@@ -171,7 +171,7 @@ def undo_takeover(kubevirt: KubeVirt) -> bytes | None:
         return None
     if len(indexes) == len(patches):
         return _encode(kubevirt, [{"op": "remove", "path": PATCHES}])
-    # Remove the patch with the highest index first, so that the indexes of the patches before it do not change.
+    # Remove the patch with the highest index first. So the indexes of the other patches do not change.
     return _encode(kubevirt, [{"op": "remove", "path": f"{PATCHES}/{index}"} for index in reversed(indexes)])
 
 

@@ -10,12 +10,14 @@ The stages of a plan run in this order:
 3. Delete spent VMIs (R7). A VMI is spent if it has finished or if its state is unknown.
 4. If the number of VMIs is right, replace outdated VMIs (R14).
 
-The plan has no stages if the set is being deleted, invalid or paused. The plan also has no stages if the cache does not
-show all writes of this controller yet (`snapshot.settled` is False). In these cases the field `held` of the plan
-contains the reason.
+The plan of a paused set has only the first stages: the set adopts and releases VMIs (R8). The plan has no stages if the
+set is being deleted or invalid. The plan also has no stages if the cache does not show all writes of this controller
+yet (`snapshot.settled` is False). In these cases the field `held` of the plan contains the reason.
 """
 
 from __future__ import annotations
+
+from msgspec.structs import replace
 
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
 from controller.replicaset.claims import choose_claims, plan_claims
@@ -35,10 +37,11 @@ def plan(snapshot: Snapshot) -> Plan:
     if isinstance(intent, FieldError):
         notice = Notice(reason=INVALID_SPEC, message=intent.message, once=f"generation-{owner.metadata.generation}")
         return Plan(held=f"invalid: {intent.message}", notices=(notice,))
-    if owner.spec.paused:
-        return Plan(held="paused")
     if not snapshot.settled:
         return Plan(held="the cache does not show all of our own writes yet")
+    if owner.spec.paused:
+        claims = plan_claims(snapshot, choose_claims(snapshot, intent.selector))
+        return replace(claims, held="paused")
     return _plan_changes(snapshot, intent)
 
 

@@ -29,15 +29,17 @@ HASH_LENGTH = 10
 class Template(Struct, frozen=True, kw_only=True):
     """A parsed and valid template. Old spellings of fields are converted (R13). `base` is the start of each VMI name.
 
-    The hash identifies the template. The hash depends only on the labels, the annotations and the spec of a new VMI.
-    The order of fields, the spelling of values (see `normal_form`), the base of the names and the UID of the set do not
-    change the hash. So if a set is deleted with `--cascade=orphan` and created again, its VMIs are still up to date.
+    The hash identifies the template. The hash depends only on the labels, the annotations, the finalizers and the spec
+    of a new VMI. The order of fields, the spelling of values (see `normal_form`), the base of the names and the UID of
+    the set do not change the hash. So if a set is deleted with `--cascade=orphan` and created again, its VMIs are still
+    up to date.
     """
 
     base: str
     hash: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
+    finalizers: tuple[str, ...]
     spec: bytes
 
 
@@ -58,17 +60,17 @@ def parse_template(owner: ReplicaSet) -> Template | FieldError:
     if wire is None:
         return FieldError("spec.template is missing")
     meta = wire.metadata or TemplateMeta()
-    labels, annotations = meta.labels or {}, meta.annotations or {}
+    labels, annotations, finalizers = meta.labels or {}, meta.annotations or {}, meta.finalizers or ()
     if not labels:
         return FieldError("spec.template.metadata.labels is empty: the labels must match spec.selector")
     spec = modernise(bytes(wire.spec))
     if not spec.startswith(b"{"):
         return FieldError("spec.template.spec is missing: it must be a VirtualMachineInstance spec")
-    digest = _hash_of(labels, annotations, spec)
+    digest = _hash_of(labels, annotations, finalizers, spec)
     if isinstance(digest, FieldError):
         return digest
     base = name_base(meta.name, meta.generate_name, owner.metadata.name)
-    return Template(base=base, hash=digest, labels=labels, annotations=annotations, spec=spec)
+    return Template(base=base, hash=digest, labels=labels, annotations=annotations, finalizers=finalizers, spec=spec)
 
 
 def encode_template(
@@ -85,6 +87,7 @@ def encode_template(
             "namespace": namespace,
             "labels": {**template.labels, TEMPLATE_HASH: template.hash},
             "annotations": template.annotations,
+            **({"finalizers": template.finalizers} if template.finalizers else {}),
             "ownerReferences": (owner,),
         }
     )
@@ -95,13 +98,17 @@ def encode_template(
     return EncodedTemplate(template.base, head, tail)
 
 
-def _hash_of(labels: Mapping[str, str], annotations: Mapping[str, str], spec: bytes) -> str | FieldError:
+def _hash_of(
+    labels: Mapping[str, str], annotations: Mapping[str, str], finalizers: tuple[str, ...], spec: bytes
+) -> str | FieldError:
     """Return the hash as characters of `SAFE_ALPHABET`, or an error if the spec cannot be read.
 
     Different spellings of the same content have the same hash.
     """
     try:
-        canonical = encoded((labels, annotations, normal_form(msgspec.json.decode(spec), VMI_SPEC)))
+        content = (labels, annotations, normal_form(msgspec.json.decode(spec), VMI_SPEC))
+        # Without finalizers the hash is the same as before the hash included finalizers.
+        canonical = encoded((*content, finalizers) if finalizers else content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return FieldError(f"spec.template.spec cannot be read: {error}")
     digest = int.from_bytes(blake2b(canonical, digest_size=16).digest(), "big")

@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
+from controller.config.settings import Config
 from controller.kinds import REPLICA_SETS
+from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.resources import VMIS
 from controller.replicaset.rules import ReplicaSetRules
 from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES
 from controller.replicaset.triggers import replicasets_of_replicaset, replicasets_of_vmi
+from controller.runtime.plan import AnyResource
 from controller.runtime.wiring import Assembly, Cache, Parts, queue_of, wakes
 from controller.runtime.wiring import assemble as assemble_kind
+from informers.resource import Resource
+from informers.store import StoreView
 
 CACHES: Final = {VMIS: Cache(VMI_INDEXES)}
+OWNER_CACHE: Final = Cache(REPLICASET_INDEXES)
+
+
+def rules_of(
+    config: Config,
+    resource: Resource[ReplicaSet],
+    owners: StoreView[ReplicaSet],
+    stores: Mapping[AnyResource, StoreView[Any]],
+) -> ReplicaSetRules:
+    """Return the rules of replica sets. `stores` has the store of each resource in `CACHES`."""
+    return ReplicaSetRules(owners, stores[VMIS], resource, VMIS, config.burst)
 
 
 def assemble(parts: Parts) -> Assembly:
     """Assemble the controller of VirtualMachineInstanceReplicaSets."""
     resource = REPLICA_SETS.resource(parts.config.group_of(REPLICA_SETS))
-    sets, vmis = parts.informer(resource, Cache(REPLICASET_INDEXES)), parts.cache(VMIS)
+    sets, vmis = parts.informer(resource, OWNER_CACHE), parts.cache(VMIS)
     queue = queue_of(parts, REPLICA_SETS)
     sets.add_handler(wakes(queue, replicasets_of_replicaset))
     vmis.add_handler(wakes(queue, lambda change: replicasets_of_vmi(change, sets.store)))
-    rules = ReplicaSetRules(sets.store, vmis.store, resource, VMIS, parts.config.burst)
+    rules = rules_of(parts.config, resource, sets.store, parts.stores)
     return assemble_kind(parts, REPLICA_SETS, rules, queue, owners=sets, written=[vmis])

@@ -3,9 +3,9 @@ the key is reconciled again.
 
 The queue ensures that no key is reconciled twice at the same time. One reconcile of a key is called a pass. If a pass
 raises an unexpected exception, the exception is logged and counted, the key is retried with backoff, and the process
-continues. If a pass fails because of the API server, the key is retried as well, but the key's own backoff does not
-grow (see `Outage`). Each pass writes one log line. The level of this line is info if the pass did something or failed,
-and debug otherwise.
+continues. After a failure of the API server, the key is retried, but its own backoff does not grow (see `Outage`). Each
+pass writes one log line. The level of this line is warning if the pass failed, info if the pass did something, and
+debug otherwise. A pass that only lost a race against another writer has not failed.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from informers.meta import ObjectKey
 from informers.workqueue import WorkQueue
 
 log = structlog.get_logger()
+
+SHORTEST_DELAY_S = 0.05
+"""The shortest delay, in seconds, that a plan can request for a key whose pass failed."""
 
 
 class ReconcileInstruments(Protocol):
@@ -103,11 +106,14 @@ class Controller:
             case Retry(not_before_s=floor, outage=True):
                 result = "error"
                 again = self._outage.wait(key, at_least_s=floor)
-            case Retry(not_before_s=floor):
-                result = "error"
+            case Retry(not_before_s=floor, lost_race=lost_race, also_after_s=delay_s):
+                result = "requeue" if lost_race else "error"
                 again = self.queue.add_rate_limited(key, at_least_s=floor)
+                if delay_s is not None and max(floor, SHORTEST_DELAY_S) <= delay_s < again:
+                    again = delay_s
+                    self.queue.add_after(key, delay_s)
             case _:
                 assert_never(report.result)
         self._instruments.reconciled(self.name, result=result, seconds=seconds)
-        write_log = log.info if report.facts or result == "error" else log.debug
+        write_log = log.warning if result == "error" else log.info if report.facts else log.debug
         write_log("reconciled", **{**report.facts, "result": result, "seconds": round(seconds, 4), "again_s": again})

@@ -6,10 +6,10 @@ not logged or counted again. Every other plan is logged once, at level info. The
 in the metric `vmherd_actions_total`, with the outcome `would`.
 
 A plan contains only the next step, because later steps depend on the result of that step. For example, the report for a
-new pool contains the patch that adds the finalizer to the pool, but it does not contain the creates of the VMs.
+new pool contains the patch with the pool's finalizer. The report does not contain the creates of the VMs.
 
-A dry run changes no object. The next pass over an object starts when another writer changes the object. If the plan
-requests another pass after a delay, that pass starts after this delay, and after at least `LOOK_AGAIN_S` seconds.
+A dry run changes no object. The next pass over an object starts when another writer changes the object. The plan may
+request another pass after a delay. This pass starts after the delay, but not before `LOOK_AGAIN_S` seconds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from informers.errors import GateClosed
 from informers.meta import ObjectKey
 
 LOOK_AGAIN_S: Final = 60.0
-"""The minimum delay, in seconds, until the next pass, if the plan requests another pass after a delay."""
+"""The minimum delay, in seconds, before a pass that the plan requests."""
 
 LISTED: Final = 10
 """The maximum number of actions, and of notices, that a log line lists. Further actions are only counted."""
@@ -123,8 +123,8 @@ def reported_actions(plan: Plan) -> tuple[Action, ...]:
 def facts_of(plan: Plan, report: DryRunReport) -> dict[str, object]:
     """Return the facts for the log line of a pass.
 
-    The facts are the number of actions of each type (for example `create_would=3`), the first actions and notices,
-    whether the status would be written, and the reason in `plan.held`.
+    The facts are the number of actions of each type (for example `create_would=3`), the first actions and notices, and
+    the reason in `plan.held`. A further fact says if the status would be written.
     """
     facts: dict[str, object] = dict(Counter(f"{label_of(type(action))}_would" for action in reported_actions(plan)))
     if report.actions:

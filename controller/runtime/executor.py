@@ -256,8 +256,8 @@ class Executor:
                 disk = read_meta(await self._client.get(resource, key))
             except NotFound:
                 continue
-            owner = controller_of(disk)
-            is_owned = owner is not None and (owner.kind, owner.name) == (action.resource.kind, action.key.name)
+            owners = {(owner.kind, owner.name) for owner in disk.owner_references or ()}
+            is_owned = (action.resource.kind, action.key.name) in owners
             if is_owned or disk.deletion_timestamp is not None:
                 return True
         return False

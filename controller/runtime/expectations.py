@@ -6,8 +6,8 @@ write whose answer was lost is the write itself. `settled` compares the records 
 as the ConsistencyStore of Kubernetes 1.36 does. A resourceVersion that cannot be parsed is ignored. A write to a
 resource without a store is not awaited, unless the answer to the write was lost.
 
-Five minutes after the last write, a key counts as settled even if the cache does not show all writes, and a warning is
-logged. Without this limit, an object might never be reconciled again.
+Five minutes after its last write, a key counts as settled in any case. If the cache does not show all writes then, a
+warning is logged. Without this limit, an object might never be reconciled again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from informers.store import StoreView
 log = structlog.get_logger()
 
 GIVE_UP_AFTER_S = 300.0
-"""The time, in seconds, after the last write of a key, after which the key counts as settled in any case."""
+"""The key counts as settled in any case at this time, in seconds, after its last write."""
 
 Write: TypeAlias = Create | Delete | Patch | ThreeWayMerge
 
@@ -63,8 +63,8 @@ class _Awaited:
 class Expectations:
     """The writes of each key that the cache does not show yet. `now` returns the time of a monotonic clock, in seconds.
 
-    A `RemoveOwnerReference` is not recorded, because no cache contains the objects that such an action changes, and
-    because the action can be repeated without harm.
+    A `RemoveOwnerReference` is not recorded. No cache contains the changed objects, and the action can be repeated
+    without harm.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Expectations:
         return True
 
     def unresolved(self, key: ObjectKey, owner_uid: str) -> tuple[Write, ...]:
-        """Return the writes for this owner whose answer was lost and which the cache does not show.
+        """Return the owner's writes without an answer that the cache does not show.
 
         The result is empty if the last write is at least five minutes old.
         """

@@ -1,8 +1,8 @@
 """Retries while the API server fails. `Outage` chooses the delay for each key whose last pass failed because of the
 server.
 
-A pass fails because of the server if the server does not answer, or if the server answers that it cannot process
-requests now. Such an error does not depend on the key. The backoff of a key doubles up to 15 minutes. With this
+The server causes the failure of a pass in two cases: the server does not answer, or its answer says that it cannot
+process requests now. Such an error does not depend on the key. The backoff of a key doubles up to 15 minutes. With this
 backoff, a key might wait for 15 more minutes after the server has recovered. Therefore the delays here are separate
 from the backoff of the key:
 

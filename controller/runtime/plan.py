@@ -4,8 +4,8 @@ A plan lists the writes of one pass, the order of the writes and the reason for 
 plan may give the reason for that. A plan is a plain value: it contains no function, no task and no clock. So a plan can
 be printed, compared and counted, and the same snapshot gives the same plan.
 
-Every write can be sent twice without harm, because a create has a fixed name, a delete has the UID of the object, and a
-patch has the expected state of the object. So a write whose answer was lost can be repeated.
+Every write can be sent twice without harm. A create has a fixed name, a delete has the UID of the object, and a patch
+has the expected state of the object. So a write whose answer was lost can be repeated.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Create(Struct, frozen=True, kw_only=True):
     The controller of the new object is the owner with the UID `owner_uid`.
 
     `reusable_disks` are the disks that the new object will use if they exist, because it finds its disks by name. An
-    earlier object of the same name may have left such disks. The create is postponed while one of these disks still
-    belongs to the earlier object or is being deleted, because the garbage collector will delete that disk.
+    earlier object of the same name may have left such disks. The create is postponed while one of these disks belongs
+    to the earlier object or is being deleted. The garbage collector will delete such a disk.
     """
 
     resource: AnyResource
@@ -93,8 +93,8 @@ class RemoveOwnerReference(Struct, frozen=True, kw_only=True):
     """An action that removes the ownerReference with the UID `owner_uid` from the object `key`.
 
     Without the reference, the object is not deleted together with the owner (P10). The action changes nothing else in
-    the object. The action succeeds without a write if the object or the reference does not exist, or if the cluster
-    does not serve the resource.
+    the object. The action succeeds without a write if the object or the reference does not exist. The action succeeds
+    also if the cluster does not serve the resource.
     """
 
     resource: AnyResource

@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Protocol, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from controller.runtime.plan import Outcome, Plan, Postponed, Rejected, Unknown, label_of
-from informers.errors import ApiError, Forbidden, ServerError, StatusError, TooManyRequests, TransportError
+from informers.errors import ApiError, Conflict, Forbidden, ServerError, StatusError, TooManyRequests, TransportError
 from informers.meta import ObjectKey
 
 LOOK_AGAIN_S = 5.0
-"""The delay, in seconds, after a pass that wrote something or that waits for the cache. Usually a watch event starts
-the next pass much earlier. The delay is needed only if this event does not arrive."""
+"""The delay, in seconds, after a pass with writes, and after a pass that waits for the cache. Usually a watch event
+starts the next pass much earlier. The delay is needed only if this event does not arrive."""
 
 
 POSTPONED_S = 0.5
@@ -43,11 +43,17 @@ class Retry(Struct, frozen=True):
 
     `not_before_s` is the Retry-After of the server in seconds, or 0. `outage` is true if the pass failed because of the
     server. Such a failure does not increase the key's own backoff.
+
+    `lost_race` is true if another writer changed each of the objects first. Such a conflict is normal, so the pass does
+    not count as failed. `also_after_s` is the delay that the plan requested, or None. If the backoff is longer than
+    this delay, the key is reconciled after this delay.
     """
 
     why: str
     not_before_s: float = 0.0
     outage: bool = False
+    lost_race: bool = False
+    also_after_s: float | None = None
 
 
 Result: TypeAlias = AwaitChange | After | Retry
@@ -81,7 +87,7 @@ def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool, other_e
     if other_error is not None:
         temporary.append(other_error)
     if temporary:
-        return retry_after(*temporary)
+        return structs.replace(retry_after(*temporary), also_after_s=plan.requeue_after_s)
     waits = [POSTPONED_S] if any(isinstance(outcome, Postponed) for outcome in outcomes) else []
     if plan.requeue_after_s is not None:
         waits.append(plan.requeue_after_s)
@@ -102,6 +108,7 @@ def retry_after(*errors: ApiError) -> Retry:
         str(errors[0]),
         not_before_s=max(_retry_after_s(error) for error in errors),
         outage=any(is_outage(error) for error in errors),
+        lost_race=all(isinstance(error, Conflict) for error in errors),
     )
 
 
@@ -119,7 +126,7 @@ def facts_of(plan: Plan, outcomes: Iterable[Outcome], *, other_error: ApiError |
     """Return the facts for the log line of a pass. The result is empty if the pass did nothing and nothing failed.
 
     The facts are the number of outcomes for each type of action and outcome, the first failure, and the reason in
-    `plan.held`.
+    `plan.held`. If all failures are conflicts with other writers, the fact is `conflict` instead of `failure`.
     """
     outcomes = tuple(outcomes)
     names = (f"{label_of(type(outcome.action))}_{label_of(type(outcome))}" for outcome in outcomes)
@@ -128,7 +135,8 @@ def facts_of(plan: Plan, outcomes: Iterable[Outcome], *, other_error: ApiError |
     if other_error is not None:
         errors.append(other_error)
     if errors:
-        facts["failure"] = str(errors[0])
+        failures = [error for error in errors if not isinstance(error, Conflict)]
+        facts["failure" if failures else "conflict"] = str((failures or errors)[0])
     if facts and plan.held:
         facts["held"] = plan.held
     return facts

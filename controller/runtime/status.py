@@ -38,13 +38,13 @@ def recounted(planned: T, latest: T) -> T | None:
 def status_patch(owner: Any, new: Any, *, known: Container[str] | None = None) -> bytes | None:
     """Return the merge patch that sets the status of the owner to `new`, or None if the owner already has this status.
 
-    The patch contains the resourceVersion of the owner. Without the resourceVersion, the patch could change another
-    owner of the same name, because the API server ignores the UID in a patch of a status. The patch contains all fields
-    of the status. A field with the value null is removed from the status. A list replaces the whole old list.
+    The patch contains the resourceVersion of the owner. The API server ignores the UID in a patch of a status. Without
+    the resourceVersion, the patch could change another owner of the same name. The patch contains all fields of the
+    status. A field with the value null is removed from the status. A list replaces the whole old list.
 
     `known` are the status fields in the served schema. None means all fields. The API server drops all fields that are
-    not in the schema. If the patch contained such a field, the status would differ from `new` after each write, and
-    every pass would write the status again.
+    not in the schema. With such a field in the patch, the stored status would always differ from `new`. Every pass
+    would write the status again.
     """
     names = {field.encode_name: field.name for field in fields(new) if known is None or field.encode_name in known}
     if all(_or_none(getattr(owner.status, name, None)) == _or_none(getattr(new, name)) for name in names.values()):

@@ -2,8 +2,8 @@
 
 If the cache does not show the last status write yet, the next pass would write the same status again. So a status is
 written only after the cache shows the previous status write. The event of the previous status write also starts the
-pass that writes the next status. So an owner gets at most one status write for each round trip between a write and its
-event, even if many of the owner's VMs change.
+pass that writes the next status. So even many changes of an owner's VMs cause at most one status write for each round
+trip between a write and its event.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class StatusWriter:
         ApiError for any other error.
 
         `body` must contain the resourceVersion of the owner from which the status was computed. The API server ignores
-        the UID in a patch of a status, so without the resourceVersion another owner of the same name could get this
+        the UID in a patch of a status. Without the resourceVersion, another owner of the same name could get this
         status.
         """
         patch = Patch(resource=self._resource, key=key, body=body, type=PatchType.MERGE, why="status")

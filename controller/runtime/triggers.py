@@ -1,12 +1,12 @@
-"""Triggers decide which owners a change in a cache wakes, and after which delay (R16, P19). To wake an owner means to
+"""After each change in a cache, triggers return the owners to wake and the delay (R16, P19). To wake an owner means to
 queue the key of the owner for a pass. The functions in this module are pure.
 
 There are three cases:
 
 - The owner wakes at once, if the change may require a write. An object that is added or removed always wakes its owners
   at once.
-- The owner wakes after `COUNT_DELAY_S`, if the change affects only the counts in the status, or only the order in which
-  members are chosen later. More such changes usually follow soon, and one pass handles all of these changes.
+- The owner wakes after `COUNT_DELAY_S` if the change affects only the status counts or the order of later choices. More
+  such changes usually follow soon, and one pass handles all of these changes.
 - The owner does not wake, if no decision and no status depends on the change. Most updates that a node sends belong to
   this case.
 """

@@ -28,13 +28,13 @@ from informers.client import ApiClient
 from informers.informer import SharedInformer
 from informers.meta import KubeObject, ObjectKey
 from informers.resource import Resource
-from informers.store import Change, Indexes, Removed
+from informers.store import Change, Indexes, Removed, StoreView
 from informers.workqueue import WorkQueue
 
 T = TypeVar("T", bound=KubeObject)
 
 Triggers = Callable[[Change[T]], Iterable[tuple[ObjectKey, float]]]
-"""The type of a function that returns the keys that a change wakes, each with a delay in seconds."""
+"""A function that returns the keys to wake after a change, each with a delay in seconds."""
 
 
 class Cache(NamedTuple):
@@ -66,6 +66,11 @@ class Parts(NamedTuple):
         The resource must be listed in the constant `CACHES` of the wiring module of a kind.
         """
         return self.caches[resource]
+
+    @property
+    def stores(self) -> Mapping[AnyResource, StoreView[Any]]:
+        """Return the stores of all shared informers."""
+        return {resource: informer.store for resource, informer in self.caches.items()}
 
     def informer(self, resource: Resource[T], cache: Cache) -> SharedInformer[T]:
         """Return a new informer that watches this resource in the configured namespaces."""
@@ -120,7 +125,7 @@ def queue_of(parts: Parts, kind: Kind[Any]) -> WorkQueue[ObjectKey]:
 
 
 def wakes(queue: WorkQueue[ObjectKey], triggers: Triggers[T]) -> Callable[[Change[T]], None]:
-    """Return an event handler that queues the keys that a change wakes."""
+    """Return an event handler that queues the keys to wake."""
 
     def handle(change: Change[T]) -> None:
         for key, delay_s in triggers(change):

@@ -31,7 +31,7 @@ RENEWED_AFTER = timedelta(days=180)
 CLOCK_SKEW = timedelta(hours=1)
 """The time between the start of the validity of a self-signed certificate and its creation.
 
-The validity starts before the creation, so that clients with a slow clock accept the certificate.
+The validity starts before the creation. So clients with a slow clock accept the certificate.
 """
 
 
@@ -81,7 +81,7 @@ class FileCertificate:
 
 
 def _file_stamp(path: Path) -> object:
-    """Return a value that changes when the file changes, or an error number if the file cannot be found.
+    """Return a value that changes with the file. If the file cannot be found, return an error number.
 
     In a mounted Secret, the path is a symbolic link, and an update lets the link point to another file. So the value
     describes the file to which the link points.

@@ -341,9 +341,16 @@ def is_vm_ready(vm: dict[str, Any]) -> bool:
 
 
 @contextmanager
-def simulator(plane: ControlPlane) -> Iterator[None]:
+def simulator(plane: ControlPlane, *flags: str) -> Iterator[None]:
     """Run the simulator, which runs VMs and VMIs, while the block runs. KubeVirt's backoff takes a twentieth."""
-    command = [sys.executable, "-m", "sandbox.simulator", f"--kubeconfig={plane.kubeconfig}", "--time-scale=0.05"]
+    command = [
+        sys.executable,
+        "-m",
+        "sandbox.simulator",
+        f"--kubeconfig={plane.kubeconfig}",
+        "--time-scale=0.05",
+        *flags,
+    ]
     log = plane.logs / f"simulator-{uuid.uuid4().hex[:6]}.log"
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)

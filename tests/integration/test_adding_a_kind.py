@@ -65,6 +65,28 @@ def test_the_kind_has_its_permissions():
     ]
 
 
+def test_the_notes_of_the_chart_name_the_kind():
+    chart = asked_of("__import__('charts.kinds').kinds.template()")
+    assert '{{- define "vmherd.nouns" -}}\nreplica sets, pools and flocks\n' in chart
+    assert '{{- define "vmherd.nounsOfKubeVirt" -}}\nreplica sets and pools\n' in chart
+    assert "vmirs,vmpool,vmflock" in chart
+
+
+def test_the_dashboard_of_the_fleet_queries_the_metrics_of_the_kind():
+    module = "__import__('charts.dashboards').dashboards"
+    board = json.loads(asked_of(f"{module}.fleet(open('charts/fleet.json.in').read())"))
+    panels = {panel["title"]: panel["targets"] for panel in board["panels"] if "targets" in panel}
+    assert [target["legendFormat"] for target in panels["Objects by kind"]] == ["replica sets", "pools", "flocks"]
+    assert "count(max by (namespace, name) (example_vmflock_info{" in panels["Objects by kind"][2]["expr"]
+    assert " + sum(max by (namespace, name) (example_vmflock_paused{" in panels["Paused"][0]["expr"]
+
+
+def test_the_demo_shows_the_objects_of_the_kind():
+    assert "/apis/flock.example.org/v1/namespaces/default/virtualmachineflocks" in asked_of(
+        "list(__import__('sandbox.demo_cluster').demo_cluster.OWNERS)"
+    )
+
+
 @pytest.fixture
 def flocks(idle_namespace: ReplicaSetNamespace) -> Iterator[Kubectl]:
     """Install the definition of the kind Flock while the test runs."""

@@ -25,6 +25,24 @@ def test_p3_a_vm_that_comes_back_has_new_disks_that_stay(pools: PoolNamespace) -
     assert owners == set(uids(after).values())
 
 
+def test_p3_a_create_waits_for_a_claim_that_the_old_vm_owns_without_a_data_volume(pools: PoolNamespace) -> None:
+    """CDI can delete a finished DataVolume and give its claim to the VM."""
+    pools.make_pool(0, template=vm_template(disks=("root",)))
+    eventually(lambda: pools.pool_status().get("observedGeneration"), what="a pass for the pool")
+    uid = "00000000-0000-0000-0000-000000000000"
+    old = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "pool-0", "uid": uid, "controller": True}
+    pools.make_claim("root-0")
+    pools.change_claim("root-0", {"metadata": {"finalizers": ["example.org/slow"], "ownerReferences": [old]}})
+    pools.scale(1)
+    stays(lambda: not pools.vms(), for_s=1.5, what="the VM waits")
+    assert pools.pool_condition("ReplicaFailure") is None
+    pools.change_claim("root-0", {"metadata": {"finalizers": None}})
+    vms = pools.wait_for_ordinals(0)
+    claim = eventually(lambda: pools.claims().get("root-0"), what="a new claim")
+    assert uid not in {each["uid"] for each in claim["metadata"].get("ownerReferences", ())}
+    assert vms.keys() == {"pool-0"}
+
+
 def test_p3_a_create_waits_for_a_disk_whose_old_owner_is_gone_without_a_failure(pools: PoolNamespace) -> None:
     pools.make_pool(0, template=vm_template(disks=("root",)))
     eventually(lambda: pools.pool_status().get("observedGeneration"), what="a pass for the pool")

@@ -6,17 +6,20 @@ from typing import Any
 
 import pytest
 
+from tests.integration.controller_process import eventually
 from tests.integration.pool_namespace import PoolNamespace, uids, vm_template
 
 pytestmark = pytest.mark.cluster
 
 CONFIG_MAPS: dict[str, dict[str, Any]] = {
     "config": {"configMap": {"name": "config", "optional": True}},
+}
+SYSPREP: dict[str, dict[str, Any]] = {
     "sysprep-config": {"sysprep": {"configMap": {"name": "answers"}}},
+    "sysprep-secret": {"sysprep": {"secret": {"name": "answers"}}},
 }
 SECRETS: dict[str, dict[str, Any]] = {
     "secret": {"secret": {"secretName": "secret", "volumeLabel": "secret"}},
-    "sysprep-secret": {"sysprep": {"secret": {"name": "answers"}}},
     "no-cloud": {"cloudInitNoCloud": {"secretRef": {"name": "user"}, "networkDataSecretRef": {"name": "net"}}},
     "drive": {"cloudInitConfigDrive": {"secretRef": {"name": "user"}, "networkDataSecretRef": {"name": "net"}}},
 }
@@ -32,7 +35,7 @@ AS_WRITTEN: dict[str, dict[str, Any]] = {
     "ephemeral": {"ephemeral": {"persistentVolumeClaim": {"claimName": "base"}}},
     "keys": {"cloudInitNoCloud": {"userData": "#cloud-config"}},
 }
-EVERYTHING = {**CONFIG_MAPS, **SECRETS, **DISKS, **AS_WRITTEN}
+EVERYTHING = {**CONFIG_MAPS, **SECRETS, **SYSPREP, **DISKS, **AS_WRITTEN}
 NAMES = ("name", "secretName", "claimName")
 
 SETTINGS: dict[str, tuple[dict[str, Any], set[str]]] = {
@@ -105,6 +108,23 @@ def test_p5_each_vm_runs_on_disks_of_its_own(pools: PoolNamespace) -> None:
     for name, disk in disks.items():
         (owner,) = disk["metadata"]["ownerReferences"]
         assert owner["uid"] == vms[f"pool-{name.rpartition('-')[2]}"]
+
+
+def test_p5_references_of_sysprep_get_the_ordinal_only_if_an_annotation_asks_for_it(pools: PoolNamespace) -> None:
+    both = {"appendIndexToConfigMapRefs": True, "appendIndexToSecretRefs": True}
+    pools.make_pool(1, template=halted_template(), nameGeneration=both)
+    pools.wait_for_ordinals(0, ready=False)
+    pools.wait_until_updated(1)
+    assert {name: volumes_of(pools.vm("pool-0"))[name] for name in SYSPREP} == SYSPREP
+    pools.change_pool({"metadata": {"annotations": {"vmherd.dev/index-sysprep": "true"}}})
+    wanted = {name: indexed(source, 0) for name, source in SYSPREP.items()}
+    eventually(lambda: {name: volumes_of(pools.vm("pool-0"))[name] for name in SYSPREP} == wanted, what="the ordinals")
+    pools.wait_until_updated(1)
+    pools.scale(2)
+    vm = pools.wait_for_ordinals(0, 1, ready=False)["pool-1"]
+    assert {name: volumes_of(vm)[name] for name in SYSPREP} == {n: indexed(s, 1) for n, s in SYSPREP.items()}
+    pools.change_pool({"metadata": {"annotations": {"vmherd.dev/index-sysprep": None}}})
+    eventually(lambda: {name: volumes_of(pools.vm("pool-0"))[name] for name in SYSPREP} == SYSPREP, what="as written")
 
 
 def test_p5_a_change_of_the_settings_reaches_the_vms_that_there_are(pools: PoolNamespace) -> None:

@@ -75,7 +75,8 @@ def test_p6_orphans_stay_free_of_the_pool_and_can_be_deleted(pools: PoolNamespac
     }
     owners = {owner_uid(volume) for volume in pools.data_volumes().values()}
     assert owners == set(uids(vms).values()), "their disks are still their own"
-    assert not pools.requests("delete")
+    assert {each.resource for each in pools.requests("delete")} <= {"controllerrevisions"}
+    assert pools.revisions() == {}, "no revision stays without an owner"
     pools.kubectl("delete", "vm", "pool-0", "pool-1", "--timeout=30s")
     pools.let_vm_go("pool-2")
     pools.wait_for_ordinals(2)

@@ -113,6 +113,22 @@ def test_p16_healing_comes_before_scaling_so_the_failing_vm_is_the_one_that_goes
     assert uids(pools.vms()) == {name: uid for name, uid in before.items() if name != "pool-3"}
 
 
+def test_p16_a_full_quota_does_not_hold_up_an_update(pools: PoolNamespace) -> None:
+    allow(pools, 2, of=VMS)
+    pools.make_pool(4, template=vm_template(**HALTED))
+    eventually(lambda: (pools.pool_condition("ReplicaFailure") or {}).get("reason") == "FailedScaleOut")
+    pools.change_template(vm_template(memory="128M", **HALTED))
+    eventually(
+        lambda: [vm_memory_of(vm) for vm in pools.vms().values()] == ["128M"] * 2, what="the existing VMs are updated"
+    )
+    assert (pools.pool_condition("ReplicaFailure") or {})["reason"] == "FailedScaleOut"
+    allow(pools, 9, of=VMS)
+    # A change of the spec ends the wait for the next attempt.
+    pools.scale(3)
+    pools.wait_until_updated(3)
+    assert pools.pool_condition("ReplicaFailure") is None
+
+
 def test_p16_revisions_are_pruned_only_when_all_else_is_at_rest(pools: PoolNamespace) -> None:
     allow(pools, 1, of=VMS)
     pools.make_pool(1, template=vm_template(**HALTED))

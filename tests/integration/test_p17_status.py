@@ -8,11 +8,12 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import groupby
+from pathlib import Path
 
 import pytest
 
 from sandbox.kubectl import kubectl_path
-from tests.integration.controller_process import eventually, stays
+from tests.integration.controller_process import ReplicaSetNamespace, controller_process, eventually, stays
 from tests.integration.denied import denied
 from tests.integration.pool_namespace import PoolNamespace, vm_template
 from tests.integration.quota import allow
@@ -69,7 +70,8 @@ def test_p17_a_paused_pool_says_so_in_a_condition_and_two_events(pools: PoolName
     pools.wait_ready(1)
     pools.change_pool({"spec": {"paused": True, "replicas": 3}})
     condition = eventually(lambda: pools.pool_condition("ReplicaPaused"))
-    assert (condition["status"], condition["reason"]) == ("True", "Paused")
+    assert (condition["status"], condition["reason"]) == ("True", "SuccessfulPaused")
+    assert condition["message"] == "Pool controller is paused"
     eventually(lambda: pools.told("SuccessfulPaused") == {"pool": 1}, what="the Event")
     write_status(pools, {"replicas": 7})
     eventually(lambda: pools.pool_status()["replicas"] == 1, what="the overwritten count is corrected")
@@ -89,7 +91,12 @@ def test_p17_vms_that_cannot_be_created_are_a_failure_to_scale_out(pools: PoolNa
     allow(pools, 1, of=VMS)
     pools.make_pool(3)
     eventually(lambda: reason_of_failure(pools) == "FailedScaleOut", what="the condition")
-    assert "exceeded quota" in (pools.pool_condition("ReplicaFailure") or {})["message"]
+    message = (pools.pool_condition("ReplicaFailure") or {})["message"]
+    assert message.startswith("error during scale out: ")
+    assert "exceeded quota" in message
+    eventually(lambda: pools.told("FailedScaleOut") == {"pool": 1}, what="the Event")
+    [event] = [each for each in pools.events() if each["reason"] == "FailedScaleOut"]
+    assert (event["type"], event["message"]) == ("Warning", message)
     eventually(lambda: pools.pool_status()["printableStatus"] == "Degraded")
     allow(pools, 9, of=VMS)
     pools.wait_ready(3)
@@ -118,6 +125,32 @@ def test_p17_vms_that_cannot_be_changed_are_a_failure_to_update(pools: PoolNames
         assert pools.told("SuccessfulUpdate") == {}, "nothing is told that was not done"
     pools.wait_ready(2)
     eventually(lambda: pools.pool_condition("ReplicaFailure") is None, what="the condition goes")
+
+
+def test_p17_a_pool_tells_that_its_vms_cannot_start(idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> None:
+    """The test writes the conditions of the VMs, in place of KubeVirt."""
+    pools = PoolNamespace(idle_namespace.plane, idle_namespace.namespace)
+    cause = {"type": "Failure", "status": "True", "reason": "FailedCreate", "message": "no such instancetype"}
+
+    def write_vm_status(name: str, *conditions: dict[str, str]) -> None:
+        patch = json.dumps({"status": {"printableStatus": "Stopped", "conditions": list(conditions)}})
+        pools.kubectl("patch", "vm", name, "--subresource=status", "--type=merge", "-p", patch)
+
+    with controller_process(idle_namespace.plane, tmp_path):
+        pools.make_pool(2)
+        pools.wait_for_ordinals(0, 1, ready=False)
+        for name in ("pool-0", "pool-1"):
+            write_vm_status(name, cause)
+        told = "2 of 2 virtual machines cannot start; pool-0: no such instancetype"
+        eventually(
+            lambda: (pools.pool_condition("VirtualMachineFailure") or {}).get("message") == told, what="the condition"
+        )
+        assert pools.pool_status()["printableStatus"] == "Degraded"
+        eventually(lambda: pools.told("VirtualMachineFailure") == {"pool": 1}, what="one Event")
+        for name in ("pool-0", "pool-1"):
+            write_vm_status(name)
+        eventually(lambda: pools.pool_condition("VirtualMachineFailure") is None, what="the condition goes")
+        assert pools.told("VirtualMachineFailure") == {"pool": 1}, "told once"
 
 
 def test_p17_conditions_of_others_stay_and_ours_are_two(pools: PoolNamespace) -> None:

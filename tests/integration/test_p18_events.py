@@ -65,7 +65,7 @@ def test_p18_a_refused_update_is_a_warning_with_the_servers_message(pools: PoolN
     pools.wait_ready(1)
     with denied(pools, "UPDATE", VMS, probe=("label", "vm", "pool-0", "probe=yes")):
         pools.change_template(vm_template(memory="128M"))
-        words = eventually(lambda: row(pools, "FailedUpdate"), what="the Event")
+        words = eventually(lambda: row(pools, "FailedUpdate", "Error updating VM"), what="the Event")
         assert row(pools, "SuccessfulUpdate") == []
     assert words[0] == "Warning"
     assert f"Error updating VM {pools.namespace}/pool-0: " in " ".join(words)

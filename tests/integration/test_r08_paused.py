@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.controller_process import ReplicaSetNamespace, eventually, stays
+from tests.integration.controller_process import ReplicaSetNamespace, eventually, owned_by, owner_uid, stays
 
 pytestmark = pytest.mark.cluster
 
@@ -30,3 +30,17 @@ def test_r8_a_paused_set_creates_and_deletes_nothing_and_its_status_follows(sets
     eventually(lambda: sets.condition("ReplicaPaused") is None)
     eventually(lambda: sets.reasons()["SuccessfulResumed"] == 1)
     assert sets.reasons()["SuccessfulPaused"] == 1
+
+
+def test_r8_a_paused_set_adopts_and_releases_vmis(sets: ReplicaSetNamespace) -> None:
+    owner = sets.make_set(2)
+    first, second = sets.wait_for(2)
+    sets.change_set({"spec": {"paused": True}})
+    eventually(lambda: sets.condition("ReplicaPaused"))
+    sets.make_vmi("orphan")
+    sets.make_vmi("another")
+    sets.change_vmi(first, {"metadata": {"labels": {"app": None}}})
+    eventually(lambda: sets.status().get("replicas") == 3, what="two are adopted, one is released")
+    assert owner_uid(sets.vmis()[first]) == ""
+    assert sorted(owned_by(sets.vmis().values(), owner)) == sorted(["another", "orphan", second])
+    assert sets.requests("delete") == []

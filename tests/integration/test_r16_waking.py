@@ -15,10 +15,11 @@ from tests.integration.controller_process import (
     eventually,
     stays,
 )
+from tests.integration.idle_plane import SHORT_LEASE
 
 pytestmark = pytest.mark.cluster
 
-REST_S = 20.0
+REST_S = 5.0
 
 IRRELEVANT: dict[str, dict[str, Any]] = {
     "an annotation": {"metadata": {"annotations": {"note": "hello"}}},
@@ -59,7 +60,7 @@ def test_r16_an_orphan_that_matches_no_set_triggers_no_pass(
 def test_r16_at_rest_there_are_no_requests_but_watches_and_the_lease(
     idle_namespace: ReplicaSetNamespace, tmp_path: Path
 ) -> None:
-    with controller_process(idle_namespace.plane, tmp_path) as program:
+    with controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE) as program:
         idle_namespace.make_set(20)
         idle_namespace.wait_for(20)
         idle_namespace.play_all()

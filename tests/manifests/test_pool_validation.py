@@ -136,6 +136,10 @@ REFUSED: dict[str, tuple[Mapping[str, Any], str]] = {
         {UPDATE: {"opportunistic": {"selectionPolicy": {}}}},
         f'unknown field "{UPDATE}.opportunistic.selectionPolicy"',
     ),
+    "an unknown basePolicy": (
+        {f"{POLICY}.basePolicy": "Newest"},
+        f'{POLICY}.basePolicy: Unsupported value: "Newest": supported values: "DescendingOrder", "Random"',
+    ),
     "an unknown sortPolicy": (
         {f"{POLICY}.sortPolicy": "Smallest"},
         f'{POLICY}.sortPolicy: Unsupported value: "Smallest": supported values: "AscendingOrder"',
@@ -236,6 +240,13 @@ ACCEPTED: dict[str, Mapping[str, Any]] = {
             UPDATE: {"proactive": {"selectionPolicy": {"sortPolicy": sort}}},
         }
         for sort in ("AscendingOrder", "DescendingOrder", "Newest", "Oldest", "Random", None)
+    },
+    **{
+        f"based on {base}": {
+            SCALE_IN: {"proactive": {"selectionPolicy": {"basePolicy": base}}},
+            UPDATE: {"proactive": {"selectionPolicy": {"basePolicy": base, "sortPolicy": "Oldest"}}},
+        }
+        for base in ("DescendingOrder", "Random")
     },
     **{
         f"preserved {kept}": {SCALE_IN: {strategy: {"statePreservation": kept}}}

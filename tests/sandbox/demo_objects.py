@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from controller.kinds import POOLS, Kind
 from sandbox.demo_status import REVISION
 
 
@@ -23,9 +24,12 @@ def vm(name: str, revision: str = "pool-1", *, status: str = "Running", **more: 
     return _machine(name, revision, **owner, printableStatus=status)
 
 
-def owner(name: str, uid: str, *, generation: int = 1, desired: int = 3, **status: Any) -> dict[str, Any]:
-    """A replica set or a pool."""
+def owner(
+    name: str, uid: str, *, kind: Kind[Any] = POOLS, generation: int = 1, desired: int = 3, **status: Any
+) -> dict[str, Any]:
+    """A pool, or an object of another kind."""
     return {
+        "kind": kind.kind,
         "metadata": {"name": name, "uid": uid, "generation": generation},
         "spec": {"replicas": desired},
         "status": {"observedGeneration": generation, **status},

@@ -7,6 +7,7 @@ import re
 import pytest
 from rich.console import Console
 
+from controller.kinds import REPLICA_SETS
 from sandbox.demo_view import View, draw, share
 from tests.sandbox.demo_objects import counts, event, owner, set_vmi, vm, vmi
 
@@ -26,8 +27,7 @@ def row(view: View, beginning: str) -> str:
 def of_everything(number: int) -> View:
     names = [f"pool-{ordinal}" for ordinal in range(number)]
     return View(
-        sets=(owner("set", "u-set"),),
-        pools=(owner("pool", "u-pool"),),
+        owners=(owner("set", "u-set", kind=REPLICA_SETS), owner("pool", "u-pool")),
         vms=tuple(map(vm, names)),
         vmis=(*map(vmi, names), *(set_vmi(f"test{ordinal}") for ordinal in range(number))),
         events=tuple(event(f"Created a virtual machine with a name as long as this line: {name}") for name in names),
@@ -36,13 +36,13 @@ def of_everything(number: int) -> View:
 
 def test_a_pool_is_shown_with_its_counts_and_its_status_in_one_word() -> None:
     numbers = {"replicas": 4, "readyReplicas": 3, "updatedReplicas": 2}
-    view = View(pools=(owner("web", "u-pool", desired=5, **numbers, printableStatus="Updating"),))
+    view = View(owners=(owner("web", "u-pool", desired=5, **numbers, printableStatus="Updating"),))
     assert row(view, "vmpool/web") == "vmpool/web 5 4 3 2 Updating"
 
 
 def test_a_set_is_shown_with_its_counts_and_its_conditions() -> None:
     failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate"}
-    view = View(sets=(owner("web", "u-set", **counts(3), conditions=[failure]),))
+    view = View(owners=(owner("web", "u-set", kind=REPLICA_SETS, **counts(3), conditions=[failure]),))
     assert row(view, "vmirs/web") == "vmirs/web 3 3 3 3 ReplicaFailure (FailedCreate)"
 
 
@@ -101,7 +101,7 @@ def test_the_picture_fits_the_terminal(number: int, height: int, width: int) -> 
 def test_the_examples_fit_a_small_terminal_whole() -> None:
     view = of_everything(4)
     vmis = view.vmis[:7]
-    shown = View(sets=view.sets, pools=view.pools, vms=view.vms, vmis=vmis, events=view.events)
+    shown = View(owners=view.owners, vms=view.vms, vmis=vmis, events=view.events)
     lines = picture(shown, width=80, height=24)
     assert not [line for line in lines if "more" in line]
     assert len([line for line in lines if line.startswith("SuccessfulCreate")]) == 3

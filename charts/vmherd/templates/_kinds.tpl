@@ -8,12 +8,29 @@
 {{- if eq (include "vmherd.mode" .) "alongside" }}pool.vmherd.dev{{ else }}pool.kubevirt.io{{ end }}
 {{- end }}
 
-{{- define "vmherd.replicasetName" -}}
-{{- if eq (include "vmherd.mode" .) "alongside" }}hvmirs{{ else }}vmirs{{ end }}
+{{- define "vmherd.kubectlNames" -}}
+{{- if eq (include "vmherd.mode" .) "alongside" }}hvmirs,hvmpool{{ else }}vmirs,vmpool{{ end }}
 {{- end }}
 
-{{- define "vmherd.poolName" -}}
-{{- if eq (include "vmherd.mode" .) "alongside" }}hvmpool{{ else }}vmpool{{ end }}
+{{- define "vmherd.nouns" -}}
+replica sets and pools
+{{- end }}
+
+{{- define "vmherd.nounsOfKubeVirt" -}}
+replica sets and pools
+{{- end }}
+
+{{- define "vmherd.nounsWithFinalizer" -}}
+pools
+{{- end }}
+
+{{- define "vmherd.ownVersions" -}}
+replica sets: kubevirt.io/v1 to vmherd.dev/v1
+pools: pool.kubevirt.io/v1beta1 to pool.vmherd.dev/v1beta1
+{{- end }}
+
+{{- define "vmherd.stopPatch" -}}
+{"resourceName":"virt-controller","resourceType":"Deployment","patch":"[{\"op\":\"add\",\"path\":\"/spec/template/spec/containers/0/args/-\",\"value\":\"--rs-controller-threads=0\"},{\"op\":\"add\",\"path\":\"/spec/template/spec/containers/0/args/-\",\"value\":\"--pool-controller-threads=0\"}]","type":"json"}
 {{- end }}
 
 {{/* The API group and short names of each kind in the mode of the release, for `fromYaml`. */}}

@@ -42,11 +42,12 @@ MIGRATIONS = {
     "under way": (MigrationState(), True),
     "succeeded": (MigrationState(completed=True), False),
     "failed": (MigrationState(failed=True), False),
+    "ended": (MigrationState(end_timestamp="2026-08-01T11:30:00Z"), False),
 }
 
 
 @pytest.mark.parametrize(("state", "expected"), MIGRATIONS.values(), ids=MIGRATIONS)
-def test_a_migration_lasts_until_it_succeeded_or_failed(state, expected):
+def test_a_migration_lasts_until_its_end_success_or_failure(state, expected):
     assert vmis.is_migrating(VirtualMachineInstance(status=VMIStatus(migration_state=state))) is expected
 
 

@@ -196,7 +196,7 @@ def test_decoded_types_are_not_tracked_by_the_garbage_collector(module: ModuleTy
     assert [each for each in structs if each.__struct_config__.gc] == []
 
 
-def test_only_the_ready_condition_of_a_vm_is_kept():
+def test_only_the_conditions_that_a_pool_reads_are_kept():
     one = VMS.decode(whole_vm(1))
     assert one.status is not None
     assert [condition.type for condition in one.status.conditions or ()] == ["Ready"]

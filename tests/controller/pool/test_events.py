@@ -176,7 +176,7 @@ TRANSITIONS = {
     "paused": ([], [PAUSED], [("SuccessfulPaused", "Pool is paused", False)]),
     "paused from the start": (None, [PAUSED], [("SuccessfulPaused", "Pool is paused", False)]),
     "resumed": ([PAUSED], [], [("SuccessfulResume", "Pool is unpaused", False)]),
-    "still paused": ([PAUSED], [PAUSED, FAILURE], []),
+    "still paused": ([PAUSED], [PAUSED], []),
     "still not paused": ([FAILURE], [], []),
     "the first status": (None, [], []),
     "paused with status False before": (
@@ -189,6 +189,23 @@ TRANSITIONS = {
 
 @pytest.mark.parametrize(("old", "new", "expected"), TRANSITIONS.values(), ids=TRANSITIONS)
 def test_p17_a_pause_and_a_resume_give_events(old, new, expected):
+    assert transition(old, new) == expected
+
+
+UPDATE_FAILURE = {**FAILURE, "reason": "FailedUpdate", "message": "error during VM update: no"}
+FAILURE_EVENT = ("FailedScaleOut", "error during scale out: exceeded quota: 3 of 3", True)
+FAILURES = {
+    "the first failure": ([], [FAILURE], [FAILURE_EVENT]),
+    "a failure from the start": (None, [FAILURE], [FAILURE_EVENT]),
+    "the same failure with another message": ([{**FAILURE, "message": "4 of 4"}], [FAILURE], []),
+    "a failure with another reason": ([UPDATE_FAILURE], [FAILURE], [FAILURE_EVENT]),
+    "the end of a failure": ([FAILURE], [], []),
+    "a failure and a pause": ([], [FAILURE, PAUSED], [("SuccessfulPaused", "Pool is paused", False), FAILURE_EVENT]),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "expected"), FAILURES.values(), ids=FAILURES)
+def test_p17_a_new_failure_of_the_pool_gives_one_event(old, new, expected):
     assert transition(old, new) == expected
 
 

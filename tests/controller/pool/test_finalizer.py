@@ -5,13 +5,13 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from controller.kubevirt.annotations import POOL_FINALIZER
-from controller.kubevirt.resources import DATA_VOLUMES, VMS
+from controller.kubevirt.annotations import POOL_FINALIZER, POOL_UID
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, VMS
 from controller.pool.plan import plan
 from controller.runtime.plan import Create, Delete, RemoveOwnerReference
 from informers.objects import PatchType
 from tests.fakes.rules import finalizers_of
-from tests.pool_builders import OTHER_FINALIZER, POOLS, pool, snapshot, vm, vm_spec, vms
+from tests.pool_builders import OTHER_FINALIZER, POOLS, pool, revision, snapshot, vm, vm_spec, vms
 from tests.pool_simulation import PoolSimulation
 
 OFFLINE = {"proactive": {"statePreservation": "Offline"}}
@@ -122,6 +122,44 @@ def test_p6_with_cascade_orphan_vms_and_disks_stay_without_the_finalizer(strateg
         assert "ownerReferences" not in meta
         assert POOL_FINALIZER not in meta["finalizers"]
         assert simulation.of(DATA_VOLUMES)[f"data-{ordinal}"]["metadata"]["ownerReferences"][0]["uid"] == meta["uid"]
+
+
+def pruned(todo):
+    return [each.key.name for each in todo.actions if each.resource is CONTROLLER_REVISIONS]
+
+
+def test_p11_with_cascade_orphan_the_revisions_go_before_the_pool_does():
+    simulation = simulation_of()
+    simulation.change(replicas=2)
+    simulation.delete_pool("Orphan")
+    simulation.come_to_rest()
+    assert simulation.is_gone
+    assert simulation.revisions == {}
+
+
+def test_p11_with_cascade_orphan_only_revisions_of_the_pool_are_deleted():
+    owner = leaving("orphan")
+    mine = revision(owner, "web-1", number=1)
+    orphaned = revision(owner, "web-2", number=2, owned=None, labels={POOL_UID: owner.metadata.uid})
+    others = [
+        revision(owner, "web-3", number=3, owned=False, labels={POOL_UID: owner.metadata.uid}),
+        revision(owner, "web-4", number=4, owned=None, labels={POOL_UID: "another"}),
+        revision(owner, "web-5", number=5, owned=None),
+        revision(owner, "web-6", number=6, deleting=True),
+    ]
+    assert pruned(plan(snapshot(owner, revisions=[mine, orphaned, *others]))) == ["web-1", "web-2"]
+
+
+def test_p11_the_garbage_collector_deletes_the_revisions_of_a_deleted_pool():
+    owner = leaving()
+    assert pruned(plan(snapshot(owner, revisions=[revision(owner, "web-1", number=1)]))) == []
+
+
+def test_p10_with_cascade_orphan_the_revisions_stay_while_they_name_disks_that_must_be_kept():
+    owner = leaving("orphan", scaleInStrategy=OFFLINE)
+    todo = plan(snapshot(owner, (*vms(owner, 0), *vms(owner, 1, deleting=True))))
+    assert pruned(todo) == []
+    assert pruned(plan(snapshot(owner, vms(owner, 0)))) == ["web-1"]
 
 
 def test_p6_p10_preserved_disks_stay_when_the_pool_is_deleted():

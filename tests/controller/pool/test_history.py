@@ -9,11 +9,11 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from controller.kubevirt.annotations import REVISION_NAME
+from controller.kubevirt.annotations import INDEX_SYSPREP, POOL_UID, REVISION_NAME
 from controller.kubevirt.resources import CONTROLLER_REVISIONS
 from controller.pool.plan import plan
 from controller.pool.revisions import oldest_in_use
-from controller.runtime.plan import Create, Delete, Plan
+from controller.runtime.plan import Create, Delete, Plan, ThreeWayMerge
 from tests.pool_builders import LABELS, pool, revision, revisions_of, snapshot, vm_spec, vmi, vms
 from tests.pool_simulation import PoolSimulation
 
@@ -42,6 +42,56 @@ def test_p11_a_revision_is_named_after_the_generation_and_belongs_to_the_pool():
     assert (reference["uid"], reference["controller"]) == ("uid-of-the-pool", True)
     assert body["data"]["selector"] == {"matchLabels": dict(LABELS)}
     assert body["data"]["virtualMachineTemplate"]["spec"] == vm_spec()
+
+
+def test_p11_a_revision_names_its_pool_in_a_label():
+    create = plan(snapshot(pool(replicas=1), revisions=())).actions[0]
+    assert json.loads(create.body)["metadata"]["labels"] == {POOL_UID: "uid-of-the-pool"}
+
+
+SYSPREP = vm_spec(volumes=[{"name": "answers", "sysprep": {"secret": {"name": "s"}}}])
+INDEXED = {"nameGeneration": {"appendIndexToSecretRefs": True}, "spec": SYSPREP}
+ASKED = {INDEX_SYSPREP: "true"}
+
+
+def test_p5_a_revision_of_indexed_sysprep_references_says_so():
+    [create, *_] = plan(snapshot(pool(annotations=ASKED, **INDEXED), revisions=())).actions
+    assert json.loads(create.body)["metadata"]["annotations"] == ASKED
+    [create, *_] = plan(snapshot(pool(**INDEXED), revisions=())).actions
+    assert "annotations" not in json.loads(create.body)["metadata"]
+    [create, *_] = plan(
+        snapshot(pool(annotations=ASKED, nameGeneration=INDEXED["nameGeneration"]), revisions=())
+    ).actions
+    assert "annotations" not in json.loads(create.body)["metadata"], "no volume depends on the annotation"
+
+
+def test_p5_vms_with_indexed_sysprep_of_an_earlier_version_stay_as_they_are():
+    owner = pool(**INDEXED)
+    earlier = vm_spec(volumes=[{"name": "answers", "sysprep": {"secret": {"name": "s-0"}}}])
+    assert plan(snapshot(owner, vms(owner, 0, 1, 2, spec=earlier))) == Plan()
+
+
+@pytest.mark.parametrize("asked", [True, False], ids=["added", "removed"])
+def test_p5_a_change_of_the_sysprep_annotation_is_a_change_of_the_template(asked):
+    owner = pool(replicas=1, annotations=ASKED if asked else None, **INDEXED)
+    before = revision(owner, number=1, annotations=None if asked else ASKED)
+    todo = plan(snapshot(owner, vms(owner, 0), revisions=[before]))
+    [create] = [each for each in todo.actions if isinstance(each, Create)]
+    [merge] = [each for each in todo.actions if isinstance(each, ThreeWayMerge)]
+    names = [
+        json.loads(shape)["spec"]["template"]["spec"]["volumes"][-1]["sysprep"]["secret"]["name"]
+        for shape in (merge.old, merge.new)
+    ]
+    assert names == (["s", "s-0"] if asked else ["s-0", "s"])
+    assert create.key.name != "web-1", "both revisions belong to the first generation"
+    made = revision(owner, create.key.name, number=1, annotations=ASKED if asked else None)
+    at_rest = snapshot(owner, vms(owner, 0, revision=create.key.name), revisions=[before, made])
+    assert plan(at_rest) == Plan()
+
+
+def test_p5_the_sysprep_annotation_is_no_change_for_a_pool_without_sysprep():
+    owner = pool(annotations=ASKED, nameGeneration=INDEXED["nameGeneration"])
+    assert plan(snapshot(owner, vms(owner, 0, 1, 2))) == Plan()
 
 
 def test_p11_changes_outside_the_template_create_no_revision():

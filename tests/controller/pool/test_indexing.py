@@ -8,18 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.apimachinery.owner_references import controller_reference
-from controller.kubevirt.annotations import POOL_FINALIZER, REVISION_NAME
+from controller.kubevirt.annotations import INDEX_SYSPREP, POOL_FINALIZER, REVISION_NAME
 from controller.kubevirt.resources import VMS
 from controller.pool.indexing import encode_shape, encode_vm, own_disks
 from controller.pool.template import Template, parse_template
-from tests.pool_builders import POOLS, pool, vm_spec
+from tests.pool_builders import POOLS, intent_of, pool, vm_spec
 from tests.pool_strategies import wild_specs
 
 BOTH = {"appendIndexToConfigMapRefs": True, "appendIndexToSecretRefs": True}
 
 
 def template_of(owner):
-    template = parse_template(owner.spec)
+    template = intent_of(owner).template if owner.metadata.uid else parse_template(owner.spec)
     assert isinstance(template, Template), template
     return template
 
@@ -131,11 +131,9 @@ def test_p5_other_references_stay_as_written(volume):
 
 CONFIG_MAPS = {
     "a ConfigMap": ({"configMap": {"name": "c", "optional": True}}, {"configMap": {"name": "c-7", "optional": True}}),
-    "sysprep": ({"sysprep": {"configMap": {"name": "c"}}}, {"sysprep": {"configMap": {"name": "c-7"}}}),
 }
 SECRETS = {
     "a Secret": ({"secret": {"secretName": "s", "x": 1}}, {"secret": {"secretName": "s-7", "x": 1}}),
-    "sysprep": ({"sysprep": {"secret": {"name": "s"}}}, {"sysprep": {"secret": {"name": "s-7"}}}),
     **{
         f"{source}, {field}": ({source: {field: {"name": "s"}, "x": 1}}, {source: {field: {"name": "s-7"}, "x": 1}})
         for source in ("cloudInitNoCloud", "cloudInitConfigDrive")
@@ -156,6 +154,21 @@ def test_p5_secrets_get_the_ordinal_when_the_pool_asks_for_it(volume, indexed):
     assert volume_of(volume, nameGeneration={"appendIndexToSecretRefs": True}) == {"name": "x", **indexed}
     assert volume_of(volume, nameGeneration={"appendIndexToConfigMapRefs": True}) == {"name": "x", **volume}
     assert volume_of(volume) == {"name": "x", **volume}
+
+
+SYSPREP = {
+    "a ConfigMap": ({"configMap": {"name": "c"}}, "appendIndexToConfigMapRefs", {"configMap": {"name": "c-7"}}),
+    "a Secret": ({"secret": {"name": "s"}}, "appendIndexToSecretRefs", {"secret": {"name": "s-7"}}),
+}
+
+
+@pytest.mark.parametrize(("source", "setting", "indexed"), SYSPREP.values(), ids=SYSPREP)
+def test_p5_references_of_sysprep_get_the_ordinal_only_with_the_annotation(source, setting, indexed):
+    asked, volume = {INDEX_SYSPREP: "true"}, {"sysprep": source}
+    assert volume_of(volume, nameGeneration=BOTH) == {"name": "x", **volume}
+    assert volume_of(volume, nameGeneration=BOTH, annotations={INDEX_SYSPREP: "True"}) == {"name": "x", **volume}
+    assert volume_of(volume, annotations=asked) == {"name": "x", **volume}
+    assert volume_of(volume, nameGeneration={setting: True}, annotations=asked) == {"name": "x", "sysprep": indexed}
 
 
 def test_p5_both_references_of_one_volume_get_the_ordinal():

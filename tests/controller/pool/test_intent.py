@@ -100,6 +100,10 @@ ERRORS = {
         {"autohealing": {"startUpFailureThreshold": 0}},
         "spec.autohealing.startUpFailureThreshold is 0",
     ),
+    "an unknown base policy": (
+        {"scaleInStrategy": {"proactive": {"selectionPolicy": {"basePolicy": "Youngest"}}}},
+        'spec.scaleInStrategy.proactive.selectionPolicy.basePolicy is "Youngest"',
+    ),
     "an invalid duration": (
         {"autohealing": {"minFailingToStartDuration": "soon"}},
         'spec.autohealing.minFailingToStartDuration is "soon"',
@@ -148,6 +152,21 @@ def test_p8_p13_both_strategies_take_a_selection_policy(sort):
     assert intent.scale_in.selection == intent.update.selection
     assert intent.update.selection.sort == sort
     assert str(intent.update.selection.labels) == "app=web"
+
+
+BASE_POLICIES = {
+    "basePolicy alone": ({"basePolicy": "DescendingOrder"}, "DescendingOrder"),
+    "sortPolicy takes precedence": ({"basePolicy": "DescendingOrder", "sortPolicy": "Oldest"}, "Oldest"),
+    "an empty sortPolicy": ({"basePolicy": "Random", "sortPolicy": ""}, "Random"),
+    "an empty basePolicy": ({"basePolicy": ""}, ""),
+}
+
+
+@pytest.mark.parametrize(("policy", "sort"), BASE_POLICIES.values(), ids=BASE_POLICIES)
+def test_p8_p13_the_base_policy_of_kubevirt_1_6_is_a_sort_policy(policy, sort):
+    block = {"proactive": {"selectionPolicy": policy}}
+    intent = intent_of(pool(scaleInStrategy=block, updateStrategy=block))
+    assert (intent.scale_in.selection.sort, intent.update.selection.sort) == (sort, sort)
 
 
 def test_p15_autohealing_is_parsed_and_has_defaults():

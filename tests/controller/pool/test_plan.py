@@ -75,6 +75,61 @@ def test_p16_an_update_waits_until_the_count_is_right():
     assert plan(snapshot(owner, leaving, revisions=revisions)).actions == ()
 
 
+REFUSED = {"type": "ReplicaFailure", "status": "True", "reason": "FailedScaleOut", "message": "exceeded quota"}
+
+
+def refused(reason="FailedScaleOut", **fields):
+    """An outdated pool whose last pass failed with this reason."""
+    return outdated(status={"conditions": [{**REFUSED, "reason": reason}]}, **fields)
+
+
+def updated_names(todo):
+    return [each.key.name for each in todo.actions if isinstance(each, ThreeWayMerge)]
+
+
+def test_p16_an_update_does_not_wait_for_creates_that_the_server_refuses():
+    owner, revisions = refused(replicas=3)
+    todo = plan(snapshot(owner, vms(owner, 0, 1), revisions=revisions))
+    creates, updates = todo.stages
+    assert [(type(each), each.key.name) for each in creates.actions] == [(Create, "web-2")]
+    assert not creates.essential, "a refused create does not stop the update"
+    assert {type(each) for each in updates.actions} == {ThreeWayMerge}
+    assert sorted(updated_names(todo)) == ["web-0", "web-1"]
+
+
+def test_p16_the_revision_of_a_refused_scale_out_is_created_once_and_before_the_update():
+    owner, [first, _] = refused(replicas=3)
+    todo = plan(snapshot(owner, vms(owner, 0, 1), revisions=[first]))
+    revision_stage, creates, updates = todo.stages
+    assert [each.resource for each in revision_stage.actions] == [CONTROLLER_REVISIONS]
+    assert revision_stage.essential
+    assert [len(stage.actions) for stage in (creates, updates)] == [1, 2]
+
+
+@pytest.mark.parametrize("reason", ["FailedScaleIn", "FailedUpdate", "FailedRevisionPruning"])
+def test_p16_an_update_still_waits_for_creates_after_other_failures(reason):
+    owner, revisions = refused(reason, replicas=3)
+    assert updated_names(plan(snapshot(owner, vms(owner, 0, 1), revisions=revisions))) == []
+
+
+def test_p14_while_creates_are_refused_max_unavailable_counts_the_existing_members():
+    """A half of ten would be five. Four members exist, so at most two of them restart together."""
+    owner, revisions = refused(replicas=10, maxUnavailable="50%")
+    machines = vms(owner, 0, 1, 2, 3, revision="web-2")
+    old = [vmi(each, revision="web-1") for each in machines]
+    todo = plan(snapshot(owner, machines, vmis=old, revisions=revisions))
+    restarts = [each.key.name for each in todo.actions if isinstance(each, Delete) and each.resource is VMIS]
+    assert len(restarts) == 2
+
+
+def test_p14_members_that_cannot_be_created_are_not_unavailable():
+    owner, revisions = refused(replicas=10, maxUnavailable=1)
+    machines = vms(owner, 0, 1, revision="web-2")
+    old = [vmi(each, revision="web-1") for each in machines]
+    todo = plan(snapshot(owner, machines, vmis=old, revisions=revisions))
+    assert len([each for each in todo.actions if isinstance(each, Delete) and each.resource is VMIS]) == 1
+
+
 def test_p16_an_update_waits_for_releases():
     owner, revisions = outdated(replicas=2)
     todo = plan(snapshot(owner, (*vms(owner, 0, 1), *vms(owner, 2, labels={})), revisions=revisions))

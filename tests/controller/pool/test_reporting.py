@@ -120,31 +120,51 @@ def test_p17_foreign_conditions_stay_and_the_controller_sets_two_types():
 
 
 REASONS = {
-    "a rejected create": ([Done(CREATE), Rejected(CREATE, QUOTA), Skipped(CREATE)], "FailedScaleOut"),
-    "a rejected delete": ([Rejected(DELETE, QUOTA)], "FailedScaleIn"),
-    "a rejected change of a disk": ([Rejected(REMOVE_OWNER, QUOTA), Skipped(REMOVE_FINALIZER)], "FailedScaleIn"),
-    "a rejected update of a VM": ([Rejected(MERGE, QUOTA)], "FailedUpdate"),
-    "a rejected restart": ([Rejected(RESTART, QUOTA)], "FailedUpdate"),
-    "a rejected label": ([Rejected(RELABEL, QUOTA)], "FailedUpdate"),
-    "a rejected revision before a create": ([Rejected(CREATE_REVISION, QUOTA), Skipped(CREATE)], "FailedScaleOut"),
-    "a rejected revision before an update": ([Rejected(CREATE_REVISION, QUOTA), Skipped(MERGE)], "FailedUpdate"),
-    "a rejected delete of a revision": ([Rejected(DELETE_REVISION, QUOTA)], "FailedRevisionPruning"),
-    "a broken webhook with an unknown result": ([Unknown(CREATE, WEBHOOK)], "FailedScaleOut"),
-    "the first of several": ([Rejected(DELETE, QUOTA), Rejected(CREATE, WEBHOOK)], "FailedScaleIn"),
+    "a rejected create": (
+        [Done(CREATE), Rejected(CREATE, QUOTA), Skipped(CREATE)],
+        "FailedScaleOut",
+        "during scale out",
+    ),
+    "a rejected delete": ([Rejected(DELETE, QUOTA)], "FailedScaleIn", "during scale in"),
+    "a rejected change of a disk": (
+        [Rejected(REMOVE_OWNER, QUOTA), Skipped(REMOVE_FINALIZER)],
+        "FailedScaleIn",
+        "during scale in",
+    ),
+    "a rejected update of a VM": ([Rejected(MERGE, QUOTA)], "FailedUpdate", "during VM update"),
+    "a rejected restart": ([Rejected(RESTART, QUOTA)], "FailedUpdate", "during VMI update"),
+    "a rejected label": ([Rejected(RELABEL, QUOTA)], "FailedUpdate", "during VMI update"),
+    "a rejected revision before a create": (
+        [Rejected(CREATE_REVISION, QUOTA), Skipped(CREATE)],
+        "FailedScaleOut",
+        "during scale out",
+    ),
+    "a rejected revision before an update": (
+        [Rejected(CREATE_REVISION, QUOTA), Skipped(MERGE)],
+        "FailedUpdate",
+        "during VM update",
+    ),
+    "a rejected delete of a revision": (
+        [Rejected(DELETE_REVISION, QUOTA)],
+        "FailedRevisionPruning",
+        "while pruning vmpool revisions",
+    ),
+    "a broken webhook with an unknown result": ([Unknown(CREATE, WEBHOOK)], "FailedScaleOut", "during scale out"),
+    "the first of several": ([Rejected(DELETE, QUOTA), Rejected(CREATE, WEBHOOK)], "FailedScaleIn", "during scale in"),
 }
 
 
-@pytest.mark.parametrize(("outcomes", "reason"), REASONS.values(), ids=REASONS)
-def test_p17_a_failed_write_sets_the_condition_with_reason_and_message(outcomes, reason):
+@pytest.mark.parametrize(("outcomes", "reason", "doing"), REASONS.values(), ids=REASONS)
+def test_p17_a_failed_write_sets_the_condition_with_reason_and_message(outcomes, reason, doing):
     failure = failure_of(outcomes)
     failed = next(each for each in outcomes if isinstance(each, Rejected | Unknown))
-    assert (failure.reason, failure.message, failure.status) == (reason, failed.message, "True")
+    assert (failure.reason, failure.message, failure.status) == (reason, f"error {doing}: {failed.message}", "True")
     assert failure.last_transition_time == failure.last_probe_time == NOW
 
 
 def test_p17_a_repeated_failure_keeps_its_date_and_gets_the_new_message():
     failure = failure_of([Rejected(CREATE, Forbidden("exceeded quota: 4 of 4", code=403))], before=FAILURE)
-    assert failure == replace(condition(FAILURE), message="exceeded quota: 4 of 4")
+    assert failure == replace(condition(FAILURE), message="error during scale out: exceeded quota: 4 of 4")
 
 
 SUCCESSFUL = {

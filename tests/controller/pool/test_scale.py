@@ -5,7 +5,7 @@ import json
 import pytest
 
 from controller.kubevirt.annotations import DELETION_COST, POOL_FINALIZER, PROTECT, REVISION_NAME
-from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, VMS
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, PVCS, VMS
 from controller.pool.plan import plan
 from controller.runtime.plan import Create, Delete, Patch
 from tests.pool_builders import LABELS, pool, snapshot, vm, vm_spec, vms
@@ -60,8 +60,8 @@ def test_p3_a_create_names_the_disks_that_an_earlier_vm_may_have_left():
     owner = pool(replicas=2, spec=vm_spec(disks=["data", "logs"]))
     creates = [each for each in plan(snapshot(owner)).actions if isinstance(each, Create) and each.resource is VMS]
     assert [[(resource, key.name) for resource, key in each.reusable_disks] for each in creates] == [
-        [(DATA_VOLUMES, "data-0"), (DATA_VOLUMES, "logs-0")],
-        [(DATA_VOLUMES, "data-1"), (DATA_VOLUMES, "logs-1")],
+        [(DATA_VOLUMES, "data-0"), (PVCS, "data-0"), (DATA_VOLUMES, "logs-0"), (PVCS, "logs-0")],
+        [(DATA_VOLUMES, "data-1"), (PVCS, "data-1"), (DATA_VOLUMES, "logs-1"), (PVCS, "logs-1")],
     ]
 
 

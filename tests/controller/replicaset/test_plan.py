@@ -54,7 +54,7 @@ def test_r1_an_invalid_set_changes_no_vmi_and_one_notice_per_generation_reports_
 
 
 BLOCKED = {
-    "r8 paused": (replicaset(paused=True), True, "paused"),
+    "r8 r9 paused and unsettled": (replicaset(paused=True), False, "own writes"),
     "r2 r15 being deleted": (replicaset(deleting=True), True, "being deleted"),
     "r9 unsettled": (replicaset(), False, "own writes"),
     "r15 being deleted comes before invalid": (replicaset(deleting=True, template=None), True, "being deleted"),
@@ -63,12 +63,22 @@ BLOCKED = {
 
 @pytest.mark.parametrize(("owner", "settled", "reason"), BLOCKED.values(), ids=BLOCKED)
 @pytest.mark.parametrize("number", [0, 9])
-def test_nothing_is_written_while_a_set_is_paused_deleted_or_unsettled(owner, settled, reason, number):
+def test_nothing_is_written_while_a_set_is_deleted_or_unsettled(owner, settled, reason, number):
     vmis = [*members(owner, number), vmi("orphan"), vmi("done", owner=owner, phase="Failed")]
     todo = plan(snapshot(owner, [*vmis, vmi("stray", owner=owner, labels={})], settled=settled))
     assert todo.stages == ()
     assert todo.notices == ()
     assert reason in todo.held
+
+
+@pytest.mark.parametrize("number", [0, 9])
+def test_r8_a_paused_set_adopts_and_releases_and_neither_creates_nor_deletes(number):
+    owner = replicaset(paused=True)
+    vmis = [*members(owner, number), vmi("orphan"), vmi("done", owner=owner, phase="Failed")]
+    todo = plan(snapshot(owner, [*vmis, vmi("stray", owner=owner, labels={})]))
+    assert [[type(action) for action in stage.actions] for stage in todo.stages] == [[Confirm], [Patch, Patch]]
+    assert names(todo, Patch) == ["orphan", "stray"]
+    assert todo.held == "paused"
 
 
 def test_a_set_that_needs_no_change_gets_an_empty_plan():

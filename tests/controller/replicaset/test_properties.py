@@ -12,7 +12,7 @@ from controller.kubevirt.vmis import is_active, is_ready
 from controller.replicaset.plan import plan
 from controller.replicaset.rollout import Rollout, is_updated, parse_rollout
 from controller.replicaset.status import next_status, outcome_notices
-from controller.runtime.plan import Create, Delete, Patch
+from controller.runtime.plan import Confirm, Create, Delete, Patch
 from controller.runtime.status import status_patch
 from informers.meta import controller_of
 from tests.builders import replicaset, snapshot, vmi
@@ -112,11 +112,18 @@ def test_r2_whoever_is_claimed_is_claimed_once_and_is_an_orphan_or_a_member(seen
     assert set(patched) <= {vmi.metadata.key for vmi in (*seen.members, *seen.orphans)}
 
 
-@given(snapshots(), st.sampled_from(["unsettled", "paused", "deleting"]))
-def test_r8_r9_r15_a_set_that_is_held_writes_nothing(seen, how):
+@given(snapshots())
+def test_r8_a_paused_set_plans_the_same_claims_and_nothing_else(seen):
+    paused = replace(seen.owner, spec=replace(seen.owner.spec, paused=True))
+    todo = plan(replace(seen, owner=paused))
+    claims = [action for action in plan(seen).actions if isinstance(action, Confirm | Patch)]
+    assert list(todo.actions) == claims
+    assert todo.held == "paused"
+
+
+@given(snapshots(), st.sampled_from(["unsettled", "deleting"]))
+def test_r9_r15_a_set_that_is_held_writes_nothing(seen, how):
     owner = seen.owner
-    if how == "paused":
-        owner = replace(owner, spec=replace(owner.spec, paused=True))
     if how == "deleting":
         owner = replace(owner, metadata=replace(owner.metadata, deletion_timestamp=seen.now))
     todo = plan(replace(seen, owner=owner, settled=how != "unsettled"))

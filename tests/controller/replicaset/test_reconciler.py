@@ -271,6 +271,23 @@ async def test_r8_a_pause_is_reported_after_it_is_in_the_status():
     assert len(simulation.active) == 3
 
 
+async def test_r8_a_paused_set_adopts_releases_and_counts():
+    simulation = await simulation_at_rest(replicas=2)
+    simulation.server.change(REPLICASETS, KEY, {"spec": {"paused": True}})
+    simulation.server.put(VMIS, vmi_document("orphan"))
+    simulation.server.put(VMIS, vmi_document("another"))
+    stray = simulation.active[0].metadata.key
+    simulation.server.change(VMIS, stray, {"metadata": {"labels": {"app": "debug"}}})
+    created = simulation.sent("create")
+    await simulation.come_to_rest()
+    names = {vmi.metadata.name for vmi in simulation.members}
+    assert {"orphan", "another"} < names
+    assert stray.name not in names
+    assert simulation.owner.status.replicas == len(names) == 3
+    assert simulation.sent("create") == created
+    assert simulation.sent("delete") == 0
+
+
 async def test_r2_an_orphan_is_adopted_and_counts():
     simulation = simulation_with_a_set(replicas=3)
     simulation.server.put(VMIS, vmi_document("orphan"))

@@ -9,6 +9,7 @@ from controller.kubevirt.legacy import modernise
 from controller.replicaset.plan import plan
 from controller.runtime.plan import Create, Delete
 from tests.builders import LABELS, replicaset, snapshot, vmi
+from tests.strategies import template_hash_of
 
 
 def creates(owner, *vmis, **circumstances) -> list[Create]:
@@ -73,6 +74,14 @@ def test_r5_the_body_of_a_create():
     }
     assert create.key == ("default", name)
     assert create.owner_uid == "uid-of-the-set"
+
+
+def test_r5_finalizers_of_the_template_reach_the_vmi_and_belong_to_the_template():
+    owner = replicaset(template_finalizers=("example.com/disk",))
+    body = msgspec.json.decode(creates(owner)[0].body)
+    assert body["metadata"]["finalizers"] == ["example.com/disk"]
+    assert template_hash_of(owner) != template_hash_of(replicaset())
+    assert template_hash_of(replicaset(template_finalizers=())) == template_hash_of(replicaset())
 
 
 def test_r5_a_name_is_the_base_and_five_safe_characters_with_nothing_between():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
 from controller.runtime.result import After, AwaitChange, Report, Retry
 from informers.errors import TooManyRequests
@@ -90,6 +91,48 @@ async def test_a_success_resets_the_backoff():
         await asyncio.sleep(0.012)
     last = script.calls[A][5] - script.calls[A][4]
     assert last == pytest.approx(0.005)
+
+
+async def test_a_lost_race_is_retried_with_backoff_and_does_not_count_as_an_error():
+    async def act(key: ObjectKey, call: int) -> Report:
+        lost = Report(Retry("the object has been modified", lost_race=True), {"conflict": "modified"})
+        return lost if call < 3 else Report(AwaitChange())
+
+    script = Script(act)
+    with capture_logs() as lines:
+        async with working(script) as (queue, tally):
+            queue.add(A)
+            await asyncio.sleep(10)
+    assert len(script.calls[A]) == 3
+    assert tally.results == {"requeue": 2, "success": 1}
+    assert [line["log_level"] for line in lines] == ["info", "info", "debug"]
+
+
+async def test_a_failed_pass_is_a_warning_with_its_failure():
+    async def act(key: ObjectKey, call: int) -> Report:
+        return Report(Retry("exceeded quota"), {"failure": "exceeded quota"}) if call == 1 else Report(AwaitChange())
+
+    script = Script(act)
+    with capture_logs() as lines:
+        async with working(script) as (queue, _):
+            queue.add(A)
+            await asyncio.sleep(10)
+    first, second = lines
+    assert (first["log_level"], first["failure"], first["result"]) == ("warning", "exceeded quota", "error")
+    assert second["log_level"] == "debug"
+
+
+async def test_a_failed_pass_with_a_requeue_time_does_not_wait_for_a_longer_backoff():
+    async def act(key: ObjectKey, call: int) -> Report:
+        return Report(Retry("exceeded quota", also_after_s=3.0))
+
+    script = Script(act)
+    async with working(script) as (queue, _):
+        queue.add(A)
+        await asyncio.sleep(100)
+    pauses = [later - earlier for earlier, later in zip(script.calls[A], script.calls[A][1:], strict=False)]
+    assert max(pauses) == pytest.approx(3.0)
+    assert pauses[0] == pytest.approx(0.005), "a shorter backoff stays"
 
 
 async def test_a_shutdown_finishes_the_running_passes_and_starts_no_more():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from controller.kubevirt.resources import DATA_VOLUMES, VMS
+from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
 from controller.runtime.plan import Create, Done, Plan, Postponed
 from controller.runtime.result import POSTPONED_S, After, result_of
 from tests.controller.runtime.executor_changes import put_disk
@@ -17,7 +17,7 @@ OLD_VM = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "vm-
 
 
 def create(name: str = "vm-0", *disks: str) -> Create:
-    reusable_disks = tuple((DATA_VOLUMES, key(disk)) for disk in disks)
+    reusable_disks = tuple((resource, key(disk)) for disk in disks for resource in (DATA_VOLUMES, PVCS))
     body = msgspec.json.encode(document(name))
     return Create(
         resource=VMS, key=key(name), body=body, owner_uid=OWNER_UID, why="missing", reusable_disks=reusable_disks
@@ -34,6 +34,17 @@ async def test_p3_a_create_waits_while_an_earlier_vm_of_the_same_name_owns_a_dis
     assert isinstance(await setup.outcome_of(action), Done)
 
 
+async def test_p3_a_create_waits_for_a_claim_that_an_earlier_vm_owns_without_a_data_volume():
+    setup = ExecutorSetup()
+    owner = {**OLD_VM, "controller": False}
+    claim = {"metadata": {"name": "disk", "namespace": "default", "ownerReferences": [owner]}}
+    setup.server.put(PVCS, claim)
+    action = create("vm-0", "disk")
+    assert await setup.outcome_of(action) == Postponed(action)
+    setup.server.remove(PVCS, key("disk"))
+    assert isinstance(await setup.outcome_of(action), Done)
+
+
 async def test_p10_a_preserved_disk_is_reused():
     setup = ExecutorSetup()
     put_disk(setup)
@@ -42,8 +53,8 @@ async def test_p10_a_preserved_disk_is_reused():
 
 @pytest.mark.parametrize(
     "owner",
-    [{**OLD_VM, "name": "vm-1"}, {**OLD_VM, "kind": "Other"}, {**OLD_VM, "controller": False}],
-    ids=["another VM", "another kind", "no controller"],
+    [{**OLD_VM, "name": "vm-1"}, {**OLD_VM, "kind": "Other"}],
+    ids=["another VM", "another kind"],
 )
 async def test_p3_a_create_does_not_wait_for_a_disk_of_another_owner(owner: dict[str, object]):
     setup = ExecutorSetup()

@@ -100,6 +100,32 @@ def test_nothing_is_retried_in_a_terminating_namespace() -> None:
     assert result_of(Plan(), (Rejected(CREATE, TERMINATING),), settled=True) == AwaitChange()
 
 
+CHANGED = Conflict("the object has been modified", code=409)
+
+
+def test_a_conflict_with_another_writer_is_no_failure() -> None:
+    outcomes = (Rejected(DELETE, CHANGED), Skipped(CREATE))
+    assert result_of(Plan(), outcomes, settled=True) == Retry("the object has been modified", lost_race=True)
+    assert facts_of(Plan(), outcomes) == {
+        "create_skipped": 1,
+        "delete_rejected": 1,
+        "conflict": "the object has been modified",
+    }
+
+
+def test_a_conflict_beside_a_failure_is_a_failure() -> None:
+    outcomes = (Rejected(DELETE, CHANGED), Rejected(CREATE, QUOTA))
+    result = result_of(Plan(), outcomes, settled=True)
+    assert isinstance(result, Retry)
+    assert not result.lost_race
+    assert facts_of(Plan(), outcomes)["failure"] == "exceeded quota"
+
+
+def test_a_failed_pass_keeps_the_requeue_time_of_its_plan() -> None:
+    outcomes = (Rejected(CREATE, QUOTA),)
+    assert result_of(Plan(requeue_after_s=60.0), outcomes, settled=True) == Retry("exceeded quota", also_after_s=60.0)
+
+
 def test_facts_count_outcomes_and_name_the_first_failure() -> None:
     outcomes = (Done(CREATE), Done(CREATE), Rejected(CREATE, QUOTA), Skipped(CREATE))
     assert facts_of(Plan(), outcomes) == {

@@ -10,6 +10,7 @@ from tests.examples.flock.types import Flock
 
 FLOCKS: Final[Kind[Flock]] = Kind(
     name="flock",
+    noun="flock",
     package="tests.examples.flock",
     object_type=Flock,
     kind="VirtualMachineFlock",

@@ -1,0 +1,40 @@
+"""Generates the dashboard of the fleet, with the metrics of each kind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from controller.kinds import KINDS
+
+PREFIX, PREFIXES, NOUN = "@prefix@", "@prefixes@", "@noun@"
+
+
+def fleet(source: str) -> str:
+    """Return the dashboard. `source` is the same dashboard with placeholders in its queries.
+
+    A query with `@prefix@` is repeated with the metric prefix of each kind. The result is one series for each kind if
+    the legend has the placeholder `@noun@`, and the sum over the kinds otherwise. `@prefixes@` stands for all prefixes,
+    as a regular expression.
+    """
+    board = json.loads(source)
+    for panel in board["panels"]:
+        if "targets" in panel:
+            panel["targets"] = [each for target in panel["targets"] for each in _targets(target)]
+    return json.dumps(board, indent=2) + "\n"
+
+
+def _targets(target: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    expr = target["expr"].replace(PREFIXES, "|".join(kind.metric_prefix for kind in KINDS))
+    legend = target["legendFormat"]
+    if NOUN not in legend:
+        exprs = [expr.replace(PREFIX, kind.metric_prefix) for kind in KINDS] if PREFIX in expr else [expr]
+        yield target | {"expr": " + ".join(exprs)}
+        return
+    for number, kind in enumerate(KINDS):
+        yield target | {
+            "refId": chr(ord(target["refId"]) + number),
+            "expr": expr.replace(PREFIX, kind.metric_prefix),
+            "legendFormat": legend.replace(NOUN, kind.noun),
+        }

@@ -1,0 +1,89 @@
+"""Moments in which a VM must not be restarted, deleted or healed, because the VM or its disks could be damaged.
+
+KubeVirt shows such a moment in the status of the VM or of its VMI. There are two exceptions:
+
+- A VirtualMachineExport needs a stopped VM, and KubeVirt changes neither the VM nor a VMI. The finalizer
+  `kubernetes.io/pvc-protection` keeps the disks while the export uses the disks.
+- The VM's field `status.volumeUpdateState` keeps its value after a successful volume migration. So this field alone
+  does not show a volume migration that is running. The condition `VolumesChange` and the VMI's field
+  `status.migratedVolumes` do show this, and KubeVirt clears both at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from controller.apimachinery.conditions import Condition
+from controller.kubevirt import vmis
+from controller.kubevirt.vm_types import MANUAL_RECOVERY_REQUIRED, VOLUMES_CHANGE, VirtualMachine
+from controller.kubevirt.vmi_types import VirtualMachineInstance
+
+CPU_CHANGE: Final = "HotVCPUChange"
+MEMORY_CHANGE: Final = "HotMemoryChange"
+
+_FROZEN: Final = "frozen"
+
+
+def delicate_reason(
+    vm: VirtualMachine, vmi: VirtualMachineInstance | None, *, may_interrupt_resizing: bool = False
+) -> str:
+    """Return the reason why the VM must not be restarted, deleted or healed now, or "" if there is no such reason.
+
+    `vmi` is the VM's VMI, or None. If `may_interrupt_resizing` is true, a hot-plug of CPU or memory is no reason. A
+    restart gives the VM the same size, so a caller that changed the size need not wait for the hot-plug. The text of
+    a reason stays the same while the reason lasts, so a caller can use the text to report each reason once.
+    """
+    return _reason_of_vm(vm) or (_reason_of_vmi(vmi, may_interrupt_resizing) if vmi is not None else "")
+
+
+def needs_manual_recovery(vm: VirtualMachine) -> bool:
+    """Return True if a volume migration of the VM was interrupted.
+
+    KubeVirt does not start the VM again before a user corrects the volumes. `delicate_reason` covers this case, too.
+    """
+    return _is_true(_conditions_of_vm(vm), MANUAL_RECOVERY_REQUIRED)
+
+
+def _reason_of_vm(vm: VirtualMachine) -> str:
+    status = vm.status
+    if status is None:
+        return ""
+    if status.snapshot_in_progress is not None:
+        return f"snapshot {status.snapshot_in_progress} is in progress"
+    if status.restore_in_progress is not None:
+        return f"restore {status.restore_in_progress} is in progress"
+    if needs_manual_recovery(vm):
+        return "a volume migration was interrupted, and the virtual machine needs manual recovery"
+    return "a volume migration is in progress" if _is_true(status.conditions, VOLUMES_CHANGE) else ""
+
+
+def _reason_of_vmi(vmi: VirtualMachineInstance, may_interrupt_resizing: bool) -> str:
+    status = vmi.status
+    if status is None or vmis.is_final(vmi):
+        return ""
+    if status.migrated_volumes or _is_true(status.conditions, VOLUMES_CHANGE):
+        return "a volume migration is in progress"
+    if vmis.is_migrating(vmi):
+        return "a live migration is in progress"
+    backup = status.changed_block_tracking.backup_status if status.changed_block_tracking is not None else None
+    if backup is not None and not backup.completed and not backup.failed:
+        return f"backup {backup.backup_name or ''} is in progress"
+    if status.fs_freeze_status == _FROZEN:
+        return "its file systems are frozen"
+    # Before the phase Running, KubeVirt attaches the volumes of earlier hot-plugs. A restart does no harm then.
+    if vmis.is_running(vmi) and status.volume_status:
+        return f"a hot-plug of volume {status.volume_status[0].name} is in progress"
+    if may_interrupt_resizing:
+        return ""
+    if _is_true(status.conditions, CPU_CHANGE):
+        return "a hot-plug of CPUs is in progress"
+    return "a hot-plug of memory is in progress" if _is_true(status.conditions, MEMORY_CHANGE) else ""
+
+
+def _conditions_of_vm(vm: VirtualMachine) -> Iterable[Condition] | None:
+    return vm.status.conditions if vm.status is not None else None
+
+
+def _is_true(conditions: Iterable[Condition] | None, name: str) -> bool:
+    return any(each.type == name and each.status == "True" for each in conditions or ())

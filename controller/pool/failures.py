@@ -1,0 +1,132 @@
+"""The conditions of a pool about failures (P17): `ReplicaFailure` for writes that failed, and `VirtualMachineFailure`
+for VMs that cannot start.
+
+KubeVirt sets the condition `Failure` on a VM if it cannot create the VM's VMI, for example because the instancetype of
+the VM does not exist. Such a VM has no failed start, and its `printableStatus` is Stopped. So without a condition of
+the pool, only the condition of the VM would tell the reason.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from controller.apimachinery.conditions import Condition, find_true
+from controller.kubevirt.conditions import REPLICA_FAILURE, without_failures
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS
+from controller.kubevirt.vm_types import FAILURE, MANUAL_RECOVERY_REQUIRED, VirtualMachine
+from controller.kubevirt.vms import is_deleting
+from controller.pool.claims import by_name
+from controller.pool.snapshot import Snapshot
+from controller.runtime.plan import (
+    Action,
+    Create,
+    Delete,
+    Outcome,
+    Rejected,
+    RemoveOwnerReference,
+    ThreeWayMerge,
+    Unknown,
+)
+from informers.errors import StatusError
+
+FAILED_SCALE_OUT: Final = "FailedScaleOut"
+FAILED_SCALE_IN: Final = "FailedScaleIn"
+FAILED_UPDATE: Final = "FailedUpdate"
+FAILED_REVISION_PRUNING: Final = "FailedRevisionPruning"
+
+VIRTUAL_MACHINE_FAILURE: Final = "VirtualMachineFailure"
+"""The type of the condition that a pool has while some of its VMs cannot start. KubeVirt sets no such condition."""
+
+LONGEST_CAUSE: Final = 300
+"""The largest number of characters of a VM's message in the message of `VirtualMachineFailure`."""
+
+
+def replica_failure(current: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:
+    """Return the condition `ReplicaFailure` after these outcomes, or None if the condition is not set (P17).
+
+    A failed write sets the condition. A pass in which all writes succeed removes the condition. `current` is the
+    condition before the pass. The message begins as in KubeVirt.
+    """
+    # A plan creates a revision before the write that needs the revision. If the pass has an update, the failed creation
+    # of a revision gets the reason FailedUpdate.
+    is_update = any(isinstance(outcome.action, ThreeWayMerge) for outcome in outcomes)
+    for outcome in outcomes:
+        if isinstance(outcome, Rejected | Unknown) and is_failure(outcome):
+            cause = _cause(outcome.action, is_update=is_update)
+            if cause is not None:
+                reason, doing = cause
+                message = f"error {doing}: {outcome.message}"
+                return Condition(type=REPLICA_FAILURE, status="True", reason=reason, message=message)
+    return without_failures(current, outcomes, may_write=may_write)
+
+
+def is_failure(outcome: Rejected | Unknown) -> bool:
+    """Return True if the server rejected the write or answered with an error.
+
+    A lost connection is not a failure of the pool, because the write may have succeeded.
+    """
+    return isinstance(outcome, Rejected) or isinstance(outcome.error, StatusError)
+
+
+def is_scale_out_refused(snapshot: Snapshot) -> bool:
+    """Return True if the API server refused to create VMs in the last pass that tried to create VMs."""
+    status = snapshot.owner.status
+    failure = find_true(status.conditions if status is not None else None, REPLICA_FAILURE)
+    return failure is not None and failure.reason == FAILED_SCALE_OUT
+
+
+def virtual_machine_failure(snapshot: Snapshot) -> Condition | None:
+    """Return the condition `VirtualMachineFailure`, or None if all VMs can start.
+
+    The condition has the reason and the message of the first failing VM in the order of the names. So the condition
+    does not change while the same VMs fail.
+    """
+    failing = [
+        (vm, failure) for vm in by_name(snapshot.members) if (failure := _start_failure(snapshot, vm)) is not None
+    ]
+    if not failing:
+        return None
+    vm, failure = failing[0]
+    text = failure.message or failure.reason or failure.type
+    cause = text if len(text) <= LONGEST_CAUSE else f"{text[: LONGEST_CAUSE - 3]}..."
+    counts = f"{len(failing)} of {len(snapshot.members)} virtual machines cannot start"
+    return Condition(
+        type=VIRTUAL_MACHINE_FAILURE,
+        status="True",
+        reason=failure.reason or failure.type,
+        message=f"{counts}; {vm.metadata.name}: {cause}",
+    )
+
+
+def _start_failure(snapshot: Snapshot, vm: VirtualMachine) -> Condition | None:
+    """Return the condition that says why a VM without a VMI cannot start, or None if there is no such condition."""
+    if vm.status is None or is_deleting(vm) or _is_halted(vm) or snapshot.vmi_of(vm) is not None:
+        return None
+    conditions = vm.status.conditions
+    return find_true(conditions, FAILURE) or find_true(conditions, MANUAL_RECOVERY_REQUIRED)
+
+
+def _is_halted(vm: VirtualMachine) -> bool:
+    spec = vm.spec
+    return spec is None or spec.run_strategy == "Halted" or (spec.run_strategy is None and not spec.running)
+
+
+def _cause(action: Action, *, is_update: bool) -> tuple[str, str] | None:
+    """Return the reason of `ReplicaFailure` after a failure of the action, and the first words of the message.
+
+    Return None if the failure sets no condition.
+    """
+    is_revision = action.resource is CONTROLLER_REVISIONS
+    if is_revision and isinstance(action, Delete):
+        return FAILED_REVISION_PRUNING, "while pruning vmpool revisions"
+    if action.resource is VMIS:
+        return FAILED_UPDATE, "during VMI update"
+    if isinstance(action, ThreeWayMerge) or (is_revision and is_update):
+        return FAILED_UPDATE, "during VM update"
+    match action:
+        case Create():
+            return FAILED_SCALE_OUT, "during scale out"
+        case Delete() | RemoveOwnerReference():
+            return FAILED_SCALE_IN, "during scale in"
+        case _:
+            return None

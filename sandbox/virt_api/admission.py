@@ -1,0 +1,107 @@
+"""This module answers admission reviews as KubeVirt's webhooks do. All functions of this module are pure."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from sandbox.virt_api.defaults import default_vm, default_vmi
+from sandbox.virt_api.registration import USER
+from sandbox.virt_api.validation import (
+    Cause,
+    causes_for_changed_vmi,
+    causes_for_new_vmi,
+    causes_for_pool,
+    causes_for_replica_set,
+    causes_for_vm,
+)
+
+Review = dict[str, Any]
+Fields = dict[str, Any]
+
+MOST_CAUSES: Final = 10
+"""The number of causes in a rejection. As in KubeVirt, the message counts the other causes."""
+
+RUNNING_WARNING: Final = "spec.running is deprecated, please use spec.runStrategy instead."
+
+
+def mutate(review: Review, *, now: str, new_uuid: Callable[[], str]) -> Review:
+    """Return the answer of the mutating webhook for a VM or a VMI: the object is allowed, with a JSON patch."""
+    request = review["request"]
+    new, is_new = request["object"], request["operation"] == "CREATE"
+    if request["resource"]["resource"] == "virtualmachines":
+        deleted = new["metadata"].get("deletionTimestamp")
+        changed = new if deleted else default_vm(new, is_new=is_new, new_uuid=new_uuid)
+    elif is_new:
+        changed = default_vmi(new, now=now, new_uuid=new_uuid)
+    else:
+        changed = _with_status_of_kubevirt(request, new)
+    return _answer(review, patch=_replacements(new, changed))
+
+
+def validate(review: Review) -> Review:
+    """Return the answer of the validating webhook for a VM, VMI, replica set or pool."""
+    request = review["request"]
+    new, old = request["object"], request.get("oldObject")
+    resource = request["resource"]["resource"]
+    causes = _causes(resource, new, old, by_kubevirt=request["userInfo"].get("username") == USER)
+    if causes:
+        return _answer(review, causes=causes)
+    is_running_set = resource == "virtualmachines" and (new.get("spec") or {}).get("running") is not None
+    return _answer(review, warnings=(RUNNING_WARNING,) if is_running_set else ())
+
+
+def _causes(resource: str, new: Fields, old: Fields | None, *, by_kubevirt: bool) -> list[Cause]:
+    match resource:
+        case "virtualmachines":
+            return causes_for_vm(new, old, by_kubevirt=by_kubevirt)
+        case "virtualmachineinstances":
+            if old is None:
+                return causes_for_new_vmi(new, by_kubevirt=by_kubevirt)
+            return causes_for_changed_vmi(new, old, by_kubevirt=by_kubevirt)
+        case "virtualmachineinstancereplicasets":
+            return causes_for_replica_set(new)
+        case _:
+            return causes_for_pool(new, old, by_kubevirt=by_kubevirt)
+
+
+def _with_status_of_kubevirt(request: Fields, new: Fields) -> Fields:
+    """Return the VMI with its old status, unless KubeVirt writes. KubeVirt reverts the status without an error."""
+    old = request["oldObject"]
+    if request["userInfo"].get("username") == USER or new.get("status") == old.get("status"):
+        return new
+    return {**new, "status": old.get("status") or {}}
+
+
+def _replacements(before: Fields, after: Fields) -> list[Fields]:
+    """Return the JSON patch that replaces the changed ones of the fields metadata, spec and status."""
+    return [
+        {"op": "replace" if field in before else "add", "path": f"/{field}", "value": after[field]}
+        for field in ("metadata", "spec", "status")
+        if field in after and before.get(field) != after[field]
+    ]
+
+
+def _answer(
+    review: Review,
+    *,
+    patch: Sequence[Fields] = (),
+    causes: Sequence[Cause] = (),
+    warnings: Sequence[str] = (),
+) -> Review:
+    response: Fields = {"uid": review["request"]["uid"], "allowed": not causes}
+    if patch:
+        response |= {"patchType": "JSONPatch", "patch": base64.b64encode(msgspec.json.encode(patch)).decode()}
+    if causes:
+        shown = causes[:MOST_CAUSES]
+        message = ", ".join(cause.message for cause in shown)
+        if len(causes) > len(shown):
+            message += f", and {len(causes) - len(shown)} more validation errors"
+        details = {"causes": msgspec.to_builtins(shown)}
+        response["status"] = {"message": message, "reason": "Invalid", "code": 422, "details": details}
+    if warnings:
+        response["warnings"] = [*warnings]
+    return {"apiVersion": review["apiVersion"], "kind": "AdmissionReview", "response": response}

@@ -1,0 +1,219 @@
+"""This module fills in the fields that KubeVirt's mutating webhooks fill in. All functions of this module are pure.
+
+The defaults are those of KubeVirt 1.9 without configuration, for the architecture amd64. The recordings
+`pool-vm-created.json` and `replicaset-vmi-created.json` show both kinds before and after the webhook. Not simulated are
+instance types, preferences, presets, Hyper-V dependencies, and the architecture of a DataSource.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from controller.apimachinery.quantities import parse_quantity
+from sandbox.virt_api.quantities import binary, canonical
+
+ARCHITECTURE: Final = "amd64"
+MACHINE: Final = "q35"
+CPU_MODEL: Final = "host-model"
+EVICTION_STRATEGY: Final = "None"
+DISK_BUS: Final = "sata"
+RUNTIME_USER: Final = 107
+FINALIZER: Final = "kubevirt.io/foregroundDeleteVirtualMachine"
+PCI_TOPOLOGY: Final = ("kubevirt.io/pci-topology-version", "v3")
+
+HOTPLUG_RATIO: Final = 4
+"""The sockets and the memory that can be added to a running VMI: this multiple of the sockets and memory at boot."""
+
+MOST_VCPUS: Final = 512
+LEAST_HOTPLUG_MEMORY: Final = 1 << 30
+MEMORY_BLOCK: Final = 2 << 20
+
+_PROBE: Final = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
+
+Fields = dict[str, Any]
+
+
+def default_vm(vm: Fields, *, is_new: bool, new_uuid: Callable[[], str]) -> Fields:
+    """Return the VM with KubeVirt's defaults. Only a new VM gets a firmware identity and the PCI topology version."""
+    vm = _without_empty_metadata(vm)
+    template = _child(_child(vm, "spec"), "template")
+    spec = _child(template, "spec")
+    _set_missing(spec, "architecture", ARCHITECTURE)
+    domain = _with_plain_structs(spec)
+    _set_missing(_child(domain, "machine"), "type", MACHINE)
+    if is_new:
+        firmware = _child(domain, "firmware")
+        for field in ("uuid", "serial"):
+            _set_missing(firmware, field, new_uuid())
+        _set_pci_topology(template, spec)
+    _spell_quantities(spec)
+    for volume in vm["spec"].get("dataVolumeTemplates") or ():
+        for claim in ("pvc", "storage"):
+            _spell_resources(((volume.get("spec") or {}).get(claim) or {}).get("resources") or {})
+    return vm
+
+
+def default_vmi(vmi: Fields, *, now: str, new_uuid: Callable[[], str]) -> Fields:
+    """Return a new VMI with KubeVirt's defaults, KubeVirt's finalizer, and the status of a pending VMI."""
+    vmi = _without_empty_metadata(vmi)
+    meta, spec = _child(vmi, "metadata"), _child(vmi, "spec")
+    _default_spec(spec, new_uuid)
+    _set_pci_topology(vmi, spec)
+    meta["finalizers"] = list(dict.fromkeys((*(meta.get("finalizers") or ()), FINALIZER)))
+    domain, status = spec["domain"], _child(vmi, "status")
+    guest = (domain.get("memory") or {}).get("guest")
+    if guest is not None:
+        status["memory"] = {"guestAtBoot": guest, "guestCurrent": guest, "guestRequested": guest}
+    topology = {field: domain["cpu"][field] for field in ("cores", "sockets", "threads") if field in domain["cpu"]}
+    status["currentCPUTopology"] = topology
+    status.setdefault("guestOSInfo", {})
+    status["phase"] = "Pending"
+    transition = {"phase": "Pending", "phaseTransitionTimestamp": now}
+    # The simulator's VM controller creates VMIs that are already pending.
+    status["phaseTransitionTimestamps"] = status.get("phaseTransitionTimestamps") or [transition]
+    status["runtimeUser"] = RUNTIME_USER
+    return vmi
+
+
+def _default_spec(spec: Fields, new_uuid: Callable[[], str]) -> None:
+    _set_missing(spec, "architecture", ARCHITECTURE)
+    domain = _with_plain_structs(spec)
+    _set_missing(_child(domain, "machine"), "type", MACHINE)
+    _spell_quantities(spec)
+    _default_resources(domain)
+    _default_cpu(domain)
+    for volume in spec.get("volumes") or ():
+        if volume.get("containerDisk"):
+            _set_missing(volume["containerDisk"], "imagePullPolicy", _pull_policy(volume["containerDisk"]["image"]))
+    _set_missing(spec, "evictionStrategy", EVICTION_STRATEGY)
+    _default_network(spec)
+    _default_disks(spec)
+    _set_missing(_child(_child(domain, "features"), "acpi"), "enabled", True)
+    _set_missing(_child(domain, "firmware"), "uuid", new_uuid())
+    for device in domain["devices"].get("inputs") or ():
+        _set_missing(device, "bus", "usb")
+        _set_missing(device, "type", "tablet")
+    for probe in (spec.get("readinessProbe"), spec.get("livenessProbe")):
+        if probe is not None:
+            for field, value in _PROBE.items():
+                _set_missing(probe, field, value)
+
+
+def _default_resources(domain: Fields) -> None:
+    """Set the CPU request to the CPU limit, and the guest's memory to the requested or limited memory."""
+    resources, memory = domain["resources"], _child(domain, "memory")
+    requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
+    if _amount(limits.get("cpu")) and not _amount(requests.get("cpu")):
+        resources["requests"] = {**requests, "cpu": limits["cpu"]}
+    if memory.get("guest") is None:
+        page = (memory.get("hugepages") or {}).get("pageSize")
+        guest = next((size for size in (requests.get("memory"), limits.get("memory"), page) if _amount(size)), None)
+        if guest is not None:
+            memory["guest"] = guest
+    guest_bytes = _amount(memory.get("guest"))
+    hotpluggable = guest_bytes >= LEAST_HOTPLUG_MEMORY and not guest_bytes % MEMORY_BLOCK
+    if "maxGuest" not in memory and hotpluggable and not domain.get("launchSecurity"):
+        memory["maxGuest"] = binary(guest_bytes * HOTPLUG_RATIO)
+
+
+def _default_cpu(domain: Fields) -> None:
+    cpu, resources = _child(domain, "cpu"), domain["resources"]
+    if not any(cpu.get(field) for field in ("cores", "sockets", "threads")):
+        wanted = (resources.get("limits") or {}).get("cpu") or (resources.get("requests") or {}).get("cpu")
+        cpu |= {"sockets": _amount(wanted) if wanted is not None else 1, "cores": 1, "threads": 1}
+    _set_missing(cpu, "model", CPU_MODEL)
+    if not cpu.get("maxSockets"):
+        sockets, vcpus = cpu.get("sockets", 0), cpu.get("cores", 0) * cpu.get("threads", 0)
+        most = sockets * HOTPLUG_RATIO
+        cpu["maxSockets"] = max(MOST_VCPUS // vcpus, sockets) if most * vcpus > MOST_VCPUS else most
+
+
+def _default_network(spec: Fields) -> None:
+    devices = spec["domain"]["devices"]
+    if devices.get("autoattachPodInterface") is False or spec.get("networks") or devices.get("interfaces"):
+        return
+    devices["interfaces"] = [{"name": "default", "bridge": {}}]
+    spec["networks"] = [{"name": "default", "pod": {}}]
+
+
+def _default_disks(spec: Fields) -> None:
+    """Add a disk for each volume that has neither a disk nor a filesystem. A disk without a bus gets a SATA bus."""
+    devices = spec["domain"]["devices"]
+    disks = list(devices.get("disks") or ())
+    named = {device["name"] for device in (*disks, *(devices.get("filesystems") or ()))}
+    disks += [{"name": volume["name"]} for volume in spec.get("volumes") or () if volume["name"] not in named]
+    for disk in disks:
+        targets = [field for field in ("disk", "cdrom", "lun") if disk.get(field) is not None] or ["disk"]
+        for target in targets:
+            _set_missing(_child(disk, target), "bus", DISK_BUS)
+    if disks:
+        devices["disks"] = disks
+
+
+def _pull_policy(image: str) -> str:
+    return "Always" if image.endswith(":latest") or not {":", "@"} & set(image) else "IfNotPresent"
+
+
+def _set_pci_topology(owner: Fields, spec: Fields) -> None:
+    machine = spec["domain"]["machine"]["type"]
+    if spec["architecture"] in ("amd64", "arm64") and ("q35" in machine or machine.startswith("virt")):
+        meta = _child(owner, "metadata")
+        meta["annotations"] = {PCI_TOPOLOGY[0]: PCI_TOPOLOGY[1], **(meta.get("annotations") or {})}
+
+
+def _without_empty_metadata(document: Fields) -> Fields:
+    """Return a copy without empty labels, annotations, finalizers and owners: Go does not encode them."""
+    document = copy.deepcopy(document)
+    meta = _child(document, "metadata")
+    for field in ("labels", "annotations", "finalizers", "ownerReferences"):
+        if field in meta and not meta[field]:
+            del meta[field]
+    return document
+
+
+def _with_plain_structs(spec: Fields) -> Fields:
+    """Return the domain. `devices` and `resources` are plain structs, which Go always encodes."""
+    domain = _child(spec, "domain")
+    _child(domain, "devices")
+    _child(domain, "resources")
+    return domain
+
+
+def _spell_quantities(spec: Fields) -> None:
+    domain = spec["domain"]
+    memory = domain.get("memory") or {}
+    for field in ("guest", "maxGuest"):
+        if memory.get(field) is not None:
+            memory[field] = canonical(memory[field])
+    _spell_resources(domain["resources"])
+
+
+def _spell_resources(resources: Fields) -> None:
+    for amounts in _present(resources, "requests", "limits"):
+        for name, value in amounts.items():
+            amounts[name] = canonical(value)
+
+
+def _present(fields: Fields, *names: str) -> Iterator[Fields]:
+    return (fields[name] for name in names if fields.get(name))
+
+
+def _amount(value: Any) -> int:
+    """Return the value of a quantity, rounded up to a whole number, or 0 if there is no quantity."""
+    amount = parse_quantity(value) if value is not None else None
+    return 0 if amount is None else -int(-amount // 1)
+
+
+def _child(fields: Fields, name: str) -> Fields:
+    """Return the object in this field. If the field is missing or null, add an empty object."""
+    if fields.get(name) is None:
+        fields[name] = {}
+    child: Fields = fields[name]
+    return child
+
+
+def _set_missing(fields: Fields, name: str, value: Any) -> None:
+    if not fields.get(name) and fields.get(name) is not False:
+        fields[name] = value

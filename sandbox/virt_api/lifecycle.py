@@ -1,0 +1,193 @@
+"""This module decides what virt-api does for the subresources `start`, `stop` and `restart` of a VM.
+
+All functions of this module are pure. The result is the list of patches to send, or a `Failure`. A patch of the
+status adds requests to `status.stateChangeRequests`. virt-controller, or the simulator, acts on these requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
+
+from sandbox.virt_api.answers import Failure, bad_request, conflict, internal_error
+
+Document: TypeAlias = Mapping[str, Any]
+Operation: TypeAlias = dict[str, Any]
+
+SUBRESOURCES: Final = ("start", "stop", "restart")
+
+FINAL: Final = ("Succeeded", "Failed")
+NOT_RUNNING: Final = "VM is not running"
+RECOVERY: Final = (
+    "VM recovery required: Volume migration failed, leaving some volumes pointing to non-consistent targets; manual "
+    "intervention is needed to reassign them to their original volumes."
+)
+UNDERWAY: Final = "unable to complete request: stop/start already underway"
+
+SHORTEST_GRACE_S: Final = 1
+"""The grace period in seconds that virt-api writes to the VMI for a forced restart."""
+
+
+class JsonPatch(Struct, frozen=True):
+    """A JSON patch of the VM, of the VM's status, or of the VMI. All three objects have the same name."""
+
+    target: str
+    """`vm`, `vm/status` or `vmi`."""
+
+    operations: tuple[Operation, ...]
+
+
+class Request(Struct, frozen=True, rename="camel"):
+    """The body of a PUT: StartOptions, StopOptions or RestartOptions."""
+
+    paused: bool = False
+    grace_period: int | None = None
+    """The field of StopOptions."""
+
+    grace_period_seconds: int | None = None
+    """The field of RestartOptions."""
+
+    dry_run: tuple[str, ...] | None = None
+
+
+Answer: TypeAlias = tuple[JsonPatch, ...] | Failure
+
+
+def decide(subresource: str, request: Request, vm: Document, vmi: Document | None) -> Answer:
+    """Return the patches for a request to this subresource. `vmi` is the VMI with the VM's name, or None."""
+    spec = vm.get("spec") or {}
+    if spec.get("running") is not None and spec.get("runStrategy") is not None:
+        return internal_error("running and runstrategy are mutually exclusive")
+    match subresource:
+        case "start":
+            return _start(request, vm, vmi)
+        case "stop":
+            return _stop(request, vm, vmi)
+        case _:
+            return _restart(request, vm, vmi)
+
+
+def run_strategy(vm: Document) -> str:
+    spec = vm.get("spec") or {}
+    if spec.get("running") is not None:
+        return "Always" if spec["running"] else "Halted"
+    return str(spec.get("runStrategy") or "Halted")
+
+
+def _start(request: Request, vm: Document, vmi: Document | None) -> Answer:
+    name, strategy = _name(vm), run_strategy(vm)
+    if vmi is not None and _phase(vmi) not in (*FINAL, "Unknown", ""):
+        return conflict(name, "VM is already running")
+    if _has_condition(vm, "ManualRecoveryRequired"):
+        return conflict(name, RECOVERY)
+    start = {"action": "Start", **({"data": {"paused": "true"}} if request.paused else {})}
+    if strategy == "Halted":
+        return _requests(vm, start) if request.paused else (_run(vm, running=True),)
+    if strategy not in ("RerunOnFailure", "Manual"):
+        return conflict(name, f"{strategy} does not support manual start requests")
+    phase = _phase(vmi) if vmi is not None else ""
+    if strategy == "RerunOnFailure" and phase == "Failed":
+        return conflict(name, f"{strategy} does not support starting VM from failed state")
+    if vmi is not None and phase in FINAL:
+        return _requests(vm, _stop_request(vmi), start)
+    return _requests(vm, start)
+
+
+def _stop(request: Request, vm: Document, vmi: Document | None) -> Answer:
+    name, strategy, grace_s = _name(vm), run_strategy(vm), request.grace_period
+    running = vmi is not None and _phase(vmi) not in FINAL
+    first = (_grace_patch(vmi, grace_s),) if vmi is not None and running and grace_s is not None else ()
+    if strategy in ("Always", "Once"):
+        return (*first, _run(vm, running=False))
+    if vmi is None or not running:
+        return conflict(name, NOT_RUNNING)
+    if strategy == "Halted" and (grace_s is None or grace_s >= _grace_s(vmi, default=grace_s + 1)):
+        return conflict(name, f"{strategy} only supports manual stop requests with a shorter graceperiod")
+    rest = _requests(vm, _stop_request(vmi))
+    return rest if isinstance(rest, Failure) else (*first, *rest)
+
+
+def _restart(request: Request, vm: Document, vmi: Document | None) -> Answer:
+    name, strategy, grace_s = _name(vm), run_strategy(vm), request.grace_period_seconds
+    if grace_s is not None and grace_s > 0:
+        return bad_request("For force restart, only gracePeriod=0 is supported for now")
+    if grace_s is not None and grace_s < 0:
+        return bad_request("gracePeriod has to be greater or equal to 0")
+    if _has_condition(vm, "VolumesChange"):
+        return conflict(name, RECOVERY)
+    if strategy in ("Halted", "Once"):
+        # The spelling is virt-api's.
+        return conflict(name, f"RunStategy {strategy} does not support manual restart requests")
+    if vmi is None:
+        return conflict(name, f"{NOT_RUNNING}: Halted")
+    rest = _requests(vm, _stop_request(vmi), {"action": "Start"})
+    if isinstance(rest, Failure) or grace_s is None:
+        return rest
+    return (_grace_patch(vmi, SHORTEST_GRACE_S), *rest)
+
+
+def _requests(vm: Document, *changes: Operation) -> Answer:
+    """Return the patch that adds these requests. The patch fails if the VM got other requests in the meantime.
+
+    A stop request replaces all present requests. Any other request is rejected while requests are present.
+    """
+    status = vm.get("status") or {}
+    if not status:
+        return (
+            JsonPatch("vm/status", ({"op": "add", "path": "/status", "value": {"stateChangeRequests": [*changes]}},)),
+        )
+    present, path = status.get("stateChangeRequests"), "/status/stateChangeRequests"
+    if present and [change["action"] for change in changes] != ["Stop"]:
+        return internal_error(UNDERWAY)
+    operations: list[Operation] = [
+        {"op": "test", "path": path, "value": present},
+        {"op": "replace" if present else "add", "path": path, "value": [*changes]},
+    ]
+    if status.get("startFailure") is not None:
+        operations.append({"op": "remove", "path": "/status/startFailure"})
+    return (JsonPatch("vm/status", tuple(operations)),)
+
+
+def _stop_request(vmi: Document) -> Operation:
+    return {"action": "Stop", "uid": vmi["metadata"]["uid"]}
+
+
+def _run(vm: Document, *, running: bool) -> JsonPatch:
+    """Return the patch of the spec that starts or stops a VM without a request."""
+    spec = vm.get("spec") or {}
+    if spec.get("runStrategy") is not None:
+        value: Any = "Always" if running else "Halted"
+        path, before = "/spec/runStrategy", spec["runStrategy"]
+    else:
+        path, before, value = "/spec/running", spec.get("running"), running
+    return JsonPatch("vm", _replacement(path, before, value))
+
+
+def _grace_patch(vmi: Document, seconds: int) -> JsonPatch:
+    path, before = "/spec/terminationGracePeriodSeconds", vmi["spec"].get("terminationGracePeriodSeconds")
+    return JsonPatch("vmi", _replacement(path, before, seconds))
+
+
+def _replacement(path: str, before: Any, value: Any) -> tuple[Operation, ...]:
+    operation = "add" if before is None else "replace"
+    return {"op": "test", "path": path, "value": before}, {"op": operation, "path": path, "value": value}
+
+
+def _grace_s(vmi: Document, *, default: int) -> int:
+    seconds = vmi["spec"].get("terminationGracePeriodSeconds")
+    return default if seconds is None else int(seconds)
+
+
+def _name(vm: Document) -> str:
+    return str(vm["metadata"]["name"])
+
+
+def _phase(vmi: Document) -> str:
+    return str((vmi.get("status") or {}).get("phase") or "")
+
+
+def _has_condition(vm: Document, type_: str) -> bool:
+    conditions = (vm.get("status") or {}).get("conditions") or ()
+    return any(condition["type"] == type_ and condition["status"] == "True" for condition in conditions)

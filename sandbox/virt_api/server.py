@@ -1,0 +1,223 @@
+"""This module serves KubeVirt's aggregated API `subresources.kubevirt.io/v1` and its webhooks on loopback.
+
+kube-apiserver authenticates and authorizes each request, and passes the request to this server with its front proxy
+certificate. The server accepts subresource requests only with this certificate. The server stores nothing: it reads the
+VM and its VMI, and patches the VM.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import structlog
+import trustme
+from aiohttp import web
+
+from informers.client import ApiClient
+from informers.errors import ApiError, Conflict, Invalid, NotFound
+from informers.meta import ObjectKey
+from informers.objects import PatchType
+from sandbox.virt_api import registration
+from sandbox.virt_api.admission import mutate, validate
+from sandbox.virt_api.answers import Failure, bad_request, conflict, internal_error, not_found
+from sandbox.virt_api.applying import RETRY_S, apply
+from sandbox.virt_api.lifecycle import SUBRESOURCES, JsonPatch, Request, decide
+from sandbox.vmis import VMIS
+from sandbox.vms import VMS
+
+log = structlog.get_logger()
+
+UNREGISTER_TIMEOUT_S = 5.0
+
+REQUESTHEADER = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
+"""The ConfigMap in which kube-apiserver publishes the CA of its front proxy certificate."""
+
+LARGEST_REVIEW = 8 << 20
+"""The largest size of a request in bytes. A review contains the object and its former state."""
+
+TEST_FAILED = "jsonpatch test operation does not apply"
+
+
+async def run(client: ApiClient, *, webhooks: bool) -> None:
+    """Serve and register virt-api until the task is cancelled. `client` must have administrator rights.
+
+    If `webhooks` is True, also serve KubeVirt's webhooks.
+    """
+    authority = trustme.CA(organization_name="vmherd sandbox virt-api")
+    front_proxy_ca = await _front_proxy_ca(client)
+    async with (
+        _serving(client, authority, front_proxy_ca) as port,
+        _registered(client, authority, port, webhooks=webhooks),
+    ):
+        await asyncio.Event().wait()
+
+
+async def _front_proxy_ca(client: ApiClient) -> str:
+    while True:
+        try:
+            data = json.loads(await client.request("GET", REQUESTHEADER))["data"]
+            return str(data["requestheader-client-ca-file"])
+        except (ApiError, KeyError) as error:
+            log.debug("kube-apiserver does not publish its front proxy CA yet", why=str(error))
+            await asyncio.sleep(RETRY_S)
+
+
+@asynccontextmanager
+async def _serving(client: ApiClient, authority: trustme.CA, front_proxy_ca: str) -> AsyncIterator[int]:
+    """Serve on loopback while the block runs, and yield the port."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata=front_proxy_ca)
+    # kube-apiserver presents its front proxy certificate for an aggregated API, and no certificate for a webhook.
+    context.verify_mode = ssl.CERT_OPTIONAL
+    authority.issue_cert(registration.HOST, "127.0.0.1").configure_cert(context)
+    runner = web.AppRunner(_application(client), access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+def _application(client: ApiClient) -> web.Application:
+    root = registration.ROOT
+    names = tuple(f"{VMS.plural}/{subresource}" for subresource in SUBRESOURCES)
+    subresources = Subresources(client)
+    application = web.Application(middlewares=[_authenticated], client_max_size=LARGEST_REVIEW)
+    application.router.add_get(f"/apis/{registration.GROUP}", _document(registration.group()))
+    application.router.add_get(root, _document(registration.resources(names)))
+    pattern = "|".join(SUBRESOURCES)
+    path = f"{root}/namespaces/{{namespace}}/{VMS.plural}/{{name}}/{{subresource:{pattern}}}"
+    application.router.add_put(path, subresources.put)
+    application.router.add_post("/mutate", _mutate)
+    application.router.add_post("/validate", _validate)
+    return application
+
+
+@web.middleware
+async def _authenticated(request: web.Request, handler: Any) -> web.StreamResponse:
+    """Reject a write without kube-apiserver's front proxy certificate. Discovery needs no certificate."""
+    is_ours = request.transport is not None and bool(request.transport.get_extra_info("peercert"))
+    if request.method == "PUT" and not is_ours:
+        return _answer(Failure(403, "the request did not come from kube-apiserver"))
+    response: web.StreamResponse = await handler(request)
+    return response
+
+
+def _document(document: dict[str, Any]) -> Any:
+    async def handler(_: web.Request) -> web.Response:
+        return web.json_response(document)
+
+    return handler
+
+
+async def _mutate(request: web.Request) -> web.Response:
+    review = json.loads(await request.read())
+    now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+    return web.json_response(mutate(review, now=now, new_uuid=lambda: str(uuid.uuid4())))
+
+
+async def _validate(request: web.Request) -> web.Response:
+    return web.json_response(validate(json.loads(await request.read())))
+
+
+class Subresources:
+    """The subresources of VMs."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+
+    async def put(self, request: web.Request) -> web.Response:
+        """Answer 202 if the VM was patched, and otherwise with a Status."""
+        key = ObjectKey(request.match_info["namespace"], request.match_info["name"])
+        body = await request.read()
+        try:
+            options = msgspec.json.decode(body, type=Request) if body.strip() else Request()
+        except msgspec.DecodeError as error:
+            return _answer(bad_request(f"Can not unmarshal Request body to struct, error: {error}"))
+        failure = await self._execute(request.match_info["subresource"], options, key)
+        return web.Response(status=202) if failure is None else _answer(failure)
+
+    async def _execute(self, subresource: str, options: Request, key: ObjectKey) -> Failure | None:
+        try:
+            vm = json.loads(await self._client.get(VMS, key))
+        except NotFound:
+            return not_found(key.name)
+        except ApiError as error:
+            return internal_error(f"unable to retrieve vm [{key.name}]: {error}")
+        try:
+            decision = decide(subresource, options, vm, await self._vmi(key))
+            if isinstance(decision, Failure):
+                return decision
+            for patch in decision:
+                await self._patch(patch, key, dry_run=bool(options.dry_run))
+        except (Conflict, Invalid) as error:
+            # kube-apiserver answers 422 if a test of the patch failed, because the VM has just changed.
+            return conflict(key.name, str(error)) if _is_test_failure(error) else internal_error(str(error))
+        except ApiError as error:
+            return internal_error(str(error))
+        return None
+
+    async def _vmi(self, key: ObjectKey) -> dict[str, Any] | None:
+        try:
+            vmi: dict[str, Any] = json.loads(await self._client.get(VMIS, key))
+        except NotFound:
+            return None
+        return vmi
+
+    async def _patch(self, patch: JsonPatch, key: ObjectKey, *, dry_run: bool) -> None:
+        resource, subresource = (VMIS, "") if patch.target == "vmi" else (VMS, patch.target.partition("/")[2])
+        await self._client.request(
+            "PATCH",
+            resource.path(key.namespace, key.name, subresource),
+            params={"dryRun": "All"} if dry_run else None,
+            body=msgspec.json.encode(patch.operations),
+            content_type=PatchType.JSON,
+        )
+
+
+def _is_test_failure(error: ApiError) -> bool:
+    return isinstance(error, Conflict) or TEST_FAILED in str(error) or "testing path" in str(error)
+
+
+def _answer(failure: Failure) -> web.Response:
+    return web.json_response(failure.document(), status=failure.code)
+
+
+@asynccontextmanager
+async def _registered(client: ApiClient, authority: trustme.CA, port: int, *, webhooks: bool) -> AsyncIterator[None]:
+    """Register the server while the block runs.
+
+    The registrations are removed at the end. kube-apiserver would otherwise report an API that nobody serves, would not
+    finish the deletion of namespaces, and would reject all writes of VMs.
+    """
+    ca = authority.cert_pem.bytes()
+    registrations = {registration.API_SERVICE_PATH: registration.api_service(port, ca)}
+    if webhooks:
+        registrations |= registration.webhooks(port, ca)
+    await apply(client, registration.SERVICE_PATH, registration.service())
+    for path, document in registrations.items():
+        await apply(client, path, document)
+    log.info("virt-api is registered", port=port, webhooks=webhooks)
+    try:
+        yield
+    finally:
+        for path in registrations:
+            await _unregister(client, path, port)
+
+
+async def _unregister(client: ApiClient, path: str, port: int) -> None:
+    """Remove a registration, unless another server has registered itself in the meantime."""
+    try:
+        registered = await client.request("GET", path, timeout_s=UNREGISTER_TIMEOUT_S)
+        if registration.names_port(json.loads(registered), port):
+            await client.request("DELETE", path, timeout_s=UNREGISTER_TIMEOUT_S)
+    except ApiError as error:
+        log.debug("a registration of virt-api is not removed", path=path, why=str(error))
