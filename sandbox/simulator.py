@@ -73,8 +73,9 @@ async def run(
 ) -> None:
     """Simulate the objects in these namespaces until the task is cancelled.
 
-    `defaults` are the settings of objects without annotations. If `virt_api` is True, serve the subresources of VMs in the whole cluster. If `webhooks` is True too, also serve
-    KubeVirt's webhooks. The simulator then writes with its own account.
+    `defaults` are the settings of objects without annotations. If `virt_api` is True, serve the subresources of VMs in
+    the whole cluster. If `webhooks` is True too, also serve KubeVirt's webhooks. The simulator then writes with its own
+    account.
 
     Raises ConfigurationError if the kubeconfig cannot be used. If the API server does not answer, the simulator waits
     for the API server.
