@@ -16,7 +16,7 @@ LOCK_PYTHON ?= python3.11
 
 .PHONY: help
 help:  ## print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: install
 install: $(INSTALLED)  ## create .venv, with the command .venv/bin/vmherd
@@ -64,6 +64,10 @@ lint: $(INSTALLED)  ## check style, types and import contracts
 format: $(INSTALLED)  ## format the code
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+.PHONY: conformance
+conformance: $(INSTALLED)  ## check each behaviour of both kinds on a sandbox; ARGS="--kubeconfig FILE" checks a cluster
+	@$(BIN)/vmherd $(if $(findstring --kubeconfig,$(ARGS)),,sandbox) conformance $(ARGS)
 
 .PHONY: bench
 bench: $(INSTALLED)  ## run the benchmarks; results go to benchmarks/results

@@ -68,6 +68,7 @@ class _Request(NamedTuple):
     params: Mapping[str, str] | None
     body: bytes | None
     content_type: str
+    accept: str
     limits: aiohttp.ClientTimeout
 
 
@@ -126,16 +127,18 @@ class ApiClient:
         params: Mapping[str, str] | None = None,
         body: bytes | None = None,
         content_type: str = JSON,
+        accept: str = JSON,
         timeout_s: float | None = None,
     ) -> bytes:
         """Send one request and return the body of the answer. Raise ApiError if the request fails.
 
-        `timeout_s` is the time limit of one attempt in seconds. None means `REQUEST_TIMEOUT_S`.
+        `accept` is the media type of the answer. `timeout_s` is the time limit of one attempt in seconds. None means
+        `REQUEST_TIMEOUT_S`.
         """
         limits = DEFAULT_TIMEOUT
         if timeout_s is not None:
             limits = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(timeout_s, CONNECT_TIMEOUT_S))
-        request = _Request(method, path, params, body, content_type, limits)
+        request = _Request(method, path, params, body, content_type, accept, limits)
         tries = 0
         while True:
             tries += 1
@@ -254,7 +257,7 @@ class ApiClient:
         return answer.body
 
     async def _send(self, request: _Request, token: str | None) -> _Answer:
-        headers = _headers(token)
+        headers = {**_headers(token), "Accept": request.accept}
         if request.body is not None:
             headers["Content-Type"] = request.content_type
         loop = asyncio.get_running_loop()

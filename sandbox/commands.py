@@ -1,7 +1,8 @@
 """This module has the commands `vmherd sandbox up` and `vmherd sandbox down`, which start and stop a sandbox.
 
-    up     runs in the foreground until Ctrl-C or SIGTERM; with --detach, it returns when the sandbox is ready
-    down   stops only the processes that `up` started in the same directory
+    up            runs in the foreground until Ctrl-C or SIGTERM; with --detach, it returns when the sandbox is ready
+    down          stops only the processes that `up` started in the same directory
+    conformance   runs the conformance suite on a sandbox of its own
 
 The exit code is 0 after success, 1 after a failure, 2 for wrong options, and 130 if a signal came before the sandbox
 was ready.
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import click
 
+from sandbox import conformance
 from sandbox.binaries import BinariesUnavailable, find_binaries
 from sandbox.controlplane import ControlPlaneError
 from sandbox.crds import CrdError
@@ -65,6 +67,9 @@ def up(*, directory: Path, detach: bool, simulator: bool) -> int:
 def down(*, directory: Path) -> None:
     """Stop the sandbox of a directory, and keep its logs."""
     sandbox_down(directory)
+
+
+command.add_command(conformance.command)
 
 
 def sandbox_up(directory: Path, *, detach: bool = False, simulator: bool = True) -> int:

@@ -15,7 +15,7 @@ from controller.cli import main, vmherd
 from controller.config.settings import Config
 from controller.preflight.permissions import permissions_needed
 
-COMMANDS = ("run", "takeover", "cleanup", "expose", "demo", "sandbox", "version")
+COMMANDS = ("run", "takeover", "cleanup", "expose", "conformance", "demo", "sandbox", "version")
 
 ROOT = Path(__file__).resolve().parents[2]
 

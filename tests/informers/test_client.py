@@ -326,3 +326,14 @@ async def test_a_cancelled_request_does_not_count_as_in_flight(tmp_path: Path):
         with pytest.raises(asyncio.CancelledError):
             await task
         assert await client.get(CONFIGMAPS, key("a")) == b"done"
+
+
+async def test_a_request_can_ask_for_another_media_type(tmp_path: Path):
+    server = FaultServer()
+    async with client_of(server, tmp_path) as client:
+        await client.request("GET", PATH, accept="application/json;as=Table;v=v1;g=meta.k8s.io")
+        await client.request("GET", PATH)
+    assert [request.headers["accept"] for request in server.requests] == [
+        "application/json;as=Table;v=v1;g=meta.k8s.io",
+        "application/json",
+    ]

@@ -1,0 +1,253 @@
+"""`vmherd conformance`: checks the behaviours of replica sets and pools on a cluster, and prints a table.
+
+The command needs the permission to create and delete namespaces, and to write all objects in them. It reads and writes
+only in namespaces that it has created. It removes these namespaces at the end, also after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from msgspec import Struct
+
+from controller.commands.command import CommandFailed, carry_out
+from controller.config.messages import complain
+from controller.config.modes import Mode
+from controller.config.options import Command, Option, Switch, chosen
+from controller.config.settings import OPTIONS
+from controller.config.types import FILE, GROUP, Integer, OneOf, Value
+from controller.conformance import report
+from controller.conformance.api import Api
+from controller.conformance.case import Case, Kind, Requirement, Result, Status
+from controller.conformance.catalogue import CASES, select
+from controller.conformance.cluster import GROUPS as KIND_GROUPS
+from controller.conformance.cluster import Cluster, find_subject, serves
+from controller.conformance.namespace import Conditions
+from controller.conformance.namespaces import Namespaces
+from controller.conformance.runner import Setup, find_reconcilers, run_cases
+from informers.client import ApiClient
+from informers.errors import ApiError
+
+FAILED: Final = 1
+IMAGE: Final = "kubevirt/cirros-container-disk-demo:latest"
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    kubeconfig: str = ""
+    context: str = ""
+    mode: str = Mode.AUTO.value
+    replicaset_group: str = ""
+    pool_group: str = ""
+    kind: str = ""
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    image: str = IMAGE
+    timeout: float = 1.0
+    parallel: int = 4
+    keep: bool = False
+    output: str = "table"
+    report: str = ""
+    list_cases: bool = False
+
+
+def _read_factor(text: str) -> float:
+    try:
+        factor = float(text)
+    except ValueError:
+        factor = 0.0
+    if 0.01 <= factor <= 100:
+        return factor
+    raise ValueError("a factor from 0.01 to 100, such as 2")
+
+
+def _read_patterns(text: str) -> tuple[str, ...]:
+    return tuple(part for part in text.split(",") if part)
+
+
+def _flat(ctx: click.Context, param: click.Parameter, values: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    return tuple(pattern for each in values for pattern in each)
+
+
+FACTOR: Final = Value("factor", _read_factor, lambda factor: f"{factor:g}")
+PATTERNS: Final = Value("pattern,...", _read_patterns)
+
+LIST: Final = Switch("list", "print the cases as a table, and run none")
+
+GROUPS: Final[Mapping[str, Sequence[Option]]] = {
+    "The cluster": (
+        OPTIONS["kubeconfig"],
+        OPTIONS["context"],
+        Option("mode", OPTIONS["mode"].type, "the mode of vmherd; the API groups follow from it", default=Mode.AUTO),
+        Option("replicaset_group", GROUP, "the API group of the replica sets", unset="found by discovery"),
+        Option("pool_group", GROUP, "the API group of the pools", unset="found by discovery"),
+        Option("image", click.STRING, "the container disk that the VMs boot", default=IMAGE),
+    ),
+    "The cases": (
+        Option("kind", OneOf(*Kind), "run only the cases of this kind", unset="both"),
+        Option(
+            "only",
+            PATTERNS,
+            "run only cases that match: an id with *, or a rule",
+            unset="all",
+            multiple=True,
+            callback=_flat,
+        ),
+        Option("skip", PATTERNS, "do not run cases that match", unset="none", multiple=True, callback=_flat),
+        LIST,
+        Option("timeout", FACTOR, "multiplies all time limits; use more than 1 for a slow cluster", default=1.0),
+        Option("parallel", Integer(1, 100), "the number of cases that run at the same time", default=4),
+        Switch("keep", "keep the namespaces of the cases"),
+    ),
+    "The report": (
+        Option("output", OneOf(*report.FORMATS), "the format of the output", default="table", short="-o"),
+        Option("report", FILE, "also write the report to this file: .json, or .xml for JUnit", unset="no file"),
+    ),
+}
+
+
+@click.command("conformance", cls=Command, params=(), groups=GROUPS)
+@click.pass_context
+def command(ctx: click.Context, /, **_: Any) -> int:
+    """Check how a cluster reconciles replica sets and pools, whoever reconciles them, and print a table.
+
+    Each case runs in a namespace of its own. The exit code is 1 if a case failed.
+    """
+    given = chosen(ctx)
+    settings = Settings(**{("list_cases" if name == "list" else name): value for name, value in given.items()})
+    cases = _selected(settings)
+    if settings.list_cases:
+        click.echo(report.catalogue(cases), nl=False)
+        return 0
+    if settings.report and Path(settings.report).suffix not in report.SUFFIXES:
+        raise click.UsageError("--report needs a file name that ends with .json or .xml")
+    codes: list[int] = []
+
+    async def work(client: ApiClient, settings: Settings) -> None:
+        with _cancelled_by_sigterm():
+            codes.append(await run(client, settings, cases))
+
+    try:
+        carry_out(settings, work)
+    except asyncio.CancelledError as error:
+        raise KeyboardInterrupt from error
+    return codes[0]
+
+
+def _selected(settings: Settings) -> list[Case]:
+    kind = Kind(settings.kind) if settings.kind else None
+    try:
+        cases = select(CASES, kind=kind, only=settings.only, skip=settings.skip)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    if not cases:
+        raise click.UsageError("no case is left: see --list")
+    return cases
+
+
+@contextmanager
+def _cancelled_by_sigterm() -> Iterator[None]:
+    """Cancel the current task when SIGTERM comes, as asyncio does for Ctrl-C."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+
+
+async def run(client: ApiClient, settings: Settings, cases: Sequence[Case]) -> int:
+    """Run the cases, write the reports, and return the exit code. Raises CommandFailed, ApiError, CancelledError."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    api = Api(client)
+    namespaces = Namespaces(api, uuid.uuid4().hex[:8], keep=settings.keep)
+    setup = Setup(
+        api=api, namespaces=namespaces, conditions=Conditions(image=settings.image, patience=settings.timeout)
+    )
+    try:
+        cluster = await _examine(setup, settings, cases)
+        results = await _run(setup, cluster, cases, settings)
+    finally:
+        await _tidy(namespaces, keep=settings.keep)
+    seconds = loop.time() - began
+    _write(settings, cluster, results, seconds)
+    return FAILED if any(result.status is Status.FAILED for result in results) else 0
+
+
+async def _examine(setup: Setup, settings: Settings, cases: Sequence[Case]) -> Cluster:
+    """Find the kinds of the cases, their controllers, and what the cluster can do. Raises CommandFailed, ApiError."""
+    subjects = {}
+    for kind in Kind:
+        if any(case.kind is kind for case in cases):
+            subject = await find_subject(setup.api, kind, _groups(settings, kind))
+            if subject is not None:
+                subjects[kind] = subject
+    if not subjects:
+        groups = ", ".join(group for kind in Kind for group in _groups(settings, kind))
+        raise CommandFailed(f"the cluster serves none of the kinds in {groups}")
+    reconcilers, simulated = await find_reconcilers(setup, Cluster(subjects=subjects))
+    has = {Requirement.SIMULATOR} if simulated else set()
+    if await serves(setup.api, "cdi.kubevirt.io/v1beta1", "datavolumes"):
+        has.add(Requirement.CDI)
+    return Cluster(subjects=subjects, reconcilers=reconcilers, has=frozenset(has))
+
+
+def _groups(settings: Settings, kind: Kind) -> Sequence[str]:
+    """Return the API groups in which the kind is looked for, in order."""
+    given = settings.replicaset_group if kind is Kind.SETS else settings.pool_group
+    kubevirts, own = KIND_GROUPS[kind]
+    if given:
+        return (given,)
+    if settings.mode == Mode.AUTO:
+        return (own, kubevirts)
+    return (own,) if settings.mode == Mode.ALONGSIDE else (kubevirts,)
+
+
+async def _run(setup: Setup, cluster: Cluster, cases: Sequence[Case], settings: Settings) -> list[Result]:
+    stream = settings.output == "table"
+    width = max(len(case.id) for case in cases)
+
+    def show(result: Result) -> None:
+        if stream:
+            print("\n".join(report.row(result, width)), flush=True)
+
+    if stream:
+        print("\n".join([*report.heading(cluster), ""]), flush=True)
+    return await run_cases(setup, cluster, cases, parallel=settings.parallel, on_result=show)
+
+
+async def _tidy(namespaces: Namespaces, *, keep: bool) -> None:
+    """Remove the namespaces of the run. If some are left, say how to find them."""
+    find = f"kubectl get namespaces --selector {namespaces.selector}"
+    if keep:
+        print(f"the namespaces are kept: {find}", file=sys.stderr, flush=True)
+        return
+    try:
+        left = await namespaces.remove_all()
+    except ApiError as error:
+        complain(f"the namespaces of this run cannot be removed: {error}; find them with: {find}")
+        return
+    if left:
+        complain(f"{len(left)} namespaces still terminate; find them with: {find}")
+
+
+def _write(settings: Settings, cluster: Cluster, results: Sequence[Result], seconds: float) -> None:
+    if settings.output == "table":
+        print(f"\n{report.summary(results, seconds)}")
+    else:
+        print(report.render(settings.output, cluster, results, seconds), end="")
+    if settings.report:
+        path = Path(settings.report)
+        try:
+            path.write_text(report.render(report.SUFFIXES[path.suffix], cluster, results, seconds))
+        except OSError as error:
+            raise CommandFailed(f"{path} cannot be written: {error.strerror}") from error

@@ -1,0 +1,120 @@
+"""A case of the conformance suite, its result, and the exceptions that end a case early."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from enum import StrEnum
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from msgspec import Struct
+
+Document: TypeAlias = dict[str, Any]
+"""A JSON object of the API server."""
+
+B = TypeVar("B")
+Check: TypeAlias = Callable[[B], Awaitable[None]]
+"""The function of a case. It gets the namespace of the case, and raises Unmet or Skip."""
+
+
+class Kind(StrEnum):
+    SETS = "sets"
+    POOLS = "pools"
+
+
+class Origin(StrEnum):
+    """Where a behaviour comes from. KubeVirt's controllers need not have the behaviours that only vmherd has."""
+
+    KUBEVIRT = "kubevirt"
+    VMHERD = "vmherd"
+
+
+class Requirement(StrEnum):
+    """A property of the cluster that a case needs. `MISSING` has the reason for a skipped case."""
+
+    CDI = "cdi"
+    SIMULATOR = "simulator"
+
+
+MISSING = {
+    Requirement.CDI: "the cluster does not serve DataVolumes (CDI)",
+    Requirement.SIMULATOR: "only the simulator of vmherd's sandbox can produce this state",
+}
+
+
+class Status(StrEnum):
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    DIFFERS = "differs"
+    """The case checks a behaviour that only vmherd has, and another controller reconciles the kind."""
+
+
+class Case(Struct, frozen=True, kw_only=True):
+    """One behaviour. `id` never changes. `title` is a sentence, and `rules` names the rules of docs/rules.md."""
+
+    id: str
+    title: str
+    kind: Kind
+    rules: str
+    origin: Origin
+    requires: tuple[Requirement, ...]
+    check: Check[Any]
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """The result of a case. `expected` and `seen` are set if the status is failed or differs, `reason` if skipped."""
+
+    case: Case
+    status: Status
+    seconds: float = 0.0
+    expected: str = ""
+    seen: str = ""
+    reason: str = ""
+
+    @property
+    def detail(self) -> str:
+        """One line that explains the status, or "" for a case that passed."""
+        return f"expected {self.expected}; seen: {self.seen}" if self.expected else self.reason
+
+
+class Unmet(Exception):
+    """The cluster did not do what a case expects."""
+
+    def __init__(self, expected: str, seen: str) -> None:
+        super().__init__(f"expected {expected}; seen: {seen}")
+        self.expected = expected
+        self.seen = seen
+
+
+class Skip(Exception):
+    """The case cannot be checked on this cluster. `str()` is the reason."""
+
+
+class Cases(Generic[B]):
+    """The cases of one module, in the order of their definition. `B` is the type of namespace that they get."""
+
+    def __init__(self, kind: Kind) -> None:
+        self._kind = kind
+        self._cases: list[Case] = []
+
+    def __iter__(self) -> Iterator[Case]:
+        return iter(self._cases)
+
+    def add(
+        self,
+        id: str,
+        title: str,
+        *,
+        rules: str,
+        origin: Origin = Origin.KUBEVIRT,
+        requires: tuple[Requirement, ...] = (),
+    ) -> Callable[[Check[B]], Check[B]]:
+        """Return a decorator that adds a function as a case."""
+
+        def added(check: Check[B]) -> Check[B]:
+            self._cases.append(
+                Case(id=id, title=title, kind=self._kind, rules=rules, origin=origin, requires=requires, check=check)
+            )
+            return check
+
+        return added

@@ -1,0 +1,79 @@
+"""Asks a cluster which kinds it serves, which controller reconciles them, and what its VMs can do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from controller.conformance.api import Api, managers_of
+from controller.conformance.case import Document, Kind, Requirement, Unmet
+from controller.conformance.namespace import CaseNamespace, Subject
+from controller.conformance.pools import Pools
+from controller.conformance.replica_sets import ReplicaSets
+
+VMHERD: Final = "vmherd"
+SIMULATOR: Final = "vmherd-simulator"
+PROBE_S: Final = 20.0
+"""How long the probe waits for a controller and for a started VMI."""
+
+GROUPS: Final[Mapping[Kind, tuple[str, str]]] = {
+    Kind.SETS: ("kubevirt.io", "vmherd.dev"),
+    Kind.POOLS: ("pool.kubevirt.io", "pool.vmherd.dev"),
+}
+"""For each kind, KubeVirt's API group and the group of the mode `alongside`."""
+
+PLURALS: Final = {Kind.SETS: "virtualmachineinstancereplicasets", Kind.POOLS: "virtualmachinepools"}
+VERSIONS: Final = ("v1", "v1beta1", "v1alpha1")
+
+
+class Cluster(Struct, frozen=True, kw_only=True):
+    """The facts about a cluster. `reconcilers` has the name of the client that reconciles a kind, "" if none does."""
+
+    subjects: Mapping[Kind, Subject]
+    has: frozenset[Requirement] = frozenset()
+    reconcilers: Mapping[Kind, str] = {}
+
+
+async def find_subject(api: Api, kind: Kind, groups: Sequence[str]) -> Subject | None:
+    """Return the kind in the first of these API groups that serves it, or None."""
+    for group in groups:
+        served = await api.find(f"/apis/{group}")
+        versions = [each["version"] for each in served["versions"]] if served else []
+        for version in (version for version in VERSIONS if version in versions):
+            listed = await api.get(f"/apis/{group}/{version}")
+            for resource in listed.get("resources") or ():
+                if resource["name"] == PLURALS[kind]:
+                    short = tuple(resource.get("shortNames") or ())
+                    return Subject(group, version, resource["name"], resource["kind"], short, tuple(versions))
+    return None
+
+
+async def serves(api: Api, group_version: str, plural: str) -> bool:
+    listed = await api.find(f"/apis/{group_version}")
+    return listed is not None and any(each["name"] == plural for each in listed.get("resources") or ())
+
+
+async def probe(space: CaseNamespace) -> tuple[str, bool]:
+    """Create one object of the kind. Return the name of its controller and whether a simulator runs its VMI."""
+    await create_probe(space)
+
+    async def look() -> tuple[str, Document | None]:
+        writers = managers_of(await space.read("probe"), "status")
+        vmis = [vmi for vmi in (await space.vmis()).values() if (vmi.get("status") or {}).get("phase")]
+        return min(writers, default=""), vmis[0] if vmis else None
+
+    try:
+        reconciler, vmi = await space.until("a status and a VMI", look, all, within_s=PROBE_S)
+    except Unmet:
+        reconciler, vmi = await look()
+    return reconciler, vmi is not None and SIMULATOR in managers_of(vmi)
+
+
+async def create_probe(space: CaseNamespace) -> None:
+    match space:
+        case ReplicaSets():
+            await space.make(1, name="probe")
+        case Pools():
+            await space.make(1, name="probe", template=space.template(running=True))
