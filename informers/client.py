@@ -164,6 +164,9 @@ class ApiClient:
         path = resource.path(key.namespace, key.name, subresource)
         return await self.request("PATCH", path, body=body, content_type=content_type)
 
+    async def update(self, resource: Resource[Any], key: ObjectKey, body: bytes, *, subresource: str) -> bytes:
+        return await self.request("PUT", resource.path(key.namespace, key.name, subresource), body=body)
+
     async def delete(
         self,
         resource: Resource[Any],

@@ -154,7 +154,7 @@ def _simulate() -> Simulate:
     from sandbox import simulator  # noqa: PLC0415
 
     configure("info", "auto", stream=sys.stderr)
-    return partial(simulator.run, virt_api=True, webhooks=True)
+    return partial(simulator.run, virt_api=True, webhooks=True, launchers=True)
 
 
 def _print_ready(home: Home, *, seconds: float, detached: bool) -> None:

@@ -1,9 +1,9 @@
 """This module runs a real control plane on loopback: etcd, kube-apiserver and kube-controller-manager.
 
 The API server runs with RBAC, an audit log, aggregation, and API priority and fairness. The controller manager runs the
-garbage collector and the controllers for namespaces, service accounts, horizontal autoscaling and cluster role
-aggregation. Each component listens on a port that was free before the start. Each start begins with an empty cluster.
-If this process ends or is killed, the kernel kills all components.
+garbage collector and the controllers for namespaces, service accounts, horizontal autoscaling, cluster role
+aggregation, EndpointSlices and disruption budgets. Each component listens on a port that was free before the start.
+Each start begins with an empty cluster. If this process ends or is killed, the kernel kills all components.
 
 All methods of `ControlPlane` block. The methods can be called from any thread, but only from one thread at a time.
 """

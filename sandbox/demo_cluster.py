@@ -140,9 +140,11 @@ def _start(stack: ExitStack) -> DemoCluster:
     metrics_port, health_port = free_ports(2)
     run = ["run", f"--metrics-bind-address=127.0.0.1:{metrics_port}", "--log-format=json"]
     run.append(f"--health-probe-bind-address=127.0.0.1:{health_port}")
-    # KubeVirt's backoff after a failed start is too long for a demo.
-    simulator = ["-m", "sandbox.simulator", "--webhooks", "--time-scale=0.05"]
-    commands = {"simulator": simulator, "controller": ["-m", "controller", *run]}
+    commands = {
+        # KubeVirt's backoff after a failed start is too long for a demo.
+        "simulator": ["-m", "sandbox.simulator", "--webhooks", "--launchers", "--time-scale=0.05"],
+        "controller": ["-m", "controller", *run],
+    }
     children = []
     for name, command in commands.items():
         line = [sys.executable, *command, f"--kubeconfig={plane.kubeconfig}"]

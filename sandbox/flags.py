@@ -15,6 +15,8 @@ CONTROLLERS = (
     "serviceaccount-controller",
     "horizontal-pod-autoscaler-controller",
     "clusterrole-aggregation-controller",
+    "endpointslice-controller",
+    "disruption-controller",
 )
 
 

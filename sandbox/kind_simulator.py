@@ -177,10 +177,17 @@ class KindSimulator(Generic[T]):
                     self._record_write(key, resource, await self._client.create(resource, key.namespace, body))
             case steps.Change(resource=resource, name=name, patch=patch):
                 await self._patch(key, resource, ObjectKey(key.namespace, name), patch)
-            case steps.Delete(resource=resource, name=name, uid=uid):
+            case steps.Delete():
                 with suppress(NotFound, Conflict):
-                    target = ObjectKey(key.namespace, name)
-                    self._record_write(key, resource, await self._client.delete(resource, target, uid=uid))
+                    self._record_write(key, effect.resource, await self._delete(key.namespace, effect))
+
+    async def _delete(self, namespace: str, effect: steps.Delete) -> bytes:
+        target = ObjectKey(namespace, effect.name)
+        if effect.grace_s is None:
+            return await self._client.delete(effect.resource, target, uid=effect.uid)
+        options = {"gracePeriodSeconds": effect.grace_s, "preconditions": {"uid": effect.uid}}
+        body = msgspec.json.encode({"kind": "DeleteOptions", "apiVersion": "v1", **options})
+        return await self._client.request("DELETE", effect.resource.path(namespace, effect.name), body=body)
 
     async def _patch(self, key: ObjectKey, resource: Resource[Any], target: ObjectKey, patch: steps.Patch) -> None:
         """Send the patch to the object `target`.

@@ -38,6 +38,7 @@ from sandbox.datavolumes import (
     volume_step,
 )
 from sandbox.kind_simulator import KindSimulator
+from sandbox.launchers.simulator import LauncherSimulator
 from sandbox.ownership import is_controlled_by
 from sandbox.settings import DEFAULT, DETAILS, SimulationSettings, scale_of
 from sandbox.step import Step
@@ -70,12 +71,13 @@ async def run(
     defaults: SimulationSettings = DEFAULT,
     virt_api: bool = False,
     webhooks: bool = False,
+    launchers: bool = False,
 ) -> None:
     """Simulate the objects in these namespaces until the task is cancelled.
 
     `defaults` are the settings of objects without annotations. If `virt_api` is True, serve the subresources of VMs in
     the whole cluster. If `webhooks` is True too, also serve KubeVirt's webhooks. The simulator then writes with its own
-    account.
+    account. If `launchers` is True, also simulate the virt-launcher Pods of VMIs, their nodes, and migrations.
 
     Raises ConfigurationError if the kubeconfig cannot be used. If the API server does not answer, the simulator waits
     for the API server.
@@ -91,17 +93,21 @@ async def run(
         group = await stack.enter_async_context(asyncio.TaskGroup())
         if virt_api:
             group.create_task(server.run(writer, webhooks=webhooks), name="virt-api")
-        group.create_task(_Cluster(writer, tuple(namespaces), defaults).run(workers), name="simulator")
+        cluster = _Cluster(writer, tuple(namespaces), defaults, launchers=launchers)
+        group.create_task(cluster.run(workers), name="simulator")
 
 
 class _Cluster:
     """The simulators and informers of all kinds, and the handlers that pass changes between the kinds."""
 
-    def __init__(self, client: ApiClient, namespaces: tuple[str, ...], defaults: SimulationSettings) -> None:
+    def __init__(
+        self, client: ApiClient, namespaces: tuple[str, ...], defaults: SimulationSettings, *, launchers: bool
+    ) -> None:
         self._defaults = defaults
 
         def informer_of(resource: Resource[Any], **indexes: Any) -> SharedInformer[Any]:
-            return SharedInformer(resource, client, namespaces=namespaces, indexes=indexes, chance=_no_jitter)
+            watched = namespaces if resource.namespaced else (ALL_NAMESPACES,)
+            return SharedInformer(resource, client, namespaces=watched, indexes=indexes, chance=_no_jitter)
 
         self._vms: SharedInformer[SimulatedVM] = informer_of(VMS, storage=_storage_keys_of_vm)
         self._vmis: SharedInformer[SimulatedVMI] = informer_of(VMIS, storage=_storage_keys_of_vmi)
@@ -115,7 +121,8 @@ class _Cluster:
             CLAIMS: self._claims,
             REVISIONS: self._revisions,
         }
-        self._informers = tuple(informers.values())
+        self._launchers = LauncherSimulator(client, informer_of) if launchers else None
+        self._informers = (*informers.values(), *(self._launchers.informers if self._launchers else ()))
         self._vm_simulator = KindSimulator(VMS, self._vm_step, client, informers)
         self._vmi_simulator = KindSimulator(VMIS, self._vmi_step, client, informers)
         self._volume_simulator = KindSimulator(DATA_VOLUMES, self._volume_step, client, informers)
@@ -138,6 +145,10 @@ class _Cluster:
                 await asyncio.sleep(STARTING_POLL_S)
             for simulator in (self._vm_simulator, self._vmi_simulator, self._volume_simulator, self._claim_simulator):
                 group.create_task(simulator.run(workers), name=f"simulator-{simulator.name}")
+            if self._launchers is not None:
+                await self._launchers.create_nodes()
+                for each in self._launchers.simulators:
+                    group.create_task(each.run(workers), name=f"simulator-launcher-{each.name}")
             # If the definition of DataVolumes was installed after the start, VMs may wait for DataVolumes.
             await self._volumes.synced.wait()
             self._vm_simulator.enqueue_all()
@@ -289,6 +300,12 @@ def main() -> None:
         action=argparse.BooleanOptionalAction,
         help="serve KubeVirt's webhooks too: they fill in defaults, and reject wrong objects",
     )
+    parser.add_argument(
+        "--launchers",
+        default=False,
+        action=argparse.BooleanOptionalAction,
+        help="simulate virt-launcher Pods, their nodes, and migrations",
+    )
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     arguments = parser.parse_args()
     configure(arguments.log_level, "auto")
@@ -298,6 +315,7 @@ def main() -> None:
             defaults=SimulationSettings(time_scale=arguments.time_scale, detail=arguments.detail),
             virt_api=arguments.virt_api,
             webhooks=arguments.webhooks,
+            launchers=arguments.launchers,
         )
         asyncio.run(_run_until_signal(simulation))
     except ConfigurationError as error:

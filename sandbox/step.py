@@ -44,11 +44,15 @@ class Change(Struct, frozen=True):
 
 
 class Delete(Struct, frozen=True):
-    """The deletion of another object in the same namespace. If the UID of the other object differs, nothing is done."""
+    """The deletion of another object in the same namespace. If the UID of the other object differs, nothing is done.
+
+    `grace_s` is the grace period in seconds, or None for the object's own grace period.
+    """
 
     resource: Resource[Any]
     name: str
     uid: str
+    grace_s: int | None = None
 
 
 Effect: TypeAlias = Create | Change | Delete

@@ -127,7 +127,8 @@ def state_patch(
     conditions = _conditions(state, vmi, history, now)
     if conditions != conditions_of(vmi):
         status["conditions"] = conditions
-    labels = {NODE_LABEL: node_for(vmi)} if is_placed else {}
+    # A migration changes the node. The VMI stays on this node.
+    labels = {NODE_LABEL: status_of(vmi).node_name or node_for(vmi)} if is_placed else {}
     annotations = {} if detailed or is_observed(vmi.metadata) else OBSERVED_VERSIONS
     return _patch(vmi, status=status, labels=labels, annotations=annotations, finalizers=finalizers)
 

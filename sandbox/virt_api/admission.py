@@ -54,6 +54,14 @@ def validate(review: Review) -> Review:
     return _answer(review, warnings=(RUNNING_WARNING,) if is_running_set else ())
 
 
+def answer_eviction(review: Review, denial: str) -> Review:
+    """Return the answer to the eviction of a Pod. The eviction is allowed if `denial` is empty."""
+    answer = _answer(review)
+    if denial:
+        answer["response"] |= {"allowed": False, "status": {"message": denial, "code": 429}}
+    return answer
+
+
 def _causes(resource: str, new: Fields, old: Fields | None, *, by_kubevirt: bool) -> list[Cause]:
     match resource:
         case "virtualmachines":

@@ -81,6 +81,7 @@ def webhooks(port: int, ca: bytes) -> dict[str, dict[str, Any]]:
         server.webhook("validate", "kubevirt.io", "virtualmachineinstances") | only_by_user,
         server.webhook("validate", "kubevirt.io", "virtualmachineinstancereplicasets"),
         server.webhook("validate", "pool.kubevirt.io", "virtualmachinepools"),
+        server.eviction_webhook(),
     ]
     return {
         f"/apis/{_ADMISSION}/mutatingwebhookconfigurations/virt-api-mutator": _configuration(
@@ -117,6 +118,17 @@ class _Server(NamedTuple):
                 "url": f"https://127.0.0.1:{self.port}/{path}",
                 "caBundle": base64.b64encode(self.ca).decode(),
             },
+        }
+
+    def eviction_webhook(self) -> dict[str, Any]:
+        """Return the webhook for evictions of virt-launcher Pods."""
+        webhook = self.webhook("evict", "", "pods/eviction")
+        is_launcher = {"name": "only-vms", "expression": 'object.metadata.name.startsWith("virt-launcher")'}
+        return webhook | {
+            "name": "virt-launcher-eviction-interceptor.kubevirt.io",
+            "sideEffects": "NoneOnDryRun",
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["pods/eviction"]}],
+            "matchConditions": [is_launcher],
         }
 
 

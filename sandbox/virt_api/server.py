@@ -25,7 +25,10 @@ from informers.client import ApiClient
 from informers.errors import ApiError, Conflict, Invalid, NotFound
 from informers.meta import ObjectKey
 from informers.objects import PatchType
-from sandbox.virt_api import registration
+from sandbox.launchers import eviction
+from sandbox.launchers.eviction import Verdict
+from sandbox.launchers.objects import PODS
+from sandbox.virt_api import admission, registration
 from sandbox.virt_api.admission import mutate, validate
 from sandbox.virt_api.answers import Failure, bad_request, conflict, internal_error, not_found
 from sandbox.virt_api.applying import RETRY_S, apply
@@ -98,6 +101,7 @@ def _application(client: ApiClient) -> web.Application:
     application.router.add_put(path, subresources.put)
     application.router.add_post("/mutate", _mutate)
     application.router.add_post("/validate", _validate)
+    application.router.add_post("/evict", Evictions(client).post)
     return application
 
 
@@ -181,6 +185,39 @@ class Subresources:
             body=msgspec.json.encode(patch.operations),
             content_type=PatchType.JSON,
         )
+
+
+class Evictions:
+    """The webhook for evictions of virt-launcher Pods."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+
+    async def post(self, request: web.Request) -> web.Response:
+        """Mark the VMI of the Pod for a migration, or allow the eviction."""
+        review = json.loads(await request.read())
+        asked = review["request"]
+        try:
+            verdict = await self._decide(asked["namespace"], asked["name"], dry_run=bool(asked.get("dryRun")))
+        except ApiError as error:
+            verdict = Verdict(f"kubevirt failed marking the vmi for eviction: {error}")
+        return web.json_response(admission.answer_eviction(review, verdict.denial))
+
+    async def _decide(self, namespace: str, name: str, *, dry_run: bool) -> Verdict:
+        try:
+            pod = json.loads(await self._client.get(PODS, ObjectKey(namespace, name)))
+            key = ObjectKey(namespace, (pod["metadata"].get("annotations") or {}).get("kubevirt.io/domain", ""))
+            if not key.name:
+                return Verdict()
+            vmi = json.loads(await self._client.get(VMIS, key))
+        except NotFound:
+            return Verdict()
+        verdict = eviction.decide(pod, vmi)
+        if verdict.is_marked and not dry_run:
+            status = {"evacuationNodeName": pod["spec"]["nodeName"]}
+            change = msgspec.json.encode({"metadata": {"uid": vmi["metadata"]["uid"]}, "status": status})
+            await self._client.patch(VMIS, key, change, content_type=PatchType.MERGE)
+        return verdict
 
 
 def _is_test_failure(error: ApiError) -> bool:

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import json
 import threading
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from sandbox.admin import Admin, Rejected
 from sandbox.controlplane import ControlPlane
+from sandbox.launchers.objects import VMI
+from sandbox.launchers.pods import manifest
 
 PERIOD_S = 0.1
-CPU_OF_ONE_CORE = "100m"
-"""The CPU request of a Pod for one virtual core if the VMI requests no CPU: a tenth (`cpuAllocationRatio`)."""
 
 
 class Launchers:
@@ -99,29 +100,8 @@ def launchers(plane: ControlPlane, namespace: str) -> Iterator[None]:
 
 def pod_of(vmi: dict[str, Any]) -> dict[str, Any]:
     """The Pod of a VMI, bound to the VMI's node."""
-    meta, domain = vmi["metadata"], vmi["spec"]["domain"]
-    requests = {"cpu": CPU_OF_ONE_CORE, **((domain.get("resources") or {}).get("requests") or {})}
-    owner = {"apiVersion": vmi["apiVersion"], "kind": vmi["kind"], "name": meta["name"], "uid": meta["uid"]}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": f"virt-launcher-{meta['name']}-{_suffix(meta['uid'])}",
-            "labels": {**(meta.get("labels") or {}), "kubevirt.io": "virt-launcher"},
-            "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
-        },
-        "spec": {
-            "nodeName": vmi["status"]["nodeName"],
-            "automountServiceAccountToken": False,
-            # There is no kubelet that could report the end of a container.
-            "terminationGracePeriodSeconds": 0,
-            "containers": [{"name": "compute", "image": "virt-launcher", "resources": {"requests": requests}}],
-        },
-    }
-
-
-def _suffix(uid: str) -> str:
-    return f"{zlib.crc32(uid.encode()):08x}"[:5]
+    pod: dict[str, Any] = json.loads(manifest(msgspec.convert(vmi, VMI), node=vmi["status"]["nodeName"]))
+    return pod
 
 
 def _owner_of(pod: dict[str, Any]) -> str:

@@ -101,6 +101,10 @@ class Life:
         self.document = self._server.change(VMIS, KEY, {"metadata": {"annotations": changes}})
         return self
 
+    def change(self, patch: dict[str, Any]) -> None:
+        """Another client merges this into the VMI."""
+        self.document = self._server.change(VMIS, KEY, patch)
+
     def delete(self) -> Life:
         self._server.remove(VMIS, KEY)
         self.document = self._server.current(VMIS, KEY) or self.document

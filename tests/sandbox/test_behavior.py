@@ -341,6 +341,15 @@ def test_vmis_have_a_node_from_scheduled_on_and_an_address_while_they_run() -> N
     assert life.document["status"]["interfaces"][0]["ipAddress"] == address_for(life.vmi)
 
 
+def test_a_vmi_that_was_migrated_stays_on_its_node() -> None:
+    life = behaving("normal", **{SHUTDOWN_AFTER: "5s"}).live(10)
+    life.change({"status": {"nodeName": "elsewhere"}, "metadata": {"labels": {"kubevirt.io/nodeName": "elsewhere"}}})
+    life.delete().live(1)
+    assert life.seen[-1][1] == VMIState("Running", "PodTerminating")
+    assert life.document["metadata"]["labels"]["kubevirt.io/nodeName"] == "elsewhere"
+    assert life.document["status"]["nodeName"] == "elsewhere"
+
+
 def test_nodes_are_spread_evenly_and_addresses_are_addresses() -> None:
     vmis = [Life(uid=f"uid-{number}").vmi for number in range(1000)]
     per_node = [sum(node_for(vmi) == node for vmi in vmis) for node in NODES]

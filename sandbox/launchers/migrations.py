@@ -1,0 +1,131 @@
+"""This module simulates live migrations. All functions of this module are pure.
+
+A migration is a VirtualMachineInstanceMigration. A user creates it, or KubeVirt creates it for a VMI that must leave
+its node (`status.evacuationNodeName`). The migration creates a second Pod on another node. While the migration runs,
+`status.migrationState` of the VMI has no `endTimestamp`. The VMI keeps its name and its UID.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from informers.meta import labels_of
+from sandbox.launchers.nodes import target_for
+from sandbox.launchers.objects import (
+    FINAL,
+    MIGRATION_UID,
+    MIGRATIONS,
+    NODE_NAME,
+    PODS,
+    VMI,
+    VMIS,
+    Fields,
+    Migration,
+    Node,
+    Pod,
+    condition_of,
+    is_active,
+    is_migrating,
+    migration_of,
+    node_of,
+    patch_of,
+    phase_of,
+)
+from sandbox.launchers.pods import manifest, suffix
+from sandbox.step import Change, Create, Patch, Step
+
+EVACUATION: Final = "kubevirt.io/evacuationMigration"
+"""The annotation of a migration that empties a node. Its value is the node."""
+
+DURATION_S: Final = 1.0
+"""The seconds that a migration runs."""
+
+Pods = Iterable[Pod]
+
+
+def evacuation_step(vmi: VMI) -> Step | None:
+    """Return the creation of a migration for a VMI that must leave its node, or None."""
+    wanted = vmi.status.evacuation_node_name if vmi.status is not None else None
+    if not wanted or wanted != node_of(vmi) or is_migrating(vmi) or not is_active(vmi):
+        return None
+    last = str(migration_of(vmi).get("endTimestamp") or "")
+    body = {
+        "apiVersion": MIGRATIONS.api_version,
+        "kind": MIGRATIONS.kind,
+        "metadata": {
+            "name": f"kubevirt-evacuation-{suffix(vmi.metadata.uid + wanted + last)}",
+            "annotations": {EVACUATION: wanted},
+        },
+        "spec": {"vmiName": vmi.metadata.name},
+    }
+    return Step(effects=(Create(MIGRATIONS, msgspec.json.encode(body)),))
+
+
+def migration_step(migration: Migration, vmi: VMI | None, pods: Pods, nodes: Mapping[str, Node], now: datetime) -> Step:
+    """Return the next step for a migration. `vmi` is the VMI that the migration names, `pods` are its Pods."""
+    if phase_of(migration) in FINAL:
+        return Step()
+    if vmi is None or not is_active(vmi) or migration.metadata.deletion_timestamp is not None:
+        return Step(write=_phase(migration, "Failed", now))
+    state, uid = migration_of(vmi), migration.metadata.uid
+    if state.get("migrationUid") == uid:
+        return _run(migration, vmi, state, now)
+    if is_migrating(vmi) or phase_of(vmi) != "Running":
+        return Step(write=_phase(migration, "Pending", now)) if not phase_of(migration) else Step()
+    if condition_of(vmi, "LiveMigratable") == "False":
+        return Step(write=_phase(migration, "Failed", now))
+    targets = [pod for pod in pods if labels_of(pod.metadata).get(MIGRATION_UID) == uid]
+    if not targets:
+        node = target_for(vmi, nodes)
+        if node:
+            pod = Create(PODS, manifest(vmi, node=node, migration_uid=uid))
+            return Step(effects=(pod,), write=_phase(migration, "Scheduling", now))
+        return Step(write=_phase(migration, "Pending", now)) if not phase_of(migration) else Step()
+    [target] = targets
+    if phase_of(target) != "Running":
+        return Step()
+    source = next((pod.metadata.name for pod in pods if pod.spec.node_name == node_of(vmi)), "")
+    begun = {
+        "migrationUid": uid,
+        "mode": "PreCopy",
+        "sourceNode": node_of(vmi),
+        "sourcePod": source,
+        "targetNode": target.spec.node_name,
+        "targetPod": target.metadata.name,
+        "startTimestamp": now,
+        # A JSON merge patch keeps the fields of the last migration, except those that are null.
+        "endTimestamp": None,
+        "completed": None,
+    }
+    change = patch_of(vmi.metadata, status={"migrationState": begun})
+    return Step(effects=(Change(VMIS, vmi.metadata.name, change),), write=_phase(migration, "Running", now))
+
+
+def _run(migration: Migration, vmi: VMI, state: Fields, now: datetime) -> Step:
+    if state.get("endTimestamp"):
+        return Step(write=_phase(migration, "Succeeded", now))
+    started = msgspec.convert(state["startTimestamp"], datetime, strict=False)
+    left_s = (started + timedelta(seconds=DURATION_S) - now).total_seconds()
+    if left_s > 0:
+        return Step(after_s=left_s)
+    target = state["targetNode"]
+    ended = {"endTimestamp": now, "completed": True}
+    change = patch_of(
+        vmi.metadata,
+        metadata={"labels": {NODE_NAME: target}},
+        status={"nodeName": target, "evacuationNodeName": None, "migrationState": ended},
+    )
+    return Step(effects=(Change(VMIS, vmi.metadata.name, change),), write=_phase(migration, "Succeeded", now))
+
+
+def _phase(migration: Migration, phase: str, now: datetime) -> Patch:
+    history: tuple[Any, ...] = ()
+    if migration.status is not None:
+        history = migration.status.phase_transition_timestamps or ()
+    transition = {"phase": phase, "phaseTransitionTimestamp": now}
+    status = {"phase": phase, "phaseTransitionTimestamps": [*history, transition]}
+    return patch_of(migration.metadata, "status", status=status)

@@ -1,0 +1,205 @@
+"""This module simulates the virt-launcher Pod of each VMI. All functions of this module are pure.
+
+The Pod follows its VMI: it is created when the VMI is scheduled, and has the VMI's node, address and readiness. The Pod
+of a VMI that has ended has ended too. If a user deletes or evicts the Pod of a VMI, the VMI ends.
+
+In a real cluster, the VMI follows its Pod. The order of the writes differs, but not the final state.
+"""
+
+from __future__ import annotations
+
+import zlib
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from informers.meta import annotations_of, labels_of
+from informers.resource import Resource
+from sandbox.launchers.objects import (
+    CREATED_BY,
+    FINAL,
+    MIGRATION_UID,
+    NODE_NAME,
+    PODS,
+    VMI,
+    VMIS,
+    Fields,
+    Pod,
+    condition_of,
+    is_active,
+    migration_of,
+    node_of,
+    patch_of,
+    phase_of,
+    uid_of_vmi,
+)
+from sandbox.ownership import controlled_by
+from sandbox.step import Change, Create, Delete, Effect, Step
+
+STARTED: Final = frozenset({"Scheduled", "Running", "Unknown"})
+"""The phases of a VMI in which the containers of its Pod run."""
+
+CPU_OF_ONE_VCPU_M: Final = 100
+"""The CPU request in millicores for each virtual CPU: a tenth, which is KubeVirt's default `cpuAllocationRatio`."""
+
+_NOT_COPIED: Final = ("kubectl.kubernetes.io/last-applied-configuration",)
+_BINDING: Final = "binding"
+
+
+def vmi_step(vmi: VMI, pods: tuple[Pod, ...]) -> Step:
+    """Return the creation of the VMI's Pod if the VMI needs a Pod. `pods` are the existing Pods of the VMI."""
+    if pods or not is_active(vmi) or phase_of(vmi) in ("", "Pending"):
+        return Step()
+    return Step(effects=(Create(PODS, manifest(vmi, node=node_of(vmi))),))
+
+
+def pod_step(pod: Pod, vmi: VMI | None, now: datetime) -> Step:
+    """Return the next step for a Pod of a VMI. `vmi` is None if the VMI no longer exists."""
+    meta = pod.metadata
+    if vmi is None or meta.deletion_timestamp is not None:
+        ended: tuple[Effect, ...] = ()
+        if vmi is not None and is_active(vmi) and not _is_target(pod, vmi) and not _is_source_of_past(pod, vmi):
+            ended = (Change(VMIS, vmi.metadata.name, end_of(vmi, now)),)
+        # No kubelet reports that the containers have ended, so the Pod is deleted without a grace period.
+        return Step(effects=(*ended, Delete(PODS, meta.name, meta.uid, grace_s=0)))
+    node = node_of(vmi)
+    if node and not pod.spec.node_name and not _is_target(pod, vmi):
+        return Step(effects=(_binding(pod, node),))
+    wanted = _status(pod, vmi, now)
+    return Step(write=patch_of(meta, "status", status=wanted)) if wanted is not None else Step()
+
+
+def end_of(vmi: VMI, now: datetime) -> Any:
+    """Return the patch that ends a VMI because its Pod goes: Succeeded if the guest ran, and Failed if it did not."""
+    phase = "Succeeded" if phase_of(vmi) in ("Running", "Unknown") else "Failed"
+    return patch_of(vmi.metadata, status=final_status(vmi, phase, now))
+
+
+def final_status(vmi: VMI, phase: str, now: datetime) -> Fields:
+    status = vmi.status
+    history = (status.phase_transition_timestamps or ()) if status is not None else ()
+    others = [each for each in ((status.conditions or ()) if status is not None else ()) if each["type"] != "Ready"]
+    ready = {
+        "type": "Ready",
+        "status": "False",
+        "reason": "PodTerminating",
+        "message": "virt-launcher pod is terminating",
+        "lastProbeTime": now,
+        "lastTransitionTime": now,
+    }
+    transition = {"phase": phase, "phaseTransitionTimestamp": now}
+    return {"phase": phase, "conditions": [ready, *others], "phaseTransitionTimestamps": [*history, transition]}
+
+
+def manifest(vmi: VMI, *, node: str, migration_uid: str = "") -> bytes:
+    """Return the manifest of a virt-launcher Pod. `migration_uid` is the migration for which the Pod is the target."""
+    meta = vmi.metadata
+    labels = {name: value for name, value in labels_of(meta).items() if name != NODE_NAME}
+    labels |= {"kubevirt.io": "virt-launcher", CREATED_BY: meta.uid, "vm.kubevirt.io/name": meta.name}
+    annotations = {name: value for name, value in annotations_of(meta).items() if name not in _NOT_COPIED}
+    annotations |= {"kubevirt.io/domain": meta.name, "kubectl.kubernetes.io/default-container": "compute"}
+    if migration_uid:
+        labels[MIGRATION_UID] = migration_uid
+    container = {"name": "compute", "image": "virt-launcher", "resources": {"requests": requests_of(vmi)}}
+    spec: Fields = {
+        "automountServiceAccountToken": False,
+        "restartPolicy": "Never",
+        "containers": [container],
+        "readinessGates": [{"conditionType": "kubevirt.io/virtual-machine-unpaused"}],
+    }
+    if node:
+        spec["nodeName"] = node
+    metadata = {
+        "name": f"virt-launcher-{meta.name}-{suffix(meta.uid + migration_uid)}",
+        "labels": labels,
+        "annotations": annotations,
+        "ownerReferences": [controlled_by(VMIS, meta)],
+    }
+    return msgspec.json.encode({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+
+def requests_of(vmi: VMI) -> dict[str, Any]:
+    """Return the requests of the container. The memory that virt-launcher itself needs is not added."""
+    domain = vmi.spec.domain or {}
+    requests: dict[str, Any] = dict((domain.get("resources") or {}).get("requests") or {})
+    cpu = domain.get("cpu") or {}
+    vcpus = (cpu.get("cores") or 1) * (cpu.get("sockets") or 1) * (cpu.get("threads") or 1)
+    requests.setdefault("cpu", f"{vcpus * CPU_OF_ONE_VCPU_M}m")
+    guest = (domain.get("memory") or {}).get("guest")
+    if guest is not None:
+        requests.setdefault("memory", guest)
+    return requests
+
+
+def suffix(text: str) -> str:
+    """Return five characters that depend only on the text. Real KubeVirt uses random characters."""
+    return f"{zlib.crc32(text.encode()):08x}"[:5]
+
+
+def _status(pod: Pod, vmi: VMI, now: datetime) -> Fields | None:
+    """Return the status that the Pod should have, or None if the Pod already has the status."""
+    phase, ready = _phase(pod, vmi), "False"
+    if phase == "Running" and condition_of(vmi, "Ready") == "True":
+        ready = "True"
+    is_scheduled = "True" if pod.spec.node_name else "False"
+    present = [condition_of(pod, type_) for type_ in ("Ready", "PodScheduled")]
+    if (phase_of(pod), *present) == (phase, ready, is_scheduled):
+        return None
+    running = "True" if phase == "Running" else "False"
+    conditions = {
+        "PodScheduled": is_scheduled,
+        "Initialized": is_scheduled,
+        "ContainersReady": ready,
+        "Ready": ready,
+        "kubevirt.io/virtual-machine-unpaused": running,
+    }
+    status: Fields = {
+        "phase": phase,
+        "conditions": [
+            {"type": type_, "status": value, "lastTransitionTime": now} for type_, value in conditions.items()
+        ],
+    }
+    if phase == "Running":
+        started = (pod.status.start_time if pod.status is not None else None) or now
+        status["startTime"] = started
+        address = next((each.get("ipAddress") for each in (vmi.status and vmi.status.interfaces) or ()), None)
+        if address:
+            status |= {"podIP": address, "podIPs": [{"ip": address}]}
+    return status
+
+
+def _phase(pod: Pod, vmi: VMI) -> str:
+    phase = phase_of(vmi)
+    if phase in FINAL:
+        return phase
+    if _is_target(pod, vmi):
+        return "Running" if pod.spec.node_name else "Pending"
+    if _is_source_of_past(pod, vmi):
+        return "Succeeded"
+    return "Running" if phase in STARTED and pod.spec.node_name else "Pending"
+
+
+def _is_target(pod: Pod, vmi: VMI) -> bool:
+    """Return True if the Pod waits for the VMI: the migration to this Pod has not ended."""
+    migration = labels_of(pod.metadata).get(MIGRATION_UID)
+    state = migration_of(vmi)
+    return bool(migration) and (state.get("migrationUid") != migration or not state.get("endTimestamp"))
+
+
+def _is_source_of_past(pod: Pod, vmi: VMI) -> bool:
+    """Return True if the VMI has left this Pod with a migration."""
+    state = migration_of(vmi)
+    return bool(state.get("completed")) and not state.get("failed") and state.get("targetPod") != pod.metadata.name
+
+
+def _binding(pod: Pod, node: str) -> Create:
+    """Return the effect that binds an unscheduled Pod to a node."""
+    resource = Resource(Pod, group="", version="v1", plural=f"pods/{pod.metadata.name}/{_BINDING}", kind="Binding")
+    target = {"apiVersion": "v1", "kind": "Node", "name": node}
+    body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod.metadata.name}, "target": target}
+    return Create(resource, msgspec.json.encode(body))
+
+
+def belongs_to_vmi(pod: Pod) -> bool:
+    return bool(uid_of_vmi(pod))

@@ -1,0 +1,157 @@
+"""This module runs the simulation of virt-launcher Pods, of their nodes, and of migrations."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import structlog
+
+from informers.client import ApiClient
+from informers.errors import AlreadyExists, ApiError
+from informers.informer import SharedInformer
+from informers.meta import ObjectKey
+from informers.objects import PatchType
+from informers.resource import Resource
+from informers.store import Added, Change, Removed, Updated
+from sandbox.kind_simulator import KindSimulator
+from sandbox.launchers import migrations, nodes, pods
+from sandbox.launchers.objects import MIGRATIONS, NODES, PODS, VMI, VMIS, Migration, Node, Pod, uid_of_vmi
+from sandbox.step import Step
+from sandbox.vmis import NODES as NODE_NAMES
+
+log = structlog.get_logger()
+
+RETRY_S = 1.0
+POLL_S = 0.05
+_BY_VMI = "vmi"
+_BY_NAME = "name"
+
+
+class InformerOf(Protocol):
+    """A function that creates the informer of a resource, with index functions by name."""
+
+    def __call__(self, resource: Resource[Any], **indexes: Any) -> SharedInformer[Any]: ...
+
+
+class LauncherSimulator:
+    """The simulators of Pods and migrations, with their own informers.
+
+    The VMIs have a second informer, because this simulation reads other fields of a VMI than the simulation of VMs.
+    """
+
+    def __init__(self, client: ApiClient, informer_of: InformerOf) -> None:
+        self._client = client
+        self._vmis: SharedInformer[VMI] = informer_of(VMIS)
+        self._pods: SharedInformer[Pod] = informer_of(PODS, **{_BY_VMI: _vmi_of_pod})
+        self._nodes: SharedInformer[Node] = informer_of(NODES)
+        self._migrations: SharedInformer[Migration] = informer_of(MIGRATIONS, **{_BY_NAME: _vmi_of_migration})
+        informers: dict[Resource[Any], SharedInformer[Any]] = {
+            VMIS: self._vmis,
+            PODS: self._pods,
+            NODES: self._nodes,
+            MIGRATIONS: self._migrations,
+        }
+        self.informers = tuple(informers.values())
+        self._vmi_simulator = KindSimulator(VMIS, self._vmi_step, client, informers)
+        self._pod_simulator = KindSimulator(PODS, self._pod_step, client, informers)
+        self._migration_simulator = KindSimulator(MIGRATIONS, self._migration_step, client, informers)
+        self.simulators = (self._vmi_simulator, self._pod_simulator, self._migration_simulator)
+        self._vmis.add_handler(self._on_vmi_change)
+        self._pods.add_handler(self._on_pod_change)
+        self._nodes.add_handler(self._on_node_change)
+
+    async def create_nodes(self) -> None:
+        """Create the Node objects, unless the cluster has Nodes. Then a user may have deleted some of them.
+
+        Return when the cache contains all new Nodes. A VMI on a missing Node would fail.
+        """
+        if self._nodes.store.values():
+            return
+        for name in NODE_NAMES:
+            await self._until_accepted(self._create_node, name)
+        while not set(NODE_NAMES) <= self._nodes_by_name().keys():  # noqa: ASYNC110
+            await asyncio.sleep(POLL_S)
+
+    async def _create_node(self, name: str) -> None:
+        with suppress(AlreadyExists):
+            await self._client.create(NODES, "", nodes.manifest(name))
+        body = nodes.status(name, datetime.now(UTC))
+        await self._client.patch(NODES, ObjectKey("", name), body, content_type=PatchType.MERGE, subresource="status")
+
+    @staticmethod
+    async def _until_accepted(action: Callable[[str], Awaitable[None]], name: str) -> None:
+        while True:
+            try:
+                await action(name)
+            except ApiError as error:
+                log.warning("a simulated node is not accepted", node=name, why=str(error))
+                await asyncio.sleep(RETRY_S)
+            else:
+                return
+
+    def _vmi_step(self, vmi: VMI, now: datetime, _: datetime) -> Step:
+        return (
+            nodes.vmi_step(vmi, self._nodes_by_name(), now)
+            or migrations.evacuation_step(vmi)
+            or pods.vmi_step(vmi, self._pods_of(vmi))
+        )
+
+    def _pod_step(self, pod: Pod, now: datetime, _: datetime) -> Step:
+        uid = uid_of_vmi(pod)
+        owner = next((each.name for each in pod.metadata.owner_references or () if each.uid == uid), "") if uid else ""
+        if not owner:
+            return Step()
+        vmi = self._vmis.store.get(ObjectKey(pod.metadata.namespace, owner))
+        return pods.pod_step(pod, vmi if vmi is not None and vmi.metadata.uid == uid else None, now)
+
+    def _migration_step(self, migration: Migration, now: datetime, _: datetime) -> Step:
+        vmi = self._vmis.store.get(ObjectKey(migration.metadata.namespace, migration.spec.vmi_name))
+        existing = self._pods_of(vmi) if vmi is not None else ()
+        return migrations.migration_step(migration, vmi, existing, self._nodes_by_name(), now)
+
+    def _pods_of(self, vmi: VMI) -> tuple[Pod, ...]:
+        return self._pods.store.by_index(_BY_VMI, vmi.metadata.uid)
+
+    def _nodes_by_name(self) -> dict[str, Node]:
+        return {node.metadata.name: node for node in self._nodes.store.values()}
+
+    def _on_vmi_change(self, change: Change[VMI]) -> None:
+        vmi = _subject(change)
+        self._pod_simulator.enqueue(pod.metadata.key for pod in self._pods_of(vmi))
+        self._enqueue_migrations(vmi.metadata.key)
+
+    def _on_pod_change(self, change: Change[Pod]) -> None:
+        pod = _subject(change)
+        owners = pod.metadata.owner_references or ()
+        keys = [ObjectKey(pod.metadata.namespace, owner.name) for owner in owners if owner.kind == VMIS.kind]
+        self._vmi_simulator.enqueue(keys)
+        for key in keys:
+            self._enqueue_migrations(key)
+
+    def _on_node_change(self, _: Change[Node]) -> None:
+        self._vmi_simulator.enqueue_all()
+        self._migration_simulator.enqueue_all()
+
+    def _enqueue_migrations(self, vmi: ObjectKey) -> None:
+        found = self._migrations.store.by_index(_BY_NAME, str(vmi))
+        self._migration_simulator.enqueue(migration.metadata.key for migration in found)
+
+
+def _subject(change: Change[Any]) -> Any:
+    match change:
+        case Added(new=subject) | Updated(new=subject) | Removed(last_known=subject):
+            return subject
+
+
+def _vmi_of_pod(pod: Pod) -> Iterator[str]:
+    uid = uid_of_vmi(pod)
+    if uid:
+        yield uid
+
+
+def _vmi_of_migration(migration: Migration) -> Iterator[str]:
+    yield str(ObjectKey(migration.metadata.namespace, migration.spec.vmi_name))

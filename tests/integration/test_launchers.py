@@ -1,0 +1,155 @@
+"""virt-launcher Pods, nodes and migrations of the simulator on the real API server.
+
+A Service, a disruption budget and a drain see the Pods as on a real cluster.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sandbox.admin import Admin, Rejected
+from sandbox.binaries import Binaries
+from sandbox.controlplane import ControlPlane
+from tests.cluster import running_plane
+from tests.integration.controller_process import eventually
+from tests.integration.pool_namespace import PoolNamespace, is_vm_ready, new_pool_namespace, simulator, vm_template
+from tests.integration.test_webhooks import VALIDATING, is_served
+
+MASQUERADE = {
+    "networks": [{"name": "default", "pod": {}}],
+    "domain": {"devices": {"interfaces": [{"name": "default", "masquerade": {}}]}},
+}
+
+
+@pytest.fixture(scope="module")
+def plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
+    with running_plane(control_plane_binaries) as plane, simulator(plane, "--webhooks", "--launchers"):
+        eventually(lambda: is_served(plane, VALIDATING), what="the webhooks are registered")
+        yield plane
+
+
+class Launched(PoolNamespace):
+    """A namespace whose VMIs have Pods."""
+
+    def pods(self, name: str = "") -> list[dict[str, Any]]:
+        """The Pods of a VMI, or of all VMIs."""
+        items = self._send("GET", f"{self._core}/pods")["items"]
+        return [pod for pod in items if name in ("", pod["metadata"]["annotations"]["kubevirt.io/domain"])]
+
+    def running_pod(self, name: str) -> dict[str, Any] | None:
+        return next((pod for pod in self.pods(name) if pod["status"]["phase"] == "Running" and is_vm_ready(pod)), None)
+
+    def evict(self, pod: dict[str, Any]) -> str:
+        """Evict a Pod, and return the denial; "" if the Pod was evicted."""
+        name = pod["metadata"]["name"]
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+        try:
+            self._send("POST", f"{self._core}/pods/{name}/eviction", body)
+        except Rejected as denied:
+            return f"{denied.status} {denied}"
+        return ""
+
+    def migrations(self) -> list[dict[str, Any]]:
+        path = f"/apis/kubevirt.io/v1/namespaces/{self.namespace}/virtualmachineinstancemigrations"
+        return self._send("GET", path)["items"]
+
+    def start(self, name: str = "vm", **spec: Any) -> dict[str, Any]:
+        """Create a VM, wait for its Pod, and return the Pod."""
+        self.make_vm(name, template=vm_template(vmi_spec={**MASQUERADE, **spec}))
+        return eventually(lambda: self.running_pod(name), what=f"{name} has a ready Pod")
+
+
+@pytest.fixture
+def cluster(plane: ControlPlane) -> Iterator[Launched]:
+    with new_pool_namespace(plane) as pools:
+        yield Launched(pools.plane, pools.namespace)
+
+
+def test_a_vmi_has_a_pod_that_a_service_and_a_disruption_budget_find(cluster: Launched) -> None:
+    selector = {"app": "pool"}
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}
+    service["spec"] = {"selector": selector, "ports": [{"port": 80}]}
+    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"}}
+    budget["spec"] = {"minAvailable": 1, "selector": {"matchLabels": selector}}
+    cluster.kubectl.apply(service, budget)
+    pod = cluster.start()
+    vmi = cluster.vmis()["vm"]
+    assert pod["metadata"]["labels"]["kubevirt.io/created-by"] == vmi["metadata"]["uid"]
+    assert [owner["kind"] for owner in pod["metadata"]["ownerReferences"]] == ["VirtualMachineInstance"]
+    assert pod["spec"]["nodeName"] == vmi["status"]["nodeName"]
+    assert pod["status"]["podIP"] == vmi["status"]["interfaces"][0]["ipAddress"]
+
+    def addresses() -> list[str]:
+        slices = cluster.kubectl.json("get", "endpointslices")["items"]
+        return [address for each in slices for end in each["endpoints"] or () for address in end["addresses"]]
+
+    assert eventually(addresses, what="the Service has an endpoint") == [pod["status"]["podIP"]]
+    eventually(lambda: cluster.kubectl.json("get", "pdb", "web")["status"].get("currentHealthy") == 1)
+    cluster.delete_vm("vm")
+    eventually(lambda: not cluster.pods(), what="the Pod goes with its VMI")
+
+
+def test_a_deleted_pod_ends_its_vmi_and_the_vm_starts_again(cluster: Launched) -> None:
+    pod = cluster.start()
+    before = cluster.vmis()["vm"]["metadata"]["uid"]
+    cluster.kubectl("delete", "pod", pod["metadata"]["name"], "--wait=false")
+
+    def uids() -> set[str]:
+        return {each["metadata"]["labels"]["kubevirt.io/created-by"] for each in cluster.pods("vm")}
+
+    eventually(lambda: uids() and before not in uids() and cluster.running_pod("vm"), what="the VM has a new Pod")
+
+
+def test_an_eviction_migrates_a_vmi_that_keeps_its_uid(cluster: Launched) -> None:
+    pod = cluster.start(evictionStrategy="LiveMigrate")
+    before = cluster.vmis()["vm"]
+    source = before["status"]["nodeName"]
+    denials = [cluster.evict(pod), cluster.evict(pod)]
+    assert [denial.partition(" ")[0] for denial in denials] == ["429", "429"]
+    assert "Eviction triggered evacuation of VMI" in denials[0]
+    assert "Evacuation in progress" in denials[1]
+    eventually(lambda: len(cluster.pods("vm")) == 2, what="the VMI has two Pods")
+
+    def is_moved() -> bool:
+        return bool(cluster.vmis()["vm"]["status"]["nodeName"] != source)
+
+    eventually(is_moved, what="the VMI is on another node")
+    after = cluster.vmis()["vm"]
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert after["metadata"]["labels"]["kubevirt.io/nodeName"] == after["status"]["nodeName"]
+    state = after["status"]["migrationState"]
+    assert (state["sourceNode"], state["targetNode"], state["completed"]) == (source, after["status"]["nodeName"], True)
+    assert "evacuationNodeName" not in after["status"]
+    eventually(lambda: [each["status"].get("phase") for each in cluster.migrations()] == ["Succeeded"])
+    eventually(lambda: sorted(each["status"]["phase"] for each in cluster.pods("vm")) == ["Running", "Succeeded"])
+
+
+def test_an_eviction_ends_a_vmi_that_does_not_migrate(cluster: Launched) -> None:
+    pod = cluster.start()
+    uid = cluster.vmis()["vm"]["metadata"]["uid"]
+    assert cluster.evict(pod) == ""
+    eventually(lambda: "vm" in cluster.vmis() and cluster.vmis()["vm"]["metadata"]["uid"] != uid)
+
+
+def test_the_vmis_of_a_lost_node_fail(cluster: Launched, plane: ControlPlane) -> None:
+    vmi = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"name": "alone"}}
+    cluster.kubectl.apply({**vmi, "spec": {"domain": {"resources": {"requests": {"memory": "64M"}}}}})
+    eventually(lambda: cluster.running_pod("alone"))
+    node = cluster.vmis()["alone"]["status"]["nodeName"]
+    admin = Admin(plane.kubeconfig)
+
+    def tell(ready: str) -> None:
+        status = {"conditions": [{"type": "Ready", "status": ready}]}
+        body = json.dumps({"status": status}).encode()
+        admin.send("PATCH", f"/api/v1/nodes/{node}/status", body, "application/strategic-merge-patch+json")
+
+    tell("Unknown")
+    try:
+        eventually(lambda: cluster.vmis()["alone"]["status"]["phase"] == "Failed", what="the VMI fails")
+        assert cluster.vmis()["alone"]["status"]["reason"] == "NodeUnresponsive"
+    finally:
+        tell("True")

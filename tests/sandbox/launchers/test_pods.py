@@ -1,0 +1,244 @@
+"""The simulated virt-launcher Pods, nodes, migrations and evictions, without a server."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from sandbox.launchers import eviction, migrations, nodes, pods
+from sandbox.launchers.objects import PODS, VMI, VMIS, Migration, Node, Pod
+from sandbox.step import Change, Create, Delete, Patch, Step
+
+NOW = datetime(2026, 11, 22, 1, 0, tzinfo=UTC)
+UID = "0b5f6d1e"
+LAUNCHER = "virt-launcher-web"
+READY = {"type": "Ready", "status": "True"}
+LIVE_MIGRATABLE = {"type": "LiveMigratable", "status": "True"}
+OWNER = {
+    "apiVersion": "kubevirt.io/v1",
+    "kind": "VirtualMachineInstance",
+    "name": "web",
+    "uid": UID,
+    "controller": True,
+}
+
+
+def vmi(phase: str = "Running", *, node: str = "node01", deleted: bool = False, **status: Any) -> VMI:
+    meta: dict[str, Any] = {"name": "web", "namespace": "ns", "uid": UID, "labels": {"app": "web"}}
+    if deleted:
+        meta["deletionTimestamp"] = NOW
+    conditions = [READY, LIVE_MIGRATABLE] if phase == "Running" else []
+    interfaces = [{"name": "default", "ipAddress": "10.0.0.7"}]
+    known = {"phase": phase, "nodeName": node or None, "conditions": conditions, "interfaces": interfaces}
+    return msgspec.convert({"metadata": meta, "spec": {"domain": {}}, "status": {**known, **status}}, VMI)
+
+
+def pod(
+    name: str = LAUNCHER,
+    *,
+    node: str = "node01",
+    phase: str = "Pending",
+    deleted: bool = False,
+    **labels: str,
+) -> Pod:
+    meta: dict[str, Any] = {"name": name, "namespace": "ns", "uid": f"{name}-uid", "ownerReferences": [OWNER]}
+    meta["labels"] = {f"kubevirt.io/{label}": value for label, value in labels.items()}
+    if deleted:
+        meta["deletionTimestamp"] = NOW
+    return msgspec.convert({"metadata": meta, "spec": {"nodeName": node or None}, "status": {"phase": phase}}, Pod)
+
+
+def node(name: str, *, ready: str = "True", cordoned: bool = False) -> Node:
+    status = {"conditions": [{"type": "Ready", "status": ready}]}
+    return msgspec.convert({"metadata": {"name": name}, "spec": {"unschedulable": cordoned}, "status": status}, Node)
+
+
+def named(*all_nodes: Node) -> dict[str, Node]:
+    return {each.metadata.name: each for each in all_nodes}
+
+
+def body(patch: Patch | None) -> dict[str, Any]:
+    assert patch is not None
+    return json.loads(patch.body)
+
+
+def created(step: Step) -> dict[str, Any]:
+    [effect] = step.effects
+    assert isinstance(effect, Create)
+    return json.loads(effect.body)
+
+
+@pytest.mark.parametrize("phase", ["", "Pending", "Succeeded", "Failed"])
+def test_a_vmi_that_is_not_scheduled_or_has_ended_gets_no_pod(phase: str) -> None:
+    assert pods.vmi_step(vmi(phase), ()) == Step()
+
+
+def test_a_deleted_vmi_and_a_vmi_with_a_pod_get_no_pod() -> None:
+    assert pods.vmi_step(vmi(deleted=True), ()) == Step()
+    assert pods.vmi_step(vmi(), (pod(),)) == Step()
+
+
+def test_the_pod_of_a_vmi_has_its_labels_node_and_owner() -> None:
+    manifest = created(pods.vmi_step(vmi(), ()))
+    labels = {
+        "app": "web",
+        "kubevirt.io": "virt-launcher",
+        "kubevirt.io/created-by": UID,
+        "vm.kubevirt.io/name": "web",
+    }
+    assert manifest["metadata"]["labels"] == labels
+    assert manifest["metadata"]["annotations"]["kubevirt.io/domain"] == "web"
+    assert manifest["spec"]["nodeName"] == "node01"
+    [owner] = manifest["metadata"]["ownerReferences"]
+    assert (owner["uid"], owner["controller"]) == (UID, True)
+    assert manifest["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "100m"}
+
+
+def test_a_pod_requests_a_tenth_of_each_virtual_cpu_and_the_memory_of_the_guest() -> None:
+    domain = {"cpu": {"cores": 2, "sockets": 2, "threads": 1}, "memory": {"guest": "1Gi"}}
+    launched = msgspec.structs.replace(vmi(), spec=msgspec.convert({"domain": domain}, type(vmi().spec)))
+    assert pods.requests_of(launched) == {"cpu": "400m", "memory": "1Gi"}
+
+
+def test_a_pod_that_waits_for_a_node_is_bound_to_the_node_of_its_vmi() -> None:
+    binding = created(pods.pod_step(pod(node=""), vmi("Scheduled"), NOW))
+    assert (binding["kind"], binding["target"]["name"]) == ("Binding", "node01")
+
+
+def test_a_ready_vmi_has_a_ready_pod_with_its_address() -> None:
+    status = body(pods.pod_step(pod(), vmi(), NOW).write)["status"]
+    assert (status["phase"], status["podIP"]) == ("Running", "10.0.0.7")
+    assert {each["type"]: each["status"] for each in status["conditions"]}["Ready"] == "True"
+
+
+def test_a_vmi_that_is_not_ready_has_a_running_pod_that_is_not_ready() -> None:
+    status = body(pods.pod_step(pod(), vmi("Scheduled"), NOW).write)["status"]
+    assert status["phase"] == "Running"
+    assert {each["type"]: each["status"] for each in status["conditions"]}["Ready"] == "False"
+
+
+def test_the_pod_of_an_ended_vmi_has_ended() -> None:
+    assert body(pods.pod_step(pod(phase="Running"), vmi("Failed"), NOW).write)["status"]["phase"] == "Failed"
+
+
+@pytest.mark.parametrize(("phase", "end"), [("Running", "Succeeded"), ("Scheduled", "Failed")])
+def test_a_deleted_pod_ends_its_vmi(phase: str, end: str) -> None:
+    change, deletion = pods.pod_step(pod(deleted=True), vmi(phase), NOW).effects
+    assert isinstance(change, Change)
+    assert (change.resource, body(change.patch)["status"]["phase"]) == (VMIS, end)
+    assert deletion == Delete(PODS, LAUNCHER, f"{LAUNCHER}-uid", grace_s=0)
+
+
+def test_a_pod_without_a_vmi_is_deleted() -> None:
+    assert pods.pod_step(pod(), None, NOW).effects == (Delete(PODS, LAUNCHER, f"{LAUNCHER}-uid", grace_s=0),)
+
+
+@pytest.mark.parametrize("lost", [named(node("node02")), named(node("node01", ready="Unknown"), node("node02"))])
+def test_a_vmi_on_a_lost_node_fails(lost: dict[str, Node]) -> None:
+    step = nodes.vmi_step(vmi(), lost, NOW)
+    assert step is not None
+    status = body(step.write)["status"]
+    assert (status["phase"], status["reason"]) == ("Failed", "NodeUnresponsive")
+
+
+def test_a_vmi_on_a_ready_node_or_in_a_cluster_without_nodes_goes_on() -> None:
+    assert nodes.vmi_step(vmi(), named(node("node01")), NOW) is None
+    assert nodes.vmi_step(vmi(), {}, NOW) is None
+
+
+def test_a_vmi_migrates_to_another_node_that_is_not_cordoned() -> None:
+    others = named(node("node01"), node("node02", cordoned=True), node("node03"))
+    assert nodes.target_for(vmi(), others) == "node03"
+    assert nodes.target_for(vmi(), named(node("node01"))) == ""
+
+
+def migration(phase: str = "") -> Migration:
+    meta = {"name": "move", "namespace": "ns", "uid": "m1"}
+    return msgspec.convert({"metadata": meta, "spec": {"vmiName": "web"}, "status": {"phase": phase}}, Migration)
+
+
+def migrate(subject: VMI | None, *launchers: Pod, phase: str = "", now: datetime = NOW) -> Step:
+    both = named(node("node01"), node("node02"))
+    return migrations.migration_step(migration(phase), subject, launchers, both, now)
+
+
+def test_a_vmi_that_must_leave_its_node_gets_a_migration() -> None:
+    step = migrations.evacuation_step(vmi(evacuationNodeName="node01"))
+    assert step is not None
+    assert created(step)["spec"] == {"vmiName": "web"}
+    assert migrations.evacuation_step(vmi()) is None
+    assert migrations.evacuation_step(vmi(evacuationNodeName="node01", migrationState={"migrationUid": "m"})) is None
+
+
+def test_a_migration_creates_a_pod_on_another_node() -> None:
+    step = migrate(vmi(), pod(phase="Running"))
+    target = created(step)
+    assert target["spec"]["nodeName"] == "node02"
+    assert target["metadata"]["labels"]["kubevirt.io/migrationJobUID"] == "m1"
+    assert body(step.write)["status"]["phase"] == "Scheduling"
+
+
+def test_a_migration_begins_when_the_target_pod_runs() -> None:
+    target = pod("target", node="node02", phase="Running", migrationJobUID="m1")
+    step = migrate(vmi(), pod(phase="Running"), target, phase="Scheduling")
+    [change] = step.effects
+    assert isinstance(change, Change)
+    state = body(change.patch)["status"]["migrationState"]
+    assert (state["sourceNode"], state["targetNode"], state["endTimestamp"]) == ("node01", "node02", None)
+    assert (state["sourcePod"], state["targetPod"]) == (LAUNCHER, "target")
+
+
+def test_a_migration_ends_on_the_target_node() -> None:
+    state = {"migrationUid": "m1", "startTimestamp": NOW.isoformat(), "targetNode": "node02", "targetPod": "target"}
+    moving = vmi(migrationState=state, evacuationNodeName="node01")
+    assert migrate(moving, phase="Running").after_s == migrations.DURATION_S
+    step = migrate(moving, phase="Running", now=NOW + timedelta(seconds=migrations.DURATION_S))
+    [change] = step.effects
+    assert isinstance(change, Change)
+    changed = body(change.patch)
+    assert changed["metadata"]["labels"] == {"kubevirt.io/nodeName": "node02"}
+    assert (changed["status"]["nodeName"], changed["status"]["evacuationNodeName"]) == ("node02", None)
+    assert changed["status"]["migrationState"]["completed"] is True
+    assert body(step.write)["status"]["phase"] == "Succeeded"
+
+
+def test_the_pod_that_a_vmi_has_left_has_succeeded() -> None:
+    moved = vmi(node="node02", migrationState={"migrationUid": "m1", "completed": True, "targetPod": "target"})
+    assert body(pods.pod_step(pod(phase="Running"), moved, NOW).write)["status"]["phase"] == "Succeeded"
+    [deletion] = pods.pod_step(pod(deleted=True), moved, NOW).effects
+    assert isinstance(deletion, Delete)
+
+
+def test_a_migration_of_a_vmi_that_has_ended_or_cannot_migrate_fails() -> None:
+    fixed = vmi(conditions=[READY, {"type": "LiveMigratable", "status": "False"}])
+    for subject in (None, vmi("Failed"), fixed):
+        assert body(migrate(subject).write)["status"]["phase"] == "Failed"
+
+
+def evicted(strategy: str | None, *, migratable: bool = True, **status: Any) -> eviction.Verdict:
+    launcher = {"metadata": {"labels": {"kubevirt.io": "virt-launcher"}}, "spec": {"nodeName": "node01"}, "status": {}}
+    condition = {"type": "LiveMigratable", "status": str(migratable)}
+    known = {"nodeName": "node01", "conditions": [condition], **status}
+    meta = {"name": "web", "namespace": "ns"}
+    return eviction.decide(launcher, {"metadata": meta, "spec": {"evictionStrategy": strategy}, "status": known})
+
+
+@pytest.mark.parametrize(("strategy", "migratable"), [(None, True), ("None", True), ("LiveMigrateIfPossible", False)])
+def test_a_vmi_that_does_not_migrate_is_evicted(strategy: str | None, migratable: bool) -> None:
+    assert evicted(strategy, migratable=migratable) == eviction.Verdict()
+
+
+@pytest.mark.parametrize("strategy", ["LiveMigrate", "LiveMigrateIfPossible", "External"])
+def test_an_eviction_marks_a_vmi_that_migrates(strategy: str) -> None:
+    verdict = evicted(strategy)
+    assert verdict == eviction.Verdict('Eviction triggered evacuation of VMI "ns/web"', is_marked=True)
+
+
+def test_a_vmi_that_is_marked_or_cannot_migrate_is_not_marked() -> None:
+    assert evicted("LiveMigrate", evacuationNodeName="node01").denial.startswith("Evacuation in progress: ")
+    assert evicted("LiveMigrate", migratable=False).denial.endswith("is not live-migratable")
+    assert evicted("LiveMigrate", nodeName="node02").denial == "Eviction request for target Pod"
