@@ -40,9 +40,9 @@ class Allowance(Struct, frozen=True):
     """The limits of one pass (P14).
 
     `ready` is the number of ready VMs that may become unavailable or get a template with which they must restart.
-    `is_unproven` is true if as many VMs as allowed have the current template and are not available. VMs that are not
-    ready then keep their template, because the current template may not come up. `waits_s` is the time until the next
-    VM is ready for long enough, or None.
+    `is_unproven` is true if as many VMs as allowed have the current template and are not available with it. VMs that
+    are not ready then keep their template, because the current template may not come up. `waits_s` is the time until
+    the next VM is ready for long enough, or None.
     """
 
     ready: int
@@ -112,7 +112,9 @@ def plan_update(
         return Plan(notices=partition_notices)
     min_ready, deadline = min_ready_of(snapshot), parse_deadline(snapshot.owner.metadata)
     staying = tuple(vm for vm in members if vm.metadata.uid not in deleted_uids)
-    allowance = _allowance(snapshot, intent, revisions, staying, min_ready, leaving=len(members) - len(staying))
+    begun = sum(each.begun and each.costly for each in pending)
+    leaving = len(members) - len(staying)
+    allowance = _allowance(snapshot, intent, revisions, staying, min_ready, begun=begun, leaving=leaving)
     choice = _choose(pending, allowance, burst=snapshot.limits.burst)
     limits = min_ready.notices + deadline.notices if any(each.step is not Step.UPDATE for each in pending) else ()
     progress = Plan(
@@ -138,9 +140,14 @@ def _allowance(
     staying: tuple[VirtualMachine, ...],
     min_ready: Setting,
     *,
+    begun: int,
     leaving: int,
 ) -> Allowance:
-    """Return the limits of this pass. `leaving` is the number of VMs that the same plan heals."""
+    """Return the limits of this pass.
+
+    `begun` is the number of ready VMs that have the current spec and must restart. `leaving` is the number of VMs that
+    the same plan heals.
+    """
     most = intent.most_unavailable
     availability = count_unavailable(snapshot, staying, min_ready.number)
     on_current = [vm for vm in staying if revisions.is_current(revision_of(vm))]
@@ -148,7 +155,7 @@ def _allowance(
     next_at = availability.next_at
     return Allowance(
         ready=most - availability.unavailable - leaving,
-        is_unproven=unproven >= most,
+        is_unproven=unproven + begun >= most,
         waits_s=max((next_at - snapshot.now).total_seconds(), 0.0) if next_at is not None else None,
     )
 

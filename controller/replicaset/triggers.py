@@ -7,7 +7,14 @@ from collections.abc import Iterable, Iterator
 from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.indexes import NAMESPACE
 from controller.apimachinery.label_selectors import LabelSelector, parse_selector
-from controller.kubevirt.annotations import PROGRESS_DEADLINE, PROTECT, REMOVE, ROLLING_UPDATE, is_marked
+from controller.kubevirt.annotations import (
+    PROGRESS_DEADLINE,
+    PROTECT,
+    REMOVE,
+    REPLACE_UNREADY_AFTER,
+    ROLLING_UPDATE,
+    is_marked,
+)
 from controller.kubevirt.conditions import without_failure
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.vmi_types import VirtualMachineInstance
@@ -92,5 +99,6 @@ def _planning_input(owner: ReplicaSet) -> tuple[object, ...]:
         meta.deletion_timestamp is None,
         annotations.get(ROLLING_UPDATE),
         annotations.get(PROGRESS_DEADLINE),
+        annotations.get(REPLACE_UNREADY_AFTER),
         owner.spec,
     )

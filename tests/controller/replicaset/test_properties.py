@@ -10,8 +10,9 @@ from controller.kubevirt.annotations import PROTECT, is_marked
 from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vmis import is_active, is_ready
 from controller.replicaset.plan import plan
-from controller.replicaset.rollout import Rollout, is_updated, parse_rollout
+from controller.replicaset.rollout import Rollout, parse_rollout
 from controller.replicaset.status import next_status, outcome_notices
+from controller.replicaset.template import is_updated
 from controller.runtime.plan import Confirm, Create, Delete, Patch
 from controller.runtime.status import status_patch
 from informers.meta import controller_of

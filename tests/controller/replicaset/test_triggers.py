@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from controller.apimachinery.conditions import Condition
-from controller.kubevirt.annotations import DELETION_COST, PROTECT, REMOVE, ROLLING_UPDATE
+from controller.kubevirt.annotations import DELETION_COST, PROTECT, REMOVE, REPLACE_UNREADY_AFTER, ROLLING_UPDATE
 from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetStatus
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.snapshot import REPLICASET_INDEXES
@@ -109,6 +109,7 @@ SET_CHANGES = {
     "its generation changes": (Updated(OWNER, changed(OWNER, generation=2)), 0.0),
     "its deletion begins": (Updated(OWNER, changed(OWNER, deletion_timestamp=seconds_ago(1))), 0.0),
     "it asks for a rollout": (Updated(OWNER, changed(OWNER, annotations={ROLLING_UPDATE: "maxUnavailable=1"})), 0.0),
+    "it replaces unready VMIs": (Updated(OWNER, changed(OWNER, annotations={REPLACE_UNREADY_AFTER: "60"})), 0.0),
     "another annotation changes": (Updated(OWNER, changed(OWNER, annotations={"note": "hi"})), None),
     "its labels change": (Updated(OWNER, changed(OWNER, labels={"a": "b"})), None),
     "only its version changes": (Updated(OWNER, changed(OWNER, resource_version="2")), None),
