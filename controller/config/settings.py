@@ -153,7 +153,7 @@ GROUPS: Mapping[str, tuple[Option, ...]] = {
         _option(
             "max_inflight",
             Integer(1, 10_000),
-            "requests that may wait for the API server at the same time; watches and the lease do not count",
+            "writes that may wait for the API server at the same time; reads, watches and the lease do not count",
         ),
         _option("kube_api_qps", RATE, "requests per second; 0 means no limit: the API server protects itself"),
         _option(

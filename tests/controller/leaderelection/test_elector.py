@@ -104,7 +104,7 @@ async def test_a_candidate_retries_after_a_403_of_a_starting_server():
     process = Process(LeaseServer(), "a")
     process.connection.error = Forbidden("leases is forbidden: User nobody", code=403)
     task = asyncio.create_task(process.run())
-    await asyncio.sleep(1)
+    await asyncio.sleep(25)
     assert not task.done()
     process.connection.error = None
     await asyncio.sleep(2)
