@@ -122,12 +122,12 @@ def _start_failures(snapshot: Snapshot, vm: VirtualMachine, healing: Healing) ->
 def _unready_failure(snapshot: Snapshot, vm: VirtualMachine, limit: timedelta) -> Iterator[Failure]:
     """Yield the failure of a VM that runs and is not ready.
 
-    A VM whose guest stops soon after each start is seldom seen running and not ready. So a VM that was ready during its
-    unready period counts as running.
+    A VM whose guest stops soon after each start is seldom seen running and not ready. So such a VM counts as running,
+    whatever the phase of its present VMI is.
     """
     period, vmi = open_period(snapshot, vm), snapshot.vmi_of(vm)
     since = unready_since(snapshot, vm)
-    if period is None or since is None or not (period.was_ready or (vmi is not None and vmis.is_running(vmi))):
+    if period is None or since is None or not (period.crashes or (vmi is not None and vmis.is_running(vmi))):
         return
     unready_s = (snapshot.now - since) // timedelta(seconds=1)
     text = f"it runs, but has not been ready for {unready_s} s; {REPLACE_UNREADY_AFTER} is {limit.total_seconds():.0f}"

@@ -52,7 +52,8 @@ class UnreadyPeriod(Struct, frozen=True, gc=False):
     `since` is the start of the period. `template_since` is the first time in the period at which the VM had the
     revision `revision`. A recreated VM with the same name and revision keeps `template_since`. `ready_at` is None if
     the VM is not ready now. Otherwise `ready_at` is the time at which the VM became ready, or was stopped by a user.
-    `was_ready` is true if the VM was ready during the period. `seen_at` is the time of the last snapshot with the VM.
+    `was_ready` is true if the VM was ready during the period, and `crashes` is true if it then was unready again.
+    `seen_at` is the time of the last snapshot with the VM.
     """
 
     uid: str
@@ -62,6 +63,7 @@ class UnreadyPeriod(Struct, frozen=True, gc=False):
     seen_at: datetime
     ready_at: datetime | None = None
     was_ready: bool = False
+    crashes: bool = False
 
     def has_ended(self, now: datetime) -> bool:
         """Return True if the VM has been ready for `STEADY`."""
@@ -134,7 +136,14 @@ def _next_period(
         return same if note is not None or not same.has_ended(now) else None
     if same is not None and not same.has_ended(now) and not _is_restart(same, vm, vmi):
         template_since = same.template_since if same.revision == revision else now
-        return replace(same, revision=revision, template_since=template_since, ready_at=None, seen_at=now)
+        return replace(
+            same,
+            revision=revision,
+            template_since=template_since,
+            ready_at=None,
+            crashes=same.was_ready,
+            seen_at=now,
+        )
     since = _noted_since(vm, note, now) if note is not None and same is None else now
     template_since = since
     # A recreated VM of the same template continues the time of the VM that it replaces.

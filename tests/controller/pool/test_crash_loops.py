@@ -9,6 +9,7 @@ import pytest
 from controller.kubevirt import vms
 from controller.kubevirt.annotations import HEALED, PROGRESS_DEADLINE, REPLACE_UNREADY_AFTER, UNREADY
 from controller.pool.plan import plan
+from controller.pool.rollout import count_unavailable
 from controller.pool.unready import stuck_since, unready_since
 from controller.runtime.plan import Delete, Patch
 from tests.pool_builders import pool, revision, snapshot, vm_spec, vmi
@@ -124,6 +125,17 @@ def test_p14_a_guest_that_crashes_after_each_start_stalls_the_rollout():
     [notice] = todo.notices
     assert notice.reason == "RolloutStalled"
     assert "web-0 for longer than 60 seconds" in notice.message
+
+
+def test_p14_a_guest_that_crashed_after_its_first_start_is_not_available_when_it_is_ready_for_seconds():
+    """Otherwise the rollout would take the next VM at each of the 30 starts."""
+    replay = Replay(single())
+    available = []
+    for moment in moments("vm-crash", replay.owner):
+        seen = replay.snapshot(moment)
+        found = count_unavailable(seen, (moment.vm,), 0)
+        available += [moment.seconds] if not found.unavailable else []
+    assert max(available) < 5
 
 
 @pytest.mark.parametrize("name", RECORDINGS)

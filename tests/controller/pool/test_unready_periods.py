@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.kubevirt.annotations import UNREADY
+from controller.pool.rollout import count_unavailable
 from controller.pool.rules import PoolRules, UnreadyMemory
 from controller.pool.snapshot import Limits
 from controller.pool.unready import stuck_since, unready_since
@@ -99,6 +100,21 @@ def test_p15_a_restart_of_a_ready_vm_begins_another_period():
     history.see(0, ready=False)
     history.see(20)
     assert history.see(25, running={"deleting": True, "phase": "Failed"}) == 25
+
+
+def test_p14_a_vm_that_crashed_is_available_after_thirty_seconds():
+    history = History()
+    for seconds, ready in ((0, False), (10, True), (12, False), (15, True)):
+        history.see(seconds, ready=ready)
+    for seconds, unavailable in ((44, 1), (45, 0)):
+        history.see(seconds, running={"ready_for_s": -15})
+        found = count_unavailable(history.seen, (history.machine,), 0)
+        assert found.unavailable == unavailable
+        assert found.next_at == (NOW + timedelta(seconds=45) if unavailable else None)
+    history = History()
+    history.see(0, ready=False)
+    history.see(10)
+    assert count_unavailable(history.seen, (history.machine,), 0).unavailable == 0, "it started for the first time"
 
 
 def test_p15_a_finished_vmi_is_not_ready_whatever_its_condition_says():
