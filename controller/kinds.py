@@ -33,10 +33,11 @@ READ: Final = ("get", "list", "watch")
 
 
 class Access(Struct, frozen=True):
-    """The API verbs that the controller of a kind uses on one other resource, such as VMs."""
+    """The API verbs that the controller of a kind uses on one other resource, such as VMs, or on its subresource."""
 
     resource: Resource[Any]
     verbs: tuple[str, ...]
+    subresource: str = ""
 
     @property
     def is_cached(self) -> bool:
@@ -190,6 +191,9 @@ POOLS: Final[Kind[Pool]] = Kind(
         # Disks are not cached.
         Access(resources.PVCS, ("get", "patch")),
         Access(resources.DATA_VOLUMES, ("get", "patch")),
+        # KubeVirt does not start a VM with run strategy Manual or RerunOnFailure again after its VMI is deleted. To
+        # restart such a VM, the controller asks virt-api. A cluster need not serve this subresource.
+        Access(resources.VM_REQUESTS, ("update",), resources.RESTART),
     ),
     # The controller patches pools to set the finalizer, and to set annotations that later passes read.
     owner_verbs=("patch",),
@@ -206,12 +210,12 @@ KINDS: Final[tuple[Kind[Any], ...]] = (REPLICA_SETS, POOLS)
 
 
 def accesses() -> tuple[Access, ...]:
-    """Return the verbs that all kinds together need on other resources. Each resource occurs once."""
-    verbs: dict[Resource[Any], dict[str, None]] = {}
+    """Return the verbs that all kinds together need on other resources. Each resource or subresource occurs once."""
+    verbs: dict[tuple[Resource[Any], str], dict[str, None]] = {}
     for kind in KINDS:
         for access in kind.access:
-            verbs.setdefault(access.resource, {}).update(dict.fromkeys(access.verbs))
-    return tuple(Access(resource, tuple(each)) for resource, each in verbs.items())
+            verbs.setdefault((access.resource, access.subresource), {}).update(dict.fromkeys(access.verbs))
+    return tuple(Access(resource, tuple(each), subresource) for (resource, subresource), each in verbs.items())
 
 
 def names_of(kinds: Iterable[Kind[Any]]) -> tuple[str, ...]:

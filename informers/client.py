@@ -5,8 +5,7 @@ One client uses one aiohttp session with explicit timeouts. The client ignores t
 A request first waits until fewer than `max_inflight` requests are running. Then the request waits for the token bucket
 if the client has one. Watches are not counted and do not wait for either limit.
 
-Before a write, the client calls the gate. At that moment the client already has a connection, and the next step is to
-send the request.
+Before a write, the client calls the gate. At that moment the client is connected and about to send the request.
 
 The client repeats a request in two cases only, because only the caller knows whether a write may be repeated:
 
@@ -132,8 +131,7 @@ class ApiClient:
     ) -> bytes:
         """Send one request and return the body of the answer. Raise ApiError if the request fails.
 
-        `accept` is the media type of the answer. `timeout_s` is the time limit of one attempt in seconds. None means
-        `REQUEST_TIMEOUT_S`.
+        `accept` is the media type of the answer. `timeout_s` limits one attempt; None means `REQUEST_TIMEOUT_S`.
         """
         limits = DEFAULT_TIMEOUT
         if timeout_s is not None:
@@ -163,6 +161,9 @@ class ApiClient:
     ) -> bytes:
         path = resource.path(key.namespace, key.name, subresource)
         return await self.request("PATCH", path, body=body, content_type=content_type)
+
+    async def update(self, resource: Resource[Any], key: ObjectKey, body: bytes, *, subresource: str) -> bytes:
+        return await self.request("PUT", resource.path(key.namespace, key.name, subresource), body=body)
 
     async def delete(
         self,

@@ -1,4 +1,4 @@
-"""This module defines the interface for reading and writing single objects: four requests and two types of patches.
+"""This module defines the interface for reading and writing single objects: five requests and two types of patches.
 
 `ApiClient` implements the interface with requests to a server.
 """
@@ -36,6 +36,8 @@ class ObjectClient(Protocol):
     async def patch(
         self, resource: Resource[Any], key: ObjectKey, body: bytes, *, content_type: str, subresource: str = ""
     ) -> bytes: ...
+
+    async def update(self, resource: Resource[Any], key: ObjectKey, body: bytes, *, subresource: str) -> bytes: ...
 
     async def delete(
         self, resource: Resource[Any], key: ObjectKey, *, uid: str, propagation: str, version: str = ""

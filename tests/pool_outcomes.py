@@ -6,9 +6,9 @@ import msgspec
 
 from controller.apimachinery.conditions import Condition
 from controller.kubevirt.pool_types import PoolStatus
-from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, VMIS, VMS
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, VM_REQUESTS, VMIS, VMS
 from controller.pool.status import next_status
-from controller.runtime.plan import Create, Delete, Patch, RemoveOwnerReference, ThreeWayMerge
+from controller.runtime.plan import Create, Delete, Patch, RemoveOwnerReference, Restart, ThreeWayMerge
 from informers.errors import Forbidden, ServerError, TransportError
 from informers.meta import ObjectKey
 from informers.objects import PatchType
@@ -22,6 +22,16 @@ MERGE = ThreeWayMerge(
     resource=VMS, key=KEY, uid="uid", old=b"{}", new=b"{}", why="its revision is web-1, the current revision is web-2"
 )
 RESTART = Delete(resource=VMIS, key=KEY, uid="uid", why="it runs an older template than web-2")
+REQUESTED_RESTART = Restart(
+    resource=VMS,
+    key=KEY,
+    uid="uid",
+    requests=VM_REQUESTS,
+    subresource="restart",
+    instance=VMIS,
+    instance_uid="vmi",
+    why="it runs an older template than web-2",
+)
 RELABEL = Patch(resource=VMIS, key=KEY, body=b"{}", type=PatchType.MERGE, why="")
 REMOVE_FINALIZER = Patch(resource=VMS, key=KEY, body=b"{}", type=PatchType.JSON, why="")
 NOTE = Patch(resource=POOLS, key=KEY, body=b"{}", type=PatchType.MERGE, why="")

@@ -34,7 +34,7 @@ def delicate_reason(
     restart gives the VM the same size, so a caller that changed the size need not wait for the hot-plug. The text of
     a reason stays the same while the reason lasts, so a caller can use the text to report each reason once.
     """
-    return _reason_of_vm(vm) or (_reason_of_vmi(vmi, may_interrupt_resizing) if vmi is not None else "")
+    return _reason_of_vm(vm) or (delicate_reason_of_vmi(vmi, may_interrupt_resizing) if vmi is not None else "")
 
 
 def needs_manual_recovery(vm: VirtualMachine) -> bool:
@@ -58,7 +58,8 @@ def _reason_of_vm(vm: VirtualMachine) -> str:
     return "a volume migration is in progress" if _is_true(status.conditions, VOLUMES_CHANGE) else ""
 
 
-def _reason_of_vmi(vmi: VirtualMachineInstance, may_interrupt_resizing: bool) -> str:
+def delicate_reason_of_vmi(vmi: VirtualMachineInstance, may_interrupt_resizing: bool = False) -> str:
+    """Return the reason that the VMI's own status shows (see `delicate_reason`)."""
     status = vmi.status
     if status is None or vmis.is_final(vmi):
         return ""

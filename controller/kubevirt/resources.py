@@ -47,6 +47,17 @@ VMIS: Final = Resource(
 VMS: Final = Resource(
     VirtualMachine, group=KUBEVIRT_GROUP, version="v1", plural="virtualmachines", kind="VirtualMachine"
 )
+VM_REQUESTS: Final = Resource(
+    VirtualMachine,
+    group="subresources.kubevirt.io",
+    version="v1",
+    plural="virtualmachines",
+    kind="VirtualMachine",
+)
+"""The requests to KubeVirt's API server virt-api about one VM. Only subresources such as `restart` are served."""
+
+RESTART: Final = "restart"
+
 CONTROLLER_REVISIONS: Final = Resource(
     ControllerRevision, group="apps", version="v1", plural="controllerrevisions", kind="ControllerRevision"
 )

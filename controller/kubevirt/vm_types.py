@@ -66,6 +66,13 @@ class StartFailure(Struct, frozen=True, gc=False, rename="camel"):
     consecutive_fail_count: int | None = None
 
 
+class StateChangeRequest(Struct, frozen=True, gc=False):
+    """A start or a stop that a user or a controller requested. A request to stop names the UID of the VMI."""
+
+    action: str = ""
+    uid: str | None = None
+
+
 class VirtualMachineStatus(Struct, frozen=True, gc=False, rename="camel"):
     """The status of a VM, with the conditions in `KEPT_CONDITIONS` only.
 
@@ -77,6 +84,7 @@ class VirtualMachineStatus(Struct, frozen=True, gc=False, rename="camel"):
     conditions: tuple[Condition, ...] | None = None
     snapshot_in_progress: str | None = None
     restore_in_progress: str | None = None
+    state_change_requests: tuple[StateChangeRequest, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.conditions is not None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from enum import Enum, auto
 from typing import Final
 
 from controller.apimachinery.conditions import Condition, find_condition, with_timezone
 from controller.kubevirt.annotations import POOL_FINALIZER, REVISION_NAME
-from controller.kubevirt.vm_types import READY, VirtualMachine
+from controller.kubevirt.vm_types import READY, StateChangeRequest, VirtualMachine
 from informers.meta import NO_LABELS, labels_of
 
 FOREGROUND: Final = "foregroundDeletion"
@@ -78,7 +79,7 @@ def is_meant_to_run(vm: VirtualMachine) -> bool:
     """Return True if the VM should have a running VMI now (P14).
 
     Return False if a user has stopped the VM, or if the VM has finished and the run strategy does not start the VM
-    again.
+    again. A VM that is being restarted should run, even while its VMI stops.
     """
     spec = vm.spec
     if spec is None:
@@ -89,20 +90,60 @@ def is_meant_to_run(vm: VirtualMachine) -> bool:
         case "Halted":
             return False
         case "Manual" | "Once" | "RerunOnFailure":
-            return printable_status_of(vm) not in ("Stopped", "Stopping")
+            return printable_status_of(vm) not in ("Stopped", "Stopping") or is_start_requested(vm)
         case _:
             return True
 
 
-def comes_back(vm: VirtualMachine, *, recreated: bool) -> bool:
-    """Return True if the VM starts again without a user's action after the VMI of the VM was deleted.
+class AfterStop(Enum):
+    """What KubeVirt does with a VM whose VMI was deleted.
 
-    If `recreated` is true, return True if a new VM with the same run strategy, which replaces the VM, starts without a
-    user's action. With the run strategy RerunOnFailure KubeVirt treats a deleted VMI as a shutdown by the user, so the
-    VM does not start again.
+    With STARTS, KubeVirt starts the VM again. With WAITS, KubeVirt starts the VM after a request only. With STAYS, the
+    VM stays stopped until a user changes the run strategy.
     """
+
+    STARTS = auto()
+    WAITS = auto()
+    STAYS = auto()
+
+
+def after_stop(vm: VirtualMachine) -> AfterStop:
+    """Return what KubeVirt does with the VM after its VMI was deleted.
+
+    With the run strategy RerunOnFailure, KubeVirt treats a deleted VMI as a shutdown by the user. With Once, KubeVirt
+    starts a VM whenever the VM has no VMI.
+    """
+    spec = vm.spec
+    strategy = spec.run_strategy if spec is not None else None
+    match strategy:
+        case "Manual" | "RerunOnFailure":
+            return AfterStop.WAITS
+        case "Halted":
+            return AfterStop.STAYS
+        case None if spec is None or not spec.running:
+            return AfterStop.STAYS
+        case _:
+            return AfterStop.STARTS
+
+
+def starts_after_creation(vm: VirtualMachine) -> bool:
+    """Return True if KubeVirt starts a new VM with the run strategy of this VM."""
     strategy = vm.spec.run_strategy if vm.spec is not None else None
-    return strategy not in (("Manual", "Halted") if recreated else ("Manual", "Halted", "RerunOnFailure", "Once"))
+    return strategy != "Manual" and after_stop(vm) is not AfterStop.STAYS
+
+
+def is_start_requested(vm: VirtualMachine) -> bool:
+    """Return True if a user or a controller requested a start or a restart that KubeVirt has not done yet."""
+    return any(each.action == "Start" for each in _requests_of(vm))
+
+
+def is_stop_requested(vm: VirtualMachine, vmi_uid: str) -> bool:
+    """Return True if a user or a controller requested that KubeVirt stops the VMI with this UID."""
+    return any(each.action == "Stop" and each.uid == vmi_uid for each in _requests_of(vm))
+
+
+def _requests_of(vm: VirtualMachine) -> Iterable[StateChangeRequest]:
+    return (vm.status.state_change_requests or ()) if vm.status is not None else ()
 
 
 def revision_of(vm: VirtualMachine) -> str:

@@ -24,8 +24,10 @@ from controller.runtime.plan import (
     Outcome,
     Rejected,
     RemoveOwnerReference,
+    Restart,
     ThreeWayMerge,
     Unknown,
+    Unserved,
 )
 from informers.errors import StatusError
 
@@ -51,7 +53,7 @@ def replica_failure(current: Condition | None, outcomes: tuple[Outcome, ...], *,
     # of a revision gets the reason FailedUpdate.
     is_update = any(isinstance(outcome.action, ThreeWayMerge) for outcome in outcomes)
     for outcome in outcomes:
-        if isinstance(outcome, Rejected | Unknown) and is_failure(outcome):
+        if isinstance(outcome, Rejected | Unknown | Unserved) and is_failure(outcome):
             cause = _cause(outcome.action, is_update=is_update)
             if cause is not None:
                 reason, doing = cause
@@ -60,12 +62,12 @@ def replica_failure(current: Condition | None, outcomes: tuple[Outcome, ...], *,
     return without_failures(current, outcomes, may_write=may_write)
 
 
-def is_failure(outcome: Rejected | Unknown) -> bool:
-    """Return True if the server rejected the write or answered with an error.
+def is_failure(outcome: Rejected | Unknown | Unserved) -> bool:
+    """Return True if the server rejected the write, does not serve the request, or answered with an error.
 
     A lost connection is not a failure of the pool, because the write may have succeeded.
     """
-    return isinstance(outcome, Rejected) or isinstance(outcome.error, StatusError)
+    return isinstance(outcome, Rejected | Unserved) or isinstance(outcome.error, StatusError)
 
 
 def is_scale_out_refused(snapshot: Snapshot) -> bool:
@@ -119,7 +121,7 @@ def _cause(action: Action, *, is_update: bool) -> tuple[str, str] | None:
     is_revision = action.resource is CONTROLLER_REVISIONS
     if is_revision and isinstance(action, Delete):
         return FAILED_REVISION_PRUNING, "while pruning vmpool revisions"
-    if action.resource is VMIS:
+    if action.resource is VMIS or isinstance(action, Restart):
         return FAILED_UPDATE, "during VMI update"
     if isinstance(action, ThreeWayMerge) or (is_revision and is_update):
         return FAILED_UPDATE, "during VM update"

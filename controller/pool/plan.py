@@ -36,7 +36,7 @@ from controller.pool.rollout import plan_partition_note
 from controller.pool.scale import plan_scale
 from controller.pool.snapshot import Snapshot
 from controller.pool.takeover import plan_first_mark, plan_takeover
-from controller.pool.update import plan_update
+from controller.pool.update import pending_steps, plan_update
 from controller.runtime.plan import Delete, Notice, Plan, join
 
 UNSETTLED = Plan(held="the cache does not show all of our own writes yet")
@@ -87,8 +87,9 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
         parts[-1] = scaling = _with_optional_creates(scaling)
         intent, revisions = replace(intent, wanted=len(members)), replace(revisions, current_exists=True)
     if (is_refused or not scaling.stages) and not claims.released and _count_is_right(intent, members):
-        update = plan_update(snapshot, intent, revisions, members, deleted_uids=deleted_uids)
-        parts.append(plan_takeover(snapshot, revisions, update))
+        pending = pending_steps(snapshot, intent, revisions, members, deleted_uids=deleted_uids)
+        update = plan_update(snapshot, intent, revisions, members, pending, deleted_uids=deleted_uids)
+        parts.append(plan_takeover(snapshot, revisions, update, pending))
         if not any(part.stages for part in parts):
             parts.append(plan_pruning(snapshot, revisions))
     return join((*parts, plan_advice(intent)))

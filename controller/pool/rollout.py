@@ -21,7 +21,7 @@ from controller.kubevirt.annotations import MIN_READY, PARTITION, PARTITION_REVI
 from controller.kubevirt.pool_types import Pool, UpdateStrategy
 from controller.kubevirt.progress import invalid_annotation
 from controller.kubevirt.vm_types import VirtualMachine
-from controller.kubevirt.vms import is_deleting, is_meant_to_run, revision_of
+from controller.kubevirt.vms import is_deleting, is_meant_to_run, is_stop_requested, revision_of
 from controller.pool.revisions import Revisions
 from controller.pool.snapshot import Snapshot
 from controller.pool.template import Template
@@ -130,7 +130,7 @@ def count_unavailable(snapshot: Snapshot, members: Iterable[VirtualMachine], min
     """Count the members that should run and are not available. `min_ready_s` is a number of seconds."""
     unavailable, next_times = 0, []
     for vm in members:
-        if not is_meant_to_run(vm):
+        if not should_run(snapshot, vm):
             continue
         since = _ready_since(snapshot, vm)
         if since is not None:
@@ -143,13 +143,27 @@ def count_unavailable(snapshot: Snapshot, members: Iterable[VirtualMachine], min
     return Availability(unavailable, min(next_times, default=None))
 
 
+def should_run(snapshot: Snapshot, vm: VirtualMachine) -> bool:
+    """Return True if the VM should have a running VMI now.
+
+    With the run strategy Once, KubeVirt starts a VM again whose VMI is deleted. The VM's `printableStatus` is "Stopped"
+    until then.
+    """
+    if is_meant_to_run(vm):
+        return True
+    vmi = snapshot.vmi_of(vm)
+    is_once = vm.spec is not None and vm.spec.run_strategy == "Once"
+    return is_once and (vmi is None or vmis.is_deleting(vmi))
+
+
 def _ready_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
     """Return the time since which the VM's VMI is ready.
 
-    The result is None if the VMI is missing or not ready, or if the VM or its VMI is terminating.
+    The result is None if the VMI is missing or not ready, if the VM or its VMI is terminating, or if a restart of the
+    VMI was requested.
     """
     vmi = snapshot.vmi_of(vm)
-    if vmi is None or is_deleting(vm) or not vmis.is_active(vmi):
+    if vmi is None or is_deleting(vm) or not vmis.is_active(vmi) or is_stop_requested(vm, vmi.metadata.uid):
         return None
     # If the Ready condition has no transition time, the VMI counts as ready for a very long time.
     return vmis.ready_since(vmi) or (snapshot.now - LONG_AGO if vmis.is_ready(vmi) else None)

@@ -27,7 +27,7 @@ from controller.pool.intent import Intent, parse_intent
 from controller.pool.policies import Strategy
 from controller.pool.revisions import Revisions, oldest_in_use, read_revisions
 from controller.pool.snapshot import Snapshot
-from controller.pool.update import is_updated
+from controller.pool.steps import is_updated
 from controller.runtime.plan import (
     AlreadyThere,
     Create,
@@ -37,8 +37,10 @@ from controller.runtime.plan import (
     Outcome,
     Patch,
     Rejected,
+    Restart,
     ThreeWayMerge,
     Unknown,
+    Unserved,
 )
 
 PAUSED: Final = Condition(
@@ -52,6 +54,7 @@ _EVENT_TEXTS: Final[Mapping[type, tuple[str, str, str]]] = {
     Create: ("SuccessfulCreate", "Created", "creating"),
     Delete: ("SuccessfulDelete", "Deleted", "deleting"),
     ThreeWayMerge: ("SuccessfulUpdate", "Updated", "updating"),
+    Restart: ("SuccessfulUpdate", "Restarted", "restarting"),
 }
 """The texts of the Event about each type of action.
 
@@ -147,8 +150,11 @@ def _notice_of(outcome: Outcome) -> Notice | None:
     subject = f"{action.resource.kind.replace('VirtualMachine', 'VM').replace('VMInstance', 'VMI')} {action.key}"
     match outcome:
         case Done() | AlreadyThere():
-            why = f": {action.why}" if isinstance(action, Delete) else ""
+            why = f": {action.why}" if isinstance(action, Delete | Restart) else ""
             return Notice(reason=success, message=f"{done} {subject}{why}", warning=False)
+        case Unserved():
+            message = f"{subject} waits for a restart, and so do others of its run strategy: {outcome.message}"
+            return Notice(reason="FailedUpdate", message=message, once=f"unserved: {outcome.action.why}")
         case Rejected() | Unknown() if is_failure(outcome):
             reason = success.replace("Successful", "Failed")
             return Notice(reason=reason, message=f"Error {doing} {subject}: {outcome.message}")

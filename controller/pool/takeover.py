@@ -15,6 +15,7 @@ blocked. A pool without VMs counts as taken over.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -23,9 +24,9 @@ from controller.kubevirt.annotations import TAKEOVER, TAKEOVER_HELD
 from controller.kubevirt.vms import revision_of
 from controller.pool.revisions import Revisions
 from controller.pool.snapshot import Snapshot
+from controller.pool.steps import PendingStep, Step, vmi_revision_of
 from controller.pool.template import Template, describe_difference
-from controller.pool.update import vmi_revision_of
-from controller.runtime.plan import Delete, Notice, Patch, Plan, Stage, ThreeWayMerge
+from controller.runtime.plan import Notice, Patch, Plan, Stage
 from informers.meta import annotations_of
 from informers.objects import PatchType
 
@@ -49,10 +50,11 @@ def is_taken_over(snapshot: Snapshot, template: Template) -> bool:
     return mark in (PROCEED, DONE) or held_for_another_template
 
 
-def plan_takeover(snapshot: Snapshot, revisions: Revisions, update: Plan) -> Plan:
+def plan_takeover(snapshot: Snapshot, revisions: Revisions, update: Plan, pending: Iterable[PendingStep]) -> Plan:
     """Return the given update, or a plan that blocks the update until the user allows it.
 
-    The plan also writes the state of the takeover to the pool, if the state has changed.
+    `pending` are the steps of the whole update, of which `update` does only the first. The plan also writes the state
+    of the takeover to the pool, if the state has changed.
     """
     if not snapshot.limits.takes_over:
         return update
@@ -60,7 +62,7 @@ def plan_takeover(snapshot: Snapshot, revisions: Revisions, update: Plan) -> Pla
         if _mark_of(snapshot) in (PROCEED, DONE):
             return update
         return _with_first_stage(update, _note(snapshot, DONE, "its template was changed"))
-    changes = [action for action in update.actions if isinstance(action, ThreeWayMerge | Delete)]
+    changes = [each for each in pending if each.step is not Step.RELABEL]
     if not changes and not update.held:
         return _with_first_stage(update, _note(snapshot, DONE, "its virtual machines are on its template"))
     message = _consequences(snapshot, changes, revisions)
@@ -84,18 +86,17 @@ def plan_first_mark(snapshot: Snapshot, template: Template) -> Plan:
     return Plan(stages=(_note(snapshot, DONE, "it has no virtual machines"),))
 
 
-def _consequences(snapshot: Snapshot, changes: list[ThreeWayMerge | Delete], revisions: Revisions) -> str:
+def _consequences(snapshot: Snapshot, changes: list[PendingStep], revisions: Revisions) -> str:
     """Return a message that says what the update would do to the VMs, and which fields of the template differ."""
     if not changes:
         return "an update of its virtual machines is not finished"
-    revision_names = {vm.metadata.name: revision_of(vm) for vm in snapshot.members}
-    revision_names |= {
-        change.key.name: vmi_revision_of(snapshot.vmis[change.key.name])
-        for change in changes
-        if isinstance(change, Delete) and change.key.name in snapshot.vmis
-    }
-    found = Counter(_consequence(revision_names.get(change.key.name, ""), revisions) for change in changes)
+    found = Counter(_consequence(_revision_before(change), revisions) for change in changes)
     return "; ".join(f"{count} virtual machines would be {consequence}" for consequence, count in found.items())
+
+
+def _revision_before(change: PendingStep) -> str:
+    """Return the revision that the step replaces: of the VMI if the VM is updated already, otherwise of the VM."""
+    return vmi_revision_of(change.vmi) if change.begun and change.vmi is not None else revision_of(change.vm)
 
 
 def _consequence(revision: str, revisions: Revisions) -> str:

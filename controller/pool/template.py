@@ -2,8 +2,8 @@
 
 Templates with the same meaning have the same digests, even if the templates are written differently (see
 `normal_form`). A template has three digests, because P13 depends on which part of the template changed. `digest` covers
-the whole template. `machine` covers the part that reaches a VMI. `disks` covers the names and specs of the
-dataVolumeTemplates.
+the whole template. `machine` covers the parts that reach a VMI: the VMI template, the instance type and the preference.
+`disks` covers the names and specs of the dataVolumeTemplates.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def parse_template(spec: PoolSpec, *, index_sysprep: bool = False) -> Template |
             index_secrets=secrets,
             index_sysprep=sysprep,
             digest=_digest(labels, annotations, normal_form(fields, VM_SPEC), *rules),
-            machine=_digest(normal_form(fields["template"], VMI_TEMPLATE), *rules),
+            machine=_digest(_parts_of_vmi(fields), *rules),
             disks=_digest(_names_and_specs(fields)),
         )
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -115,6 +115,18 @@ def _names_and_specs(vm_spec: Fields) -> list[tuple[object, object]]:
         return []
     named = [disk if isinstance(disk, dict) else {} for disk in disks]
     return [((disk.get("metadata") or {}).get("name"), disk.get("spec")) for disk in named]
+
+
+def _parts_of_vmi(vm_spec: Fields) -> list[object]:
+    """Return the parts of a VM spec from which KubeVirt makes a VMI, in normal form.
+
+    The run strategy, the dataVolumeTemplates and `updateVolumesStrategy` are no such parts.
+    """
+    parts = {name: vm_spec.get(name) for name in ("instancetype", "preference")}
+    return [
+        normal_form(vm_spec["template"], VMI_TEMPLATE),
+        *(normal_form(each, VM_SPEC.field(name)) for name, each in parts.items()),
+    ]
 
 
 def _index_rules(spec: PoolSpec) -> tuple[bool, bool]:

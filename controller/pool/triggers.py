@@ -26,6 +26,7 @@ from controller.kubevirt.annotations import (
     TAKEOVER,
 )
 from controller.kubevirt.conditions import without_failure
+from controller.kubevirt.delicate import delicate_reason, delicate_reason_of_vmi
 from controller.kubevirt.pool_types import POOL_KIND, Pool
 from controller.kubevirt.vm_types import FAILURE, MANUAL_RECOVERY_REQUIRED, ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
@@ -113,6 +114,8 @@ def _decision_fields(vm: VirtualMachine) -> tuple[object, ...]:
         vm.spec,
         start_failures_of(vm),
         printable_status_of(vm),
+        delicate_reason(vm, None),
+        vm.status and vm.status.state_change_requests,
     )
 
 
@@ -147,6 +150,7 @@ def _rollout_fields(vmi: VirtualMachineInstance) -> tuple[object, ...]:
         vmis.is_deleting(vmi),
         vmis.is_spent(vmi),
         labels_of(vmi.metadata).get(REVISION_NAME),
+        delicate_reason_of_vmi(vmi),
     )
 
 

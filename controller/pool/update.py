@@ -1,75 +1,81 @@
-"""Updates to the current template: first the specs of the VMs (P12), then their VMIs (P13), within limits (P14)."""
+"""Updates to the current template: first the specs of the VMs (P12), then their VMIs (P13), within limits (P14).
+
+Under the proactive strategy, a ready VM whose VMI must restart gets the new spec only when its turn comes. So a
+template that does not come up is in at most `maxUnavailable` VMs that were ready, and a drain or a crash does not
+spread the template. A VM with the new spec uses up the limit until its VMI is available with the new template.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from enum import Enum, auto
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 
-from controller.kubevirt import vmis
 from controller.kubevirt.annotations import REVISION_NAME
+from controller.kubevirt.delicate import needs_manual_recovery
 from controller.kubevirt.progress import parse_deadline, watch_progress
-from controller.kubevirt.resources import VMIS, VMS
+from controller.kubevirt.resources import RESTART, VM_REQUESTS, VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
-from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.vms import (
-    comes_back,
-    is_deleting,
-    revision_of,
-    template_labels_of,
-)
+from controller.kubevirt.vms import AfterStop, after_stop, is_deleting, revision_of
 from controller.pool.indexing import encode_shape
 from controller.pool.intent import Intent
 from controller.pool.policies import Strategy
 from controller.pool.revisions import Revisions, plan_revision
-from controller.pool.rollout import count_unavailable, min_ready_of, partition_of
+from controller.pool.rollout import Setting, count_unavailable, min_ready_of, partition_of
 from controller.pool.scale import delete_of
 from controller.pool.select import allows, in_order
 from controller.pool.snapshot import Snapshot
+from controller.pool.steps import PendingStep, Step, is_updated, pending_step
 from controller.pool.unready import down_since
-from controller.runtime.plan import Delete, Patch, Plan, Stage, ThreeWayMerge
-from informers.meta import labels_of
+from controller.runtime.plan import Delete, Notice, Patch, Plan, Restart, Stage, ThreeWayMerge
 from informers.objects import PatchType
 
+MAX_NOTICES: Final = 10
+"""The maximum number of Events in one pass about VMs whose update waits."""
 
-class Step(Enum):
-    """The action that brings a VMI to the template of its updated VM (P13).
 
-    RELABEL patches a label of the VMI. RESTART deletes the VMI. RECREATE deletes the VM.
+class Allowance(Struct, frozen=True):
+    """The limits of one pass (P14).
+
+    `ready` is the number of ready VMs that may become unavailable or get a template with which they must restart.
+    `is_unproven` is true if as many VMs as allowed have the current template and are not available with it. VMs that
+    are not ready then keep their template, because the current template may not come up. `waits_s` is the time until
+    the next VM is ready for long enough, or None.
     """
 
-    NOTHING = auto()
-    RELABEL = auto()
-    RESTART = auto()
-    RECREATE = auto()
+    ready: int
+    is_unproven: bool
+    waits_s: float | None = None
 
 
-class PendingStep(Struct, frozen=True):
-    """A VM whose VMI needs an update step, and that step."""
+class Choice(Struct, frozen=True):
+    """The steps of one pass. `waiting` is the number of steps that wait for other VMs.
 
-    vm: VirtualMachine
-    vmi: VirtualMachineInstance
-    step: Step
+    `held` are the steps that wait because of a reason of their own.
+    """
+
+    steps: list[PendingStep]
+    waiting: int
+    held: list[PendingStep]
 
 
-def plan_update(
+def pending_steps(
     snapshot: Snapshot,
     intent: Intent,
     revisions: Revisions,
-    members: tuple[VirtualMachine, ...],
+    members: Iterable[VirtualMachine],
     *,
     deleted_uids: Collection[str] = (),
-) -> Plan:
-    """Plan the writes that bring VMs and VMIs to the current template.
+) -> list[PendingStep]:
+    """Return the next step of each member that needs one, in the order of the sort policy. No limit applies.
 
-    The caller checks first that the number of members is right. `deleted_uids` are the UIDs of the VMs that the same
-    plan deletes in order to heal them. These VMs are not updated.
+    `deleted_uids` are the UIDs of the VMs that the same plan deletes in order to heal them. These VMs are not updated.
     """
     if intent.update.strategy is Strategy.UNMANAGED:
-        return Plan()
-    partition = partition_of(snapshot)
+        return []
+    partition = partition_of(snapshot).number
     eligible = [
         vm
         for vm in members
@@ -77,59 +83,136 @@ def plan_update(
         and vm.metadata.uid not in deleted_uids
         and allows(intent.update.selection, vm)
         and (ordinal := snapshot.ordinal_of(vm)) is not None
-        and ordinal >= partition.number
+        and ordinal >= partition
     ]
-    merges = _spec_updates(snapshot, intent, revisions, eligible)
-    # The stage is not essential: a VM that cannot be patched must not delay other VMs.
-    stages = (*plan_revision(snapshot, revisions), Stage(merges, essential=False)) if merges else ()
-    spec_updates = Plan(stages=stages, notices=partition.notices)
-    if intent.update.strategy is Strategy.OPPORTUNISTIC:
-        return spec_updates
-    restarts = _plan_restarts(snapshot, intent, revisions, members, eligible, deleted_uids=deleted_uids)
-    return Plan(
-        stages=spec_updates.stages + restarts.stages,
-        notices=spec_updates.notices + restarts.notices,
-        held=restarts.held,
-        requeue_after_s=restarts.requeue_after_s,
+    restarts = intent.update.strategy is Strategy.PROACTIVE
+    ordered = in_order(snapshot, intent.update.selection, eligible)
+    steps = (pending_step(snapshot, revisions, vm, restarts=restarts) for vm in ordered)
+    return [step for step in steps if step is not None]
+
+
+def plan_update(
+    snapshot: Snapshot,
+    intent: Intent,
+    revisions: Revisions,
+    members: tuple[VirtualMachine, ...],
+    pending: list[PendingStep],
+    *,
+    deleted_uids: Collection[str] = (),
+) -> Plan:
+    """Plan the next of the pending steps, within the limits of a pass.
+
+    The caller checks first that the number of members is right. `deleted_uids` are the UIDs of the VMs that the same
+    plan deletes in order to heal them.
+    """
+    if intent.update.strategy is Strategy.UNMANAGED:
+        return Plan()
+    partition_notices = partition_of(snapshot).notices
+    if not pending:
+        return Plan(notices=partition_notices)
+    min_ready, deadline = min_ready_of(snapshot), parse_deadline(snapshot.owner.metadata)
+    staying = tuple(vm for vm in members if vm.metadata.uid not in deleted_uids)
+    begun = sum(each.begun and each.costly for each in pending)
+    leaving = len(members) - len(staying)
+    allowance = _allowance(snapshot, intent, revisions, staying, min_ready, begun=begun, leaving=leaving)
+    choice = _choose(pending, allowance, burst=snapshot.limits.burst)
+    limits = min_ready.notices + deadline.notices if any(each.step is not Step.UPDATE for each in pending) else ()
+    progress = Plan(
+        stages=_stages(snapshot, revisions, choice.steps),
+        notices=partition_notices + limits + _held_notices(choice.held),
+        held=_held_text(choice),
+        requeue_after_s=allowance.waits_s if choice.waiting else None,
+    )
+    if choice.steps or not choice.waiting:
+        return progress
+    stuck = [
+        (since, vm.metadata.name)
+        for vm in members
+        if is_updated(snapshot, revisions, vm) and (since := down_since(snapshot, vm)) is not None
+    ]
+    return watch_progress(progress, stuck, deadline.after, now=snapshot.now, template=revisions.template.digest)
+
+
+def _allowance(
+    snapshot: Snapshot,
+    intent: Intent,
+    revisions: Revisions,
+    staying: tuple[VirtualMachine, ...],
+    min_ready: Setting,
+    *,
+    begun: int,
+    leaving: int,
+) -> Allowance:
+    """Return the limits of this pass.
+
+    `begun` is the number of ready VMs that have the current spec and must restart. `leaving` is the number of VMs that
+    the same plan heals.
+    """
+    most = intent.most_unavailable
+    availability = count_unavailable(snapshot, staying, min_ready.number)
+    on_current = [vm for vm in staying if revisions.is_current(revision_of(vm))]
+    unproven = count_unavailable(snapshot, on_current, min_ready.number).unavailable
+    next_at = availability.next_at
+    return Allowance(
+        ready=most - availability.unavailable - leaving,
+        is_unproven=unproven + begun >= most,
+        waits_s=max((next_at - snapshot.now).total_seconds(), 0.0) if next_at is not None else None,
     )
 
 
-def is_updated(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine) -> bool:
-    """Return True if the VM and its VMI have the current template. If the VM has no VMI, only the VM is checked."""
-    vmi = snapshot.vmi_of(vm)
-    on_current = revisions.is_current(revision_of(vm))
-    return on_current and (vmi is None or revisions.is_current(vmi_revision_of(vmi)))
+def _choose(pending: list[PendingStep], allowance: Allowance, *, burst: int) -> Choice:
+    """Return the steps of this pass, at most `burst` updates of VMs and at most `burst` other steps.
 
-
-def vmi_revision_of(vmi: VirtualMachineInstance) -> str:
-    return labels_of(vmi.metadata).get(REVISION_NAME, "")
-
-
-def next_step(vm: VirtualMachine, vmi: VirtualMachineInstance, revisions: Revisions) -> Step:
-    """Return the step that the VMI needs. The step follows from the revisions of the VM and its VMI (P13)."""
-    wanted, running = revision_of(vm), vmi_revision_of(vmi)
-    if not revisions.is_current(wanted) or wanted == running or not vmis.is_active(vmi):
-        return Step.NOTHING
-    current, past = revisions.template, revisions.templates.get(running)
-    if past is not None and past.disks != current.disks:
-        return Step.RECREATE
-    if past is not None and past.machine == current.machine:
-        return Step.RELABEL
-    # A restarted VMI gets the revision label from the VM's template. If the VMI already has this label, a restart would
-    # change nothing, and every pass would restart the VMI again.
-    return Step.NOTHING if running == template_labels_of(vm).get(REVISION_NAME, "") else Step.RESTART
-
-
-def _spec_updates(
-    snapshot: Snapshot, intent: Intent, revisions: Revisions, eligible: Iterable[VirtualMachine]
-) -> tuple[ThreeWayMerge, ...]:
-    """Return the merges that bring outdated VMs to the current template.
-
-    The merges are in the order of the sort policy. One pass makes at most `burst` merges.
+    Steps that put no ready VM at risk come first. VMs that already have the current spec come before VMs that do not.
+    Such a VM uses up the allowance even if its restart must wait.
     """
-    outdated = [vm for vm in eligible if not revisions.is_current(revision_of(vm))]
-    outdated = in_order(snapshot, intent.update.selection, outdated)[: snapshot.limits.burst]
-    return tuple(_spec_update(snapshot, revisions, vm) for vm in outdated)
+    ready, waiting = allowance.ready, 0
+    chosen: list[PendingStep] = []
+    held: list[PendingStep] = []
+    left = {True: burst, False: burst}
+    for each in sorted(pending, key=lambda each: (each.costly, not each.begun)):
+        may_start = (ready > 0) if each.costly else not (each.risky and allowance.is_unproven)
+        if each.costly and (each.begun or not each.reason):
+            ready -= 1
+        if each.reason:
+            held.append(each)
+        elif not may_start or not left[each.step is Step.UPDATE]:
+            waiting += 1
+        else:
+            left[each.step is Step.UPDATE] -= 1
+            chosen.append(each)
+    return Choice(chosen, waiting, held)
+
+
+def _stages(snapshot: Snapshot, revisions: Revisions, steps: list[PendingStep]) -> tuple[Stage, ...]:
+    """Return the stages of the chosen steps. The updates of VMs come first."""
+    merges = tuple(_spec_update(snapshot, revisions, each.vm) for each in steps if each.step is Step.UPDATE)
+    actions = tuple(_action(each, revisions) for each in steps if each.step is not Step.UPDATE)
+    # The stage is not essential: a VM that cannot be patched must not delay other VMs.
+    updates = (*plan_revision(snapshot, revisions), Stage(merges, essential=False)) if merges else ()
+    return (*updates, Stage(actions)) if actions else updates
+
+
+def _held_text(choice: Choice) -> str:
+    texts = [f"update: {choice.waiting} virtual machines wait until more are ready"] if choice.waiting else []
+    if choice.held:
+        first, more = choice.held[0], len(choice.held) - 1
+        others = f", and {more} more virtual machines wait" if more else ""
+        texts.append(f"update: {first.vm.metadata.name} waits: {first.reason}{others}")
+    return "; ".join(texts)
+
+
+def _held_notices(held: list[PendingStep]) -> tuple[Notice, ...]:
+    """Return an Event for each VM whose update waits, at most `MAX_NOTICES`. Each VM and reason is reported once."""
+    return tuple(
+        Notice(
+            reason="UpdateHeld",
+            message=f"{each.vm.metadata.name} is not updated now: {each.reason}",
+            warning=needs_manual_recovery(each.vm),
+            once=f"{each.vm.metadata.uid} {each.reason}",
+        )
+        for each in held[:MAX_NOTICES]
+    )
 
 
 def _spec_update(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine) -> ThreeWayMerge:
@@ -146,90 +229,26 @@ def _spec_update(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine) -
     )
 
 
-def _plan_restarts(
-    snapshot: Snapshot,
-    intent: Intent,
-    revisions: Revisions,
-    members: tuple[VirtualMachine, ...],
-    eligible: list[VirtualMachine],
-    *,
-    deleted_uids: Collection[str],
-) -> Plan:
-    """Plan the updates of VMIs, but make no more than `maxUnavailable` members unavailable.
-
-    The update of a VMI that is not ready does not count towards this limit.
-    """
-    pending = _pending_steps(snapshot, intent, revisions, eligible)
-    if not pending:
-        return Plan()
-    min_ready, deadline = min_ready_of(snapshot), parse_deadline(snapshot.owner.metadata)
-    staying = tuple(vm for vm in members if vm.metadata.uid not in deleted_uids)
-    availability = count_unavailable(snapshot, staying, min_ready.number)
-    allowance = intent.most_unavailable - availability.unavailable - (len(members) - len(staying))
-    chosen, waiting = _choose(pending, allowance, burst=snapshot.limits.burst)
-    actions = tuple(_action(each) for each in chosen)
-    next_at = availability.next_at if waiting else None
-    progress = Plan(
-        stages=(Stage(actions),) if actions else (),
-        notices=min_ready.notices + deadline.notices,
-        held=f"update: {waiting} virtual machines wait until more are ready" if waiting else "",
-        requeue_after_s=max((next_at - snapshot.now).total_seconds(), 0.0) if next_at else None,
+def _action(pending: PendingStep, revisions: Revisions) -> Delete | Patch | Restart:
+    vm, revision = pending.vm.metadata, revisions.current
+    if pending.step is Step.RECREATE:
+        return delete_of(pending.vm, f"its dataVolumeTemplates differ in {revision}", foreground=True)
+    assert pending.vmi is not None, "only a VM with a VMI needs such a step"
+    vmi, revision = pending.vmi.metadata, revision_of(pending.vm)
+    if pending.step is Step.RELABEL:
+        body = msgspec.json.encode({"metadata": {"uid": vmi.uid, "labels": {REVISION_NAME: revision}}})
+        why = "the VMI template did not change"
+        return Patch(resource=VMIS, key=vmi.key, body=body, type=PatchType.MERGE, why=why)
+    why = f"it runs an older template than {revision}"
+    if after_stop(pending.vm) is AfterStop.STARTS:
+        return Delete(resource=VMIS, key=vmi.key, uid=vmi.uid, why=why)
+    return Restart(
+        resource=VMS,
+        key=vm.key,
+        uid=vm.uid,
+        requests=VM_REQUESTS,
+        subresource=RESTART,
+        instance=VMIS,
+        instance_uid=vmi.uid,
+        why=why,
     )
-    if actions or not waiting:
-        return progress
-    stuck = [
-        (since, vm.metadata.name)
-        for vm in members
-        if is_updated(snapshot, revisions, vm) and (since := down_since(snapshot, vm)) is not None
-    ]
-    return watch_progress(progress, stuck, deadline.after, now=snapshot.now, template=revisions.template.digest)
-
-
-def _pending_steps(
-    snapshot: Snapshot, intent: Intent, revisions: Revisions, eligible: list[VirtualMachine]
-) -> list[PendingStep]:
-    """Return the members that need an update step.
-
-    Members whose VMI is not ready come first. Within both groups, the sort policy decides the order.
-    """
-    pending = []
-    for vm in in_order(snapshot, intent.update.selection, eligible):
-        vmi = snapshot.vmi_of(vm)
-        step = Step.NOTHING if vmi is None else next_step(vm, vmi, revisions)
-        # If the run strategy does not start the VM again, the VM gets the change when a user starts the VM.
-        restarts = step is Step.RELABEL or comes_back(vm, recreated=step is Step.RECREATE)
-        if vmi is not None and step is not Step.NOTHING and restarts:
-            pending.append(PendingStep(vm, vmi, step))
-    return sorted(pending, key=lambda each: vmis.is_ready(each.vmi))
-
-
-def _choose(pending: list[PendingStep], allowance: int, *, burst: int) -> tuple[list[PendingStep], int]:
-    """Return the steps of this pass, and the number of steps that must wait.
-
-    `allowance` is the number of ready VMs that may become unavailable. A step that only changes a label makes no VM
-    unavailable.
-    """
-    chosen: list[PendingStep] = []
-    waiting = 0
-    for each in pending:
-        costs_nothing = each.step is Step.RELABEL or not vmis.is_ready(each.vmi)
-        if len(chosen) >= burst or (not costs_nothing and allowance <= 0):
-            waiting += 1
-            continue
-        if not costs_nothing:
-            allowance -= 1
-        chosen.append(each)
-    return chosen, waiting
-
-
-def _action(pending: PendingStep) -> Delete | Patch:
-    revision, vmi = revision_of(pending.vm), pending.vmi.metadata
-    match pending.step:
-        case Step.RELABEL:
-            body = msgspec.json.encode({"metadata": {"uid": vmi.uid, "labels": {REVISION_NAME: revision}}})
-            why = "the VMI template did not change"
-            return Patch(resource=VMIS, key=vmi.key, body=body, type=PatchType.MERGE, why=why)
-        case Step.RECREATE:
-            return delete_of(pending.vm, f"its dataVolumeTemplates differ in {revision}", foreground=True)
-        case _:
-            return Delete(resource=VMIS, key=vmi.key, uid=vmi.uid, why=f"it runs an older template than {revision}")

@@ -72,7 +72,11 @@ def permissions_needed(config: Config) -> tuple[Permission, ...]:
     everywhere = [
         *(permission for group, kind in owners for permission in _owner_permissions(group, kind.plural)),
         *((group, kind.plural, "", verb) for group, kind in owners for verb in kind.owner_verbs),
-        *((each.resource.group, each.resource.plural, "", verb) for each in accesses() for verb in each.verbs),
+        *(
+            (each.resource.group, each.resource.plural, each.subresource, verb)
+            for each in accesses()
+            for verb in each.verbs
+        ),
         *(("", "events", "", verb) for verb in ("create", "patch")),
     ]
     work = tuple(

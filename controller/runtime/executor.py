@@ -21,11 +21,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias, assert_never
 
-import msgspec
-
-from controller.apimachinery.owner_references import release_patch
 from controller.apimachinery.three_way_merge import PLAIN
 from controller.runtime.expectations import Expectations, Write
+from controller.runtime.patches import Merge, owner_removal, template_change
 from controller.runtime.plan import (
     Action,
     AlreadyThere,
@@ -40,12 +38,15 @@ from controller.runtime.plan import (
     Postponed,
     Rejected,
     RemoveOwnerReference,
+    Restart,
     Skipped,
     Stage,
     ThreeWayMerge,
     Unknown,
+    Unserved,
     label_of,
 )
+from controller.runtime.restarts import Restarts
 from informers.errors import AlreadyExists, ApiError, Conflict, NotFound, ServerError, TransportError
 from informers.meta import ObjectKey, ObjectMeta, controller_of
 from informers.objects import ObjectClient, PatchType, read_meta
@@ -57,13 +58,6 @@ ATTEMPTS = 4
 """The maximum number of attempts to read and patch an object, if another writer changes the object after each read."""
 
 _UID_PRECONDITION = re.compile(r"\bUID in (the )?precondition\b", re.IGNORECASE)
-
-Merge: TypeAlias = Callable[[bytes, bytes, bytes], bytes | None]
-"""The type of a function that computes a merge patch, or returns None if nothing must change.
-
-The arguments are the current object, the object that the old template describes, and the object that the new template
-describes.
-"""
 
 Numbered: TypeAlias = Sequence[tuple[int, Action]]
 """Actions of one stage, each with its index in the stage."""
@@ -88,6 +82,7 @@ class Executor:
     ) -> None:
         """Create an executor that calls `report` after each plan, and `merge` for each `ThreeWayMerge`."""
         self._client = client
+        self._restarts = Restarts(client)
         self._expectations = expectations
         self._controller = controller
         self._instruments = instruments
@@ -140,8 +135,8 @@ class Executor:
                 return AlreadyThere(write, found.resource_version) if _is_owned_by(found, owner_uid) else None
             case Delete(uid=uid):
                 return None if found.uid == uid and found.deletion_timestamp is None else Missing(write)
-            case Patch() | ThreeWayMerge():
-                # It is not known whether the patch happened. In both cases the cache must reach this version before the
+            case Patch() | ThreeWayMerge() | Restart():
+                # It is not known whether the write happened. In both cases the cache must reach this version before the
                 # next plan is made.
                 return Done(write, found.resource_version)
             case _:
@@ -232,6 +227,8 @@ class Executor:
                     return await self._read_and_patch(action)
                 case Confirm():
                     return await self._confirm(action)
+                case Restart():
+                    return await self._restarts.request(action)
                 case _:
                     assert_never(action)
         except ApiError as error:
@@ -310,40 +307,18 @@ class Executor:
             # lost.
             return Rejected(action, error)
         if isinstance(action, RemoveOwnerReference):
-            patch = _owner_removal(action, meta)
+            patch = owner_removal(action, meta)
         else:
-            patch = _template_change(self._merge, action, meta, current)
+            patch = template_change(self._merge, action, meta, current)
         if not isinstance(patch, bytes):
             return patch
         answer = await self._client.patch(action.resource, action.key, patch, content_type=PatchType.MERGE.value)
         return Done(action, read_meta(answer).resource_version)
 
 
-def _owner_removal(action: RemoveOwnerReference, meta: ObjectMeta) -> bytes | Outcome:
-    """Return the patch that removes the ownerReference, or `Done` if the object does not have this reference."""
-    if all(reference.uid != action.owner_uid for reference in meta.owner_references or ()):
-        return Done(action)
-    return release_patch(meta, action.owner_uid)
-
-
-def _template_change(merge: Merge, action: ThreeWayMerge, meta: ObjectMeta, current: bytes) -> bytes | Outcome:
-    """Return the patch that applies the template change to the current object, or an outcome if no patch is sent.
-
-    The outcome is `Missing` if the object was replaced or is being deleted, `Rejected` if the object or one of the
-    templates cannot be read, and `Done` if the template change requires no change of the object.
-    """
-    if meta.uid != action.uid or meta.deletion_timestamp is not None:
-        return Missing(action)
-    try:
-        patch = merge(current, action.old, action.new)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return Rejected(action, ApiError(f"{action.key} cannot be read: {error}"))
-    return Done(action, meta.resource_version) if patch is None else patch
-
-
 def failed(outcome: Outcome) -> bool:
     """Return True if the outcome is a failure. After a failure in an essential stage, later stages do not run."""
-    return isinstance(outcome, Rejected | Unknown | Skipped)
+    return isinstance(outcome, Rejected | Unknown | Unserved | Skipped)
 
 
 def _is_unanswered(outcome: Outcome) -> bool:
@@ -352,7 +327,7 @@ def _is_unanswered(outcome: Outcome) -> bool:
 
 def _outcome_of(action: Action, error: ApiError) -> Outcome:
     match action, error:
-        case (Delete() | Patch() | RemoveOwnerReference() | ThreeWayMerge()) as write, NotFound():
+        case (Delete() | Patch() | RemoveOwnerReference() | ThreeWayMerge() | Restart()) as write, NotFound():
             return Missing(write)
         case Delete() as delete, Conflict() as conflict if _is_uid_mismatch(conflict):
             return Missing(delete)

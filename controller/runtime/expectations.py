@@ -1,10 +1,11 @@
 """Expectations (R9) record the writes for each key, and tell whether the cache shows all of these writes yet.
 
 Expectations count no events, and event handlers do not update expectations. Each write adds a record. The record of a
-create or a patch is the resourceVersion in the answer. The record of a delete is the UID of the object. The record of a
-write whose answer was lost is the write itself. `settled` compares the records with the stores at the time of the call,
-as the ConsistencyStore of Kubernetes 1.36 does. A resourceVersion that cannot be parsed is ignored. A write to a
-resource without a store is not awaited, unless the answer to the write was lost.
+create or a patch is the resourceVersion in the answer. The record of a restart is the resourceVersion of the object
+after the request. The record of a delete is the UID of the object. The record of a write whose answer was lost is the
+write itself. `settled` compares the records with the stores at the time of the call, as the ConsistencyStore of
+Kubernetes 1.36 does. A resourceVersion that cannot be parsed is ignored. A write to a resource without a store is not
+awaited, unless the answer to the write was lost.
 
 Five minutes after its last write, a key counts as settled in any case. If the cache does not show all writes then, a
 warning is logged. Without this limit, an object might never be reconciled again.
@@ -26,6 +27,7 @@ from controller.runtime.plan import (
     Missing,
     Outcome,
     Patch,
+    Restart,
     ThreeWayMerge,
     Unknown,
 )
@@ -37,7 +39,7 @@ log = structlog.get_logger()
 GIVE_UP_AFTER_S = 300.0
 """The key counts as settled in any case at this time, in seconds, after its last write."""
 
-Write: TypeAlias = Create | Delete | Patch | ThreeWayMerge
+Write: TypeAlias = Create | Delete | Patch | ThreeWayMerge | Restart
 
 
 class _Awaited:
@@ -139,11 +141,11 @@ class Expectations:
             case Done(action=Delete() as action) | Missing(action=Delete() as action):
                 awaited.deletions[action.uid] = action
             case (
-                Done(action=(Create() | Patch() | ThreeWayMerge()) as action, version=version)
+                Done(action=(Create() | Patch() | ThreeWayMerge() | Restart()) as action, version=version)
                 | AlreadyThere(action=action, version=version)
             ):
                 self._watermark(awaited, action, version)
-            case Unknown(action=(Create() | Delete() | Patch() | ThreeWayMerge()) as action):
+            case Unknown(action=(Create() | Delete() | Patch() | ThreeWayMerge() | Restart()) as action):
                 awaited.unresolved.append(action)
             case _:
                 pass
@@ -173,7 +175,7 @@ class Expectations:
     def _shows(self, write: Write, owner_uid: str) -> bool:
         """Return True if the cache shows that the write happened.
 
-        The result is always False for a patch and for a resource without a store.
+        The result is always False for a patch, for a restart, and for a resource without a store.
         """
         store = self._stores.get(write.resource)
         match write:

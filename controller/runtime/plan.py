@@ -119,6 +119,24 @@ class ThreeWayMerge(Struct, frozen=True, kw_only=True):
     why: str
 
 
+class Restart(Struct, frozen=True, kw_only=True):
+    """An action that requests a restart of the object `key`: a PUT on the subresource `subresource` of `requests`.
+
+    `instance` and `instance_uid` are the resource and the UID of the running instance. The instance has the same key as
+    the object. If the instance was replaced or is being deleted, no restart is requested. So a restart can be sent
+    twice without harm.
+    """
+
+    resource: AnyResource
+    key: ObjectKey
+    uid: str
+    requests: AnyResource
+    subresource: str
+    instance: AnyResource
+    instance_uid: str
+    why: str
+
+
 class Confirm(Struct, frozen=True, kw_only=True):
     """An action that reads the object `key` from the server, not from the cache.
 
@@ -131,7 +149,7 @@ class Confirm(Struct, frozen=True, kw_only=True):
     why: str
 
 
-Action: TypeAlias = Create | Delete | Patch | Confirm | RemoveOwnerReference | ThreeWayMerge
+Action: TypeAlias = Create | Delete | Patch | Confirm | RemoveOwnerReference | ThreeWayMerge | Restart
 
 
 def label_of(kind: type[object]) -> str:
@@ -224,7 +242,7 @@ class AlreadyThere(Struct, frozen=True):
 class Missing(Struct, frozen=True):
     """The outcome of an action whose object no longer exists. `Missing` does not count as a failure."""
 
-    action: Delete | Patch | RemoveOwnerReference | ThreeWayMerge
+    action: Delete | Patch | RemoveOwnerReference | ThreeWayMerge | Restart
 
 
 class Rejected(Struct, frozen=True):
@@ -264,10 +282,24 @@ class Postponed(Struct, frozen=True):
     action: Create
 
 
+class Unserved(Struct, frozen=True):
+    """The outcome of a restart that was not possible, because the cluster does not serve the subresource now.
+
+    The restart is requested again after `result.UNSERVED_S` seconds.
+    """
+
+    action: Restart
+    error: ApiError
+
+    @property
+    def message(self) -> str:
+        return f"{self.action.requests.name}/{self.action.subresource} is not served: {self.error}"
+
+
 class Skipped(Struct, frozen=True):
     """The outcome of an action that was not tried, because an earlier action failed."""
 
     action: Action
 
 
-Outcome: TypeAlias = Done | AlreadyThere | Missing | Rejected | Unknown | Postponed | Skipped
+Outcome: TypeAlias = Done | AlreadyThere | Missing | Rejected | Unknown | Postponed | Unserved | Skipped

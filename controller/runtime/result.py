@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct, structs
 
-from controller.runtime.plan import Outcome, Plan, Postponed, Rejected, Unknown, label_of
+from controller.runtime.plan import Outcome, Plan, Postponed, Rejected, Unknown, Unserved, label_of
 from informers.errors import ApiError, Conflict, Forbidden, ServerError, StatusError, TooManyRequests, TransportError
 from informers.meta import ObjectKey
 
@@ -20,6 +20,11 @@ starts the next pass much earlier. The delay is needed only if this event does n
 POSTPONED_S = 0.5
 """The delay, in seconds, after a pass that postponed a create until a disk is deleted. The delay is short and always
 needed: no cache contains disks, so no event starts the next pass when the disk is deleted."""
+
+
+UNSERVED_S = 30.0
+"""The delay, in seconds, after a pass with a restart that the cluster does not serve. No event reports when the cluster
+serves the restart again."""
 
 
 class AwaitChange(Struct, frozen=True):
@@ -89,6 +94,8 @@ def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool, other_e
     if temporary:
         return structs.replace(retry_after(*temporary), also_after_s=plan.requeue_after_s)
     waits = [POSTPONED_S] if any(isinstance(outcome, Postponed) for outcome in outcomes) else []
+    if any(isinstance(outcome, Unserved) for outcome in outcomes):
+        waits.append(UNSERVED_S)
     if plan.requeue_after_s is not None:
         waits.append(plan.requeue_after_s)
     if waits:
@@ -131,7 +138,7 @@ def facts_of(plan: Plan, outcomes: Iterable[Outcome], *, other_error: ApiError |
     outcomes = tuple(outcomes)
     names = (f"{label_of(type(outcome.action))}_{label_of(type(outcome))}" for outcome in outcomes)
     facts: dict[str, object] = dict(Counter(names))
-    errors = [outcome.error for outcome in outcomes if isinstance(outcome, Rejected | Unknown)]
+    errors = [outcome.error for outcome in outcomes if isinstance(outcome, Rejected | Unknown | Unserved)]
     if other_error is not None:
         errors.append(other_error)
     if errors:

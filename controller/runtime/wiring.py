@@ -18,8 +18,9 @@ from controller.metrics.page import SetFigures
 from controller.metrics.registry import Metrics
 from controller.runtime.controller import Controller
 from controller.runtime.dry_run import DryRunReconciler
-from controller.runtime.executor import Executor, Merge
+from controller.runtime.executor import Executor
 from controller.runtime.expectations import Expectations
+from controller.runtime.patches import Merge
 from controller.runtime.plan import AnyResource
 from controller.runtime.reconciler import Rules, RulesReconciler, S
 from controller.runtime.result import Reconciler

@@ -33,6 +33,7 @@ from tests.fakes.rules import (
     finalizers_of,
     garbage_finalizers,
     not_found,
+    not_served,
     patched,
     stored,
     wire,
@@ -81,6 +82,9 @@ class FakeApiServer:
 
         self.on_write: Callable[[Request, Document | None], None] = lambda request, before: None
         """Called in the moment of each write, with the object as it was before."""
+
+        self.on_update: Callable[[Request], Document] = not_served
+        """Called for each PUT on a subresource. Does its work and returns the answer."""
 
         self.is_down = False
         """While this is true, no request has an effect, also none that has arrived already."""
@@ -138,6 +142,10 @@ class FakeApiServer:
         assert isinstance(patch, list) == (content_type == PatchType.JSON), "only a JSON patch is a list"
         request = Request("patch", resource, key, subresource)
         return await self._serve(request, lambda: self._patch(resource, key, patch, subresource))
+
+    async def update(self, resource: AnyResource, key: ObjectKey, body: bytes, *, subresource: str) -> bytes:
+        request = Request("update", resource, key, subresource)
+        return await self._serve(request, lambda: self.on_update(request))
 
     async def delete(
         self, resource: AnyResource, key: ObjectKey, *, uid: str = "", propagation: str = "", version: str = ""

@@ -9,7 +9,7 @@ from typing import Final
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMIS, VMS
 from informers.meta import ObjectKey
 from tests.fakes.apiserver import FakeApiServer
-from tests.fakes.requests import AnyResource, Document
+from tests.fakes.requests import AnyResource, Document, Request
 from tests.fakes.rules import finalizers_of
 
 VM_CONTROLLER: Final = "kubevirt.io/virtualMachineControllerFinalize"
@@ -27,6 +27,11 @@ class FakeKubeVirt:
         self._now = now
         self._disks: AnyResource = DATA_VOLUMES if cdi else PVCS
         self._namespace = namespace
+        self.serve()
+
+    def serve(self) -> None:
+        """Serve restarts, as virt-api does."""
+        self._server.on_update = self._restart
 
     def act(self) -> None:
         """Each part does its next step: nodes for each VMI, the VM controller for each VM."""
@@ -59,11 +64,30 @@ class FakeKubeVirt:
             self._server.change(VMS, self._key(name), {"metadata": {"finalizers": finalizers}})
         for template in spec.get("dataVolumeTemplates") or ():
             self._provide(template["metadata"]["name"], owned_by(vm, "VirtualMachine"))
-        if vmi is None and spec.get("runStrategy") == "Always":
+        if vmi is None and self._starts(vm):
             self._start(vm)
-        elif vmi is not None and spec.get("runStrategy") == "Halted" and "deletionTimestamp" not in vmi["metadata"]:
+        elif vmi is not None and self._stops(vm, vmi) and "deletionTimestamp" not in vmi["metadata"]:
             self._server.remove(VMIS, self._key(name))
         self._report(name, vm)
+
+    def _restart(self, request: Request) -> Document:
+        """Answer a request to restart a VM. Its answer is empty, as virt-api's."""
+        vmi = self._server.document(VMIS, request.key)
+        requests = [{"action": "Stop", "uid": vmi["metadata"]["uid"]}, {"action": "Start"}]
+        self._server.change(VMS, request.key, {"status": {"stateChangeRequests": requests}})
+        return {}
+
+    def _starts(self, vm: Document) -> bool:
+        """Whether the run strategy starts a VM that has no VMI."""
+        strategy, status = vm["spec"].get("runStrategy"), vm.get("status") or {}
+        requested = any(each["action"] == "Start" for each in status.get("stateChangeRequests") or ())
+        is_new = status.get("runStrategy") != strategy
+        return strategy in ("Always", "Once") or requested or (strategy == "RerunOnFailure" and is_new)
+
+    def _stops(self, vm: Document, vmi: Document) -> bool:
+        requests = (vm.get("status") or {}).get("stateChangeRequests") or ()
+        requested = {"action": "Stop", "uid": vmi["metadata"]["uid"]} in requests
+        return requested or vm["spec"].get("runStrategy") == "Halted"
 
     def _provide(self, name: str, owner: Document) -> None:
         """Create or adopt the disk of this name: a DataVolume that owns a claim, or the claim alone."""
@@ -87,6 +111,8 @@ class FakeKubeVirt:
         }
         status = {"phase": "Scheduling", "conditions": [self._ready(holds=False)]}
         self._put(VMIS, {"metadata": metadata, "spec": inner["spec"], "status": status})
+        seen = {"stateChangeRequests": None, "runStrategy": vm["spec"].get("runStrategy")}
+        self._server.change(VMS, self._key(metadata["name"]), {"status": seen})
 
     def _report(self, name: str, vm: Document) -> None:
         vmi = self._of(VMIS).get(name)

@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 from controller.apimachinery.three_way_merge import PLAIN
 from controller.kinds import Kind
-from controller.runtime.executor import Executor, Merge
+from controller.runtime.executor import Executor
 from controller.runtime.expectations import Expectations
+from controller.runtime.patches import Merge
 from controller.runtime.plan import Action, Notice, Outcome, Plan, Postponed, Skipped, Stage
 from controller.runtime.reconciler import Rules, RulesReconciler
 from controller.runtime.result import Report

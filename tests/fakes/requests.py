@@ -14,7 +14,7 @@ AnyResource: TypeAlias = Resource[Any]
 
 
 class Request(NamedTuple):
-    """One request. `verb` is get, list, create, patch or delete."""
+    """One request. `verb` is get, list, create, patch, update or delete."""
 
     verb: str
     resource: AnyResource

@@ -8,7 +8,7 @@ from typing import Any, Final
 from informers.errors import ApiError
 from informers.meta import ObjectKey
 from tests.fakes.patches import PatchError, json_patch, merge_patch
-from tests.fakes.requests import AnyResource, Document, refusal
+from tests.fakes.requests import AnyResource, Document, Request, refusal
 
 FOREGROUND: Final = "foregroundDeletion"
 ORPHAN: Final = "orphan"
@@ -36,6 +36,10 @@ def finalizers_of(document: Document) -> list[str]:
 
 def not_found(resource: AnyResource, key: ObjectKey) -> ApiError:
     return refusal(404, "NotFound", f'{resource.name} "{key.name}" not found')
+
+
+def not_served(request: Request) -> Document:
+    raise refusal(404, "NotFound", "the server could not find the requested resource")
 
 
 def already_exists(resource: AnyResource, held: Document) -> ApiError:

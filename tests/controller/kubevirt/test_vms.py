@@ -15,6 +15,7 @@ import pytest
 from controller.kubevirt import pool_types, vm_types, vms
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vms import AfterStop
 from tests.builders import NOW
 
 SINCE = "2026-08-01T11:30:00Z"
@@ -108,6 +109,42 @@ def test_p15_a_time_without_a_zone_is_utc():
 )
 def test_p14_the_run_strategy_decides_whether_a_vm_should_run(spec: Any, state: str, meant: bool):
     assert vms.is_meant_to_run(vm(spec, {"printableStatus": state})) is meant
+
+
+REQUESTS = [{"action": "Stop", "uid": "uid-1"}, {"action": "Start"}]
+
+
+@pytest.mark.parametrize("strategy", ["Manual", "RerunOnFailure"])
+def test_p14_a_vm_that_is_being_restarted_should_run(strategy: str):
+    between = {"printableStatus": "Stopped", "stateChangeRequests": [{"action": "Start"}]}
+    assert vms.is_meant_to_run(vm({"runStrategy": strategy}, between))
+    stopping = {"printableStatus": "Stopping", "stateChangeRequests": REQUESTS[:1]}
+    assert not vms.is_meant_to_run(vm({"runStrategy": strategy}, stopping))
+
+
+def test_p13_a_requested_stop_names_the_vmi():
+    one = vm({"runStrategy": "Manual"}, {"stateChangeRequests": REQUESTS})
+    assert vms.is_stop_requested(one, "uid-1")
+    assert not vms.is_stop_requested(one, "uid-2")
+    assert not vms.is_stop_requested(vm(), "uid-1")
+
+
+@pytest.mark.parametrize(
+    ("spec", "after", "starts_when_new"),
+    [
+        ({"runStrategy": "Always"}, AfterStop.STARTS, True),
+        ({"runStrategy": "Once"}, AfterStop.STARTS, True),
+        ({"runStrategy": "RerunOnFailure"}, AfterStop.WAITS, True),
+        ({"runStrategy": "Manual"}, AfterStop.WAITS, False),
+        ({"runStrategy": "Halted"}, AfterStop.STAYS, False),
+        ({"running": True}, AfterStop.STARTS, True),
+        ({"running": False}, AfterStop.STAYS, False),
+        (None, AfterStop.STAYS, False),
+    ],
+)
+def test_p13_what_kubevirt_does_after_a_vmi_was_deleted(spec: Any, after: AfterStop, starts_when_new: bool):
+    assert vms.after_stop(vm(spec)) is after
+    assert vms.starts_after_creation(vm(spec)) is starts_when_new
 
 
 def test_p15_failed_starts_are_counted():

@@ -139,7 +139,7 @@ def test_p16_an_update_waits_for_releases():
 def test_p16_an_update_does_not_wait_for_a_surplus_that_may_not_be_deleted():
     owner, revisions = outdated(replicas=1, scaleInStrategy={"unmanaged": {}})
     todo = plan(snapshot(owner, vms(owner, 0, 1, 2), revisions=revisions))
-    assert len([each for each in todo.actions if isinstance(each, ThreeWayMerge)]) == 3
+    assert len([each for each in todo.actions if isinstance(each, ThreeWayMerge)]) == 1
 
 
 def test_p16_revisions_are_deleted_only_if_nothing_is_scaled_or_updated():

@@ -126,7 +126,8 @@ VMI_CHANGES = {
     "its owner changes": (Updated(vmi(VM, owners=()), vmi(VM)), SOON),
     "it starts": (Updated(vmi(VM, phase="Scheduled"), vmi(VM)), NEVER),
     "it gets a node": (Updated(vmi(VM, node=None), vmi(VM)), NEVER),
-    "it is migrated": (Updated(vmi(VM), vmi(VM, migrating=True)), NEVER),
+    "its migration starts": (Updated(vmi(VM), vmi(VM, migrating=True)), SOON),
+    "its migration ends": (Updated(vmi(VM, migrating=True), vmi(VM)), SOON),
     "an annotation changes": (Updated(vmi(VM), vmi(VM, annotations={"note": "hi"})), NEVER),
     "only its version changes": (Updated(vmi(VM), vmi(VM, version="2")), NEVER),
 }

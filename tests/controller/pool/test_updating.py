@@ -186,10 +186,9 @@ def test_p13_a_restart_that_would_change_nothing_is_not_planned():
     assert plan(seen(owner, machines, vmis=[vmi(machines[0], revision=None)])) == Plan()
 
 
-@pytest.mark.parametrize("strategy", ["Manual", "Halted"])
-def test_p13_a_vm_that_would_not_start_again_waits_for_its_user(strategy):
-    owner = updated_pool(replicas=1, spec=vm_spec(image="v2", run_strategy=strategy))
-    spec = vm_spec(image="v2", run_strategy=strategy, labels={**LABELS, REVISION_NAME: "web-2"})
+def test_p13_the_vmi_of_a_vm_that_is_being_halted_is_not_restarted():
+    owner = updated_pool(replicas=1, spec=vm_spec(image="v2", run_strategy="Halted"))
+    spec = vm_spec(image="v2", run_strategy="Halted", labels={**LABELS, REVISION_NAME: "web-2"})
     machines = vms(owner, 0, revision="web-2", spec=spec)
     assert plan(seen(owner, machines, vmis=old_vmis(machines))) == Plan()
 

@@ -32,6 +32,7 @@ def test_the_list_has_the_needed_permissions_and_no_others():
         *(("apps", "controllerrevisions", "", verb) for verb in ("get", "list", "watch", "create", "delete")),
         *(("", "persistentvolumeclaims", "", verb) for verb in ("get", "patch")),
         *(("cdi.kubevirt.io", "datavolumes", "", verb) for verb in ("get", "patch")),
+        ("subresources.kubevirt.io", "virtualmachines", "restart", "update"),
         *(("", "events", "", verb) for verb in ("create", "patch")),
         *((*lease, verb) for verb in ("create", "get", "patch")),
     }

@@ -1,0 +1,74 @@
+"""Requests restarts through a subresource, and detects that the cluster does not serve the subresource.
+
+An aggregated API server serves the subresource, such as KubeVirt's virt-api. The API server answers 404 if no such
+server is registered, and 503 if the registered server cannot be reached. After such an answer, no further request is
+sent for `REMEMBERED_S` seconds. So passes over many owners do not load the API server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from controller.runtime.plan import AnyResource, Done, Missing, Outcome, Rejected, Restart, Unknown, Unserved
+from controller.runtime.result import UNSERVED_S
+from informers.errors import ApiError, NotFound, ServerError
+from informers.objects import ObjectClient, read_meta
+
+REMEMBERED_S: Final = UNSERVED_S - 10
+"""The time for which an answer counts, in seconds. The time is over when the next pass starts."""
+
+UNAVAILABLE: Final = 503
+
+
+class Restarts:
+    """The restarts of one executor."""
+
+    def __init__(self, client: ObjectClient) -> None:
+        self._client = client
+        self._unserved: dict[AnyResource, tuple[float, ApiError]] = {}
+        """For each resource that is not served: the time at which the answer no longer counts, and the answer."""
+
+    async def request(self, action: Restart) -> Outcome:
+        """Request the restart if the instance still runs. Raise ApiError if the server rejects the request.
+
+        The resourceVersion in `Done` is read from the object after the request, because the answer to the request has
+        none. So the cache must show the request before the next plan is made.
+        """
+        if (recent := self._recent_error(action)) is not None:
+            return Unserved(action, recent)
+        try:
+            instance = read_meta(await self._client.get(action.instance, action.key))
+        except NotFound:
+            return Missing(action)
+        except ApiError as error:
+            # Only the read failed, so no restart was requested.
+            return Rejected(action, error)
+        if instance.uid != action.instance_uid or instance.deletion_timestamp is not None:
+            return Missing(action)
+        try:
+            await self._client.update(action.requests, action.key, b"{}", subresource=action.subresource)
+        except NotFound as error:
+            return self._unserved_outcome(action, error) if await self._exists(action) else Missing(action)
+        except ServerError as error:
+            if error.code != UNAVAILABLE:
+                raise
+            return self._unserved_outcome(action, error)
+        try:
+            return Done(action, read_meta(await self._client.get(action.resource, action.key)).resource_version)
+        except ApiError as error:
+            return Unknown(action, error)
+
+    async def _exists(self, action: Restart) -> bool:
+        try:
+            return read_meta(await self._client.get(action.resource, action.key)).uid == action.uid
+        except NotFound:
+            return False
+
+    def _recent_error(self, action: Restart) -> ApiError | None:
+        until, error = self._unserved.get(action.requests, (0.0, None))
+        return error if asyncio.get_running_loop().time() < until else None
+
+    def _unserved_outcome(self, action: Restart, error: ApiError) -> Unserved:
+        self._unserved[action.requests] = (asyncio.get_running_loop().time() + REMEMBERED_S, error)
+        return Unserved(action, error)

@@ -1,0 +1,95 @@
+"""P13: a pool that needs restarts that the cluster does not serve says so, and asks again after a while."""
+
+from __future__ import annotations
+
+from controller.kubevirt.resources import VM_REQUESTS, VMIS, VMS
+from controller.pool.status import outcome_notices
+from controller.runtime.plan import Done, Rejected, Unserved
+from informers.errors import Forbidden, NotFound
+from tests.fakes.rules import not_served
+from tests.pool_builders import pool, vm_spec
+from tests.pool_outcomes import REQUESTED_RESTART, failure_of
+from tests.pool_simulation import PoolSimulation
+
+ABSENT = NotFound("the server could not find the requested resource", code=404)
+WHY = "virtualmachines.subresources.kubevirt.io/restart is not served: the server could not find the requested resource"
+
+
+def manual_pool() -> PoolSimulation:
+    """Three VMs that run, with run strategy Manual, and a new template. The cluster does not serve restarts."""
+    simulation = PoolSimulation(pool(spec=vm_spec(image="v1", run_strategy="Manual"), maxUnavailable=1))
+    simulation.come_to_rest()
+    for name in simulation.vms:
+        simulation.server.change(VMS, simulation.key(name), {"status": {"stateChangeRequests": [{"action": "Start"}]}})
+    simulation.come_to_rest()
+    template = simulation.pool["spec"]["virtualMachineTemplate"]
+    simulation.change(virtualMachineTemplate={**template, "spec": vm_spec(image="v2", run_strategy="Manual")})
+    simulation.server.on_update = not_served
+    return simulation
+
+
+def test_p18_a_restart_has_an_event_with_its_reason():
+    [notice] = outcome_notices([Done(REQUESTED_RESTART)])
+    text = "Restarted VM default/vm-pool-cirros-0: it runs an older template than web-2"
+    assert (notice.reason, notice.message, notice.warning) == ("SuccessfulUpdate", text, False)
+
+
+def test_p18_a_rejected_restart_is_a_warning():
+    [notice] = outcome_notices([Rejected(REQUESTED_RESTART, Forbidden("not you", code=403))])
+    assert (notice.reason, notice.warning) == ("FailedUpdate", True)
+    assert notice.message == "Error restarting VM default/vm-pool-cirros-0: not you"
+
+
+def test_p17_a_restart_that_is_not_served_is_a_failure_to_update():
+    failure = failure_of([Unserved(REQUESTED_RESTART, ABSENT)])
+    assert failure is not None
+    assert (failure.reason, failure.message) == ("FailedUpdate", f"error during VMI update: {WHY}")
+
+
+def test_p13_a_pool_without_restarts_is_degraded_says_so_once_and_asks_rarely():
+    simulation = manual_pool()
+    start = simulation.now
+    for _ in range(60):
+        simulation.run_pass()
+        simulation.live_on()
+    status = simulation.pool["status"]
+    assert status["printableStatus"] == "Degraded"
+    assert [each["message"] for each in status["conditions"] if each["type"] == "ReplicaFailure"] == [
+        f"error during VMI update: {WHY}"
+    ]
+    told = [each for each in simulation.process.recorder.published if "waits for a restart" in each.message]
+    assert len({each.once for each in told}) == 1
+    assert told[0].once
+    asked = [each for each in simulation.server.requests if each.resource is VM_REQUESTS]
+    assert 1 < len(asked) <= (simulation.now - start).total_seconds() / 20 + 1
+    assert status["updatedReplicas"] == 0
+    assert {each["metadata"]["labels"]["kubevirt.io/vm-pool-revision-name"] for each in simulation.vmis.values()} == {
+        "web-1"
+    }
+
+
+def test_p13_the_update_goes_on_when_the_cluster_serves_restarts():
+    simulation = manual_pool()
+    for _ in range(10):
+        simulation.run_pass()
+        simulation.live_on()
+    simulation.kubevirt.serve()
+    simulation.come_to_rest()
+    assert simulation.pool["status"]["printableStatus"] == "Running"
+    assert simulation.pool["status"]["updatedReplicas"] == 3
+    assert "conditions" not in simulation.pool["status"]
+
+
+def test_p13_a_user_may_restart_a_vm_instead():
+    simulation = manual_pool()
+    for _ in range(5):
+        simulation.run_pass()
+        simulation.live_on()
+    [begun] = [name for name, each in simulation.vms.items() if "v2" in str(each["spec"])]
+    simulation.server.remove(VMIS, simulation.key(begun))
+    simulation.server.change(VMS, simulation.key(begun), {"status": {"stateChangeRequests": [{"action": "Start"}]}})
+    for _ in range(5):
+        simulation.run_pass()
+        simulation.live_on()
+    assert simulation.pool["status"]["updatedReplicas"] >= 1
+    assert len([name for name, each in simulation.vms.items() if "v2" in str(each["spec"])]) == 2

@@ -1,0 +1,129 @@
+"""The executor requests restarts through a subresource."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from controller.kubevirt.resources import RESTART, VM_REQUESTS, VMIS, VMS
+from controller.runtime.plan import Done, Plan, Restart, Unknown, Unserved
+from controller.runtime.result import UNSERVED_S, After, Retry, facts_of, result_of
+from tests.controller.runtime.executor_setup import ExecutorSetup, document, key, kinds
+from tests.fakes.requests import Document, Fault, Lost, Request, refusal
+
+pytestmark = pytest.mark.looptime
+
+DOWN = refusal(503, "ServiceUnavailable", "the server is currently unable to handle the request")
+ABSENT = refusal(404, "NotFound", "the server could not find the requested resource")
+UNDERWAY = refusal(500, "InternalError", "unable to complete request: stop/start already underway")
+
+
+class RestartSetup(ExecutorSetup):
+    """An executor, and a server with a VM that runs. The server notes a restart in the status of the VM."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.vm_uid = self.server.put(VMS, document("vm"))["metadata"]["uid"]
+        self.vmi_uid = self.add("vm")
+        self.server.on_update = self._note
+
+    def _note(self, request: Request) -> Document:
+        assert (request.resource, request.subresource) == (VM_REQUESTS, RESTART)
+        self.server.change(VMS, request.key, {"status": {"stateChangeRequests": [{"action": "Stop"}]}})
+        return {}
+
+    def restart(self, vmi_uid: str = "") -> Restart:
+        return Restart(
+            resource=VMS,
+            key=key("vm"),
+            uid=self.vm_uid,
+            requests=VM_REQUESTS,
+            subresource=RESTART,
+            instance=VMIS,
+            instance_uid=vmi_uid or self.vmi_uid,
+            why="it runs an older template",
+        )
+
+    @property
+    def updates(self) -> int:
+        return sum(request.verb == "update" for request in self.server.requests)
+
+
+async def test_p13_a_restart_waits_until_the_cache_shows_the_request():
+    setup = RestartSetup()
+    outcome = await setup.outcome_of(setup.restart())
+    version = setup.server.document(VMS, key("vm"))["metadata"]["resourceVersion"]
+    assert outcome == Done(setup.restart(), version)
+    assert setup.sent == ["get vm", "update vm", "get vm"]
+
+
+async def test_p13_a_vmi_that_was_replaced_or_is_being_deleted_is_not_restarted():
+    setup = RestartSetup()
+    assert kinds([await setup.outcome_of(setup.restart("another"))]) == ["Missing"]
+    setup.server.change(VMIS, key("vm"), {"metadata": {"finalizers": ["x"]}})
+    setup.server.remove(VMIS, key("vm"))
+    assert kinds([await setup.outcome_of(setup.restart())]) == ["Missing"]
+    setup.server.finalize(VMIS, key("vm"))
+    assert kinds([await setup.outcome_of(setup.restart())]) == ["Missing"]
+    assert setup.updates == 0
+
+
+@pytest.mark.parametrize("fault", [DOWN, ABSENT])
+async def test_p13_a_subresource_that_is_not_served_is_no_outage_and_is_asked_again_after_a_while(fault: Fault):
+    setup = RestartSetup()
+    setup.fail(fault, verb="update")
+    outcome = await setup.outcome_of(setup.restart())
+    assert isinstance(outcome, Unserved)
+    assert outcome.message == f"virtualmachines.subresources.kubevirt.io/restart is not served: {fault}"
+    assert result_of(Plan(), [outcome], settled=True) == After(UNSERVED_S)
+    assert facts_of(Plan(held="held"), [outcome]) == {"restart_unserved": 1, "failure": str(fault), "held": "held"}
+    setup.heal()
+    assert kinds([await setup.outcome_of(setup.restart())]) == ["Unserved"]
+    assert setup.updates == 1
+    await asyncio.sleep(UNSERVED_S)
+    assert kinds([await setup.outcome_of(setup.restart())]) == ["Done"]
+
+
+async def test_p13_a_vm_that_was_deleted_is_missing_and_the_subresource_counts_as_served():
+    setup = RestartSetup()
+    setup.server.remove(VMS, key("vm"))
+    setup.fail(ABSENT, verb="update")
+    assert kinds([await setup.outcome_of(setup.restart())]) == ["Missing"]
+    assert kinds([await setup.outcome_of(setup.restart())]) == ["Missing"]
+    assert setup.updates == 2
+
+
+@pytest.mark.parametrize("fault", [Lost.BEFORE, Lost.AFTER, UNDERWAY])
+async def test_r9_a_restart_whose_answer_was_lost_waits_until_the_cache_shows_the_vm(fault: Fault):
+    setup = RestartSetup()
+    setup.fail(fault, verb="update")
+    outcome = await setup.outcome_of(setup.restart())
+    assert isinstance(outcome, Unknown)
+    assert setup.unresolved == (setup.restart(),)
+    setup.heal()
+    assert await setup.resolve() is None
+    assert setup.unresolved == ()
+
+
+async def test_r9_a_restart_is_unknown_if_the_vm_cannot_be_read_afterwards():
+    setup = RestartSetup()
+    reads = 0
+
+    def fail_the_second_read(request: Request) -> Fault | None:
+        nonlocal reads
+        reads += request.verb == "get"
+        return Lost.BEFORE if reads == 2 else None
+
+    setup.server.fault_for = fail_the_second_read
+    assert kinds([await setup.outcome_of(setup.restart())]) == ["Unknown"]
+    assert setup.updates == 1
+
+
+async def test_p13_a_restart_is_rejected_if_the_vmi_cannot_be_read():
+    setup = RestartSetup()
+    setup.fail(Lost.BEFORE, verb="get")
+    outcome = await setup.outcome_of(setup.restart())
+    assert kinds([outcome]) == ["Rejected"]
+    assert isinstance(result_of(Plan(), [outcome], settled=True), Retry)
+    assert setup.updates == 0
