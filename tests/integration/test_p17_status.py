@@ -200,8 +200,8 @@ def test_p17_a_pool_with_a_vm_that_does_not_come_up_is_degraded_and_one_that_hea
     for name in ("pool", "healing"):
         pools.wait_ready(2, name=name)
     pools.hold_vm("healing-0")
-    break_vm(pools, "pool-0", "crash-loop")
-    break_vm(pools, "healing-0", "crash-loop")
+    break_vm(pools, "pool-0", "fail")
+    break_vm(pools, "healing-0", "fail")
     eventually(lambda: pools.pool_status()["printableStatus"] == "Degraded")
     eventually(lambda: pools.pool_status("healing")["printableStatus"] == "Healing")
     pools.let_vm_go("healing-0")
