@@ -20,6 +20,7 @@ from sandbox import simulator
 from sandbox.controlplane import ControlPlane
 from sandbox.settings import BEHAVIOR, READY_AFTER, SHUTDOWN_AFTER
 from sandbox.vmis import VMIS, SimulatedVMI, VMIState, state_of
+from tests.sandbox.patience import until
 
 PATIENCE_S = 30.0
 READY = VMIState("Running")
@@ -79,13 +80,7 @@ class Audience:
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Wait until it is so, as the watch shows it."""
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                while not holds():
-                    self._changed.clear()
-                    await self._changed.wait()
-        except TimeoutError:
-            pytest.fail(f"not within {PATIENCE_S:g}s; seen: {self.seen}")
+        await until(holds, self._changed, within_s=PATIENCE_S, seen=lambda: self.seen)
 
     async def until_ready(self, *names: str) -> None:
         await self.until(lambda: all(look == READY for look in self.looks(names).values()))

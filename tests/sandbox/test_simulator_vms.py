@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -27,7 +26,9 @@ from sandbox.datavolumes import CLAIMS, DATA_VOLUMES
 from sandbox.settings import BEHAVIOR, DEFAULT, READY_AFTER, SHUTDOWN_AFTER, TIME_SCALE, SimulationSettings
 from sandbox.vmis import VMIS
 from sandbox.vms import FINALIZER, VMS
+from tests.cluster import running_plane
 from tests.sandbox.machines import vm_document
+from tests.sandbox.patience import until
 from tests.sandbox.replay import Recording, assert_same, told
 
 PATIENCE_S = 60.0
@@ -77,13 +78,7 @@ class Scene:
         return reference.uid if reference is not None else None
 
     async def until(self, holds: Callable[[], object]) -> None:
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                while not holds():
-                    self._changed.clear()
-                    await self._changed.wait()
-        except TimeoutError:
-            pytest.fail(f"not within {PATIENCE_S:g}s; there are: {self._everything()}")
+        await until(holds, self._changed, within_s=PATIENCE_S, seen=self._everything)
 
     async def until_it_is(self, word: str, name: str = "vm") -> None:
         await self.until(lambda: self.word(name) == word)
@@ -342,14 +337,8 @@ async def test_nothing_is_written_twice(control_plane: ControlPlane, namespace: 
 def plane_without_data_volumes(control_plane_binaries: Binaries, tmp_path: Path) -> Iterator[ControlPlane]:
     for path in OWN_CRDS.glob("kubevirt.io_*.yaml"):
         shutil.copy(path, tmp_path)
-    directory = Path(tempfile.mkdtemp(prefix="vmherd-tests-"))
-    plane = ControlPlane(directory, control_plane_binaries, crd_directories=[tmp_path])
-    try:
-        plane.start()
+    with running_plane(control_plane_binaries, crd_directories=[tmp_path]) as plane:
         yield plane
-    finally:
-        plane.stop()
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.mark.cluster
