@@ -104,7 +104,7 @@ async def test_a_candidate_retries_after_a_403_of_a_starting_server():
     process = Process(LeaseServer(), "a")
     process.connection.error = Forbidden("leases is forbidden: User nobody", code=403)
     task = asyncio.create_task(process.run())
-    await asyncio.sleep(1)
+    await asyncio.sleep(25)
     assert not task.done()
     process.connection.error = None
     await asyncio.sleep(2)
@@ -198,6 +198,19 @@ async def test_a_leader_that_ends_without_an_error_releases_the_lease_and_a_stan
     assert standby.led_from - leader.led_to < 2
     assert server.record["holderIdentity"] == "b"
     assert server.record["leaseTransitions"] == 1
+    await settle(second)
+
+
+async def test_a_leader_that_keeps_its_lease_lets_it_expire():
+    server, (leader, first), (standby, second) = await leader_and_standby()
+    await asyncio.sleep(30)
+    leader.elector.keep_lease()
+    leader.stop.set()
+    assert await first is True
+    assert server.record["holderIdentity"] == "a"
+    await asyncio.sleep(20)
+    assert standby.elector.is_leader
+    assert standby.led_from - leader.led_to > 4.9
     await settle(second)
 
 

@@ -44,6 +44,20 @@ async def test_a_leader_that_cannot_renew_is_cancelled_at_the_renew_deadline(tro
     await settle(second)
 
 
+@pytest.mark.parametrize("offset_s", [0.1 * step for step in range(25)])
+async def test_one_hanging_request_and_a_slow_connection_do_not_cost_the_lease(offset_s):
+    leader = Process(LeaseServer(), "a")
+    task = leader.start()
+    await asyncio.sleep(10 + offset_s)
+    leader.connection.trouble = "hangs"
+    await asyncio.sleep(5)
+    leader.connection.trouble = ""
+    leader.connection.latency_s = 0.4
+    await asyncio.sleep(30)
+    assert leader.elector.is_leader
+    await settle(task)
+
+
 async def test_a_leader_that_gets_no_answers_stops_even_if_its_renewals_arrive():
     _, leader, task = await one_leader()
     leader.connection.trouble = "loses answers"

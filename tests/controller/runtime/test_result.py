@@ -54,7 +54,11 @@ def test_one_server_side_failure_among_others_makes_an_outage() -> None:
     [
         (LOST, True),
         (errors.TransportError("connection refused", sent=False), True),
-        (errors.ServerError("etcd is gone", code=500), True),
+        (errors.ServerError("etcdserver: request timed out", code=500), True),
+        (errors.ServerError("rpc error: code = Unavailable desc = transport is closing", code=500), True),
+        (errors.ServerError("Internal error occurred: failed calling webhook: etcdserver: no", code=500), False),
+        (errors.ServerError("bad gateway", code=502), False),
+        (errors.ServerError("try again later", code=503), True),
         (errors.ServerTimeout("too slow", code=504), True),
         (BUSY, True),
         (QUOTA, False),
@@ -128,3 +132,7 @@ def test_an_error_outside_the_plan_is_retried_and_reported_after_the_failures_of
     both = result_of(Plan(), (Rejected(CREATE, QUOTA),), settled=True, other_error=BUSY)
     assert both == Retry("exceeded quota", not_before_s=7.0, outage=True)
     assert facts_of(Plan(), (Done(CREATE),), other_error=BUSY) == {"create_done": 1, "failure": "too many requests"}
+
+
+def test_a_retry_after_of_a_day_is_shortened_to_five_minutes() -> None:
+    assert retry_after(errors.TooManyRequests("later", code=429, retry_after_s=86_400.0)).not_before_s == 300
