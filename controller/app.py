@@ -31,6 +31,7 @@ from controller.leaderelection.elector import ElectionImpossible, LeaderElector,
 from controller.metrics.registry import Metrics
 from controller.preflight import checks
 from controller.preflight.checks import StartupError
+from controller.preflight.versions import with_served_versions
 from controller.running import ServiceEnded, leaf_errors, running
 from controller.runtime.controller import Controller
 from controller.runtime.dry_run import forbid_writes
@@ -50,6 +51,10 @@ log = structlog.get_logger()
 
 EVENTS_FLUSHED_WITHIN_S = 5.0
 """The longest time, in seconds, that the program waits at its end until all Events are sent."""
+
+
+SYNC_POLL_S = 0.1
+"""The time, in seconds, between two checks whether an optional kind is not served."""
 
 
 class Fatal(Exception):
@@ -78,6 +83,9 @@ class _Program(NamedTuple):
     parts: Parts
     informers: Sequence[SharedInformer[Any]]
     assemblies: Sequence[Assembly]
+    optional: Sequence[SharedInformer[Any]]
+    """The informers of the kinds that the cluster need not serve."""
+
     monitor: LoopMonitor
     server: HttpServer
 
@@ -92,7 +100,14 @@ async def _run(requested: Config, stop: asyncio.Event) -> None:
         client.gate = _gate(config, elector)
         program = _build(config, client, metrics, elector, _secure(config, review_client))
         await program.server.open()
-        log.info("mode", requested=requested.mode, mode=config.mode, groups=list(config.groups), observe=config.observe)
+        log.info(
+            "mode",
+            requested=requested.mode,
+            mode=config.mode,
+            groups=list(config.groups),
+            versions=dict(config.versions),
+            observe=config.observe,
+        )
         try:
             if not await _done_before(stop, checks.check(lease_client, config, now=utc_now)):
                 return
@@ -103,14 +118,15 @@ async def _run(requested: Config, stop: asyncio.Event) -> None:
 
 
 async def _with_mode(client: ApiClient, config: Config, stop: asyncio.Event) -> Config | None:
-    """Replace the mode `auto` by the mode that fits this cluster, and return the new configuration.
+    """Return the configuration with the mode and the versions of the kinds that fit this cluster.
 
-    A configuration with another mode is returned unchanged. Returns None if `stop` is set before the mode is known.
+    Only the mode `auto` is replaced. Returns None if `stop` is set before that.
     """
     resolved: list[Config] = []
 
     async def resolve() -> None:
-        resolved.append(await checks.resolve_mode(client, config))
+        with_mode = await checks.resolve_mode(client, config)
+        resolved.append(await with_served_versions(client, with_mode))
 
     return resolved[0] if await _done_before(stop, resolve()) else None
 
@@ -147,6 +163,7 @@ def _build(
     parts = Parts(config, client, metrics, recorder, utc_now)
     assemblies, informers = assemble_kinds(parts, KINDS)
     queues = [assembly.controller.queue for assembly in assemblies]
+    optional = [each.owners for kind, each in zip(KINDS, assemblies, strict=True) if kind.is_optional]
     monitor = LoopMonitor(instruments=metrics)
     for assembly in assemblies:
         metrics.show_queue(assembly.controller.queue)
@@ -158,12 +175,12 @@ def _build(
         health=config.health_probe_bind_address,
         metrics=config.metrics_bind_address,
         live=live_checks(monitor, informers, queues, clock),
-        ready=ready_checks(informers),
+        ready=ready_checks(informers, optional=optional),
         page=metrics.page,
         secure=secure,
         debug=debug if config.debug_endpoints else None,
     )
-    return _Program(parts, informers, assemblies, monitor, server)
+    return _Program(parts, informers, assemblies, optional, monitor, server)
 
 
 def _secure(config: Config, client: ApiClient) -> Secure | None:
@@ -218,7 +235,7 @@ async def _synced(program: _Program, stop: asyncio.Event) -> bool:
     timeout_s = program.parts.config.sync_timeout_s
     try:
         async with asyncio.timeout(timeout_s):
-            if not await _done_before(stop, _all_synced(program.informers)):
+            if not await _done_before(stop, _all_synced(program)):
                 return False
     except TimeoutError as error:
         waiting = [
@@ -232,9 +249,16 @@ async def _synced(program: _Program, stop: asyncio.Event) -> bool:
     return True
 
 
-async def _all_synced(informers: Sequence[SharedInformer[Any]]) -> None:
-    for informer in informers:
-        await informer.synced.wait()
+async def _all_synced(program: _Program) -> None:
+    """Wait until each informer has its first list. An optional kind that the cluster does not serve has no list."""
+    for informer in program.informers:
+        while not (informer in program.optional and informer.missing):
+            try:
+                async with asyncio.timeout(SYNC_POLL_S):
+                    await informer.synced.wait()
+                break
+            except TimeoutError:
+                continue
 
 
 async def _done_before(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:

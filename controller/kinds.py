@@ -62,7 +62,15 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
     object_type: type[T]
     kind: str
     plural: str
+
     version: str
+    """The newest version of the kind. The controller uses this version if the API server serves it."""
+
+    older_versions: tuple[str, ...] = ()
+    """Further versions with the same schema, the newest first, for clusters that do not serve `version`."""
+
+    is_optional: bool = False
+    """True if the controller also starts in a cluster that does not serve the kind. It waits for the kind then."""
 
     group: str
     """The API group in all modes except `alongside`. If KubeVirt has the kind, it is KubeVirt's group."""
@@ -126,13 +134,19 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
         """Return the API group of the kind: `own_group` if the mode is `alongside`, or `group` in another mode."""
         return self.own_group if mode == Mode.ALONGSIDE else self.group
 
-    def resource(self, group: str = "") -> Resource[T]:
-        """Return a new resource of this kind in an API group. An empty group means `self.group`.
+    def resource(self, group: str = "", version: str = "") -> Resource[T]:
+        """Return a new resource of this kind in an API group and version.
+
+        An empty group means `self.group`, and an empty version means `self.version`.
 
         Two resources are equal only if they are the same Python object.
         """
         return Resource(
-            self.object_type, group=group or self.group, version=self.version, plural=self.plural, kind=self.kind
+            self.object_type,
+            group=group or self.group,
+            version=version or self.version,
+            plural=self.plural,
+            kind=self.kind,
         )
 
     def module(self, name: str) -> ModuleType:
@@ -172,6 +186,8 @@ POOLS: Final[Kind[Pool]] = Kind(
     kind=POOL_KIND,
     plural="virtualmachinepools",
     version="v1beta1",
+    older_versions=("v1alpha1",),
+    is_optional=True,
     group="pool.kubevirt.io",
     own_group="pool.vmherd.dev",
     short_names=("vmpool", "vmpools"),

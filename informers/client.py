@@ -2,22 +2,25 @@
 
 One client uses one aiohttp session with explicit timeouts. The client ignores the proxy settings of the environment.
 
-A request first waits until fewer than `max_inflight` requests are running. Then the request waits for the token bucket
-if the client has one. Watches are not counted and do not wait for either limit.
+A write first waits until fewer than `max_inflight` writes are running. `informers.fairness` decides which write is the
+next. Then the request waits for the token bucket if the client has one. The reported duration of a request includes
+both waits. Reads are not counted. Watches do not wait for either limit.
 
 Before a write, the client calls the gate. At that moment the client is connected and about to send the request.
 
-The client repeats a request in two cases only, because only the caller knows whether a write may be repeated:
+The client repeats a request in three cases only, because only the caller knows whether a write may be repeated:
 
 - After an answer 429 or 503 with a Retry-After, the client waits and repeats the request. It sends the request at most
   4 times.
 - After an answer 401, the client loads the credentials again and repeats the request once.
+- If the client does not trust the server's certificate, it loads the certificates again. If they have changed, it
+  repeats the request once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any, NamedTuple
@@ -29,12 +32,14 @@ from aiohttp.connector import NEEDS_CLEANUP_CLOSED
 
 from informers.configuration import ConfigurationError, Credentials, load_credentials
 from informers.errors import StatusError, TransportError, Unauthorized, from_response
+from informers.fairness import FairSlots
 from informers.gate import Gate, GatedBody, GatedConnector
 from informers.instruments import NO_INSTRUMENTS, ClientInstruments
 from informers.meta import ObjectKey
 from informers.ratelimit import TokenBucket
 from informers.resource import Resource
 from informers.sockets import open_socket
+from informers.transport import transport_error
 
 __all__ = [
     "ApiClient",
@@ -58,6 +63,7 @@ LONGEST_RETRY_AFTER_S = 10.0
 """Longest Retry-After, in seconds, that the client waits for. If it is longer, the client raises the error."""
 
 READ_BUFFER = 1 << 20
+_NO_LIMIT = nullcontext()
 NO_ANSWER = "<error>"
 
 
@@ -97,7 +103,7 @@ class ApiClient:
         self._connector = connector
         self._credentials = credentials
         self._instruments = instruments
-        self._inflight = asyncio.Semaphore(max_inflight) if max_inflight else nullcontext()
+        self._slots = FairSlots(max_inflight) if max_inflight else nullcontext()
         self._bucket = bucket
         self._host = urlsplit(credentials.host).netloc
 
@@ -194,7 +200,7 @@ class ApiClient:
         Raise ApiError if the watch cannot be opened or if the connection is lost. Raise TimeoutError during the
         iteration if no data arrives for `idle_timeout_s` seconds.
         """
-        limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=idle_timeout_s)
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
         token = await self._token()
         try:
             answer = await self._open_stream(path, params, limits, token)
@@ -202,7 +208,7 @@ class ApiClient:
             if not await self._renew(token):
                 raise
             answer = await self._open_stream(path, params, limits, await self._token())
-        chunks = self._chunks(answer)
+        chunks = self._chunks(answer, idle_timeout_s)
         try:
             yield chunks
         finally:
@@ -220,6 +226,7 @@ class ApiClient:
         loop = asyncio.get_running_loop()
         started = loop.time()
         code = NO_ANSWER
+        tls = self._credentials.ssl
         try:
             # This time limit ends when the headers of the answer arrive. The watch itself has no time limit.
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
@@ -240,29 +247,42 @@ class ApiClient:
                             answer.status, await answer.read(), retry_after=answer.headers.get("Retry-After")
                         )
         except (aiohttp.ClientError, OSError) as error:
-            raise self._transport_error(error) from error
+            # The caller opens the watch again after a delay.
+            await self._distrusts(error, tls)
+            raise transport_error(error, self._host) from error
         finally:
             self._instruments.request_finished(verb="GET", host=self._host, code=code, seconds=loop.time() - started)
         return answer
 
     async def _try(self, request: _Request) -> bytes:
-        async with self._inflight:
-            if self._bucket is not None:
-                await asyncio.sleep(self._bucket.reserve(asyncio.get_running_loop().time()))
-            token = await self._token()
-            answer = await self._send(request, token)
-            if answer.code == 401 and await self._renew(token):
-                answer = await self._send(request, await self._token())
+        started = asyncio.get_running_loop().time()
+        token = await self._token()
+        answer = await self._send_in_turn(request, token, started)
+        if answer.code == 401 and await self._renew(token):
+            answer = await self._send_in_turn(request, await self._token(), started)
         if answer.code >= 300:
             raise from_response(answer.code, answer.body, retry_after=answer.retry_after)
         return answer.body
 
-    async def _send(self, request: _Request, token: str | None) -> _Answer:
-        headers = {**_headers(token), "Accept": request.accept}
-        if request.body is not None:
-            headers["Content-Type"] = request.content_type
-        loop = asyncio.get_running_loop()
-        started = loop.time()
+    async def _send_in_turn(self, request: _Request, token: str | None, started: float) -> _Answer:
+        """Wait for the limits, and send the request. `started` is the beginning of the reported duration."""
+        async with _NO_LIMIT if request.method == "GET" else self._slots:
+            if self._bucket is not None:
+                await asyncio.sleep(self._bucket.reserve(asyncio.get_running_loop().time()))
+            tls = self._credentials.ssl
+            try:
+                return await self._send(request, token, started)
+            except (aiohttp.ClientError, OSError) as error:
+                if not await self._distrusts(error, tls):
+                    raise transport_error(error, self._host) from error
+            try:
+                return await self._send(request, token, started)
+            except (aiohttp.ClientError, OSError) as error:
+                raise transport_error(error, self._host) from error
+
+    async def _send(self, request: _Request, token: str | None, started: float) -> _Answer:
+        sent = {} if request.body is None else {"Content-Type": request.content_type}
+        headers = {**_headers(token), **sent, "Accept": request.accept}
         code = NO_ANSWER
         try:
             async with self._session.request(
@@ -279,27 +299,37 @@ class ApiClient:
             ) as answer:
                 code = str(answer.status)
                 return _Answer(answer.status, await answer.read(), answer.headers.get("Retry-After"))
-        except (aiohttp.ClientError, OSError) as error:
-            raise self._transport_error(error) from error
         finally:
-            self._instruments.request_finished(
-                verb=request.method, host=self._host, code=code, seconds=loop.time() - started
-            )
+            seconds = asyncio.get_running_loop().time() - started
+            self._instruments.request_finished(verb=request.method, host=self._host, code=code, seconds=seconds)
+
+    async def _distrusts(self, error: Exception, tls: ssl.SSLContext | bool) -> bool:
+        """Return True if the client did not trust the server with the TLS context `tls`, and has another one now."""
+        if not isinstance(error, aiohttp.ClientConnectorCertificateError):
+            return False
+        return await self._credentials.renew_trust(tls)
 
     def _gated(self, body: bytes | None) -> bytes | GatedBody | None:
         return body if body is None or self.gate is None else GatedBody(body, self.gate)
 
-    async def _chunks(self, answer: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+    async def _chunks(self, answer: aiohttp.ClientResponse, idle_timeout_s: float) -> AsyncGenerator[bytes, None]:
+        # aiohttp has a timeout for reads too. After a framing error in the answer, aiohttp cancels this timeout, and a
+        # read then never ends. So each read has a timeout here.
         try:
-            async for chunk in answer.content.iter_any():
+            while True:
+                async with asyncio.timeout(idle_timeout_s):
+                    chunk = await answer.content.readany()
+                if not chunk:
+                    return
                 yield chunk
         except TimeoutError:
             raise
         except (aiohttp.ClientError, OSError) as error:
-            raise self._transport_error(error) from error
+            raise transport_error(error, self._host) from error
 
     async def _token(self) -> str | None:
         try:
+            await self._credentials.refresh_trust()
             return await self._credentials.authorization()
         except ConfigurationError as error:
             raise TransportError(str(error), sent=False) from error
@@ -316,28 +346,6 @@ class ApiClient:
             return False
         return True
 
-    def _transport_error(self, error: Exception) -> TransportError:
-        """Convert an error of aiohttp or the system to TransportError.
-
-        In the result, `sent` is False only if the client had no connection or if the gate forbade the write. In every
-        other case the request may have reached the server.
-        """
-        match error:
-            case aiohttp.ClientConnectionError(__cause__=TransportError() as forbidden_by_gate):
-                return forbidden_by_gate
-            case aiohttp.ClientConnectorCertificateError():
-                cause = error.certificate_error
-                why = getattr(cause, "verify_message", "") or str(cause)
-                return TransportError(f"cannot trust the certificate of {self._host}: {why}", sent=False)
-            case aiohttp.ClientConnectorError():
-                return TransportError(f"cannot connect to {self._host}: {_reason(error.os_error)}", sent=False)
-            case aiohttp.ConnectionTimeoutError():
-                return TransportError(f"cannot connect to {self._host}: connection timeout", sent=False)
-            case TimeoutError():
-                return TransportError(f"no answer from {self._host} in time", sent=True)
-            case _:
-                return TransportError(f"the connection to {self._host} was lost: {_reason(error)}", sent=True)
-
 
 @asynccontextmanager
 async def open_client(
@@ -352,7 +360,7 @@ async def open_client(
 ) -> AsyncIterator[ApiClient]:
     """Open a client with its own session. Close the client at the end of the `async with` block.
 
-    `max_inflight` is the largest number of requests at the same time; None means no limit. `qps` is the number of
+    `max_inflight` is the largest number of writes at the same time; None means no limit. `qps` is the number of
     requests per second, and `burst` the number of requests that can be sent at once; `qps=0` means no limit. The
     requests for a lease need a client without limits, because they must not wait for other requests.
 
@@ -386,14 +394,3 @@ async def open_client(
 
 def _headers(token: str | None) -> dict[str, str]:
     return {} if token is None else {"Authorization": token}
-
-
-def _reason(error: Exception) -> str:
-    """Return the reason of a failure as text for users.
-
-    If the error has an error number, return the operating system's text for this number. Otherwise return the text of
-    the exception, or the name of its class if the text is empty.
-    """
-    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
-        return os.strerror(error.errno)
-    return str(error) or type(error).__name__

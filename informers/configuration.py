@@ -1,8 +1,8 @@
 """This module loads the address of a cluster and the credentials for the cluster with kubernetes_asyncio.
 
-kubernetes_asyncio reads kubeconfigs and certificates, runs exec plugins, and refreshes tokens. The project uses
-nothing else of that package. Only this module and `informers.loaders` import kubernetes_asyncio. Each function raises
-ConfigurationError if it fails. The message of the error is one line.
+kubernetes_asyncio reads kubeconfigs and certificates, runs exec plugins, and refreshes tokens. The project uses nothing
+else of that package. Only this module, `informers.exec_plugin` and `informers.loaders` import kubernetes_asyncio. Each
+function raises ConfigurationError if it fails. The message of the error is one line.
 """
 
 from __future__ import annotations
@@ -11,15 +11,21 @@ import asyncio
 import os
 import ssl
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
+import structlog
 import yaml
 
+from informers.exec_plugin import use_killable_plugins
 from informers.loaders import import_loaders
 
 kube_config, kube_client = import_loaders()
+use_killable_plugins()
+
+log = structlog.get_logger()
 
 DEFAULT_KUBECONFIG = Path("~/.kube/config")
 POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -30,7 +36,16 @@ RENEWAL_INTERVAL_S = 5.0
 If the server rejects all requests, this limit prevents that each request runs the exec plugin again.
 """
 
+RELOAD_TIMEOUT_S = 15.0
+"""Time limit, in seconds, for loading credentials. An exec plugin that hangs fails after this time."""
+
+TRUST_CHECK_INTERVAL_S = 60.0
+"""Time between two checks for changed certificate files, in seconds."""
+
 MAX_REASON_LENGTH = 300
+
+Fingerprint: TypeAlias = tuple[tuple[str, int, int, int], ...]
+"""The path, inode, size and modification time of each certificate file that exists."""
 
 
 class ConfigurationError(Exception):
@@ -50,7 +65,8 @@ class Loaded(NamedTuple):
 class Credentials:
     """The address of an API server, a TLS context for it, and a token that is refreshed before it expires.
 
-    `load_credentials` creates the instances. Any number of clients can share one instance.
+    `load_credentials` creates the instances. Any number of clients can share one instance. The TLS context follows
+    changes of the certificate files: `refresh_trust` looks for changes once a minute, and `renew_trust` at once.
     """
 
     def __init__(self, loaded: Loaded, reload: Callable[[], Awaitable[Loaded]]) -> None:
@@ -58,8 +74,10 @@ class Credentials:
         self._configuration = configuration = loaded.configuration
         self.namespace: str = loaded.namespace or "default"
         self._reload = reload
-        self._renewing = asyncio.Lock()
-        self._renewed_at = float("-inf")
+        self._reloading: asyncio.Task[None] | None = None
+        self._reloaded_at = float("-inf")
+        self._checked_at = float("-inf")
+        self._fingerprint = _fingerprint(configuration)
         self.host: str = configuration.host.rstrip("/")
         self.proxy: str | None = configuration.proxy
         self.server_hostname: str | None = configuration.tls_server_name or None
@@ -73,7 +91,8 @@ class Credentials:
         configuration = self._configuration
         if configuration.refresh_api_key_hook is not None:
             try:
-                await configuration.get_api_key_with_prefix("BearerToken")
+                async with asyncio.timeout(RELOAD_TIMEOUT_S):
+                    await configuration.get_api_key_with_prefix("BearerToken")
             except Exception as error:
                 raise ConfigurationError(f"the token cannot be refreshed: {_one_line(error)}") from error
         return _token_of(configuration)
@@ -86,15 +105,65 @@ class Credentials:
 
         Raise ConfigurationError if the credentials cannot be loaded. In this case the old credentials stay in use.
         """
-        async with self._renewing:
+        if _token_of(self._configuration) == rejected:
+            await self._reload_once()
+
+    async def refresh_trust(self) -> None:
+        """Load the certificate files again if one of them has changed since the last check.
+
+        A check happens at most once in `TRUST_CHECK_INTERVAL_S` seconds. If the new files cannot be used, the old TLS
+        context stays in use, and the next check tries again.
+        """
+        now = asyncio.get_running_loop().time()
+        if now - self._checked_at < TRUST_CHECK_INTERVAL_S:
+            return
+        self._checked_at = now
+        await self._follow_files(self._configuration)
+
+    async def renew_trust(self, distrusted: ssl.SSLContext | bool) -> bool:
+        """Load the certificates again, because the TLS context `distrusted` does not trust the server.
+
+        Return True if another TLS context is in use now, so that the same request may succeed.
+        """
+        if self.ssl is distrusted:
+            try:
+                await self._reload_once()
+                await self._follow_files(self._configuration)
+            except ConfigurationError as error:
+                log.warning("the certificates cannot be loaded again", why=str(error))
+        return self.ssl is not distrusted
+
+    async def _reload_once(self) -> None:
+        """Load the data again. All callers share one reload, and the end of a caller does not end the reload."""
+        if self._reloading is None or self._reloading.done():
             now = asyncio.get_running_loop().time()
-            if _token_of(self._configuration) != rejected or now - self._renewed_at < RENEWAL_INTERVAL_S:
+            if now - self._reloaded_at < RENEWAL_INTERVAL_S:
                 return
-            self._renewed_at = now
-            configuration = (await self._reload()).configuration
-            if configuration.cert_file:
-                self.ssl = await asyncio.to_thread(_tls, configuration)
-            self._configuration = configuration
+            self._reloaded_at = now
+            # The reload must not end with the request that began it. `RELOAD_TIMEOUT_S` ends it in any case.
+            self._reloading = asyncio.create_task(self._reload_now(), name="credentials")  # noqa: TID251
+        await asyncio.shield(self._reloading)
+
+    async def _reload_now(self) -> None:
+        configuration = (await _in_time(self._reload())).configuration
+        if configuration.cert_file:
+            self._fingerprint = _fingerprint(configuration)
+            self.ssl = await asyncio.to_thread(_tls, configuration)
+        else:
+            await self._follow_files(configuration)
+        self._configuration = configuration
+
+    async def _follow_files(self, configuration: Any) -> None:
+        found = _fingerprint(configuration)
+        if found == self._fingerprint:
+            return
+        try:
+            self.ssl = await asyncio.to_thread(_tls, configuration)
+        except ConfigurationError as error:
+            log.warning("the changed certificates cannot be used, the old ones stay in use", why=str(error))
+            return
+        self._fingerprint = found
+        log.info("loaded the changed certificates", files=[path for path, *_ in found])
 
 
 async def load_credentials(kubeconfig: str = "", context: str = "") -> Credentials:
@@ -107,7 +176,17 @@ async def load_credentials(kubeconfig: str = "", context: str = "") -> Credentia
     Raise ConfigurationError if the source cannot be used.
     """
     load = _choose_source(kubeconfig, context)
-    return Credentials(await load(), load)
+    return Credentials(await _in_time(load()), load)
+
+
+async def _in_time(loading: Awaitable[Loaded]) -> Loaded:
+    try:
+        async with asyncio.timeout(RELOAD_TIMEOUT_S):
+            return await loading
+    except TimeoutError as error:
+        raise ConfigurationError(
+            f"the credentials were not loaded within {RELOAD_TIMEOUT_S:g} s: does an exec plugin hang?"
+        ) from error
 
 
 def _choose_source(kubeconfig: str, context: str) -> Callable[[], Awaitable[Loaded]]:
@@ -205,6 +284,16 @@ def _token_of(configuration: Any) -> str | None:
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:MAX_REASON_LENGTH] or type(error).__name__
+
+
+def _fingerprint(configuration: Any) -> Fingerprint:
+    found = []
+    for path in filter(None, (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)):
+        with suppress(OSError):
+            # `stat` follows symbolic links. In a Pod, a changed file is a new target of a link.
+            stat = os.stat(path)
+            found.append((path, stat.st_ino, stat.st_size, stat.st_mtime_ns))
+    return tuple(found)
 
 
 def _tls(configuration: Any) -> ssl.SSLContext | bool:

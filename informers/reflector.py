@@ -26,27 +26,31 @@ from informers.meta import KubeObject, ObjectKey, ObjectMeta
 from informers.resource import Resource, decode_raw_page
 from informers.store import Change, Replacement, Store
 from informers.watch import UNDECODABLE, Undecodable, WatchError, WatchParser, identify
-from informers.watch_state import (
+from informers.watch_effects import (
     Advance,
     Apply,
     Collect,
     Commit,
     Discard,
     Drop,
-    Ended,
-    Failed,
     GiveUpStreaming,
-    Input,
     Keep,
-    Listing,
-    PageRead,
     QuickEffect,
     Remove,
-    Silent,
+    Rewind,
     Skip,
+    Uncollect,
+)
+from informers.watch_state import (
+    Checking,
+    Ended,
+    Failed,
+    Input,
+    Listing,
+    PageRead,
+    Silent,
     State,
     Streaming,
-    Uncollect,
     Waiting,
     Watching,
     advance,
@@ -123,6 +127,7 @@ class Reflector(Generic[T]):
         self._relist: Listing | Streaming = Streaming()
         self._list_reason = "start"
         self._replacement: Replacement[T] | None = None
+        self._rewinding = False
         self._last_progress: float | None = None
         self._logged_versions: dict[ObjectKey, str] = {}
         """For each object that could not be decoded: the last resourceVersion with a logged error."""
@@ -143,7 +148,9 @@ class Reflector(Generic[T]):
                 case Waiting():
                     state = await self._wait(state)
                 case Listing():
-                    state = await self._step(state, await self._read_page(state))
+                    state = await self._step(state, await self._read_page(PAGE_SIZE, state.token))
+                case Checking():
+                    state = await self._step(state, await self._read_page(1))
                 case Streaming() | Watching():
                     state = await self._follow(state)
                 case _:
@@ -162,10 +169,10 @@ class Reflector(Generic[T]):
         await asyncio.sleep(delay_s)
         return state.then
 
-    async def _read_page(self, state: Listing) -> Input[T]:
-        params = {"limit": str(PAGE_SIZE)}
-        if state.token:
-            params["continue"] = state.token
+    async def _read_page(self, size: int, token: str = "") -> Input[T]:
+        params = {"limit": str(size)}
+        if token:
+            params["continue"] = token
         try:
             body = await self._client.request("GET", self._path, params=params, timeout_s=PAGE_TIMEOUT_S)
         except ApiError as error:
@@ -244,7 +251,7 @@ class Reflector(Generic[T]):
         next_state, effects = advance(state, event, relist=self._relist, cached=cached)
         for effect in effects:
             if isinstance(effect, Commit):
-                await self._commit(effect.version)
+                await self._commit(effect)
             else:
                 self._perform(effect)
         return next_state
@@ -263,6 +270,8 @@ class Reflector(Generic[T]):
                 self._skip(why, meta)
             case GiveUpStreaming():
                 self._relist = Listing()
+            case Rewind():
+                self._rewinding = True
             case Discard():
                 self._replacement = None
             case Collect() | Uncollect() | Keep():
@@ -273,7 +282,7 @@ class Reflector(Generic[T]):
     def _update_replacement(self, effect: Collect[T] | Uncollect | Keep) -> None:
         """Apply an effect to the new list: add objects, remove an object, or add the cached state of an object."""
         if self._replacement is None:
-            self._replacement = self._store.begin_replace(scope=self.scope)
+            self._replacement = self._begin_replace()
         match effect:
             case Collect(objects=objects):
                 for obj in objects:
@@ -285,10 +294,21 @@ class Reflector(Generic[T]):
             case _:
                 assert_never(effect)
 
-    async def _commit(self, version: str) -> None:
-        replacement = self._replacement or self._store.begin_replace(scope=self.scope)
-        self._replacement = None
-        self._store.commit(replacement, version, scope=self.scope)
+    def _begin_replace(self) -> Replacement[T]:
+        return self._store.begin_replace(scope=self.scope, rewind=self._rewinding)
+
+    async def _commit(self, commit: Commit) -> None:
+        replacement = self._replacement or self._begin_replace()
+        self._replacement, self._rewinding = None, False
+        if commit.rewound:
+            before = self._store.version(self.scope)
+            log.error(
+                "the server has gone back in time, its state replaces the cache",
+                **self._labels,
+                cached_version=before,
+                version=commit.version,
+            )
+        self._store.commit(replacement, commit.version, scope=self.scope, rewound=commit.rewound)
         self._instruments.listed(self._resource.name, reason=self._list_reason)
         self._instruments.store_size(self._resource.name, len(self._store))
         self._note_recovery()

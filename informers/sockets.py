@@ -10,12 +10,29 @@ Such sockets are necessary because of a bug of uvloop (MagicStack/uvloop, 653 an
 4. The operating system may give the number of the closed descriptor to another connection. When the socket object is
    freed later, Python closes this other connection by mistake. After that, every new connection with this number fails
    until the process ends.
+
+The sockets also detect a server that has lost its power or its network. Without this detection, a watch stays open
+until its idle timeout. A silent connection is probed after `KEEPALIVE_IDLE_S` seconds. Data without an acknowledgement
+end the connection after `USER_TIMEOUT_S` seconds.
 """
 
 from __future__ import annotations
 
 import socket
 from typing import Any
+
+KEEPALIVE_IDLE_S = 15
+KEEPALIVE_INTERVAL_S = 5
+KEEPALIVE_PROBES = 3
+USER_TIMEOUT_S = 30
+
+_OPTIONS = (
+    ("TCP_KEEPIDLE", KEEPALIVE_IDLE_S),
+    ("TCP_KEEPINTVL", KEEPALIVE_INTERVAL_S),
+    ("TCP_KEEPCNT", KEEPALIVE_PROBES),
+    ("TCP_USER_TIMEOUT", USER_TIMEOUT_S * 1000),
+)
+"""The TCP options by name, because some systems lack some of them."""
 
 
 class OwnedSocket(socket.socket):
@@ -29,4 +46,9 @@ class OwnedSocket(socket.socket):
 def open_socket(address: tuple[int, int, int, str, Any]) -> OwnedSocket:
     """Return a new socket without a connection. `address` is one result of `getaddrinfo`."""
     family, kind, protocol, _, _ = address
-    return OwnedSocket(family, kind, protocol)
+    made = OwnedSocket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _OPTIONS:
+        if hasattr(socket, name):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return made

@@ -70,6 +70,10 @@ class StoreView(Protocol[T_co]):
         watch covers the namespace.
         """
 
+    @property
+    def rewinds(self) -> int:
+        """Return how often the server has gone back in time. Then earlier resourceVersions have lost their meaning."""
+
 
 class _Bucket(Generic[T]):
     """The objects with one index value. The tuple that readers get is cached until one of the objects changes."""
@@ -137,16 +141,20 @@ class Replacement(Generic[T]):
 
     If the cache has the same version of an object or a newer version, the new list contains the cached object. So the
     new list needs additional memory only for its indexes and for changed objects.
+
+    With `rewind`, the new list contains the given objects, even if the cache has newer versions of them.
     """
 
-    def __init__(self, old: Shard[T], shard: Shard[T]) -> None:
+    def __init__(self, old: Shard[T], shard: Shard[T], *, rewind: bool = False) -> None:
         self.old = old
         self.shard = shard
+        self._rewind = rewind
 
     def put(self, obj: T) -> None:
         key = obj.metadata.key
         cached = self.old.objects.get(key)
-        self.shard.put(key, obj if cached is None or _is_newer(obj.metadata, cached.metadata) else cached)
+        keeps_cached = cached is not None and not self._rewind and not _is_newer(obj.metadata, cached.metadata)
+        self.shard.put(key, cached if keeps_cached and cached is not None else obj)
 
     def drop(self, key: ObjectKey) -> None:
         if key in self.shard.objects:
@@ -196,6 +204,7 @@ class Store(Generic[T]):
         self._indexes: Indexes[T] = indexes or {}
         self._shards: dict[str, Shard[T]] = {scope: Shard(self._indexes) for scope in scopes}
         self._versions: dict[str, str] = dict.fromkeys(self._shards, "")
+        self._rewinds = 0
 
     def __len__(self) -> int:
         return sum(len(shard.objects) for shard in self._shards.values())
@@ -215,6 +224,10 @@ class Store(Generic[T]):
 
     def version(self, namespace: str = ALL_NAMESPACES) -> str:
         return self._versions.get(ALL_NAMESPACES) or self._versions.get(namespace, "")
+
+    @property
+    def rewinds(self) -> int:
+        return self._rewinds
 
     def apply(self, obj: T, *, scope: str = ALL_NAMESPACES) -> tuple[Change[T], ...]:
         """Store an object that was added or changed. Return the changes."""
@@ -239,16 +252,20 @@ class Store(Generic[T]):
         removed = self._drop(meta, scope)
         return () if removed is None else (Removed(removed),)
 
-    def begin_replace(self, *, scope: str = ALL_NAMESPACES) -> Replacement[T]:
-        return Replacement(self._shards[scope], Shard(self._indexes))
+    def begin_replace(self, *, scope: str = ALL_NAMESPACES, rewind: bool = False) -> Replacement[T]:
+        return Replacement(self._shards[scope], Shard(self._indexes), rewind=rewind)
 
-    def commit(self, replacement: Replacement[T], version: str, *, scope: str = ALL_NAMESPACES) -> None:
+    def commit(
+        self, replacement: Replacement[T], version: str, *, scope: str = ALL_NAMESPACES, rewound: bool = False
+    ) -> None:
         """Show the new list to readers and record the resourceVersion of the list.
 
-        The caller must not write to this scope between `begin_replace` and this call.
+        `rewound` is True if the server has gone back in time. The caller must not write to this scope between
+        `begin_replace` and this call.
         """
         self._shards[scope] = replacement.shard
         self._versions[scope] = version
+        self._rewinds += rewound
 
     def advance(self, version: str, *, scope: str = ALL_NAMESPACES) -> None:
         """Record the resourceVersion of an event or a bookmark. Do nothing if a newer version is already recorded."""

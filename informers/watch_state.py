@@ -12,9 +12,12 @@ a test can cover every situation of a watch with one row of a table. `informers.
 Promises of the machine:
 
 - Every list is a consistent read: the request for a list has no resourceVersion. The value "0" would allow old data.
-- The cache never replaces a state by an earlier state. A list that is older than the cache is not used. An event that
-  is not newer than the last event is ignored.
-- If a watch receives no data for too long, the reflector closes the watch and sends a new request.
+- The cache never replaces a state by an earlier state, with one exception. A list that is older than the cache is not
+  used. An event that is not newer than the last event is ignored.
+- The exception: if `OLD_LISTS` lists in a row are older than the cache, the server has gone back in time. This happens
+  after etcd was restored from a backup. The cache then takes over the next list.
+- If a watch receives no data for too long, the reflector closes the watch. It reads a list of one object to find out if
+  the server has gone back in time. An old bookmark leads to a new list.
 - After an error, the same request is repeated only after a delay.
 - An object that cannot be decoded is skipped. The cache keeps the last decoded state of the object. The next version
   that can be decoded, or the object's deletion, ends this.
@@ -42,6 +45,21 @@ from informers.errors import (
 )
 from informers.meta import KubeObject, ObjectMeta, version_number
 from informers.watch import Applied, Bookmark, Deleted, Event, Undecodable, WatchError
+from informers.watch_effects import (
+    Advance,
+    Apply,
+    Collect,
+    Commit,
+    Discard,
+    Drop,
+    Effect,
+    GiveUpStreaming,
+    Keep,
+    Remove,
+    Rewind,
+    Skip,
+    Uncollect,
+)
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -52,6 +70,9 @@ Otherwise a broken server would cause an endless series of requests without dela
 """
 
 OLD_LIST_PAUSE_S = 1.0
+OLD_LISTS = 5
+"""After this many lists in a row that are older than the cache, the cache takes over the next list."""
+
 TOO_NEW_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 300.0
 """Longest delay, in seconds, that a Retry-After can cause. A longer Retry-After is shortened to this value.
@@ -66,18 +87,31 @@ Otherwise a wrong Retry-After from a gateway could stop the controller for a day
 class Listing(Struct, frozen=True):
     """The reflector reads a list page by page.
 
-    `token` is the continue token of the next page, or "" for the first page.
+    `token` is the continue token of the next page, or "" for the first page. `older` is the number of lists in a row
+    that were older than the cache.
     """
 
     token: str = ""
+    older: int = 0
 
 
 class Streaming(Struct, frozen=True):
-    """The reflector reads a streaming list: the first events of a watch contain the list (`sendInitialEvents`)."""
+    """The reflector reads a streaming list: the first events of a watch contain the list (`sendInitialEvents`).
+
+    `older` is the number of lists in a row that were older than the cache.
+    """
+
+    older: int = 0
 
 
 class Watching(Struct, frozen=True):
     """The reflector watches the changes after the resourceVersion `version`."""
+
+    version: str
+
+
+class Checking(Struct, frozen=True):
+    """The reflector reads a list of one object, because the watch after the resourceVersion `version` was silent."""
 
     version: str
 
@@ -96,7 +130,7 @@ class Waiting(Struct, frozen=True):
     `missing` is True if the server does not serve the resource.
     """
 
-    then: Listing | Streaming | Watching
+    then: Listing | Streaming | Watching | Checking
     why: str
     at_least_s: float = 0.0
     backoff: bool = True
@@ -104,7 +138,7 @@ class Waiting(Struct, frozen=True):
     missing: bool = False
 
 
-State: TypeAlias = Listing | Streaming | Watching | Waiting
+State: TypeAlias = Listing | Streaming | Watching | Checking | Waiting
 
 
 # Inputs
@@ -136,74 +170,6 @@ class Failed(Struct, frozen=True):
 Input: TypeAlias = PageRead[T] | Event[T] | Ended | Silent | Failed
 
 
-# Effects
-
-
-class Collect(Struct, Generic[T], frozen=True):
-    """Add objects to the list that is being read."""
-
-    objects: tuple[T, ...]
-
-
-class Uncollect(Struct, frozen=True):
-    """Remove an object from the list that is being read."""
-
-    meta: ObjectMeta
-
-
-class Keep(Struct, frozen=True):
-    """Add the cached state of this object to the new list, because the object in the new list cannot be decoded."""
-
-    meta: ObjectMeta
-
-
-class Discard(Struct, frozen=True):
-    """Discard the list that is being read."""
-
-
-class Commit(Struct, frozen=True):
-    """Show the new list to readers. The list is complete, and `version` is its resourceVersion."""
-
-    version: str
-
-
-class Apply(Struct, Generic[T], frozen=True):
-    object: T
-
-
-class Remove(Struct, Generic[T], frozen=True):
-    object: T
-
-
-class Drop(Struct, frozen=True):
-    """Remove a deleted object from the cache. The last state of the object could not be decoded."""
-
-    meta: ObjectMeta
-
-
-class Advance(Struct, frozen=True):
-    """Record that the cache contains all changes up to the resourceVersion `version`."""
-
-    version: str
-
-
-class Skip(Struct, frozen=True):
-    """Count and log an object that cannot be decoded. The cache keeps the last decoded state of the object."""
-
-    why: str
-    meta: ObjectMeta | None
-
-
-class GiveUpStreaming(Struct, frozen=True):
-    """Use only paged lists from now on, because the server does not support streaming lists."""
-
-
-QuickEffect: TypeAlias = (
-    Collect[T] | Uncollect | Keep | Discard | Apply[T] | Remove[T] | Drop | Advance | Skip | GiveUpStreaming
-)
-Effect: TypeAlias = QuickEffect[T] | Commit
-"""The type of an effect. Only Commit can take long, because it compares the new list with the old list."""
-
 Step: TypeAlias = tuple[State, tuple[Effect[T], ...]]
 
 
@@ -217,9 +183,11 @@ def advance(state: State, event: Input[T], *, relist: Listing | Streaming, cache
         case Listing():
             return _listing(state, event, cached=cached)
         case Streaming():
-            return _streaming(event, cached=cached)
+            return _streaming(state, event, cached=cached)
         case Watching():
             return _watching(state, event, relist=relist)
+        case Checking():
+            return _checking(state, event, relist=relist), ()
         case Waiting():
             return state, ()
 
@@ -227,35 +195,39 @@ def advance(state: State, event: Input[T], *, relist: Listing | Streaming, cache
 def _listing(state: Listing, event: Input[T], *, cached: str) -> Step[T]:
     match event:
         case PageRead(token=token) if token:
-            return Listing(token), _collected(event)
+            return Listing(token, state.older), _collected(event)
         case PageRead(version=""):
             return Waiting(Listing(), why="the list has no resourceVersion"), (Discard(),)
         case PageRead(version=version):
             if _is_older(version, cached):
-                return _wait_for_newer(Listing())
+                if state.older < OLD_LISTS:
+                    return _wait_for_newer(Listing(older=state.older + 1))
+                return Watching(version), (*_collected(event), Commit(version, rewound=True))
             return Watching(version), (*_collected(event), Commit(version))
         case Failed(error=error) if state.token and _is_transient(error):
             # The pages that were already read are still valid. Try to read the failed page again with the same token.
             return _pause(state, error), ()
         case Failed(error=error):
-            return _pause(Listing(), error), (Discard(),)
+            return _pause(Listing(older=state.older), error), (Discard(),)
         case _:
             return state, ()
 
 
-def _streaming(event: Input[T], *, cached: str) -> Step[T]:
+def _streaming(state: Streaming, event: Input[T], *, cached: str) -> Step[T]:
     match event:
         case Applied(object=obj):
-            return Streaming(), (Collect((obj,)),)
+            return state, (Collect((obj,)),)
         case Deleted(object=obj):
-            return Streaming(), (Uncollect(obj.metadata),)
+            return state, (Uncollect(obj.metadata),)
         case Undecodable(meta=ObjectMeta() as meta, deleted=True):
-            return Streaming(), (Uncollect(meta),)
+            return state, (Uncollect(meta),)
         case Undecodable():
-            return Streaming(), _skipped(event)
+            return state, _skipped(event)
         case Bookmark(version=version, initial_end=True) if version:
             if _is_older(version, cached):
-                return _wait_for_newer(Streaming())
+                if state.older < OLD_LISTS:
+                    return _wait_for_newer(Streaming(older=state.older + 1))
+                return Watching(version), (Commit(version, rewound=True),)
             return Watching(version), (Commit(version),)
         case Bookmark():
             # A server that supports streaming lists sends no other bookmark before the end of the list. So this server
@@ -266,7 +238,7 @@ def _streaming(event: Input[T], *, cached: str) -> Step[T]:
         case Ended() | Silent():
             return Waiting(Listing(), why="the watch ended before the streaming list was complete"), (Discard(),)
         case _:
-            return Streaming(), ()
+            return state, ()
 
 
 def _after_streaming(error: ApiError, *, in_stream: bool) -> Step[T]:
@@ -299,9 +271,12 @@ def _watching(state: Watching, event: Input[T], *, relist: Listing | Streaming) 
                 return state, ()
             effect: Effect[T] = Apply(obj) if isinstance(event, Applied) else Remove(obj)
             return _watching_from(obj.metadata.resource_version, state), (effect,)
+        case Bookmark(version=version) if version and _is_older(version, state.version):
+            return Waiting(relist, why="a bookmark is older than the cache", at_least_s=OLD_LIST_PAUSE_S), ()
         case Bookmark(version=version):
-            newer = version != "" and not _is_older(version, state.version)
-            return (Watching(version), (Advance(version),)) if newer else (state, ())
+            return (Watching(version), (Advance(version),)) if version else (state, ())
+        case Silent():
+            return Checking(state.version), ()
         case Undecodable(why=why, meta=None):
             return state, (Skip(why, None),)
         case Undecodable(why=why, meta=ObjectMeta() as meta, deleted=deleted):
@@ -314,6 +289,16 @@ def _watching(state: Watching, event: Input[T], *, relist: Listing | Streaming) 
             return _after_watching(state, error, in_stream=isinstance(event, WatchError), relist=relist), ()
         case _:
             return state, ()
+
+
+def _checking(state: Checking, event: Input[T], *, relist: Listing | Streaming) -> State:
+    match event:
+        case PageRead(version=version) if _is_older(version, state.version):
+            return relist
+        case Failed(error=error):
+            return _pause(state, error)
+        case _:
+            return Watching(state.version)
 
 
 def _after_watching(state: Watching, error: ApiError, *, in_stream: bool, relist: Listing | Streaming) -> State:
@@ -336,13 +321,13 @@ def _is_transient(error: ApiError) -> bool:
     return isinstance(error, TransportError | TooManyRequests | ServerError)
 
 
-def _pause(then: Listing | Streaming | Watching, error: ApiError) -> Waiting:
+def _pause(then: Listing | Streaming | Watching | Checking, error: ApiError) -> Waiting:
     why = "" if isinstance(error, Gone) else str(error)
     missing = isinstance(error, NotFound)
     return Waiting(then, why=why, at_least_s=_retry_after(error), cheap=_is_cheap(then, error), missing=missing)
 
 
-def _is_cheap(then: Listing | Streaming | Watching, error: ApiError) -> bool:
+def _is_cheap(then: Listing | Streaming | Watching | Checking, error: ApiError) -> bool:
     """Return True if the failure and the retry need almost no work of the server.
 
     There are two such cases. In the first case, the client did not reach the server. In the second case, the
@@ -350,7 +335,7 @@ def _is_cheap(then: Listing | Streaming | Watching, error: ApiError) -> bool:
     """
     if isinstance(error, TransportError) and not error.sent:
         return True
-    return isinstance(then, Watching) and isinstance(error, TransportError | ServerError)
+    return isinstance(then, Watching | Checking) and isinstance(error, TransportError | ServerError)
 
 
 def _retry_after(error: ApiError) -> float:
@@ -360,7 +345,8 @@ def _retry_after(error: ApiError) -> float:
 
 def _wait_for_newer(then: Listing | Streaming) -> Step[T]:
     why = "the list is older than the cache"
-    return Waiting(then, why=why, at_least_s=OLD_LIST_PAUSE_S, backoff=False), (Discard(),)
+    waiting = Waiting(then, why=why, at_least_s=OLD_LIST_PAUSE_S, backoff=False)
+    return waiting, (Discard(), Rewind()) if then.older >= OLD_LISTS else (Discard(),)
 
 
 def _collected(page: PageRead[T]) -> tuple[Effect[T], ...]:

@@ -8,7 +8,7 @@ simulator is late or was restarted, the simulator writes the state that is due n
 
 A state that lasts for less than `SHORTEST_VISIBLE_S` seconds is not written. If `ready-after` is at least one second,
 all of the phases Pending, Scheduling, Scheduled and Running are written. With the default `ready-after` of 300 ms, one
-patch makes the VMI ready.
+patch makes the VMI ready. With the detail `full`, all states are written, one after the other.
 
 Annotations can be changed at any time. If a user adds the annotation `behavior` to a running VMI, the VMI changes as
 the behavior says. If the user removes the annotation, a VMI that is only unready or in phase Unknown becomes ready
@@ -23,32 +23,45 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final, assert_never
 
+import msgspec
 from msgspec import Struct
 
 from informers.meta import ObjectMeta, annotations_of
-from sandbox.settings import SimulationSettings, read_settings
-from sandbox.step import Step
+from sandbox.settings import DEFAULT, SimulationSettings, read_settings
+from sandbox.step import Patch, Step
+from sandbox.vmi_status import (
+    detail_patch,
+    hotplug_patch,
+    observed_patch,
+    released_patch,
+    state_patch,
+)
 from sandbox.vmis import (
+    CONDITION_MISSING,
     CONTAINERS_NOT_READY,
+    CONTROLLER_FINALIZER,
     ERR_IMAGE_PULL,
     FINAL_PHASES,
+    FINALIZER,
     GUEST_NOT_RUNNING,
     IMAGE_PULL_BACK_OFF,
     POD_NOT_EXISTS,
     POD_TERMINATING,
     PVC_NOT_FOUND,
     UNSCHEDULABLE,
+    UNSCHEDULED_PHASES,
     PhaseTransition,
     SimulatedVMI,
     VMIState,
     condition_of,
-    finalizer_patch,
+    finalizers_of,
     grace_period_of,
     has_finalizer,
     history_of,
+    is_final,
+    is_observed,
     phase_of,
     state_of,
-    state_patch,
 )
 
 SHORTEST_VISIBLE_S: Final = 0.25
@@ -84,66 +97,142 @@ class Obstacle(Struct, frozen=True):
     problem: str = ""
 
 
-def next_step(vmi: SimulatedVMI, now: datetime, first_seen: datetime, obstacle: Obstacle | None = None) -> Step:
+def next_step(
+    vmi: SimulatedVMI,
+    now: datetime,
+    first_seen: datetime,
+    obstacle: Obstacle | None = None,
+    *,
+    vm_exists: bool = False,
+    defaults: SimulationSettings = DEFAULT,
+) -> Step:
     """Return the next step for this VMI.
 
     `first_seen` is the time at which this simulator first saw the VMI. This time makes the creation time more exact,
     because the API server stores the creation time in whole seconds only. After a restart of the simulator,
     `first_seen` may be later than the creation by any time. A late `first_seen` does no harm, because `creation_time`
-    limits the error to one second. `obstacle` is the reason why the VMI cannot be scheduled, or None.
+    limits the error to one second. `obstacle` is the reason why the VMI cannot be scheduled, or None. `vm_exists` says
+    whether the VM that owns the VMI exists.
     """
-    settings = read_settings(annotations_of(vmi.metadata), grace_s=grace_period_of(vmi))
+    settings = read_settings(annotations_of(vmi.metadata), grace_s=grace_period_of(vmi), defaults=defaults)
+    step = _next_step(vmi, settings, now, first_seen, obstacle, vm_exists=vm_exists)
+    return msgspec.structs.replace(step, warnings=settings.warnings) if settings.warnings else step
+
+
+def _next_step(
+    vmi: SimulatedVMI,
+    settings: SimulationSettings,
+    now: datetime,
+    first_seen: datetime,
+    obstacle: Obstacle | None,
+    *,
+    vm_exists: bool,
+) -> Step:
     if vmi.metadata.deletion_timestamp is not None:
-        return _terminate(vmi, settings, now, vmi.metadata.deletion_timestamp)
-    if phase_of(vmi) in FINAL_PHASES:
-        return Step(warnings=settings.warnings)
+        return _terminate(vmi, settings, now, vmi.metadata.deletion_timestamp, vm_exists=vm_exists)
+    if settings.detail == "full" and not is_observed(vmi.metadata):
+        return Step(write=observed_patch(vmi, _with_finalizer(vmi)))
+    if is_final(vmi):
+        # virt-handler wrote the final phase. virt-controller changes the condition Ready after that.
+        ended = VMIState(phase_of(vmi), POD_TERMINATING)
+        is_still_ready = state_of(vmi) == VMIState(phase_of(vmi))
+        return Step(write=state_patch(ended, vmi, now=now) if is_still_ready else None)
     if obstacle is not None and phase_of(vmi) in ("", "Pending"):
         waiting = VMIState("Pending", POD_NOT_EXISTS, obstacle.problem)
-        return Step(
-            write=None if state_of(vmi) == waiting else state_patch(waiting, vmi, now=now), warnings=settings.warnings
-        )
+        return Step(write=None if state_of(vmi) == waiting else _written(waiting, vmi, settings, now))
     return _follow_timeline(vmi, settings, now, _timeline_start(vmi, first_seen))
 
 
 def _follow_timeline(vmi: SimulatedVMI, settings: SimulationSettings, now: datetime, began: datetime) -> Step:
-    line = timeline(settings)
+    line, is_full = timeline(settings), settings.detail == "full"
+    if is_full and (patch := detail_patch(vmi)) is not None:
+        return Step(write=patch)
+    states = line.states if is_full else line.visible
     elapsed_s = (now - began).total_seconds()
-    due = [timed for timed in line.visible if timed.at_s <= elapsed_s]
-    next_s = line.visible[len(due)].at_s - elapsed_s if len(due) < len(line.visible) else None
-    wait = Step(after_s=next_s, warnings=settings.warnings)
-    if not due:
-        return wait
-    state, finalizer = due[-1].state, True if settings.shutdown_after_s else None
-    if state != state_of(vmi) and not _is_earlier(phase_of(vmi), state.phase):
+    due = [timed for timed in states if timed.at_s <= elapsed_s]
+    if is_full:
+        due = due[: _position(states, state_of(vmi)) + 2]
+    next_s = states[len(due)].at_s - elapsed_s if len(due) < len(states) else None
+    if due and not _is_reached(vmi, due[-1].state) and not _is_earlier(phase_of(vmi), due[-1].state.phase):
         unseen = tuple(_unseen_transitions(vmi, line, due[-1], began))
-        return Step(
-            write=state_patch(state, vmi, now=now, unseen=unseen, finalizer=finalizer), warnings=settings.warnings
-        )
-    if finalizer and not has_finalizer(vmi):
-        return Step(write=finalizer_patch(vmi, finalizer=True), warnings=settings.warnings)
-    return wait
+        return Step(write=_written(due[-1].state, vmi, settings, now, unseen))
+    if phase_of(vmi) == "Running" and (patch := hotplug_patch(vmi)) is not None:
+        return Step(write=patch)
+    return Step(after_s=next_s)
 
 
-def _terminate(vmi: SimulatedVMI, settings: SimulationSettings, now: datetime, deleted: datetime) -> Step:
-    """Return the next step for a VMI that is being deleted: the guest shuts down, then the finalizer is removed.
+def _is_reached(vmi: SimulatedVMI, state: VMIState) -> bool:
+    """Return True if the VMI has this state. A VMI that already has a Ready condition keeps the condition."""
+    current = state_of(vmi)
+    if current is None or state.unready_reason != CONDITION_MISSING:
+        return current == state
+    return (current.phase, current.problem) == (state.phase, state.problem)
+
+
+def _position(states: tuple[TimedState, ...], current: VMIState | None) -> int:
+    """Return the position of the current state in the timeline.
+
+    Return -1 for a new VMI. If the state is not in the timeline, return the position of the first state with the same
+    phase, or the last position if no state has this phase.
+    """
+    if current is None:
+        return -1
+    exact = (number for number, timed in enumerate(states) if timed.state == current)
+    similar = (number for number, timed in enumerate(states) if timed.state.phase == current.phase)
+    return next(exact, next(similar, len(states) - 1))
+
+
+def _written(
+    state: VMIState,
+    vmi: SimulatedVMI,
+    settings: SimulationSettings,
+    now: datetime,
+    unseen: tuple[PhaseTransition, ...] = (),
+) -> Patch:
+    return state_patch(
+        state,
+        vmi,
+        now=now,
+        unseen=unseen,
+        finalizers=_with_finalizer(vmi),
+        detailed=settings.detail == "full",
+    )
+
+
+def _with_finalizer(vmi: SimulatedVMI) -> tuple[str, ...]:
+    """Return the VMI's finalizers and the finalizer that KubeVirt's webhook adds to each new VMI."""
+    return finalizers_of(vmi) if has_finalizer(vmi) else (*finalizers_of(vmi), FINALIZER)
+
+
+def _terminate(
+    vmi: SimulatedVMI, settings: SimulationSettings, now: datetime, deleted: datetime, *, vm_exists: bool
+) -> Step:
+    """Return the next step for a VMI that is being deleted: the guest shuts down, then the finalizers are removed.
 
     The shutdown begins when the condition Ready=False with the reason PodTerminating is written, and lasts
-    `settings.shutdown_after_s` seconds. If the VMI is already in a final phase, no shutdown is simulated.
+    `settings.shutdown_after_s` seconds. If the VMI has no node yet or is already in a final phase, no shutdown is
+    simulated. The VM controller removes the finalizer of the VM controller if the VM exists.
     """
-    phase, state = phase_of(vmi), state_of(vmi)
-    ended = VMIState(_final_phase(phase), POD_TERMINATING)
-    if has_finalizer(vmi) and settings.shutdown_after_s and phase not in FINAL_PHASES:
+    is_full, phase = settings.detail == "full", phase_of(vmi)
+    of_others = tuple(name for name in finalizers_of(vmi) if name not in (FINALIZER, CONTROLLER_FINALIZER))
+    waits_for_vm = vm_exists and has_finalizer(vmi, CONTROLLER_FINALIZER)
+    left = (CONTROLLER_FINALIZER, *of_others) if waits_for_vm else of_others
+    if is_final(vmi):
+        if finalizers_of(vmi) in (left, ()) or (is_full and waits_for_vm):
+            return Step()
+        return Step(write=released_patch(vmi, left))
+    if phase not in UNSCHEDULED_PHASES and has_finalizer(vmi) and (is_full or settings.shutdown_after_s):
         shutting_down = VMIState(phase, POD_TERMINATING)
-        if state != shutting_down:
-            return Step(write=state_patch(shutting_down, vmi, now=now), warnings=settings.warnings)
+        if state_of(vmi) != shutting_down:
+            return Step(write=state_patch(shutting_down, vmi, now=now, detailed=is_full))
         ready = condition_of(vmi, "Ready")
-        since = (ready and ready.last_probe_time) or deleted
+        since = (ready and ready.last_transition_time) or deleted
         left_s = settings.shutdown_after_s - (now - since).total_seconds()
         if left_s > 0:
-            return Step(after_s=left_s, warnings=settings.warnings)
-    if has_finalizer(vmi) or state != ended:
-        return Step(write=state_patch(ended, vmi, now=now, finalizer=False), warnings=settings.warnings)
-    return Step(warnings=settings.warnings)
+            return Step(after_s=left_s)
+    ended = VMIState(_final_phase(phase), POD_NOT_EXISTS if phase in ("", "Pending") else POD_TERMINATING)
+    finalizers = finalizers_of(vmi) if is_full else left
+    return Step(write=state_patch(ended, vmi, now=now, finalizers=finalizers, detailed=is_full))
 
 
 @lru_cache(maxsize=256)
@@ -156,11 +245,11 @@ def timeline(settings: SimulationSettings) -> Timeline:
 
 def _all_states(settings: SimulationSettings) -> tuple[TimedState, ...]:
     up_s = settings.ready_after_s
-    pending, scheduling, scheduled, running = boot = (
-        TimedState(0.0, VMIState("Pending", POD_NOT_EXISTS)),
+    pending, scheduling, _, running = boot = (
+        TimedState(0.0, VMIState("Pending", CONDITION_MISSING)),
         TimedState(up_s * 0.25, VMIState("Scheduling", GUEST_NOT_RUNNING)),
         TimedState(up_s * 0.5, VMIState("Scheduled", GUEST_NOT_RUNNING)),
-        TimedState(up_s * 0.75, VMIState("Running", CONTAINERS_NOT_READY)),
+        TimedState(up_s * 0.75, VMIState("Running", GUEST_NOT_RUNNING)),
     )
     ready = TimedState(up_s, VMIState("Running"))
     end_s = up_s + UP_BEFORE_END_S
@@ -168,13 +257,13 @@ def _all_states(settings: SimulationSettings) -> tuple[TimedState, ...]:
         case "normal" | "slow-shutdown" | "datavolume-error":
             return (*boot, ready)
         case "never-ready":
-            return boot
+            return (*boot, TimedState(up_s, VMIState("Running", CONTAINERS_NOT_READY)))
         case "crash-loop":
-            return (*boot, TimedState(end_s, VMIState("Failed", POD_TERMINATING)))
+            return (*boot, ready, TimedState(end_s, VMIState("Failed")))
         case "fail":
-            return pending, scheduling, scheduled, TimedState(running.at_s, VMIState("Failed", POD_TERMINATING))
+            return pending, scheduling, TimedState(running.at_s, VMIState("Failed", POD_TERMINATING))
         case "image-error":
-            pulling = TimedState(scheduled.at_s, VMIState("Scheduling", GUEST_NOT_RUNNING, ERR_IMAGE_PULL))
+            pulling = TimedState(up_s * 0.5, VMIState("Scheduling", GUEST_NOT_RUNNING, ERR_IMAGE_PULL))
             backing_off = TimedState(end_s, VMIState("Scheduling", GUEST_NOT_RUNNING, IMAGE_PULL_BACK_OFF))
             return pending, scheduling, pulling, backing_off
         case "unschedulable":
@@ -182,7 +271,7 @@ def _all_states(settings: SimulationSettings) -> tuple[TimedState, ...]:
         case "pvc-missing":
             return (TimedState(0.0, VMIState("Pending", POD_NOT_EXISTS, PVC_NOT_FOUND)),)
         case "finish":
-            return (*boot, ready, TimedState(end_s, VMIState("Succeeded", POD_TERMINATING)))
+            return (*boot, ready, TimedState(end_s, VMIState("Succeeded")))
         case "unknown":
             return (*boot, ready, TimedState(end_s, VMIState("Unknown", GUEST_NOT_RUNNING)))
         case _:

@@ -27,7 +27,7 @@ from sandbox.controlplane import ControlPlane, ControlPlaneError
 from sandbox.crds import PATH as DEFINITIONS
 from sandbox.crds import CrdError
 from sandbox.processes import Child, Spawner, free_ports
-from sandbox.running import interruptible
+from sandbox.running import SIGNALS, interruptible
 
 MODES: Final = (Mode.STANDALONE, Mode.TAKEOVER, Mode.ALONGSIDE)
 NOBODY: Final = "none"
@@ -72,7 +72,7 @@ def _suite(arguments: Sequence[str]) -> int:
         try:
             return process.wait()
         except KeyboardInterrupt:
-            # A terminal sends Ctrl-C to the suite, too. Any other signal has to be passed on.
+            # The suite also gets the Ctrl-C of a terminal, but no other signal. It counts both as one signal.
             process.send_signal(signal.SIGTERM)
 
 
@@ -106,7 +106,12 @@ def _running_cluster(mode: str) -> Iterator[Path]:
                 "--log-format=json",
             )
         print(f"a sandbox with mode {mode} is up after {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
-        yield plane.kubeconfig
+        try:
+            yield plane.kubeconfig
+        finally:
+            # Ignore signals during the cleanup, because a second Ctrl-C must not interrupt the removal of files.
+            for number in SIGNALS:
+                signal.signal(number, signal.SIG_IGN)
 
 
 def _start(stack: ExitStack, spawner: Spawner, plane: ControlPlane, name: str, module: str, *flags: str) -> Child:

@@ -23,10 +23,11 @@ from msgspec import UNSET, Struct, UnsetType
 from informers.meta import ObjectMeta, OwnerReference, annotations_of
 from informers.resource import Resource
 from sandbox.behavior import SHORTEST_VISIBLE_S, creation_time
+from sandbox.conditions import Condition
 from sandbox.ownership import adoption_patch, can_be_adopted, controlled_by, is_controlled_by
 from sandbox.settings import SimulationSettings, read_settings
 from sandbox.step import Change, Create, Patch, Step
-from sandbox.vmis import FINAL_PHASES, Condition, SimulatedVMI, phase_of
+from sandbox.vmis import FINAL_PHASES, SimulatedVMI, phase_of
 
 PROTECTION: Final = "kubernetes.io/pvc-protection"
 """The name of the finalizer that the API server adds to every PVC."""

@@ -141,7 +141,8 @@ def _start(stack: ExitStack) -> DemoCluster:
     run = ["run", f"--metrics-bind-address=127.0.0.1:{metrics_port}", "--log-format=json"]
     run.append(f"--health-probe-bind-address=127.0.0.1:{health_port}")
     commands = {
-        "simulator": ["-m", "sandbox.simulator", "--webhooks", "--launchers"],
+        # KubeVirt's backoff after a failed start is too long for a demo.
+        "simulator": ["-m", "sandbox.simulator", "--webhooks", "--launchers", "--time-scale=0.05"],
         "controller": ["-m", "controller", *run],
     }
     children = []

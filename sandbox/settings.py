@@ -5,6 +5,9 @@ behavior `fail` fails. A DataVolume with the behavior `never-ready` stays in pro
 `never-ready` stays unbound. If the template of a VM has the behavior `datavolume-error`, the DataVolumes that the VM
 creates get the behavior `fail`.
 
+The annotations `time-scale` and `detail` are annotations of a VM's template. If they are absent, the defaults of the
+simulator apply.
+
 If the value of an annotation cannot be parsed, the default is used and a warning is returned.
 """
 
@@ -12,11 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, TypeVar, get_args
 
 from msgspec import Struct
 
 from controller.config.types import seconds_in
+
+T = TypeVar("T")
 
 READY_AFTER: Final = "sim.vmherd.dev/ready-after"
 """The annotation with the time from the creation of a VMI until the VMI has the condition Ready=True.
@@ -34,6 +39,23 @@ The default is 0 seconds. With the behavior slow-shutdown, the default is 30 sec
 `terminationGracePeriodSeconds` in the spec if this value is shorter. A value of 0 is ignored: example manifests have
 the value 0, and a user of slow-shutdown wants to see a slow shutdown.
 """
+
+TIME_SCALE: Final = "sim.vmherd.dev/time-scale"
+"""The annotation with the factor of KubeVirt's waiting times.
+
+The value is a number from 0 to 1. With 0.05, the backoff after a failed start takes a twentieth of the time that the
+backoff takes in KubeVirt.
+"""
+
+DETAIL: Final = "sim.vmherd.dev/detail"
+"""The annotation that says how many of KubeVirt's writes the simulator shows. The value is one of `Detail`.
+
+With `full`, the simulator shows each state that KubeVirt shows, one write for each state. With `short`, the simulator
+leaves out states that do not last. The states that are written are the same, and have the same order.
+"""
+
+Detail: TypeAlias = Literal["short", "full"]
+DETAILS: Final[tuple[Detail, ...]] = get_args(Detail)
 
 Behavior: TypeAlias = Literal[
     "never-ready",
@@ -65,53 +87,77 @@ _QUOTED_LENGTH: Final = 64
 class SimulationSettings(Struct, frozen=True, kw_only=True):
     """The settings of one object. `warnings` has a text for each annotation whose value cannot be parsed.
 
-    If `shutdown_after_s` is 0, a VMI no longer exists immediately after its deletion.
+    If `shutdown_after_s` is 0, a deleted VMI exists only until the simulator has removed the VMI's finalizers.
     """
 
     behavior: Behavior = "normal"
     ready_after_s: float = READY_AFTER_S
     shutdown_after_s: float = 0.0
+    time_scale: float = 1.0
+    detail: Detail = "short"
     warnings: tuple[str, ...] = ()
 
 
 DEFAULT: Final = SimulationSettings()
+NAMES: Final = (READY_AFTER, BEHAVIOR, SHUTDOWN_AFTER, TIME_SCALE, DETAIL)
 
 
-def read_settings(annotations: Mapping[str, str], *, grace_s: int = 0) -> SimulationSettings:
+def read_settings(
+    annotations: Mapping[str, str], *, grace_s: int = 0, defaults: SimulationSettings = DEFAULT
+) -> SimulationSettings:
     """Parse the annotations of an object and return the settings.
 
     `grace_s` is the termination grace period of the object in seconds, or 0 if the object has no grace period.
+    `defaults` are the settings of an object without annotations.
     """
-    ready_after, behavior = annotations.get(READY_AFTER), annotations.get(BEHAVIOR)
-    shutdown_after = annotations.get(SHUTDOWN_AFTER)
-    if ready_after is None and behavior is None and shutdown_after is None:
-        return DEFAULT
-    return _parse(ready_after, behavior, shutdown_after, grace_s)
+    texts = tuple(annotations.get(name) for name in NAMES)
+    return defaults if texts == (None,) * len(NAMES) else _parse(texts, grace_s, defaults)
 
 
 @lru_cache(maxsize=256)
-def _parse(
-    ready_after: str | None, behavior: str | None, shutdown_after: str | None, grace_s: int
-) -> SimulationSettings:
+def _parse(texts: tuple[str | None, ...], grace_s: int, defaults: SimulationSettings) -> SimulationSettings:
+    ready_after, behavior, shutdown_after, time_scale, detail = texts
     warnings: list[str] = []
-    kind = _behavior(behavior, warnings)
+    kind = _one_of(BEHAVIORS, BEHAVIOR, behavior, defaults.behavior, warnings)
     slow_s = min(SLOW_SHUTDOWN_S, grace_s) if grace_s > 0 else SLOW_SHUTDOWN_S
-    shutdown_s = slow_s if kind == "slow-shutdown" else 0.0
+    shutdown_s = slow_s if kind == "slow-shutdown" else defaults.shutdown_after_s
     return SimulationSettings(
         behavior=kind,
-        ready_after_s=_duration(READY_AFTER, ready_after, READY_AFTER_S, warnings),
+        ready_after_s=_duration(READY_AFTER, ready_after, defaults.ready_after_s, warnings),
         shutdown_after_s=_duration(SHUTDOWN_AFTER, shutdown_after, shutdown_s, warnings),
+        time_scale=_scale(time_scale, defaults.time_scale, warnings),
+        detail=_one_of(DETAILS, DETAIL, detail, defaults.detail, warnings),
         warnings=tuple(warnings),
     )
 
 
-def _behavior(text: str | None, warnings: list[str]) -> Behavior:
-    for known in BEHAVIORS:
-        if text == known:
-            return known
+def scale_of(text: str) -> float | None:
+    """Return the time scale, or None if the text is not a number from 0 to 1."""
+    try:
+        scale = float(text)
+    except ValueError:
+        return None
+    return scale if 0 <= scale <= 1 else None
+
+
+def _one_of(known: tuple[T, ...], annotation: str, text: str | None, default: T, warnings: list[str]) -> T:
+    for each in known:
+        if text == each:
+            return each
     if text is not None:
-        warnings.append(f"annotation {BEHAVIOR} is {_quoted(text)}: allowed are {', '.join(BEHAVIORS)}")
-    return "normal"
+        warnings.append(f"annotation {annotation} is {_quoted(text)}: allowed are {', '.join(map(str, known))}")
+    return default
+
+
+def _scale(text: str | None, default: float, warnings: list[str]) -> float:
+    scale = default if text is None else scale_of(text)
+    if scale is None:
+        warnings.append(
+            f"annotation {TIME_SCALE} is {_quoted(str(text))}: expected a number from 0 to 1; "
+            f"{default:g} is used instead"
+        )
+        return default
+    return scale
 
 
 def _duration(annotation: str, text: str | None, default_s: float, warnings: list[str]) -> float:

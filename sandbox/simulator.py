@@ -39,9 +39,12 @@ from sandbox.datavolumes import (
 )
 from sandbox.kind_simulator import KindSimulator
 from sandbox.launchers.simulator import LauncherSimulator
+from sandbox.ownership import is_controlled_by
+from sandbox.settings import DEFAULT, DETAILS, SimulationSettings, scale_of
 from sandbox.step import Step
 from sandbox.virt_api import server
 from sandbox.virt_api.account import create_token, kubeconfig_with
+from sandbox.vm_revisions import REVISIONS, SimulatedRevision
 from sandbox.vm_status import RelatedObjects
 from sandbox.vmis import PVC_NOT_FOUND, VMIS, SimulatedVMI, claims_of
 from sandbox.vms import VMS, SimulatedVM, storage_of
@@ -57,6 +60,7 @@ STARTING_POLL_S = 0.05
 """The seconds between two checks of whether the existing objects of all kinds are known."""
 
 _STORAGE = "storage"
+_OWNER = "owner"
 
 
 async def run(
@@ -64,15 +68,16 @@ async def run(
     *,
     namespaces: Iterable[str] = (ALL_NAMESPACES,),
     workers: int = WORKERS,
+    defaults: SimulationSettings = DEFAULT,
     virt_api: bool = False,
     webhooks: bool = False,
     launchers: bool = False,
 ) -> None:
     """Simulate the objects in these namespaces until the task is cancelled.
 
-    If `virt_api` is True, serve the subresources of VMs in the whole cluster. If `webhooks` is True too, also serve
-    KubeVirt's webhooks. The simulator then writes with its own account. If `launchers` is True, also simulate the
-    virt-launcher Pods of VMIs, their nodes, and migrations.
+    `defaults` are the settings of objects without annotations. If `virt_api` is True, serve the subresources of VMs in
+    the whole cluster. If `webhooks` is True too, also serve KubeVirt's webhooks. The simulator then writes with its own
+    account. If `launchers` is True, also simulate the virt-launcher Pods of VMIs, their nodes, and migrations.
 
     Raises ConfigurationError if the kubeconfig cannot be used. If the API server does not answer, the simulator waits
     for the API server.
@@ -88,14 +93,18 @@ async def run(
         group = await stack.enter_async_context(asyncio.TaskGroup())
         if virt_api:
             group.create_task(server.run(writer, webhooks=webhooks), name="virt-api")
-        cluster = _Cluster(writer, tuple(namespaces), launchers=launchers)
+        cluster = _Cluster(writer, tuple(namespaces), defaults, launchers=launchers)
         group.create_task(cluster.run(workers), name="simulator")
 
 
 class _Cluster:
     """The simulators and informers of all kinds, and the handlers that pass changes between the kinds."""
 
-    def __init__(self, client: ApiClient, namespaces: tuple[str, ...], *, launchers: bool) -> None:
+    def __init__(
+        self, client: ApiClient, namespaces: tuple[str, ...], defaults: SimulationSettings, *, launchers: bool
+    ) -> None:
+        self._defaults = defaults
+
         def informer_of(resource: Resource[Any], **indexes: Any) -> SharedInformer[Any]:
             watched = namespaces if resource.namespaced else (ALL_NAMESPACES,)
             return SharedInformer(resource, client, namespaces=watched, indexes=indexes, chance=_no_jitter)
@@ -104,11 +113,13 @@ class _Cluster:
         self._vmis: SharedInformer[SimulatedVMI] = informer_of(VMIS, storage=_storage_keys_of_vmi)
         self._volumes: SharedInformer[SimulatedDataVolume] = informer_of(DATA_VOLUMES)
         self._claims: SharedInformer[SimulatedClaim] = informer_of(CLAIMS)
+        self._revisions: SharedInformer[SimulatedRevision] = informer_of(REVISIONS, owner=_owner_keys_of)
         informers: dict[Resource[Any], SharedInformer[Any]] = {
             VMS: self._vms,
             VMIS: self._vmis,
             DATA_VOLUMES: self._volumes,
             CLAIMS: self._claims,
+            REVISIONS: self._revisions,
         }
         self._launchers = LauncherSimulator(client, informer_of) if launchers else None
         self._informers = (*informers.values(), *(self._launchers.informers if self._launchers else ()))
@@ -116,6 +127,7 @@ class _Cluster:
         self._vmi_simulator = KindSimulator(VMIS, self._vmi_step, client, informers)
         self._volume_simulator = KindSimulator(DATA_VOLUMES, self._volume_step, client, informers)
         self._claim_simulator = KindSimulator(CLAIMS, self._claim_step, client, informers)
+        self._vms.add_handler(self._on_vm_change)
         self._vmis.add_handler(self._on_vmi_change)
         self._volumes.add_handler(self._on_volume_change)
         self._claims.add_handler(self._on_claim_change)
@@ -150,9 +162,10 @@ class _Cluster:
             vmi=self._vmis.store.get(key),
             volumes={name: volume for name, volume in volumes.items() if volume is not None},
             claims={name: claim for name, claim in claims.items() if claim is not None},
+            revisions={each.metadata.name: each for each in self._revisions.store.by_index(_OWNER, vm.metadata.uid)},
             serves_data_volumes=self._volumes.synced.is_set() and not self._volumes.missing,
         )
-        return vm_behavior.next_step(vm, related, now)
+        return vm_behavior.next_step(vm, related, now, defaults=self._defaults)
 
     def _vmi_step(self, vmi: SimulatedVMI, now: datetime, first_seen: datetime) -> Step:
         claims = [self._claims.store.get(ObjectKey(vmi.metadata.namespace, name)) for name in claims_of(vmi)]
@@ -161,13 +174,19 @@ class _Cluster:
             obstacle = Obstacle(PVC_NOT_FOUND)
         elif any(claim is not None and not is_bound(claim) for claim in claims):
             obstacle = Obstacle()
-        return behavior.next_step(vmi, now, first_seen, obstacle)
+        vm = self._vms.store.get(vmi.metadata.key)
+        vm_exists = vm is not None and is_controlled_by(vmi.metadata, vm.metadata)
+        return behavior.next_step(vmi, now, first_seen, obstacle, vm_exists=vm_exists, defaults=self._defaults)
 
     def _volume_step(self, volume: SimulatedDataVolume, now: datetime, first_seen: datetime) -> Step:
         return volume_step(volume, self._claims.store.get(volume.metadata.key), now, first_seen)
 
     def _claim_step(self, claim: SimulatedClaim, _now: datetime, _first_seen: datetime) -> Step:
         return claim_step(claim, self._vmis.store.by_index(_STORAGE, str(claim.metadata.key)))
+
+    def _on_vm_change(self, change: Change[SimulatedVM]) -> None:
+        if isinstance(change, Removed):
+            self._vmi_simulator.enqueue([change.last_known.metadata.key])
 
     def _on_vmi_change(self, change: Change[SimulatedVMI]) -> None:
         vmi = _subject(change)
@@ -208,12 +227,23 @@ def _storage_keys_of_vmi(vmi: SimulatedVMI) -> Iterator[str]:
     return (str(ObjectKey(vmi.metadata.namespace, name)) for name in claims_of(vmi))
 
 
+def _owner_keys_of(revision: SimulatedRevision) -> Iterator[str]:
+    return (owner.uid for owner in revision.metadata.owner_references or ())
+
+
 def _no_jitter() -> float:
     """Return 0, so that informers do not add random delays to their requests.
 
     Such delays spread the requests of many clients. A single client on loopback does not need random delays.
     """
     return 0.0
+
+
+def _scale(text: str) -> float:
+    scale = scale_of(text)
+    if scale is None:
+        raise argparse.ArgumentTypeError("expected a number from 0 to 1")
+    return scale
 
 
 async def _run_until_signal(simulation: Coroutine[Any, Any, None]) -> None:
@@ -247,6 +277,18 @@ def main() -> None:
         "--kubeconfig", required=True, help="kubeconfig of the cluster; its user must be allowed to write these objects"
     )
     parser.add_argument(
+        "--time-scale",
+        type=_scale,
+        default=DEFAULT.time_scale,
+        help="factor of KubeVirt's waiting times, from 0 to 1 (default %(default)s)",
+    )
+    parser.add_argument(
+        "--detail",
+        choices=DETAILS,
+        default=DEFAULT.detail,
+        help="full: show each write of KubeVirt; short: leave out states that do not last (default %(default)s)",
+    )
+    parser.add_argument(
         "--virt-api",
         default=True,
         action=argparse.BooleanOptionalAction,
@@ -270,6 +312,7 @@ def main() -> None:
     try:
         simulation = run(
             arguments.kubeconfig,
+            defaults=SimulationSettings(time_scale=arguments.time_scale, detail=arguments.detail),
             virt_api=arguments.virt_api,
             webhooks=arguments.webhooks,
             launchers=arguments.launchers,

@@ -59,7 +59,7 @@ Effect: TypeAlias = Create | Change | Delete
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """The next action for one object. `effects` change other objects, and `write` patches the object itself.
+    """The next action for one object. `effects` change other objects, and `write` then patches the object itself.
 
     If `effects` and `write` are empty, `after_s` is the number of seconds until the behavior is called again, or None
     to wait for a change. A step with `effects` or `write` needs no delay, because its changes lead to the next call.

@@ -4,12 +4,15 @@ All functions of this module are pure. The run strategy of a VM decides when a V
 
 - Always: a VMI is started whenever the VM has no VMI. A VMI that has ended is replaced by a new VMI.
 - RerunOnFailure: a VMI is started once. A new VMI is started after each failure, but not after a success or a deletion.
-- Once: a VMI is started once.
+- Once: a VMI is started whenever the VM has no VMI. A VMI that has ended stays.
 - Manual: a VMI is started and stopped only by the requests that `virtctl` writes to `status.stateChangeRequests`.
 - Halted: no VMI is started, and an existing VMI is deleted.
 
 A VM is started only when its DataVolumes are ready. After failed starts, the VM is not started before the backoff is
-over. The result of a VMI is written to the VM's status before the VMI is deleted.
+over.
+
+One pass creates or deletes the VMI and then writes the VM's status. The pass sees the VMI as the VMI was before the
+pass. A deleted VMI stays until a later pass has written the VMI's result to the VM's status.
 """
 
 from __future__ import annotations
@@ -18,29 +21,49 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Final
 
+import msgspec
+
+from controller.kubevirt.normal_form import VMI_TEMPLATE, is_same
+from informers.meta import annotations_of
 from sandbox.datavolumes import DATA_VOLUMES, phase_of_volume
+from sandbox.live_update import Update, update_for
 from sandbox.ownership import adoption_patch, can_be_adopted, controlled_by, is_controlled_by
-from sandbox.settings import BEHAVIOR, read_settings
+from sandbox.settings import BEHAVIOR, DEFAULT, SimulationSettings, read_settings
 from sandbox.step import Change, Create, Delete, Effect, Step
+from sandbox.vm_revisions import record_start, spec_in, start_revision
 from sandbox.vm_status import (
     PROVISIONED,
     START,
     STOP,
+    Pass,
     RelatedObjects,
     asks_for,
-    is_final,
-    is_terminating,
+    lacks_data_volumes,
+    must_rerun,
     next_status,
 )
-from sandbox.vmis import VMIS, SimulatedVMI
+from sandbox.vmi_status import finalizers_patch, generation_patch
+from sandbox.vmis import (
+    CONTROLLER_FINALIZER,
+    VMIS,
+    SimulatedVMI,
+    finalizers_of,
+    is_final,
+    is_observed,
+    is_terminating,
+)
+from sandbox.vmis import has_finalizer as vmi_has_finalizer
 from sandbox.vms import (
+    GENERATION,
     VMS,
     SimulatedVM,
     annotations_of_template,
     data_volume_templates_of,
     finalizer_patch,
+    generation_of,
     has_finalizer,
     manifest,
+    observed_patch,
     start,
     status_of,
     status_patch,
@@ -48,38 +71,143 @@ from sandbox.vms import (
     template_of,
 )
 
+NO_DATA_VOLUMES: Final = (
+    "FailedCreate",
+    "Error encountered while creating DataVolumes: the server could not find the requested resource",
+)
+
 ORPHAN: Final = "orphan"
 """The finalizer that the API server adds if a VM is deleted but its VMI and its disks must be kept."""
 
 
-def next_step(vm: SimulatedVM, related: RelatedObjects, now: datetime) -> Step:
-    """Return the next step for this VM: change other objects, or write the status, or wait."""
+def next_step(
+    vm: SimulatedVM, related: RelatedObjects, now: datetime, *, defaults: SimulationSettings = DEFAULT
+) -> Step:
+    """Return the next step for this VM: change other objects, or write the status, or both, or wait."""
     vmi = related.vmi
     own_vmi = vmi if vmi is not None and is_controlled_by(vmi.metadata, vm.metadata) else None
-    is_deleted = vm.metadata.deletion_timestamp is not None
-    if not is_deleted and not has_finalizer(vm):
+    settings = read_settings(annotations_of_template(template_of(vm)), defaults=defaults)
+    if settings.detail == "full" and not is_observed(vm.metadata):
+        return Step(write=observed_patch(vm))
+    if vm.metadata.deletion_timestamp is not None:
+        return _delete(vm, own_vmi, related, now, settings)
+    if not has_finalizer(vm):
         return Step(write=finalizer_patch(vm, finalizer=True))
-    status = next_status(vm, own_vmi, related, now)
-    status_step = Step(write=status_patch(vm, status)) if status != status_of(vm) else None
-    if is_deleted:
-        return _delete(vm, own_vmi) or status_step or Step()
-    if status_step is not None and own_vmi is not None and is_final(own_vmi):
-        return status_step
-    effects = (*_adopt(vm, related), *_missing_data_volumes(vm, related)) or _run(vm, own_vmi, related, now)
-    if effects:
-        return Step(effects=effects)
-    return status_step or Step(after_s=_backoff_s(vm, now) if own_vmi is None else None)
+    storage = (*_adopt(vm, related), *_missing_data_volumes(vm, related, settings))
+    if storage:
+        return Step(effects=storage)
+    return _run(vm, own_vmi, related, now, settings)
 
 
-def _delete(vm: SimulatedVM, own_vmi: SimulatedVMI | None) -> Step | None:
-    """Return the next step for a VM that is being deleted, or None if there is nothing to do.
+def _run(
+    vm: SimulatedVM,
+    own_vmi: SimulatedVMI | None,
+    related: RelatedObjects,
+    now: datetime,
+    settings: SimulationSettings,
+) -> Step:
+    """Return the step of one pass: effects of the run strategy and of changes of the spec, and the new status."""
+    bumped = _generation_bump(vm, own_vmi, related)
+    effects: list[Effect] = [bumped] if bumped is not None else []
+    is_provisioned = strategy_of(vm) == "Halted" or _provisioned(vm, related)
+    stops = own_vmi is not None and not is_terminating(own_vmi) and is_provisioned and _must_stop(vm, own_vmi)
+    starts = related.vmi is None and is_provisioned and _must_start(vm, now)
+    if own_vmi is not None and stops:
+        effects.append(_stop(own_vmi))
+    if starts:
+        effects += (*record_start(vm, related.revisions), start(vm, now))
+    update = _update(vm, own_vmi, related) if is_provisioned else None
+    if update is not None and update.patch is not None and not stops:
+        effects.append(Change(VMIS, vm.metadata.name, update.patch))
+    done = Pass(
+        starts=starts,
+        stops=stops,
+        generation=None if own_vmi is None else _generation_in(own_vmi) if bumped is None else generation_of(vm),
+        restart_message=None if update is None else update.restart_message,
+        failure=NO_DATA_VOLUMES if lacks_data_volumes(vm, related) else update.failure if update is not None else None,
+        time_scale=settings.time_scale,
+    )
+    if starts and settings.detail == "short":
+        return Step(effects=tuple(effects))
+    wait_s = _backoff_s(vm, now) if own_vmi is None else None
+    return _with_status(vm, own_vmi, related, now, done, effects=tuple(effects)) or Step(after_s=wait_s)
+
+
+def _with_status(
+    vm: SimulatedVM,
+    own_vmi: SimulatedVMI | None,
+    related: RelatedObjects,
+    now: datetime,
+    done: Pass,
+    *,
+    effects: tuple[Effect, ...],
+) -> Step | None:
+    """Return the step with these effects and the new status, or None if there is nothing to do.
+
+    If the status already contains the result of a VMI that has ended, the step lets the VMI go.
+    """
+    status = next_status(vm, own_vmi, related, now, done)
+    if status != status_of(vm):
+        return Step(effects=effects, write=status_patch(vm, status))
+    if not effects and own_vmi is not None and is_final(own_vmi) and vmi_has_finalizer(own_vmi, CONTROLLER_FINALIZER):
+        left = tuple(name for name in finalizers_of(own_vmi) if name != CONTROLLER_FINALIZER)
+        effects = (Change(VMIS, own_vmi.metadata.name, finalizers_patch(own_vmi, left)),)
+    return Step(effects=effects) if effects else None
+
+
+def _delete(
+    vm: SimulatedVM,
+    own_vmi: SimulatedVMI | None,
+    related: RelatedObjects,
+    now: datetime,
+    settings: SimulationSettings,
+) -> Step:
+    """Return the next step for a VM that is being deleted.
 
     KubeVirt's finalizer of the VM is removed when the VMI no longer exists. If the VM has the finalizer `orphan`,
     KubeVirt's finalizer is removed at once and the VMI is kept.
     """
-    if own_vmi is None or ORPHAN in (vm.metadata.finalizers or ()):
-        return Step(write=finalizer_patch(vm, finalizer=False)) if has_finalizer(vm) else None
-    return None if is_terminating(own_vmi) else Step(effects=(_stop(own_vmi),))
+    orphans = ORPHAN in (vm.metadata.finalizers or ())
+    if own_vmi is None or orphans:
+        return Step(write=finalizer_patch(vm, finalizer=False) if has_finalizer(vm) else None)
+    stops = not is_terminating(own_vmi)
+    done = Pass(stops=stops, generation=_generation_in(own_vmi), time_scale=settings.time_scale)
+    effects = (_stop(own_vmi),) if stops else ()
+    return _with_status(vm, own_vmi, related, now, done, effects=effects) or Step()
+
+
+def _generation_bump(vm: SimulatedVM, own_vmi: SimulatedVMI | None, related: RelatedObjects) -> Change | None:
+    """Return the patch that writes the VM's generation to the VMI, or None.
+
+    The VMI gets the new generation if the template is the same as at the start of the VMI.
+    """
+    if own_vmi is None or annotations_of(own_vmi.metadata).get(GENERATION) == str(generation_of(vm)):
+        return None
+    name = own_vmi.status.virtual_machine_revision_name if own_vmi.status is not None else None
+    revision = related.revisions.get(name or "")
+    if revision is None:
+        return None
+    current = msgspec.json.decode(vm.spec)
+    if not is_same(spec_in(revision).get("template"), current.get("template"), VMI_TEMPLATE):
+        return None
+    return Change(VMIS, vm.metadata.name, generation_patch(own_vmi, GENERATION, generation_of(vm)))
+
+
+def _generation_in(own_vmi: SimulatedVMI) -> int | None:
+    text = annotations_of(own_vmi.metadata).get(GENERATION, "")
+    return int(text) if text.isdecimal() else None
+
+
+def _update(vm: SimulatedVM, own_vmi: SimulatedVMI | None, related: RelatedObjects) -> Update | None:
+    """Return what a change of the VM's spec means for the VMI, or None if the spec at the start is not known."""
+    if own_vmi is None:
+        return None
+    started = start_revision(vm, related.revisions)
+    if started is None:
+        return None
+    if started.revision == generation_of(vm):
+        return Update()
+    return update_for(spec_in(started), msgspec.json.decode(vm.spec), own_vmi)
 
 
 def _adopt(vm: SimulatedVM, related: RelatedObjects) -> Iterator[Effect]:
@@ -96,11 +224,10 @@ def _adopt(vm: SimulatedVM, related: RelatedObjects) -> Iterator[Effect]:
             yield Change(DATA_VOLUMES, name, adoption_patch(volume.metadata, controller))
 
 
-def _missing_data_volumes(vm: SimulatedVM, related: RelatedObjects) -> Iterator[Effect]:
+def _missing_data_volumes(vm: SimulatedVM, related: RelatedObjects, settings: SimulationSettings) -> Iterator[Effect]:
     """Yield the creation of each missing DataVolume, or nothing if the definition of DataVolumes is not installed."""
     if not related.serves_data_volumes:
         return
-    settings = read_settings(annotations_of_template(template_of(vm)))
     failing = {BEHAVIOR: "fail"} if settings.behavior == "datavolume-error" else {}
     for name, template in data_volume_templates_of(vm).items():
         if name not in related.volumes:
@@ -108,18 +235,6 @@ def _missing_data_volumes(vm: SimulatedVM, related: RelatedObjects) -> Iterator[
             yield Create(
                 DATA_VOLUMES, manifest(DATA_VOLUMES, name, template, annotations, controlled_by(VMS, vm.metadata))
             )
-
-
-def _run(vm: SimulatedVM, own_vmi: SimulatedVMI | None, related: RelatedObjects, now: datetime) -> tuple[Effect, ...]:
-    """Return the creation or deletion of the VMI that the run strategy requires now, or () if nothing must change."""
-    strategy = strategy_of(vm)
-    if strategy != "Halted" and not _provisioned(vm, related):
-        return ()
-    if own_vmi is not None:
-        return (_stop(own_vmi),) if not is_terminating(own_vmi) and _must_stop(vm, own_vmi) else ()
-    if related.vmi is None and _must_start(vm) and _backoff_s(vm, now) is None:
-        return (start(vm),)
-    return ()
 
 
 def _must_stop(vm: SimulatedVM, own_vmi: SimulatedVMI) -> bool:
@@ -134,17 +249,16 @@ def _must_stop(vm: SimulatedVM, own_vmi: SimulatedVMI) -> bool:
             return False
 
 
-def _must_start(vm: SimulatedVM) -> bool:
-    strategy = strategy_of(vm)
-    match strategy:
+def _must_start(vm: SimulatedVM, now: datetime) -> bool:
+    match strategy_of(vm):
         case "Always":
-            return True
+            return _backoff_s(vm, now) is None
         case "RerunOnFailure":
-            return asks_for(vm, START) or status_of(vm).run_strategy != strategy
+            return must_rerun(vm) and _backoff_s(vm, now) is None
         case "Manual":
             return asks_for(vm, START)
         case "Once":
-            return status_of(vm).run_strategy != strategy
+            return True
         case _:
             return False
 

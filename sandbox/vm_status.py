@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
+from zlib import crc32
 
 import msgspec
 from msgspec import Struct
 
-from informers.meta import annotations_of
+from sandbox.conditions import Condition, Conditions, updated, without
 from sandbox.datavolumes import (
     FAILED,
     SUCCEEDED,
@@ -22,40 +23,43 @@ from sandbox.datavolumes import (
     is_bound,
     phase_of_volume,
 )
-from sandbox.settings import read_settings
+from sandbox.vm_revisions import SimulatedRevision
 from sandbox.vmis import (
     ERR_IMAGE_PULL,
-    FINAL_PHASES,
     IMAGE_PULL_BACK_OFF,
     PVC_NOT_FOUND,
     UNSCHEDULABLE,
     UNSCHEDULED_PHASES,
-    Condition,
     SimulatedVMI,
     condition_of,
-    history_of,
+    conditions_of,
+    has_run,
+    is_final,
+    is_terminating,
     phase_of,
     problem_of,
 )
 from sandbox.vms import (
-    GENERATION,
     ChangeRequest,
     SimulatedVM,
     StartFailure,
     VMStatus,
     data_volume_templates_of,
+    generation_of,
     status_of,
     strategy_of,
     volumes_of,
 )
 
-BACKOFF_S: Final = 0.5
-LONGEST_BACKOFF_S: Final = 15.0
+BACKOFF_S: Final = 10
+LONGEST_BACKOFF_S: Final = 300
 """The seconds of the longest wait after a failed start.
 
-The wait is BACKOFF_S seconds times the square of the number of failed starts, and at most LONGEST_BACKOFF_S seconds. In
-KubeVirt, both times are 20 times longer: 10 seconds and 5 minutes.
+As in KubeVirt, the wait is BACKOFF_S seconds times the square of the number of failed starts, plus up to half of this
+time, and at most LONGEST_BACKOFF_S seconds. The time scale of the simulation shortens the wait.
 """
+
+RESTART_REQUIRED: Final = "RestartRequired"
 
 PROVISIONED: Final = frozenset({SUCCEEDED, "WaitForFirstConsumer", "PendingPopulation"})
 """The phases of a DataVolume in which a VM that uses the DataVolume can be started."""
@@ -63,6 +67,9 @@ PROVISIONED: Final = frozenset({SUCCEEDED, "WaitForFirstConsumer", "PendingPopul
 START, STOP = "Start", "Stop"
 
 _RESTARTING: Final = frozenset({"Always", "RerunOnFailure", "Once"})
+_OWN_CONDITIONS: Final = frozenset({"Ready", "Failure", RESTART_REQUIRED})
+"""The conditions of a VM that are not copies of the VMI's conditions."""
+
 _PROBLEM_STATUSES: Final = {
     ERR_IMAGE_PULL: "ErrImagePull",
     IMAGE_PULL_BACK_OFF: "ImagePullBackOff",
@@ -73,16 +80,37 @@ class RelatedObjects(Struct, frozen=True, kw_only=True):
     """The existing objects that are related to a VM.
 
     `vmi` is the VMI with the name of the VM. `volumes` and `claims` contain by name the DataVolumes and PVCs that
-    `storage_of` names. `serves_data_volumes` says whether the definition of DataVolumes is installed.
+    `storage_of` names. `revisions` contains by name the ControllerRevisions that the VM owns. `serves_data_volumes`
+    says whether the definition of DataVolumes is installed.
     """
 
     vmi: SimulatedVMI | None = None
     volumes: Mapping[str, SimulatedDataVolume] = {}
     claims: Mapping[str, SimulatedClaim] = {}
+    revisions: Mapping[str, SimulatedRevision] = {}
     serves_data_volumes: bool = True
 
 
-def next_status(vm: SimulatedVM, vmi: SimulatedVMI | None, related: RelatedObjects, now: datetime) -> VMStatus:
+class Pass(Struct, frozen=True, kw_only=True):
+    """What one pass of the VM controller has done before the pass writes the status.
+
+    `starts` and `stops` say whether the pass created or deleted the VMI. `generation` is the generation in the VMI's
+    annotation, or None if the VM has no VMI. `restart_message` is the message of the condition RestartRequired, or ""
+    if no restart is needed, or None to leave the condition as it is. `failure` is the reason and the message of the
+    condition Failure. `time_scale` shortens the backoff after a failed start.
+    """
+
+    starts: bool = False
+    stops: bool = False
+    generation: int | None = None
+    restart_message: str | None = None
+    failure: tuple[str, str] | None = None
+    time_scale: float = 1.0
+
+
+def next_status(
+    vm: SimulatedVM, vmi: SimulatedVMI | None, related: RelatedObjects, now: datetime, done: Pass
+) -> VMStatus:
     """Return the status that the VM should have.
 
     `vmi` is the VMI that the VM controls, or None. A VMI that only has the name of the VM must not be passed.
@@ -91,18 +119,17 @@ def next_status(vm: SimulatedVM, vmi: SimulatedVMI | None, related: RelatedObjec
     ready = condition_of(vmi, "Ready") if vmi is not None else None
     requests = _requests(vm, vmi)
     started = before.run_strategy is not None or vmi is not None
-    vmi_generation = annotations_of(vmi.metadata).get(GENERATION, "") if vmi is not None else ""
-    failure = _start_failure(vm, vmi, now)
+    failure = _start_failure(vm, vmi, now, done.time_scale)
     return VMStatus(
         created=True if vmi is not None else None,
         ready=True if ready is not None and ready.status == "True" else None,
-        printable_status=_printable(vm, vmi, related, failure),
+        printable_status=_printable(vm, vmi, related, failure, done),
         run_strategy=strategy_of(vm) if started else None,
         start_failure=failure,
-        conditions=_conditions(vm, vmi, related, now),
+        conditions=_conditions(vm, vmi, now, done),
         state_change_requests=requests or None,
-        observed_generation=int(vmi_generation) if vmi_generation.isdecimal() else before.observed_generation,
-        desired_generation=vm.metadata.generation if vmi is not None else before.desired_generation,
+        observed_generation=before.observed_generation if done.generation is None else done.generation,
+        desired_generation=before.desired_generation if done.generation is None else generation_of(vm),
     )
 
 
@@ -115,12 +142,9 @@ def asks_for(vm: SimulatedVM, action: str, uid: str | None = None) -> bool:
     return bool(requests) and requests[0].action == action and (uid is None or requests[0].uid == uid)
 
 
-def is_final(vmi: SimulatedVMI) -> bool:
-    return phase_of(vmi) in FINAL_PHASES
-
-
-def is_terminating(vmi: SimulatedVMI) -> bool:
-    return vmi.metadata.deletion_timestamp is not None
+def must_rerun(vm: SimulatedVM) -> bool:
+    """Return True if a VM with the strategy RerunOnFailure and without a VMI must be started."""
+    return asks_for(vm, START) or status_of(vm).run_strategy != strategy_of(vm)
 
 
 def lacks_data_volumes(vm: SimulatedVM, related: RelatedObjects) -> bool:
@@ -148,39 +172,40 @@ def _fulfilled(request: ChangeRequest, vmi: SimulatedVMI | None) -> bool:
     return vmi is not None and not is_terminating(vmi) and not is_final(vmi)
 
 
-def _start_failure(vm: SimulatedVM, vmi: SimulatedVMI | None, now: datetime) -> StartFailure | None:
+def _start_failure(vm: SimulatedVM, vmi: SimulatedVMI | None, now: datetime, time_scale: float) -> StartFailure | None:
     """Return the number of consecutive failed starts and the time of the next attempt, or None if no start failed.
 
     A start has failed if the VMI ended before it reached the phase Running. The first VMI that reaches Running resets
-    the number to 0. A VMI with the simulated behavior `crash-loop` is treated as if it never reached Running.
+    the number to 0.
     """
     before = status_of(vm).start_failure
-    if strategy_of(vm) not in _RESTARTING or (vmi is not None and _reached_running(vmi)):
+    if strategy_of(vm) not in _RESTARTING or (vmi is not None and has_run(vmi)):
         return None
     if vmi is None or not is_final(vmi) or (before is not None and before.last_failed_vmi_uid == vmi.metadata.uid):
         return before
     count = (before.consecutive_fail_count if before is not None else 0) + 1
-    delay_s = min(LONGEST_BACKOFF_S, BACKOFF_S * count**2)
     return StartFailure(
         consecutive_fail_count=count,
         last_failed_vmi_uid=vmi.metadata.uid,
-        retry_after_timestamp=now + timedelta(seconds=delay_s),
+        retry_after_timestamp=now + timedelta(seconds=backoff_s(count, vmi.metadata.uid) * time_scale),
     )
 
 
-def _reached_running(vmi: SimulatedVMI) -> bool:
-    if read_settings(annotations_of(vmi.metadata)).behavior == "crash-loop":
-        return False
-    return any(transition.phase == "Running" for transition in history_of(vmi))
+def backoff_s(failures: int, uid: str) -> int:
+    """Return the seconds until the next start. The part that KubeVirt chooses at random depends on the VMI's UID."""
+    delay = BACKOFF_S * failures**2
+    return min(LONGEST_BACKOFF_S, delay + crc32(uid.encode()) % (delay // 2 + 1))
 
 
-def _printable(vm: SimulatedVM, vmi: SimulatedVMI | None, related: RelatedObjects, failure: StartFailure | None) -> str:
+def _printable(
+    vm: SimulatedVM, vmi: SimulatedVMI | None, related: RelatedObjects, failure: StartFailure | None, done: Pass
+) -> str:
     """Return the printableStatus. If several statuses apply, return the first of them in KubeVirt's order."""
     if vm.metadata.deletion_timestamp is not None:
         return "Terminating"
     problem = problem_of(vmi) if vmi is not None else ""
     if vmi is not None and not is_final(vmi):
-        if is_terminating(vmi):
+        if is_terminating(vmi) or done.stops:
             return "Stopping"
         if phase_of(vmi) == "Running":
             return "Running"
@@ -199,7 +224,7 @@ def _printable(vm: SimulatedVM, vmi: SimulatedVMI | None, related: RelatedObject
         return "WaitingForVolumeBinding"
     if problem in _PROBLEM_STATUSES:
         return _PROBLEM_STATUSES[problem]
-    if vmi is not None and (phase_of(vmi) in UNSCHEDULED_PHASES or phase_of(vmi) == "Scheduled"):
+    if done.starts or (vmi is not None and (phase_of(vmi) in UNSCHEDULED_PHASES or phase_of(vmi) == "Scheduled")):
         return "Starting"
     if failure is not None and strategy_of(vm) in _RESTARTING and (vmi is None or is_final(vmi)):
         return "CrashLoopBackOff"
@@ -213,36 +238,40 @@ def _should_start(vm: SimulatedVM, vmi: SimulatedVMI | None) -> bool:
         case "Manual":
             return asks_for(vm, START) if vmi is None else not asks_for(vm, STOP, vmi.metadata.uid)
         case "RerunOnFailure":
-            return vmi is None or phase_of(vmi) != "Succeeded"
+            return must_rerun(vm) if vmi is None else phase_of(vmi) != "Succeeded"
         case "Once":
             return vmi is None
         case _:
             return False
 
 
-def _conditions(
-    vm: SimulatedVM, vmi: SimulatedVMI | None, related: RelatedObjects, now: datetime
-) -> tuple[Condition, ...]:
-    """Return the VM's conditions: Ready, all other conditions of the VMI, and Failure if DataVolumes are not available.
+def _conditions(vm: SimulatedVM, vmi: SimulatedVMI | None, now: datetime, done: Pass) -> Conditions:
+    """Return the VM's conditions: Ready, Failure, RestartRequired and the other conditions of the VMI.
 
-    As in KubeVirt, a condition is replaced only when its status or its reason changes. A condition that is copied from
-    the VMI has the times of the VMI's condition.
+    A condition that is copied from the VMI has the times of the VMI's condition. After the VMI has gone, the copied
+    conditions stay until the next VMI exists.
     """
-    wanted = [_ready(vmi, now)]
-    if lacks_data_volumes(vm, related):
-        why = "Error encountered while creating DataVolumes: the server could not find the requested resource"
-        wanted.append(
-            Condition(type="Failure", status="True", reason="FailedCreate", message=why, last_transition_time=now)
-        )
-    if vmi is not None and vmi.status is not None:
-        wanted += [condition for condition in vmi.status.conditions or () if condition.type != "Ready"]
-    present = {condition.type: condition for condition in status_of(vm).conditions or ()}
-    return tuple(_unchanged_or_new(present.get(condition.type), condition) for condition in wanted)
+    conditions = _with_restart_required(status_of(vm).conditions or (), now, done)
+    conditions = updated(conditions, _ready(vmi, now))
+    if done.failure is not None:
+        reason, message = done.failure
+        conditions = updated(conditions, _true("Failure", now, reason=reason, message=message))
+    else:
+        conditions = without(conditions, "Failure")
+    if vmi is None:
+        return conditions
+    copied = [condition for condition in conditions_of(vmi) if condition.type not in _OWN_CONDITIONS]
+    for condition in copied:
+        conditions = updated(conditions, condition)
+    kept = _OWN_CONDITIONS | {condition.type for condition in copied}
+    return tuple(condition for condition in conditions if condition.type in kept)
 
 
-def _unchanged_or_new(present: Condition | None, wanted: Condition) -> Condition:
-    same = present is not None and present.status == wanted.status and present.reason == wanted.reason
-    return present if present is not None and same else wanted
+def _with_restart_required(conditions: Conditions, now: datetime, done: Pass) -> Conditions:
+    if done.restart_message:
+        return updated(conditions, _true(RESTART_REQUIRED, now, message=done.restart_message))
+    is_over = done.starts or done.stops or done.restart_message == ""
+    return without(conditions, RESTART_REQUIRED) if is_over else conditions
 
 
 def _ready(vmi: SimulatedVMI | None, now: datetime) -> Condition:
@@ -255,3 +284,7 @@ def _ready(vmi: SimulatedVMI | None, now: datetime) -> Condition:
         message = "VMI is missing the Ready condition"
         absent = Condition(type="Ready", status="False", reason="VMIConditionMissing", message=message)
     return msgspec.structs.replace(absent, last_probe_time=now, last_transition_time=now)
+
+
+def _true(type_: str, now: datetime, *, message: str, reason: str | None = None) -> Condition:
+    return Condition(type=type_, status="True", reason=reason, message=message, last_transition_time=now)

@@ -1,28 +1,30 @@
-"""This module defines the fields of a VirtualMachineInstance that the simulator reads, and builds the patches.
-
-KubeVirt's VMIs have no status subresource, so a patch of the status is sent to the object itself. A patch contains the
-complete list of conditions, because a JSON merge patch replaces lists.
-"""
+"""This module defines the fields of a VirtualMachineInstance that the simulator reads, and reads the VMI's state."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 from zlib import crc32
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
-from informers.meta import ObjectMeta
+from informers.meta import ObjectMeta, annotations_of
 from informers.resource import Resource
-from sandbox.step import Patch
+from sandbox.conditions import Condition, find
 
 FINALIZER: Final = "kubevirt.io/foregroundDeleteVirtualMachine"
-"""The finalizer that KubeVirt adds to VMIs. The simulator adds the finalizer only to VMIs with a slow shutdown.
+"""The finalizer of every VMI. The finalizer of a deleted VMI is removed after the VMI's Pod has gone."""
 
-A VMI without a finalizer no longer exists immediately after its deletion.
-"""
+CONTROLLER_FINALIZER: Final = "kubevirt.io/virtualMachineControllerFinalize"
+"""The finalizer of a VMI that belongs to a VM. The VM controller removes the finalizer after it has read the result."""
+
+OBSERVED_VERSIONS: Final = {
+    "kubevirt.io/latest-observed-api-version": "v1",
+    "kubevirt.io/storage-observed-api-version": "v1",
+}
+"""The annotations that virt-controller adds to each VM and to each VMI before any other change."""
 
 NODE_LABEL: Final = "kubevirt.io/nodeName"
 NODES: Final = ("node01", "node02", "node03", "node04", "node05")
@@ -31,6 +33,9 @@ UNSCHEDULED_PHASES: Final = frozenset({"", "Pending", "Scheduling"})
 """The phases of a VMI that has no node yet."""
 
 FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
+
+CONDITION_MISSING: Final = "VMIConditionMissing"
+"""The reason in the state of a VMI that has a phase, but no Ready condition yet."""
 
 POD_NOT_EXISTS: Final = "PodNotExists"
 GUEST_NOT_RUNNING: Final = "GuestNotRunning"
@@ -41,46 +46,40 @@ IMAGE_PULL_BACK_OFF: Final = "ImagePullBackOff"
 PVC_NOT_FOUND: Final = "FailedPvcNotFound"
 UNSCHEDULABLE: Final = "Unschedulable"
 
-_MESSAGES: Final = {
-    POD_NOT_EXISTS: "virt-launcher pod has not yet been scheduled",
-    GUEST_NOT_RUNNING: "Guest VM is not reported as running",
-    CONTAINERS_NOT_READY: "containers with unready_reason status: [compute]",
-    POD_TERMINATING: "virt-launcher pod is terminating",
-    ERR_IMAGE_PULL: "rpc error: code = NotFound desc = failed to pull and unpack image: not found",
-    IMAGE_PULL_BACK_OFF: "Back-off pulling image",
-    PVC_NOT_FOUND: "a PVC that the volumes name does not exist, waiting for it to appear",
-    UNSCHEDULABLE: "0/5 nodes are available: 5 Insufficient memory",
-}
-
-
-class Condition(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    type: str = ""
-    status: str = ""
-    reason: str | None = None
-    message: str | None = None
-    last_probe_time: datetime | None = None
-    last_transition_time: datetime | None = None
-
 
 class PhaseTransition(Struct, frozen=True, rename="camel"):
     phase: str | None = None
     phase_transition_timestamp: datetime | None = None
 
 
-class Interface(Struct, frozen=True, rename="camel"):
-    name: str
-    ip_address: str
-    ip_addresses: tuple[str, ...]
+class CpuTopology(Struct, frozen=True, omit_defaults=True):
+    cores: int = 0
+    sockets: int = 0
+    threads: int = 0
+
+
+class Memory(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The field `status.memory`. The quantities are those of the guest's memory."""
+
+    guest_at_boot: str | None = None
+    guest_current: str | None = None
+    guest_requested: str | None = None
+    memory_overhead: str | None = None
 
 
 class VMIStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The status of a VMI. If a field is None, a patch does not contain the field and the stored value stays."""
+    """The fields of a VMI's status that the simulator reads."""
 
     phase: str | None = None
     node_name: str | None = None
     conditions: tuple[Condition, ...] | None = None
-    interfaces: tuple[Interface, ...] | None = None
     phase_transition_timestamps: tuple[PhaseTransition, ...] | None = None
+    active_pods: Mapping[str, str] | None = None
+    qos_class: str | None = None
+    runtime_user: int | None = None
+    virtual_machine_revision_name: str | None = None
+    current_cpu_topology: CpuTopology | None = msgspec.field(name="currentCPUTopology", default=None)
+    memory: Memory | None = None
 
 
 class _DataVolumeSource(Struct, frozen=True):
@@ -94,6 +93,7 @@ class _ClaimSource(Struct, frozen=True, rename="camel"):
 class Volume(Struct, frozen=True, rename="camel"):
     """One volume of a VMI. A volume that is neither a DataVolume nor a PVC is always available."""
 
+    name: str = ""
     data_volume: _DataVolumeSource | None = None
     persistent_volume_claim: _ClaimSource | None = None
 
@@ -108,9 +108,40 @@ class Volume(Struct, frozen=True, rename="camel"):
         return (self.persistent_volume_claim.claim_name or "") if self.persistent_volume_claim is not None else ""
 
 
+class Cpu(Struct, frozen=True, rename="camel"):
+    cores: int | None = None
+    sockets: int | None = None
+    threads: int | None = None
+    max_sockets: int | None = None
+
+
+class GuestMemory(Struct, frozen=True, rename="camel"):
+    guest: str | int | float | None = None
+    max_guest: str | int | float | None = None
+
+
+class Devices(Struct, frozen=True, rename="camel"):
+    interfaces: tuple[Mapping[str, Any], ...] | None = None
+    autoattach_pod_interface: bool | None = None
+
+
+class Domain(Struct, frozen=True):
+    cpu: Cpu | None = None
+    memory: GuestMemory | None = None
+    devices: Devices | None = None
+
+
+_decode_domain: Final = msgspec.json.Decoder(Domain | None).decode
+
+
 class VMISpec(Struct, frozen=True, rename="camel"):
     termination_grace_period_seconds: int | None = None
     volumes: tuple[Volume, ...] | None = None
+    domain: Raw = Raw(b"{}")
+    networks: Any = None
+    node_selector: Any = None
+    affinity: Any = None
+    tolerations: Any = None
 
 
 class SimulatedVMI(Struct, frozen=True):
@@ -136,23 +167,36 @@ class VMIState(Struct, frozen=True):
     problem: str = ""
 
 
-class _Meta(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    uid: str
-    resource_version: str | None = None
-    finalizers: tuple[str, ...] | None = None
-    labels: dict[str, str] | None = None
-
-
-class _Body(Struct, frozen=True, omit_defaults=True):
-    metadata: _Meta
-    status: VMIStatus | None = None
-
-
-_encode = msgspec.json.Encoder().encode
+def status_of(vmi: SimulatedVMI) -> VMIStatus:
+    return vmi.status or VMIStatus()
 
 
 def phase_of(vmi: SimulatedVMI) -> str:
     return (vmi.status.phase or "") if vmi.status is not None else ""
+
+
+def is_final(vmi: SimulatedVMI) -> bool:
+    return phase_of(vmi) in FINAL_PHASES
+
+
+def is_terminating(vmi: SimulatedVMI) -> bool:
+    return vmi.metadata.deletion_timestamp is not None
+
+
+def domain_of(vmi: SimulatedVMI) -> Domain:
+    return decode_domain(vmi.spec.domain) if vmi.spec is not None else Domain()
+
+
+def decode_domain(domain: Raw) -> Domain:
+    """Return the decoded domain. A domain that KubeVirt would reject is decoded as an empty domain."""
+    try:
+        return _decode_domain(domain) or Domain()
+    except msgspec.DecodeError:
+        return Domain()
+
+
+def volumes_of(vmi: SimulatedVMI) -> tuple[Volume, ...]:
+    return (vmi.spec.volumes or ()) if vmi.spec is not None else ()
 
 
 def grace_period_of(vmi: SimulatedVMI) -> int:
@@ -162,15 +206,15 @@ def grace_period_of(vmi: SimulatedVMI) -> int:
 
 def claims_of(vmi: SimulatedVMI) -> tuple[str, ...]:
     """Return the names of the PVCs that the VMI needs, without duplicates."""
-    volumes = (vmi.spec.volumes or ()) if vmi.spec is not None else ()
-    return tuple(dict.fromkeys(volume.claim for volume in volumes if volume.claim))
+    return tuple(dict.fromkeys(volume.claim for volume in volumes_of(vmi) if volume.claim))
+
+
+def conditions_of(vmi: SimulatedVMI) -> tuple[Condition, ...]:
+    return (vmi.status.conditions or ()) if vmi.status is not None else ()
 
 
 def condition_of(vmi: SimulatedVMI, type_: str) -> Condition | None:
-    for condition in (vmi.status.conditions or ()) if vmi.status is not None else ():
-        if condition.type == type_:
-            return condition
-    return None
+    return find(conditions_of(vmi), type_)
 
 
 def history_of(vmi: SimulatedVMI) -> tuple[PhaseTransition, ...]:
@@ -178,16 +222,30 @@ def history_of(vmi: SimulatedVMI) -> tuple[PhaseTransition, ...]:
     return (vmi.status.phase_transition_timestamps or ()) if vmi.status is not None else ()
 
 
-def has_finalizer(vmi: SimulatedVMI) -> bool:
-    """Return True if the VMI has the finalizer. A deleted VMI exists until the simulator has removed the finalizer."""
-    return FINALIZER in (vmi.metadata.finalizers or ())
+def has_run(vmi: SimulatedVMI) -> bool:
+    """Return True if the VMI was ever in the phase Running."""
+    return any(transition.phase == "Running" for transition in history_of(vmi))
+
+
+def finalizers_of(vmi: SimulatedVMI) -> tuple[str, ...]:
+    return vmi.metadata.finalizers or ()
+
+
+def has_finalizer(vmi: SimulatedVMI, name: str = FINALIZER) -> bool:
+    return name in finalizers_of(vmi)
+
+
+def is_observed(meta: ObjectMeta) -> bool:
+    """Return True if the object has the annotations that virt-controller adds before any other change."""
+    annotations = annotations_of(meta)
+    return all(annotations.get(name) == version for name, version in OBSERVED_VERSIONS.items())
 
 
 def state_of(vmi: SimulatedVMI) -> VMIState | None:
-    """Return the current state of the VMI, or None if the VMI has no Ready condition yet."""
+    """Return the current state of the VMI, or None if the VMI has no phase yet."""
     ready = condition_of(vmi, "Ready")
     if ready is None:
-        return None
+        return VMIState(phase_of(vmi), CONDITION_MISSING, problem_of(vmi)) if phase_of(vmi) else None
     return VMIState(phase_of(vmi), "" if ready.status == "True" else ready.reason or ready.status, problem_of(vmi))
 
 
@@ -210,91 +268,6 @@ def node_for(vmi: SimulatedVMI) -> str:
 def address_for(vmi: SimulatedVMI) -> str:
     number = _number(vmi)
     return f"10.{number >> 24}.{number >> 16 & 255}.{(number & 0xFFFF) % 254 + 1}"
-
-
-def state_patch(
-    state: VMIState,
-    vmi: SimulatedVMI,
-    *,
-    now: datetime,
-    unseen: Iterable[PhaseTransition] = (),
-    finalizer: bool | None = None,
-) -> Patch:
-    """Return the patch that writes this state to the VMI.
-
-    `unseen` are earlier phases that were not written. The patch adds these phases to the phase history. The patch adds
-    the finalizer if `finalizer` is True, and removes the finalizer if `finalizer` is False. A patch that changes the
-    finalizers replaces the whole list of finalizers, so the API server rejects this patch if the VMI's resource version
-    has changed.
-    """
-    placed = state.phase not in UNSCHEDULED_PHASES
-    history = history_of(vmi)
-    if phase_of(vmi) != state.phase:
-        history = (*history, *unseen, PhaseTransition(state.phase, now))
-    status = VMIStatus(
-        phase=state.phase,
-        node_name=node_for(vmi) if placed else None,
-        conditions=_conditions(state, vmi, now),
-        interfaces=(_interface(vmi),) if state.phase == "Running" else None,
-        phase_transition_timestamps=history,
-    )
-    return Patch(_encode(_Body(_metadata(vmi, labelled=placed, finalizer=finalizer), status)))
-
-
-def finalizer_patch(vmi: SimulatedVMI, *, finalizer: bool) -> Patch:
-    """Return the patch that adds the finalizer if `finalizer` is True, and otherwise removes the finalizer."""
-    return Patch(_encode(_Body(_metadata(vmi, labelled=False, finalizer=finalizer))))
-
-
-def _metadata(vmi: SimulatedVMI, *, labelled: bool, finalizer: bool | None) -> _Meta:
-    meta = vmi.metadata
-    labels = {NODE_LABEL: node_for(vmi)} if labelled else None
-    if finalizer is None or finalizer == has_finalizer(vmi):
-        return _Meta(uid=meta.uid, labels=labels)
-    others = tuple(name for name in meta.finalizers or () if name != FINALIZER)
-    return _Meta(
-        uid=meta.uid,
-        resource_version=meta.resource_version,
-        finalizers=(*others, FINALIZER) if finalizer else others,
-        labels=labels,
-    )
-
-
-def _conditions(state: VMIState, vmi: SimulatedVMI, now: datetime) -> tuple[Condition, ...]:
-    conditions = [
-        _condition("Ready", vmi, now, status="False" if state.unready_reason else "True", reason=state.unready_reason)
-    ]
-    if state.phase == "Running":
-        conditions.append(_condition("LiveMigratable", vmi, now, status="True"))
-    if state.problem:
-        type_ = "PodScheduled" if state.problem == UNSCHEDULABLE else "Synchronized"
-        conditions.append(_condition(type_, vmi, now, status="False", reason=state.problem))
-    return tuple(conditions)
-
-
-def _condition(type_: str, vmi: SimulatedVMI, now: datetime, *, status: str, reason: str = "") -> Condition:
-    """Return the condition with this status and reason.
-
-    The transition time of the condition is the time when its status last changed. The probe time is the time when its
-    status or its reason last changed.
-    """
-    before = condition_of(vmi, type_)
-    kept = before if before is not None and before.status == status else Condition()
-    since = kept.last_transition_time or now
-    same = kept.status == status and (kept.reason or "") == reason
-    return Condition(
-        type=type_,
-        status=status,
-        reason=reason or None,
-        message=_MESSAGES.get(reason),
-        last_probe_time=(kept.last_probe_time or since) if same else now,
-        last_transition_time=since,
-    )
-
-
-def _interface(vmi: SimulatedVMI) -> Interface:
-    address = address_for(vmi)
-    return Interface("default", address, (address,))
 
 
 def _number(vmi: SimulatedVMI) -> int:

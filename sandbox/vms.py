@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -11,11 +12,21 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from informers.meta import ObjectMeta, OwnerReference
 from informers.resource import Resource
+from sandbox.conditions import Condition
 from sandbox.ownership import controlled_by
 from sandbox.step import Create, Patch
-from sandbox.vmis import VMIS, Condition, Volume
+from sandbox.vmi_status import initial_status
+from sandbox.vmis import (
+    CONTROLLER_FINALIZER,
+    OBSERVED_VERSIONS,
+    VMIS,
+    Volume,
+    decode_domain,
+    is_observed,
+)
+from sandbox.vmis import FINALIZER as VMI_FINALIZER
 
-FINALIZER: Final = "kubevirt.io/virtualMachineControllerFinalize"
+FINALIZER: Final = CONTROLLER_FINALIZER
 """The finalizer that KubeVirt adds to every VM. The finalizer of a deleted VM is removed when its VMI no longer exists.
 """
 
@@ -57,6 +68,7 @@ class ChangeRequest(Struct, frozen=True, omit_defaults=True):
 
     action: str = ""
     uid: str | None = None
+    data: Mapping[str, str] | None = None
 
 
 class VMStatus(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -75,15 +87,16 @@ class VMStatus(Struct, frozen=True, kw_only=True, rename="camel"):
 
 class SimulatedVM(Struct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
-    spec: VMSpec | None = None
+    spec: Raw = Raw(b"{}")
     status: VMStatus | None = None
 
 
 VMS: Final = Resource(SimulatedVM, group="kubevirt.io", version="v1", plural="virtualmachines", kind="VirtualMachine")
 
 
-class _Volumes(Struct, frozen=True):
+class _TemplateSpec(Struct, frozen=True):
     volumes: tuple[Volume, ...] | None = None
+    domain: Raw = Raw(b"{}")
 
 
 class _NewMeta(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -91,6 +104,7 @@ class _NewMeta(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
     labels: Mapping[str, str] | None = None
     annotations: Mapping[str, str] | None = None
     owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
 
 
 class _New(Struct, frozen=True, rename="camel"):
@@ -100,11 +114,13 @@ class _New(Struct, frozen=True, rename="camel"):
     kind: str
     metadata: _NewMeta
     spec: Raw
+    status: Mapping[str, Any] | UnsetType = UNSET
 
 
 class _Meta(Struct, frozen=True, kw_only=True, rename="camel"):
     uid: str
     resource_version: str | UnsetType = UNSET
+    annotations: Mapping[str, str] | UnsetType = UNSET
     finalizers: tuple[str, ...] | UnsetType = UNSET
 
 
@@ -114,7 +130,18 @@ class _Body(Struct, frozen=True):
 
 
 _encode: Final = msgspec.json.Encoder().encode
-_decode_volumes: Final = msgspec.json.Decoder(_Volumes).decode
+_decode_vm_spec: Final = msgspec.json.Decoder(VMSpec).decode
+_decode_spec: Final = msgspec.json.Decoder(_TemplateSpec).decode
+
+
+@lru_cache(maxsize=512)
+def _decoded(spec: bytes) -> VMSpec:
+    return _decode_vm_spec(spec)
+
+
+def spec_of(vm: SimulatedVM) -> VMSpec:
+    """Return the fields of the VM's spec that the simulator reads."""
+    return _decoded(bytes(vm.spec))
 
 
 def strategy_of(vm: SimulatedVM) -> str:
@@ -123,15 +150,14 @@ def strategy_of(vm: SimulatedVM) -> str:
     `running: true` means Always, and `running: false` means Halted. If the spec has neither `running` nor
     `runStrategy`, the result is Halted.
     """
-    if vm.spec is None:
-        return "Halted"
-    if vm.spec.running is not None:
-        return "Always" if vm.spec.running else "Halted"
-    return vm.spec.run_strategy or "Halted"
+    spec = spec_of(vm)
+    if spec.running is not None:
+        return "Always" if spec.running else "Halted"
+    return spec.run_strategy or "Halted"
 
 
 def template_of(vm: SimulatedVM) -> Template:
-    return (vm.spec.template if vm.spec is not None else None) or Template()
+    return spec_of(vm).template or Template()
 
 
 def annotations_of_template(template: Template) -> Mapping[str, str]:
@@ -140,15 +166,19 @@ def annotations_of_template(template: Template) -> Mapping[str, str]:
 
 def volumes_of(vm: SimulatedVM) -> tuple[Volume, ...]:
     """Return the volumes in the VM's template, or () if the volumes cannot be decoded."""
+    return _spec_of(template_of(vm)).volumes or ()
+
+
+def _spec_of(template: Template) -> _TemplateSpec:
     try:
-        return _decode_volumes(template_of(vm).spec).volumes or ()
+        return _decode_spec(template.spec)
     except msgspec.DecodeError:
-        return ()
+        return _TemplateSpec()
 
 
 def data_volume_templates_of(vm: SimulatedVM) -> Mapping[str, Template]:
     """Return the VM's dataVolumeTemplates by name. Templates without a name are left out."""
-    templates = (vm.spec.data_volume_templates or ()) if vm.spec is not None else ()
+    templates = spec_of(vm).data_volume_templates or ()
     return {
         template.metadata.name: template
         for template in templates
@@ -166,21 +196,43 @@ def status_of(vm: SimulatedVM) -> VMStatus:
     return vm.status or VMStatus()
 
 
+def generation_of(vm: SimulatedVM) -> int:
+    return vm.metadata.generation or 0
+
+
 def has_finalizer(vm: SimulatedVM) -> bool:
     """Return True if the VM has KubeVirt's finalizer."""
     return FINALIZER in (vm.metadata.finalizers or ())
+
+
+def observed_patch(vm: SimulatedVM) -> Patch:
+    """Return the patch with the annotations that virt-controller adds before any other change."""
+    return Patch(_encode(_Body(_Meta(uid=vm.metadata.uid, annotations=OBSERVED_VERSIONS))))
 
 
 def finalizer_patch(vm: SimulatedVM, *, finalizer: bool) -> Patch:
     """Return the patch that adds KubeVirt's finalizer if `finalizer` is True, and otherwise removes this finalizer.
 
     The patch keeps all other finalizers. A merge patch replaces the whole list of finalizers, so the API server rejects
-    the patch if the VM's resource version has changed.
+    the patch if the VM's resource version has changed. A patch that adds the finalizer also adds the annotations that
+    virt-controller adds before.
     """
     others = tuple(name for name in vm.metadata.finalizers or () if name != FINALIZER)
     finalizers = (*others, FINALIZER) if finalizer else others
     meta = vm.metadata
-    return Patch(_encode(_Body(_Meta(uid=meta.uid, resource_version=meta.resource_version, finalizers=finalizers))))
+    annotations = OBSERVED_VERSIONS if finalizer and not is_observed(meta) else UNSET
+    return Patch(
+        _encode(
+            _Body(
+                _Meta(
+                    uid=meta.uid,
+                    resource_version=meta.resource_version,
+                    annotations=annotations,
+                    finalizers=finalizers,
+                )
+            )
+        )
+    )
 
 
 def status_patch(vm: SimulatedVM, status: VMStatus) -> Patch:
@@ -193,12 +245,26 @@ def status_patch(vm: SimulatedVM, status: VMStatus) -> Patch:
     return Patch(_encode(_Body(_Meta(uid=meta.uid, resource_version=meta.resource_version), status)), "status")
 
 
-def start(vm: SimulatedVM) -> Create:
-    """Return the step's effect that creates the VM's VMI."""
+def start(vm: SimulatedVM, now: datetime) -> Create:
+    """Return the step's effect that creates the VM's VMI.
+
+    The VMI has the finalizers and the status that the VM controller and KubeVirt's webhook give to a new VMI.
+    """
     template = template_of(vm)
     meta = template.metadata or TemplateMeta()
-    annotations = {**(meta.annotations or {}), GENERATION: str(vm.metadata.generation or 0)}
-    return Create(VMIS, manifest(VMIS, vm.metadata.name, template, annotations, controlled_by(VMS, vm.metadata)))
+    annotations = {**(meta.annotations or {}), GENERATION: str(generation_of(vm))}
+    status = msgspec.to_builtins(initial_status(decode_domain(_spec_of(template).domain), now))
+    status |= {"guestOSInfo": {}, "virtualMachineRevisionName": revision_name(vm)}
+    document = msgspec.structs.replace(
+        _new(VMIS, vm.metadata.name, template, annotations, controlled_by(VMS, vm.metadata)), status=status
+    )
+    meta_of_vmi = msgspec.structs.replace(document.metadata, finalizers=(CONTROLLER_FINALIZER, VMI_FINALIZER))
+    return Create(VMIS, _encode(msgspec.structs.replace(document, metadata=meta_of_vmi)))
+
+
+def revision_name(vm: SimulatedVM) -> str:
+    """Return the name of the ControllerRevision that KubeVirt creates when the VM is started."""
+    return f"revision-start-vm-{vm.metadata.uid}-{generation_of(vm)}"
 
 
 def manifest(
@@ -209,10 +275,20 @@ def manifest(
     owner: OwnerReference,
 ) -> bytes:
     """Return the JSON manifest of an object that the VM creates from one of its templates."""
+    return _encode(_new(resource, name, template, annotations, owner))
+
+
+def _new(
+    resource: Resource[Any],
+    name: str,
+    template: Template,
+    annotations: Mapping[str, str],
+    owner: OwnerReference,
+) -> _New:
     meta = _NewMeta(
         name=name,
         labels=template.metadata.labels if template.metadata is not None else None,
         annotations=annotations or None,
         owner_references=(owner,),
     )
-    return _encode(_New(resource.api_version, resource.kind, meta, template.spec))
+    return _New(resource.api_version, resource.kind, meta, template.spec)

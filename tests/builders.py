@@ -12,7 +12,14 @@ from controller.apimachinery.conditions import Condition
 from controller.apimachinery.label_selectors import LabelSelector, SelectorRequirement
 from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetSpec, ReplicaSetStatus
 from controller.kubevirt.resources import VMIS
-from controller.kubevirt.vmi_types import MigrationState, TemplateMeta, VirtualMachineInstance, VMIStatus, VMITemplate
+from controller.kubevirt.vmi_types import (
+    MigrationState,
+    PhaseTransition,
+    TemplateMeta,
+    VirtualMachineInstance,
+    VMIStatus,
+    VMITemplate,
+)
 from controller.replicaset.snapshot import Snapshot
 from informers.meta import ObjectMeta, OwnerReference, controller_of
 
@@ -20,6 +27,17 @@ NOW = datetime(2026, 8, 1, 12, tzinfo=UTC)
 REPLICASETS = kinds.REPLICA_SETS.resource()
 LABELS: Mapping[str, str] = {"myvmi": "myvmi"}
 SPEC = b'{"domain":{"devices":{}}}'
+
+
+OWNER_REFERENCE = {
+    "apiVersion": "kubevirt.io/v1",
+    "kind": "VirtualMachineInstanceReplicaSet",
+    "name": "testreplicaset",
+    "uid": "uid-of-the-set",
+    "controller": True,
+    "blockOwnerDeletion": True,
+}
+"""The reference to `replicaset()` in its VMIs, as JSON."""
 
 
 def seconds_ago(seconds: float) -> datetime:
@@ -55,8 +73,14 @@ def vmi(
     reason: str | None = None,
     ready_for_s: float = 1800,
     migrating: bool = False,
+    entered_s: Mapping[str, float] | None = None,
+    status_reason: str | None = None,
 ) -> VirtualMachineInstance:
-    """A VMI that has run for a while. `owner` is its controller. `ready=None` omits the condition."""
+    """A VMI that has run for a while. `owner` is its controller. `ready=None` omits the condition.
+
+    `entered_s` says how many seconds ago the VMI entered which phase.
+    """
+    transitions = [PhaseTransition(name, seconds_ago(ago)) for name, ago in (entered_s or {}).items()]
     conditions = (
         Condition(
             type="Ready",
@@ -82,6 +106,8 @@ def vmi(
             node_name=node,
             conditions=None if ready is None else conditions,
             migration_state=MigrationState() if migrating else None,
+            phase_transition_timestamps=None if entered_s is None else tuple(transitions),
+            reason=status_reason,
         ),
     )
 

@@ -129,10 +129,13 @@ def control_plane_binaries() -> Binaries:
 
 
 @contextmanager
-def running_plane(binaries: Binaries) -> Iterator[ControlPlane]:
-    """Run a control plane with the project's definitions while the block runs, and remove its files afterwards."""
+def running_plane(binaries: Binaries, **options: Any) -> Iterator[ControlPlane]:
+    """Run a control plane while the block runs, and remove its files afterwards.
+
+    Without `options`, the control plane has the project's definitions.
+    """
     directory = Path(tempfile.mkdtemp(prefix="vmherd-tests-"))
-    plane = ControlPlane(directory, binaries)
+    plane = ControlPlane(directory, binaries, **options)
     try:
         plane.start()
         yield plane

@@ -50,7 +50,10 @@ def talkative(kind: str) -> SetFigures:
         observed_generation=1,
         created=NOW,
         printable_status="Paused" if kind == POOL else "",
-        conditions=(Condition(type="ReplicaPaused", status="True", reason="Paused"),),
+        conditions=(
+            Condition(type="ReplicaPaused", status="True", reason="Paused"),
+            Condition(type="ReplicaBackOff", status="True", reason="CrashLoopBackOff"),
+        ),
     )
 
 

@@ -13,6 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.cluster import skip_or_fail
+
 CACHE = Path("~/.cache/vmherd").expanduser()
 DOWNLOAD_TIMEOUT_S = 90
 
@@ -36,6 +38,14 @@ def find_or_fetch(program: str = "promtool") -> Path | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return find(program)
+
+
+def find_or_skip(program: str = "promtool") -> Path:
+    """The program of this machine, fetched if necessary. If that fails, the test is skipped, or fails in CI."""
+    found = find_or_fetch(program)
+    if found is None:
+        skip_or_fail(f"{program} is neither on the PATH nor in the cache, and could not be downloaded")
+    return found
 
 
 def _fetch(program: str) -> None:

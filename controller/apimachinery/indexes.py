@@ -11,18 +11,12 @@ from informers.meta import KubeObject, ObjectKey, controller_of
 from informers.store import StoreView
 
 OWNER_UID: Final = "owner-uid"
-NAMESPACE: Final = "namespace"
 
 
 def by_owner_uid(thing: KubeObject) -> Iterable[str]:
     """Return the UID of the object's controller, of any kind, or nothing if the object has no controller."""
     owner = controller_of(thing.metadata)
     return () if owner is None else (owner.uid,)
-
-
-def by_namespace(thing: KubeObject) -> Iterable[str]:
-    """Return the namespace of the object."""
-    return (thing.metadata.namespace,)
 
 
 class NamesInUse(Struct, frozen=True):

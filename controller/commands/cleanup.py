@@ -33,6 +33,7 @@ from controller.config.settings import OPTIONS, Config, KindGroups, with_groups
 from controller.config.types import GROUP
 from controller.kinds import KINDS, Kind
 from controller.preflight.second_writer import decide_mode
+from controller.preflight.versions import served_resource
 from controller.runtime.executor import Executor, failed
 from controller.runtime.expectations import Expectations
 from controller.runtime.plan import Action, AnyResource, Cleanup, Outcome, Patch, Plan, Rejected, Unknown
@@ -102,7 +103,8 @@ async def run(client: ApiClient, settings: Settings) -> None:
     groups = {kind.group_setting: getattr(settings, kind.group_setting) for kind in KINDS}
     decided = await decide_mode(client, Config(mode=settings.mode, **groups))
     for kind in CLEANED:
-        await _clean_up(client, kind, kind.resource(decided.group_of(kind)), settings)
+        owners = await served_resource(client, kind, decided.group_of(kind))
+        await _clean_up(client, kind, owners, settings)
 
 
 async def _clean_up(client: ApiClient, kind: Kind[Any], owners: AnyResource, settings: Settings) -> None:

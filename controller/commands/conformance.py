@@ -38,6 +38,8 @@ from informers.errors import ApiError
 
 FAILED: Final = 1
 IMAGE: Final = "kubevirt/cirros-container-disk-demo:latest"
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+AGAIN_S: Final = 1.0
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -55,7 +57,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     keep: bool = False
     output: str = "table"
     report: str = ""
-    list_cases: bool = False
+    list: bool = False
 
 
 def _read_factor(text: str) -> float:
@@ -120,10 +122,9 @@ def command(ctx: click.Context, /, **_: Any) -> int:
 
     Each case runs in a namespace of its own. The exit code is 1 if a case failed.
     """
-    given = chosen(ctx)
-    settings = Settings(**{("list_cases" if name == "list" else name): value for name, value in given.items()})
+    settings = Settings(**chosen(ctx))
     cases = _selected(settings)
-    if settings.list_cases:
+    if settings.list:
         click.echo(report.catalogue(cases), nl=False)
         return 0
     if settings.report and Path(settings.report).suffix not in report.SUFFIXES:
@@ -131,7 +132,7 @@ def command(ctx: click.Context, /, **_: Any) -> int:
     codes: list[int] = []
 
     async def work(client: ApiClient, settings: Settings) -> None:
-        with _cancelled_by_sigterm():
+        with cancelled_by_signals():
             codes.append(await run(client, settings, cases))
 
     try:
@@ -153,15 +154,30 @@ def _selected(settings: Settings) -> list[Case]:
 
 
 @contextmanager
-def _cancelled_by_sigterm() -> Iterator[None]:
-    """Cancel the current task when SIGTERM comes, as asyncio does for Ctrl-C."""
+def cancelled_by_signals() -> Iterator[None]:
+    """Cancel the current task at the first SIGINT or SIGTERM, so that the run removes its namespaces.
+
+    A later Ctrl-C cancels the task again, and ends the removal. Signals within `AGAIN_S` seconds count as one signal,
+    because a terminal and a parent process may both send one.
+    """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
-    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    first_at: list[float] = []
+
+    def interrupt(number: signal.Signals) -> None:
+        if not first_at:
+            first_at.append(loop.time())
+        elif number is not signal.SIGINT or loop.time() < first_at[0] + AGAIN_S:
+            return
+        if task is not None:
+            task.cancel()
+
+    for number in SIGNALS:
+        loop.add_signal_handler(number, interrupt, number)
     try:
         yield
     finally:
-        loop.remove_signal_handler(signal.SIGTERM)
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
 
 
 async def run(client: ApiClient, settings: Settings, cases: Sequence[Case]) -> int:
@@ -236,6 +252,9 @@ async def _tidy(namespaces: Namespaces, *, keep: bool) -> None:
     except ApiError as error:
         complain(f"the namespaces of this run cannot be removed: {error}; find them with: {find}")
         return
+    except asyncio.CancelledError:
+        complain(f"interrupted before all namespaces were removed; find them with: {find}")
+        raise
     if left:
         complain(f"{len(left)} namespaces still terminate; find them with: {find}")
 

@@ -28,6 +28,7 @@ from controller.kinds import KINDS, Kind
 from controller.kubevirt.resources import SERVICES
 from controller.kubevirt.services import ServicePort, ServiceRequest, make_service
 from controller.kubevirt.vmi_types import VMITemplate
+from controller.preflight.versions import served_resource
 from informers.client import ApiClient
 from informers.errors import NotFound
 from informers.meta import ObjectKey
@@ -206,7 +207,7 @@ async def run(client: ApiClient, settings: Settings) -> None:
     namespace = settings.namespace or client.namespace
     key = ObjectKey(namespace, settings.subject.name)
     kind = settings.subject.kind
-    resource = kind.resource(settings.subject.group)
+    resource = await served_resource(client, kind, settings.subject.group)
     owner = await _get(client, resource, key)
     reference = controller_reference(resource, owner.metadata)
     service = make_service(owner, kind.vmi_template or VMITemplate, reference, service_request(settings, namespace))

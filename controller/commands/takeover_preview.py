@@ -14,6 +14,7 @@ from controller.commands.command import list_all
 from controller.config.modes import Mode
 from controller.config.settings import Config
 from controller.kinds import KINDS
+from controller.preflight.versions import served_resource
 from controller.runtime.dry_run import DryRunReport, dry_run_report
 from controller.runtime.reconciler import Rules
 from controller.runtime.wiring import Cache, merged_caches
@@ -48,7 +49,7 @@ async def _every_rules(client: ApiClient) -> AsyncIterator[Rules[Any]]:
     caches = merged_caches(module.CACHES for module in modules.values())
     stores = {resource: await _listed(client, resource, cache) for resource, cache in caches.items()}
     for kind, module in modules.items():
-        resource = kind.resource()
+        resource = await served_resource(client, kind)
         owners = await _listed(client, resource, module.OWNER_CACHE)
         yield module.rules_of(TAKEOVER, resource, owners, stores)
 

@@ -30,6 +30,7 @@ from controller.config.types import (
     show_duration,
 )
 from controller.kinds import KINDS, Kind
+from informers.resource import Resource
 
 ALL_NAMESPACES = ("",)
 """A tuple with only the empty namespace. In a request to the API server the empty namespace means all namespaces."""
@@ -87,6 +88,9 @@ class Config(KindGroups, frozen=True, kw_only=True):
     log_level: str = "info"
     log_format: str = "auto"
 
+    versions: Mapping[str, str] = {}
+    """The served version of each kind that has several versions, by the name of the kind. No flag sets this field."""
+
     @property
     def namespaces(self) -> tuple[str, ...]:
         """Return the namespaces to watch, with one watch for each namespace.
@@ -104,6 +108,10 @@ class Config(KindGroups, frozen=True, kw_only=True):
         """Return the API group in which vmherd reconciles objects of the kind."""
         group: str = getattr(self, kind.group_setting)
         return group
+
+    def resource_of(self, kind: Kind[Any]) -> Resource[Any]:
+        """Return a new resource of the kind, in the group and the version in which vmherd reconciles its objects."""
+        return kind.resource(self.group_of(kind), self.versions.get(kind.name, ""))
 
     @property
     def elects(self) -> bool:
@@ -145,7 +153,7 @@ GROUPS: Mapping[str, tuple[Option, ...]] = {
         _option(
             "max_inflight",
             Integer(1, 10_000),
-            "requests that may wait for the API server at the same time; watches and the lease do not count",
+            "writes that may wait for the API server at the same time; reads, watches and the lease do not count",
         ),
         _option("kube_api_qps", RATE, "requests per second; 0 means no limit: the API server protects itself"),
         _option(

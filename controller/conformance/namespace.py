@@ -187,7 +187,9 @@ class CaseNamespace:
         return _by_name(await self.api.items(self.volumes))
 
     async def revisions(self) -> dict[str, Document]:
-        return _by_name(await self.api.items(self.revision_path))
+        """Return the revisions of pools by name. KubeVirt also records each start of a VM in a revision."""
+        found = _by_name(await self.api.items(self.revision_path))
+        return {name: each for name, each in found.items() if not name.startswith("revision-start-vm-")}
 
     async def reasons(self, name: str) -> set[str]:
         """Return the reasons of the Events about an object of the kind under test."""

@@ -15,8 +15,9 @@ POOL_FINALIZER: Final = "pool.kubevirt.io/finalizer"
 FAILING: Final = {
     "kubevirt.io/func-test-virt-launcher-fail-fast": "",
     "sim.vmherd.dev/behavior": "fail",
+    "sim.vmherd.dev/time-scale": "0.05",
 }
-"""Annotations of a VMI that fails to start: the first one for KubeVirt, the second one for vmherd's simulator."""
+"""Annotations of a VMI that fails to start: the first one for KubeVirt, the others for vmherd's simulator."""
 
 NEVER_READY: Final = {"sim.vmherd.dev/behavior": "never-ready"}
 FINISHING: Final = {"sim.vmherd.dev/behavior": "finish"}

@@ -64,6 +64,16 @@ HEALED: Final = "vmherd.dev/healed"
 ordinal the value has the number of times and the last time at which the VM was healed (P15).
 """
 
+REPLACE_UNREADY_AFTER: Final = "vmherd.dev/replace-unready-after-seconds"
+"""An annotation on an owner. A VM or VMI that runs and has not been ready for this number of seconds is replaced.
+Without the annotation, no VM or VMI is replaced for this reason.
+"""
+
+EARLY_FAILURES: Final = "vmherd.dev/early-failures"
+"""An annotation that the controller writes on a VMI of a set that replaces a VMI that failed soon after it started. The
+value has the number of such VMIs in a row, and since when they fail (R4a).
+"""
+
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,9})", re.ASCII)
 _INT32 = range(-(2**31), 2**31)
 

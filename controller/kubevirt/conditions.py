@@ -15,6 +15,8 @@ from controller.runtime.plan import AlreadyThere, Done, Missing, Outcome
 
 REPLICA_FAILURE: Final = "ReplicaFailure"
 REPLICA_PAUSED: Final = "ReplicaPaused"
+REPLICA_BACK_OFF: Final = "ReplicaBackOff"
+"""The condition of a set while replacements wait, because the VMIs of the set fail soon after they start (R4a)."""
 
 PAUSED: Final = Condition(type=REPLICA_PAUSED, status="True", reason="Paused", message="Controller got paused")
 

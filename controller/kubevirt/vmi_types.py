@@ -8,6 +8,7 @@ bytes, so the VM gets exactly the user's template, including unknown fields.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -42,14 +43,29 @@ class ChangedBlockTracking(Struct, frozen=True, gc=False, rename="camel"):
     backup_status: BackupStatus | None = None
 
 
+class PhaseTransition(Struct, frozen=True, gc=False, rename="camel"):
+    """The time when a VMI entered a phase."""
+
+    phase: str | None = None
+    phase_transition_timestamp: datetime | None = None
+
+
+TIMED_PHASES: Final = {phase: phase for phase in ("Running", "Failed")}
+"""The phases whose transition times the controller reads."""
+
 STABLE_VOLUME_PHASES: Final = frozenset({None, "", "Ready", "MemoryDumpCompleted", "MemoryDumpFailed"})
 """The phases of a volume that is neither being attached nor detached. Volumes of the launcher Pod have no phase."""
 
 
 class VMIStatus(Struct, frozen=True, gc=False, rename="camel"):
-    """The status of a VMI. `volume_status` has only the volumes that are being attached or detached, to save memory."""
+    """The status of a VMI.
+
+    To save memory, `volume_status` has only the volumes that are being attached or detached, and
+    `phase_transition_timestamps` has only the phases of `TIMED_PHASES`.
+    """
 
     phase: str | None = None
+    reason: str | None = None
     node_name: str | None = None
     conditions: tuple[Condition, ...] | None = None
     migration_state: MigrationState | None = None
@@ -57,11 +73,20 @@ class VMIStatus(Struct, frozen=True, gc=False, rename="camel"):
     migrated_volumes: tuple[MigratedVolume, ...] | None = None
     changed_block_tracking: ChangedBlockTracking | None = None
     fs_freeze_status: str | None = None
+    phase_transition_timestamps: tuple[PhaseTransition, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.volume_status is not None:
             kept = tuple(each for each in self.volume_status if each.phase not in STABLE_VOLUME_PHASES) or None
             msgspec.structs.force_setattr(self, "volume_status", kept)
+        if self.phase_transition_timestamps:
+            # All VMIs share the names of the phases.
+            timed = tuple(
+                PhaseTransition(TIMED_PHASES[each.phase], each.phase_transition_timestamp)
+                for each in self.phase_transition_timestamps
+                if each.phase in TIMED_PHASES
+            )
+            msgspec.structs.force_setattr(self, "phase_transition_timestamps", timed)
 
 
 class VirtualMachineInstance(Struct, frozen=True, gc=False, rename="camel"):

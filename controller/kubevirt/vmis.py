@@ -63,6 +63,14 @@ def is_running(vmi: VirtualMachineInstance) -> bool:
     return vmi.status is not None and vmi.status.phase == "Running"
 
 
+def entered(vmi: VirtualMachineInstance, phase: str) -> datetime | None:
+    """Return the time when the VMI entered the phase "Running" or "Failed", or None if this time is unknown."""
+    for transition in (vmi.status.phase_transition_timestamps or ()) if vmi.status is not None else ():
+        if transition.phase == phase:
+            return with_timezone(transition.phase_transition_timestamp)
+    return None
+
+
 def is_migrating(vmi: VirtualMachineInstance) -> bool:
     """Return True if a live migration has started and has neither ended, succeeded nor failed."""
     migration = vmi.status.migration_state if vmi.status is not None else None

@@ -68,10 +68,17 @@ Without this factor, processes that start at the same time would always send the
 MIN_PAUSE_S = 0.05
 """The shortest pause, in seconds, between two reads of a standby. It prevents a busy loop when the lease expires."""
 
-MAX_FORBIDDEN = 3
-"""The number of successive answers with status 403 after which the election fails.
+FORBIDDEN_S = 30.0
+"""The time, in seconds, with only answers of status 403 after which the election fails.
 
-One such answer does not prove a missing permission. A starting API server may answer each request with 403.
+A short series of such answers does not prove a missing permission. A starting API server may answer each request with
+403.
+"""
+
+ATTEMPT_SHARE = 0.3
+"""The timeout of one attempt to renew, as a share of the renew deadline.
+
+After an attempt that hangs, two more attempts fit into the deadline.
 """
 
 NEVER = float("-inf")
@@ -146,8 +153,7 @@ class LeaderElector:
         self._retry_period_s = retry_period_s
         self._chance = chance
 
-        # The timeout is half of the deadline. So there is time for a second attempt if the first one hangs.
-        self._attempt_s = renew_deadline_s / 2
+        self._attempt_s = renew_deadline_s * ATTEMPT_SHARE
 
         self._observed: Observed | None = None
         self._leading_until = NEVER
@@ -156,7 +162,10 @@ class LeaderElector:
         This time is the start of the last successful write of the lease plus `renew_deadline_s`.
         """
 
-        self._failing, self._forbidden = False, 0
+        self._failing = False
+        self._forbidden_since: float | None = None
+        """The time of the first answer with status 403 since the last success, or None."""
+
         instruments.leading(name, master=False)
 
     @property
@@ -213,12 +222,13 @@ class LeaderElector:
     async def _try_to_acquire(self) -> bool:
         """Read the lease, and take a free lease. Return True if this process holds the lease after that."""
         try:
-            async with asyncio.timeout(self._attempt_s):
+            async with asyncio.timeout(self._renew_deadline_s / 2):
                 await self._read()
                 ours = await self._apply_decision()
         except Forbidden as error:
-            self._forbidden += 1
-            if self._forbidden < MAX_FORBIDDEN:
+            now = asyncio.get_running_loop().time()
+            self._forbidden_since = self._forbidden_since or now
+            if now - self._forbidden_since < FORBIDDEN_S:
                 self._log_failure("not allowed to use the lease", error)
                 return False
             raise ElectionImpossible(
@@ -236,7 +246,7 @@ class LeaderElector:
         except FAILURES as error:
             self._log_failure("cannot read or write the lease", error)
             return False
-        self._failing, self._forbidden = False, 0
+        self._failing, self._forbidden_since = False, None
         return ours
 
     def _standby_pause_s(self) -> float:
@@ -249,15 +259,23 @@ class LeaderElector:
         return min(pause_s, max(left_s, MIN_PAUSE_S)) if left_s > 0 else pause_s
 
     async def _keep_renewing(self, term: asyncio.Timeout) -> None:
-        """Renew the lease until cancelled. Each successful renewal moves the timeout `term` to the new deadline."""
+        """Renew the lease until cancelled. Each successful renewal moves the timeout `term` to the new deadline.
+
+        The time of a failed attempt counts as a part of the next pause. So after an attempt that hangs, the next one
+        follows at once.
+        """
         loop = asyncio.get_running_loop()
+        failed_s = 0.0
         while True:
-            await asyncio.sleep(self._retry_period_s * (1 + (JITTER - 1) * self._chance()))
+            pause_s = self._retry_period_s * (1 + (JITTER - 1) * self._chance())
+            await asyncio.sleep(max(pause_s - failed_s, MIN_PAUSE_S))
+            started, failed_s = loop.time(), 0.0
             try:
                 if not await self._renew():
                     self._leading_until = NEVER
             except FAILURES as error:
                 self._log_failure("cannot renew the lease", error)
+                failed_s = loop.time() - started
             else:
                 self._failing = False
             if not term.expired():  # a timeout that has expired has already cancelled the work
@@ -285,11 +303,11 @@ class LeaderElector:
     async def _release(self) -> None:
         """Release the lease, so that a standby can take it immediately.
 
-        If the release does not succeed within the timeout of one attempt, the lease expires later instead. The same
+        If the release does not succeed within half of the renew deadline, the lease expires later instead. The same
         happens if the caller cancels this method, so the caller may do that at any time.
         """
         try:
-            async with asyncio.timeout(self._attempt_s):
+            async with asyncio.timeout(self._renew_deadline_s / 2):
                 while self._observed is not None and self._observed.lease and self.holder == self.identity:
                     try:
                         await self._write(self._observed.lease, release(now=self._wall_clock()))

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from msgspec import Struct
 
 from controller.kinds import KINDS, Kind
+from controller.kubevirt.conditions import REPLICA_BACK_OFF, REPLICA_FAILURE
 
 
 class ConditionFigure(Protocol):
@@ -95,11 +96,15 @@ REPLICA_GAUGES: Mapping[str, str] = {
 
 ROLLS_OUT = "1 if every outdated replica is replaced automatically, 0 if outdated replicas may stay."
 TAKEOVER_HELD = "1 while the first update of a pool from KubeVirt waits for permission; no series otherwise."
-REPLICA_FAILURE = "ReplicaFailure"
+BACK_OFF = "1 while a set waits before it replaces VMIs that fail soon after they start; no series otherwise."
+
+
+def _has(figures: SetFigures, condition: str) -> bool:
+    return any(each.type == condition and each.status == "True" for each in figures.conditions)
 
 
 def _fails(figures: SetFigures) -> float:
-    return any(each.type == REPLICA_FAILURE and each.status == "True" for each in figures.conditions)
+    return _has(figures, REPLICA_FAILURE)
 
 
 def _created(figures: SetFigures) -> float | None:
@@ -179,6 +184,8 @@ def families_of(sources: Iterable[Iterable[SetFigures]], tallies: Tallies) -> It
     yield Family(
         "vmherd_takeover_held", "gauge", TAKEOVER_HELD, (f"vmherd_takeover_held{{{each.labels}}} 1" for each in held)
     )
+    waiting = (row for rows in by_kind.values() for row in rows if _has(row.figures, REPLICA_BACK_OFF))
+    yield Family("vmherd_back_off", "gauge", BACK_OFF, (f"vmherd_back_off{{{each.labels}}} 1" for each in waiting))
     for kind in KINDS:
         rows = by_kind.get(kind.kind, ())
         if kind.has_kubevirt_gauges:

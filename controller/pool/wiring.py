@@ -38,7 +38,7 @@ def rules_of(
 
 def assemble(parts: Parts) -> Assembly:
     """Assemble the controller of VirtualMachinePools."""
-    resource = POOLS.resource(parts.config.group_of(POOLS))
+    resource = parts.config.resource_of(POOLS)
     pools = parts.informer(resource, OWNER_CACHE)
     vms, vmis, revisions = parts.cache(VMS), parts.cache(VMIS), parts.cache(CONTROLLER_REVISIONS)
     queue = queue_of(parts, POOLS)

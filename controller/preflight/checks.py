@@ -5,9 +5,10 @@ The checks are, in this order:
     1. The API server answers and accepts the credentials.
     2. The controller has all permissions that it needs.
     3. The API server serves the kinds that the controller reads and writes.
-    4. No other controller reconciles the same objects.
+    4. The installed KubeVirt is new enough for the mode.
+    5. No other controller reconciles the same objects.
 
-All problems that the checks 2 to 4 find are reported together, and each problem has a remedy. If the API server does
+All problems that the checks 2 to 5 find are reported together, and each problem has a remedy. If the API server does
 not answer, the program waits for a limited time and then exits with an error. The output of `kubectl get pods` shows
 that the Pod of the program does not start.
 """
@@ -28,7 +29,8 @@ from controller.config.modes import Mode
 from controller.config.settings import Config
 from controller.kinds import KINDS, Kind, accesses
 from controller.kubevirt.resources import KUBEVIRT_GROUP
-from controller.preflight.discovery import is_served
+from controller.preflight.discovery import find_kubevirt, is_served
+from controller.preflight.kubevirt_version import TooOld, check_version
 from controller.preflight.permissions import (
     MissingPermission,
     Permission,
@@ -36,6 +38,7 @@ from controller.preflight.permissions import (
     permissions_needed,
 )
 from controller.preflight.second_writer import Objection, decide_mode, find_second_writer
+from controller.preflight.virt_controller import KUBEVIRTS
 from controller.runtime.requests import REQUEST_TIMEOUT_S, Requests
 from informers.errors import (
     ApiError,
@@ -60,13 +63,17 @@ PAUSE_S = 1.0
 class NeededKind(Struct, frozen=True):
     """A resource that the API server has to serve.
 
-    `remedy` says what to do if the API server does not serve the resource.
+    `remedy` says what to do if the API server does not serve the resource. If `is_optional` is true, the controller
+    starts without the resource, and waits for it while it reconciles the objects of the other kinds. `other_versions`
+    are the versions that the controller could use, but does not use in this cluster.
     """
 
     group: str
     version: str
     plural: str
     remedy: str
+    is_optional: bool = False
+    other_versions: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -115,7 +122,7 @@ class UnservedKind(Struct, frozen=True):
         )
 
 
-Problem: TypeAlias = NoAnswer | NotRecognized | MissingKind | UnservedKind | MissingPermission | Objection
+Problem: TypeAlias = NoAnswer | NotRecognized | MissingKind | UnservedKind | MissingPermission | TooOld | Objection
 
 
 class StartupError(Exception):
@@ -130,12 +137,14 @@ def kinds_needed(config: Config) -> tuple[NeededKind, ...]:
     """Return the kinds that the API server has to serve: all kinds to reconcile, and all cached kinds of KubeVirt."""
     owners = (
         NeededKind(
-            config.group_of(kind),
-            kind.version,
-            kind.plural,
+            resource.group,
+            resource.version,
+            resource.plural,
             remedy=f"{_remedy(kind, config.mode)}, or set --{kind.name}-group to its API group in this cluster",
+            is_optional=kind.is_optional,
+            other_versions=tuple(each for each in (kind.version, *kind.older_versions) if each != resource.version),
         )
-        for kind in KINDS
+        for kind, resource in ((kind, config.resource_of(kind)) for kind in KINDS)
     )
     children = (
         NeededKind(
@@ -184,9 +193,14 @@ async def check(client: Requests, config: Config, *, now: Callable[[], datetime]
     deadline = asyncio.get_running_loop().time() + wait_s
     async with _errors_as_problems():
         problems: list[Problem] = list(await _missing_permissions(client, permissions_needed(config)))
-        for kind in kinds_needed(config):
-            # If there is already a problem, do not wait for this kind. The problems are then reported at once.
+        # Required kinds come first, because an optional kind does not stop the start if all required kinds are served.
+        for kind in sorted(kinds_needed(config), key=lambda each: each.is_optional):
+            if kind.is_optional and not any(isinstance(each, MissingKind | UnservedKind) for each in problems):
+                problems += await _check_optional(client, kind)
+                continue
+            # If there is already a problem, do not wait for this kind, so that the problems are reported at once.
             problems += await missing_kind(client, kind, deadline=0.0 if problems else deadline)
+        problems += await _check_kubevirt_version(client, config)
         objections = await find_second_writer(client, config, now=now, deadline=0.0 if problems else deadline)
     if config.observe:
         for objection in objections:
@@ -244,6 +258,40 @@ async def reach(client: Requests, *, wait_s: float) -> None:
             return  # A server that denies /version has answered, and may allow the requests of the controller.
         else:
             return
+
+
+async def _check_kubevirt_version(client: Requests, config: Config) -> tuple[Problem, ...]:
+    """Return the problem with the version of the installed KubeVirt.
+
+    There is no problem if KubeVirt is not installed, or if the controller may not list the KubeVirt objects.
+    """
+    if not await is_served(client, KUBEVIRTS.group_path, KUBEVIRTS.plural):
+        return ()
+    may_list = Permission(KUBEVIRTS.group, KUBEVIRTS.plural, "list", config.kubevirt_namespace)
+    if await missing_permissions(client, (may_list,)):
+        log.debug("cannot check the version of KubeVirt", why=f"no permission to list {KUBEVIRTS.name}")
+        return ()
+    return check_version(config, await find_kubevirt(client, config.kubevirt_namespace))
+
+
+async def _check_optional(client: Requests, kind: NeededKind) -> tuple[Problem, ...]:
+    """Log a warning if the optional kind is not served.
+
+    Return a problem if another version of the kind is served: the API server did not answer when the version was
+    chosen. The next start chooses the served version.
+    """
+    if await is_served(client, f"/apis/{kind.group}/{kind.version}", kind.plural):
+        return ()
+    for version in kind.other_versions:
+        if await is_served(client, f"/apis/{kind.group}/{version}", kind.plural):
+            return (UnservedKind(kind, f"it serves version {version}, which the next start uses"),)
+    log.warning(
+        "the cluster does not serve this kind: its objects are reconciled as soon as it does",
+        kind=kind.name,
+        version=kind.version,
+        remedy=kind.remedy,
+    )
+    return ()
 
 
 class _Condition(Struct, frozen=True):

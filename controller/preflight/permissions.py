@@ -145,6 +145,13 @@ def _lease_permissions(config: Config) -> tuple[Permission, ...]:
     return (lease("create", ""), *(lease(verb, config.leader_election_id) for verb in ("get", "patch")))
 
 
+ASKED_AT_ONCE = 20
+"""The maximum number of questions to the API server at the same time.
+
+With many watched namespaces there are thousands of questions, and each one at the same time needs a connection.
+"""
+
+
 class _Review(Struct, frozen=True):
     class Status(Struct, frozen=True, rename="camel"):
         class User(Struct, frozen=True):
@@ -160,14 +167,20 @@ _decode_review = msgspec.json.Decoder(_Review).decode
 
 
 async def missing_permissions(client: Requests, needed: Iterable[Permission]) -> tuple[MissingPermission, ...]:
-    """Ask the API server for all permissions concurrently, and return the missing permissions.
+    """Ask the API server for all permissions, at most `ASKED_AT_ONCE` at once, and return the missing permissions.
 
     The result has one MissingPermission for each resource, with all missing verbs. If the API server does not answer,
     raise ApiError.
     """
     needed = tuple(needed)
+    slots = asyncio.Semaphore(ASKED_AT_ONCE)
+
+    async def ask(permission: Permission) -> bool | ApiError:
+        async with slots:
+            return await _is_allowed(client, permission)
+
     async with asyncio.TaskGroup() as group:
-        asked = [group.create_task(_is_allowed(client, permission)) for permission in needed]
+        asked = [group.create_task(ask(permission)) for permission in needed]
     answers = [task.result() for task in asked]
     for answer in answers:
         if isinstance(answer, ApiError):

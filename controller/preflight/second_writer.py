@@ -86,7 +86,7 @@ class StatusWrites(NamedTuple):
 
     async def find_recent(self) -> SecondWriter | None:
         """Return a second writer if virt-controller recently wrote a status in the watched namespaces, or None."""
-        for resource in (kind.resource() for kind in self.kinds):
+        for resource in map(self.config.resource_of, self.kinds):
             for namespace in self.config.namespaces:
                 write = await _latest_write(self.client, resource.path(namespace))
                 now = self.now()

@@ -18,7 +18,7 @@ from itertools import zip_longest
 from typing import Final, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from controller.kinds import KINDS, names_of
 from informers.meta import ObjectMeta
@@ -55,11 +55,16 @@ class KubeVirtSpec(Struct, frozen=True, rename="camel"):
     customize_components: Customizations | None = None
 
 
+class KubeVirtStatus(Struct, frozen=True):
+    observed_kube_virt_version: str | None = field(default=None, name="observedKubeVirtVersion")
+
+
 class KubeVirt(Struct, frozen=True):
     """An object that represents an installation of KubeVirt. A cluster has at most one such object."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: KubeVirtSpec | None = None
+    status: KubeVirtStatus | None = None
 
 
 class Container(Struct, frozen=True):

@@ -9,6 +9,7 @@ The stages of a plan run in this order:
 2. Create VMIs (R4) or delete VMIs (R6).
 3. Delete spent VMIs (R7). A VMI is spent if it has finished or if its state is unknown.
 4. If the number of VMIs is right, replace outdated VMIs (R14).
+5. If the set asks for it, replace VMIs that run and have not been ready for a long time (R4a).
 
 The plan of a paused set has only the first stages: the set adopts and releases VMIs (R8). The plan has no stages if the
 set is being deleted or invalid. The plan also has no stages if the cache does not show all writes of this controller
@@ -20,11 +21,20 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
+from controller.replicaset.back_off import (
+    BackOff,
+    Creates,
+    choose_creates,
+    find_back_off,
+    kept_as_evidence,
+    message_of,
+)
 from controller.replicaset.claims import choose_claims, plan_claims
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.rollout import plan_rollout
 from controller.replicaset.scale import plan_cleanup, plan_scale, split_active_and_spent
 from controller.replicaset.snapshot import Snapshot
+from controller.replicaset.unready import plan_unready
 from controller.runtime.plan import Delete, Notice, Plan, join
 
 
@@ -51,13 +61,28 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
     # VMIs that this pass adopts already count as active. Otherwise the same pass would also create new VMIs.
     adopted = split_active_and_spent(claims.adopted)
     active = kept.active + adopted.active
-    scaling = plan_scale(snapshot, intent, active, adopted_uids=frozenset(vmi.metadata.uid for vmi in adopted.active))
+    missing = intent.wanted - len(active)
+    back_off = find_back_off(snapshot.now, intent.template.hash, active, kept.spent)
+    creates = choose_creates(back_off, missing, burst=snapshot.burst, now=snapshot.now)
+    adopted_uids = frozenset(vmi.metadata.uid for vmi in adopted.active)
+    scaling = plan_scale(snapshot, intent, active, creates, adopted_uids=adopted_uids)
+    evidence = kept_as_evidence(back_off, creates, missing)
     limit = snapshot.burst - _deletes_of(scaling)
-    cleanup = plan_cleanup(snapshot, kept.spent, limit=limit)
-    parts = [plan_claims(snapshot, claims), scaling, cleanup]
-    if not claims.adopted and not claims.released and len(active) >= intent.wanted and not scaling.stages:
-        parts.append(plan_rollout(snapshot, intent, active, limit=limit - _deletes_of(cleanup)))
+    cleanup = plan_cleanup(snapshot, [vmi for vmi in kept.spent if vmi.metadata.uid not in evidence], limit=limit)
+    parts = [plan_claims(snapshot, claims), scaling, cleanup, _back_off_notice(back_off, creates, intent)]
+    if not claims.adopted and not claims.released and not scaling.stages:
+        limit -= _deletes_of(cleanup)
+        rollout = plan_rollout(snapshot, intent, active, back_off.failures, limit=limit)
+        parts += [rollout, plan_unready(snapshot, intent, active, limit=limit - _deletes_of(rollout))]
     return join(parts)
+
+
+def _back_off_notice(back_off: BackOff, creates: Creates, intent: Intent) -> Plan:
+    """Return a plan with a notice if creates wait because VMIs fail. Each row of failures is reported once (R4a)."""
+    if not creates.waiting or not back_off.failures:
+        return Plan()
+    once = f"back-off {intent.template.hash} {back_off.since:%Y-%m-%dT%H:%M:%S}"
+    return Plan(notices=(Notice(reason="BackOff", message=message_of(back_off.failures[0]), once=once),))
 
 
 def _deletes_of(part: Plan) -> int:

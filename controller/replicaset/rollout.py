@@ -2,31 +2,39 @@
 
 A rollout deletes a ready VMI only if fewer than `maxUnavailable` of the wanted VMIs are not ready. An outdated VMI that
 is not ready is deleted at once, because its deletion does not increase the number of VMIs that are not ready. If
-`maxUnavailable` VMIs of the new template do not become ready, the rollout stops. If the rollout stops for longer than
-the progress deadline, the controller reports an Event to the user, once for each template.
+`maxUnavailable` VMIs of the new template do not become ready, the rollout stops. A VMI that replaces an early failure
+(R4a) counts as ready only after it has been ready for ten minutes. So a template whose VMIs crash soon after they are
+ready stops the rollout, too.
+
+If the template makes no progress for longer than the progress deadline, the controller reports an Event to the user,
+once for each template. The template makes progress when one of its VMIs becomes ready. VMIs that fail are replaced, so
+the time begins with the first of these VMIs, and not with the VMI that exists now.
 """
 
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from controller.apimachinery.field_error import FieldError, quoted
 from controller.apimachinery.int_or_percent import parse_amount
-from controller.kubevirt.annotations import ROLLING_UPDATE, TEMPLATE_HASH
+from controller.kubevirt.annotations import ROLLING_UPDATE
 from controller.kubevirt.costs import malformed_costs
 from controller.kubevirt.progress import invalid_annotation, parse_deadline, watch_progress
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.vmis import is_ready, unready_since
+from controller.kubevirt.vmis import entered, is_ready, ready_since, unready_since
+from controller.replicaset.back_off import PROVEN_AFTER, EarlyFailure, failing_since, is_proven, trial_of
 from controller.replicaset.intent import Intent
 from controller.replicaset.ranking import rank_for_removal
 from controller.replicaset.scale import delete_of
 from controller.replicaset.snapshot import Snapshot
+from controller.replicaset.template import is_updated
 from controller.runtime.plan import Notice, Plan, Stage
-from informers.meta import annotations_of, labels_of
+from informers.meta import annotations_of
 
 _MAX_UNAVAILABLE = re.compile(r"\s*maxUnavailable\s*=\s*(?P<amount>[0-9]{1,9}%?)\s*", re.ASCII)
 
@@ -61,30 +69,34 @@ def rolls_out(owner: ReplicaSet) -> bool:
     return ROLLING_UPDATE in annotations_of(owner.metadata)
 
 
-def is_updated(vmi: VirtualMachineInstance, template_hash: str) -> bool:
-    """Return True if the VMI was created from the template with this hash.
-
-    A VMI without the template-hash label, for example an adopted VMI, counts as outdated.
-    """
-    return labels_of(vmi.metadata).get(TEMPLATE_HASH) == template_hash
-
-
-def plan_rollout(snapshot: Snapshot, intent: Intent, active: tuple[VirtualMachineInstance, ...], *, limit: int) -> Plan:
+def plan_rollout(
+    snapshot: Snapshot,
+    intent: Intent,
+    active: tuple[VirtualMachineInstance, ...],
+    failures: tuple[EarlyFailure, ...],
+    *,
+    limit: int,
+) -> Plan:
     """Plan to delete at most `limit` outdated VMIs. A later pass creates the new VMIs.
 
-    Call this function only if at least the wanted number of VMIs is active.
+    If fewer VMIs are active than wanted, none is deleted. `failures` are the early failures of the set.
     """
     rollout = parse_rollout(snapshot, intent.wanted)
     if rollout is None:
         return Plan()
     if isinstance(rollout, FieldError):
         return Plan(notices=(invalid_annotation(ROLLING_UPDATE, snapshot.owner.metadata, rollout.message),))
-    updated = {vmi.metadata.uid for vmi in active if is_updated(vmi, intent.template.hash)}
+    now = snapshot.now
+    updated = {vmi.metadata.uid: vmi for vmi in active if is_updated(vmi, intent.template.hash)}
     if len(updated) == len(active):
         return Plan(notices=rollout.notices)
     outdated = [vmi for vmi in rank_for_removal(active) if vmi.metadata.uid not in updated]
-    unavailable = max(intent.wanted - sum(map(is_ready, active)), 0)
-    replaced, waiting = _choose(outdated, rollout.max_unavailable - unavailable)
+    unproven = [vmi for vmi in updated.values() if not is_proven(vmi, now)]
+    unavailable = max(intent.wanted - sum(map(is_ready, active)) + sum(map(is_ready, unproven)), 0)
+    if len(active) >= intent.wanted:
+        replaced, waiting = _choose(outdated, rollout.max_unavailable - unavailable)
+    else:
+        replaced, waiting = [], len(outdated)
     deletes = tuple(delete_of(snapshot, vmi, "created from an older template") for vmi in replaced[: max(limit, 0)])
     progress = Plan(
         stages=(Stage(deletes),) if deletes else (),
@@ -93,12 +105,36 @@ def plan_rollout(snapshot: Snapshot, intent: Intent, active: tuple[VirtualMachin
     )
     if replaced or not waiting:
         return progress
-    stuck = [
-        (unready_since(vmi) or snapshot.now, vmi.metadata.name)
-        for vmi in active
-        if vmi.metadata.uid in updated and not is_ready(vmi)
-    ]
-    return watch_progress(progress, stuck, rollout.progress_deadline, now=snapshot.now, template=intent.template.hash)
+    proven = updated.keys() - {vmi.metadata.uid for vmi in unproven}
+    ready_at = [since for uid in proven if (since := ready_since(updated[uid])) is not None]
+    stuck = [(_stuck_since(vmi, now), vmi.metadata.name) for vmi in unproven]
+    stuck += [(failure.since, failure.vmi.metadata.name) for failure in failures]
+    stuck = [(max((since, *ready_at)), name) for since, name in stuck]
+    progress = watch_progress(progress, stuck, rollout.progress_deadline, now=now, template=intent.template.hash)
+    return _with_proofs(progress, unproven, now)
+
+
+def _with_proofs(plan: Plan, unproven: list[VirtualMachineInstance], now: datetime) -> Plan:
+    """Return the plan with a requeue at the time when the first of these VMIs has been ready for ten minutes."""
+    ready_at = [since for since in map(ready_since, unproven) if since is not None]
+    if not ready_at:
+        return plan
+    wake_s = (min(*ready_at, now) + PROVEN_AFTER - now).total_seconds()
+    return replace(plan, requeue_after_s=min(wake_s, plan.requeue_after_s or wake_s))
+
+
+def _stuck_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
+    """Return the time since when this VMI, or the failed VMIs that this VMI replaces, keep the template from progress.
+
+    Before a VMI runs, KubeVirt changes the time of the condition `Ready` with each new reason, so this time means
+    nothing. While the VMI runs, the time shows since when the launcher Pod is not ready.
+    """
+    since, started = failing_since(vmi, now), entered(vmi, "Running")
+    if trial_of(vmi).failures:
+        return since
+    timed = vmi.status is not None and vmi.status.phase_transition_timestamps is not None
+    unready = unready_since(vmi) if not timed or started is not None else None
+    return max(since, unready) if unready is not None else since
 
 
 def _choose(outdated: list[VirtualMachineInstance], allowance: int) -> tuple[list[VirtualMachineInstance], int]:

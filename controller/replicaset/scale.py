@@ -5,23 +5,23 @@ A VMI is spent if it has finished or if its state is unknown.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from itertools import islice
+from collections.abc import Collection, Iterable, Mapping
 
 from msgspec import Struct
 
 from controller.apimachinery.names import free_suffixes
 from controller.apimachinery.owner_references import controller_reference
-from controller.kubevirt.annotations import PROTECT, is_marked
+from controller.kubevirt.annotations import EARLY_FAILURES, PROTECT, is_marked
 from controller.kubevirt.costs import malformed_costs
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_final, is_spent, phase_of
+from controller.replicaset.back_off import Creates, annotation_of
 from controller.replicaset.intent import Intent
 from controller.replicaset.ranking import rank_for_removal
 from controller.replicaset.snapshot import Snapshot
-from controller.replicaset.template import encode_template
+from controller.replicaset.template import EncodedTemplate, encode_template
 from controller.runtime.plan import Create, Delete, Notice, Plan, Stage
-from informers.meta import ObjectKey
+from informers.meta import NO_LABELS, ObjectKey
 
 
 class ActiveAndSpent(Struct, frozen=True):
@@ -48,17 +48,19 @@ def plan_scale(
     snapshot: Snapshot,
     intent: Intent,
     active: tuple[VirtualMachineInstance, ...],
+    creates: Creates,
     *,
     adopted_uids: Collection[str] = (),
 ) -> Plan:
     """Plan the creates or the deletes that bring the number of active VMIs closer to the wanted number.
 
-    One plan contains at most `snapshot.burst` creates or deletes. `adopted_uids` are the UIDs of the VMIs that the same
-    pass adopts. `active` contains these VMIs too.
+    One plan contains at most `snapshot.burst` creates or deletes. `creates` says which of the missing VMIs may be
+    created now (R4a). `adopted_uids` are the UIDs of the VMIs that the same pass adopts. `active` contains these VMIs
+    too.
     """
     missing = intent.wanted - len(active)
     if missing > 0:
-        return _scale_out(snapshot, intent, missing)
+        return _scale_out(snapshot, intent, creates, missing)
     if missing < 0:
         return _scale_in(snapshot, intent, active, -missing, adopted_uids)
     return Plan()
@@ -79,25 +81,42 @@ def delete_of(snapshot: Snapshot, vmi: VirtualMachineInstance, why: str) -> Dele
     return Delete(resource=snapshot.vmis, key=vmi.metadata.key, uid=vmi.metadata.uid, why=why)
 
 
-def _scale_out(snapshot: Snapshot, intent: Intent, missing: int) -> Plan:
+def creates_of(snapshot: Snapshot, intent: Intent, creates: Creates, why: str) -> tuple[Create, ...]:
+    """Return the actions that create these VMIs. Each replacement of an early failure has its own annotation (R4a)."""
     owner = snapshot.owner.metadata
-    encoded = encode_template(
-        intent.template, snapshot.vmis, owner.namespace, controller_reference(snapshot.replicasets, owner)
-    )
-    free = free_suffixes(encoded.base, owner.uid, taken=snapshot.taken)
+    reference = controller_reference(snapshot.replicasets, owner)
+    free = free_suffixes(intent.template.base, owner.uid, taken=snapshot.taken)
+
+    def create(encoded: EncodedTemplate, reason: str) -> Create:
+        suffix = next(free)
+        key = ObjectKey(owner.namespace, encoded.base + suffix)
+        return Create(resource=snapshot.vmis, key=key, body=encoded.body(suffix), owner_uid=owner.uid, why=reason)
+
+    def encode(annotations: Mapping[str, str] = NO_LABELS) -> EncodedTemplate:
+        return encode_template(intent.template, snapshot.vmis, owner.namespace, reference, annotations=annotations)
+
+    actions = []
+    for failure in creates.replaced:
+        annotation = annotation_of(failure.failures, failure.since, snapshot.now)
+        reason = f"replaces {failure.vmi.metadata.name}; failures in a row: {failure.failures}"
+        actions.append(create(encode({EARLY_FAILURES: annotation}), reason))
+    if creates.fresh:
+        encoded = encode()
+        actions += [create(encoded, why) for _ in range(creates.fresh)]
+    return tuple(actions)
+
+
+def _scale_out(snapshot: Snapshot, intent: Intent, creates: Creates, missing: int) -> Plan:
     why = f"{intent.wanted - missing} of {intent.wanted} wanted VMIs are active"
-    creates = tuple(
-        Create(
-            resource=snapshot.vmis,
-            key=ObjectKey(owner.namespace, encoded.base + suffix),
-            body=encoded.body(suffix),
-            owner_uid=owner.uid,
-            why=why,
-        )
-        for suffix in islice(free, min(missing, snapshot.burst))
-    )
-    held = f"{missing - len(creates)} more creates wait for the next pass" if len(creates) < missing else ""
-    return Plan(stages=(Stage(creates),), held=held)
+    actions = creates_of(snapshot, intent, creates, why)
+    left = missing - creates.number - creates.waiting
+    held = [f"{left} more creates wait for the next pass"] if left else []
+    requeue_after_s = None
+    if creates.waiting:
+        held.append(f"back-off: {creates.waiting} creates wait, because VMIs of the template fail")
+    if creates.next_at is not None:
+        requeue_after_s = (creates.next_at - snapshot.now).total_seconds()
+    return Plan(stages=(Stage(actions),) if actions else (), held="; ".join(held), requeue_after_s=requeue_after_s)
 
 
 def _scale_in(

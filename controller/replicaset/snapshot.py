@@ -13,7 +13,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from controller.apimachinery.indexes import NAMESPACE, OWNER_UID, NamesInUse, by_namespace, by_owner_uid
+from controller.apimachinery.indexes import OWNER_UID, NamesInUse, by_owner_uid
+from controller.apimachinery.label_selectors import LabelSelector, Operator
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from informers.meta import ObjectKey, controller_of
@@ -32,7 +33,33 @@ VMI_INDEXES: Final[Mapping[str, Callable[[VirtualMachineInstance], Iterable[str]
     OWNER_UID: by_owner_uid,
     ORPHAN_NAMESPACE: by_orphan_namespace,
 }
-REPLICASET_INDEXES: Final[Mapping[str, Callable[[ReplicaSet], Iterable[str]]]] = {NAMESPACE: by_namespace}
+
+
+REQUIRED_LABEL: Final = "required-label"
+
+
+def by_required_label(owner: ReplicaSet) -> Iterable[str]:
+    """Return the index keys of a set: a label that its selector requires, once for each allowed value.
+
+    Without such a label, the key is the namespace alone. So the sets that may adopt a VMI are found by the labels of
+    the VMI, without a look at all sets of the namespace. This is an index function.
+    """
+    selector = owner.spec.selector or LabelSelector()
+    namespace = owner.metadata.namespace
+    for key, value in (selector.match_labels or {}).items():
+        return (label_key(namespace, key, value),)
+    for requirement in selector.match_expressions or ():
+        if requirement.operator == Operator.IN:
+            return {label_key(namespace, requirement.key, value) for value in requirement.values or ()}
+    return (namespace,)
+
+
+def label_key(namespace: str, key: str, value: str) -> str:
+    """Return the key of a label in the index `REQUIRED_LABEL`."""
+    return f"{namespace}/{key}={value}"
+
+
+REPLICASET_INDEXES: Final[Mapping[str, Callable[[ReplicaSet], Iterable[str]]]] = {REQUIRED_LABEL: by_required_label}
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):

@@ -1,8 +1,8 @@
 """The status of a replica set after a pass (R10, R11), and the notices for its Events (R8, R12).
 
-The counts come from the newest snapshot. The status contains the conditions `ReplicaFailure` and `ReplicaPaused` only
-while they are true. The transition time of such a condition is set when the condition is added, and then does not
-change. Conditions of other types belong to other controllers and are not changed.
+The counts come from the newest snapshot. The status contains the conditions `ReplicaFailure`, `ReplicaPaused` and
+`ReplicaBackOff` only while they are true. The transition time of such a condition is set when the condition is added,
+and then does not change. Conditions of other types belong to other controllers and are not changed.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from controller.apimachinery.conditions import Condition, find_true, merge_conditions
-from controller.kubevirt.conditions import PAUSED, REPLICA_FAILURE, REPLICA_PAUSED, without_failures
+from controller.kubevirt.conditions import PAUSED, REPLICA_BACK_OFF, REPLICA_FAILURE, REPLICA_PAUSED, without_failures
 from controller.kubevirt.replicaset_types import ReplicaSetStatus
-from controller.kubevirt.vmis import is_active, is_ready
+from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.kubevirt.vmis import is_active, is_deleting, is_ready, is_spent
+from controller.replicaset.back_off import choose_creates, condition_of, find_back_off
 from controller.replicaset.intent import Intent, parse_intent
-from controller.replicaset.rollout import is_updated
 from controller.replicaset.snapshot import Snapshot
+from controller.replicaset.template import is_updated
 from controller.runtime.plan import AlreadyThere, Create, Delete, Done, Notice, Outcome, Rejected, Unknown
 from informers.errors import StatusError
 
@@ -37,6 +39,7 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetSt
     ours = {
         REPLICA_FAILURE: _failure(find_true(old.conditions, REPLICA_FAILURE), tuple(outcomes), may_write=may_write),
         REPLICA_PAUSED: PAUSED if owner.spec.paused else None,
+        REPLICA_BACK_OFF: _back_off(snapshot, intent, active),
     }
     return ReplicaSetStatus(
         replicas=len(active),
@@ -100,6 +103,22 @@ def _failure_reason(outcome: Outcome) -> str:
             return "FailedDelete"
         case _:
             return ""
+
+
+def _back_off(snapshot: Snapshot, intent: Intent | None, active: list[VirtualMachineInstance]) -> Condition | None:
+    """Return the condition `ReplicaBackOff` (R4a).
+
+    While the cache does not show all of our own writes, a replacement may be missing in the cache. The condition then
+    stays as it is.
+    """
+    if intent is None:
+        return None
+    if not snapshot.settled:
+        return find_true((snapshot.owner.status or ReplicaSetStatus()).conditions, REPLICA_BACK_OFF)
+    spent = [vmi for vmi in snapshot.members if is_spent(vmi) and not is_deleting(vmi)]
+    back_off = find_back_off(snapshot.now, intent.template.hash, active, spent)
+    creates = choose_creates(back_off, intent.wanted - len(active), burst=snapshot.burst, now=snapshot.now)
+    return condition_of(back_off, creates, active, intent.template.hash)
 
 
 def _failure(previous: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:

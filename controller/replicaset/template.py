@@ -18,8 +18,8 @@ from controller.kubevirt.annotations import TEMPLATE_HASH
 from controller.kubevirt.legacy import modernise
 from controller.kubevirt.normal_form import VMI_SPEC, encoded, normal_form
 from controller.kubevirt.replicaset_types import ReplicaSet
-from controller.kubevirt.vmi_types import TemplateMeta
-from informers.meta import OwnerReference
+from controller.kubevirt.vmi_types import TemplateMeta, VirtualMachineInstance
+from informers.meta import NO_LABELS, OwnerReference, labels_of
 from informers.resource import Resource, T
 
 HASH_LENGTH = 10
@@ -41,6 +41,14 @@ class Template(Struct, frozen=True, kw_only=True):
     annotations: Mapping[str, str]
     finalizers: tuple[str, ...]
     spec: bytes
+
+
+def is_updated(vmi: VirtualMachineInstance, template_hash: str) -> bool:
+    """Return True if the VMI was created from the template with this hash.
+
+    A VMI without the template-hash label, for example an adopted VMI, counts as outdated.
+    """
+    return labels_of(vmi.metadata).get(TEMPLATE_HASH) == template_hash
 
 
 class EncodedTemplate(Struct, frozen=True):
@@ -74,9 +82,14 @@ def parse_template(owner: ReplicaSet) -> Template | FieldError:
 
 
 def encode_template(
-    template: Template, resource: Resource[T], namespace: str, owner: OwnerReference
+    template: Template,
+    resource: Resource[T],
+    namespace: str,
+    owner: OwnerReference,
+    *,
+    annotations: Mapping[str, str] = NO_LABELS,
 ) -> EncodedTemplate:
-    """Encode the part that all VMIs of a set share.
+    """Encode the part that all VMIs of a set share. `annotations` are added to the annotations of the template.
 
     The VMIs are created in the namespace of the set. A namespace in the template is ignored (R5).
     """
@@ -86,7 +99,7 @@ def encode_template(
             "generateName": template.base,
             "namespace": namespace,
             "labels": {**template.labels, TEMPLATE_HASH: template.hash},
-            "annotations": template.annotations,
+            "annotations": {**template.annotations, **annotations},
             **({"finalizers": template.finalizers} if template.finalizers else {}),
             "ownerReferences": (owner,),
         }

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from controller.apimachinery.field_error import FieldError
-from controller.apimachinery.indexes import NAMESPACE
 from controller.apimachinery.label_selectors import LabelSelector, parse_selector
-from controller.kubevirt.annotations import PROGRESS_DEADLINE, PROTECT, REMOVE, ROLLING_UPDATE, is_marked
+from controller.kubevirt.annotations import (
+    PROGRESS_DEADLINE,
+    PROTECT,
+    REMOVE,
+    REPLACE_UNREADY_AFTER,
+    ROLLING_UPDATE,
+    is_marked,
+)
 from controller.kubevirt.conditions import without_failure
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_deleting, is_ready, is_spent, node_of, phase_of
+from controller.replicaset.snapshot import REQUIRED_LABEL, label_key
 from controller.runtime.triggers import Wake, itself, wakes_of
 from informers.meta import ObjectKey, annotations_of, controller_of, labels_of
 from informers.store import Change, StoreView
@@ -45,10 +52,17 @@ def _owner_or_adopters(vmi: VirtualMachineInstance, sets: StoreView[ReplicaSet])
             yield owner.metadata.key
         return
     labels = labels_of(meta)
-    for candidate in sets.by_index(NAMESPACE, meta.namespace):
+    for candidate in _candidates(meta.namespace, labels, sets):
         selector = parse_selector(candidate.spec.selector or LabelSelector())
         if not isinstance(selector, FieldError) and not selector.is_empty and selector.matches(labels):
             yield candidate.metadata.key
+
+
+def _candidates(namespace: str, labels: Mapping[str, str], sets: StoreView[ReplicaSet]) -> Iterator[ReplicaSet]:
+    """Yield the sets whose required label is one of these labels, and the sets without a required label."""
+    yield from sets.by_index(REQUIRED_LABEL, namespace)
+    for key, value in labels.items():
+        yield from sets.by_index(REQUIRED_LABEL, label_key(namespace, key, value))
 
 
 def _write_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
@@ -92,5 +106,6 @@ def _planning_input(owner: ReplicaSet) -> tuple[object, ...]:
         meta.deletion_timestamp is None,
         annotations.get(ROLLING_UPDATE),
         annotations.get(PROGRESS_DEADLINE),
+        annotations.get(REPLACE_UNREADY_AFTER),
         owner.spec,
     )

@@ -34,7 +34,7 @@ def rules_of(
 
 def assemble(parts: Parts) -> Assembly:
     """Assemble the controller of VirtualMachineInstanceReplicaSets."""
-    resource = REPLICA_SETS.resource(parts.config.group_of(REPLICA_SETS))
+    resource = parts.config.resource_of(REPLICA_SETS)
     sets, vmis = parts.informer(resource, OWNER_CACHE), parts.cache(VMIS)
     queue = queue_of(parts, REPLICA_SETS)
     sets.add_handler(wakes(queue, replicasets_of_replicaset))

@@ -19,6 +19,7 @@ from structlog.contextvars import bound_contextvars
 from controller.runtime.outage import Outage
 from controller.runtime.result import After, AwaitChange, Reconciler, Report, Retry, retry_after
 from informers.errors import ApiError
+from informers.fairness import FLOW
 from informers.meta import ObjectKey
 from informers.workqueue import WorkQueue
 
@@ -76,6 +77,7 @@ class Controller:
         self._passes += 1
         self._instruments.worker_busy(self.name, change=+1)
         started = asyncio.get_running_loop().time()
+        FLOW.set((self.name, str(key)))
         with bound_contextvars(
             controller=self.name, namespace=key.namespace, name=key.name, reconcile_id=f"{self._passes:x}"
         ):
@@ -94,7 +96,7 @@ class Controller:
 
     def _requeue(self, key: ObjectKey, report: Report, seconds: float) -> None:
         if not isinstance(report.result, Retry) or not report.result.outage:
-            self._outage.end(key)
+            self._outage.end(key, served=bool(report.facts))
         match report.result:
             case AwaitChange():
                 result, again = "success", None

@@ -3,8 +3,8 @@
 The stages of a plan run in order. If an action of an essential stage fails, the executor skips all later stages. The
 creates of a stage start slowly (R4): at first 1 create runs, then 2, 4, 8 ... creates run in parallel. After the first
 failed create, the executor sends no further create. If the quota is full, for example, it sends one create instead of
-250. The other actions of a stage do not depend on each other: if one of them fails, the rest are still tried, as long
-as the server answers. The client limits the number of parallel requests.
+250. The other actions of a stage do not depend on each other: if one of them fails, the rest are still tried, until
+there is a sign of an outage. The client limits the number of parallel requests.
 
 A failed action raises no exception, but has a failure as its outcome. A write whose answer is lost has the outcome
 `Unknown`. Before the next plan for the same key is made, `resolve` asks the server whether such a write happened.
@@ -47,12 +47,16 @@ from controller.runtime.plan import (
     label_of,
 )
 from controller.runtime.restarts import Restarts
+from controller.runtime.result import is_outage
 from informers.errors import AlreadyExists, ApiError, Conflict, NotFound, ServerError, TransportError
 from informers.meta import ObjectKey, ObjectMeta, controller_of
 from informers.objects import ObjectClient, PatchType, read_meta
 
 PARALLEL = 50
 """The maximum number of parallel tasks for one stage. More tasks would only wait for the client's own limit."""
+
+LOOKUPS = 10
+"""The maximum number of parallel requests for writes whose answers were lost."""
 
 ATTEMPTS = 4
 """The maximum number of attempts to read and patch an object, if another writer changes the object after each read."""
@@ -113,13 +117,24 @@ class Executor:
 
         Return None, or the first error if a request to the server fails.
         """
-        for write in self._expectations.unresolved(key, owner_uid):
-            try:
-                outcome = await self._look_up(write)
-            except ApiError as error:
-                return error
-            self._expectations.resolve(key, write, outcome)
-        return None
+        todo = iter(self._expectations.unresolved(key, owner_uid))
+        errors: list[ApiError] = []
+
+        async def lane() -> None:
+            for write in todo:
+                try:
+                    outcome = await self._look_up(write)
+                except ApiError as error:
+                    errors.append(error)
+                else:
+                    self._expectations.resolve(key, write, outcome)
+                if errors:
+                    return
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(LOOKUPS):
+                group.create_task(lane(), name="executor-lookup")
+        return errors[0] if errors else None
 
     async def _look_up(self, write: Write) -> Outcome | None:
         """Read the object of an earlier write from the server, and return the outcome of that write.
@@ -156,19 +171,19 @@ class Executor:
     async def _run_together(self, actions: Numbered) -> dict[int, Outcome]:
         """Perform the actions, at most PARALLEL at once, and return the outcome of each action by index.
 
-        After the first request that the server does not answer, no further action is started, because each further
-        request would also wait until its timeout. An action that was not tried has no outcome.
+        After the first sign of an outage, no further action is started. Each further request would only wait for its
+        timeout, or load a server that is overloaded. An action that was not tried has no outcome.
         """
         outcomes: dict[int, Outcome] = {}
         todo = iter(actions)
-        reachable = True
+        serving = True
 
         async def lane() -> None:
-            nonlocal reachable
+            nonlocal serving
             for number, action in todo:
                 outcomes[number] = outcome = await self._perform(action)
-                reachable = reachable and not _is_unanswered(outcome)
-                if not reachable:
+                serving = serving and not _shows_outage(outcome)
+                if not serving:
                     return
 
         async with asyncio.TaskGroup() as group:
@@ -321,8 +336,8 @@ def failed(outcome: Outcome) -> bool:
     return isinstance(outcome, Rejected | Unknown | Unserved | Skipped)
 
 
-def _is_unanswered(outcome: Outcome) -> bool:
-    return isinstance(outcome, Rejected | Unknown) and isinstance(outcome.error, TransportError)
+def _shows_outage(outcome: Outcome) -> bool:
+    return isinstance(outcome, Rejected | Unknown) and is_outage(outcome.error)
 
 
 def _outcome_of(action: Action, error: ApiError) -> Outcome:

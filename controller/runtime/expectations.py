@@ -49,11 +49,12 @@ class _Awaited:
     time of the last write.
     """
 
-    __slots__ = ("deletions", "owner_uid", "since", "unresolved", "versions")
+    __slots__ = ("deletions", "owner_uid", "rewinds", "since", "unresolved", "versions")
 
-    def __init__(self, owner_uid: str, since: float) -> None:
+    def __init__(self, owner_uid: str, since: float, rewinds: int) -> None:
         self.owner_uid = owner_uid
         self.since = since
+        self.rewinds = rewinds
         self.versions: dict[tuple[AnyResource, str], int] = {}
         self.deletions: dict[str, Delete] = {}
         self.unresolved: list[Write] = []
@@ -79,7 +80,7 @@ class Expectations:
 
     def record(self, key: ObjectKey, owner_uid: str, outcomes: Iterable[Outcome]) -> None:
         """Record the writes of a pass. Call this as soon as the outcomes are known."""
-        awaited = self._of(key, owner_uid) or _Awaited(owner_uid, self._now())
+        awaited = self._of(key, owner_uid) or _Awaited(owner_uid, self._now(), self._rewinds())
         for outcome in outcomes:
             self._add(awaited, outcome)
         if awaited:
@@ -131,10 +132,17 @@ class Expectations:
     def _of(self, key: ObjectKey, owner_uid: str) -> _Awaited | None:
         """Return the expectations of this owner, or None if the owner has none.
 
-        Expectations of another owner of the same name are ignored.
+        Expectations of another owner of the same name are ignored. If the server has gone back in time since the
+        writes, the expectations are dropped. The writes may be undone, and their resourceVersions mean nothing.
         """
         awaited = self._awaited.get(key)
+        if awaited is not None and awaited.rewinds != self._rewinds():
+            del self._awaited[key]
+            return None
         return awaited if awaited is not None and awaited.owner_uid == owner_uid else None
+
+    def _rewinds(self) -> int:
+        return sum(store.rewinds for store in self._stores.values())
 
     def _add(self, awaited: _Awaited, outcome: Outcome) -> None:
         match outcome:

@@ -1,68 +1,120 @@
 """Retries while the API server fails. `Outage` chooses the delay for each key whose last pass failed because of the
 server.
 
-The server causes the failure of a pass in two cases: the server does not answer, or its answer says that it cannot
-process requests now. Such an error does not depend on the key. The backoff of a key doubles up to 15 minutes. With this
-backoff, a key might wait for 15 more minutes after the server has recovered. Therefore the delays here are separate
-from the backoff of the key:
+The server causes the failure of a pass in two cases: the server does not answer, or its answer is 429, 503 or 504.
 
-- The delay of a single key is at most a few seconds.
-- A common rate limit applies to all keys together. So the request rate does not grow with the number of keys.
+An outage concerns all keys. During an outage, the delays are separate from the backoff of the key. The backoff of a key
+doubles up to 15 minutes, so a key might wait for 15 more minutes after the server has recovered. These rules apply:
 
-The outage ends when a pass of a waiting key does not fail because of the server. Then all other waiting keys are
-retried at once.
+- Only a few keys, the probes, are retried in a second. So the request rate does not grow with the number of keys.
+- The next probe is the key with the fewest failures. So a key that failed once does not wait for keys that always fail.
+- A single key is retried after at most a few seconds.
+- The outage ends when a pass of a waiting key does not fail because of the server. All other waiting keys are then
+  retried within `LONGEST_S`, one after the other.
+
+If the server has served another key a moment ago, there is no outage. Then the failure concerns only the failed key,
+and the key has its own backoff. So failures of one tenant do not delay the retries of other tenants.
 """
 
 from __future__ import annotations
 
+import asyncio
+
 from informers.meta import ObjectKey
-from informers.ratelimit import ItemBackoff, MaxOf, RateLimiter, TokenBucket
+from informers.ratelimit import ItemBackoff, TokenBucket
 from informers.workqueue import WorkQueue
 
 LONGEST_S = 3.0
-"""The maximum delay of a single key, in seconds. The common rate limit may cause a longer delay."""
+"""The maximum delay of a single key, in seconds. With many waiting keys, the delays are longer."""
 
-TRIES_PER_S, TRIES_AT_ONCE = 2.0, 10
-"""The rate limit for all keys together: the retries per second, and the number of retries that may start at once."""
+PROBES_PER_S, PROBES_AT_ONCE = 2.0, 10
+"""The number of probes in a second, and the number of probes that may start at once."""
+
+RECENT_S = 5.0
+"""After a served key, the next failures within this time, in seconds, are failures of single keys."""
+
+SINGLE_FAILURE_S = 1.0
+"""The shortest delay of a key, in seconds, after a failure of the server that concerns only this key."""
+
+
+PROBED = float("inf")
+"""The time of the next probe of a key whose probe has begun."""
 
 
 class Outage:
-    """The keys of one queue that wait for the API server, and their delays."""
+    """The keys of one queue that wait for the API server, and their probes."""
 
     def __init__(self, queue: WorkQueue[ObjectKey]) -> None:
         self._queue = queue
-        self._limiter = _limiter()
-        self._waiting: set[ObjectKey] = set()
-        """The keys that are retried at once when the outage ends. A key whose error had a Retry-After is not in this
-        set. Such a key waits for the time in the Retry-After, even if the outage ends earlier."""
+        self._backoff = ItemBackoff[ObjectKey](maximum_s=LONGEST_S)
+        self._probes = TokenBucket(rate_per_s=PROBES_PER_S, burst=PROBES_AT_ONCE)
+        self._served_at = float("-inf")
+        self._waiting: dict[ObjectKey, float] = {}
+        """For each waiting key: the earliest time of its next probe. A key whose error had a Retry-After does not wait
+        here. Such a key is retried at the time of the Retry-After, even if the outage ends earlier."""
+
+        self._timer: asyncio.TimerHandle | None = None
+        self._probe_from = 0.0
+        """The earliest time of the next probe that the rate of the probes allows."""
 
     def wait(self, key: ObjectKey, *, at_least_s: float = 0.0) -> float:
-        """Queue a key again after its pass failed because of the server, and return the delay in seconds.
+        """Retry a key later after its pass failed because of the server. Return the smallest delay in seconds.
 
         `at_least_s` is the Retry-After of the server in seconds, or 0 if the server sent none.
         """
+        self._waiting.pop(key, None)
+        now = asyncio.get_running_loop().time()
         if at_least_s > 0:
-            self._waiting.discard(key)
-        else:
-            self._waiting.add(key)
-        return self._queue.add_rate_limited(key, at_least_s=at_least_s, limiter=self._limiter)
+            return self._queue.add_rate_limited(key, at_least_s=at_least_s, limiter=self._backoff)
+        if now - self._served_at < RECENT_S:
+            return self._queue.add_rate_limited(key, at_least_s=SINGLE_FAILURE_S)
+        delay_s = self._backoff.delay(key, now)
+        self._waiting[key] = now + delay_s
+        self._schedule_probe()
+        return delay_s
 
-    def end(self, key: ObjectKey) -> None:
+    def end(self, key: ObjectKey, *, served: bool) -> None:
         """Handle a pass of the key that did not fail because of the server.
 
-        If the key was waiting for the server, end the outage and queue all other waiting keys at once.
+        `served` is True if the server answered a request of the pass. If the key was waiting for the server, the outage
+        ends, and all other waiting keys are queued.
         """
-        if key not in self._waiting:
-            self._limiter.forget(key)
+        is_waiting = key in self._waiting
+        if served or is_waiting:
+            self._served_at = asyncio.get_running_loop().time()
+        self._backoff.forget(key)
+        if not is_waiting:
             return
-        self._waiting.discard(key)
-        for other in self._waiting:
-            self._queue.add(other)
+        del self._waiting[key]
+        pause_s = LONGEST_S / max(len(self._waiting), 1)
+        for number, other in enumerate(self._waiting):
+            self._queue.add_after(other, number * pause_s)
+            self._backoff.forget(other)
         self._waiting.clear()
-        # The old limiter has reserved slots for retries of this outage. These slots must not delay the keys of the next
-        # outage, so a new limiter is created.
-        self._limiter = _limiter()
+        self._probes = TokenBucket(rate_per_s=PROBES_PER_S, burst=PROBES_AT_ONCE)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
+    def _schedule_probe(self) -> None:
+        """Set the timer to the time of the next probe."""
+        first = min(self._waiting.values(), default=PROBED)
+        if first == PROBED:
+            return
+        loop = asyncio.get_running_loop()
+        if self._timer is None:
+            self._probe_from = loop.time() + self._probes.reserve(loop.time())
+        else:
+            self._timer.cancel()
+        self._timer = loop.call_at(max(first, self._probe_from), self._probe)
 
-def _limiter() -> RateLimiter[ObjectKey]:
-    return MaxOf(ItemBackoff(maximum_s=LONGEST_S), TokenBucket(rate_per_s=TRIES_PER_S, burst=TRIES_AT_ONCE))
+    def _probe(self) -> None:
+        """Queue the key with the fewest failures. Keys whose own delay has not passed are left out."""
+        self._timer = None
+        now = asyncio.get_running_loop().time()
+        ready = [key for key, at in self._waiting.items() if at <= now]
+        if ready:
+            key = min(ready, key=self._backoff.retries)
+            self._waiting[key] = PROBED
+            self._queue.add_after(key, 0.0)
+        self._schedule_probe()

@@ -22,6 +22,15 @@ POSTPONED_S = 0.5
 needed: no cache contains disks, so no event starts the next pass when the disk is deleted."""
 
 
+OUTAGE_CODES = frozenset({503, 504})
+"""The 5xx codes with which a server says that it cannot process any request now."""
+
+ETCD_MESSAGES = ("etcdserver: ", "rpc error: code = ")
+"""The beginnings of the messages of a 500 that etcd caused. The message of a webhook begins with other words."""
+
+LONGEST_RETRY_AFTER_S = 300.0
+"""The longest delay, in seconds, that a Retry-After can cause. A wrong Retry-After must not stop a key for a day."""
+
 UNSERVED_S = 30.0
 """The delay, in seconds, after a pass with a restart that the cluster does not serve. No event reports when the cluster
 serves the restart again."""
@@ -120,8 +129,14 @@ def retry_after(*errors: ApiError) -> Retry:
 
 
 def is_outage(error: ApiError) -> bool:
-    """Return True if the server did not answer, or answered that it cannot process requests now (5xx or 429)."""
-    return isinstance(error, TransportError | ServerError | TooManyRequests)
+    """Return True if the server did not answer, or answered that it cannot process requests now (429, 503 or 504).
+
+    A 500 with a message of etcd is an outage too. Any other 5xx error can have a cause that concerns one request only.
+    For example, the server answers 500 if a webhook fails.
+    """
+    if isinstance(error, ServerError):
+        return error.code in OUTAGE_CODES or str(error).startswith(ETCD_MESSAGES)
+    return isinstance(error, TransportError | TooManyRequests)
 
 
 def is_final(failure: Rejected | Unknown) -> bool:
@@ -150,4 +165,5 @@ def facts_of(plan: Plan, outcomes: Iterable[Outcome], *, other_error: ApiError |
 
 
 def _retry_after_s(error: ApiError) -> float:
-    return (error.retry_after_s or 0.0) if isinstance(error, StatusError) else 0.0
+    wait_s = error.retry_after_s if isinstance(error, StatusError) else None
+    return min(wait_s or 0.0, LONGEST_RETRY_AFTER_S)

@@ -48,9 +48,14 @@ def live_checks(
     }
 
 
-def ready_checks(informers: Sequence[SharedInformer[Any]]) -> dict[str, Check]:
-    """Return the checks of /readyz by name. A process is ready when its caches are filled, even without the lease."""
-    return {"caches": lambda: _unsynced(informers)}
+def ready_checks(
+    informers: Sequence[SharedInformer[Any]], *, optional: Sequence[SharedInformer[Any]] = ()
+) -> dict[str, Check]:
+    """Return the checks of /readyz by name. A process is ready when its caches are filled, even without the lease.
+
+    A process is also ready while the server does not serve the resource of an informer in `optional`.
+    """
+    return {"caches": lambda: _unsynced(informers, optional)}
 
 
 def _silent(informers: Sequence[SharedInformer[Any]], now: float) -> str | None:
@@ -69,6 +74,10 @@ def _stuck(queues: Sequence[WorkQueue[ObjectKey]], now: float) -> str | None:
     return None
 
 
-def _unsynced(informers: Sequence[SharedInformer[Any]]) -> str | None:
-    missing = [informer.resource.name for informer in informers if not informer.synced.is_set()]
+def _unsynced(informers: Sequence[SharedInformer[Any]], optional: Sequence[SharedInformer[Any]]) -> str | None:
+    missing = [
+        informer.resource.name
+        for informer in informers
+        if not informer.synced.is_set() and not (informer.missing and informer in optional)
+    ]
     return f"waiting for the first list of {', '.join(missing)}" if missing else None

@@ -61,17 +61,18 @@ def default_vmi(vmi: Fields, *, now: str, new_uuid: Callable[[], str]) -> Fields
     meta, spec = _child(vmi, "metadata"), _child(vmi, "spec")
     _default_spec(spec, new_uuid)
     _set_pci_topology(vmi, spec)
-    meta["finalizers"] = [*(meta.get("finalizers") or ()), FINALIZER]
+    meta["finalizers"] = list(dict.fromkeys((*(meta.get("finalizers") or ()), FINALIZER)))
     domain, status = spec["domain"], _child(vmi, "status")
     guest = (domain.get("memory") or {}).get("guest")
     if guest is not None:
         status["memory"] = {"guestAtBoot": guest, "guestCurrent": guest, "guestRequested": guest}
     topology = {field: domain["cpu"][field] for field in ("cores", "sockets", "threads") if field in domain["cpu"]}
-    status.setdefault("currentCPUTopology", topology)
+    status["currentCPUTopology"] = topology
     status.setdefault("guestOSInfo", {})
     status["phase"] = "Pending"
     transition = {"phase": "Pending", "phaseTransitionTimestamp": now}
-    status["phaseTransitionTimestamps"] = [*(status.get("phaseTransitionTimestamps") or ()), transition]
+    # The simulator's VM controller creates VMIs that are already pending.
+    status["phaseTransitionTimestamps"] = status.get("phaseTransitionTimestamps") or [transition]
     status["runtimeUser"] = RUNTIME_USER
     return vmi
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ from msgspec import Struct
 from charts.generated import CHART
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
-from tests.cluster import Kubectl
+from tests.cluster import Kubectl, running_plane
 from tests.helm import Helm
 
 RESTRICTED = {f"pod-security.kubernetes.io/{what}": "restricted" for what in ("enforce", "warn")}
@@ -27,19 +25,11 @@ NO_WAIT = {3: (), 4: ("--wait=hookOnly",)}
 """No Pod runs in these clusters, so Helm must not wait for Pods."""
 
 
-@contextmanager
 def bare_plane(
     binaries: Binaries, definitions: Path, *, admission_plugins: Iterable[str] = ()
-) -> Iterator[ControlPlane]:
+) -> AbstractContextManager[ControlPlane]:
     """Run a control plane with only these definitions."""
-    directory = Path(tempfile.mkdtemp(prefix="vmherd-charts-"))
-    plane = ControlPlane(directory, binaries, crd_directories=(definitions,), admission_plugins=admission_plugins)
-    try:
-        plane.start()
-        yield plane
-    finally:
-        plane.stop()
-        shutil.rmtree(directory, ignore_errors=True)
+    return running_plane(binaries, crd_directories=(definitions,), admission_plugins=admission_plugins)
 
 
 class Site(Struct, frozen=True):

@@ -24,6 +24,7 @@ from informers.errors import ApiError, TransportError
 from informers.meta import KubeObject, ObjectKey
 from informers.objects import PatchType
 from informers.resource import Resource
+from tests.fakes.answers import Answering, Call
 from tests.fakes.patches import merge_patch
 from tests.fakes.requests import AnyResource, Document, FailedAfter, Fault, Garbled, Lost, Request, refusal
 from tests.fakes.rules import (
@@ -54,7 +55,7 @@ class Event(NamedTuple):
     body: bytes
 
 
-class FakeApiServer:
+class FakeApiServer(Answering):
     """See the module. `serves` lists the resources that `request` finds by their path.
 
     `has_status` lists the resources with a status subresource. `finalizers` are put on each created object of a
@@ -100,26 +101,19 @@ class FakeApiServer:
 
     # What clients call.
 
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        timeout_s: float | None = None,
-    ) -> bytes:
+    async def answer(self, call: Call) -> bytes:
         """The same by method and path."""
-        resource, key, subresource = self._route(path)
-        match method:
+        resource, key, subresource = self._route(call.path)
+        match call.method:
             case "GET":
                 return await (self.get(resource, key) if key.name else self.read_list(resource, key.namespace))
             case "POST":
-                return await self.create(resource, key.namespace, body or b"")
+                return await self.create(resource, key.namespace, call.body)
             case "PATCH":
-                return await self.patch(resource, key, body or b"", content_type=content_type, subresource=subresource)
-        raise AssertionError(f"not served by the fake: {method}")
+                return await self.patch(
+                    resource, key, call.body, content_type=call.content_type, subresource=subresource
+                )
+        raise AssertionError(f"not served by the fake: {call.method}")
 
     async def get(self, resource: AnyResource, key: ObjectKey) -> bytes:
         return await self._serve(Request("get", resource, key), lambda: self.document(resource, key))

@@ -13,6 +13,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+import trustme
+
 from informers.client import ApiClient, open_client
 from informers.configuration import load_credentials
 
@@ -167,3 +169,10 @@ async def client_of(
         credentials = await load_credentials(str(write_kubeconfig(tmp_path / "kubeconfig", url, user)))
         async with open_client(credentials, **{"user_agent": "tests/1", **kwargs}) as client:
             yield client
+
+
+def tls_of(authority: trustme.CA) -> ssl.SSLContext:
+    """A TLS context of a server with a new certificate of this authority."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    return context

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import ssl
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from informers import configuration
 from informers.client import open_client
 from informers.configuration import ConfigurationError, load_credentials
 from informers.errors import TransportError, Unauthorized
-from tests.informers.faultserver import FaultServer, answer, client_of, listening, write_kubeconfig
+from tests.informers.faultserver import FaultServer, answer, client_of, listening, tls_of, write_kubeconfig
 from tests.informers.subjects import CONFIGMAPS, key
 
 SERVER = "http://127.0.0.1:8001"
@@ -221,6 +220,20 @@ async def test_a_pod_uses_its_service_account_and_reloads_its_token(tmp_path: Pa
     assert sent == ["Bearer first", "Bearer first", "Bearer second"]
 
 
+async def test_a_pod_trusts_a_changed_certificate_authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    pod, old, new = Pod(tmp_path, monkeypatch), trustme.CA(), trustme.CA()
+    old.cert_pem.write_to_path(str(pod.ca))
+    pod.token.write_text("token")
+    async with listening(FaultServer(), tls=tls_of(old)) as first, listening(FaultServer(), tls=tls_of(new)) as second:
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", first.rpartition(":")[2])
+        credentials = await load_credentials()
+        async with open_client(credentials, user_agent="tests") as client:
+            await client.get(CONFIGMAPS, key("a"))
+            new.cert_pem.write_to_path(str(pod.ca))
+            credentials.host = second
+            await client.create(CONFIGMAPS, "ns", b"{}")
+
+
 async def test_the_pod_sets_the_default_namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     pod = Pod(tmp_path, monkeypatch)
     trustme.CA().cert_pem.write_to_path(str(pod.ca))
@@ -260,9 +273,3 @@ async def test_certificate_verification_can_be_disabled(tmp_path: Path):
         async with open_client(credentials, user_agent="tests") as client:
             await client.get(CONFIGMAPS, key("a"))
     assert len(server.requests) == 1
-
-
-def tls_of(authority: trustme.CA) -> ssl.SSLContext:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    return context

@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from informers.errors import TransportError
-from informers.store import Added, Change, Removed
+from informers.store import Added, Change, Removed, Updated
 from tests.informers.scripted import END, RecordedInstruments, ScriptedClient, error, following, make_informer, stream
 from tests.informers.subjects import (
     ConfigMap,
@@ -122,13 +122,39 @@ async def test_an_expired_version_causes_a_new_list_and_handlers_receive_only_th
 
 
 async def test_a_silent_watch_ends_after_two_minutes():
-    client = ScriptedClient(page(A1, version=5), stream(60.0, bookmark(6)), stream())
+    client = ScriptedClient(page(A1, version=5), stream(60.0, bookmark(6)), page(A1, version=6), stream())
     reports = RecordedInstruments()
     async with following(make_informer(client, instruments=reports)):
         await asyncio.sleep(200)
     assert client.times()[-1] == 180
+    assert [request.params.get("limit") for request in client.requests[-2:]] == ["1", None]
     assert client.requests[-1].params["resourceVersion"] == "6"
     assert reports.calls[-1] == "ended: silent"
+
+
+@pytest.mark.parametrize("sign", ["silence", "an old bookmark", "an error"])
+async def test_after_a_restore_of_etcd_the_cache_takes_over_the_older_state(sign: str):
+    before = page(config_map("a", 90), config_map("b", 95), version=100)
+    restored = page(config_map("a", 50), config_map("c", 60), version=70)
+    signs = {
+        "silence": [stream(), page(config_map("a", 50), version=70)],
+        "an old bookmark": [stream(bookmark(70))],
+        "an error": [stream(line("ERROR", failure(410, "Expired")))],
+    }
+    client = ScriptedClient(before, *signs[sign], *[restored] * 6, stream(line("MODIFIED", config_map("a", 71))))
+    informer = make_informer(client)
+    changes: list[Change[ConfigMap]] = []
+    informer.add_handler(changes.append)
+    with capture_logs() as logs:
+        async with following(informer):
+            await asyncio.sleep(145 if sign == "silence" else 20)
+            assert {obj.metadata.name: obj.metadata.resource_version for obj in informer.store.values()} == {
+                "a": "71", "c": "60",
+            }  # fmt: skip
+            assert informer.store.rewinds == 1
+    assert [entry["version"] for entry in logs if entry["log_level"] == "error"] == ["70"]
+    kinds = [type(change) for change in changes]
+    assert kinds == [Added, Added, Removed, Updated, Added, Updated]
 
 
 async def test_the_delay_after_failed_lists_grows():

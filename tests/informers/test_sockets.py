@@ -42,6 +42,17 @@ def test_open_socket_uses_family_type_and_protocol_of_the_address():
         assert (made.family, made.type, made.proto) == ADDRESS[:3]
 
 
+def test_a_dead_server_is_detected_within_half_a_minute():
+    with open_socket(ADDRESS) as made:
+        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        idle, interval, probes = (
+            made.getsockopt(socket.IPPROTO_TCP, option)
+            for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        )
+        assert idle + interval * probes <= 30
+        assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
+
+
 async def test_the_client_connects_with_such_a_socket(tmp_path: Path):
     before = len(alive())
     async with client_of(FaultServer(), tmp_path) as client:

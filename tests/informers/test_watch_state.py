@@ -22,7 +22,7 @@ from informers.errors import (
 )
 from informers.meta import ObjectMeta
 from informers.watch import Applied, Bookmark, Deleted, Undecodable, WatchError
-from informers.watch_state import (
+from informers.watch_effects import (
     Advance,
     Apply,
     Collect,
@@ -30,19 +30,23 @@ from informers.watch_state import (
     Discard,
     Drop,
     Effect,
+    GiveUpStreaming,
+    Keep,
+    Remove,
+    Rewind,
+    Skip,
+    Uncollect,
+)
+from informers.watch_state import (
+    Checking,
     Ended,
     Failed,
-    GiveUpStreaming,
     Input,
-    Keep,
     Listing,
     PageRead,
-    Remove,
     Silent,
-    Skip,
     State,
     Streaming,
-    Uncollect,
     Waiting,
     Watching,
     advance,
@@ -75,11 +79,13 @@ DISCARD: tuple[Effect[ConfigMap], ...] = (Discard(),)
 DISCARD_AND_GIVE_UP: tuple[Effect[ConfigMap], ...] = (Discard(), GiveUpStreaming())
 
 
-def after(error: ApiError, then: Listing | Streaming | Watching, *, at_least_s: float = 0.0) -> Waiting:
+def after(error: ApiError, then: Listing | Streaming | Watching | Checking, *, at_least_s: float = 0.0) -> Waiting:
     return Waiting(then, why=str(error), at_least_s=at_least_s)
 
 
-def cheap_after(error: ApiError, then: Listing | Streaming | Watching, *, at_least_s: float = 0.0) -> Waiting:
+def cheap_after(
+    error: ApiError, then: Listing | Streaming | Watching | Checking, *, at_least_s: float = 0.0
+) -> Waiting:
     return Waiting(then, why=str(error), at_least_s=at_least_s, cheap=True)
 
 
@@ -103,8 +109,23 @@ ROWS = {
     "a list older than the cache": Row(
         Listing(),
         PageRead((A5,), "7"),
-        Waiting(Listing(), why="the list is older than the cache", at_least_s=1.0, backoff=False),
+        Waiting(Listing(older=1), why="the list is older than the cache", at_least_s=1.0, backoff=False),
         DISCARD,
+    ),
+    "the fifth list older than the cache": Row(
+        Listing(older=4),
+        PageRead((A5,), "7"),
+        Waiting(Listing(older=5), why="the list is older than the cache", at_least_s=1.0, backoff=False),
+        (Discard(), Rewind()),
+    ),
+    "the sixth list older than the cache": Row(
+        Listing(older=5), PageRead((A5,), "7"), Watching("7"), (Collect((A5,)), Commit("7", rewound=True))
+    ),
+    "a newer list after older ones": Row(
+        Listing(older=5), PageRead((A5,), "9"), Watching("9"), (Collect((A5,)), Commit("9"))
+    ),
+    "the first page of several after older lists": Row(
+        Listing(older=5), PageRead((A5,), "7", "more"), Listing("more", older=5), (Collect((A5,)),)
     ),
     "a list without a version": Row(
         Listing(), PageRead((A5,), ""), Waiting(Listing(), why="the list has no resourceVersion"), DISCARD
@@ -150,8 +171,11 @@ ROWS = {
     "a streaming list older than the cache": Row(
         Streaming(),
         Bookmark("7", initial_end=True),
-        Waiting(Streaming(), why="the list is older than the cache", at_least_s=1.0, backoff=False),
+        Waiting(Streaming(older=1), why="the list is older than the cache", at_least_s=1.0, backoff=False),
         DISCARD,
+    ),
+    "the sixth streaming list older than the cache": Row(
+        Streaming(older=5), Bookmark("7", initial_end=True), Watching("7"), (Commit("7", rewound=True),)
     ),
     "streaming lists are not supported": Row(Streaming(), Failed(NOT_SUPPORTED), Listing(), DISCARD_AND_GIVE_UP),
     "the parameter is rejected": Row(Streaming(), Failed(BAD_REQUEST), Listing(), DISCARD_AND_GIVE_UP),
@@ -187,7 +211,9 @@ ROWS = {
     "a repeated event": Row(Watching("9"), Deleted(A9), Watching("9")),
     "an object without a version": Row(Watching("8"), Applied(UNVERSIONED), Watching("8"), (Apply(UNVERSIONED),)),
     "bookmark": Row(Watching("8"), Bookmark("20"), Watching("20"), (Advance("20"),)),
-    "an old bookmark": Row(Watching("8"), Bookmark("5"), Watching("8")),
+    "an old bookmark": Row(
+        Watching("8"), Bookmark("5"), Waiting(Streaming(), why="a bookmark is older than the cache", at_least_s=1.0)
+    ),
     "a bookmark without a version": Row(Watching("8"), Bookmark(""), Watching("8")),
     "undecodable": Row(Watching("8"), Undecodable("bad", META9), Watching("9"), (Skip("bad", META9),)),
     "undecodable and old": Row(Watching("8"), Undecodable("bad", META5), Watching("8")),
@@ -199,7 +225,10 @@ ROWS = {
     "ended immediately after its start": Row(
         Watching("8"), Ended(0.1), Waiting(Watching("8"), why="the watch ended immediately after its start")
     ),
-    "silence": Row(Watching("8"), Silent(), Watching("8")),
+    "silence": Row(Watching("8"), Silent(), Checking("8")),
+    "after silence, the server has the version": Row(Checking("8"), PageRead((A9,), "9", "more"), Watching("8")),
+    "after silence, the server has gone back": Row(Checking("8"), PageRead((A5,), "7", "more"), Streaming()),
+    "after silence, no answer": Row(Checking("8"), Failed(REFUSED), cheap_after(REFUSED, Checking("8"))),
     "expired, in the stream": Row(Watching("8"), WatchError(EXPIRED), Waiting(Streaming(), why="")),
     "expired, in the answer": Row(Watching("8"), Failed(EXPIRED), Waiting(Streaming(), why="")),
     "version too large": Row(

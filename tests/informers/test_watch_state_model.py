@@ -28,7 +28,7 @@ from informers.errors import (
 from informers.meta import ObjectKey
 from informers.store import Added, Change, Removed, Replacement, Store, Updated
 from informers.watch import Applied, Bookmark, Deleted, Undecodable, WatchError
-from informers.watch_state import (
+from informers.watch_effects import (
     Advance,
     Apply,
     Collect,
@@ -36,19 +36,23 @@ from informers.watch_state import (
     Discard,
     Drop,
     Effect,
+    GiveUpStreaming,
+    Keep,
+    Remove,
+    Rewind,
+    Skip,
+    Uncollect,
+)
+from informers.watch_state import (
+    Checking,
     Ended,
     Failed,
-    GiveUpStreaming,
     Input,
-    Keep,
     Listing,
     PageRead,
-    Remove,
     Silent,
-    Skip,
     State,
     Streaming,
-    Uncollect,
     Waiting,
     Watching,
     advance,
@@ -159,7 +163,7 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
     @precondition(lambda self: not isinstance(self.state, Waiting))
     @rule(error=st.sampled_from(FAILURES), in_stream=st.booleans())
     def fail(self, error: ApiError, in_stream: bool) -> None:
-        inside = in_stream and not isinstance(self.state, Listing) and not isinstance(error, TransportError)
+        inside = in_stream and not isinstance(self.state, Listing | Checking) and not isinstance(error, TransportError)
         self.step(WatchError(error) if inside else Failed(error))
 
     @precondition(lambda self: isinstance(self.state, Streaming | Watching))
@@ -206,6 +210,8 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
         match self.state:
             case Waiting():
                 return None
+            case Checking():
+                return PageRead((), str(version), "more")
             case Listing(token=token):
                 if not token:
                     self.pages = dict(self.paged(version))
@@ -261,6 +267,7 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
             self.stream = None
 
     def perform(self, effect: Effect[ConfigMap]) -> None:
+        assert not isinstance(effect, Rewind), "this server never goes back in time"
         incoming = self.incoming or self.store.begin_replace()
         match effect:
             case Collect(objects=objects):

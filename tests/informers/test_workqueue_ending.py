@@ -3,6 +3,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -44,6 +46,21 @@ async def take_until_shut_down(queue: WorkQueue[str], *, work_s: float = 0) -> l
     return taken
 
 
+@asynccontextmanager
+async def worked_on(keys: str) -> AsyncIterator[tuple[WorkQueue[str], asyncio.Task[list[str]]]]:
+    """A queue with these keys, and a worker that has worked on the first key for 1 of 10 seconds.
+
+    The block ends when the worker ends.
+    """
+    queue = make_queue()
+    for key in keys:
+        queue.add(key)
+    async with asyncio.TaskGroup() as group:
+        worker = group.create_task(take_until_shut_down(queue, work_s=10))
+        await asyncio.sleep(1)
+        yield queue, worker
+
+
 async def test_get_raises_after_shut_down():
     queue = make_queue()
     queue.shut_down()
@@ -81,24 +98,14 @@ async def test_after_shut_down_the_queue_keeps_no_reference_to_a_key():
 
 
 async def test_without_drain_waiting_keys_are_dropped_and_the_current_run_is_finished():
-    queue = make_queue()
-    for key in "abc":
-        queue.add(key)
-    async with asyncio.TaskGroup() as group:
-        worker = group.create_task(take_until_shut_down(queue, work_s=10))
-        await asyncio.sleep(1)
+    async with worked_on("abc") as (queue, worker):
         queue.shut_down()
     assert now() == 10
     assert worker.result() == ["a"]
 
 
 async def test_with_drain_waiting_keys_still_come_out():
-    queue = make_queue()
-    for key in "abc":
-        queue.add(key)
-    async with asyncio.TaskGroup() as group:
-        worker = group.create_task(take_until_shut_down(queue, work_s=10))
-        await asyncio.sleep(1)
+    async with worked_on("abc") as (queue, worker):
         queue.shut_down(drain=True)
     assert now() == 30
     assert worker.result() == ["a", "b", "c"]
@@ -106,23 +113,14 @@ async def test_with_drain_waiting_keys_still_come_out():
 
 @pytest.mark.parametrize(("drain", "runs"), [(True, ["a", "a"]), (False, ["a"])])
 async def test_a_key_that_was_added_during_its_run_runs_again_only_with_drain(drain, runs):
-    queue = make_queue()
-    queue.add("a")
-    async with asyncio.TaskGroup() as group:
-        worker = group.create_task(take_until_shut_down(queue, work_s=10))
-        await asyncio.sleep(1)
+    async with worked_on("a") as (queue, worker):
         queue.add("a")
         queue.shut_down(drain=drain)
     assert worker.result() == runs
 
 
 async def test_a_second_shut_down_ends_a_drain_early():
-    queue = make_queue()
-    for key in "abc":
-        queue.add(key)
-    async with asyncio.TaskGroup() as group:
-        worker = group.create_task(take_until_shut_down(queue, work_s=10))
-        await asyncio.sleep(1)
+    async with worked_on("abc") as (queue, worker):
         queue.shut_down(drain=True)
         await asyncio.sleep(11)
         queue.shut_down()

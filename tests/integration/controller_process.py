@@ -321,6 +321,11 @@ class ReplicaSetNamespace:
         return json.loads(self._admin.send(method, path, encoded, content_type))
 
 
+def quiet_down(objects: ReplicaSetNamespace, program: ControllerProcess) -> int:
+    """Wait until no pass has run in the namespace for a while. Return the number of passes so far."""
+    return steady(lambda: program.passes(objects.namespace), for_s=0.8, within_s=60)
+
+
 class _Pairs(list[Any]):
     """A JSON object that keeps the order of its keys."""
 
@@ -357,6 +362,7 @@ __all__ = [
     "controller_process",
     "eventually",
     "owned_by",
+    "quiet_down",
     "stays",
     "steady",
 ]

@@ -67,6 +67,9 @@ def data_volume_template(name: str, *, size: str = "1Gi") -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": {"pvc": claim, "source": {"blank": {}}}}
 
 
+START_REVISION = "revision-start-vm-"
+
+
 class PoolNamespace(ReplicaSetNamespace):
     """A namespace with pools and their VMs, disks and revisions: creates, changes and reads its objects."""
 
@@ -212,8 +215,8 @@ class PoolNamespace(ReplicaSetNamespace):
         return self._send("PATCH", f"{self._core}/persistentvolumeclaims/{name}", change)
 
     def revisions(self) -> dict[str, dict[str, Any]]:
-        """The ControllerRevisions by name."""
-        return self._named(self._apps)
+        """The ControllerRevisions of pools by name. KubeVirt also records each start of a VM in a revision."""
+        return {name: each for name, each in self._named(self._apps).items() if not name.startswith(START_REVISION)}
 
     def wait_for_vms(self, *names: str, ready: bool = True, within_s: float = 30.0) -> dict[str, dict[str, Any]]:
         """Wait until exactly these VMs exist, none is terminating, and, with `ready`, all are ready."""
@@ -345,8 +348,15 @@ def is_vm_ready(vm: dict[str, Any]) -> bool:
 
 @contextmanager
 def simulator(plane: ControlPlane, *flags: str) -> Iterator[None]:
-    """Run the simulator, which runs VMs and VMIs, while the block runs."""
-    command = [sys.executable, "-m", "sandbox.simulator", f"--kubeconfig={plane.kubeconfig}", *flags]
+    """Run the simulator, which runs VMs and VMIs, while the block runs. KubeVirt's backoff takes a twentieth."""
+    command = [
+        sys.executable,
+        "-m",
+        "sandbox.simulator",
+        f"--kubeconfig={plane.kubeconfig}",
+        "--time-scale=0.05",
+        *flags,
+    ]
     log = plane.logs / f"simulator-{uuid.uuid4().hex[:6]}.log"
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)

@@ -59,12 +59,6 @@ def printable_status_of(vm: dict[str, Any]) -> str:
     return status
 
 
-def failures_of(vm: dict[str, Any]) -> int:
-    """The number of consecutive failed starts of a VM."""
-    failures: int = ((vm.get("status") or {}).get("startFailure") or {}).get("consecutiveFailCount", 0)
-    return failures
-
-
 def change_machine(pools: PoolNamespace, name: str, change: dict[str, Any]) -> None:
     """Change a VM's spec, and wait until the simulator has seen the change: later VMIs have the new spec."""
     generation = pools.change_vm(name, {"spec": change})["metadata"]["generation"]

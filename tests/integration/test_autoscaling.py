@@ -92,22 +92,18 @@ class Scene(Struct, frozen=True):
         return [event["message"] for event in sorted(told(), key=lambda event: event["firstTimestamp"])]
 
 
-def autoscaler(version: str, target: dict[str, Any], *, least: int, most: int) -> dict[str, Any]:
+def autoscaler(target: dict[str, Any], *, least: int, most: int) -> dict[str, Any]:
     """A HorizontalPodAutoscaler with a target of half the Pods' CPU requests."""
-    spec: dict[str, Any] = {"scaleTargetRef": target, "minReplicas": least, "maxReplicas": most}
-    if version == "v1":
-        spec["targetCPUUtilizationPercentage"] = 50
-    else:
-        goal = {"type": "Utilization", "averageUtilization": 50}
-        spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": goal}}]
-        spec["behavior"] = {"scaleDown": {"stabilizationWindowSeconds": 3}}
-    metadata = {"name": target["name"]}
-    return {
-        "apiVersion": f"autoscaling/{version}",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": metadata,
-        "spec": spec,
+    goal = {"type": "Utilization", "averageUtilization": 50}
+    spec: dict[str, Any] = {
+        "scaleTargetRef": target,
+        "minReplicas": least,
+        "maxReplicas": most,
+        "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": goal}}],
+        "behavior": {"scaleDown": {"stabilizationWindowSeconds": 3}},
     }
+    metadata = {"name": target["name"]}
+    return {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": metadata, "spec": spec}
 
 
 def conditions(objects: ReplicaSetNamespace) -> dict[str, dict[str, str]]:
@@ -134,10 +130,10 @@ def busy(pools: PoolNamespace, metrics: MetricsAPI) -> Iterator[PoolNamespace]:
         yield pools
 
 
-def scales_with_the_load(scene: Scene, version: str) -> None:
+def scales_with_the_load(scene: Scene) -> None:
     scene.load(150)
     target = scene.make(3)
-    scene.objects.kubectl.apply(autoscaler(version, target, least=1, most=8))
+    scene.objects.kubectl.apply(autoscaler(target, least=1, most=8))
     works = {"AbleToScale": "True", "ScalingActive": "True"}
     eventually(lambda: conditions(scene.objects)["web"].items() >= works.items(), what="the autoscaler works")
     scene.load(250)
@@ -150,10 +146,8 @@ def scales_with_the_load(scene: Scene, version: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("version", ["v1", "v2"])
-@pytest.mark.parametrize("kind", [SET, POOL])
-def test_an_autoscaler_scales_with_the_load(kind: str, version: str, busy: PoolNamespace, metrics: MetricsAPI) -> None:
-    scales_with_the_load(Scene(kind, busy, metrics), version)
+def test_an_autoscaler_scales_a_pool_with_the_load(busy: PoolNamespace, metrics: MetricsAPI) -> None:
+    scales_with_the_load(Scene(POOL, busy, metrics))
 
 
 @pytest.mark.parametrize(
@@ -228,4 +222,4 @@ def test_an_autoscaler_scales_with_the_load_alongside_kubevirt(kind: str, alongs
     pools = PoolNamespace(alongside_plane, namespace, pool_group="pool.vmherd.dev")
     objects = pools if kind == POOL else ReplicaSetNamespace(alongside_plane, namespace, group="vmherd.dev")
     with metrics_api(alongside_plane) as api, launchers(alongside_plane, namespace):
-        scales_with_the_load(Scene(kind, objects, api), "v2")
+        scales_with_the_load(Scene(kind, objects, api))

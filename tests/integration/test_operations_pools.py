@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
@@ -14,7 +13,7 @@ from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from tests.cluster import running_plane
 from tests.integration.availability import watched
-from tests.integration.controller_process import Rejected, controller_process, eventually, owner_uid, stays
+from tests.integration.controller_process import controller_process, eventually, owner_uid, stays
 from tests.integration.pool_namespace import PoolNamespace, new_pool_namespace, simulator, uids, vm_template
 from tests.integration.renewal import memory_of
 
@@ -25,7 +24,6 @@ SLOWLY = (*AT_ONCE, "--kube-api-qps", "20", "--burst", "5")
 """Flags for a controller slow enough to be killed during its work."""
 OFFLINE = {"proactive": {"statePreservation": "Offline", "selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
 KILLS = 4
-OUTAGE_S = 5.0
 
 
 @pytest.fixture(scope="module")
@@ -99,35 +97,6 @@ def test_a_controller_killed_in_the_middle_of_an_update_takes_no_more_vms_away_t
 def old_ones(pools: PoolNamespace, old: set[str]) -> set[str]:
     """The VMIs with these UIDs that still exist."""
     return old & {vmi["metadata"]["uid"] for vmi in pools.vmis().values() if "deletionTimestamp" not in vmi["metadata"]}
-
-
-def test_a_server_that_is_away_in_the_middle_of_a_scale_out_costs_no_vm_twice(
-    spare: PoolNamespace, tmp_path: Path
-) -> None:
-    size = 150
-    with controller_process(spare.plane, tmp_path, *AT_ONCE, "--kube-api-qps", "40", "--burst", "10") as program:
-        spare.make_pool(size, template=vm_template(runStrategy="Halted"))
-        eventually(lambda: len(spare.vms()) >= 20, what="the scale-out is under way")
-        spare.plane.stop_apiserver()
-        try:
-            time.sleep(OUTAGE_S)
-            assert program.health("healthz")[0] == 200
-        finally:
-            spare.plane.start_apiserver()
-        eventually(lambda: answers(spare), what="the server serves VMs again")
-        assert len(spare.vms()) < size, "in the middle"
-        eventually(lambda: spare.pool_status().get("replicas") == size, within_s=60, what="all VMs exist")
-        assert spare.vms().keys() == {f"pool-{n}" for n in range(size)}
-        assert spare.vms_created() == {f"pool-{n}": 1 for n in range(size)}
-        assert not spare.vms_deleted()
-        assert not program.lines(level="error")
-
-
-def answers(pools: PoolNamespace) -> bool:
-    try:
-        return bool(pools.vms())
-    except (Rejected, OSError):
-        return False
 
 
 def test_a_vm_is_replaced_as_soon_as_it_is_gone(spare: PoolNamespace, tmp_path: Path) -> None:

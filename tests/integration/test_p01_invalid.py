@@ -4,44 +4,26 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
-from tests.integration.controller_process import ControllerProcess, controller_process, eventually, owner_uid, stays
+from tests.integration.controller_process import ControllerProcess, eventually, owner_uid, stays
 from tests.integration.pool_namespace import FINALIZER, POOL_LABELS, PoolNamespace, finalizers_of, uids, vm_template
+from tests.integration.unchecked import GROUP, unchecked_controller
+from tests.manifests.documents import POOLS
 
 pytestmark = pytest.mark.cluster
-
-GROUP = "unchecked.vmherd.dev"
-DEFINITION = Path(__file__).parents[2] / "manifests/crds/pool.kubevirt.io_virtualmachinepools.yaml"
 
 
 @pytest.fixture(scope="module")
 def unchecked(pool_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControllerProcess]:
     """A controller for pools of a group whose definition has no validation."""
-    definition = yaml.safe_load(DEFINITION.read_text())
-    spec = definition["spec"]
-    definition["metadata"]["name"] = f"{spec['names']['plural']}.{GROUP}"
-    spec["group"] = GROUP
-    spec["names"] |= {"shortNames": ["uvmpool"], "categories": []}
-    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    for version in spec["versions"]:
-        properties = {"spec": anything, "status": anything}
-        version["schema"] = {"openAPIV3Schema": {"type": "object", "properties": properties}}
-    kubectl = Kubectl(pool_plane.kubeconfig)
-    kubectl.apply(definition)
-    kubectl("wait", "--for=condition=Established", "crd", definition["metadata"]["name"])
-    flags = ("--pool-group", GROUP, "--leader-election-id", "unchecked")
-    with controller_process(pool_plane, tmp_path_factory.mktemp("unchecked"), *flags) as program:
+    directory = tmp_path_factory.mktemp("unchecked")
+    with unchecked_controller(pool_plane, directory, POOLS, "--pool-group", has_finalizers=True) as program:
         yield program
-        # Only this controller removes the finalizers of these pools.
-        kubectl("delete", definition["metadata"]["name"], "--all", "--all-namespaces")
-    kubectl("delete", "crd", definition["metadata"]["name"], "--wait=false")
 
 
 @pytest.fixture

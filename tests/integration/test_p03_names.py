@@ -57,20 +57,3 @@ def test_p3_a_vm_in_deletion_holds_its_name_and_its_replacement_waits_for_it(poo
     assert after["pool-1"] == before["pool-1"]
     assert pools.vms_created() == {"pool-0": 2, "pool-1": 1}
     assert {record.code for record in pools.requests("create")} == {201}, "none was tried before its time"
-
-
-def test_p3_a_pool_that_grows_again_while_vms_go_waits_for_their_names(pools: PoolNamespace) -> None:
-    pools.make_pool(4, scaleInStrategy=ASCENDING)
-    before = uids(pools.wait_for_ordinals(0, 1, 2, 3))
-    for name in ("pool-0", "pool-1"):
-        pools.hold_vm(name)
-    pools.scale(2)
-    eventually(lambda: pools.vms_deleted() == {"pool-0": 1, "pool-1": 1})
-    pools.scale(5)
-    eventually(lambda: len(pools.vms()) == 5, what="only the missing VMs are created")
-    stays(lambda: pools.vms().keys() == {f"pool-{ordinal}" for ordinal in range(5)}, for_s=0.7)
-    for name in ("pool-0", "pool-1"):
-        pools.let_vm_go(name)
-    eventually(lambda: not set(uids(pools.vms()).values()) & {before["pool-0"], before["pool-1"]})
-    pools.wait_for_ordinals(0, 1, 2, 3, 4)
-    assert pools.vms_created() == {"pool-0": 2, "pool-1": 2, "pool-2": 1, "pool-3": 1, "pool-4": 1}

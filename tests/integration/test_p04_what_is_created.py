@@ -92,17 +92,6 @@ def test_p4_a_full_quota_costs_few_requests_and_few_events(pools: PoolNamespace)
     assert len(told) == 1, "one Event that counts up"
 
 
-def test_p4_what_a_quota_leaves_room_for_is_created_and_the_rest_later(pools: PoolNamespace) -> None:
-    allow(pools, 2, of=VMS)
-    pools.make_pool(5)
-    eventually(lambda: pools.pool_condition("ReplicaFailure"), what="the failure is in the status")
-    eventually(lambda: len(pools.vms()) == 2, what="the quota is full")
-    allow(pools, 9, of=VMS)
-    pools.wait_ready(5)
-    assert pools.vms_created() == {f"pool-{ordinal}": 1 for ordinal in range(5)}
-    eventually(lambda: pools.pool_condition("ReplicaFailure") is None, what="the failure is cleared")
-
-
 def test_p4_the_revision_and_the_pools_finalizer_are_there_before_the_first_vm(pools: PoolNamespace) -> None:
     pools.make_pool(3)
     pools.wait_ready(3)

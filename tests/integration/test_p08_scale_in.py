@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.integration.controller_process import ControllerProcess, eventually, stays
-from tests.integration.pool_namespace import BEHAVIOR, PoolNamespace, uids, vm_template
+from tests.integration.pool_namespace import BEHAVIOR, PoolNamespace, vm_template
 
 pytestmark = pytest.mark.cluster
 
@@ -68,18 +68,6 @@ def test_p8_each_sort_policy_has_its_own_order(pools: PoolNamespace) -> None:
     eventually(lambda: numbers(pools) == {2})
     stayed = ordinals(pools)
     assert {policy: stayed[name] for policy, name in names.items()} == SORTED
-
-
-def test_p8_at_random_not_always_the_same_ordinal_goes(pools: PoolNamespace) -> None:
-    names = [f"pool-{number}" for number in range(8)]
-    for name in names:
-        pools.make_pool(4, name=name, template=vm_template(**HALTED), scaleInStrategy=proactive(sortPolicy="Random"))
-    eventually(lambda: numbers(pools) == {4})
-    for name in names:
-        pools.scale(3, name=name)
-    eventually(lambda: numbers(pools) == {3})
-    # The chance that all eight choices are the same is 1 in 16,384.
-    assert len(set(map(frozenset, ordinals(pools).values()))) > 1
 
 
 def test_p8_by_default_a_vm_that_is_not_ready_goes_before_one_that_is(pools: PoolNamespace) -> None:
@@ -171,33 +159,3 @@ def test_p8_marks_come_before_the_policy_remove_then_cost_and_protected_ones_nev
     stays(lambda: ordinals(pools)["pool"] == {0}, for_s=0.7)
     pools.mark_vm("pool-0", protect="false")
     eventually(lambda: not pools.vms(), what="it goes without protection")
-
-
-def test_p8_vms_on_their_way_out_count_towards_those_that_are_to_go(
-    pools: PoolNamespace, pool_controller: ControllerProcess
-) -> None:
-    pools.make_pool(6, scaleInStrategy=proactive(sortPolicy="DescendingOrder"))
-    before = uids(pools.wait_for_ordinals(*range(6)))
-    for name in before:
-        pools.hold_vm(name)
-    pools.delete_vm("pool-0")
-    pools.wait_until_seen()
-    pools.scale(4)
-    eventually(lambda: leaving(pools) == {"pool-0", "pool-5"}, what="one VM besides the deleted one")
-    pools.scale(1)
-    eventually(lambda: leaving(pools) == before.keys() - {"pool-1"})
-    pools.scale(4)
-    eventually(lambda: pools.pool_status().get("observedGeneration") == pools.pool()["metadata"]["generation"])
-    stays(lambda: uids(pools.vms()) == before and ordinals(pools)["pool"] == {1}, what="no VM comes or goes meanwhile")
-    pools.scale(0)
-    eventually(lambda: leaving(pools) == before.keys())
-    pools.scale(3)
-    eventually(lambda: pools.pool_status().get("observedGeneration") == pools.pool()["metadata"]["generation"])
-    assert pool_controller.working
-    for name in before:
-        pools.let_vm_go(name)
-    after = uids(pools.wait_for_ordinals(0, 1, 2))
-    pools.wait_ready(3)
-    assert not set(after.values()) & set(before.values())
-    assert pools.vms_deleted() == {f"pool-{ordinal}": 1 for ordinal in range(1, 6)}, "no VM was deleted twice"
-    assert sum(pools.vms_created().values()) == 6 + 3

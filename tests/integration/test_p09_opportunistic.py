@@ -69,17 +69,3 @@ def test_p9_a_vm_that_its_user_deletes_in_the_foreground_comes_back_as_well(pool
     pools.wait_for_ordinals(0, 1)
     after = uids(pools.data_volumes())
     assert (after["root-0"] == disks["root-0"], after["root-1"] == disks["root-1"]) == (False, True)
-
-
-def test_p9_vms_of_paused_pools_can_be_deleted_and_come_back_on_resume(pools: PoolNamespace) -> None:
-    before = make_pools(pools, *STRATEGIES, replicas=2)
-    deleted = [f"{name}-0" for name in STRATEGIES]
-    for name in STRATEGIES:
-        pools.change_pool({"spec": {"paused": True}}, name=name)
-    eventually(lambda: all(pools.pool_condition("ReplicaPaused", name=name) for name in STRATEGIES))
-    pools.kubectl("delete", "vm", *deleted, "--timeout=10s")
-    stays(lambda: pools.vms().keys() == before.keys() - set(deleted), for_s=0.7, what="no VM is created while paused")
-    for name in STRATEGIES:
-        pools.change_pool({"spec": {"paused": False}}, name=name)
-    after = uids(pools.wait_for_vms(*before))
-    assert {name for name in before if after[name] != before[name]} == set(deleted)

@@ -145,32 +145,6 @@ def test_p11_unused_revisions_are_pruned_except_the_newest_for_undo(pools: PoolN
     assert pools.pool_status()["updateRevision"] == names[-1]
 
 
-def test_p11_those_that_a_vm_or_a_running_vmi_is_made_from_stay(pools: PoolNamespace) -> None:
-    pools.make_pool(3, template=vm_template(), updateStrategy={"opportunistic": {}})
-    pools.wait_ready(3)
-    for name in ("pool-0", "pool-2"):
-        pools.change_vm(name, {"spec": HALTED})
-    eventually(lambda: pools.vmis().keys() == {"pool-1"}, what="one VM runs")
-    names = ["pool-1"]
-
-    def edit_all(*versions: int) -> None:
-        for version in versions:
-            pool = pools.change_template(vm_template(memory=f"{version}Mi"))
-            names.append(f"pool-{pool['metadata']['generation']}")
-            eventually(lambda: revision_of(pools.vm("pool-2")) == names[-1], what="the template is rolled out")
-
-    edit_all(2)
-    pools.change_pool({"metadata": {"annotations": {"vmherd.dev/partition": "1"}}})
-    edit_all(*range(3, 10))
-    assert revision_of(pools.vm("pool-0")) == "pool-2"
-    assert revision_of(pools.vmis()["pool-1"]) == "pool-1"
-    pruned(pools, *names[:2], *names[-HISTORY - 1 :])
-    pools.delete_vmi("pool-1")
-    pruned(pools, names[1], *names[-HISTORY - 1 :])
-    pools.change_pool({"metadata": {"annotations": {"vmherd.dev/partition": None}}})
-    pruned(pools, *names[-HISTORY - 1 :])
-
-
 def test_p11_how_many_stay_for_undo_is_a_flag(idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> None:
     pools = PoolNamespace(idle_namespace.plane, idle_namespace.namespace)
     with controller_process(idle_namespace.plane, tmp_path, "--revision-history", "1"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -33,8 +32,6 @@ from tests.integration.renewal import (
 pytestmark = pytest.mark.cluster
 
 QUICK = {READY_AFTER: "50ms"}
-A_SECOND = 1.1
-"""Seconds between two creations: creation timestamps have a resolution of one second."""
 
 
 def quick(**template: Any) -> dict[str, Any]:
@@ -197,59 +194,3 @@ def test_p13_a_vm_whose_snapshot_is_being_taken_waits_and_the_other_vms_are_rest
     pools.change_vm_status("pool-1", {"snapshotInProgress": None})
     pools.wait_ready(3)
     assert {memory_of(vmi) for vmi in pools.vmis().values()} == {"128M"}
-
-
-ORDERS = {
-    "AscendingOrder": [0, 1, 2, 3],
-    "DescendingOrder": [3, 2, 1, 0],
-    "Oldest": [0, 3, 1, 2],
-    "Newest": [2, 1, 3, 0],
-}
-"""The order of four VMs. The VMs 0 and 3 are the oldest, and 2 is the newest."""
-
-
-def test_p13_each_sort_policy_has_its_own_order(pools: PoolNamespace) -> None:
-    names = {policy: policy.lower() for policy in ORDERS}
-    other = {"app": "other"}
-    for policy, name in names.items():
-        for ordinal in (1, 2):
-            pools.make_vm(f"{name}-{ordinal}", labels=other, template=vm_template(runStrategy="Halted"))
-        strategy = proactive(sortPolicy=policy)
-        pools.make_pool(2, name=name, template=quick(), updateStrategy=strategy, maxUnavailable=1)
-    for name in names.values():
-        pools.wait_ready(2, name=name)
-    for replicas, comes in ((3, 1), (4, 2)):
-        time.sleep(A_SECOND)
-        for name in names.values():
-            pools.delete_vm(f"{name}-{comes}")
-        eventually(lambda number=comes: not any(f"{name}-{number}" in pools.vms() for name in names.values()))
-        for name in names.values():
-            pools.scale(replicas, name=name)
-        for name in names.values():
-            pools.wait_ready(replicas, name=name)
-    position = pools.plane.audit_position()
-    for name in names.values():
-        pools.change_template(quick(memory="128M"), name=name)
-    for name in names.values():
-        pools.wait_ready(4, name=name)
-    went = {
-        policy: [int(each.rpartition("-")[2]) for each in restarts(pools, since=position, pool=name)]
-        for policy, name in names.items()
-    }
-    assert went == ORDERS
-
-
-def test_p13_at_random_not_always_the_same_ordinal_goes_first(pools: PoolNamespace) -> None:
-    names = [f"pool-{number}" for number in range(8)]
-    never_ready = {"sim.vmherd.dev/behavior": "never-ready"}
-    for name in names:
-        pools.make_pool(4, name=name, updateStrategy=proactive(sortPolicy="Random"), maxUnavailable=1)
-    for name in names:
-        pools.wait_ready(4, name=name)
-    position = pools.plane.audit_position()
-    for name in names:
-        pools.change_template(vm_template(vmi_annotations=never_ready), name=name)
-    eventually(lambda: all(restarts(pools, since=position, pool=name) for name in names))
-    first = {restarts(pools, since=position, pool=name)[0].rpartition("-")[2] for name in names}
-    # The chance that all eight choices are the same is 1 in 16,384.
-    assert len(first) > 1

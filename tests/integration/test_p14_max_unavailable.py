@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.faultproxy import FaultProxy, fault_proxy
 from tests.integration.availability import watched
 from tests.integration.controller_process import (
-    ControllerProcess,
-    ReplicaSetNamespace,
-    controller_process,
     eventually,
     stays,
 )
-from tests.integration.idle_plane import SHORT_LEASE
 from tests.integration.pool_namespace import (
     BEHAVIOR,
-    READY_AFTER,
     PoolNamespace,
-    is_vm_ready,
-    simulator,
     uids,
     vm_template,
 )
-from tests.integration.renewal import VMIS, done, memory_of, restarts, revision_of, vm_memory_of
+from tests.integration.renewal import memory_of, restarts, revision_of, vm_memory_of
 
 pytestmark = pytest.mark.cluster
 
@@ -47,13 +37,6 @@ def make(pools: PoolNamespace, wanted: dict[str, tuple[int, Any]], **template: A
         pools.make_pool(replicas, name=name, template=vm_template(**template), **more)
     for name, (replicas, _) in wanted.items():
         pools.wait_ready(replicas, name=name)
-
-
-def never_ready(pools: PoolNamespace, *names: str) -> None:
-    """Make running VMIs unready. The next VMIs of their VMs become ready again."""
-    for name in names:
-        pools.change_vmi(name, {"metadata": {"annotations": NEVER_READY}})
-    eventually(lambda: not any(is_vm_ready(pools.vm(name)) for name in names), what=f"{names} are not ready")
 
 
 ALLOWED: dict[str, tuple[int, Any]] = {
@@ -78,54 +61,6 @@ def test_p14_no_more_are_missed_at_once_than_the_number_or_the_percentage_allows
     assert availability.least == LEAST, "all that may be missed are, and no more"
     for name, (replicas, _) in ALLOWED.items():
         assert Counter(restarts(pools, since=position, pool=name)) == {f"{name}-{each}": 1 for each in range(replicas)}
-
-
-def test_p14_disks_that_differ_count_as_well(pools: PoolNamespace) -> None:
-    make(pools, {"pool": (3, 1)}, disks=("root",))
-    with watched(pools) as availability:
-        pools.change_template(vm_template(disks=("root", "data")))
-        pools.wait_ready(3)
-    assert availability.least == {"pool": 2}
-
-
-def test_p14_a_vm_that_its_user_stopped_is_not_missed(pools: PoolNamespace) -> None:
-    make(pools, {"pool": (4, 1)})
-    for name in ("pool-0", "pool-1"):
-        pools.change_vm(name, {"spec": {"runStrategy": "Halted"}})
-    eventually(lambda: pools.vmis().keys() == {"pool-2", "pool-3"})
-    with watched(pools) as availability:
-        pools.change_template(vm_template(memory="128M"))
-        pools.wait_until_updated(4)
-        eventually(lambda: pools.pool_status().get("readyReplicas") == 2)
-    assert availability.least == {"pool": 1}
-    assert {memory_of(vmi) for vmi in pools.vmis().values()} == {"128M"}
-    assert {vm_memory_of(vm) for vm in pools.vms().values()} == {"128M"}
-    assert pools.vmis().keys() == {"pool-2", "pool-3"}
-
-
-def test_p14_outdated_vms_that_are_broken_anyway_go_first_and_free(pools: PoolNamespace) -> None:
-    pools.make_pool(5, maxUnavailable=1, updateStrategy=ASCENDING)
-    pools.wait_ready(5)
-    never_ready(pools, "pool-2", "pool-4")
-    position = pools.plane.audit_position()
-    with watched(pools) as availability:
-        pools.change_template(vm_template(memory="128M", vmi_annotations={READY_AFTER: "500ms"}))
-        eventually(lambda: len(restarts(pools, since=position)) == 2)
-        assert set(restarts(pools, since=position)) == {"pool-2", "pool-4"}, "broken VMs are restarted at once"
-        pools.wait_ready(5)
-    assert availability.least == {"pool": 3}, "no other VM is restarted before they are ready"
-    assert restarts(pools, since=position)[2:] == ["pool-0", "pool-1", "pool-3"]
-
-
-def test_p14_a_restarted_vm_counts_as_ready_only_after_min_ready_seconds(pools: PoolNamespace) -> None:
-    pools.make_pool(2, maxUnavailable=1, annotations={MIN_READY: "2"})
-    pools.wait_ready(2)
-    position = pools.plane.audit_position()
-    pools.change_template(vm_template(memory="128M"))
-    pools.wait_ready(2)
-    first, second = (each.request_received_timestamp for each in done(pools, "delete", VMIS, since=position))
-    # No event triggers the pool at that moment: the controller has set a timer.
-    assert 2.0 < (second - first).total_seconds() < 6.0
 
 
 def test_p14_ordinals_below_the_partition_keep_their_revision(pools: PoolNamespace) -> None:
@@ -205,37 +140,3 @@ def test_p14_the_rollout_goes_on_when_the_template_comes_up_late(pools: PoolName
     eventually(lambda: first in pools.vmis())
     pools.change_vmi(first, {"metadata": {"annotations": {BEHAVIOR: None}}})
     eventually(lambda: len(restarts(pools, since=position)) == 2, what="the next VM is restarted")
-
-
-@pytest.fixture
-def proxied(
-    idle_namespace: ReplicaSetNamespace, tmp_path: Path
-) -> Iterator[tuple[PoolNamespace, FaultProxy, ControllerProcess]]:
-    """A namespace with its own controller, whose requests go through a proxy."""
-    plane = idle_namespace.plane
-    with (
-        fault_proxy(plane.url, plane.ca) as proxy,
-        simulator(plane),
-        controller_process(plane, tmp_path, *SHORT_LEASE, through=proxy.write_kubeconfig) as program,
-    ):
-        yield PoolNamespace(plane, idle_namespace.namespace), proxy, program
-
-
-def test_p14_restarts_that_the_cache_does_not_show_yet_count(
-    proxied: tuple[PoolNamespace, FaultProxy, ControllerProcess],
-) -> None:
-    pools, proxy, program = proxied
-    pools.make_pool(4, maxUnavailable=1)
-    pools.wait_ready(4)
-    position = pools.plane.audit_position()
-    proxy.delay_watch(VMIS, 3600)
-    pools.change_template(vm_template(memory="128M"))
-    eventually(lambda: len(restarts(pools, since=position)) == 1, what="one VM is restarted")
-    before = program.passes(pools.namespace)
-    for threshold in range(1, 5):
-        pools.change_pool({"spec": {"autohealing": {"startUpFailureThreshold": threshold}}})
-        stays(lambda: len(restarts(pools, since=position)) == 1, for_s=0.3, what="one restart")
-    assert program.passes(pools.namespace) >= before + 4
-    proxy.delay_watch(VMIS, 0)
-    pools.wait_ready(4)
-    assert Counter(restarts(pools, since=position)) == {f"pool-{ordinal}": 1 for ordinal in range(4)}

@@ -27,7 +27,6 @@ from tests.integration.renewal import (
     break_vm,
     change_machine,
     done,
-    failures_of,
     hold_volume,
     printable_status_of,
     replacements,
@@ -35,12 +34,10 @@ from tests.integration.renewal import (
 
 pytestmark = pytest.mark.cluster
 
-MAX_UNHEALTHY = "vmherd.dev/max-unhealthy"
-ANY_NUMBER = {MAX_UNHEALTHY: "100%"}
+
 NEVER = "1h"
 SOON = {"startUpFailureThreshold": 99, "minFailingToStartDuration": "1s"}
 BY_THRESHOLD = {"startUpFailureThreshold": 2, "minFailingToStartDuration": NEVER}
-FAILING = ("fail", "image-error", "unschedulable", "pvc-missing", "crash-loop")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -98,20 +95,6 @@ def test_p15_a_vm_that_fails_to_start_so_often_comes_back_under_its_name(pools: 
     assert replacements(pools, since=position) == ["pool-1"]
     eventually(lambda: reasons_of(pools, "pool-1"), what="an Event with the reason")
     assert reasons_of(pools, "pool-1") == ["healing: it failed to start 2 times in a row"]
-
-
-def test_p15_below_the_threshold_and_before_the_duration_no_vm_is_healed(pools: PoolNamespace) -> None:
-    patient = {"startUpFailureThreshold": 99, "minFailingToStartDuration": NEVER}
-    pools.make_pool(10, template=quick(), autohealing=patient, annotations=ANY_NUMBER)
-    pools.make_pool(2, name="silent", template=quick("image-error"))
-    pools.wait_ready(10)
-    broken = dict(zip((f"pool-{ordinal}" for ordinal in range(10)), FAILING, strict=False))
-    for name, behavior in broken.items():
-        break_vm(pools, name, behavior)
-    before = uids(pools.vms())
-    eventually(lambda: failures_of(pools.vm("pool-0")) >= 2, what="the VM fails repeatedly")
-    stays(lambda: uids(pools.vms()) == before, for_s=1.5, what="the VMs")
-    assert pools.requests("delete") == []
 
 
 STATES = {
@@ -191,26 +174,6 @@ def test_p15_a_timer_wakes_the_pool_when_the_time_is_due(
     assert pool_controller.working
 
 
-def test_p15_no_more_than_max_unavailable_are_healed_at_once(pools: PoolNamespace) -> None:
-    template = vm_template(vmi_annotations={READY_AFTER: "1s"})
-    pools.make_pool(5, template=template, autohealing=SOON, maxUnavailable=2, annotations=ANY_NUMBER)
-    pools.wait_ready(5)
-    before = uids(pools.vms())
-    broken = [f"pool-{ordinal}" for ordinal in range(4)]
-    pools.change_pool({"spec": {"paused": True}})
-    eventually(lambda: pools.pool_condition("ReplicaPaused"))
-    break_vms(pools, *broken)
-    stays(lambda: uids(pools.vms()) == before, for_s=1.5, what="no healing while the pool is paused")
-    position = pools.plane.audit_position()
-    pools.change_pool({"spec": {"paused": False}})
-    wait_until_healed(pools, {name: before[name] for name in broken})
-    assert sorted(replacements(pools, since=position)) == broken
-    when = times(pools, since=position)
-    for first, third in zip(when, when[2:], strict=False):
-        assert (third - first).total_seconds() > 1.0, "the third waits until one of the others is back"
-    assert pools.vm("pool-4")["metadata"]["uid"] == before["pool-4"]
-
-
 def test_p15_healing_stops_if_too_many_fail_together_and_one_event_reports_it(pools: PoolNamespace) -> None:
     pools.make_pool(4, template=quick(), autohealing=SOON)
     pools.wait_ready(4)
@@ -228,20 +191,6 @@ def test_p15_healing_stops_if_too_many_fail_together_and_one_event_reports_it(po
     pools.wait_ready(4)
 
 
-def test_p15_how_many_may_fail_together_is_an_annotation(pools: PoolNamespace) -> None:
-    pools.make_pool(3, template=quick(), autohealing=SOON, annotations={MAX_UNHEALTHY: "1"})
-    pools.wait_ready(3)
-    before = uids(pools.vms())
-    pools.change_pool({"spec": {"paused": True}})
-    eventually(lambda: pools.pool_condition("ReplicaPaused"))
-    break_vms(pools, "pool-0", "pool-1")
-    pools.change_pool({"spec": {"paused": False}})
-    eventually(lambda: pools.told("HealingHeld")["pool"] == 1)
-    stays(lambda: uids(pools.vms()) == before, for_s=0.7)
-    pools.change_pool({"metadata": {"annotations": {MAX_UNHEALTHY: "2"}}})
-    wait_until_healed(pools, {name: before[name] for name in ("pool-0", "pool-1")})
-
-
 def test_p15_a_terminating_pool_heals_no_vm(pools: PoolNamespace) -> None:
     pools.make_pool(2, template=quick(), autohealing=SOON, finalizers=(HOLD,))
     pools.wait_ready(2)
@@ -255,22 +204,6 @@ def test_p15_a_terminating_pool_heals_no_vm(pools: PoolNamespace) -> None:
     assert pools.requests("delete") == []
     pools.change_pool({"metadata": {"finalizers": None}})
     eventually(lambda: not pools.vms(), what="the VMs go with the pool")
-
-
-def test_p15_failing_vms_of_others_are_never_touched(pools: PoolNamespace) -> None:
-    pools.make_pool(1, name="other", template=quick("image-error"))
-    pools.make_vm("pool-9", template=quick("fail"))
-    pools.make_vm("stranger", labels={"app": "stranger"}, template=quick("fail"))
-    pools.make_pool(2, template=quick(), autohealing={"startUpFailureThreshold": 1, "minFailingToStartDuration": "0s"})
-    pools.wait_ready(2)
-    theirs = ("other-0", "pool-9", "stranger")
-    before = {name: uid for name, uid in uids(pools.vms()).items() if name in theirs}
-    eventually(lambda: all(failures_of(pools.vm(name)) >= 3 for name in ("pool-9", "stranger")), what="they fail")
-    member = pools.vm("pool-0")["metadata"]["uid"]
-    break_vm(pools, "pool-0", "fail")
-    wait_until_healed(pools, {"pool-0": member})
-    assert before.items() <= uids(pools.vms()).items()
-    assert pools.vms_deleted() == {"pool-0": 1}
 
 
 def test_p15_events_tell_of_nothing_that_was_not_done(pools: PoolNamespace) -> None:

@@ -9,14 +9,11 @@ from typing import Any
 import pytest
 
 from tests.integration.controller_process import ReplicaSetNamespace, controller_process, eventually, stays
-from tests.integration.pool_namespace import BEHAVIOR, READY_AFTER, PoolNamespace, uids, vm_template
+from tests.integration.pool_namespace import BEHAVIOR, READY_AFTER, PoolNamespace, vm_template
 from tests.integration.quota import allow
 from tests.integration.renewal import (
     VMS,
-    break_vm,
     done,
-    printable_status_of,
-    replacements,
     restarts,
     vm_memory_of,
 )
@@ -66,51 +63,6 @@ def test_p16_nothing_is_updated_while_vms_are_missing(idle_namespace: ReplicaSet
     records.sort(key=lambda each: each.request_received_timestamp)
     assert [each.verb for each in records] == ["create"] * 3 + ["patch"] * 2
     assert {vm_memory_of(vm) for vm in pools.vms().values()} == {"128M"}
-
-
-def test_p16_nothing_is_updated_while_vms_that_are_too_many_are_on_their_way_out(pools: PoolNamespace) -> None:
-    pools.make_pool(3, scaleInStrategy=DESCENDING)
-    pools.wait_ready(3)
-    running = uids(pools.vmis())
-    pools.hold_vm("pool-2")
-    position = pools.plane.audit_position()
-    change_in_one(pools, vm_template(memory="128M"), replicas=2)
-    eventually(lambda: replacements(pools, since=position) == ["pool-2"], what="one VM is deleted")
-
-    def others_run() -> bool:
-        now = uids(pools.vmis())
-        return all(now.get(name) == running[name] for name in ("pool-0", "pool-1"))
-
-    stays(others_run, for_s=1.0, what="the other two VMs run")
-    assert {vm_memory_of(vm) for vm in pools.vms().values()} == {"64M"}
-    pools.let_vm_go("pool-2")
-    pools.wait_ready(2)
-    assert sorted(restarts(pools, since=position)) == ["pool-0", "pool-1"]
-
-
-def test_p16_a_surplus_that_may_not_be_deleted_does_not_block_an_update(pools: PoolNamespace) -> None:
-    pools.make_pool(3, scaleInStrategy={"opportunistic": {}})
-    pools.wait_ready(3)
-    change_in_one(pools, vm_template(memory="128M"), replicas=1)
-    pools.wait_ready(3)
-    assert {vm_memory_of(vm) for vm in pools.vms().values()} == {"128M"}
-
-
-def test_p16_healing_comes_before_scaling_so_the_failing_vm_is_the_one_that_goes(pools: PoolNamespace) -> None:
-    template = vm_template(vmi_annotations=QUICK)
-    pools.make_pool(4, template=template, autohealing=HEALING, scaleInStrategy=ASCENDING)
-    pools.wait_ready(4)
-    before = uids(pools.vms())
-    paused(pools)
-    break_vm(pools, "pool-3", "unschedulable")
-    eventually(lambda: printable_status_of(pools.vm("pool-3")) == "ErrorUnschedulable")
-    stays(lambda: uids(pools.vms()) == before, for_s=1.5)
-    position = pools.plane.audit_position()
-    pools.change_pool({"spec": {"paused": False, "replicas": 3}})
-    pools.wait_for_ordinals(0, 1, 2)
-    pools.wait_ready(3)
-    assert replacements(pools, since=position) == ["pool-3"]
-    assert uids(pools.vms()) == {name: uid for name, uid in before.items() if name != "pool-3"}
 
 
 def test_p16_a_full_quota_does_not_hold_up_an_update(pools: PoolNamespace) -> None:

@@ -17,7 +17,6 @@ from tests.integration.controller_process import ReplicaSetNamespace, controller
 from tests.integration.denied import denied
 from tests.integration.pool_namespace import PoolNamespace, vm_template
 from tests.integration.quota import allow
-from tests.integration.renewal import break_vm
 
 pytestmark = pytest.mark.cluster
 
@@ -103,30 +102,6 @@ def test_p17_vms_that_cannot_be_created_are_a_failure_to_scale_out(pools: PoolNa
     eventually(lambda: pools.pool_condition("ReplicaFailure") is None, what="the condition goes")
 
 
-def test_p17_vms_that_cannot_be_deleted_are_a_failure_to_scale_in(pools: PoolNamespace) -> None:
-    pools.make_pool(2)
-    pools.wait_ready(2)
-    with denied(pools, "DELETE", VMS, probe=("delete", "vm", "pool-0")):
-        pools.scale(1)
-        eventually(lambda: reason_of_failure(pools) == "FailedScaleIn", what="the condition")
-        assert "the house says no" in (pools.pool_condition("ReplicaFailure") or {})["message"]
-        assert len(pools.vms()) == 2
-    pools.wait_ready(1)
-    eventually(lambda: pools.pool_condition("ReplicaFailure") is None, what="the condition goes")
-
-
-def test_p17_vms_that_cannot_be_changed_are_a_failure_to_update(pools: PoolNamespace) -> None:
-    pools.make_pool(2)
-    pools.wait_ready(2)
-    with denied(pools, "UPDATE", VMS, probe=("label", "vm", "pool-0", "probe=yes")):
-        pools.change_template(vm_template(memory="128M"))
-        eventually(lambda: reason_of_failure(pools) == "FailedUpdate", what="the condition")
-        assert "the house says no" in (pools.pool_condition("ReplicaFailure") or {})["message"]
-        assert pools.told("SuccessfulUpdate") == {}, "nothing is told that was not done"
-    pools.wait_ready(2)
-    eventually(lambda: pools.pool_condition("ReplicaFailure") is None, what="the condition goes")
-
-
 def test_p17_a_pool_tells_that_its_vms_cannot_start(idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> None:
     """The test writes the conditions of the VMs, in place of KubeVirt."""
     pools = PoolNamespace(idle_namespace.plane, idle_namespace.namespace)
@@ -190,23 +165,6 @@ def test_p17_the_printable_status_follows_the_life_of_a_pool(pools: PoolNamespac
         *("Updating", "Running"),
         *("Scaling", "Stopped"),
     ]
-
-
-def test_p17_a_pool_with_a_vm_that_does_not_come_up_is_degraded_and_one_that_heals_says_so(
-    pools: PoolNamespace,
-) -> None:
-    pools.make_pool(2)
-    pools.make_pool(2, name="healing", autohealing={"startUpFailureThreshold": 1})
-    for name in ("pool", "healing"):
-        pools.wait_ready(2, name=name)
-    pools.hold_vm("healing-0")
-    break_vm(pools, "pool-0", "crash-loop")
-    break_vm(pools, "healing-0", "crash-loop")
-    eventually(lambda: pools.pool_status()["printableStatus"] == "Degraded")
-    eventually(lambda: pools.pool_status("healing")["printableStatus"] == "Healing")
-    pools.let_vm_go("healing-0")
-    pools.wait_ready(2, name="healing")
-    eventually(lambda: pools.pool_status("healing")["printableStatus"] == "Running")
 
 
 def test_p17_kubectl_get_shows_the_columns_that_users_know_with_the_right_numbers(pools: PoolNamespace) -> None:

@@ -8,34 +8,18 @@ from typing import Any
 
 import pytest
 
-from tests.integration.controller_process import ControllerProcess, eventually, stays
+from tests.integration.controller_process import ControllerProcess, eventually, quiet_down, stays
 from tests.integration.pool_namespace import BEHAVIOR, FINALIZER, PoolNamespace, finalizers_of, vm_template
 from tests.integration.renewal import revision_of
 
 pytestmark = pytest.mark.cluster
 
 REST_S = 5.0
-QUIET_S = 0.8
 IRRELEVANT: dict[str, dict[str, Any]] = {
     "an annotation": {"metadata": {"annotations": {"note": "hello"}}},
     "a field of the status": {"status": {"guestOSInfo": {"name": "Fedora"}}},
     "a node": {"status": {"nodeName": "node-of-another-name"}},
 }
-
-
-def quiet_down(pools: PoolNamespace, pool_controller: ControllerProcess) -> int:
-    """Wait until no pass has run for a while. Return the number of passes so far."""
-    seen, since = -1, time.monotonic()
-
-    def is_quiet() -> bool:
-        nonlocal seen, since
-        now = pool_controller.passes(pools.namespace)
-        if now != seen:
-            seen, since = now, time.monotonic()
-        return time.monotonic() - since > QUIET_S
-
-    eventually(is_quiet, what="quiet")
-    return seen
 
 
 def answer_times(pools: PoolNamespace) -> list[float]:

@@ -9,7 +9,6 @@ import pytest
 from tests.integration.controller_process import ControllerProcess, eventually, owner_uid, stays
 from tests.integration.denied import denied
 from tests.integration.pool_namespace import FINALIZER, HOLD, PoolNamespace, finalizers_of, uids, vm_template
-from tests.integration.renewal import break_vm, failures_of
 
 pytestmark = pytest.mark.cluster
 
@@ -47,22 +46,6 @@ def test_a_pool_shrunk_and_grown_again_while_its_vms_still_go_comes_to_its_numbe
     eventually(lambda: len(pools.alive_vms()) == len(pools.vms()) == 6, what="six")
     assert max(pools.vms_created().values()) <= 3
     assert not pool_controller.lines(level="error", namespace=pools.namespace)
-
-
-def test_a_failing_vm_of_a_paused_pool_is_left_to_its_user(pools: PoolNamespace) -> None:
-    pools.make_pool(3, maxUnavailable=1, autohealing={"startUpFailureThreshold": 2})
-    pools.wait_ready(3)
-    pools.change_pool({"spec": {"paused": True}})
-    eventually(lambda: pools.pool_condition("ReplicaPaused"))
-    before = uids(pools.vms())
-    break_vm(pools, "pool-0", "crash-loop")
-    eventually(lambda: failures_of(pools.vm("pool-0")) >= 2, what="the VM fails repeatedly")
-    pools.wait_until_seen()
-    stays(lambda: uids(pools.vms()) == before, for_s=1.0, what="the VMs")
-    pools.change_pool({"spec": {"paused": False}})
-    pools.wait_ready(3)
-    after = uids(pools.vms())
-    assert {name for name, uid in before.items() if after[name] != uid} == {"pool-0"}
 
 
 def test_a_vm_waits_until_its_disks_are_safe_however_often_that_is_refused(pools: PoolNamespace) -> None:

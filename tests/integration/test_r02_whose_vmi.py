@@ -18,13 +18,6 @@ def test_r2_an_orphan_that_matches_is_adopted_and_counts(sets: ReplicaSetNamespa
     assert len(sets.requests("create")) == 1
 
 
-def test_r2_an_orphan_that_does_not_match_is_left_alone(sets: ReplicaSetNamespace) -> None:
-    sets.make_vmi("stranger", labels={"app": "other"})
-    sets.make_set(1)
-    eventually(lambda: len(sets.vmis()) == 2, what="the foreign VMI and one VMI of the set")
-    assert owner_uid(sets.vmis()["stranger"]) == ""
-
-
 def test_r2_a_vmi_whose_labels_stop_matching_is_released_and_replaced(sets: ReplicaSetNamespace) -> None:
     owner = sets.make_set(2)
     name = next(iter(sets.wait_for(2)))

@@ -26,19 +26,6 @@ def test_r3_the_status_counts_active_and_ready_vmis(sets: ReplicaSetNamespace) -
     assert len(sets.requests("create")) == 3
 
 
-@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_r3_r7_a_vmi_that_ended_is_replaced_first_and_cleared_away_then(sets: ReplicaSetNamespace, phase: str) -> None:
-    sets.make_set(2)
-    ended, *_ = sets.wait_for(2)
-    sets.play(ended, phase=phase, ready=False)
-    eventually(lambda: ended not in sets.vmis(), what="the finished VMI is deleted")
-    assert len(sets.wait_for(2)) == 2
-    (deletion,) = sets.requests("delete")
-    replacement = sets.requests("create")[-1]
-    assert deletion.name == ended
-    assert replacement.stage_timestamp <= deletion.request_received_timestamp
-
-
 @pytest.mark.parametrize(
     "unknown",
     [{"phase": "Unknown", "ready": False}, {"phase": "Running", "ready": False, "reason": "PodTerminating"}],

@@ -69,19 +69,6 @@ def test_r9_deletes_whose_answers_are_lost_delete_none_too_much(
     assert proxied.working
 
 
-def test_r9_lost_answers_while_the_watch_is_stale_too_make_no_twin(
-    idle_namespace: ReplicaSetNamespace, proxy: FaultProxy, proxied: ControllerProcess
-) -> None:
-    proxy.delay_watch(VMIS, 1.0)
-    proxy.lose("POST", VMIS, every=4)
-    idle_namespace.make_set(12)
-    alive = idle_namespace.wait_for(12)
-    stays(lambda: idle_namespace.vmis().keys() == alive.keys(), for_s=2, what="the VMIs")
-    assert proxy.lost
-    assert created(idle_namespace) == dict.fromkeys(alive, 1)
-    assert proxied.working
-
-
 def test_r9_a_stale_cache_leads_to_no_surplus_create(
     idle_namespace: ReplicaSetNamespace, proxy: FaultProxy, proxied: ControllerProcess
 ) -> None:

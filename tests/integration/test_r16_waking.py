@@ -13,6 +13,7 @@ from tests.integration.controller_process import (
     ReplicaSetNamespace,
     controller_process,
     eventually,
+    quiet_down,
     stays,
 )
 from tests.integration.idle_plane import SHORT_LEASE
@@ -33,8 +34,7 @@ def test_r16_an_irrelevant_change_triggers_no_pass(sets: ReplicaSetNamespace, ru
     name = next(iter(sets.wait_for(2)))
     sets.play_all()
     eventually(lambda: sets.status().get("readyReplicas") == 2)
-    quiet_down(sets, running)
-    before = running.passes(sets.namespace)
+    before = quiet_down(sets, running)
     for what, change in IRRELEVANT.items():
         sets.change_vmi(name, change)
         stays(lambda: running.passes(sets.namespace) == before, for_s=0.7, what=f"no pass after {what}")
@@ -48,8 +48,7 @@ def test_r16_an_orphan_that_matches_no_set_triggers_no_pass(
 ) -> None:
     sets.make_set(1)
     sets.wait_for(1)
-    quiet_down(sets, running)
-    before = running.passes(sets.namespace)
+    before = quiet_down(sets, running)
     sets.make_vmi("stranger", labels={"app": "other"})
     sets.change_vmi("stranger", {"metadata": {"labels": {"more": "yes"}}})
     stays(lambda: running.passes(sets.namespace) == before, what="no pass")
@@ -65,9 +64,9 @@ def test_r16_at_rest_there_are_no_requests_but_watches_and_the_lease(
         idle_namespace.wait_for(20)
         idle_namespace.play_all()
         eventually(lambda: idle_namespace.status().get("readyReplicas") == 20)
-        quiet_down(idle_namespace, program)
+        passes = quiet_down(idle_namespace, program)
         time.sleep(1)
-        passes, at_rest = program.passes(idle_namespace.namespace), idle_namespace.plane.audit_position()
+        at_rest = idle_namespace.plane.audit_position()
         time.sleep(REST_S)
         asked = [
             (record.verb, record.resource)
@@ -76,17 +75,3 @@ def test_r16_at_rest_there_are_no_requests_but_watches_and_the_lease(
         ]
         assert {row for row in asked if row[0] != "watch"} == {("patch", "leases")}
         assert program.passes(idle_namespace.namespace) == passes
-
-
-def quiet_down(sets: ReplicaSetNamespace, program: ControllerProcess) -> None:
-    """Wait until no pass has run for a while."""
-    seen, since = -1, time.monotonic()
-
-    def is_quiet() -> bool:
-        nonlocal seen, since
-        now = program.passes(sets.namespace)
-        if now != seen:
-            seen, since = now, time.monotonic()
-        return time.monotonic() - since > 0.6
-
-    eventually(is_quiet, what="quiet")

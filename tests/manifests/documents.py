@@ -79,6 +79,30 @@ def pool(changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
     return _changed(SOUND_POOL, changes or {})
 
 
+def undescribed_fields(definition: Path) -> list[str]:
+    """The paths of all fields of the newest version without a description."""
+    found = []
+
+    def walk(schema: dict[str, Any], path: str) -> None:
+        for name, field in schema.get("properties", {}).items():
+            if "description" not in field and path + name != "metadata":
+                found.append(path + name)
+            walk(field.get("items", field), f"{path}{name}.")
+
+    walk(load(definition)["spec"]["versions"][0]["schema"]["openAPIV3Schema"], "")
+    return found
+
+
+def columns(line: str) -> str:
+    """A line of a table, with one space between its columns."""
+    return " ".join(line.split())
+
+
+def status_patch(status: str, *, spec: str = "{}") -> tuple[str, ...]:
+    """The arguments for `kubectl patch` that send this status, and this spec, to the status subresource."""
+    return ("--subresource=status", "--type=merge", "-p", f'{{"status": {status}, "spec": {spec}}}')
+
+
 def _changed(sound: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     document = copy.deepcopy(dict(sound))
     for path, value in changes.items():

@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import Kubectl
-from tests.manifests.documents import DEFINITIONS, REPLICASETS, load, replicaset
+from tests.manifests.documents import (
+    DEFINITIONS,
+    REPLICASETS,
+    columns,
+    load,
+    pool,
+    replicaset,
+    status_patch,
+    undescribed_fields,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -46,10 +55,6 @@ def sample(kind: str) -> dict[str, object]:
         "DataVolume": ("cdi.kubevirt.io/v1beta1", {"phase": "Succeeded"}),
     }[kind]
     return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "web"}, "spec": {}, "status": status}
-
-
-def columns(line: str) -> str:
-    return " ".join(line.split())
 
 
 @pytest.mark.parametrize("path", DEFINITIONS, ids=lambda path: path.stem)
@@ -127,29 +132,28 @@ def test_kubectl_explains_a_field(kubectl: Kubectl, field: str, words: str) -> N
 
 
 def test_every_field_of_a_set_is_explained() -> None:
-    undescribed = []
-
-    def walk(schema: dict[str, object], path: str) -> None:
-        for name, field in schema.get("properties", {}).items():  # type: ignore[attr-defined]
-            if "description" not in field and path + name != "metadata":
-                undescribed.append(path + name)
-            walk(field.get("items", field), f"{path}{name}.")
-
-    walk(load(REPLICASETS)["spec"]["versions"][0]["schema"]["openAPIV3Schema"], "")
-    assert undescribed == []
+    assert undescribed_fields(REPLICASETS) == []
 
 
-def test_kubectl_scale_sets_the_replicas(kubectl: Kubectl) -> None:
-    kubectl("create", "-f", "-", stdin=replicaset())
-    scaled = kubectl("scale", "vmirs", "web", "--replicas", "5")
-    assert scaled.stdout == "virtualmachineinstancereplicaset.kubevirt.io/web scaled\n"
-    assert kubectl.json("get", "vmirs", "web")["spec"]["replicas"] == 5
+SCALED = {
+    "vmirs": ("virtualmachineinstancereplicaset.kubevirt.io", replicaset()),
+    "vmpool": ("virtualmachinepool.pool.kubevirt.io", pool()),
+}
 
 
-def test_the_scale_subresource_has_what_an_autoscaler_reads(kubectl: Kubectl) -> None:
-    kubectl("create", "-f", "-", stdin=replicaset())
-    kubectl("patch", "vmirs", "web", *status_patch('{"replicas": 1, "labelSelector": "app=web"}'))
-    scale = kubectl.json("get", "vmirs", "web", "--subresource=scale")
+@pytest.mark.parametrize("short", SCALED)
+def test_kubectl_scale_sets_the_replicas(kubectl: Kubectl, short: str) -> None:
+    name, document = SCALED[short]
+    kubectl("create", "-f", "-", stdin=document)
+    assert kubectl("scale", short, "web", "--replicas", "5").stdout == f"{name}/web scaled\n"
+    assert kubectl.json("get", short, "web")["spec"]["replicas"] == 5
+
+
+@pytest.mark.parametrize("short", SCALED)
+def test_the_scale_subresource_has_what_an_autoscaler_reads(kubectl: Kubectl, short: str) -> None:
+    kubectl("create", "-f", "-", stdin=SCALED[short][1])
+    kubectl("patch", short, "web", *status_patch('{"replicas": 1, "labelSelector": "app=web"}'))
+    scale = kubectl.json("get", short, "web", "--subresource=scale")
     assert (scale["spec"], scale["status"]) == ({"replicas": 2}, {"replicas": 1, "selector": "app=web"})
 
 
@@ -194,7 +198,3 @@ def test_a_vm_and_a_data_volume_have_a_status_subresource(kubectl: Kubectl, kind
     assert "status" not in kubectl.json("get", kind, "web")
     kubectl("patch", kind, "web", *status_patch('{"phase": "Pending"}'))
     assert kubectl.json("get", kind, "web")["status"] == {"phase": "Pending"}
-
-
-def status_patch(status: str, *, spec: str = "{}") -> tuple[str, ...]:
-    return ("--subresource=status", "--type=merge", "-p", f'{{"status": {status}, "spec": {spec}}}')

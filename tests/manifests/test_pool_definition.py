@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cluster import Kubectl
-from tests.manifests.documents import POOLS, load, pool
+from tests.manifests.documents import POOLS, columns, load, pool, status_patch, undescribed_fields
 
 pytestmark = pytest.mark.cluster
 
@@ -16,14 +16,6 @@ EXPLAINED = {
     "vmpool.spec.appendPostfixToSecretReferences": "The old name of nameGeneration.appendIndexToSecretRefs",
     "vmpool.status": "The state of the pool in one word",
 }
-
-
-def columns(line: str) -> str:
-    return " ".join(line.split())
-
-
-def status_patch(status: str) -> tuple[str, ...]:
-    return ("--subresource=status", "--type=merge", "-p", f'{{"status": {status}, "spec": {{"replicas": 8}}}}')
 
 
 @pytest.mark.parametrize("version", ["v1beta1", "v1alpha1"])
@@ -41,7 +33,7 @@ def test_pools_are_stored_in_the_newer_version(kubectl: Kubectl) -> None:
 @pytest.mark.parametrize("name", ["vmpool", "vmpools", "virtualmachinepool"])
 def test_each_name_prints_the_columns_of_a_pool(kubectl: Kubectl, name: str) -> None:
     kubectl("create", "-f", "-", stdin=pool())
-    kubectl("patch", "vmpool", "web", *status_patch('{"replicas": 4, "readyReplicas": 3}'))
+    kubectl("patch", "vmpool", "web", *status_patch('{"replicas": 4, "readyReplicas": 3}', spec='{"replicas": 8}'))
     header, row = kubectl("get", name).stdout.splitlines()
     assert columns(header) == "NAME DESIRED CURRENT READY AGE"
     assert columns(row).startswith("web 2 4 3 ")
@@ -58,30 +50,7 @@ def test_kubectl_explains_a_field_of_a_pool(kubectl: Kubectl, field: str, words:
 
 
 def test_every_field_of_a_pool_is_explained() -> None:
-    undescribed = []
-
-    def walk(schema: dict[str, object], path: str) -> None:
-        for name, field in schema.get("properties", {}).items():  # type: ignore[attr-defined]
-            if "description" not in field and path + name != "metadata":
-                undescribed.append(path + name)
-            walk(field.get("items", field), f"{path}{name}.")
-
-    walk(load(POOLS)["spec"]["versions"][0]["schema"]["openAPIV3Schema"], "")
-    assert undescribed == []
-
-
-def test_kubectl_scale_sets_the_replicas_of_a_pool(kubectl: Kubectl) -> None:
-    kubectl("create", "-f", "-", stdin=pool())
-    scaled = kubectl("scale", "vmpool", "web", "--replicas", "5")
-    assert scaled.stdout == "virtualmachinepool.pool.kubevirt.io/web scaled\n"
-    assert kubectl.json("get", "vmpool", "web")["spec"]["replicas"] == 5
-
-
-def test_the_scale_subresource_of_a_pool_has_what_an_autoscaler_reads(kubectl: Kubectl) -> None:
-    kubectl("create", "-f", "-", stdin=pool())
-    kubectl("patch", "vmpool", "web", *status_patch('{"replicas": 1, "labelSelector": "app=web"}'))
-    scale = kubectl.json("get", "vmpool", "web", "--subresource=scale")
-    assert (scale["spec"], scale["status"]) == ({"replicas": 2}, {"replicas": 1, "selector": "app=web"})
+    assert undescribed_fields(POOLS) == []
 
 
 def test_kubectl_autoscale_makes_an_autoscaler_for_a_pool(kubectl: Kubectl) -> None:
@@ -97,7 +66,7 @@ def test_kubectl_autoscale_makes_an_autoscaler_for_a_pool(kubectl: Kubectl) -> N
 def test_the_status_of_a_pool_is_written_through_its_subresource_alone(kubectl: Kubectl) -> None:
     kubectl("create", "-f", "-", stdin=pool({"status": {"replicas": 9}}))
     assert "status" not in kubectl.json("get", "vmpool", "web")
-    kubectl("patch", "vmpool", "web", *status_patch('{"replicas": 9}'))
+    kubectl("patch", "vmpool", "web", *status_patch('{"replicas": 9}', spec='{"replicas": 8}'))
     document = kubectl.json("get", "vmpool", "web")
     assert (document["status"], document["spec"]["replicas"]) == ({"replicas": 9}, 2)
 

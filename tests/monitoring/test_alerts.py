@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster import skip_or_fail
 from tests.metrics_page import exported
 from tests.monitoring.queries import metrics_in
-from tests.promtool import find_or_fetch
+from tests.promtool import find_or_skip
 
 ROOT = Path(__file__).resolve().parents[2]
 ALERTS = ROOT / "charts/vmherd/files/alerts.yaml"
@@ -25,10 +24,7 @@ def rules() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def promtool() -> Path:
-    found = find_or_fetch()
-    if found is None:
-        skip_or_fail("promtool is neither on the PATH nor in the cache, and could not be downloaded")
-    return found
+    return find_or_skip()
 
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import skip_or_fail
 from tests.metrics_page import exported
 from tests.monitoring.dashboards import Query, dashboards, queries
 from tests.monitoring.queries import filled_in, metrics_in
-from tests.promtool import find_or_fetch
+from tests.promtool import find_or_skip
 
 FILES = sorted(dashboards())
 QUERIES = tuple(queries())
@@ -27,9 +26,7 @@ def test_there_is_one_for_the_controller_and_one_for_the_fleet():
 
 @pytest.mark.e2e
 def test_every_query_is_promql(tmp_path: Path):
-    promtool = find_or_fetch()
-    if promtool is None:
-        skip_or_fail("promtool is neither on the PATH nor in the cache, and could not be downloaded")
+    promtool = find_or_skip()
     every = QUERIES
     rules = [{"record": f"query:{number}", "expr": filled_in(query.expr)} for number, query in enumerate(every)]
     (tmp_path / "queries.yaml").write_text(json.dumps({"groups": [{"name": "queries", "rules": rules}]}))

@@ -54,14 +54,14 @@ class Life:
     def finalizers(self) -> list[str]:
         return list(self.document["metadata"].get("finalizers") or [])
 
-    def live(self, seconds: float) -> Life:
+    def live(self, seconds: float, *, vm_exists: bool = False) -> Life:
         """Let time pass, with a simulator that is never late."""
         until = self.now + timedelta(seconds=seconds)
         turns = 0
         while self.gone_at is None:
             turns += 1
             assert turns < 50, "the simulator does not come to rest"
-            step = next_step(self.vmi, self.now, self.first_seen)
+            step = next_step(self.vmi, self.now, self.first_seen, vm_exists=vm_exists)
             assert step.write is None or step.after_s is None
             if step.write is not None:
                 self.take(step.write.body)
@@ -100,6 +100,10 @@ class Life:
         changes = {names[name]: value for name, value in annotations.items()}
         self.document = self._server.change(VMIS, KEY, {"metadata": {"annotations": changes}})
         return self
+
+    def change(self, patch: dict[str, Any]) -> None:
+        """Another client merges this into the VMI."""
+        self.document = self._server.change(VMIS, KEY, patch)
 
     def delete(self) -> Life:
         self._server.remove(VMIS, KEY)

@@ -7,12 +7,15 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
-from informers.meta import ObjectKey
+from informers.meta import ObjectKey, ObjectMeta
 from informers.objects import PatchType
 from informers.resource import Resource
 from sandbox import behavior, vm_behavior
 from sandbox.datavolumes import CLAIMS, DATA_VOLUMES, PROTECTION, claim_step, volume_step
+from sandbox.ownership import is_controlled_by
+from sandbox.settings import DEFAULT, SimulationSettings
 from sandbox.step import Change, Create, Delete, Patch, Step
+from sandbox.vm_revisions import REVISIONS
 from sandbox.vm_status import RelatedObjects
 from sandbox.vmis import VMIS
 from sandbox.vms import VMS
@@ -39,8 +42,11 @@ def vm_document(name: str = "vm", strategy: str = "Always", **template: Any) -> 
 class Machines:
     """One namespace, and a simulator that is never late."""
 
-    def __init__(self, *documents: Document, serves_data_volumes: bool = True) -> None:
+    def __init__(
+        self, *documents: Document, serves_data_volumes: bool = True, defaults: SimulationSettings = DEFAULT
+    ) -> None:
         self.now = CREATED
+        self.defaults = defaults
         self.serves_data_volumes = serves_data_volumes
         self.server = FakeApiServer(
             latency_s=0, has_status=[VMS, DATA_VOLUMES, CLAIMS], finalizers={CLAIMS: [PROTECTION]}, now=lambda: self.now
@@ -60,8 +66,8 @@ class Machines:
     def patch(self, resource: Resource[Any], name: str, patch: Document) -> None:
         self.server.change(resource, key(name), patch)
 
-    def delete(self, resource: Resource[Any], name: str) -> None:
-        self.server.remove(resource, key(name))
+    def delete(self, resource: Resource[Any], name: str, *, propagation: str = "") -> None:
+        self.server.remove(resource, key(name), propagation=propagation)
 
     def live(self, seconds: float) -> Machines:
         """Let time pass."""
@@ -69,7 +75,7 @@ class Machines:
         turns = 0
         while True:
             turns += 1
-            assert turns < 500, f"the simulator does not come to rest: {self.steps[-8:]}"
+            assert turns < 500 + 50 * seconds, f"the simulator does not come to rest: {self.steps[-8:]}"
             waits = [self._advance(resource, name) for resource, (_, name), _ in self.server.every()]
             if any(wait == 0 for wait in waits):
                 continue
@@ -105,7 +111,7 @@ class Machines:
         if document is None:
             return 0
         step = self._ask(resource, document)
-        assert bool(step.effects) + (step.write is not None) + (step.after_s is not None) <= 1
+        assert step.after_s is None or not (step.effects or step.write)
         for effect in step.effects:
             match effect:
                 case Create(resource=kind, body=body):
@@ -125,18 +131,26 @@ class Machines:
         obj = resource.decode(json.dumps(document).encode())
         first_seen = self._first_seen[document["metadata"]["uid"]]
         if resource is VMS:
-            return vm_behavior.next_step(obj, self._around(obj.metadata.name), self.now)
+            return vm_behavior.next_step(obj, self._around(obj.metadata), self.now, defaults=self.defaults)
         if resource is VMIS:
-            return behavior.next_step(obj, self.now, first_seen)
+            vm = self.document(VMS, obj.metadata.name)
+            vm_exists = vm is not None and any(
+                owner.uid == vm["metadata"]["uid"] for owner in obj.metadata.owner_references or ()
+            )
+            return behavior.next_step(obj, self.now, first_seen, vm_exists=vm_exists, defaults=self.defaults)
+        if resource is REVISIONS:
+            return Step()
         if resource is DATA_VOLUMES:
             return volume_step(obj, self._decoded(CLAIMS).get(obj.metadata.name), self.now, first_seen)
         named = f'"{obj.metadata.name}"'
         users = [vmi for name, vmi in self._decoded(VMIS).items() if named in json.dumps(self.get(VMIS, name))]
         return claim_step(obj, users)
 
-    def _around(self, name: str) -> RelatedObjects:
+    def _around(self, vm: ObjectMeta) -> RelatedObjects:
+        revisions = self._decoded(REVISIONS)
         return RelatedObjects(
-            vmi=self._decoded(VMIS).get(name),
+            vmi=self._decoded(VMIS).get(vm.name),
+            revisions={name: each for name, each in revisions.items() if is_controlled_by(each.metadata, vm)},
             volumes=self._decoded(DATA_VOLUMES),
             claims=self._decoded(CLAIMS),
             serves_data_volumes=self.serves_data_volumes,

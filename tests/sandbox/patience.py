@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,3 +29,16 @@ def processes_about(directory: Path) -> list[str]:
             if str(directory) in command:
                 found.append(command)
     return found
+
+
+async def until(
+    holds: Callable[[], object], changed: asyncio.Event, *, within_s: float, seen: Callable[[], object]
+) -> None:
+    """Wait for a condition, and check the condition after each `changed`. `seen` is shown if the time limit is over."""
+    try:
+        async with asyncio.timeout(within_s):
+            while not holds():
+                changed.clear()
+                await changed.wait()
+    except TimeoutError:
+        pytest.fail(f"not within {within_s:g}s; seen: {seen()}")

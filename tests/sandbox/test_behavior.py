@@ -12,14 +12,18 @@ from hypothesis import strategies as st
 from sandbox.behavior import Obstacle, next_step
 from sandbox.settings import BEHAVIOR, BEHAVIORS, READY_AFTER, SHUTDOWN_AFTER
 from sandbox.step import Step
-from sandbox.vmis import FINALIZER, NODES, VMIState, address_for, node_for
+from sandbox.vmis import CONTROLLER_FINALIZER, FINALIZER, NODES, VMIState, address_for, node_for
 from tests.sandbox.lives import CREATED, FINAL, WAY_UP, Life, behaving
 
 READY = VMIState("Running")
-BOOTING = VMIState("Running", "ContainersNotReady")
+BOOTING = VMIState("Running", "GuestNotRunning")
+UNREADY = VMIState("Running", "ContainersNotReady")
+CRASHED = VMIState("Failed")
 FAILED = VMIState("Failed", "PodTerminating")
+FINISHED = VMIState("Succeeded")
+SUCCEEDED = VMIState("Succeeded", "PodTerminating")
 BOOT = [
-    (0.0, VMIState("Pending", "PodNotExists")),
+    (0.0, VMIState("Pending", "VMIConditionMissing")),
     (0.5, VMIState("Scheduling", "GuestNotRunning")),
     (1.0, VMIState("Scheduled", "GuestNotRunning")),
     (1.5, BOOTING),
@@ -41,9 +45,9 @@ def test_all_phases_can_be_watched_where_ready_after_is_a_second() -> None:
     [
         ("normal", [(2.0, READY)]),
         ("slow-shutdown", [(2.0, READY)]),
-        ("never-ready", []),
-        ("crash-loop", [(3.0, FAILED)]),
-        ("finish", [(2.0, READY), (3.0, VMIState("Succeeded", "PodTerminating"))]),
+        ("never-ready", [(2.0, UNREADY)]),
+        ("crash-loop", [(2.0, READY), (3.0, CRASHED), (3.0, FAILED)]),
+        ("finish", [(2.0, READY), (3.0, FINISHED), (3.0, SUCCEEDED)]),
         ("unknown", [(2.0, READY), (3.0, VMIState("Unknown", "GuestNotRunning"))]),
     ],
 )
@@ -52,7 +56,7 @@ def test_a_vmi_that_boots_goes_on_as_its_behavior_says(behavior: str, after_boot
 
 
 def test_a_vmi_that_fails_never_runs() -> None:
-    assert behaving("fail").live(3600).seen == [*BOOT[:3], (1.5, FAILED)]
+    assert behaving("fail").live(3600).seen == [*BOOT[:2], (1.5, FAILED)]
 
 
 def test_a_vmi_without_an_image_stays_in_scheduling_and_says_why() -> None:
@@ -96,9 +100,9 @@ def test_a_vmi_waits_before_an_obstacle_and_goes_on_when_it_is_gone(trouble: str
 @pytest.mark.parametrize(
     ("behavior", "seen"),
     [
-        ("crash-loop", [(0.225, BOOTING), (1.3, FAILED)]),
-        ("finish", [(0.3, READY), (1.3, VMIState("Succeeded", "PodTerminating"))]),
-        ("never-ready", [(0.225, BOOTING)]),
+        ("crash-loop", [(0.3, READY), (1.3, CRASHED), (1.3, FAILED)]),
+        ("finish", [(0.3, READY), (1.3, FINISHED), (1.3, SUCCEEDED)]),
+        ("never-ready", [(0.3, UNREADY)]),
         ("fail", [(0.225, FAILED)]),
     ],
 )
@@ -141,10 +145,18 @@ def test_a_vmi_that_nobody_saw_yet_is_ready_within_a_second_of_its_time_after_a_
     assert 0.9 <= at <= 1.9
 
 
-def test_a_normal_vmi_never_gets_a_finalizer() -> None:
+def test_a_deleted_vmi_stays_until_the_simulator_has_removed_the_finalizer() -> None:
     life = Life(grace_s=30).live(10)
-    assert life.finalizers == []
-    assert life.delete().gone_at == 10
+    assert life.finalizers == [FINALIZER]
+    assert life.delete().gone_at is None
+    assert life.live(1).gone_at == 10
+
+
+def test_a_deleted_vmi_of_a_vm_stays_until_the_vm_controller_has_removed_its_finalizer() -> None:
+    life = Life().live(10).set_finalizers(CONTROLLER_FINALIZER, FINALIZER).delete()
+    life.live(60, vm_exists=True)
+    assert life.finalizers == [CONTROLLER_FINALIZER]
+    assert life.live(1).gone_at == 70, "the VM has gone"
 
 
 @pytest.mark.parametrize(
@@ -170,7 +182,13 @@ def test_a_slow_vmi_shuts_down_for_its_time_and_is_gone(
     assert life.gone_at == pytest.approx(10 + takes_s, abs=0.01)
 
 
-@pytest.mark.parametrize("behavior", ["never-ready", "unknown", "image-error"])
+def test_a_vmi_that_is_not_scheduled_has_nothing_to_shut_down() -> None:
+    life = behaving("image-error", **{SHUTDOWN_AFTER: "20s"}).live(600).delete().live(3600)
+    assert life.seen[-1] == (600.0, FAILED)
+    assert life.gone_at == 600
+
+
+@pytest.mark.parametrize("behavior", ["never-ready", "unknown"])
 def test_a_shutdown_takes_its_time_on_a_vmi_that_was_not_ready_anyway(behavior: str) -> None:
     life = behaving(behavior, **{SHUTDOWN_AFTER: "20s"}).live(600).delete().live(3600)
     assert life.gone_at == pytest.approx(620, abs=0.01)
@@ -218,11 +236,11 @@ def test_a_patch_of_finalizers_is_only_taken_by_the_version_that_was_read() -> N
 @pytest.mark.parametrize(
     ("behavior", "look"),
     [
-        ("never-ready", BOOTING),
+        ("never-ready", UNREADY),
         ("unknown", VMIState("Unknown", "GuestNotRunning")),
         ("fail", FAILED),
         ("crash-loop", FAILED),
-        ("finish", VMIState("Succeeded", "PodTerminating")),
+        ("finish", SUCCEEDED),
     ],
 )
 def test_an_annotation_breaks_a_running_vmi_now(behavior: str, look: VMIState) -> None:
@@ -277,25 +295,38 @@ def test_a_value_that_cannot_be_read_is_named_and_counts_as_the_default(
     assert annotation in warning
     assert f'"{text}"' in warning
     assert life.live(3600).seen == seen
-    assert life.finalizers == []
 
 
 def test_conditions_have_the_shape_of_kubevirts() -> None:
     life = Life().live(1)
-    ready, migratable = life.document["status"]["conditions"]
-    at = "2026-08-01T12:00:00.700001Z"
-    assert ready == {"type": "Ready", "status": "True", "lastProbeTime": at, "lastTransitionTime": at}
-    assert migratable["type"] == "LiveMigratable"
+    ready, migratable, storage = life.document["status"]["conditions"]
+    scheduled = "2026-08-01T12:00:00.550000Z"
+    assert ready == {"type": "Ready", "status": "True", "lastTransitionTime": scheduled}
+    assert (migratable["type"], migratable["status"]) == ("LiveMigratable", "False"), "the default network is a bridge"
+    assert (storage["type"], storage["status"]) == ("StorageLiveMigratable", "True")
     unready = behaving("never-ready").live(10).document["status"]["conditions"][0]
     assert unready["status"] == "False"
     assert unready["reason"] == "ContainersNotReady"
     assert unready["message"]
 
 
-def test_an_unready_condition_keeps_its_transition_time_through_the_phases() -> None:
-    life = behaving("never-ready").live(10)
-    condition = life.document["status"]["conditions"][0]
-    assert datetime.fromisoformat(condition["lastTransitionTime"]) == CREATED
+def test_a_condition_gets_a_new_time_with_a_new_reason_and_keeps_the_time_with_the_same_reason() -> None:
+    life = behaving("never-ready").live(1.9)
+    assert life.phases[-1] == "Running"
+    assert time_of_ready(life) == CREATED + timedelta(seconds=0.5), "GuestNotRunning since phase Scheduling"
+    life.live(60)
+    assert time_of_ready(life) == CREATED + timedelta(seconds=2), "ContainersNotReady"
+
+
+def test_a_vmi_is_ready_with_the_time_at_which_its_pod_was_ready() -> None:
+    life = behaving("normal").live(60)
+    assert time_of_ready(life) == CREATED + timedelta(seconds=1), "the phase Scheduled"
+
+
+def time_of_ready(life: Life) -> datetime:
+    """The last transition of the condition Ready, without the delay of the loop."""
+    at = datetime.fromisoformat(life.document["status"]["conditions"][0]["lastTransitionTime"])
+    return at.replace(microsecond=at.microsecond // 1000 * 1000)
 
 
 def test_vmis_have_a_node_from_scheduled_on_and_an_address_while_they_run() -> None:
@@ -305,9 +336,18 @@ def test_vmis_have_a_node_from_scheduled_on_and_an_address_while_they_run() -> N
     life.live(0.2)
     assert life.document["status"]["nodeName"] in NODES
     assert life.document["metadata"]["labels"] == {"kubevirt.io/nodeName": life.document["status"]["nodeName"]}
-    assert "interfaces" not in life.document["status"]
+    assert life.document["status"]["interfaces"] == [{"name": "default", "podInterfaceName": "eth0"}]
     life.live(10)
     assert life.document["status"]["interfaces"][0]["ipAddress"] == address_for(life.vmi)
+
+
+def test_a_vmi_that_was_migrated_stays_on_its_node() -> None:
+    life = behaving("normal", **{SHUTDOWN_AFTER: "5s"}).live(10)
+    life.change({"status": {"nodeName": "elsewhere"}, "metadata": {"labels": {"kubevirt.io/nodeName": "elsewhere"}}})
+    life.delete().live(1)
+    assert life.seen[-1][1] == VMIState("Running", "PodTerminating")
+    assert life.document["metadata"]["labels"]["kubevirt.io/nodeName"] == "elsewhere"
+    assert life.document["status"]["nodeName"] == "elsewhere"
 
 
 def test_nodes_are_spread_evenly_and_addresses_are_addresses() -> None:

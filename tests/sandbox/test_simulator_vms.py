@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -20,13 +19,17 @@ from informers.meta import ObjectKey, controller_of
 from informers.objects import PatchType
 from informers.resource import Resource
 from sandbox import crds, simulator
+from sandbox.admin import Admin
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from sandbox.datavolumes import CLAIMS, DATA_VOLUMES
-from sandbox.settings import BEHAVIOR, READY_AFTER, SHUTDOWN_AFTER
+from sandbox.settings import BEHAVIOR, DEFAULT, READY_AFTER, SHUTDOWN_AFTER, TIME_SCALE, SimulationSettings
 from sandbox.vmis import VMIS
 from sandbox.vms import FINALIZER, VMS
+from tests.cluster import running_plane
 from tests.sandbox.machines import vm_document
+from tests.sandbox.patience import until
+from tests.sandbox.replay import Recording, assert_same, told
 
 PATIENCE_S = 60.0
 KINDS = (VMS, VMIS, DATA_VOLUMES, CLAIMS)
@@ -75,13 +78,7 @@ class Scene:
         return reference.uid if reference is not None else None
 
     async def until(self, holds: Callable[[], object]) -> None:
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                while not holds():
-                    self._changed.clear()
-                    await self._changed.wait()
-        except TimeoutError:
-            pytest.fail(f"not within {PATIENCE_S:g}s; there are: {self._everything()}")
+        await until(holds, self._changed, within_s=PATIENCE_S, seen=self._everything)
 
     async def until_it_is(self, word: str, name: str = "vm") -> None:
         await self.until(lambda: self.word(name) == word)
@@ -94,12 +91,12 @@ class Scene:
 
 
 @asynccontextmanager
-async def playing(plane: ControlPlane, namespace: str) -> AsyncIterator[Scene]:
+async def playing(plane: ControlPlane, namespace: str, defaults: SimulationSettings = DEFAULT) -> AsyncIterator[Scene]:
     credentials = await load_credentials(str(plane.kubeconfig))
     async with open_client(credentials, user_agent="audience") as client, asyncio.TaskGroup() as group:
         scene = Scene(client, namespace)
         tasks = [group.create_task(informer.run()) for informer in scene.informers.values()]
-        tasks.append(group.create_task(simulator.run(plane.kubeconfig, namespaces=(namespace,))))
+        tasks.append(group.create_task(simulator.run(plane.kubeconfig, namespaces=(namespace,), defaults=defaults)))
         try:
             await asyncio.wait_for(scene.informers[VMS].synced.wait(), PATIENCE_S)
             yield scene
@@ -160,15 +157,33 @@ async def test_a_vm_is_started_and_stopped_by_a_user(control_plane: ControlPlane
 
 
 @pytest.mark.cluster
-async def test_a_crash_loop_is_counted_and_ends_with_its_cause(control_plane: ControlPlane, namespace: str) -> None:
+async def test_failed_starts_are_counted_and_end_with_their_cause(control_plane: ControlPlane, namespace: str) -> None:
+    annotations = {BEHAVIOR: "fail", READY_AFTER: "100ms", TIME_SCALE: "0.05"}
     async with playing(control_plane, namespace) as scene:
-        await scene.create(VMS, vm_document(annotations={BEHAVIOR: "crash-loop", READY_AFTER: "100ms"}))
+        await scene.create(VMS, vm_document(annotations=annotations))
         await scene.until_it_is("CrashLoopBackOff")
         await scene.until(
             lambda: (failure := scene.get(VMS).status.start_failure) is not None and failure.consecutive_fail_count == 2
         )
         await scene.patch(VMS, "vm", {"spec": {"template": {"metadata": {"annotations": {BEHAVIOR: None}}}}})
         await scene.until(lambda: scene.word() == "Running" and scene.get(VMS).status.start_failure is None)
+
+
+@pytest.mark.cluster
+async def test_a_vm_shows_the_recorded_events_while_it_starts(control_plane: ControlPlane, namespace: str) -> None:
+    admin, recording = Admin(control_plane.kubeconfig), Recording("vm-start")
+    path = f"/apis/kubevirt.io/v1/namespaces/{namespace}"
+    began = admin.get(f"{path}/virtualmachines")["metadata"]["resourceVersion"]
+    async with playing(control_plane, namespace, SimulationSettings(detail="full", ready_after_s=4.0)) as scene:
+        await scene.create(VMS, recording.new_vm())
+        await scene.until(lambda: (vm := scene.get(VMS)) is not None and vm.status is not None and vm.status.ready)
+    events = []
+    for resource in (VMS, VMIS):
+        watch = f"{path}/{resource.plural}?watch=true&timeoutSeconds=1&resourceVersion={began}"
+        lines = (await asyncio.to_thread(admin.send, "GET", watch)).splitlines()
+        events += [(event["type"], event["object"]) for event in map(json.loads, lines)]
+    for resource in (VMS, VMIS):
+        assert_same(told([], events, resource), recording.story(resource))
 
 
 @pytest.mark.cluster
@@ -310,6 +325,7 @@ async def test_nothing_is_written_twice(control_plane: ControlPlane, namespace: 
             ("create", "datavolumes", "", 201),
             ("create", "persistentvolumeclaims", "", 201),
             ("patch", "persistentvolumeclaims", "status", 200),
+            ("create", "controllerrevisions", "", 201),
             ("create", "virtualmachineinstances", "", 201),
             ("patch", "virtualmachineinstances", "", 200),
         ],
@@ -321,14 +337,8 @@ async def test_nothing_is_written_twice(control_plane: ControlPlane, namespace: 
 def plane_without_data_volumes(control_plane_binaries: Binaries, tmp_path: Path) -> Iterator[ControlPlane]:
     for path in OWN_CRDS.glob("kubevirt.io_*.yaml"):
         shutil.copy(path, tmp_path)
-    directory = Path(tempfile.mkdtemp(prefix="vmherd-tests-"))
-    plane = ControlPlane(directory, control_plane_binaries, crd_directories=[tmp_path])
-    try:
-        plane.start()
+    with running_plane(control_plane_binaries, crd_directories=[tmp_path]) as plane:
         yield plane
-    finally:
-        plane.stop()
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.mark.cluster

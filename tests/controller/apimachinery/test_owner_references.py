@@ -2,7 +2,7 @@ import msgspec
 
 from controller.apimachinery.owner_references import adoption_patch, controller_reference, release_patch
 from informers.meta import OwnerReference
-from tests.builders import REPLICASETS, reference_to, replicaset, vmi
+from tests.builders import OWNER_REFERENCE, REPLICASETS, reference_to, replicaset, vmi
 
 OWNER = replicaset()
 FOREIGN = OwnerReference(api_version="v1", kind="ConfigMap", name="notes", uid="uid-of-notes")
@@ -14,14 +14,7 @@ def decoded(body: bytes) -> dict:
 
 def test_r5_the_reference_names_a_controller_that_blocks_its_owners_deletion():
     reference = controller_reference(REPLICASETS, OWNER.metadata)
-    assert msgspec.to_builtins(reference) == {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachineInstanceReplicaSet",
-        "name": "testreplicaset",
-        "uid": "uid-of-the-set",
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
+    assert msgspec.to_builtins(reference) == OWNER_REFERENCE
 
 
 def test_r2_an_adoption_keeps_other_owners_and_has_the_version_that_was_read():

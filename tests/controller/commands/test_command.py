@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from controller.commands.command import CommandFailed, Holder, active_holder, refuse_if_controller_runs
 from informers.errors import Forbidden
 from informers.meta import ObjectKey
+from tests.fakes.answers import Answering, Call
 
 ANYWHERE = "/apis/coordination.k8s.io/v1/leases"
 THERE = "/apis/coordination.k8s.io/v1/namespaces/there/leases"
@@ -22,24 +23,15 @@ def lease(version: int, *, holder: str | None = "vm-1", namespace: str = "there"
     return {"metadata": metadata, "spec": {"holderIdentity": holder, "leaseDurationSeconds": duration}}
 
 
-class Leases:
+class Leases(Answering):
     """An API server whose leases depend on the time in seconds."""
 
     def __init__(self, leases_at: Callable[[int], list[Any]]) -> None:
         self.leases_at = leases_at
         self.asked: list[tuple[str, str]] = []
 
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = "",
-        timeout_s: float | None = None,
-    ) -> bytes:
-        self.asked.append((path, (params or {})["fieldSelector"]))
+    async def answer(self, call: Call) -> bytes:
+        self.asked.append((call.path, call.params["fieldSelector"]))
         return json.dumps({"items": self.leases_at(int(now()))}).encode()
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
+
 import pytest
 
 from controller.cli import main
 from controller.commands import conformance
 from controller.commands.command import CommandFailed
-from controller.commands.conformance import Settings, run
+from controller.commands.conformance import Settings, cancelled_by_signals, run
 from controller.conformance.case import Kind
 from controller.conformance.catalogue import CASES
 from tests.controller.conformance.stored_objects import NAMESPACES, StoredObjects
@@ -68,3 +71,34 @@ async def test_a_cluster_without_the_kinds_is_an_error_and_gets_no_namespace():
     with pytest.raises(CommandFailed, match=r"serves none of the kinds in vmherd\.dev, kubevirt\.io, pool"):
         await run(server, Settings(), CASES)
     assert server.under(NAMESPACES) == []
+
+
+async def interrupted_by(*numbers: signal.Signals, after_s: float) -> int:
+    """The number of cancellations of a task that gets these signals, each `after_s` seconds after the last one."""
+    loop = asyncio.get_running_loop()
+    count = 0
+    with cancelled_by_signals():
+        for index, number in enumerate(numbers):
+            loop.call_later(index * after_s, signal.raise_signal, number)
+        end = loop.time() + len(numbers) * after_s + 1
+        while loop.time() < end:
+            try:
+                await asyncio.sleep(end - loop.time())
+            except asyncio.CancelledError:
+                count += 1
+    return count
+
+
+@pytest.mark.parametrize(
+    ("numbers", "after_s", "count"),
+    [
+        ((signal.SIGINT,), 0.0, 1),
+        ((signal.SIGTERM,), 0.0, 1),
+        ((signal.SIGINT, signal.SIGTERM), 0.2, 1),
+        ((signal.SIGTERM, signal.SIGINT), 0.2, 1),
+        ((signal.SIGINT, signal.SIGINT), 1.2, 2),
+        ((signal.SIGINT, signal.SIGTERM), 1.2, 1),
+    ],
+)
+async def test_the_first_signal_and_a_later_ctrl_c_cancel_the_run(numbers, after_s, count):
+    assert await asyncio.create_task(interrupted_by(*numbers, after_s=after_s)) == count

@@ -77,7 +77,9 @@ def test_without_flags_all_fields_have_their_defaults():
 
 
 def test_every_field_has_its_option_and_every_option_its_field():
-    assert sorted(OPTIONS) == sorted(field.name for field in structs.fields(Config))
+    found_in_the_cluster = {"versions"}
+    fields = {field.name for field in structs.fields(Config)}
+    assert sorted(OPTIONS) == sorted(fields - found_in_the_cluster)
 
 
 def test_the_table_has_every_option():

@@ -1,9 +1,10 @@
+import msgspec
 import pytest
 
 from controller.apimachinery.conditions import Condition
 from controller.kubevirt import vmis
 from controller.kubevirt.vmi_types import MigrationState, VirtualMachineInstance, VMIStatus
-from tests.builders import seconds_ago, vmi
+from tests.builders import NOW, seconds_ago, vmi
 
 STANDINGS = {
     # name: (vmi, final, unknown, active)
@@ -65,3 +66,21 @@ def test_a_vmi_that_was_never_ready_is_unready_since_its_creation():
 def test_a_time_without_a_zone_is_utc():
     condition = Condition(type="Ready", status="True", last_transition_time=seconds_ago(5).replace(tzinfo=None))
     assert vmis.ready_since(VirtualMachineInstance(status=VMIStatus(conditions=(condition,)))) == seconds_ago(5)
+
+
+def test_a_vmi_keeps_the_times_of_the_phases_that_are_read():
+    names = ("Pending", "Scheduling", "Running", "Failed", None)
+    times = [{"phase": name, "phaseTransitionTimestamp": "2026-08-01T12:00:00Z"} for name in names]
+    body = {"status": {"phase": "Failed", "phaseTransitionTimestamps": times}}
+    decoded = msgspec.json.decode(msgspec.json.encode(body), type=VirtualMachineInstance)
+    assert [each.phase for each in decoded.status.phase_transition_timestamps] == ["Running", "Failed"]
+    assert vmis.entered(decoded, "Running") == NOW
+    assert vmis.entered(decoded, "Succeeded") is None
+
+
+@pytest.mark.parametrize("times", [None, [], [{"phase": "Running"}], [{}]])
+def test_a_vmi_without_times_of_phases_has_none(times):
+    body = {"status": {"phase": "Running", "phaseTransitionTimestamps": times}}
+    decoded = msgspec.json.decode(msgspec.json.encode(body), type=VirtualMachineInstance)
+    assert vmis.entered(decoded, "Running") is None
+    assert vmis.entered(VirtualMachineInstance(), "Running") is None

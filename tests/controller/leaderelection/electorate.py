@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,6 +11,7 @@ from controller.leaderelection.elector import LeaderElector
 from controller.leaderelection.lease import LEASES
 from informers.errors import ApiError, TransportError
 from informers.meta import ObjectKey
+from tests.fakes.answers import Answering, Call
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.requests import Document
 
@@ -42,7 +43,7 @@ class LeaseServer(FakeApiServer):
         self.change(LEASES, LEASE, patch)
 
 
-class Connection:
+class Connection(Answering):
     """One process's connection to the server, and what can go wrong with it."""
 
     def __init__(self, server: LeaseServer) -> None:
@@ -52,17 +53,8 @@ class Connection:
         self.error: ApiError | None = None
         self.log: list[tuple[float, str]] = []
 
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        timeout_s: float | None = None,
-    ) -> bytes:
-        self.log.append((now(), method))
+    async def answer(self, call: Call) -> bytes:
+        self.log.append((now(), call.method))
         if self.error is not None:
             raise self.error
         if self.trouble == "refused":
@@ -70,7 +62,7 @@ class Connection:
         if self.trouble == "hangs":
             await asyncio.Event().wait()
         await asyncio.sleep(self.latency_s)
-        answer = await self._server.request(method, path, body=body, content_type=content_type)
+        answer = await self._server.answer(call)
         if self.trouble == "loses answers":
             await asyncio.Event().wait()
         await asyncio.sleep(self.latency_s)
@@ -123,6 +115,24 @@ class Process:
 
     def start(self) -> asyncio.Task[bool]:
         return asyncio.create_task(self.run())
+
+
+async def one_leader() -> tuple[LeaseServer, Process, asyncio.Task[bool]]:
+    """A server, a process that has led for almost a second, and the task of the process."""
+    server = LeaseServer()
+    leader = Process(server, "a")
+    task = leader.start()
+    await asyncio.sleep(1)
+    return server, leader, task
+
+
+async def leader_and_standby(
+    **options: Any,
+) -> tuple[LeaseServer, tuple[Process, asyncio.Task[bool]], tuple[Process, asyncio.Task[bool]]]:
+    """A server, a leader, and a process with these options that has just started, each process with its task."""
+    server, leader, task = await one_leader()
+    standby = Process(server, "b", **options)
+    return server, (leader, task), (standby, standby.start())
 
 
 async def settle(*tasks: asyncio.Task[Any]) -> list[Any]:

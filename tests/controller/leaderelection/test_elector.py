@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from controller.leaderelection.elector import ElectionImpossible, new_identity
 from controller.running import leaf_errors
 from informers.errors import Forbidden, Invalid, NotFound
-from tests.controller.leaderelection.electorate import LeaseServer, Process, now, settle
+from tests.controller.leaderelection.electorate import LeaseServer, Process, leader_and_standby, now, one_leader, settle
 
 pytestmark = pytest.mark.looptime
 
@@ -47,11 +47,7 @@ async def test_exactly_one_of_the_candidates_that_start_together_leads():
 
 
 async def test_a_leader_stays_leader_and_renews_every_retry_period():
-    server = LeaseServer()
-    leader, standby = Process(server, "a"), Process(server, "b")
-    task = leader.start()
-    await asyncio.sleep(1)
-    other = standby.start()
+    server, (leader, task), (standby, other) = await leader_and_standby()
     await asyncio.sleep(1000)
     assert leader.elector.is_leader
     assert leader.led_to == -1
@@ -108,7 +104,7 @@ async def test_a_candidate_retries_after_a_403_of_a_starting_server():
     process = Process(LeaseServer(), "a")
     process.connection.error = Forbidden("leases is forbidden: User nobody", code=403)
     task = asyncio.create_task(process.run())
-    await asyncio.sleep(1)
+    await asyncio.sleep(25)
     assert not task.done()
     process.connection.error = None
     await asyncio.sleep(2)
@@ -153,11 +149,7 @@ async def test_a_candidate_stopped_before_its_start_sends_no_request_and_does_no
 
 
 async def test_a_stopped_standby_returns_at_once_and_has_not_led():
-    server = LeaseServer()
-    leader, standby = Process(server, "a"), Process(server, "b")
-    task = leader.start()
-    await asyncio.sleep(1)
-    other = standby.start()
+    _, (_, task), (standby, other) = await leader_and_standby()
     await asyncio.sleep(10)
     standby.stop.set()
     begin = now()
@@ -196,11 +188,7 @@ async def test_a_candidate_stopped_during_its_election_releases_the_lease():
 async def test_a_leader_that_ends_without_an_error_releases_the_lease_and_a_standby_leads_within_two_seconds(
     random_number,
 ):
-    server = LeaseServer()
-    leader, standby = Process(server, "a"), Process(server, "b", chance=lambda: random_number)
-    first = leader.start()
-    await asyncio.sleep(1)
-    second = standby.start()
+    server, (leader, first), (standby, second) = await leader_and_standby(chance=lambda: random_number)
     await asyncio.sleep(30)
     leader.stop.set()
     assert await first is True
@@ -243,11 +231,7 @@ async def test_a_failed_or_cancelled_leader_lets_the_lease_expire(end):
 
 @pytest.mark.parametrize("dies_after_s", [30, 30.4, 30.8, 31.2, 31.6])
 async def test_a_standby_takes_over_one_lease_duration_after_it_saw_the_last_change(dies_after_s):
-    server = LeaseServer()
-    leader, standby = Process(server, "a"), Process(server, "b", chance=lambda: 0.999)
-    first = leader.start()
-    await asyncio.sleep(1)
-    second = standby.start()
+    _, (leader, first), (standby, second) = await leader_and_standby(chance=lambda: 0.999)
     await asyncio.sleep(dies_after_s)
     await settle(first)
     (died_at, _) = leader.connection.log[-1]
@@ -258,10 +242,7 @@ async def test_a_standby_takes_over_one_lease_duration_after_it_saw_the_last_cha
 
 
 async def test_a_renewal_in_flight_at_the_end_of_the_work_does_not_prevent_the_release():
-    server = LeaseServer()
-    leader = Process(server, "a")
-    task = leader.start()
-    await asyncio.sleep(1)
+    server, leader, task = await one_leader()
     leader.connection.latency_s = 0.5
     while leader.connection.log[-1][1] != "PATCH":
         await asyncio.sleep(0.05)
@@ -273,10 +254,7 @@ async def test_a_renewal_in_flight_at_the_end_of_the_work_does_not_prevent_the_r
 
 @pytest.mark.parametrize("trouble", ["refused", "hangs"])
 async def test_a_failing_release_ends_after_half_the_renew_deadline(trouble):
-    server = LeaseServer()
-    leader = Process(server, "a")
-    task = leader.start()
-    await asyncio.sleep(1)
+    server, leader, task = await one_leader()
     leader.connection.trouble = trouble
     leader.stop.set()
     assert await task is True
@@ -285,10 +263,7 @@ async def test_a_failing_release_ends_after_half_the_renew_deadline(trouble):
 
 
 async def test_a_lease_that_another_process_has_taken_is_not_released():
-    server = LeaseServer()
-    leader = Process(server, "a")
-    task = leader.start()
-    await asyncio.sleep(1)
+    server, leader, task = await one_leader()
     server.edit(spec={"holderIdentity": "b"})
     leader.stop.set()
     assert await task is True

@@ -13,7 +13,15 @@ from controller.leaderelection.elector import LeaseLost, NotLeader
 from controller.leaderelection.lease import LEASES
 from controller.running import leaf_errors
 from informers.errors import ServerError, TransportError
-from tests.controller.leaderelection.electorate import LEASE, LeaseServer, Process, now, settle
+from tests.controller.leaderelection.electorate import (
+    LEASE,
+    LeaseServer,
+    Process,
+    leader_and_standby,
+    now,
+    one_leader,
+    settle,
+)
 from tests.fakes.requests import Request
 
 pytestmark = pytest.mark.looptime
@@ -24,11 +32,7 @@ pytestmark = pytest.mark.looptime
 
 @pytest.mark.parametrize("trouble", ["refused", "hangs"])
 async def test_a_leader_that_cannot_renew_is_cancelled_at_the_renew_deadline(trouble):
-    server = LeaseServer()
-    leader, standby = Process(server, "a"), Process(server, "b")
-    first = leader.start()
-    await asyncio.sleep(1)
-    second = standby.start()
+    _, (leader, first), (standby, second) = await leader_and_standby()
     await asyncio.sleep(30)
     (last_renewal, _) = leader.connection.log[-1]
     leader.connection.trouble = trouble
@@ -40,11 +44,22 @@ async def test_a_leader_that_cannot_renew_is_cancelled_at_the_renew_deadline(tro
     await settle(second)
 
 
-async def test_a_leader_that_gets_no_answers_stops_even_if_its_renewals_arrive():
-    server = LeaseServer()
-    leader = Process(server, "a")
+@pytest.mark.parametrize("offset_s", [0.1 * step for step in range(25)])
+async def test_one_hanging_request_and_a_slow_connection_do_not_cost_the_lease(offset_s):
+    leader = Process(LeaseServer(), "a")
     task = leader.start()
-    await asyncio.sleep(1)
+    await asyncio.sleep(10 + offset_s)
+    leader.connection.trouble = "hangs"
+    await asyncio.sleep(5)
+    leader.connection.trouble = ""
+    leader.connection.latency_s = 0.4
+    await asyncio.sleep(30)
+    assert leader.elector.is_leader
+    await settle(task)
+
+
+async def test_a_leader_that_gets_no_answers_stops_even_if_its_renewals_arrive():
+    _, leader, task = await one_leader()
     leader.connection.trouble = "loses answers"
     with pytest.raises(LeaseLost):
         await task
@@ -52,10 +67,7 @@ async def test_a_leader_that_gets_no_answers_stops_even_if_its_renewals_arrive()
 
 
 async def test_one_lost_answer_does_not_end_the_leadership():
-    server = LeaseServer()
-    leader = Process(server, "a")
-    task = leader.start()
-    await asyncio.sleep(1)
+    server, leader, task = await one_leader()
     leader.connection.trouble = "loses answers"
     await asyncio.sleep(3)
     leader.connection.trouble = ""
@@ -79,10 +91,7 @@ async def test_an_outage_shorter_than_the_renew_deadline_does_not_end_the_leader
 
 
 async def test_a_leader_stops_at_its_next_renewal_if_another_process_holds_the_lease():
-    server = LeaseServer()
-    leader = Process(server, "a")
-    task = leader.start()
-    await asyncio.sleep(1)
+    server, _, task = await one_leader()
     server.edit(spec={"holderIdentity": "b"})
     with pytest.raises(LeaseLost, match="is held by b"):
         await task
@@ -91,10 +100,7 @@ async def test_a_leader_stops_at_its_next_renewal_if_another_process_holds_the_l
 
 
 async def test_a_leader_stops_if_the_holder_was_cleared():
-    server = LeaseServer()
-    leader = Process(server, "a")
-    task = leader.start()
-    await asyncio.sleep(1)
+    server, _, task = await one_leader()
     server.edit(spec={"holderIdentity": ""})  # another process may have led before the next renewal
     with pytest.raises(LeaseLost):
         await task
@@ -103,10 +109,7 @@ async def test_a_leader_stops_if_the_holder_was_cleared():
 
 
 async def test_an_annotation_on_the_lease_stays_and_does_not_end_the_leadership():
-    server = LeaseServer()
-    leader = Process(server, "a")
-    task = leader.start()
-    await asyncio.sleep(1)
+    server, leader, task = await one_leader()
     server.edit(metadata={"annotations": {"note": "hello"}})
     await asyncio.sleep(100)
     assert leader.elector.is_leader
@@ -115,11 +118,7 @@ async def test_an_annotation_on_the_lease_stays_and_does_not_end_the_leadership(
 
 
 async def test_a_leader_creates_a_deleted_lease_again_and_no_standby_takes_over():
-    server = LeaseServer()
-    leader, standby = Process(server, "a"), Process(server, "b", chance=lambda: 0.0)
-    first = leader.start()
-    await asyncio.sleep(1)
-    second = standby.start()
+    server, (leader, first), (standby, second) = await leader_and_standby(chance=lambda: 0.0)
     await asyncio.sleep(10.1)
     server.remove(LEASES, LEASE)
     await asyncio.sleep(100)
@@ -130,10 +129,7 @@ async def test_a_leader_creates_a_deleted_lease_again_and_no_standby_takes_over(
 
 
 async def test_a_leader_stops_if_a_new_process_creates_the_deleted_lease_first():
-    server = LeaseServer()
-    leader = Process(server, "a")
-    task = leader.start()
-    await asyncio.sleep(1)
+    server, _, task = await one_leader()
     server.remove(LEASES, LEASE)
 
     def race(request: Request) -> None:

@@ -264,3 +264,10 @@ def test_a_pool_whose_takeover_is_held_has_a_series(mark: str | None, held: bool
     [figures] = figures_of(POOL, "pool.kubevirt.io", [owner], rolls_out=pool_rolls_out)
     series = {name: value for name, value in shown(figures).items() if name.startswith("vmherd_takeover_held")}
     assert series == ({"vmherd_takeover_held{name=web,namespace=shop}": 1} if held else {})
+
+
+@pytest.mark.parametrize(("status", "waits"), [("True", True), ("False", False)])
+def test_r4a_a_set_in_back_off_has_a_series(status: str, waits: bool):
+    page = shown(make(conditions=(Condition(type="ReplicaBackOff", status=status),)))
+    series = [name for name in page if name.startswith("vmherd_back_off")]
+    assert len(series) == int(waits)

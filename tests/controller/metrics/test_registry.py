@@ -12,9 +12,8 @@ from controller.events.recorder import DROP_REASONS
 from controller.kinds import KINDS
 from controller.metrics.registry import ACTION_OUTCOMES, RESULTS, Metrics, SetFigures
 from controller.runtime.plan import Action, Outcome, label_of
-from tests.cluster import skip_or_fail
 from tests.metrics_page import VMIS, HangingQueue, exercise, talkative
-from tests.promtool import find_or_fetch
+from tests.promtool import find_or_skip
 
 
 class Clock:
@@ -223,10 +222,7 @@ def test_no_counter_brings_a_gauge_of_its_birth():
 
 @pytest.fixture(scope="module")
 def promtool() -> Path:
-    found = find_or_fetch()
-    if found is None:
-        skip_or_fail("promtool is neither on the PATH nor in the cache, and could not be downloaded")
-    return found
+    return find_or_skip()
 
 
 def test_prometheus_own_linter_has_nothing_to_say(promtool: Path):

@@ -162,6 +162,13 @@ def test_p13_if_the_vmi_template_differs_the_vmi_is_deleted():
     assert not deleted(todo, VMS)
 
 
+def test_p13_vmis_are_restarted_in_the_order_of_the_policy():
+    policy = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
+    owner = updated_pool(updateStrategy=policy)
+    machines = current_vms(owner, 0, 1, 2)
+    assert deleted(plan(seen(owner, machines, vmis=old_vmis(machines))), VMIS) == ["web-2", "web-1", "web-0"]
+
+
 def test_p13_a_vmi_with_an_unknown_revision_is_restarted():
     owner = updated_pool(replicas=1)
     machines = current_vms(owner, 0)

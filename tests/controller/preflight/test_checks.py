@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Mapping
-from datetime import UTC, datetime
 
 import pytest
+from structlog.testing import capture_logs
 
 from controller.config.settings import Config
 from controller.preflight.checks import (
@@ -16,89 +14,28 @@ from controller.preflight.checks import (
     NotRecognized,
     StartupError,
     UnservedKind,
-    check,
     resolve_mode,
 )
 from controller.preflight.permissions import MissingPermission
 from controller.preflight.second_writer import SecondWriter
-from informers.errors import ApiError, Forbidden, NotFound, ServerError, TransportError, Unauthorized
-
-REFUSED = TransportError("connection refused", sent=False)
-SETS = "virtualmachineinstancereplicasets"
-DEFINITION = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{SETS}.kubevirt.io"
-DISCOVERY = "/apis/kubevirt.io/v1"
-POOL_DISCOVERY = "/apis/pool.kubevirt.io/v1beta1"
-POOLS = "virtualmachinepools"
-MACHINES = [{"name": "virtualmachineinstances"}, {"name": "virtualmachines"}]
-SERVED = {"resources": [{"name": SETS}, {"name": f"{SETS}/status"}, *MACHINES]}
-UNSERVED = {"resources": MACHINES}
-
-
-def not_found() -> NotFound:
-    return NotFound("not found", code=404)
-
-
-class Answers:
-    """An API server with a list of answers for each path. The last answer of a list is repeated."""
-
-    def __init__(self) -> None:
-        self.denied: set[tuple[str, str]] = set()
-        self.by_path: dict[str, list[object]] = {
-            "/version": [{}],
-            DISCOVERY: [SERVED],
-            POOL_DISCOVERY: [{"resources": [{"name": POOLS}]}],
-            DEFINITION: [not_found()],
-        }
-        self.asked: list[str] = []
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        timeout_s: float | None = None,
-    ) -> bytes:
-        await asyncio.sleep(0.01)
-        self.asked.append(path)
-        answer = self.reviewed(path, body) if method == "POST" else self.next(path)
-        if isinstance(answer, ApiError):
-            raise answer
-        return answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-
-    def next(self, path: str) -> object:
-        answers = self.by_path.get(path, [not_found()])
-        return answers.pop(0) if len(answers) > 1 else answers[0]
-
-    def reviewed(self, path: str, body: bytes | None) -> object:
-        if path in self.by_path:
-            return self.next(path)
-        if path.endswith("/selfsubjectreviews"):
-            return {"status": {"userInfo": {"username": "herder"}}}
-        wanted = json.loads(body or b"")["spec"]["resourceAttributes"]
-        return {"status": {"allowed": (wanted["verb"], wanted["resource"]) not in self.denied}}
-
-
-ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-
-
-async def problems(server: Answers, config: Config | None = None) -> tuple[object, ...]:
-    """The problems that stop a start with this configuration."""
-    try:
-        await check(server, config or Config(), now=wall_clock)
-    except StartupError as error:
-        return error.problems
-    return ()
-
-
-def wall_clock() -> datetime:
-    return datetime.now(UTC)
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
+from informers.errors import Forbidden, ServerError, Unauthorized
+from tests.controller.preflight.answers import (
+    ACCESS_REVIEWS,
+    DEFINITION,
+    DISCOVERY,
+    OLD_POOL_DISCOVERY,
+    POOL_DISCOVERY,
+    POOLS,
+    REFUSED,
+    SERVED,
+    SETS,
+    UNSERVED,
+    Answers,
+    beside_a_kubevirt,
+    not_found,
+    now,
+    problems,
+)
 
 
 @pytest.mark.looptime
@@ -273,27 +210,34 @@ async def test_the_group_of_the_sets_is_the_one_configured():
 
 
 @pytest.mark.looptime
-async def test_the_group_of_the_pools_is_the_one_configured():
+async def test_a_cluster_without_pools_is_told_and_does_not_stop_the_start():
     server = Answers()
     server.by_path["/apis/pool.vmherd.dev/v1beta1"] = [not_found()]
-    [problem] = await problems(server, Config(pool_group="pool.vmherd.dev"))
-    assert f"{POOLS}.pool.vmherd.dev" in str(problem)
-    assert "--pool-group" in str(problem)
+    with capture_logs() as lines:
+        assert await problems(server, Config(pool_group="pool.vmherd.dev")) == ()
+    [line] = lines
+    assert (line["log_level"], line["kind"]) == ("warning", f"{POOLS}.pool.vmherd.dev")
+    assert line["event"] == "the cluster does not serve this kind: its objects are reconciled as soon as it does"
+    assert "--pool-group" in line["remedy"]
+    assert now() < 1
 
 
-KUBEVIRTS = "/apis/kubevirt.io/v1/kubevirts"
-VIRT_CONTROLLER = "/apis/apps/v1/namespaces/kubevirt/deployments/virt-controller"
-
-
-def beside_a_kubevirt() -> Answers:
-    """A cluster whose KubeVirt reconciles both kinds."""
+@pytest.mark.looptime
+async def test_pools_are_served_in_the_chosen_version():
     server = Answers()
-    server.by_path |= {
-        DISCOVERY: [{"resources": [*SERVED["resources"], {"name": "kubevirts"}]}],
-        KUBEVIRTS: [{"items": [{"metadata": {"namespace": "kubevirt", "name": "kubevirt"}}]}],
-        VIRT_CONTROLLER: [{"spec": {"template": {"spec": {"containers": []}}}}],
-    }
-    return server
+    server.by_path |= {POOL_DISCOVERY: [not_found()], OLD_POOL_DISCOVERY: [{"resources": [{"name": POOLS}]}]}
+    with capture_logs() as lines:
+        assert await problems(server, Config(versions={"pool": "v1alpha1"})) == ()
+    assert lines == []
+
+
+@pytest.mark.looptime
+async def test_a_version_that_appears_after_the_choice_needs_a_new_start():
+    server = Answers()
+    server.by_path |= {POOL_DISCOVERY: [not_found()], OLD_POOL_DISCOVERY: [{"resources": [{"name": POOLS}]}]}
+    [problem] = await problems(server)
+    assert isinstance(problem, UnservedKind)
+    assert "it serves version v1alpha1, which the next start uses" in str(problem)
 
 
 @pytest.mark.looptime

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from controller.config.settings import Config
-from controller.preflight.permissions import Permission, permissions_needed
+from controller.preflight.permissions import Permission, missing_permissions, permissions_needed
 
 SETS = "virtualmachineinstancereplicasets"
 POOLS = "virtualmachinepools"
@@ -86,3 +88,21 @@ def test_observe_needs_permission_to_read_the_cached_resources_only():
     needed = permissions_needed(Config(observe=True))
     assert {permission.verb for permission in needed} == {"list", "watch"}
     assert len({permission.resource for permission in needed}) == 5
+
+
+async def test_thousands_of_questions_are_asked_twenty_at_once():
+    running, most, asked = 0, 0, 0
+
+    class Server:
+        async def request(self, method: str, path: str, **_: object) -> bytes:
+            nonlocal running, most, asked
+            running += 1
+            most, asked = max(most, running), asked + 1
+            await asyncio.sleep(0)
+            running -= 1
+            return b'{"status": {"allowed": true}}'
+
+    needed = permissions_needed(Config(watch_namespaces=tuple(f"team-{number}" for number in range(50))))
+    assert await missing_permissions(Server(), needed) == ()
+    assert asked == len(needed) > 1000
+    assert most == 20

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,8 +10,9 @@ import pytest
 
 from controller.config.settings import Config
 from controller.preflight.second_writer import SecondWriter, Undetermined, decide_mode, find_second_writer
-from informers.errors import ApiError, Forbidden, NotFound
+from informers.errors import Forbidden, NotFound
 from tests.command_line import parse
+from tests.fakes.answers import AnswersByPath
 
 NOW = datetime(2026, 8, 1, 12, 0, tzinfo=UTC)
 GROUP = "/apis/kubevirt.io/v1"
@@ -29,35 +28,19 @@ ONE = {"items": [{"metadata": {"namespace": "kubevirt", "name": "kubevirt"}}]}
 EMPTY: dict[str, Any] = {"items": []}
 
 
-class Cluster:
-    """An API server with a list of answers to GET for each path. The last answer of a list is repeated."""
+class Cluster(AnswersByPath):
+    """An API server with an installed KubeVirt."""
 
     def __init__(self, **paths: Any) -> None:
-        self.by_path: dict[str, list[Any]] = {
-            GROUP: [{"resources": [{"name": "kubevirts"}]}],
-            KUBEVIRTS: [ONE],
-            DEPLOYMENT: [deployment()],
-            SETS: [EMPTY],
-            POOLS: [EMPTY],
-        }
-        self.asked: list[str] = []
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = "",
-        timeout_s: float | None = None,
-    ) -> bytes:
-        self.asked.append(path)
-        answers = self.by_path[path]
-        answer = answers.pop(0) if len(answers) > 1 else answers[0]
-        if isinstance(answer, ApiError):
-            raise answer
-        return json.dumps(answer).encode()
+        super().__init__(
+            {
+                GROUP: [{"resources": [{"name": "kubevirts"}]}],
+                KUBEVIRTS: [ONE],
+                DEPLOYMENT: [deployment()],
+                SETS: [EMPTY],
+                POOLS: [EMPTY],
+            }
+        )
 
 
 def deployment(*args: str, generation: int = 1, seen: int = 1) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -79,12 +80,18 @@ class ReplicaSetSimulation:
         """`finalizers` gives each VMI a finalizer, as KubeVirt does: a deleted VMI stays until `live_on`."""
         held_by = {VMIS: ["kubevirt.io/virtualMachineControllerFinalize"]} if finalizers else {}
         self.key = key
-        self.server = FakeApiServer(latency_s=latency_s, has_status=(REPLICASETS,), finalizers=held_by)
+        self.elapsed = timedelta()
+        """The time since the simulation began. `advance` changes it."""
+        self.clock: Callable[[], float] = lambda: 0.0
+        """More seconds since the simulation began, for a test whose event loop has the time."""
+        self.server = FakeApiServer(
+            latency_s=latency_s, has_status=(REPLICASETS,), finalizers=held_by, now=lambda: self.now
+        )
         self.sets = LaggingCache(self.server, REPLICASETS, indexes=REPLICASET_INDEXES, handler=set_handler)
         self.vmis = LaggingCache(self.server, VMIS, indexes=VMI_INDEXES, handler=vmi_handler)
         self._rules = ReplicaSetRules(self.sets.store, self.vmis.store, REPLICASETS, VMIS, burst)
         self.process = ReconcilerProcess(
-            self.server, REPLICA_SETS, self._rules, owners=self.sets, children=[self.vmis], now=lambda: NOW
+            self.server, REPLICA_SETS, self._rules, owners=self.sets, children=[self.vmis], now=lambda: self.now
         )
         if instant:
             self.server.on_write = lambda request, before: self.process.catch_up()
@@ -99,6 +106,13 @@ class ReplicaSetSimulation:
         for vmi in vmis:
             made.server.put(VMIS, msgspec.json.decode(msgspec.json.encode(vmi)))
         return made
+
+    @property
+    def now(self) -> datetime:
+        return NOW + self.elapsed + timedelta(seconds=self.clock())
+
+    def advance(self, seconds: float) -> None:
+        self.elapsed += timedelta(seconds=seconds)
 
     def restart(self) -> None:
         """A new process that lists everything first."""
@@ -136,13 +150,13 @@ class ReplicaSetSimulation:
     def snapshot(self) -> Snapshot:
         """What a pass would see now."""
         self.process.catch_up()
-        seen = self._rules.take_snapshot(self.key, now=NOW, settled=True)
+        seen = self._rules.take_snapshot(self.key, now=self.now, settled=True)
         assert seen is not None
         return seen
 
     def live_on(self) -> None:
         """VMIs that are being deleted go, finished ones stay so, and all others come up."""
-        ready = {"type": "Ready", "status": "True", "lastTransitionTime": NOW.isoformat()}
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": self.now.isoformat()}
         for name, document in self.server.documents(VMIS, self.key.namespace).items():
             if "deletionTimestamp" in document["metadata"]:
                 self.server.finalize(VMIS, ObjectKey(self.key.namespace, name))

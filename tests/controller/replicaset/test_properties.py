@@ -10,8 +10,9 @@ from controller.kubevirt.annotations import PROTECT, is_marked
 from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vmis import is_active, is_ready
 from controller.replicaset.plan import plan
-from controller.replicaset.rollout import Rollout, is_updated, parse_rollout
+from controller.replicaset.rollout import Rollout, parse_rollout
 from controller.replicaset.status import next_status, outcome_notices
+from controller.replicaset.template import is_updated
 from controller.runtime.plan import Confirm, Create, Delete, Patch
 from controller.runtime.status import status_patch
 from informers.meta import controller_of
@@ -33,8 +34,11 @@ def come_to_rest(simulation: ReplicaSetSimulation) -> None:
     for _ in range(PASSES):
         tried = simulation.run_pass()
         simulation.live_on()
-        if not tried and not plan(simulation.snapshot()).actions:
+        todo = plan(simulation.snapshot())
+        if not tried and not todo.actions and todo.requeue_after_s is None:
             return
+        if not tried:
+            simulation.advance(todo.requeue_after_s or 0)
     raise AssertionError(f"still writing after {PASSES} passes: {plan(simulation.snapshot())}")
 
 

@@ -11,6 +11,7 @@ import looptime
 from hypothesis import given, settings
 
 from controller.kubevirt.resources import VMIS
+from controller.kubevirt.vmi_types import VMIStatus
 from controller.replicaset.triggers import replicasets_of_replicaset, replicasets_of_vmi
 from controller.runtime.controller import Controller
 from informers.errors import TransportError
@@ -19,6 +20,7 @@ from informers.workqueue import WorkQueue
 from tests.builders import REPLICASETS
 from tests.controller.replicaset.simulation import KEY, ReplicaSetSimulation, replicaset_document
 from tests.fakes.requests import Fault, Garbled, Lost, Request, refusal
+from tests.fakes.rules import wire
 
 FAULTS = st.sampled_from(
     [
@@ -37,6 +39,9 @@ STEPS = st.tuples(st.sampled_from(["scale", "finish", "delete", "ready"]), st.in
 
 LONG_S = 600.0
 """Longer than any backoff after so few failures."""
+
+STARTS = 20
+"""How often the VMIs come up while the set comes to rest."""
 
 IDLE_S = 5.0
 """The pause of the caches between two looks for new events, if there was none."""
@@ -91,9 +96,14 @@ class RunningController:
     async def run(self, story: list[tuple[str, int, float]]) -> None:
         feeder = asyncio.create_task(self.feed())
         worker = asyncio.create_task(self.controller.run())
+        self.simulation.clock = asyncio.get_running_loop().time
         for kind, number, after_s in story:
             await asyncio.sleep(after_s)
             self.apply(kind, number)
+        for _ in range(STARTS):
+            await asyncio.sleep(LONG_S / STARTS)
+            for number in range(len(self.simulation.server.objects(VMIS))):
+                self.apply("ready", number)
         await asyncio.sleep(LONG_S)
         sent = len(self.simulation.server.requests)
         await asyncio.sleep(LONG_S)
@@ -109,11 +119,15 @@ class RunningController:
             self.simulation.server.change(REPLICASETS, KEY, {"spec": {"replicas": number}})
         elif vmis:
             key = vmis[number % len(vmis)].metadata.key
-            ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+            since = wire(self.simulation.now)
+            ready = {
+                "phase": "Running",
+                "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": since}],
+            }
             match kind:
                 case "finish":
                     self.simulation.server.change(VMIS, key, {"status": {"phase": "Failed"}})
-                case "ready":
+                case "ready" if (vmis[number % len(vmis)].status or VMIStatus()).phase != "Failed":
                     self.simulation.server.change(VMIS, key, {"status": ready})
                 case "delete":
                     self.simulation.server.remove(VMIS, key)

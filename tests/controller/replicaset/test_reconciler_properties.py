@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_active, is_deleting
+from controller.runtime.result import After, Report
 from informers.errors import TransportError
 from informers.meta import controller_of, labels_of
 from informers.store import Change, Removed
@@ -173,7 +174,7 @@ class Scenario:
             owner_uid = owner_uid_of(self.simulation.server.find(VMIS, request.key))
             assert owner_uid in ("", self.simulation.owner.metadata.uid), "guarantee 3: adopted by a set that is gone"
 
-    async def run_pass(self, faults: Iterator[Fault | None], progress: Iterator[tuple[int, int]]) -> None:
+    async def run_pass(self, faults: Iterator[Fault | None], progress: Iterator[tuple[int, int]]) -> Report:
         planned = False
 
         def fault_for(request: Request) -> Fault | None:
@@ -188,7 +189,7 @@ class Scenario:
             return next(faults, None)
 
         self.simulation.server.fault_for = fault_for
-        await self.simulation.reconcile()
+        return await self.simulation.reconcile()
 
     def happen(self, what: str, *numbers: int) -> None:
         match what, *numbers:
@@ -241,11 +242,13 @@ class Scenario:
             assert len(active) == owner.spec.replicas
 
     async def rest(self) -> None:
-        for _ in range(30):
+        for _ in range(60):
             self.simulation.process.catch_up()
             sent = len(self.simulation.server.requests)
-            await self.run_pass(iter(()), iter(()))
-            if len(self.simulation.server.requests) == sent:
+            report = await self.run_pass(iter(()), iter(()))
+            if isinstance(report.result, After):
+                self.simulation.advance(report.result.seconds)
+            elif len(self.simulation.server.requests) == sent:
                 return
         raise AssertionError("never at rest")
 

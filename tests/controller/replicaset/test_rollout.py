@@ -2,10 +2,11 @@
 
 import pytest
 
-from controller.kubevirt.annotations import PROGRESS_DEADLINE, PROTECT, ROLLING_UPDATE, TEMPLATE_HASH
+from controller.kubevirt.annotations import EARLY_FAILURES, PROGRESS_DEADLINE, PROTECT, ROLLING_UPDATE, TEMPLATE_HASH
+from controller.replicaset.back_off import annotation_of
 from controller.replicaset.plan import plan
 from controller.runtime.plan import Create, Delete
-from tests.builders import LABELS, replicaset, snapshot, vmi
+from tests.builders import LABELS, replicaset, seconds_ago, snapshot, vmi
 from tests.controller.replicaset.simulation import ReplicaSetSimulation
 from tests.strategies import template_hash_of
 
@@ -159,6 +160,43 @@ def test_r14_a_malformed_deadline_counts_as_the_default_and_is_reported():
     todo = plan(snapshot(owner, [*outdated(owner, 1), *updated(owner, 1, ready=False, ready_for_s=100)]))
     assert todo.requeue_after_s == 500
     assert [n.reason for n in todo.notices] == ["InvalidAnnotation"]
+
+
+def test_r14_a_template_whose_vmis_are_replaced_stalls_although_each_vmi_is_young():
+    owner = rolling("maxUnavailable=1", replicas=2)
+    record = {EARLY_FAILURES: annotation_of(3, seconds_ago(601), seconds_ago(2))}
+    young = {"ready": False, "age_s": 2, "ready_for_s": 1, "phase": "Scheduling", "entered_s": {}}
+    trying = plan(snapshot(owner, [*outdated(owner, 1), *updated(owner, 1, annotations=record, **young)]))
+    assert [notice.reason for notice in trying.notices] == ["RolloutStalled"]
+    failed = updated(owner, 1, annotations=record, **{**young, "phase": "Failed", "entered_s": {"Failed": 1}})
+    waiting = plan(snapshot(owner, [*outdated(owner, 1), *failed]))
+    assert sorted(notice.reason for notice in waiting.notices) == ["BackOff", "RolloutStalled"]
+    assert waiting.actions == ()
+
+
+def test_r14_before_it_runs_a_vmi_is_unready_since_its_creation_whatever_its_condition_says():
+    owner = rolling("maxUnavailable=1", replicas=2)
+    pending = updated(owner, 1, ready=False, ready_for_s=3, age_s=500, phase="Scheduling", entered_s={})
+    assert plan(snapshot(owner, [*outdated(owner, 1), *pending])).requeue_after_s == 100
+
+
+def test_r14_a_vmi_that_became_ready_is_progress():
+    owner = rolling("maxUnavailable=1", replicas=3)
+    slow, fresh = updated(owner, 2, ready=False, age_s=900, ready_for_s=900)
+    fresh = vmi("new-1", owner=owner, labels=fresh.metadata.labels, ready_for_s=100)
+    todo = plan(snapshot(owner, [*outdated(owner, 1), slow, fresh]))
+    assert (todo.notices, todo.requeue_after_s) == ((), 500)
+
+
+def test_r14_a_vmi_that_replaces_an_early_failure_counts_as_ready_after_ten_minutes():
+    owner = rolling("maxUnavailable=1", replicas=2)
+    record = {EARLY_FAILURES: annotation_of(1, seconds_ago(599), seconds_ago(598))}
+    todo = plan(
+        snapshot(owner, [*outdated(owner, 1), *updated(owner, 1, annotations=record, age_s=598, ready_for_s=590)])
+    )
+    assert (todo.actions, todo.requeue_after_s) == ((), 1)
+    proven = updated(owner, 1, annotations=record, age_s=700, ready_for_s=600)
+    assert deletes(owner, *outdated(owner, 1), *proven) == ["old-0"]
 
 
 def test_r14_a_finished_rollout_plans_nothing():

@@ -8,7 +8,7 @@ from controller.kubevirt.annotations import DELETION_COST, PROTECT, TEMPLATE_HAS
 from controller.kubevirt.legacy import modernise
 from controller.replicaset.plan import plan
 from controller.runtime.plan import Create, Delete
-from tests.builders import LABELS, replicaset, snapshot, vmi
+from tests.builders import LABELS, OWNER_REFERENCE, replicaset, snapshot, vmi
 from tests.strategies import template_hash_of
 
 
@@ -59,16 +59,7 @@ def test_r5_the_body_of_a_create():
             "namespace": "default",
             "labels": {"myvmi": "myvmi", TEMPLATE_HASH: label},
             "annotations": {"note": "hi"},
-            "ownerReferences": [
-                {
-                    "apiVersion": "kubevirt.io/v1",
-                    "kind": "VirtualMachineInstanceReplicaSet",
-                    "name": "testreplicaset",
-                    "uid": "uid-of-the-set",
-                    "controller": True,
-                    "blockOwnerDeletion": True,
-                }
-            ],
+            "ownerReferences": [OWNER_REFERENCE],
         },
         "spec": {"domain": {}, "later": {"x": 1.1}},
     }

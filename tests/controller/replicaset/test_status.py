@@ -37,22 +37,16 @@ QUOTA = Forbidden("exceeded quota: 3 of 3", code=403)
 LOST = TransportError("connection reset", sent=True)
 WEBHOOK = ServerError("failed calling webhook", code=500)
 
-FAILURE = Condition(
-    type="ReplicaFailure",
-    status="True",
-    reason="FailedCreate",
-    message="exceeded quota: 3 of 3",
-    last_probe_time=seconds_ago(60),
-    last_transition_time=seconds_ago(60),
-)
-PAUSED = Condition(
-    type="ReplicaPaused",
-    status="True",
-    reason="Paused",
-    message="Controller got paused",
-    last_probe_time=seconds_ago(60),
-    last_transition_time=seconds_ago(60),
-)
+
+def true_for_a_minute(type_: str, reason: str, message: str) -> Condition:
+    since = seconds_ago(60)
+    return Condition(
+        type=type_, status="True", reason=reason, message=message, last_probe_time=since, last_transition_time=since
+    )
+
+
+FAILURE = true_for_a_minute("ReplicaFailure", "FailedCreate", "exceeded quota: 3 of 3")
+PAUSED = true_for_a_minute("ReplicaPaused", "Paused", "Controller got paused")
 FOREIGN = Condition(type="Audited", status="False", reason="Never", last_transition_time=seconds_ago(9000))
 
 

@@ -4,9 +4,11 @@ import pytest
 from msgspec.structs import replace
 
 from controller.apimachinery.conditions import Condition
-from controller.kubevirt.annotations import DELETION_COST, PROTECT, REMOVE, ROLLING_UPDATE
+from controller.apimachinery.label_selectors import LabelSelector, SelectorRequirement, parse_selector
+from controller.kubevirt.annotations import DELETION_COST, PROTECT, REMOVE, REPLACE_UNREADY_AFTER, ROLLING_UPDATE
 from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetStatus
 from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.replicaset import triggers
 from controller.replicaset.snapshot import REPLICASET_INDEXES
 from controller.replicaset.triggers import replicasets_of_replicaset, replicasets_of_vmi
 from controller.runtime.triggers import COUNT_DELAY_S
@@ -29,10 +31,10 @@ ALL_MATCHING = {"owner": 0.0, "rival": 0.0}
 def triggered_by(change) -> dict[str, float]:
     sets: Store[ReplicaSet] = Store(indexes=REPLICASET_INDEXES)
     stores.replace(sets, [OWNER, RIVAL, OTHER_LABELS, EMPTY, ELSEWHERE], "7")
-    triggers = list(replicasets_of_vmi(change, sets))
-    assert len({key for key, _ in triggers}) == len(triggers)
-    assert all(key.namespace == "default" for key, _ in triggers)
-    return {key.name: delay for key, delay in triggers}
+    wakes = list(replicasets_of_vmi(change, sets))
+    assert len({key for key, _ in wakes}) == len(wakes)
+    assert all(key.namespace == "default" for key, _ in wakes)
+    return {key.name: delay for key, delay in wakes}
 
 
 def member(**changes) -> VirtualMachineInstance:
@@ -109,6 +111,7 @@ SET_CHANGES = {
     "its generation changes": (Updated(OWNER, changed(OWNER, generation=2)), 0.0),
     "its deletion begins": (Updated(OWNER, changed(OWNER, deletion_timestamp=seconds_ago(1))), 0.0),
     "it asks for a rollout": (Updated(OWNER, changed(OWNER, annotations={ROLLING_UPDATE: "maxUnavailable=1"})), 0.0),
+    "it replaces unready VMIs": (Updated(OWNER, changed(OWNER, annotations={REPLACE_UNREADY_AFTER: "60"})), 0.0),
     "another annotation changes": (Updated(OWNER, changed(OWNER, annotations={"note": "hi"})), None),
     "its labels change": (Updated(OWNER, changed(OWNER, labels={"a": "b"})), None),
     "only its version changes": (Updated(OWNER, changed(OWNER, resource_version="2")), None),
@@ -123,3 +126,38 @@ SET_CHANGES = {
 def test_r16_which_changes_of_a_set_trigger_it(change, delay):
     expected = [] if delay is None else [(OWNER.metadata.key, delay)]
     assert list(replicasets_of_replicaset(change)) == expected
+
+
+IN_TIERS = LabelSelector(match_expressions=(SelectorRequirement(key="tier", operator="In", values=("a", "b", "a")),))
+NOT_OLD = LabelSelector(match_expressions=(SelectorRequirement(key="old", operator="DoesNotExist"),))
+TWO_LABELS = LabelSelector(match_labels={"app": "web", "tier": "a"})
+
+
+@pytest.mark.parametrize(
+    ("selector", "labels", "adopts"),
+    [
+        (IN_TIERS, {"tier": "b"}, True),
+        (IN_TIERS, {"tier": "c"}, False),
+        (NOT_OLD, {"tier": "b"}, True),
+        (NOT_OLD, {"old": "yes"}, False),
+        (TWO_LABELS, {"app": "web", "tier": "a"}, True),
+        (TWO_LABELS, {"app": "web", "tier": "b"}, False),
+        (TWO_LABELS, {"app": "web"}, False),
+    ],
+)
+def test_r16_an_orphan_starts_a_pass_for_each_form_of_selector_that_matches(selector, labels, adopts):
+    found = replace(OWNER, spec=replace(OWNER.spec, selector=selector))
+    sets: Store[ReplicaSet] = Store(indexes=REPLICASET_INDEXES)
+    stores.replace(sets, [found], "7")
+    wakes = list(replicasets_of_vmi(Added(vmi(labels=labels)), sets))
+    assert wakes == ([(OWNER.metadata.key, 0.0)] if adopts else [])
+
+
+def test_r16_an_orphan_parses_no_selector_of_the_sets_with_other_labels(monkeypatch):
+    parsed = []
+    monkeypatch.setattr(triggers, "parse_selector", lambda wire: parsed.append(wire) or parse_selector(wire))
+    sets: Store[ReplicaSet] = Store(indexes=REPLICASET_INDEXES)
+    owners = [replicaset(f"s{n}", uid=f"uid-{n}", match_labels={"app": f"a{n}"}) for n in range(1000)]
+    stores.replace(sets, owners, "7")
+    assert list(replicasets_of_vmi(Added(vmi(labels={"app": "a7"})), sets)) == [(owners[7].metadata.key, 0.0)]
+    assert len(parsed) == 1

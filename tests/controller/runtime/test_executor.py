@@ -25,6 +25,7 @@ from tests.controller.runtime.executor_setup import (
     key,
     kinds,
     patch,
+    refusal,
 )
 from tests.fakes.requests import Fault, Lost
 
@@ -113,14 +114,24 @@ async def test_all_deletes_are_tried_even_if_one_fails():
     assert setup.server.most_at_once == PARALLEL
 
 
-@pytest.mark.parametrize("fault", [UNREACHABLE, Lost.BEFORE])
-async def test_a_server_that_cannot_be_reached_is_not_asked_for_each_of_many_deletes(fault: Fault):
-    """Each delete would wait for its own timeout."""
+OVERLOADED = [BUSY, refusal(503, "ServiceUnavailable", "no luck"), refusal(504, "Timeout", "no luck")]
+
+
+@pytest.mark.parametrize("fault", [UNREACHABLE, Lost.BEFORE, *OVERLOADED])
+async def test_r10_during_an_outage_the_remaining_deletes_are_not_tried(fault: Fault):
+    """Each delete would wait for its own timeout, or add load."""
     setup = ExecutorSetup()
     setup.fail(fault)
     outcomes = await setup.carry_out([delete(f"vm-{index}") for index in range(5 * PARALLEL)])
     assert len(setup.sent) == PARALLEL
     assert kinds(outcomes)[PARALLEL:] == ["Skipped"] * (4 * PARALLEL)
+
+
+async def test_a_webhook_that_fails_for_some_deletes_does_not_keep_the_others_from_being_tried():
+    setup = ExecutorSetup()
+    deletes = [delete(f"vm-{index}", setup.add(f"vm-{index}")) for index in range(2 * PARALLEL)]
+    setup.fail(refusal(500, "InternalError", "failed calling webhook"), name="vm-0")
+    assert kinds(await setup.carry_out(deletes)) == ["Unknown"] + ["Done"] * (2 * PARALLEL - 1)
 
 
 async def test_an_empty_plan_sends_nothing():

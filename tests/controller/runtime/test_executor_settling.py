@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from controller.kubevirt.resources import VMIS
+from controller.runtime.executor import LOOKUPS
 from controller.runtime.plan import Action
 from informers.errors import ApiError
 from tests.controller.runtime.executor_setup import (
@@ -157,3 +158,30 @@ async def test_unresolved_writes_of_an_earlier_owner_of_the_name_are_ignored():
     setup = await lost(create(), happened=True)
     assert await setup.executor.resolve(OWNER, "uid-of-the-next") is None
     assert setup.sent == []
+
+
+async def with_lost_creates(count: int) -> ExecutorSetup:
+    setup = ExecutorSetup()
+    setup.fail(Lost.AFTER)
+    for index in range(count):
+        await setup.outcome_of(create(f"vm-{index}"))
+    assert len(setup.unresolved) == count
+    setup.heal()
+    setup.server.requests.clear()
+    return setup
+
+
+async def test_r9_many_lost_writes_are_looked_up_in_parallel():
+    setup = await with_lost_creates(4 * LOOKUPS)
+    setup.server.most_at_once = 0
+    assert await setup.resolve() is None
+    assert setup.unresolved == ()
+    assert setup.server.most_at_once == LOOKUPS
+
+
+async def test_r9_the_look_up_of_lost_writes_ends_at_the_first_failure():
+    setup = await with_lost_creates(4 * LOOKUPS)
+    setup.fail(BUSY)
+    assert await setup.resolve() is not None
+    assert len(setup.sent) == LOOKUPS
+    assert len(setup.unresolved) == 4 * LOOKUPS

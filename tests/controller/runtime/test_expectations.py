@@ -54,6 +54,18 @@ def test_r9_the_version_of_another_namespace_does_not_count():
     assert not setup.settled()
 
 
+def test_r9_after_a_restore_of_etcd_earlier_writes_are_not_awaited():
+    setup = ExpectationsSetup()
+    setup.record(Done(created("x"), "14"), Done(deleted("y"), "15"), Unknown(created("z"), LOST))
+    assert not setup.settled()
+    setup.store.commit(setup.store.begin_replace(scope="a", rewind=True), "7", scope="a", rewound=True)
+    assert setup.settled()
+    setup.record(Done(created("x"), "9"))
+    assert not setup.settled()
+    setup.store.advance("9", scope="a")
+    assert setup.settled()
+
+
 def test_r9_the_last_of_several_writes_is_awaited():
     setup = ExpectationsSetup()
     setup.record(Done(created("x"), "14"), Done(created("y"), "12"))

@@ -4,39 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.kubevirt.resources import VMIS
 from controller.runtime.plan import Create, Delete, Done, Missing, Plan, Rejected, Skipped, Unknown
 from controller.runtime.result import LOOK_AGAIN_S, After, AwaitChange, Retry, facts_of, result_of, retry_after
-from informers.errors import (
-    ApiError,
-    Conflict,
-    Forbidden,
-    Invalid,
-    NotFound,
-    ServerError,
-    ServerTimeout,
-    StatusError,
-    TooManyRequests,
-    TransportError,
-    Unauthorized,
-)
+from informers import errors
 from informers.meta import ObjectKey
-from informers.resource import Resource
 
-VMIS = Resource(
-    VirtualMachineInstance,
-    group="kubevirt.io",
-    version="v1",
-    plural="virtualmachineinstances",
-    kind="VirtualMachineInstance",
-)
 CREATE = Create(resource=VMIS, key=ObjectKey("ns", "a"), body=b"{}", owner_uid="u", why="one is missing")
 DELETE = Delete(resource=VMIS, key=ObjectKey("ns", "b"), uid="b-uid", why="surplus")
 
-QUOTA = Forbidden("exceeded quota", code=403, reason="Forbidden")
-TERMINATING = Forbidden("is being terminated", code=403, reason="Forbidden", causes=("NamespaceTerminating",))
-BUSY = TooManyRequests("too many requests", code=429, retry_after_s=7.0)
-LOST = TransportError("connection reset", sent=True)
+QUOTA = errors.Forbidden("exceeded quota", code=403, reason="Forbidden")
+TERMINATING = errors.Forbidden("is being terminated", code=403, reason="Forbidden", causes=("NamespaceTerminating",))
+BUSY = errors.TooManyRequests("too many requests", code=429, retry_after_s=7.0)
+LOST = errors.TransportError("connection reset", sent=True)
 
 
 def test_a_pass_with_nothing_to_do_waits_for_the_next_change() -> None:
@@ -73,20 +53,24 @@ def test_one_server_side_failure_among_others_makes_an_outage() -> None:
     ("error", "outage"),
     [
         (LOST, True),
-        (TransportError("connection refused", sent=False), True),
-        (ServerError("etcd is gone", code=500), True),
-        (ServerTimeout("too slow", code=504), True),
+        (errors.TransportError("connection refused", sent=False), True),
+        (errors.ServerError("etcdserver: request timed out", code=500), True),
+        (errors.ServerError("rpc error: code = Unavailable desc = transport is closing", code=500), True),
+        (errors.ServerError("Internal error occurred: failed calling webhook: etcdserver: no", code=500), False),
+        (errors.ServerError("bad gateway", code=502), False),
+        (errors.ServerError("try again later", code=503), True),
+        (errors.ServerTimeout("too slow", code=504), True),
         (BUSY, True),
         (QUOTA, False),
-        (Conflict("changed", code=409), False),
-        (Invalid("no domain", code=422), False),
-        (NotFound("no namespace", code=404), False),
-        (Unauthorized("who?", code=401), False),
-        (StatusError("bad request", code=400), False),
+        (errors.Conflict("changed", code=409), False),
+        (errors.Invalid("no domain", code=422), False),
+        (errors.NotFound("no namespace", code=404), False),
+        (errors.Unauthorized("who?", code=401), False),
+        (errors.StatusError("bad request", code=400), False),
     ],
     ids=repr,
 )
-def test_an_outage_is_an_error_that_does_not_depend_on_the_request(error: ApiError, outage: bool) -> None:
+def test_an_outage_is_an_error_that_does_not_depend_on_the_request(error: errors.ApiError, outage: bool) -> None:
     result = retry_after(error)
     assert (result.why, result.outage) == (str(error), outage)
 
@@ -100,7 +84,7 @@ def test_nothing_is_retried_in_a_terminating_namespace() -> None:
     assert result_of(Plan(), (Rejected(CREATE, TERMINATING),), settled=True) == AwaitChange()
 
 
-CHANGED = Conflict("the object has been modified", code=409)
+CHANGED = errors.Conflict("the object has been modified", code=409)
 
 
 def test_a_conflict_with_another_writer_is_no_failure() -> None:
@@ -148,3 +132,7 @@ def test_an_error_outside_the_plan_is_retried_and_reported_after_the_failures_of
     both = result_of(Plan(), (Rejected(CREATE, QUOTA),), settled=True, other_error=BUSY)
     assert both == Retry("exceeded quota", not_before_s=7.0, outage=True)
     assert facts_of(Plan(), (Done(CREATE),), other_error=BUSY) == {"create_done": 1, "failure": "too many requests"}
+
+
+def test_a_retry_after_of_a_day_is_shortened_to_five_minutes() -> None:
+    assert retry_after(errors.TooManyRequests("later", code=429, retry_after_s=86_400.0)).not_before_s == 300

@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -22,6 +21,7 @@ from controller.server.authorization import (
     Reviewer,
 )
 from informers.errors import Forbidden, TransportError
+from tests.fakes.answers import Answering, Call
 
 PROMETHEUS = {
     "username": "system:serviceaccount:monitoring:prometheus",
@@ -31,7 +31,7 @@ PROMETHEUS = {
 }
 
 
-class Api:
+class Api(Answering):
     """An API server that accepts some tokens and permits some users to get /metrics."""
 
     def __init__(self) -> None:
@@ -43,20 +43,11 @@ class Api:
         self.hold: asyncio.Event | None = None
         self.in_flight = self.max_in_flight = 0
 
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        timeout_s: float | None = None,
-    ) -> bytes:
-        assert (method, params, content_type) == ("POST", None, "application/json")
-        assert timeout_s is not None
-        assert timeout_s <= 10
-        review = json.loads(body or b"")
+    async def answer(self, call: Call) -> bytes:
+        assert (call.method, call.params, call.content_type) == ("POST", {}, "application/json")
+        assert call.timeout_s is not None
+        assert call.timeout_s <= 10
+        review = json.loads(call.body)
         self.sent[review["kind"]] += 1
         self.in_flight += 1
         self.max_in_flight = max(self.max_in_flight, self.in_flight)
@@ -68,10 +59,10 @@ class Api:
         finally:
             self.in_flight -= 1
         if review["kind"] == "TokenReview":
-            assert path == "/apis/authentication.k8s.io/v1/tokenreviews"
+            assert call.path == "/apis/authentication.k8s.io/v1/tokenreviews"
             user = self.users.get(review["spec"]["token"])
             return json.dumps({"status": {"authenticated": user is not None, "user": user}}).encode()
-        assert path == "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        assert call.path == "/apis/authorization.k8s.io/v1/subjectaccessreviews"
         self.access_reviews.append(review["spec"])
         return json.dumps({"status": {"allowed": review["spec"]["user"] in self.allowed}}).encode()
 

@@ -24,6 +24,7 @@ class FakeInformer:
         self._silent_s = silent_s
         self.waiting_for = waiting_for
         self.synced = asyncio.Event()
+        self.missing = False
 
     def silent_s(self, now: float) -> float:
         return self._silent_s
@@ -62,6 +63,18 @@ async def test_a_worker_that_is_busy_with_one_key_for_too_long_fails_the_check()
     assert failing_checks(FakeInformer(), queue, later_s=STUCK_FOR_S + 1) == {"workers"}
     queue.done(key)
     assert failing_checks(FakeInformer(), queue, later_s=STUCK_FOR_S + 1) == set()
+
+
+async def test_a_process_is_ready_without_the_list_of_an_optional_kind_that_is_not_served():
+    required, optional = FakeInformer(), FakeInformer()
+    checks = ready_checks([required, optional], optional=[optional])  # type: ignore[list-item]
+    required.synced.set()
+    assert checks["caches"]() is not None
+    optional.missing = True
+    assert checks["caches"]() is None
+    required.synced.clear()
+    required.missing = True
+    assert checks["caches"]() is not None, "the process needs the list of the required kind"
 
 
 async def test_a_process_is_ready_after_the_first_lists():

@@ -1,0 +1,273 @@
+"""The back-off of replacements: VMIs that fail soon after they start are replaced with a growing delay (R4a).
+
+An *early failure* is a VMI of the present template that failed before it had run for ten minutes. The replacement of
+the first early failure is created at once. If the replacement fails early too, the next replacement waits for 10
+seconds. The delay doubles with each further failure, up to 5 minutes. These are the figures of the kubelet for
+containers.
+
+The state is in the objects, so a restart of the controller loses nothing:
+
+- A failed VMI stays until its replacement is created. While the VMI waits for its delay, the set creates one VMI fewer.
+  So the loss of another VMI is replaced at once, and a user who deletes the failed VMI ends the delay.
+- A replacement has an annotation with the number of failures before it. A VMI that has run for ten minutes, and a VMI
+  of a new template, start again at 0.
+
+If no VMI of the template is ready, the template is the probable cause. After a replacement of a replacement was needed,
+the set then tries only one VMI at a time, and keeps only a few failed VMIs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from controller.apimachinery.conditions import Condition, with_timezone
+from controller.kubevirt.annotations import EARLY_FAILURES
+from controller.kubevirt.conditions import REPLICA_BACK_OFF
+from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.kubevirt.vmis import entered, is_final, is_ready, phase_of, ready_since, unready_since
+from controller.replicaset.template import is_updated
+from informers.meta import annotations_of
+
+FIRST_DELAY: Final = timedelta(seconds=10)
+LONGEST_DELAY: Final = timedelta(minutes=5)
+PROVEN_AFTER: Final = timedelta(minutes=10)
+"""A VMI that ends after it has run for this time is no early failure."""
+
+FORGOTTEN_AFTER: Final = timedelta(minutes=30)
+"""A replacement that is older than this when it fails starts again at 0."""
+
+MAX_EVIDENCE: Final = 10
+"""The maximum number of failed VMIs that a set keeps while no VMI of its template is ready."""
+
+NODE_UNRESPONSIVE: Final = "NodeUnresponsive"
+"""The `status.reason` of a VMI that KubeVirt marked as failed because its node was lost."""
+
+_VALID_FAILURES: Final = range(1, 10**6)
+_NEVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Trial(Struct, frozen=True):
+    """The history of a VMI, from the annotation on the VMI. A VMI that replaces no early failure has no history.
+
+    `failures` is the number of VMIs that failed in a row before this VMI. `since` is the creation time of the first of
+    them. `at` is the time of our clock when this VMI was created.
+    """
+
+    failures: int = 0
+    since: datetime | None = None
+    at: datetime | None = None
+
+
+FRESH: Final = Trial()
+
+
+class EarlyFailure(Struct, frozen=True):
+    """A failed VMI that is not replaced yet.
+
+    `failures` is the number of VMIs that failed in a row, including this VMI. `since` is the creation time of the first
+    of them. The replacement may be created from the time `due` on.
+    """
+
+    vmi: VirtualMachineInstance
+    failures: int
+    since: datetime
+    due: datetime
+
+
+class BackOff(Struct, frozen=True):
+    """The early failures of a set. The failure with the most failures before it is first.
+
+    `since` is the time since when VMIs of the template fail, or None if there is no failure.
+
+    `one_at_a_time` is true if no VMI of the template is ready and the first replacement has failed too. `trying_until`
+    is then the time until which the set waits for a replacement that is starting, or None if no replacement is
+    starting.
+    """
+
+    failures: tuple[EarlyFailure, ...] = ()
+    since: datetime | None = None
+    one_at_a_time: bool = False
+    trying_until: datetime | None = None
+
+
+class Creates(Struct, frozen=True):
+    """The VMIs that a pass may create: a replacement for each VMI in `replaced`, and `fresh` other VMIs.
+
+    `waiting` is the number of missing VMIs that must wait. `next_at` is the first time at which one of them may be
+    created, or None if no VMI waits for a time.
+    """
+
+    replaced: tuple[EarlyFailure, ...] = ()
+    fresh: int = 0
+    waiting: int = 0
+    next_at: datetime | None = None
+
+    @property
+    def number(self) -> int:
+        return len(self.replaced) + self.fresh
+
+
+def find_back_off(
+    now: datetime,
+    template_hash: str,
+    active: Iterable[VirtualMachineInstance],
+    spent: Iterable[VirtualMachineInstance],
+) -> BackOff:
+    """Return the early failures among the spent VMIs of a set."""
+    spent = [vmi for vmi in spent if is_updated(vmi, template_hash)]
+    failures = [_early_failure(vmi, now) for vmi in spent if _failed_early(vmi, now)]
+    failures.sort(key=lambda each: (-each.failures, -each.due.timestamp(), each.vmi.metadata.name))
+    current = [vmi for vmi in active if is_updated(vmi, template_hash)]
+    starting = [vmi for vmi in current if trial_of(vmi).failures and not is_ready(vmi)]
+    rows = [*(each.since for each in failures), *(failing_since(vmi, now) for vmi in starting)]
+    back_off = BackOff(tuple(failures), min(rows, default=None))
+    if any(map(is_ready, current)) or any(phase_of(vmi) == "Succeeded" for vmi in spent):
+        return back_off
+    trials = [trial_of(vmi) for vmi in starting]
+    if max((*(trial.failures for trial in trials), *(each.failures for each in failures)), default=0) < 2:
+        return back_off
+    # A replacement that neither becomes ready nor fails holds up the next replacement for a limited time.
+    ends = [trial.at + LONGEST_DELAY for trial in trials if trial.at is not None]
+    trying_until = max((end for end in ends if now < end <= now + LONGEST_DELAY), default=None)
+    return replace(back_off, one_at_a_time=True, trying_until=trying_until)
+
+
+def choose_creates(back_off: BackOff, missing: int, *, burst: int, now: datetime) -> Creates:
+    """Return which of the `missing` VMIs may be created now."""
+    if missing <= 0:
+        return Creates()
+    if back_off.one_at_a_time:
+        worst = back_off.failures[:1]
+        times = (back_off.trying_until, *(each.due for each in worst))
+        earliest = max((each for each in times if each is not None), default=now)
+        if earliest > now:
+            return Creates(waiting=missing, next_at=earliest)
+        return Creates(worst, fresh=1 - len(worst), waiting=missing - 1)
+    waiting = [each for each in back_off.failures if each.due > now][:missing]
+    room = min(missing - len(waiting), burst)
+    replaced = tuple(each for each in back_off.failures if each.due <= now)[:room]
+    next_at = min((each.due for each in waiting), default=None)
+    return Creates(replaced, room - len(replaced), len(waiting), next_at)
+
+
+def kept_as_evidence(back_off: BackOff, creates: Creates, missing: int) -> frozenset[str]:
+    """Return the UIDs of the failed VMIs that must stay, because their replacements are not created in this pass."""
+    places = missing - creates.number
+    if back_off.one_at_a_time:
+        places = min(places, MAX_EVIDENCE)
+    replaced = {each.vmi.metadata.uid for each in creates.replaced}
+    left = [each.vmi.metadata.uid for each in back_off.failures if each.vmi.metadata.uid not in replaced]
+    return frozenset(left[: max(places, 0)])
+
+
+def delay_after(failures: int) -> timedelta:
+    """Return the delay of the next replacement after so many failures in a row. The first failure causes no delay."""
+    if failures < 2:
+        return timedelta()
+    doublings: int = 2 ** min(failures - 2, 16)
+    return min(FIRST_DELAY * doublings, LONGEST_DELAY)
+
+
+def trial_of(vmi: VirtualMachineInstance) -> Trial:
+    """Return the history of the VMI. An annotation that cannot be parsed counts as no history."""
+    text = annotations_of(vmi.metadata).get(EARLY_FAILURES, "")
+    if not text:
+        return FRESH
+    try:
+        trial = msgspec.json.decode(text, type=Trial)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return FRESH
+    if trial.failures not in _VALID_FAILURES:
+        return FRESH
+    return Trial(trial.failures, with_timezone(trial.since), with_timezone(trial.at))
+
+
+def failing_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
+    """Return the creation time of the first VMI of a row of failures that this VMI continues."""
+    return min(trial_of(vmi).since or _created(vmi), _created(vmi), now)
+
+
+def condition_of(
+    back_off: BackOff, creates: Creates, active: Iterable[VirtualMachineInstance], template_hash: str
+) -> Condition | None:
+    """Return the condition `ReplicaBackOff`, or None if no replacement waits and no such replacement is starting."""
+    starting = [
+        (-trial.failures, vmi.metadata.name)
+        for vmi in active
+        if is_updated(vmi, template_hash) and not is_ready(vmi) and (trial := trial_of(vmi)).failures >= 2
+    ]
+    if starting:
+        failures, name = min(starting)
+        message = f"{name} is starting; failures in a row before it: {-failures}"
+    elif creates.waiting and back_off.failures:
+        message = message_of(back_off.failures[0])
+    else:
+        return None
+    return Condition(type=REPLICA_BACK_OFF, status="True", reason="CrashLoopBackOff", message=message)
+
+
+def message_of(failure: EarlyFailure) -> str:
+    return (
+        f"virtual machine {failure.vmi.metadata.name} failed soon after it started; failures in a row: "
+        f"{failure.failures}; the next virtual machine is created at {failure.due.astimezone(UTC):%H:%M:%S} UTC"
+    )
+
+
+def is_proven(vmi: VirtualMachineInstance, now: datetime) -> bool:
+    """Return True if the VMI is ready. A VMI that replaces an early failure must be ready for `PROVEN_AFTER`."""
+    since = ready_since(vmi)
+    if since is None or not trial_of(vmi).failures:
+        return is_ready(vmi)
+    return now - since >= PROVEN_AFTER
+
+
+def annotation_of(failures: int, since: datetime, now: datetime) -> str:
+    """Return the annotation of a replacement after so many failures in a row."""
+    trial = Trial(failures, since.astimezone(UTC).replace(microsecond=0), now.astimezone(UTC).replace(microsecond=0))
+    return msgspec.json.encode(trial).decode()
+
+
+def _early_failure(vmi: VirtualMachineInstance, now: datetime) -> EarlyFailure:
+    trial = trial_of(vmi)
+    failures = trial.failures + 1
+    # `at` comes from our clock, the other times from the clocks of KubeVirt and of the API server. A wrong clock must
+    # neither skip a delay nor extend a delay without limit, so times in the far future are ignored.
+    times = (_ended(vmi) or _created(vmi), trial.at or _NEVER)
+    ended = max((each for each in times if each <= now + LONGEST_DELAY), default=now)
+    return EarlyFailure(vmi, failures, failing_since(vmi, now), min(ended, now) + delay_after(failures))
+
+
+def _failed_early(vmi: VirtualMachineInstance, now: datetime) -> bool:
+    """Return True if a spent VMI failed before it had run for `PROVEN_AFTER`.
+
+    A VMI whose launcher Pod terminates counts as failed: KubeVirt reports a crash in this way before it sets the phase
+    Failed. The loss of a node does not count. A replacement that failed long ago, for example during a pause, does not
+    count any more.
+    """
+    at = trial_of(vmi).at
+    if at is not None and now - at > FORGOTTEN_AFTER:
+        return False
+    phase = phase_of(vmi)
+    if phase == "Unknown" or (is_final(vmi) and phase != "Failed"):
+        return False
+    status = vmi.status
+    if status is None or status.reason == NODE_UNRESPONSIVE:
+        return False
+    started = entered(vmi, "Running")
+    if started is None and status.phase_transition_timestamps is not None:
+        return True
+    return (_ended(vmi) or now) - (started or _created(vmi)) < PROVEN_AFTER
+
+
+def _ended(vmi: VirtualMachineInstance) -> datetime | None:
+    return entered(vmi, "Failed") or unready_since(vmi)
+
+
+def _created(vmi: VirtualMachineInstance) -> datetime:
+    return with_timezone(vmi.metadata.creation_timestamp) or _NEVER

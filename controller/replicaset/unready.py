@@ -1,0 +1,137 @@
+"""The replacement of VMIs that run but are not ready, for sets that ask for it (R4a).
+
+The annotation `vmherd.dev/replace-unready-after-seconds` sets how long a VMI may run without being ready. A VMI that is
+not ready for longer is replaced, and counts as an early failure: if its replacement is not ready in time either, the
+next replacement comes later. At most a quarter of the wanted VMIs are replaced at the same time: a common cause, for
+example an unreachable database, must not restart all VMIs of a set.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from msgspec import Struct
+
+from controller.apimachinery.conditions import with_timezone
+from controller.apimachinery.field_error import quoted
+from controller.kubevirt.annotations import PROTECT, REPLACE_UNREADY_AFTER, is_marked, parse_integer
+from controller.kubevirt.delicate import delicate_reason
+from controller.kubevirt.progress import invalid_annotation
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.kubevirt.vmis import entered, is_ready, is_running, unready_since
+from controller.replicaset.back_off import Creates, EarlyFailure, delay_after, failing_since, trial_of
+from controller.replicaset.intent import Intent
+from controller.replicaset.rollout import rolls_out
+from controller.replicaset.scale import creates_of, delete_of
+from controller.replicaset.snapshot import Snapshot
+from controller.replicaset.template import is_updated
+from controller.runtime.plan import Notice, Plan, Stage
+from informers.meta import annotations_of
+
+SHARE: Final = 4
+"""One of so many wanted VMIs is replaced at the same time, but at least one."""
+
+_NO_VM: Final = VirtualMachine()
+
+
+class UnreadyVMI(Struct, frozen=True):
+    """A VMI that runs and is not ready. The VMI may be replaced from the time `due` on."""
+
+    vmi: VirtualMachineInstance
+    failures: int
+    due: datetime
+
+
+def plan_unready(snapshot: Snapshot, intent: Intent, active: tuple[VirtualMachineInstance, ...], *, limit: int) -> Plan:
+    """Plan to replace at most `limit` VMIs that are not ready for longer than the annotation of the set allows.
+
+    The VMIs are deleted before their replacements are created, so the number of active VMIs does not grow.
+    """
+    text = annotations_of(snapshot.owner.metadata).get(REPLACE_UNREADY_AFTER)
+    if text is None:
+        return Plan()
+    seconds = parse_integer(text)
+    if seconds is None or seconds <= 0:
+        message = (
+            f"annotation {REPLACE_UNREADY_AFTER} is {quoted(text)}: it must be a number of seconds, "
+            "so no VMI is replaced because it is not ready"
+        )
+        return Plan(notices=(invalid_annotation(REPLACE_UNREADY_AFTER, snapshot.owner.metadata, message),))
+    unready = _unready_vmis(snapshot, intent, active, timedelta(seconds=seconds))
+    overdue = [each for each in unready if each.due <= snapshot.now]
+    chosen = overdue[: max(min(_slots(intent, active, overdue), limit), 0)]
+    waiting = len(overdue) - len(chosen)
+    next_times = [(each.due - snapshot.now).total_seconds() for each in unready if each.due > snapshot.now]
+    return Plan(
+        stages=_stages(snapshot, intent, active, chosen, seconds) if chosen else (),
+        notices=tuple(_notice(each.vmi, seconds) for each in chosen),
+        held=f"{waiting} VMIs that are not ready wait until the replacements of others are ready" if waiting else "",
+        requeue_after_s=min(next_times, default=None),
+    )
+
+
+def _unready_vmis(
+    snapshot: Snapshot, intent: Intent, active: tuple[VirtualMachineInstance, ...], after: timedelta
+) -> list[UnreadyVMI]:
+    """Return the VMIs that run and are not ready. VMIs that replaced fewer failed VMIs come first."""
+    found = []
+    for vmi in active:
+        if not is_running(vmi) or is_ready(vmi) or is_marked(vmi.metadata, PROTECT) or delicate_reason(_NO_VM, vmi):
+            continue
+        if rolls_out(snapshot.owner) and not is_updated(vmi, intent.template.hash):
+            continue  # The rollout replaces this VMI.
+        failures = trial_of(vmi).failures + 1
+        since = min(_unready_since(vmi) or snapshot.now, snapshot.now)
+        found.append(UnreadyVMI(vmi, failures, since + after + delay_after(failures)))
+    found.sort(key=lambda each: (each.failures, each.due, each.vmi.metadata.name))
+    return found
+
+
+def _unready_since(vmi: VirtualMachineInstance) -> datetime | None:
+    """Return since when the VMI runs without being ready.
+
+    Before the phase Running, the condition `Ready` gets a new time with each new reason. In this phase, KubeVirt copies
+    the time from the launcher Pod, and this time does not depend on the reason.
+    """
+    started = entered(vmi, "Running") or with_timezone(vmi.metadata.creation_timestamp)
+    times = [time for time in (started, unready_since(vmi)) if time is not None]
+    return max(times, default=None)
+
+
+def _slots(intent: Intent, active: tuple[VirtualMachineInstance, ...], overdue: list[UnreadyVMI]) -> int:
+    """Return how many more VMIs may be replaced now. A replacement that is not ready yet uses a slot."""
+    overdue_uids = {each.vmi.metadata.uid for each in overdue}
+    starting = sum(
+        trial_of(vmi).failures > 0 and not is_ready(vmi) and vmi.metadata.uid not in overdue_uids for vmi in active
+    )
+    return max(intent.wanted // SHARE, 1) - starting
+
+
+def _stages(
+    snapshot: Snapshot,
+    intent: Intent,
+    active: tuple[VirtualMachineInstance, ...],
+    chosen: list[UnreadyVMI],
+    seconds: int,
+) -> tuple[Stage, ...]:
+    why = f"not ready for longer than {seconds} s"
+    deletes = Stage(tuple(delete_of(snapshot, each.vmi, why) for each in chosen))
+    missing = max(intent.wanted - len(active) + len(chosen), 0)
+    replaced = tuple(
+        EarlyFailure(each.vmi, each.failures, failing_since(each.vmi, snapshot.now), snapshot.now)
+        for each in chosen
+        if is_updated(each.vmi, intent.template.hash)
+    )[:missing]
+    fresh = min(len(chosen), missing) - len(replaced)
+    creates = creates_of(snapshot, intent, Creates(replaced, fresh), "replaces a VMI that was not ready")
+    return (deletes, Stage(creates)) if creates else (deletes,)
+
+
+def _notice(vmi: VirtualMachineInstance, seconds: int) -> Notice:
+    return Notice(
+        reason="UnreadyReplaced",
+        message=f"virtual machine {vmi.metadata.name} is replaced: it runs and is not ready for more than {seconds} s",
+        once=f"unready {vmi.metadata.uid}",
+    )

@@ -1,0 +1,104 @@
+"""A limit for requests at the same time. Waiting requests of different flows get their turns fairly.
+
+A flow is a pair of texts: a group and a key, such as the name of a controller and the object that it reconciles. The
+context variable `FLOW` contains the flow of the running task, and child tasks inherit it.
+
+The free slots go to the groups in turn, and in each group to the keys in turn. One key can use at most four fifths of
+the slots, and one group at most nine tenths. So slow requests of one key never use all slots. Tasks without a flow can
+use all slots.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from contextvars import ContextVar
+from typing import Final, TypeAlias
+
+Flow: TypeAlias = tuple[str, str]
+
+NO_FLOW: Final[Flow] = ("", "")
+
+FLOW: Final[ContextVar[Flow]] = ContextVar("flow", default=NO_FLOW)
+"""The flow of the running task."""
+
+Keys: TypeAlias = dict[str, deque[asyncio.Future[None]]]
+
+
+class FairSlots:
+    """A semaphore with `size` slots that are shared fairly between flows. Use it as an `async with` block."""
+
+    def __init__(self, size: int) -> None:
+        self._free = self._size = size
+        self._held_by_key: Counter[Flow] = Counter()
+        self._held_by_group: Counter[str] = Counter()
+        self._waiting: dict[str, Keys] = {}
+
+    async def __aenter__(self) -> None:
+        flow = FLOW.get()
+        if self._may_take(flow):
+            self._take(flow)
+            return
+        group, key = flow
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(group, {}).setdefault(key, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._give_back(flow)
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._give_back(FLOW.get())
+
+    def _may_take(self, flow: Flow) -> bool:
+        return self._free > 0 and self._group_has_room(flow[0]) and self._key_has_room(flow)
+
+    def _group_has_room(self, group: str) -> bool:
+        return not group or self._held_by_group[group] < max(self._size * 9 // 10, 1)
+
+    def _key_has_room(self, flow: Flow) -> bool:
+        return flow == NO_FLOW or self._held_by_key[flow] < max(self._size * 4 // 5, 1)
+
+    def _take(self, flow: Flow) -> None:
+        self._free -= 1
+        self._held_by_key[flow] += 1
+        self._held_by_group[flow[0]] += 1
+
+    def _give_back(self, flow: Flow) -> None:
+        self._free += 1
+        self._held_by_key[flow] -= 1
+        self._held_by_group[flow[0]] -= 1
+        if not self._held_by_key[flow]:
+            del self._held_by_key[flow]
+        if not self._held_by_group[flow[0]]:
+            del self._held_by_group[flow[0]]
+        self._grant()
+
+    def _grant(self) -> None:
+        """Give the free slots to waiting requests."""
+        while (flow := self._next_flow()) is not None:
+            group, key = flow
+            # Remove the group and the key, and insert them again at the end. So the others have their turn first.
+            keys = self._waiting.pop(group)
+            turns = keys.pop(key)
+            turn = turns.popleft()
+            if turns:
+                keys[key] = turns
+            if keys:
+                self._waiting[group] = keys
+            if not turn.done():
+                self._take(flow)
+                turn.set_result(None)
+
+    def _next_flow(self) -> Flow | None:
+        """Return the first waiting flow that may take a slot, or None."""
+        if self._free <= 0:
+            return None
+        for group, keys in self._waiting.items():
+            if self._group_has_room(group):
+                for key in keys:
+                    if self._key_has_room((group, key)):
+                        return group, key
+        return None

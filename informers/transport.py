@@ -1,0 +1,43 @@
+"""The conversion of exceptions of aiohttp and the operating system to TransportError."""
+
+from __future__ import annotations
+
+import os
+
+import aiohttp
+
+from informers.errors import TransportError
+
+
+def transport_error(error: Exception, host: str) -> TransportError:
+    """Convert an error of aiohttp or the system to TransportError.
+
+    In the result, `sent` is False only if the client had no connection or if the gate forbade the write. In every
+    other case the request may have reached the server.
+    """
+    match error:
+        case aiohttp.ClientConnectionError(__cause__=TransportError() as forbidden_by_gate):
+            return forbidden_by_gate
+        case aiohttp.ClientConnectorCertificateError():
+            cause = error.certificate_error
+            why = getattr(cause, "verify_message", "") or str(cause)
+            return TransportError(f"cannot trust the certificate of {host}: {why}", sent=False)
+        case aiohttp.ClientConnectorError():
+            return TransportError(f"cannot connect to {host}: {_reason(error.os_error)}", sent=False)
+        case aiohttp.ConnectionTimeoutError():
+            return TransportError(f"cannot connect to {host}: connection timeout", sent=False)
+        case TimeoutError():
+            return TransportError(f"no answer from {host} in time", sent=True)
+        case _:
+            return TransportError(f"the connection to {host} was lost: {_reason(error)}", sent=True)
+
+
+def _reason(error: Exception) -> str:
+    """Return the reason of a failure as text for users.
+
+    If the error has an error number, return the operating system's text for this number. Otherwise return the text of
+    the exception, or the name of its class if the text is empty.
+    """
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return str(error) or type(error).__name__

@@ -1,0 +1,85 @@
+"""The effects of the reflector's state machine on the cache. `informers.watch_state` returns them."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeAlias, TypeVar
+
+from msgspec import Struct
+
+from informers.meta import KubeObject, ObjectMeta
+
+T = TypeVar("T", bound=KubeObject)
+
+
+class Collect(Struct, Generic[T], frozen=True):
+    """Add objects to the list that is being read."""
+
+    objects: tuple[T, ...]
+
+
+class Uncollect(Struct, frozen=True):
+    """Remove an object from the list that is being read."""
+
+    meta: ObjectMeta
+
+
+class Keep(Struct, frozen=True):
+    """Add the cached state of this object to the new list, because the object in the new list cannot be decoded."""
+
+    meta: ObjectMeta
+
+
+class Discard(Struct, frozen=True):
+    """Discard the list that is being read."""
+
+
+class Commit(Struct, frozen=True):
+    """Show the new list to readers. The list is complete, and `version` is its resourceVersion.
+
+    `rewound` is True if the list is older than the cache, because the server has gone back in time.
+    """
+
+    version: str
+    rewound: bool = False
+
+
+class Rewind(Struct, frozen=True):
+    """Use the objects of the next list even if the cache has newer versions of them."""
+
+
+class Apply(Struct, Generic[T], frozen=True):
+    object: T
+
+
+class Remove(Struct, Generic[T], frozen=True):
+    object: T
+
+
+class Drop(Struct, frozen=True):
+    """Remove a deleted object from the cache. The last state of the object could not be decoded."""
+
+    meta: ObjectMeta
+
+
+class Advance(Struct, frozen=True):
+    """Record that the cache contains all changes up to the resourceVersion `version`."""
+
+    version: str
+
+
+class Skip(Struct, frozen=True):
+    """Count and log an object that cannot be decoded. The cache keeps the last decoded state of the object."""
+
+    why: str
+    meta: ObjectMeta | None
+
+
+class GiveUpStreaming(Struct, frozen=True):
+    """Use only paged lists from now on, because the server does not support streaming lists."""
+
+
+QuickEffect: TypeAlias = (
+    Collect[T] | Uncollect | Keep | Discard | Apply[T] | Remove[T] | Drop | Advance | Skip | GiveUpStreaming | Rewind
+)
+Effect: TypeAlias = QuickEffect[T] | Commit
+"""The type of an effect. Only Commit can take long, because it compares the new list with the old list."""

@@ -1,0 +1,43 @@
+"""This module defines the conditions of VMs, VMIs and DataVolumes, and changes lists of conditions as KubeVirt does."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct
+
+
+class Condition(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One condition. The field of an unknown time is absent, where KubeVirt stores `null`."""
+
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
+    last_probe_time: datetime | None = None
+    last_transition_time: datetime | None = None
+
+
+Conditions = tuple[Condition, ...]
+
+
+def find(conditions: Conditions | None, type_: str) -> Condition | None:
+    return next((condition for condition in conditions or () if condition.type == type_), None)
+
+
+def updated(conditions: Conditions, new: Condition) -> Conditions:
+    """Return the list with the new condition.
+
+    A condition of the same type is replaced, with its times, if the status or the reason differs. Otherwise the list
+    stays as it is, also if the message differs. This is KubeVirt's `UpdateCondition`.
+    """
+    present = find(conditions, new.type)
+    if present is None:
+        return (*conditions, new)
+    if present.status == new.status and (present.reason or "") == (new.reason or ""):
+        return conditions
+    return tuple(new if condition.type == new.type else condition for condition in conditions)
+
+
+def without(conditions: Conditions, type_: str) -> Conditions:
+    return tuple(condition for condition in conditions if condition.type != type_)

@@ -1,0 +1,191 @@
+"""This module decides what happens to a running VMI when the spec of its VM changes.
+
+All functions of this module are pure. KubeVirt applies some changes to the running VMI: more CPU sockets, more memory,
+and another node selector, affinity or list of tolerations. For each other change of the template, the VM gets the
+condition RestartRequired. The simulator compares templates by meaning, as KubeVirt does.
+
+The simulator does not expand instance types: if `instancetype` or `preference` changes, the VM needs a restart. The
+simulator does not change the VMI's resource requests when CPUs or memory are added.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from controller.apimachinery.quantities import parse_quantity
+from controller.kubevirt.normal_form import VMI_SPEC, is_same
+from sandbox.step import Patch
+from sandbox.vmi_status import is_migratable
+from sandbox.vmis import SimulatedVMI, condition_of, domain_of, is_terminating, status_of
+
+Fields: TypeAlias = dict[str, Any]
+
+OTHER_FIELD: Final = "a non-live-updatable field was changed in the template spec"
+TOO_MANY_SOCKETS: Final = "CPU sockets updated in template spec to a value higher than what's available"
+FEWER_SOCKETS: Final = "Reduction of CPU socket count requires a restart"
+NOT_MIGRATABLE: Final = "memory updated in template spec. Memory-hotplug is only available for migratable VMs"
+NO_HOTPLUG: Final = "memory updated in template spec. Memory-hotplug is not available for this VM configuration"
+LESS_MEMORY: Final = "memory updated in template spec to a value lower than what the VM started with"
+TOO_MUCH_MEMORY: Final = "memory updated in template spec to a value higher than what's available"
+
+MAX_HOTPLUG_RATIO: Final = 4
+"""The number of times that CPU sockets and memory can grow if the VMI names no maximum. KubeVirt's default is 4."""
+
+SMALLEST_PLUGGABLE: Final = 1024**3
+"""The smallest memory in bytes of a guest that can get more memory while it runs."""
+
+_PLACEMENT: Final = ("nodeSelector", "affinity", "tolerations")
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Update(Struct, frozen=True):
+    """What happens to a running VMI.
+
+    `restart_message` is the message of the condition RestartRequired, or "" if no restart is needed. `patch` is the
+    patch of the VMI. `failure` is the reason and the message of the condition Failure.
+    """
+
+    restart_message: str = ""
+    patch: Patch | None = None
+    failure: tuple[str, str] | None = None
+
+
+def update_for(started: Fields, current: Fields, vmi: SimulatedVMI) -> Update:
+    """Return what happens to the VMI. `started` and `current` are the VM's spec at the start and now."""
+    if not _is_live_updatable(started, current, vmi):
+        return Update(OTHER_FIELD)
+    if is_terminating(vmi):
+        return Update()
+    spec = _template_spec(current)
+    return _cpu_update(spec, vmi) or _placement_update(spec, vmi) or _memory_update(spec, vmi) or Update()
+
+
+def _is_live_updatable(started: Fields, current: Fields, vmi: SimulatedVMI) -> bool:
+    """Return True if the two specs differ only in fields that KubeVirt can change without a restart."""
+    if any(started.get(name) != current.get(name) for name in ("instancetype", "preference")):
+        return False
+    old, new = _template_spec(started), _template_spec(current)
+    plugged = _hotplugged(old) | _hotplugged(new)
+    old, new = _without_volumes(old, plugged), _without_volumes(new, plugged)
+    return is_same(_with_live_fields(old, new, vmi), new, VMI_SPEC)
+
+
+def _with_live_fields(old: Fields, new: Fields, vmi: SimulatedVMI) -> Fields:
+    """Return the old template with the fields of the new template that KubeVirt can change without a restart."""
+    result = {**old, **{name: new.get(name) for name in _PLACEMENT}}
+    old_domain, new_domain = old.get("domain") or {}, new.get("domain") or {}
+    domain = dict(old_domain)
+    old_cpu, new_cpu = old_domain.get("cpu"), new_domain.get("cpu")
+    if isinstance(old_cpu, dict) and isinstance(new_cpu, dict):
+        domain["cpu"] = {**old_cpu, "sockets": new_cpu.get("sockets")}
+    guest = _nested(new_domain, "memory", "guest")
+    if guest is not None:
+        domain["memory"] = {**(old_domain.get("memory") or {}), "guest": guest}
+    uuid = _nested(new_domain, "firmware", "uuid")
+    running = msgspec.json.decode(vmi.spec.domain) if vmi.spec is not None else {}
+    if uuid is not None and uuid == _nested(running, "firmware", "uuid"):
+        domain["firmware"] = {**(old_domain.get("firmware") or {}), "uuid": uuid}
+    return result | {"domain": domain}
+
+
+def _hotplugged(spec: Fields) -> set[str]:
+    """Return the names of the volumes that can be added to and removed from a running VMI."""
+    sources = ("dataVolume", "persistentVolumeClaim")
+    volumes = spec.get("volumes") or ()
+    return {each["name"] for each in volumes if any(_nested(each, source, "hotpluggable") for source in sources)}
+
+
+def _without_volumes(spec: Fields, names: set[str]) -> Fields:
+    """Return the spec without the volumes of these names and without the volumes' disks."""
+    if not names:
+        return spec
+    domain = spec.get("domain") or {}
+    devices = domain.get("devices") or {}
+    disks = [disk for disk in devices.get("disks") or () if disk.get("name") not in names]
+    volumes = [volume for volume in spec["volumes"] or () if volume["name"] not in names] if "volumes" in spec else None
+    return {**spec, "volumes": volumes, "domain": {**domain, "devices": {**devices, "disks": disks}}}
+
+
+def _cpu_update(spec: Fields, vmi: SimulatedVMI) -> Update | None:
+    wanted, has = _nested(spec, "domain", "cpu", "sockets"), domain_of(vmi).cpu
+    if not isinstance(wanted, int) or has is None or wanted == (has.sockets or 0):
+        return None
+    change = condition_of(vmi, "HotVCPUChange")
+    if change is not None and change.status == "True":
+        why = "Error encountered while handling CPU change request: another CPU hotplug is in progress"
+        return Update(failure=("HotPlugCPUError", why))
+    topology = status_of(vmi).current_cpu_topology
+    at_boot = topology.sockets if topology is not None else has.sockets or 1
+    if wanted > (has.max_sockets or MAX_HOTPLUG_RATIO * at_boot):
+        return Update(TOO_MANY_SOCKETS)
+    if wanted < (has.sockets or 0):
+        return Update(FEWER_SOCKETS)
+    return Update(patch=_spec_patch(vmi, {"domain": {"cpu": {"sockets": wanted}}}))
+
+
+def _placement_update(spec: Fields, vmi: SimulatedVMI) -> Update | None:
+    has = vmi.spec
+    if has is None:
+        return None
+    present = {"nodeSelector": has.node_selector, "affinity": has.affinity, "tolerations": has.tolerations}
+    wanted = {name: spec.get(name) for name in _PLACEMENT}
+    changes = merge_patch_for({k: v for k, v in present.items() if v}, {k: v for k, v in wanted.items() if v})
+    return Update(patch=_spec_patch(vmi, changes)) if changes else None
+
+
+def _memory_update(spec: Fields, vmi: SimulatedVMI) -> Update | None:
+    wanted, has = _nested(spec, "domain", "memory", "guest"), domain_of(vmi).memory
+    told = status_of(vmi).memory
+    if wanted is None or has is None or has.guest is None or told is None or told.guest_current is None:
+        return None
+    new, now = parse_quantity(wanted), parse_quantity(has.guest)
+    at_boot = parse_quantity(told.guest_at_boot or told.guest_current)
+    if new is None or now is None or at_boot is None or new == now:
+        return None
+    if not is_migratable(vmi):
+        return Update(NOT_MIGRATABLE)
+    most = parse_quantity(has.max_guest) if has.max_guest is not None else None
+    if most is None and at_boot >= SMALLEST_PLUGGABLE:
+        most = at_boot * MAX_HOTPLUG_RATIO
+    if most is None:
+        return Update(NO_HOTPLUG)
+    change = condition_of(vmi, "HotMemoryChange")
+    if change is not None and change.status == "True":
+        why = "error encountered while handling memory hotplug requests: another memory hotplug is in progress"
+        return Update(failure=("HotPlugMemoryError", why))
+    if new < at_boot:
+        return Update(LESS_MEMORY)
+    if new > most:
+        return Update(TOO_MUCH_MEMORY)
+    return Update(patch=_spec_patch(vmi, {"domain": {"memory": {"guest": wanted}}}))
+
+
+def merge_patch_for(old: Fields, new: Fields) -> Fields:
+    """Return the JSON merge patch that changes `old` into `new`."""
+    patch: Fields = {name: None for name in old if name not in new}
+    for name, value in new.items():
+        before = old.get(name)
+        if isinstance(before, dict) and isinstance(value, dict):
+            if inner := merge_patch_for(before, value):
+                patch[name] = inner
+        elif before != value:
+            patch[name] = value
+    return patch
+
+
+def _spec_patch(vmi: SimulatedVMI, changes: Fields) -> Patch:
+    return Patch(_encode({"metadata": {"uid": vmi.metadata.uid}, "spec": changes}))
+
+
+def _template_spec(vm_spec: Fields) -> Fields:
+    spec = _nested(vm_spec, "template", "spec")
+    return spec if isinstance(spec, dict) else {}
+
+
+def _nested(fields: Any, *path: str) -> Any:
+    for name in path:
+        fields = fields.get(name) if isinstance(fields, dict) else None
+    return fields

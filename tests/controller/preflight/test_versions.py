@@ -1,0 +1,72 @@
+"""The version of a kind in which the controller reads and writes objects."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from controller.config.settings import Config
+from controller.kinds import POOLS, REPLICA_SETS
+from controller.preflight.versions import served_resource, with_served_versions
+from informers.errors import NotFound, TransportError
+from tests.fakes.answers import Answering, Call, encoded
+
+GROUP = "/apis/pool.kubevirt.io"
+
+
+class Discovery(Answering):
+    """An API server that serves pools in these versions."""
+
+    def __init__(self, *versions: str) -> None:
+        self.served = {f"{GROUP}/{version}" for version in versions}
+        self.asked: list[str] = []
+
+    async def answer(self, call: Call) -> bytes:
+        self.asked.append(call.path)
+        if call.path not in self.served:
+            raise NotFound("not found", code=404)
+        return encoded({"resources": [{"name": "virtualmachinepools"}]})
+
+
+class Silent(Answering):
+    async def answer(self, call: Call) -> bytes:
+        raise TransportError("connection refused", sent=False)
+
+
+CHOICES = {
+    "both": (("v1beta1", "v1alpha1"), "v1beta1"),
+    "KubeVirt up to 1.6": (("v1alpha1",), "v1alpha1"),
+    "only the newest": (("v1beta1",), "v1beta1"),
+    "none": ((), "v1beta1"),
+}
+
+
+@pytest.mark.parametrize(("served", "chosen"), CHOICES.values(), ids=CHOICES)
+async def test_the_first_served_version_is_chosen(served: tuple[str, ...], chosen: str) -> None:
+    config = await with_served_versions(Discovery(*served), Config())
+    assert config.versions == {"pool": chosen}
+    assert config.resource_of(POOLS).api_version == f"pool.kubevirt.io/{chosen}"
+    assert config.resource_of(REPLICA_SETS).api_version == "kubevirt.io/v1"
+    resource = await served_resource(Discovery(*served), POOLS)
+    assert resource.api_version == f"pool.kubevirt.io/{chosen}"
+
+
+async def test_the_version_is_chosen_in_the_group_of_the_configuration() -> None:
+    server = Discovery()
+    server.served = {"/apis/pool.vmherd.dev/v1alpha1"}
+    config = await with_served_versions(server, Config(pool_group="pool.vmherd.dev"))
+    assert config.resource_of(POOLS).api_version == "pool.vmherd.dev/v1alpha1"
+
+
+async def test_without_an_answer_the_newest_version_is_used() -> None:
+    assert await with_served_versions(Silent(), Config()) == Config()
+
+
+async def test_a_kind_with_one_version_needs_no_request() -> None:
+    server = Discovery()
+    await served_resource(server, REPLICA_SETS)
+    assert server.asked == []
+
+
+def test_a_configuration_with_versions_differs_from_one_without() -> None:
+    assert msgspec.structs.replace(Config(), versions={"pool": "v1alpha1"}) != Config()

@@ -1,0 +1,101 @@
+"""KubeVirt for the VMIs of a simulated set: VMIs start, become ready and fail, as the test says, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from controller.kubevirt.resources import VMIS
+from controller.runtime.result import After
+from informers.meta import ObjectKey
+from tests.builders import REPLICASETS
+from tests.controller.replicaset.simulation import ReplicaSetSimulation
+from tests.fakes.requests import Document
+from tests.fakes.rules import wire
+
+STEP_S = 1.0
+Fate: TypeAlias = Callable[[Document, float], str]
+"""Says what becomes of a VMI, after so many seconds of its life: a phase, or "Ready" for Running and ready."""
+
+
+def fails(document: Document, age_s: float) -> str:
+    """The launcher fails at once."""
+    return "Failed" if age_s >= STEP_S else "Scheduling"
+
+
+def comes_up(document: Document, age_s: float) -> str:
+    return "Ready" if age_s >= STEP_S else "Scheduling"
+
+
+def crashes(document: Document, age_s: float) -> str:
+    """The guest is ready for some seconds, and then fails."""
+    return "Failed" if age_s >= 5 else comes_up(document, age_s)
+
+
+def stays_unready(document: Document, age_s: float) -> str:
+    return "Running" if age_s >= STEP_S else "Scheduling"
+
+
+class Launcher:
+    """The virt-controller and the nodes. `fate` decides about each VMI, and a test may change it at any time."""
+
+    def __init__(self, simulation: ReplicaSetSimulation, fate: Fate = fails) -> None:
+        self.simulation = simulation
+        self.fate = fate
+        self._born: dict[str, float] = {}
+        self.created: list[tuple[float, str]] = []
+        """When which VMI was created, in seconds."""
+
+    @property
+    def seconds(self) -> float:
+        return self.simulation.elapsed.total_seconds()
+
+    async def live(self, seconds: float) -> None:
+        """Let the controller and KubeVirt work for so long."""
+        end = self.seconds + seconds
+        while self.seconds < end:
+            before = len(self.simulation.server.events)
+            self.simulation.process.catch_up()
+            report = await self.simulation.reconcile()
+            starting = self._act()
+            if starting or len(self.simulation.server.events) > before:
+                self.simulation.advance(STEP_S)
+                continue
+            wait_s = report.result.seconds if isinstance(report.result, After) else end - self.seconds
+            self.simulation.advance(max(min(wait_s, end - self.seconds), 0.001))
+
+    def _act(self) -> bool:
+        """Give each VMI its next state. Return whether some VMI will change without a write by the controller."""
+        changing = False
+        for name, document in self.simulation.server.documents(VMIS, self.simulation.key.namespace).items():
+            uid = document["metadata"]["uid"]
+            if uid not in self._born:
+                self._born[uid] = self.seconds
+                self.created.append((self.seconds, name))
+            age_s = self.seconds - self._born[uid]
+            status = document.get("status") or {}
+            if status.get("phase") in ("Failed", "Succeeded"):
+                continue
+            state = self.fate(document, age_s)
+            changing = changing or any(self.fate(document, age_s + later) != state for later in (STEP_S, 5))
+            changed = self._status(status, state)
+            if changed != status:
+                key = ObjectKey(self.simulation.key.namespace, name)
+                self.simulation.server.change(VMIS, key, {"status": changed})
+        return changing
+
+    def _status(self, status: dict[str, Any], state: str) -> dict[str, Any]:
+        phase = "Running" if state == "Ready" else state
+        entered = list(status.get("phaseTransitionTimestamps") or ())
+        if status.get("phase") != phase:
+            entered.append({"phase": phase, "phaseTransitionTimestamp": wire(self.simulation.now)})
+        word = "True" if state == "Ready" else "False"
+        conditions = list(status.get("conditions") or ())
+        if not conditions or conditions[0]["status"] != word:
+            conditions = [{"type": "Ready", "status": word, "lastTransitionTime": wire(self.simulation.now)}]
+        return {**status, "phase": phase, "phaseTransitionTimestamps": entered, "conditions": conditions}
+
+
+def change_template(simulation: ReplicaSetSimulation, **labels: str) -> None:
+    change = {"spec": {"template": {"metadata": {"annotations": labels}}}}
+    simulation.server.change(REPLICASETS, simulation.key, change)

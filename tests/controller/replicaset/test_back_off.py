@@ -1,0 +1,291 @@
+"""R4a: which VMIs count as early failures, and when their replacements are created."""
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from controller.kubevirt.annotations import EARLY_FAILURES, PROTECT, TEMPLATE_HASH
+from controller.kubevirt.resources import VMIS
+from controller.replicaset.back_off import MAX_EVIDENCE, Trial, annotation_of, delay_after, find_back_off, trial_of
+from controller.replicaset.plan import plan
+from controller.replicaset.status import next_status
+from controller.runtime.plan import Create, Delete
+from tests.builders import LABELS, replicaset, seconds_ago, snapshot, vmi
+from tests.strategies import template_hash_of
+
+CURRENT = {**LABELS, TEMPLATE_HASH: template_hash_of(replicaset())}
+
+
+def failed(name="failed", *, before=0, ago_s=1.0, started_ago_s=None, **changes):
+    """A VMI that failed `ago_s` ago, and that replaces so many failed VMIs."""
+    entered = {"Failed": ago_s} if started_ago_s is None else {"Running": started_ago_s, "Failed": ago_s}
+    annotations = {EARLY_FAILURES: annotation_of(before, seconds_ago(900), seconds_ago(ago_s + 2))} if before else None
+    state = {"phase": "Failed", "ready": False, "age_s": (started_ago_s or ago_s) + 2, "entered_s": entered}
+    return vmi(name, owner=replicaset(), **{"labels": CURRENT, "annotations": annotations, **state, **changes})
+
+
+def alive(name="alive", *, before=0, ready=True, at_s=60.0, **changes):
+    annotations = {EARLY_FAILURES: annotation_of(before, seconds_ago(900), seconds_ago(at_s))} if before else None
+    state = {"labels": CURRENT, "annotations": annotations, "ready": ready}
+    return vmi(name, owner=replicaset(), **{**state, **changes})
+
+
+def planned(*vmis, replicas=1, **changes):
+    return plan(snapshot(replicaset(replicas=replicas, **changes), vmis))
+
+
+def created(todo) -> int:
+    return sum(isinstance(action, Create) for action in todo.actions)
+
+
+def deleted(todo) -> list[str]:
+    return [action.key.name for action in todo.actions if isinstance(action, Delete)]
+
+
+def histories(todo) -> list[int]:
+    """How many failures in a row each new VMI has before it."""
+    return [trial_of(VMIS.decode(action.body)).failures for action in todo.actions if isinstance(action, Create)]
+
+
+def condition(*vmis, replicas=1, **changes):
+    status = next_status(snapshot(replicaset(replicas=replicas), vmis, **changes), ())
+    return next((each for each in status.conditions or () if each.type == "ReplicaBackOff"), None)
+
+
+@pytest.mark.parametrize(
+    ("failures", "seconds"), [(1, 0), (2, 10), (3, 20), (4, 40), (5, 80), (6, 160), (7, 300), (8, 300), (10**9, 300)]
+)
+def test_r4a_the_delay_doubles_from_10_seconds_to_5_minutes(failures, seconds):
+    assert delay_after(failures) == timedelta(seconds=seconds)
+
+
+def test_r4a_the_first_failure_is_replaced_at_once_and_its_replacement_remembers_it():
+    todo = planned(failed())
+    assert histories(todo) == [1]
+    assert deleted(todo) == ["failed"]
+    assert todo.held == ""
+    assert todo.notices == ()
+
+
+def test_r4a_the_second_failure_in_a_row_waits_and_the_failed_vmi_stays():
+    todo = planned(failed(before=1, ago_s=3))
+    assert todo.actions == ()
+    assert todo.held == "back-off: 1 creates wait, because VMIs of the template fail"
+    assert todo.requeue_after_s == 7
+    (notice,) = todo.notices
+    assert (notice.reason, notice.warning) == ("BackOff", True)
+    assert notice.message == (
+        "virtual machine failed failed soon after it started; failures in a row: 2; "
+        "the next virtual machine is created at 12:00:07 UTC"
+    )
+
+
+def test_r4a_after_the_delay_the_failed_vmi_is_replaced():
+    todo = planned(failed(before=4, ago_s=80))
+    assert histories(todo) == [5]
+    assert deleted(todo) == ["failed"]
+
+
+def test_r4a_a_row_of_failures_is_reported_once():
+    early, late = planned(failed(before=1)), planned(failed("another", before=5))
+    assert early.notices[0].once == late.notices[0].once
+
+
+NO_EARLY_FAILURES = {
+    "it finished on purpose": {"phase": "Succeeded"},
+    "its node was lost": {"status_reason": "NodeUnresponsive"},
+    "its state is unknown": {"phase": "Unknown"},
+    "it had run for ten minutes": {"started_ago_s": 601.0},
+    "another template": {"labels": {**LABELS, TEMPLATE_HASH: "older"}},
+    "adopted": {"labels": LABELS},
+    "its record is older than half an hour": {"ago_s": 1801.0},
+    "it is being deleted": {"deleting": True},
+}
+
+
+@pytest.mark.parametrize("changes", NO_EARLY_FAILURES.values(), ids=NO_EARLY_FAILURES)
+def test_r4a_a_vmi_that_did_not_fail_early_is_replaced_at_once_without_a_history(changes):
+    assert histories(planned(failed(before=6, **changes))) == [0]
+
+
+EARLY_FAILURES_TOO = {
+    "it never ran": {},
+    "it ran for less than ten minutes": {"started_ago_s": 590.0},
+    "it crashed while it was ready": {"started_ago_s": 5.0, "ready": True},
+    "its launcher Pod terminates": {"phase": "Running", "reason": "PodTerminating", "ready_for_s": 1},
+    "KubeVirt keeps no times": {"entered_s": None, "ready_for_s": 1},
+}
+
+
+@pytest.mark.parametrize("changes", EARLY_FAILURES_TOO.values(), ids=EARLY_FAILURES_TOO)
+def test_r4a_these_are_early_failures(changes):
+    assert created(planned(failed(before=6, **changes))) == 0
+    assert histories(planned(failed(**changes))) == [1]
+
+
+def test_r4a_a_new_template_is_not_delayed():
+    owner = replicaset(replicas=1, spec=b'{"domain":{"memory":{"guest":"1Gi"}}}')
+    todo = plan(snapshot(owner, [failed(before=6)]))
+    assert histories(todo) == [0]
+    assert deleted(todo) == ["failed"]
+
+
+def test_r4a_the_loss_of_another_vmi_is_replaced_at_once():
+    todo = planned(failed(before=5), alive("a"), alive("b"), replicas=4)
+    assert histories(todo) == [0]
+    assert deleted(todo) == []
+
+
+def test_r4a_each_failed_vmi_waits_for_its_own_delay_while_others_are_ready():
+    todo = planned(failed("a", before=5), failed("b", before=1, ago_s=11), failed("c"), alive(), replicas=4)
+    assert sorted(histories(todo)) == [1, 2]
+    assert deleted(todo) == ["b", "c"]
+    assert todo.requeue_after_s == 159
+
+
+def test_r4a_a_larger_set_gets_its_new_vmis_at_once_while_others_are_ready():
+    assert created(planned(failed(before=5), alive(), replicas=9)) == 7
+
+
+def test_r4a_if_no_vmi_of_the_template_is_ready_one_is_tried_at_a_time():
+    broken = [failed(f"f-{number}", before=2, ago_s=30) for number in range(5)]
+    todo = planned(*broken, replicas=8)
+    assert histories(todo) == [3]
+    assert deleted(todo) == ["f-0"]
+    assert todo.held == "back-off: 7 creates wait, because VMIs of the template fail"
+    starting = alive("starting", before=3, ready=False, at_s=5, phase="Scheduling")
+    waiting = planned(*broken[1:], starting, replicas=8)
+    assert waiting.actions == ()
+    assert waiting.requeue_after_s == 295
+
+
+def test_r4a_a_replacement_that_does_not_come_up_holds_up_the_next_for_five_minutes():
+    starting = alive("starting", before=3, ready=False, at_s=301, phase="Scheduling")
+    assert created(planned(failed(before=2, ago_s=400), starting, replicas=8)) == 1
+    assert created(planned(starting, replicas=8)) == 1
+
+
+def test_r4a_once_a_vmi_of_the_template_is_ready_all_others_follow():
+    broken = [failed(f"f-{number}", before=2, ago_s=30) for number in range(5)]
+    todo = planned(*broken, alive(before=3), replicas=8)
+    assert created(todo) == 7
+    assert len(deleted(todo)) == 5
+
+
+def test_r4a_vmis_that_succeed_are_not_slowed_down():
+    done = vmi("done", owner=replicaset(), labels=CURRENT, phase="Succeeded")
+    todo = planned(failed(before=5), done, replicas=4)
+    assert created(todo) == 3
+    assert deleted(todo) == ["done"]
+
+
+def test_r4a_while_nothing_is_ready_only_a_few_failed_vmis_stay():
+    broken = [failed(f"f-{number:02}", before=2) for number in range(30)]
+    todo = planned(*broken, replicas=30)
+    assert created(todo) == 0
+    assert len(deleted(todo)) == 30 - MAX_EVIDENCE
+
+
+def test_r4a_scale_in_deletes_failed_vmis_whose_places_are_gone():
+    broken = [failed(f"f-{number}", before=number) for number in range(1, 5)]
+    todo = planned(*broken, alive(), replicas=3)
+    assert created(todo) == 0
+    assert deleted(todo) == ["f-1", "f-2"]
+    assert deleted(planned(*broken, alive(), replicas=1)) == ["f-1", "f-2", "f-3", "f-4"]
+
+
+def test_r4a_a_protected_failed_vmi_stays_and_is_replaced_after_its_delay():
+    todo = planned(failed(before=1, ago_s=11, annotations={PROTECT: "true"}))
+    assert created(todo) == 1
+    assert deleted(todo) == []
+
+
+def test_r4a_a_burst_replaces_the_due_vmis_first_and_forgets_none():
+    broken = [failed(f"f-{number}", before=1, ago_s=60) for number in range(4)]
+    todo = plan(snapshot(replicaset(replicas=7), [*broken, alive()], burst=2))
+    assert histories(todo) == [2, 2]
+    assert len(deleted(todo)) <= 2
+
+
+NUMBERS = ['{"failures":"x"}', '{"failures":-1}', '{"failures":1e99}', '{"failures":3,"at":"soon"}']
+RUBBISH = ["", "3", "[]", "{}", "null", *NUMBERS, "[" * 10**5, "\ud800"]
+
+
+@pytest.mark.parametrize("text", RUBBISH, ids=range(len(RUBBISH)))
+def test_r4a_a_malformed_record_counts_as_none(text):
+    one = vmi("one", owner=replicaset(), labels=CURRENT, annotations={EARLY_FAILURES: text})
+    assert trial_of(one) == Trial()
+    assert histories(planned(failed(annotations={EARLY_FAILURES: text}))) == [1]
+
+
+def test_r4a_a_clock_that_is_behind_does_not_skip_the_delay():
+    """The times in the VMI come from other clocks; the record comes from ours."""
+    record = {EARLY_FAILURES: annotation_of(5, seconds_ago(500), seconds_ago(1))}
+    todo = planned(failed(ago_s=7200, annotations=record))
+    assert (created(todo), todo.requeue_after_s) == (0, 159)
+
+
+@pytest.mark.parametrize("ahead_s", [60, 7200])
+def test_r4a_a_clock_that_is_ahead_does_not_prolong_the_delay(ahead_s):
+    record = {EARLY_FAILURES: annotation_of(5, seconds_ago(500), seconds_ago(1))}
+    todo = planned(failed(ago_s=-ahead_s, annotations=record))
+    assert created(todo) == 0
+    assert todo.requeue_after_s <= 160
+
+
+def test_r4a_the_condition_says_what_waits_and_stays_while_the_replacement_starts():
+    waiting = condition(failed(before=1))
+    assert (waiting.status, waiting.reason) == ("True", "CrashLoopBackOff")
+    assert "failures in a row: 2; the next virtual machine is created at 12:00:09 UTC" in waiting.message
+    starting = condition(alive("next", before=2, ready=False, at_s=1))
+    assert starting.message == "next is starting; failures in a row before it: 2"
+
+
+NO_BACK_OFF = {
+    "no failure": [alive()],
+    "the first failure": [failed()],
+    "the first replacement": [alive(before=1, ready=False)],
+    "a replacement that is ready": [alive(before=5)],
+    "a failure that nobody needs to replace": [failed(before=5), alive()],
+}
+
+
+@pytest.mark.parametrize("vmis", NO_BACK_OFF.values(), ids=NO_BACK_OFF)
+def test_r4a_otherwise_there_is_no_condition(vmis):
+    assert condition(*vmis) is None
+
+
+def test_r4a_the_condition_stays_until_the_cache_shows_our_writes():
+    before = condition(failed(before=1))
+    owner = replicaset(replicas=1, status=next_status(snapshot(replicaset(replicas=1), [failed(before=1)]), ()))
+    later = next_status(snapshot(owner, [failed(before=1, ago_s=11)], settled=False), ())
+    assert [each.message for each in later.conditions] == [before.message]
+
+
+def recorded(*phases: tuple[str, str], ready: str, reason: str | None, now: str):
+    """The back-off of a VMI whose last status has these values. virt-controller 1.9 wrote them for failing VMIs."""
+    times = [{"phase": phase, "phaseTransitionTimestamp": f"2026-11-21T{time}Z"} for phase, time in phases]
+    condition = {"type": "Ready", "status": ready, "reason": reason, "lastTransitionTime": "2026-11-21T20:25:52Z"}
+    status = {"phase": phases[-1][0], "conditions": [condition], "phaseTransitionTimestamps": times}
+    meta = {"name": "recorded", "labels": CURRENT, "creationTimestamp": "2026-11-21T20:25:51Z"}
+    made = VMIS.decode(msgspec.json.encode({"metadata": meta, "status": status}))
+    return find_back_off(datetime.fromisoformat(now), CURRENT[TEMPLATE_HASH], [], [made])
+
+
+def test_r4a_a_recorded_failure_before_running_is_an_early_failure():
+    phases = [("Pending", "20:25:51"), ("Scheduling", "20:25:52"), ("Failed", "20:25:52")]
+    back_off = recorded(*phases, ready="False", reason="PodTerminating", now="2026-11-21T20:25:53Z")
+    assert [failure.failures for failure in back_off.failures] == [1]
+
+
+def test_r4a_a_recorded_crash_after_running_is_an_early_failure_although_ready_is_still_true():
+    phases = [("Scheduled", "20:25:52"), ("Running", "20:25:54"), ("Failed", "20:25:56")]
+    back_off = recorded(*phases, ready="True", reason=None, now="2026-11-21T20:25:57Z")
+    assert [failure.failures for failure in back_off.failures] == [1]
+    assert back_off.failures[0].due == datetime(2026, 11, 21, 20, 25, 56, tzinfo=UTC)
+
+
+def test_r4a_a_crash_after_an_hour_is_no_early_failure():
+    phases = [("Running", "20:25:54"), ("Failed", "21:25:56")]
+    assert recorded(*phases, ready="True", reason=None, now="2026-11-21T21:25:57Z").failures == ()

@@ -1,0 +1,196 @@
+"""R4a in virtual time: sets whose VMIs fail, on the fake API server with the real reconciler."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from controller.kubevirt.resources import VMIS
+from controller.kubevirt.vmis import is_final, is_ready
+from tests.builders import REPLICASETS
+from tests.controller.replicaset.launcher import (
+    Fate,
+    Launcher,
+    change_template,
+    comes_up,
+    crashes,
+    fails,
+)
+from tests.controller.replicaset.simulation import KEY, ReplicaSetSimulation, replicaset_document
+from tests.fakes.virtual_time import run
+
+HOUR_S = 3600.0
+
+
+def set_of(replicas: int, fate: Fate, *, finalizers: bool = False, **annotations: str) -> Launcher:
+    simulation = ReplicaSetSimulation(latency_s=0, finalizers=finalizers)
+    document = replicaset_document(replicas=replicas)
+    simulation.server.put(REPLICASETS, {**document, "metadata": {**document["metadata"], "annotations": annotations}})
+    return Launcher(simulation, fate)
+
+
+def ready(launcher: Launcher) -> int:
+    return sum(map(is_ready, launcher.simulation.active))
+
+
+def reported(launcher: Launcher, reason: str) -> int:
+    """The number of Events, as the recorder would send them."""
+    return len({each.once for each in launcher.simulation.process.recorder.published if each.reason == reason})
+
+
+@pytest.mark.parametrize("replicas", [1, 3, 20])
+def test_r4a_a_template_that_always_fails_makes_few_vmis_in_an_hour(replicas):
+    """Each place is tried twice; then one VMI is tried after 10, 20 ... 160 s, and one each 300 s."""
+    launcher = set_of(replicas, fails)
+    run(launcher.live(HOUR_S))
+    assert 2 * replicas + 14 <= len(launcher.created) <= 2 * replicas + 18
+    assert len(launcher.simulation.members) <= replicas
+    assert reported(launcher, "BackOff") == 1
+    assert "ReplicaBackOff" in launcher.simulation.conditions
+
+
+def test_r4a_the_times_between_the_tries_double():
+    launcher = set_of(1, fails)
+    run(launcher.live(HOUR_S))
+    times = [seconds for seconds, _ in launcher.created]
+    gaps = [round(later - earlier) for earlier, later in pairwise(times)]
+    assert all(abs(gap - delay) <= 4 for gap, delay in zip(gaps, [0, 10, 20, 40, 80, 160, 300, 300], strict=False))
+
+
+def test_r4a_vmis_that_crash_after_they_were_ready_are_braked_as_well():
+    launcher = set_of(3, crashes)
+    run(launcher.live(HOUR_S))
+    assert len(launcher.created) <= 3 * 20
+
+
+def test_r4a_a_template_that_fails_only_at_first_recovers_without_a_delay_that_is_left():
+    launcher = set_of(5, fails)
+    run(launcher.live(300))
+    launcher.fate = comes_up
+    run(launcher.live(330))
+    assert ready(launcher) == 5
+    assert launcher.simulation.conditions == {}
+    run(launcher.live(601))
+    before = launcher.seconds
+    victim = launcher.simulation.active[0].metadata.key
+    launcher.simulation.server.change(VMIS, victim, {"status": {"phase": "Failed"}})
+    run(launcher.live(10))
+    assert ready(launcher) == 5
+    assert launcher.created[-1][0] - before <= 2
+
+
+def test_r4a_a_changed_template_is_tried_at_once():
+    launcher = set_of(4, fails)
+    run(launcher.live(1200))
+    before = launcher.seconds
+    launcher.fate = comes_up
+    change_template(launcher.simulation, note="better")
+    run(launcher.live(15))
+    assert ready(launcher) == 4
+    assert launcher.seconds - before <= 16
+    assert launcher.simulation.conditions == {}
+    assert not [vmi for vmi in launcher.simulation.members if is_final(vmi)]
+
+
+def test_r4a_one_bad_place_does_not_slow_down_the_others():
+    """One VMI always fails, as on a bad node; the loss of a healthy VMI is replaced at once."""
+    bad: set[str] = set()
+
+    def fate(document, age_s):
+        name = document["metadata"]["name"]
+        if len(bad) == 0 or document["metadata"].get("annotations", {}).get("vmherd.dev/early-failures"):
+            bad.add(name)
+        return fails(document, age_s) if name in bad else comes_up(document, age_s)
+
+    launcher = set_of(4, fate)
+    run(launcher.live(600))
+    assert ready(launcher) == 3
+    victim = next(vmi.metadata.key for vmi in launcher.simulation.active if is_ready(vmi))
+    launcher.simulation.server.remove(VMIS, victim)
+    created = len(launcher.created)
+    run(launcher.live(3))
+    assert len(launcher.created) > created
+    assert ready(launcher) == 3
+
+
+def test_r4a_a_restart_of_the_controller_forgets_nothing():
+    launcher = set_of(3, fails)
+    for _ in range(60):
+        run(launcher.live(60))
+        launcher.simulation.restart()
+    assert len(launcher.created) <= 2 * 3 + 18
+
+
+def test_r4a_a_user_who_deletes_the_failed_vmi_ends_the_delay():
+    launcher = set_of(1, fails)
+    run(launcher.live(1000))
+    launcher.fate = comes_up
+    for vmi in launcher.simulation.members:
+        launcher.simulation.server.remove(VMIS, vmi.metadata.key)
+    run(launcher.live(5))
+    assert ready(launcher) == 1
+
+
+def test_r4a_a_larger_wanted_number_of_a_failing_set_waits_as_well():
+    launcher = set_of(2, fails)
+    run(launcher.live(1000))
+    created = len(launcher.created)
+    launcher.simulation.server.change(REPLICASETS, KEY, {"spec": {"replicas": 50}})
+    run(launcher.live(600))
+    assert len(launcher.created) - created <= 4
+    launcher.fate = comes_up
+    run(launcher.live(310))
+    assert ready(launcher) == 50
+
+
+def test_r4a_a_rollout_to_a_failing_template_stops_and_is_reported_although_each_vmi_is_young():
+    launcher = set_of(4, comes_up, **{"vmherd.dev/rolling-update": "maxUnavailable=1"})
+    run(launcher.live(60))
+
+    def fate(document, age_s):
+        if "note" not in document["metadata"].get("annotations", {}):
+            return "Ready"
+        return "Scheduling" if age_s < 4 else "Ready" if age_s < 6 else "Failed"
+
+    launcher.fate = fate
+    change_template(launcher.simulation, note="crashes")
+    run(launcher.live(500))
+    assert "RolloutStalled" not in launcher.simulation.reasons
+    run(launcher.live(400))
+    assert reported(launcher, "RolloutStalled") == 1
+    run(launcher.live(HOUR_S))
+    assert ready(launcher) >= 2
+    launcher.fate = comes_up
+    run(launcher.live(5 * HOUR_S))
+    assert launcher.simulation.owner.status.updated_replicas == 4
+    assert ready(launcher) == 4
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    replicas=st.integers(1, 5),
+    unlucky=st.sets(st.integers(0, 40), max_size=12),
+    deaths=st.sampled_from([fails, crashes]),
+    finalizers=st.booleans(),
+)
+def test_r4a_whichever_vmis_fail_the_set_recovers_within_the_longest_delay(replicas, unlucky, deaths, finalizers):
+    """The n-th VMI fails if n is in `unlucky`. All others come up."""
+    born: dict[str, int] = {}
+
+    def fate(document, age_s):
+        number = born.setdefault(document["metadata"]["uid"], len(born))
+        return (deaths if number in unlucky else comes_up)(document, age_s)
+
+    launcher = set_of(replicas, fate, finalizers=finalizers)
+    for _ in range(80):
+        run(launcher.live(60))
+        for vmi in launcher.simulation.members:
+            if vmi.metadata.deletion_timestamp is not None:
+                launcher.simulation.server.finalize(VMIS, vmi.metadata.key)
+    assert ready(launcher) == replicas
+    assert len(launcher.simulation.members) == replicas
+    assert launcher.simulation.conditions == {}
+    assert len(launcher.created) <= replicas + len(unlucky)

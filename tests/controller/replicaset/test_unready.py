@@ -1,0 +1,160 @@
+"""R4a: VMIs that run and are not ready are replaced, if the set asks for it."""
+
+import pytest
+
+from controller.kubevirt.annotations import (
+    EARLY_FAILURES,
+    PROTECT,
+    REPLACE_UNREADY_AFTER,
+    ROLLING_UPDATE,
+    TEMPLATE_HASH,
+)
+from controller.kubevirt.resources import VMIS
+from controller.replicaset.back_off import annotation_of, trial_of
+from controller.replicaset.plan import plan
+from controller.runtime.plan import Create, Delete
+from tests.builders import LABELS, REPLICASETS, replicaset, seconds_ago, snapshot, vmi
+from tests.controller.replicaset.launcher import Launcher, comes_up, stays_unready
+from tests.controller.replicaset.simulation import ReplicaSetSimulation, replicaset_document
+from tests.fakes.virtual_time import run
+from tests.strategies import template_hash_of
+
+CURRENT = {**LABELS, TEMPLATE_HASH: template_hash_of(replicaset())}
+
+
+def unready(name="unready", *, running_s=301.0, before=0, **changes):
+    """A VMI that runs for so long. KubeVirt set the time of its condition before the VMI ran."""
+    annotations = {EARLY_FAILURES: annotation_of(before, seconds_ago(900), seconds_ago(running_s))} if before else None
+    state = {"ready": False, "ready_for_s": running_s + 5, "entered_s": {"Running": running_s}, "labels": CURRENT}
+    return vmi(name, owner=replicaset(), **{"annotations": annotations, **state, **changes})
+
+
+def ready(name="ready", **changes):
+    return vmi(name, owner=replicaset(), labels=CURRENT, **changes)
+
+
+def planned(*vmis, after="300", replicas=1, annotations=None, **circumstances):
+    owner = replicaset(replicas=replicas, annotations={REPLACE_UNREADY_AFTER: after, **(annotations or {})})
+    return plan(snapshot(owner, vmis, **circumstances))
+
+
+def deleted(todo) -> list[str]:
+    return [action.key.name for action in todo.actions if isinstance(action, Delete)]
+
+
+def histories(todo) -> list[int]:
+    return [trial_of(VMIS.decode(action.body)).failures for action in todo.actions if isinstance(action, Create)]
+
+
+def test_r4a_a_vmi_that_runs_unready_for_too_long_is_replaced_and_counts_as_an_early_failure():
+    todo = planned(unready())
+    assert [[type(action) for action in stage.actions] for stage in todo.stages] == [[Delete], [Create]]
+    assert deleted(todo) == ["unready"]
+    assert histories(todo) == [1]
+    (notice,) = todo.notices
+    assert (notice.reason, notice.warning, notice.once) == ("UnreadyReplaced", True, "unready uid-unready")
+
+
+def test_r4a_without_the_annotation_no_unready_vmi_is_replaced():
+    assert plan(snapshot(replicaset(replicas=1), [unready(running_s=90000)])).actions == ()
+
+
+def test_r4a_before_the_time_nothing_happens_and_the_pass_is_repeated_then():
+    todo = planned(unready(running_s=100))
+    assert todo.actions == ()
+    assert todo.requeue_after_s == 200
+
+
+def test_r4a_the_time_before_the_phase_running_does_not_count():
+    assert planned(unready(running_s=100, age_s=9000, ready_for_s=9000)).actions == ()
+
+
+def test_r4a_a_vmi_that_was_ready_until_just_now_is_not_replaced():
+    assert planned(unready(running_s=9000, ready_for_s=3)).requeue_after_s == 297
+
+
+NOT_REPLACED = {
+    "ready": {"ready": True},
+    "not running": {"phase": "Scheduled"},
+    "protected": {"annotations": {PROTECT: "true"}},
+    "being migrated": {"migrating": True},
+    "being deleted": {"deleting": True},
+}
+
+
+@pytest.mark.parametrize("changes", NOT_REPLACED.values(), ids=NOT_REPLACED)
+def test_r4a_these_vmis_are_not_replaced(changes):
+    assert deleted(planned(unready(**changes))) == []
+
+
+def test_r4a_a_replacement_that_is_not_ready_either_is_replaced_later():
+    assert planned(unready(before=1, running_s=305)).requeue_after_s == 5
+    assert histories(planned(unready(before=1, running_s=311))) == [2]
+
+
+def test_r4a_at_most_a_quarter_is_replaced_at_once_and_replacements_must_come_up_first():
+    many = [unready(f"u-{number}") for number in range(8)]
+    todo = planned(*many, replicas=8)
+    assert deleted(todo) == ["u-0", "u-1"]
+    assert todo.held == "6 VMIs that are not ready wait until the replacements of others are ready"
+    starting = [unready(f"r-{number}", before=1, phase="Scheduling", running_s=5) for number in range(2)]
+    assert deleted(planned(*many[:6], *starting, replicas=8)) == []
+
+
+def test_r4a_vmis_that_were_never_replaced_come_first():
+    todo = planned(unready("a", before=1, running_s=999), unready("b"), replicas=2)
+    assert deleted(todo) == ["b"]
+
+
+def test_r4a_a_rollout_replaces_outdated_unready_vmis_itself():
+    owner = {ROLLING_UPDATE: "maxUnavailable=1"}
+    todo = planned(unready(labels={**LABELS, TEMPLATE_HASH: "older"}), annotations=owner)
+    assert [type(action) for action in todo.actions] == [Delete]
+
+
+def test_r4a_an_outdated_unready_vmi_is_replaced_from_the_present_template_without_a_history():
+    assert histories(planned(unready(labels=LABELS))) == [0]
+
+
+def test_r4a_surplus_vmis_are_not_created_again():
+    todo = planned(unready(), ready("a", annotations={PROTECT: "true"}), ready("b", annotations={PROTECT: "true"}))
+    assert histories(todo) == []
+
+
+@pytest.mark.parametrize("after", ["", "0", "-5", "soon", "1.5"])
+def test_r4a_a_malformed_time_replaces_nothing_and_is_reported_once(after):
+    todo = planned(unready(), after=after)
+    assert todo.actions == ()
+    assert [(each.reason, each.once) for each in todo.notices] == [
+        ("InvalidAnnotation", f"{REPLACE_UNREADY_AFTER} {after}")
+    ]
+
+
+def set_in_time(replicas: int, fate) -> Launcher:
+    simulation = ReplicaSetSimulation(latency_s=0)
+    document = replicaset_document(replicas=replicas)
+    document["metadata"]["annotations"] = {REPLACE_UNREADY_AFTER: "60"}
+    simulation.server.put(REPLICASETS, document)
+    return Launcher(simulation, fate)
+
+
+def test_r4a_a_set_that_is_never_ready_is_replaced_more_and_more_slowly():
+    launcher = set_in_time(8, stays_unready)
+    for _ in range(6):
+        before = len(launcher.created)
+        run(launcher.live(600))
+        assert len(launcher.simulation.active) == 8
+    assert len(launcher.created) - before <= 2 * 600 / 300
+    assert launcher.simulation.conditions.keys() == {"ReplicaBackOff"}
+
+
+def test_r4a_a_set_whose_vmis_become_ready_again_comes_to_rest():
+    launcher = set_in_time(4, stays_unready)
+    run(launcher.live(400))
+    launcher.fate = comes_up
+    run(launcher.live(400))
+    created = len(launcher.created)
+    run(launcher.live(4000))
+    assert len(launcher.created) == created
+    assert launcher.simulation.owner.status.ready_replicas == 4
+    assert launcher.simulation.conditions == {}

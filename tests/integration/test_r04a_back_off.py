@@ -1,0 +1,86 @@
+"""R4a: VMIs that fail soon after they start are replaced with a growing delay."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tests.integration.controller_process import ReplicaSetNamespace, eventually, stays
+
+pytestmark = pytest.mark.cluster
+
+FAILURES = "vmherd.dev/early-failures"
+OBSERVED = {"kubevirt.io/latest-observed-api-version": "v1", "kubevirt.io/storage-observed-api-version": "v1"}
+
+
+def fail(sets: ReplicaSetNamespace, name: str) -> None:
+    moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    times = [{"phase": "Failed", "phaseTransitionTimestamp": moment}]
+    sets.change_vmi(name, {"status": {"phase": "Failed", "phaseTransitionTimestamps": times}})
+
+
+def record_of(vmi: dict[str, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = json.loads((vmi["metadata"].get("annotations") or {}).get(FAILURES, "{}"))
+    return made
+
+
+def uid_of(vmi: dict[str, Any]) -> str:
+    uid: str = vmi["metadata"]["uid"]
+    return uid
+
+
+def test_r4a_a_set_whose_vmis_fail_is_braked_and_says_so(sets: ReplicaSetNamespace) -> None:
+    sets.make_set(1)
+    ((first, made),) = sets.wait_for(1).items()
+    sets.change_set({"metadata": {"annotations": OBSERVED}})
+    fail(sets, first)
+    second = eventually(
+        lambda: next((name for name, vmi in sets.alive().items() if uid_of(vmi) != uid_of(made)), None),
+        within_s=5,
+        what="the first failure is replaced at once",
+    )
+    replacement = sets.alive()[second]
+    assert record_of(replacement)["failures"] == 1
+    assert record_of(replacement)["since"] == made["metadata"]["creationTimestamp"]
+
+    fail(sets, second)
+    condition = eventually(lambda: sets.condition("ReplicaBackOff"))
+    assert (condition["status"], condition["reason"]) == ("True", "CrashLoopBackOff")
+    assert second in condition["message"]
+    eventually(lambda: sets.reasons()["BackOff"] == 1)
+    stays(lambda: len(sets.requests("create")) == 2, for_s=3, what="no third VMI")
+    assert uid_of(sets.vmis()[second]) == uid_of(replacement)
+
+    third = eventually(
+        lambda: next((vmi for vmi in sets.alive().values() if uid_of(vmi) != uid_of(replacement)), None),
+        within_s=20,
+        what="the third VMI after ten seconds",
+    )
+    assert record_of(third)["failures"] == 2
+    assert record_of(third)["since"] == made["metadata"]["creationTimestamp"]
+    sets.play(third["metadata"]["name"])
+    eventually(lambda: sets.condition("ReplicaBackOff") is None, what="the condition goes")
+    eventually(lambda: len(sets.vmis()) == 1, what="the failed VMI is deleted")
+    assert sets.reasons()["BackOff"] == 1
+    assert sets.set()["metadata"]["annotations"] == OBSERVED
+
+
+def test_r4a_a_vmi_that_runs_unready_for_too_long_is_replaced(sets: ReplicaSetNamespace) -> None:
+    sets.make_set(2)
+    first, second = sets.wait_for(2)
+    sets.play(first)
+    sets.play(second, ready=False)
+    uids = {uid_of(vmi) for vmi in sets.vmis().values()}
+    stays(lambda: {uid_of(vmi) for vmi in sets.vmis().values()} == uids, what="both VMIs")
+    kept = uid_of(sets.vmis()[first])
+    sets.change_set({"metadata": {"annotations": {"vmherd.dev/replace-unready-after-seconds": "2"}}})
+    replacement = eventually(
+        lambda: next((vmi for vmi in sets.alive().values() if uid_of(vmi) not in uids), None), what="a new VMI"
+    )
+    assert record_of(replacement)["failures"] == 1
+    assert kept in {uid_of(vmi) for vmi in sets.vmis().values()}
+    eventually(lambda: sets.reasons()["UnreadyReplaced"] == 1)
+    assert len(sets.requests("delete")) == 1

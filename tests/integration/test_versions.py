@@ -1,0 +1,94 @@
+"""Clusters that serve pools only in an old version, or not at all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.admin import Admin
+from sandbox.controlplane import ControlPlane
+from tests.cluster import Kubectl
+from tests.integration.controller_process import ReplicaSetNamespace, controller_process, eventually
+from tests.integration.kubevirt_installation import DEFINITIONS, vmherd
+from tests.integration.pool_namespace import POOL_LABELS, vm_template
+
+pytestmark = pytest.mark.cluster
+
+POOLS = "virtualmachinepools.pool.kubevirt.io"
+ALONE = ("--mode", "standalone", "--no-leader-elect")
+
+
+def pool(version: str) -> dict[str, Any]:
+    spec = {
+        "replicas": 2,
+        "selector": {"matchLabels": POOL_LABELS},
+        "virtualMachineTemplate": vm_template(runStrategy="Halted"),
+    }
+    kind = {"apiVersion": f"pool.kubevirt.io/{version}", "kind": "VirtualMachinePool"}
+    return {**kind, "metadata": {"name": "pool"}, "spec": spec}
+
+
+def serve_only_v1alpha1(admin: Admin) -> None:
+    """Serve pools as KubeVirt up to 1.6 does."""
+    path = f"{DEFINITIONS}/{POOLS}"
+    definition = admin.get(path)
+    for version in definition["spec"]["versions"]:
+        version["served"] = version["storage"] = version["name"] == "v1alpha1"
+    admin.send("PUT", path, json.dumps(definition).encode(), "application/json")
+    resources = "/apis/pool.kubevirt.io"
+    eventually(
+        lambda: [each["version"] for each in admin.get(resources)["versions"]] == ["v1alpha1"], what="one version"
+    )
+
+
+def test_pools_that_are_served_only_as_v1alpha1_are_reconciled(own_plane: ControlPlane, tmp_path: Path) -> None:
+    serve_only_v1alpha1(Admin(own_plane.kubeconfig))
+    sets = ReplicaSetNamespace(own_plane, "default")
+    with controller_process(own_plane, tmp_path, *ALONE) as program:
+        sets.make_set(1)
+        sets.kubectl.apply(pool("v1alpha1"))
+        eventually(lambda: len(sets.alive()) == 1, what="the set has its VMI")
+        [line] = program.lines(msg="mode")
+        assert line["versions"] == {"pool": "v1alpha1"}
+
+        def members() -> dict[str, str]:
+            vms = sets.kubectl.json("get", "vm")["items"]
+            return {vm["metadata"]["name"]: vm["metadata"]["ownerReferences"][0]["apiVersion"] for vm in vms}
+
+        wanted = "pool.kubevirt.io/v1alpha1"
+        eventually(lambda: members() == {"pool-0": wanted, "pool-1": wanted}, what="the pool has its VMs")
+        eventually(lambda: sets.kubectl.json("get", "vmpool", "pool").get("status", {}).get("replicas") == 2)
+        sets.kubectl("delete", "vmpool", "pool", "--timeout=30s")
+        eventually(lambda: not members(), what="the VMs go with their pool")
+        assert program.stop() == 0
+    sets.kubectl.apply(pool("v1alpha1"))
+    sets.kubectl(
+        "patch", "vmpool", "pool", "--type=merge", "-p", '{"metadata":{"finalizers":["pool.kubevirt.io/finalizer"]}}'
+    )
+    done = vmherd(own_plane.kubeconfig, "cleanup", "--mode", "standalone")
+    assert "1 objects cleaned up" in done.stdout, done.stderr
+
+
+def test_sets_are_reconciled_without_pools_and_pools_as_soon_as_they_are_served(
+    own_plane: ControlPlane, tmp_path: Path
+) -> None:
+    admin, kubectl = Admin(own_plane.kubeconfig), Kubectl(own_plane.kubeconfig)
+    definition = admin.get(f"{DEFINITIONS}/{POOLS}")
+    kubectl("delete", "crd", POOLS, "--timeout=30s")
+    sets = ReplicaSetNamespace(own_plane, "default")
+    with controller_process(own_plane, tmp_path, *ALONE) as program:
+        sets.make_set(1)
+        eventually(lambda: len(sets.alive()) == 1, what="the set has its VMI")
+        message = "the cluster does not serve this kind: its objects are reconciled as soon as it does"
+        [line] = program.lines(msg=message)
+        assert line["kind"] == POOLS
+        body = {**definition, "metadata": {"name": POOLS}}
+        del body["status"]
+        admin.send("POST", DEFINITIONS, json.dumps(body).encode(), "application/json")
+        eventually(lambda: kubectl("get", "vmpool", check=False).returncode == 0, what="pools are served")
+        sets.kubectl.apply(pool("v1beta1"))
+        eventually(lambda: len(sets.kubectl.json("get", "vm")["items"]) == 2, what="the pool has its VMs")
+        assert program.stop() == 0

@@ -1,0 +1,44 @@
+"""A controller for a kind whose definition has no validation, so that the API server stores invalid objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+
+from sandbox.controlplane import ControlPlane
+from tests.cluster import Kubectl
+from tests.integration.controller_process import ControllerProcess, controller_process
+
+GROUP = "unchecked.vmherd.dev"
+
+
+@contextmanager
+def unchecked_controller(
+    plane: ControlPlane, directory: Path, definition: Path, flag: str, *, has_finalizers: bool = False
+) -> Iterator[ControllerProcess]:
+    """Define the kind in GROUP without validation, and run a controller for GROUP while the block runs.
+
+    `flag` sets the group of the kind. With `has_finalizers`, the controller removes the finalizers of the objects at
+    the end of the block.
+    """
+    document = yaml.safe_load(definition.read_text())
+    spec = document["spec"]
+    name = f"{spec['names']['plural']}.{GROUP}"
+    document["metadata"]["name"] = name
+    spec["group"] = GROUP
+    spec["names"] |= {"shortNames": [f"u{spec['names']['shortNames'][0]}"], "categories": []}
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    for version in spec["versions"]:
+        properties = {"spec": anything, "status": anything}
+        version["schema"] = {"openAPIV3Schema": {"type": "object", "properties": properties}}
+    kubectl = Kubectl(plane.kubeconfig)
+    kubectl.apply(document)
+    kubectl("wait", "--for=condition=Established", "crd", name)
+    with controller_process(plane, directory, flag, GROUP, "--leader-election-id", "unchecked") as program:
+        yield program
+        if has_finalizers:
+            kubectl("delete", name, "--all", "--all-namespaces")
+    kubectl("delete", "crd", name, "--wait=false")
