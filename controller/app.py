@@ -223,8 +223,8 @@ async def _sync_and_work(program: _Program, elector: LeaderElector | None, stop:
             await _work(program, stop)
             return
         async with elector.elected(stop) as leading:
-            if leading:
-                await _work(program, stop)
+            if leading and not await _work(program, stop):
+                elector.keep_lease()
 
 
 async def _synced(program: _Program, stop: asyncio.Event) -> bool:
@@ -272,11 +272,11 @@ async def _done_before(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> 
     return not working.cancelled()
 
 
-async def _work(program: _Program, stop: asyncio.Event) -> None:
+async def _work(program: _Program, stop: asyncio.Event) -> bool:
     """Run all workers until `stop` is set. Then wait until the running reconciliations end, and send the waiting
     Events.
 
-    Reconciliations that still run after the shutdown grace are cancelled.
+    Reconciliations that still run after the shutdown grace are cancelled. Return True if none was cancelled.
     """
     config = program.parts.config
     names = [assembly.controller.name for assembly in program.assemblies]
@@ -295,6 +295,7 @@ async def _work(program: _Program, stop: asyncio.Event) -> None:
             log.warning("a running pass did not finish within the shutdown grace", controller=task.get_name())
             task.cancel()
     await program.parts.recorder.flush(EVENTS_FLUSHED_WITHIN_S)
+    return not late
 
 
 async def _run_workers(controller: Controller, stop: asyncio.Event) -> None:

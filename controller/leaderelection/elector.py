@@ -12,9 +12,10 @@ Gate: cancellation alone is not safe, because the operating system can stop a pr
 Therefore call `check` directly before every write. `check` compares the clock with the deadline. The elector never
 reads the timestamps in the lease (see `controller.leaderelection.lease`).
 
-Release: if the block ends without an exception, the lease is released. A standby reads the lease at least once in
-`retry_period_s`, and takes the released lease. If the block fails or is cancelled, requests may still be in flight.
-So the lease is then not released, and a standby has to wait until the lease expires.
+Release: if the block ends without an exception, the lease is released, unless the block has called `keep_lease`. A
+standby reads the lease at least once in `retry_period_s`, and takes the released lease. If the block fails or is
+cancelled, requests may still be in flight. So the lease is then not released, and a standby has to wait until the lease
+expires.
 
 Known limit: a user may delete the lease of a working leader. The leader then creates the lease again at its next
 renewal. Standbys that know the leader wait until the deleted lease would have expired. A process that starts before
@@ -162,7 +163,7 @@ class LeaderElector:
         This time is the start of the last successful write of the lease plus `renew_deadline_s`.
         """
 
-        self._failing = False
+        self._failing, self._releases = False, True
         self._forbidden_since: float | None = None
         """The time of the first answer with status 403 since the last success, or None."""
 
@@ -205,7 +206,16 @@ class LeaderElector:
         finally:
             self._leading_until = NEVER
             self._instruments.leading(self._name, master=False)
-        await self._release()
+        if self._releases:
+            await self._release()
+
+    def keep_lease(self) -> None:
+        """Let the lease expire at the end of the block of `elected`, instead of releasing it.
+
+        Call this method if requests were cut off. The API server may still carry them out, and a new leader must not
+        begin before that.
+        """
+        self._releases = False
 
     async def _acquire(self, stop: asyncio.Event) -> bool:
         """Wait for the lease. Return True if this process holds it. Return False if `stop` is set before that. Return
