@@ -49,13 +49,17 @@ def live_checks(
 
 
 def ready_checks(
-    informers: Sequence[SharedInformer[Any]], *, optional: Sequence[SharedInformer[Any]] = ()
+    informers: Sequence[SharedInformer[Any]],
+    *,
+    optional: Sequence[SharedInformer[Any]] = (),
+    second_writer: Check = lambda: None,
 ) -> dict[str, Check]:
     """Return the checks of /readyz by name. A process is ready when its caches are filled, even without the lease.
 
-    A process is also ready while the server does not serve the resource of an informer in `optional`.
+    A process is also ready while the server does not serve the resource of an informer in `optional`. A process that
+    has stopped writing because of a second writer is not ready.
     """
-    return {"caches": lambda: _unsynced(informers, optional)}
+    return {"caches": lambda: _unsynced(informers, optional), "second-writer": second_writer}
 
 
 def _silent(informers: Sequence[SharedInformer[Any]], now: float) -> str | None:
