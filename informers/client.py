@@ -169,7 +169,7 @@ class ApiClient:
         return await self.request("PATCH", path, body=body, content_type=content_type)
 
     async def update(self, resource: Resource[Any], key: ObjectKey, body: bytes, *, subresource: str) -> bytes:
-        return await self.request("PUT", resource.path(key.namespace, key.name, subresource), body=body)
+        return await self.request("PUT", resource.path(*key, subresource), body=body, accept="*/*")
 
     async def delete(
         self,

@@ -64,6 +64,11 @@ HEALED: Final = "vmherd.dev/healed"
 ordinal the value has the number of times and the last time at which the VM was healed (P15).
 """
 
+UNREADY: Final = "vmherd.dev/unready"
+"""An annotation that the controller writes on a pool. For each ordinal whose VM has not been ready for a while, the
+value has the UID of the VM and the time since when the VM has not been ready (P15).
+"""
+
 REPLACE_UNREADY_AFTER: Final = "vmherd.dev/replace-unready-after-seconds"
 """An annotation on an owner. A VM or VMI that runs and has not been ready for this number of seconds is replaced.
 Without the annotation, no VM or VMI is replaced for this reason.
