@@ -295,9 +295,10 @@ async def _done_before(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> 
 
 
 async def _work(program: _Program, stop: asyncio.Event) -> bool:
-    """Run all workers until `stop` is set. Then wait until the running passes end, and send the waiting Events.
+    """Run all workers until `stop` is set. Then wait until the running reconciliations end, and send the waiting
+    Events.
 
-    Passes that still run after the shutdown grace are cancelled. Return True if no pass was cancelled.
+    Reconciliations that still run after the shutdown grace are cancelled. Return True if none was cancelled.
     """
     config = program.parts.config
     names = [assembly.controller.name for assembly in program.assemblies]

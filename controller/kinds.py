@@ -73,7 +73,7 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
     """True if the controller also starts in a cluster that does not serve the kind. It waits for the kind then."""
 
     group: str
-    """The API group in all modes except `alongside`. If KubeVirt has the kind, it is KubeVirt's group."""
+    """The API group in all modes except `alongside`. For a kind of KubeVirt, this is KubeVirt's group."""
 
     own_group: str
     """The API group in the mode `alongside`."""
@@ -83,7 +83,7 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
     """The short names for kubectl: `short_names` for the kind in `group`, `own_short_names` for it in `own_group`."""
 
     component: str
-    """The component that the Events of the kind name as their source."""
+    """The source component of the kind's Events."""
 
     metric_prefix: str
     """The first part of the names of all metrics that have one series for each object of the kind."""
@@ -211,7 +211,7 @@ POOLS: Final[Kind[Pool]] = Kind(
         # restart such a VM, the controller asks virt-api. A cluster need not serve this subresource.
         Access(resources.VM_REQUESTS, ("update",), resources.RESTART),
     ),
-    # The controller patches pools to set the finalizer, and to set annotations that later passes read.
+    # The controller patches pools to set the finalizer, and to set annotations that later reconciliations read.
     owner_verbs=("patch",),
     loop_flag="--pool-controller-threads",
     known_status=_KUBEVIRT_STATUS,

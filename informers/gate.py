@@ -19,10 +19,9 @@ Gate = Callable[[], None]
 
 
 class GatedConnector(aiohttp.TCPConnector):
-    """A connector that calls the gate between the connection and the request.
+    """A connector that opens the connection, calls the gate and then sends the request.
 
-    The gate is called so late because the leader's lease may expire while the connection is made. GET requests do not
-    call the gate.
+    The leader's lease may expire while the connection is made. GET requests do not call the gate.
     """
 
     gate: Gate | None = None

@@ -103,7 +103,7 @@ class SharedInformer(Generic[T]):
 
     @property
     def waiting_for(self) -> str:
-        """The reason why one of the watches is not open now, as text for users, or "" if no watch has failed."""
+        """The reason why a watch is not open now, as a text for users. The text is "" if no watch has failed."""
         return next((reflector.waiting_for for reflector in self._reflectors if reflector.waiting_for), "")
 
     def silent_s(self, now: float) -> float:

@@ -159,9 +159,9 @@ def _executor(client: ApiClient) -> Executor:
 
 
 def _never() -> None:
-    """Do nothing.
+    """Do nothing, because the command has no caches.
 
-    Expectations need a function to call if a cache does not show a write in time. The command has no caches.
+    Expectations call this function if a cache does not show a write in time.
     """
 
 

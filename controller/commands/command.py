@@ -107,8 +107,8 @@ async def active_holder(client: Requests, *, name: str, namespace: str = "") -> 
     """Return the controller that renews the lease `name`, or None if no controller renews a lease of this name.
 
     An empty namespace means any namespace. The function does not compare the timestamps in a lease with the local
-    clock, because they come from the clock of another machine. Instead, the function waits until it sees a renewal or
-    until the duration of the lease has passed. Raises ApiError.
+    clock. They come from the clock of another machine. Instead, the function waits until it sees a renewal or until the
+    duration of the lease has passed. Raises ApiError.
     """
     clock = asyncio.get_running_loop().time
     observed: dict[ObjectKey, Observed] = {}

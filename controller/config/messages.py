@@ -21,7 +21,7 @@ is the commit from which an image was built.
 """
 
 _SERVICE_LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
-"""Matches the names of the environment variables that a kubelet sets in a Pod for each Service of the namespace.
+"""Matches the environment variables that a kubelet sets in a Pod for each Service of the namespace.
 
 These variables start with VMHERD_ if a Service is named vmherd.
 """
@@ -46,8 +46,8 @@ def describe(error: click.UsageError) -> str:
 def unknown_variables(options: Iterable[Option], env: Mapping[str, str]) -> tuple[str, ...]:
     """Return one line for each environment variable that starts with VMHERD_ and has no flag.
 
-    Most of these variables are typing errors. They do not stop the start, because the same environment may be used for
-    a later version that knows the variables.
+    Most of these variables are typing errors. They do not stop the start, because a later version may know the
+    variables.
     """
     names = {option.variable for option in options if option.variable}
     unknown = (

@@ -1,4 +1,4 @@
-"""Compares two templates by meaning: the functions convert each template to a normal form and compare the normal forms.
+"""Compares two templates by meaning. The functions convert each template to a normal form and compare the normal forms.
 
 Go programs decode KubeVirt's objects into Go types, and encode the objects again with another spelling. For example, a
 Go program adds `resources: {}`, writes `1024Mi` as `1Gi`, or adds or removes `creationTimestamp: null`. All spellings
@@ -107,7 +107,7 @@ def encoded(value: Json) -> bytes:
 
 
 def strategy_of(vm_spec: Mapping[str, Json]) -> Json:
-    """Return the run strategy of a VM, from `runStrategy` or, if that field is absent, from `running`.
+    """Return the run strategy of a VM. Use `running` if `runStrategy` is absent.
 
     Return None if both fields are absent.
     """

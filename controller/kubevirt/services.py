@@ -135,10 +135,10 @@ def make_service(
 def choose_selector(selector: LabelSelector | None, labels: Mapping[str, str]) -> dict[str, str]:
     """Return the labels of a VMI template that a Service selects by.
 
-    The common labels of a template are the labels that have the same value on all VMIs. Return the `matchLabels` of
-    the owner's selector if all of them are common labels. They may not be: a pool's selector may contain labels that
-    only the VMs have. Otherwise return all common labels. Also return all common labels if the selector has
-    `matchExpressions`, because a Service cannot have expressions. The result is empty if there are no common labels.
+    The common labels of a template are the labels that have the same value on all VMIs. Return the `matchLabels` of the
+    owner's selector if all of them are common labels. Otherwise return all common labels, because a pool's selector may
+    contain labels that only the VMs have. Also return all common labels if the selector has `matchExpressions`, because
+    a Service cannot have expressions. The result is empty if there are no common labels.
     """
     common = {key: value for key, value in sorted(labels.items()) if key not in NOT_COMMON}
     if selector is None or selector.match_expressions:

@@ -65,7 +65,8 @@ class Observed(Struct, frozen=True, kw_only=True):
     """The identity of the holder, or "" if there is no holder. If the lease was deleted, this is the last holder."""
 
     held_until: float
-    """The time until which only the holder may write the lease, in seconds on the observer's monotonic clock."""
+    """Until this time, only the holder may write the lease. The time is in seconds on the observer's monotonic
+    clock."""
 
 
 def observe(before: Observed | None, lease: Lease | None, *, now: float, usual_duration_s: float) -> Observed:

@@ -12,9 +12,9 @@ API group. A write is recent if the write is newer than `RECENT`. The first row 
     the Deployment is rolling out until the deadline       second writer, because Pods with other flags may still run
     all other cases                                        no second writer
 
-If the result is unknown, the controller does not start. A missing recent write does not prove a stopped
-virt-controller. virt-controller writes no status while nothing changes. The error message names the possible remedies,
-for example `--no-second-writer-check`.
+If the result is unknown, the controller does not start. virt-controller writes no status while nothing changes. So it
+may run although no write is recent. The error message names the possible remedies, for example
+`--no-second-writer-check`.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class StatusWrites(NamedTuple):
 async def decide_mode(client: Requests, config: Config) -> Config:
     """Replace the mode `auto` by the mode that fits this cluster. Return a configuration with another mode unchanged.
 
-    If the API server denies the request for KubeVirt's objects, KubeVirt counts as installed: the answer does not show
-    that KubeVirt is absent. If a request fails for another reason, raise ApiError or msgspec.DecodeError.
+    If the API server denies the request for KubeVirt's objects, KubeVirt counts as installed. If a request fails for
+    another reason, raise ApiError or msgspec.DecodeError.
     """
     if config.mode != Mode.AUTO:
         return config

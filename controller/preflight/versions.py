@@ -22,7 +22,7 @@ from informers.resource import Resource
 async def with_served_versions(client: Requests, config: Config) -> Config:
     """Return the configuration with the served version of each kind that has more than one version.
 
-    If a request fails, return the same configuration: the checks before the start then report the problem.
+    If a request fails, return the same configuration. The checks before the start then report the problem.
     """
     versions = {}
     try:

@@ -2,7 +2,7 @@
 
 An aggregated API server serves the subresource, such as KubeVirt's virt-api. The API server answers 404 if no such
 server is registered, and 503 if the registered server cannot be reached. After such an answer, no further request is
-sent for `REMEMBERED_S` seconds. So passes over many owners do not load the API server.
+sent for `REMEMBERED_S` seconds. So reconciliations of many owners do not load the API server.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from informers.errors import ApiError, NotFound, ServerError
 from informers.objects import ObjectClient, read_meta
 
 REMEMBERED_S: Final = UNSERVED_S - 10
-"""The time for which an answer counts, in seconds. The time is over when the next pass starts."""
+"""The time, in seconds, without restarts after the answer 404 or 503. The time is over when the next reconciliation
+starts."""
 
 UNAVAILABLE: Final = 503
 
@@ -27,7 +28,7 @@ class Restarts:
     def __init__(self, client: ObjectClient) -> None:
         self._client = client
         self._unserved: dict[AnyResource, tuple[float, ApiError]] = {}
-        """For each resource that is not served: the time at which the answer no longer counts, and the answer."""
+        """For each resource that is not served: the time until which the answer counts, and the answer."""
 
     async def request(self, action: Restart) -> Outcome:
         """Request the restart if the instance still runs. Raise ApiError if the server rejects the request.

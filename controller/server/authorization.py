@@ -44,7 +44,7 @@ ACCESS_REVIEWS: Final = "authorization.k8s.io/v1"
 
 
 class Denial(Struct, frozen=True):
-    """The answer to a request for metrics that is denied: an HTTP status, and one line with the reason."""
+    """The denial of a request for metrics: an HTTP status, and one line with the reason."""
 
     status: int
     why: str
@@ -171,9 +171,9 @@ class Reviewer:
         return await self._client.request("POST", path, body=body, timeout_s=REQUEST_TIMEOUT_S)
 
     def _warn(self, event: str, *, why: str) -> None:
-        """Log a warning if the last one is at least WARN_EVERY_S seconds old.
+        """Log a warning, at most once in WARN_EVERY_S seconds.
 
-        Otherwise, requests with invented tokens could fill the log.
+        Without this limit, requests with invented tokens could fill the log.
         """
         now = self._clock()
         if now - self._warned_at >= WARN_EVERY_S:

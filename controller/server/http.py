@@ -44,7 +44,7 @@ A short time is enough, because clients repeat a probe or a scrape that gets no 
 
 
 class BindError(Exception):
-    """An error: the server cannot listen on an address. `str()` is one line with address, reason and flag."""
+    """The server cannot listen on an address. `str()` is one line with address, reason and flag."""
 
 
 class Secure(NamedTuple):
@@ -176,7 +176,7 @@ class _Listener:
             await web.TCPSite(runner, address.host or None, address.port, ssl_context=tls).start()
         except OSError as error:
             # If no host is given, the server listens on IPv4 and IPv6. IPv6 fails if the kernel supports it but has no
-            # IPv6 address, so the server then listens only on IPv4.
+            # IPv6 address. The server then listens only on IPv4.
             if address.host or error.errno != errno.EADDRNOTAVAIL:
                 raise
             await web.TCPSite(runner, "0.0.0.0", address.port, ssl_context=tls).start()
