@@ -52,7 +52,7 @@ from informers.informer import SharedInformer
 log = structlog.get_logger()
 
 EVENTS_FLUSHED_WITHIN_S = 5.0
-"""The longest time, in seconds, that the program waits at its end until all Events are sent."""
+"""The longest time, in seconds, to send the last Events at the end of the program."""
 
 
 SYNC_POLL_S = 0.1
@@ -86,7 +86,7 @@ class _Program(NamedTuple):
     informers: Sequence[SharedInformer[Any]]
     assemblies: Sequence[Assembly]
     optional: Sequence[SharedInformer[Any]]
-    """The informers of the kinds that the cluster need not serve."""
+    """The informers of the optional kinds."""
 
     monitor: LoopMonitor
     watch: SecondWriterWatch
@@ -122,9 +122,9 @@ async def _run(requested: Config, stop: asyncio.Event) -> None:
 
 
 async def _with_mode(client: ApiClient, config: Config, stop: asyncio.Event) -> Config | None:
-    """Return the configuration with the mode and the versions of the kinds that fit this cluster.
+    """Return the configuration for this cluster, with its mode and the versions of its kinds.
 
-    Only the mode `auto` is replaced. Returns None if `stop` is set before that.
+    Only the mode `auto` is replaced. Returns None if `stop` is set first.
     """
     resolved: list[Config] = []
 
@@ -250,7 +250,7 @@ async def _sync_and_work(program: _Program, elector: LeaderElector | None, stop:
 
 
 async def _synced(program: _Program, stop: asyncio.Event) -> bool:
-    """Wait until each informer has its first list. Return False if `stop` is set before that.
+    """Wait until each informer has its first list. Return False if `stop` is set first.
 
     Raises Fatal if the lists are not complete within the configured timeout.
     """
@@ -284,7 +284,7 @@ async def _all_synced(program: _Program) -> None:
 
 
 async def _done_before(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
-    """Run `work`, and cancel `work` when `stop` is set. Return True if `work` has ended before it was cancelled."""
+    """Run `work`, and cancel `work` when `stop` is set. Return True if `work` ended, or False if it was cancelled."""
     async with asyncio.TaskGroup() as group:
         working = group.create_task(work, name="until-stopped")
         stopped = group.create_task(stop.wait(), name="stop")

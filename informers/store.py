@@ -176,8 +176,8 @@ class Replacement(Generic[T]):
         The list of changes is empty if nothing in the slice changed. The removed objects come first. So a reader never
         counts a deleted object and its successor of the same name at the same time.
 
-        Call this method only once, after the commit. It also frees the old objects slice by slice, because freeing
-        100,000 objects at once blocks the event loop for too long.
+        Call this method only once, after the commit. It also frees the old objects slice by slice. Freeing 100,000
+        objects at once would block the event loop for too long.
         """
         old_objects, new_objects = self.old.objects, self.shard.objects
         self.old.forget_indexes()

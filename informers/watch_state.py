@@ -302,7 +302,7 @@ def _checking(state: Checking, event: Input[T], *, relist: Listing | Streaming) 
 
 
 def _after_watching(state: Watching, error: ApiError, *, in_stream: bool, relist: Listing | Streaming) -> State:
-    """Return the next state after a watch failed with `error`: a delay, and then a watch or a new list.
+    """Return the next state after a watch failed with `error`. The state is a delay, and then a watch or a new list.
 
     The next watch starts at the last version if the error may be temporary. Otherwise the reflector lists again.
     """

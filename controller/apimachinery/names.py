@@ -75,7 +75,7 @@ def free_suffixes(base: str, seed: str, *, taken: Container[str]) -> Iterator[st
 
 
 def name_base(*candidates: str | None) -> str:
-    """Return the base of generated names: the first 58 characters of the first candidate that is not empty.
+    """Return the base of generated names. The base is the first 58 characters of the first non-empty candidate.
 
     Return "" if all candidates are empty.
     """

@@ -83,8 +83,8 @@ class MergeRules(Struct, frozen=True):
 
     `type` is the type of the whole document. `is_same` returns True if two values of a type have the same meaning.
     `named_lists` maps the name of a field to the rules for the list in that field. `whole` contains the names of the
-    fields whose objects are replaced as a whole. `spec` is called after the merge. `spec` gets the merged spec and the
-    specs of `current`, `old` and `new`, and returns the spec to write.
+    fields whose objects are replaced as a whole. `spec` is called after the merge. The function gets the merged spec
+    and the specs of `current`, `old` and `new`. It returns the spec to write.
     """
 
     type: FieldType = Untyped()

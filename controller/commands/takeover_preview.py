@@ -72,7 +72,7 @@ def _lines(subject: str, report: DryRunReport) -> Iterator[str]:
     """Yield the lines for one object.
 
     If the plan is held back, the first line is the reason. Otherwise, the first lines are the Events of the
-    reconciliation. One line for each action follows, and one line with the number of actions that are not shown.
+    reconciliation. One line for each action follows. Another line has the number of actions that are not shown.
     """
     texts = [f"held: {report.held}"] if report.held else [*report.notices]
     texts += report.actions[:LISTED]

@@ -1,9 +1,9 @@
 """Sends Kubernetes Events to the users of the objects.
 
 `publish` only stores Events in a queue. `publish` never waits and never raises an exception. So an Event cannot delay a
-reconciliation or make it fail. One service sends the Events, one request at a time, so the Events of an object are sent
-in the order of the queue. If an Event is in the queue, a repeat of the Event only raises the count of the Event.
-Therefore a thousand similar notices at the same time need only about ten requests.
+reconciliation or make it fail. One service sends the Events in the order of the queue, one request at a time. If an
+Event is in the queue, a repeat of the Event only raises the count of the Event. Therefore a thousand similar notices at
+the same time need only about ten requests.
 
 Events that cannot be sent are dropped. A metric counts the dropped Events by reason:
 

@@ -48,7 +48,7 @@ partition have (P14).
 
 INDEX_SYSPREP: Final = "vmherd.dev/index-sysprep"
 """An annotation on a pool. With the value "true", the controller also adds the ordinal to the references of `sysprep`
-volumes (P5). The controller copies the annotation to the pool's revisions, because it decides how their VMs were
+volumes (P5). The controller copies the annotation to the pool's revisions, because the annotation changes how VMs are
 created.
 """
 
@@ -67,8 +67,8 @@ ordinal the value has the number of times and the last time at which the VM was 
 """
 
 UNREADY: Final = "vmherd.dev/unready"
-"""An annotation that the controller writes on a pool. For each ordinal whose VM has not been ready for a while, the
-value has the UID of the VM and the time since when the VM has not been ready (P15).
+"""An annotation that the controller writes on a pool. The value lists the ordinals of VMs that have not been ready for
+a while. For each ordinal the value has the UID of the VM and the time since when the VM has not been ready (P15).
 """
 
 REPLACE_UNREADY_AFTER: Final = "vmherd.dev/replace-unready-after-seconds"

@@ -3,8 +3,8 @@
 The replica gauges are named `vmherd_replicas_*`. These gauges have the kind as a label, so that one query can read the
 replicas of all kinds. The names of most other series begin with a prefix for the kind. The series of pools have the
 names `kubevirt_vmpool_*`. KubeVirt uses or has proposed these names. The series of replica sets have similar names,
-`kubevirt_vmirs_*`. If an object does not have a field, the page has no series for this field of the object. An object
-whose status has no `updatedReplicas`, for example, has no gauge of updated replicas.
+`kubevirt_vmirs_*`. If an object does not have a field, the page has no series for this field. For example, a status
+without `updatedReplicas` has no gauge of updated replicas.
 
 All functions read immutable values and return text, so any thread may call the functions. For ten thousand objects, the
 page has about two hundred thousand lines. To save time, the labels of each object are formatted only once.

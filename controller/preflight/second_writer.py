@@ -38,7 +38,7 @@ from informers.errors import Forbidden, NotFound
 log = structlog.get_logger()
 
 RECENT: Final = timedelta(minutes=10)
-"""After a newer write, the check assumes that the writer still runs."""
+"""A write is recent if it is newer than this. The check then assumes that the writer still runs."""
 
 PAUSE_S: Final = 1.0
 """The time between two requests for a Deployment that is rolling out, in seconds."""
@@ -167,7 +167,7 @@ async def _check_kubevirt(writes: StatusWrites, kubevirt: KubeVirt, deadline: fl
 async def _latest_write(client: Requests, path: str) -> Write | None:
     """Return the last status that virt-controller wrote in a collection, or None if there is no such status.
 
-    Return None also if the kind is not served or may not be listed, because other checks report these problems.
+    Return None also if the kind is not served or may not be listed. Other checks report these problems.
     """
     try:
         return await latest_write(client, path, manager=VIRT_CONTROLLER)

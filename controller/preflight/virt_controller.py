@@ -30,7 +30,7 @@ VIRT_CONTROLLER: Final = "virt-controller"
 LOOPS: Final[Mapping[str, str]] = {
     name: kind.loop_flag for kind, name in zip(KINDS, names_of(KINDS), strict=True) if kind.loop_flag
 }
-"""Maps the resource name of each kind to the flag that sets the number of workers of the loop for this kind."""
+"""Maps the resource name of each kind to the flag for the number of workers of its loop."""
 
 PATCHES: Final = "/spec/customizeComponents/patches"
 """The path of the list of patches in a KubeVirt object, for a JSON patch."""

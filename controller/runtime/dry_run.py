@@ -79,7 +79,7 @@ class DryRunReconciler(Generic[S]):
         """The last report of each object. An object whose last report is empty has no entry."""
 
     async def reconcile(self, key: ObjectKey) -> Report:
-        # A dry run never writes, so the cache does not lack any write of this controller. So `settled` is true.
+        # A dry run never writes, so the cache always shows all of its writes. So `settled` is true.
         snapshot = self._rules.take_snapshot(key, now=self._now(), settled=True)
         if snapshot is None:
             plan = self._rules.plan_absent(key)

@@ -10,8 +10,8 @@ A failed action raises no exception. Its outcome is a failure. A write whose ans
 Before the next plan for the key, `resolve` asks the server whether such a write happened.
 
 If the executor is cancelled, it aborts the running requests and sends no more requests. The executor is cancelled when
-the process loses the lease, or at the end of the shutdown time. The next leader chooses the same names for new objects,
-so it finds the objects that were already created.
+the process loses the lease, or at the end of the shutdown time. The next leader chooses the same names for new objects.
+So it finds the objects that were already created.
 """
 
 from __future__ import annotations
@@ -261,7 +261,8 @@ class Executor:
     async def _predecessor_owns_disks(self, action: Create) -> bool:
         """Return True if the new object must not reuse one of its disks yet.
 
-        This is the case if an earlier object of the same name still owns the disk, or if the disk is being deleted.
+        This is the case if an earlier object of the same name still owns the disk. It is also the case if the disk is
+        being deleted.
         """
         for resource, key in action.reusable_disks:
             try:
@@ -357,7 +358,7 @@ def _outcome_of(action: Action, error: ApiError) -> Outcome:
 
 
 def _blocked_owners(outcomes: Sequence[Outcome]) -> frozenset[str]:
-    """Return the UIDs of the owners whose ownerReference could not be removed from an object.
+    """Return the UIDs of the owners whose ownerReference could not be removed.
 
     A patch with one of these UIDs as `after_owner` is skipped (P10).
     """

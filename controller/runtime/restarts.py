@@ -33,8 +33,8 @@ class Restarts:
     async def request(self, action: Restart) -> Outcome:
         """Request the restart if the instance still runs. Raise ApiError if the server rejects the request.
 
-        The resourceVersion in `Done` is read from the object after the request, because the answer to the request has
-        none. So the cache must show the request before the next plan is made.
+        The answer to the request has no resourceVersion. So the resourceVersion in `Done` comes from a read after the
+        request. So the cache must show the request before the next plan is made.
         """
         if (recent := self._recent_error(action)) is not None:
             return Unserved(action, recent)

@@ -120,8 +120,8 @@ def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool, other_e
 def retry_after(*errors: ApiError) -> Retry:
     """Return the retry after these errors. The retry contains the text of the first error.
 
-    If at least one of the errors is a server-side error, `outage` is true in the retry. The other errors then do not
-    increase the backoff. If they occur again after the server has recovered, the next reconciliation reports them.
+    If one of the errors is server-side, `outage` is true in the retry. The other errors then do not increase the
+    backoff. If they occur again after the server has recovered, the next reconciliation reports them.
     """
     return Retry(
         str(errors[0]),

@@ -94,17 +94,17 @@ class HttpServer:
 
     @property
     def health_address(self) -> Address | None:
-        """Return the address that serves probes, or None if no address serves probes.
+        """Return the address for probes, or None if there is none.
 
-        If the configured port is 0, the returned address contains the port that the operating system has chosen.
+        If the configured port is 0, the address contains the port that the operating system has chosen.
         """
         return self._health.bound
 
     @property
     def metrics_address(self) -> Address | None:
-        """Return the address that serves metrics, or None if no address serves metrics.
+        """Return the address for metrics, or None if there is none.
 
-        If the configured port is 0, the returned address contains the port that the operating system has chosen.
+        If the configured port is 0, the address contains the port that the operating system has chosen.
         """
         return self._metrics.bound
 
@@ -185,7 +185,7 @@ class _Listener:
 def run_checks(
     endpoint: str, checks: Checks, *, excluded: Collection[str] = (), verbose: bool = False
 ) -> tuple[bool, str]:
-    """Run the checks. Return True if all of them passed, and the text of the answer (controller-runtime's format)."""
+    """Run the checks. Return True if all of them passed, and the answer in controller-runtime's format."""
     lines = []
     passed = True
     for name, check in checks.items():
