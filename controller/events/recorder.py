@@ -153,6 +153,12 @@ class EventRecorder:
                 if not self._waiting:
                     self._idle.set()
 
+    async def sent(self, timeout_s: float) -> None:
+        """Wait until all Events are sent, but at most `timeout_s` seconds. `run` must be running."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._idle.wait()
+
     async def flush(self, timeout_s: float) -> None:
         """Wait until all Events are sent.
 

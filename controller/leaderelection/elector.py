@@ -82,6 +82,9 @@ ATTEMPT_SHARE = 0.3
 After an attempt that hangs, two more attempts fit into the deadline.
 """
 
+SHORTEST_ATTEMPT_S = 1.0
+"""The shortest timeout of an attempt, in seconds, if half of the renew deadline is not shorter."""
+
 NEVER = float("-inf")
 """The deadline of a process without the lease: a time in the past."""
 
@@ -154,7 +157,7 @@ class LeaderElector:
         self._retry_period_s = retry_period_s
         self._chance = chance
 
-        self._attempt_s = renew_deadline_s * ATTEMPT_SHARE
+        self._attempt_s = min(max(renew_deadline_s * ATTEMPT_SHARE, SHORTEST_ATTEMPT_S), renew_deadline_s / 2)
 
         self._observed: Observed | None = None
         self._leading_until = NEVER

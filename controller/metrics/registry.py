@@ -298,6 +298,9 @@ class Metrics:
         self._process_series.leader.labels(lease).set(int(master))
         self._leases[lease] = master
 
+    def second_writer(self, *, found: bool) -> None:
+        self._process_series.second_writer.set(int(found))
+
     def loop_lagged(self, seconds: float) -> None:
         """Record that a timer of the event loop ran this many seconds too late."""
         self._process_series.loop_lag.observe(seconds)

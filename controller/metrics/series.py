@@ -154,6 +154,11 @@ class ProcessSeries:
             ("name",),
             registry=registry,
         )
+        self.second_writer = Gauge(
+            "vmherd_second_writer",
+            "1 while this process writes nothing, because another controller works on the same objects.",
+            registry=registry,
+        )
         self.events_dropped = Counter(
             "vmherd_events_dropped_total",
             "Kubernetes Events that were not sent, by reason.",

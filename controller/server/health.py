@@ -49,13 +49,17 @@ def live_checks(
 
 
 def ready_checks(
-    informers: Sequence[SharedInformer[Any]], *, optional: Sequence[SharedInformer[Any]] = ()
+    informers: Sequence[SharedInformer[Any]],
+    *,
+    optional: Sequence[SharedInformer[Any]] = (),
+    second_writer: Check = lambda: None,
 ) -> dict[str, Check]:
     """Return the checks of /readyz by name. A process is ready when its caches are filled, even without the lease.
 
-    An informer in `optional` does not prevent readiness while the server does not serve its resource.
+    An informer in `optional` does not prevent readiness while the server does not serve its resource. A process
+    that has stopped writing because of a second writer is not ready.
     """
-    return {"caches": lambda: _unsynced(informers, optional)}
+    return {"caches": lambda: _unsynced(informers, optional), "second-writer": second_writer}
 
 
 def _silent(informers: Sequence[SharedInformer[Any]], now: float) -> str | None:
