@@ -1,8 +1,8 @@
 """The baseline: a minimal loop that sends the same creates and deletes as the controller.
 
-It uses one aiohttp session and fifty concurrent requests. Bodies are encoded in advance, responses are read and
-discarded. Its time is the cost of the API server and the HTTP client. The difference to the controller's time is the
-controller's own cost.
+It uses one aiohttp session and fifty concurrent requests. Bodies are encoded in advance. Responses are read and
+discarded. Its time is the cost of the API server and the HTTP client. The controller's own cost is the difference
+between the controller's time and this time.
 
     python -m benchmarks.bare_loop KUBECONFIG NAMESPACE COUNT    prints one JSON object
 """

@@ -1,7 +1,7 @@
-"""Scales one replica set to N and back to 0: wall time, CPU, memory and requests of the controller.
+"""Scales one replica set to N and back to 0, and measures wall time, CPU, memory and requests of the controller.
 
-A minimal loop sends the same writes for comparison. Wall times come from the API server's audit log. They run from the
-change of `spec.replicas` to the last answered create or delete.
+A minimal loop sends the same writes for comparison. Wall times come from the API server's audit log. A wall time begins
+with the change of `spec.replicas` and ends with the last answered create or delete.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ VMIS = "/apis/kubevirt.io/v1/namespaces/bench/virtualmachineinstances"
 TIMEOUT_S = 300.0
 POLL_S = 0.2
 SETTLE_S = 2.0
-"""Time after the last write in which the last Events and the last status are still written."""
+"""Time to wait for the last Events and the last status after the last write."""
 
 
 def measure_burst(plane: ControlPlane, count: int, *, rest_s: float) -> dict[str, Any]:
-    """Measure the controller, the minimal loop, and the controller without any changes."""
+    """Measure the controller, the minimal loop, and the idle controller."""
     admin = Admin(plane.kubeconfig)
     admin.send("POST", "/api/v1/namespaces", b'{"metadata":{"name":"bench"}}', "application/json")
     with running_program(plane.kubeconfig, plane.logs / "controller.log") as program:

@@ -1,4 +1,4 @@
-"""The cost of one VMI watch event, from the bytes to the store: microseconds and retained memory."""
+"""Measures the time and the retained memory of one VMI watch event, from the bytes to the store."""
 
 from __future__ import annotations
 

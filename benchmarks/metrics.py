@@ -1,4 +1,4 @@
-"""The cost of the metrics: the scrape of a large fleet, and the updates of one pass."""
+"""Measures the scrape of a large fleet, and the metric updates of one reconciliation."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _CREATED = Done(Create(resource=VMS, body=b"{}", key=ObjectKey("bench", "pool-0"
 
 
 def measure_metrics() -> dict[str, Any]:
-    """Measure the scrape of each fleet, and the updates of a pass that creates one VM."""
+    """Measure the scrape of each fleet, and the metric updates of a reconciliation that creates one VM."""
     return {"scrape": {str(count): _scrape(count) for count in FLEETS}, "pass_us": _pass_us()}
 
 
 def _scrape(count: int) -> dict[str, float]:
-    """The CPU time of one scrape of this number of pools, and the size of the page.
+    """Measure one scrape of this number of pools: its CPU time and the size of the page.
 
     `page_ms` is the CPU time on the event loop, and `render_ms` is the CPU time on another thread.
     """
@@ -52,7 +52,7 @@ def _scrape(count: int) -> dict[str, float]:
 
 
 def _pass_us() -> float:
-    """The CPU time of all reports of one pass: of the watch, the queue, the worker and the executor."""
+    """The CPU time of all metric updates of one reconciliation: in the watch, queue, worker and executor."""
     metrics, best = _metrics(), float("inf")
     for _ in range(ROUNDS):
         started = time.process_time()

@@ -1,4 +1,4 @@
-"""The objects of the benchmarks: the replica set, a VMI as it is created, and a VMI as a running cluster has it."""
+"""The objects of the benchmarks: the replica set, a new VMI, and a VMI of a running cluster."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def vmi_body(name: str) -> bytes:
 
 
 def running_vmi(name: str) -> bytes:
-    """A watched VMI of about 4 KB: with status, conditions and managedFields, which are not needed."""
+    """A running VMI of about 4 KB, with status, conditions and managedFields."""
     seen = vmi(name)
     seen["metadata"] |= {
         "namespace": "default",

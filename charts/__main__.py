@@ -1,4 +1,4 @@
-"""`python -m charts` writes the generated files. With `--check` it writes nothing and prints the outdated ones."""
+"""`python -m charts` writes the generated files. With `--check` it writes nothing and prints the outdated files."""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@
     charts/vmherd/README.md              from charts/vmherd/values.yaml and charts/README.md.in
     manifests/controller/                from the chart, as Helm renders it
 
-This module writes none of these files. Helm renders a temporary copy of the chart in which the chart's own generated
-files are up to date.
+This module writes none of these files. Helm renders a temporary copy of the chart with up-to-date generated files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Provides Helm 3 and Helm 4: from the cache, or built from the Go modules in `.ci/helm` that pin the versions.
+"""Provides Helm 3 and Helm 4 from the cache, or builds them. The Go modules in `.ci/helm` pin the versions.
 
 A Helm on the PATH is not used, because it can be any version. `python -m charts.helm` provides both versions and prints
 their paths. The first build takes some minutes on two cores.
@@ -25,7 +25,7 @@ class HelmMissing(Exception):
 
 
 def find_helm(major: int) -> Path:
-    """The path of this major version of Helm. It is built if it is not in the cache. Raises HelmMissing."""
+    """Return the path of this major version of Helm. Build Helm if it is not in the cache. Raises HelmMissing."""
     cached = cache_directory() / "tools" / f"helm-{pinned(major)}"
     if not os.access(cached, os.X_OK):
         _build(major, cached)

@@ -1,7 +1,7 @@
 """The RBAC rules of the chart's roles, as named Helm templates.
 
-The controller's rules come from `controller.preflight.permissions`. They are exactly the permissions that the
-controller's startup check asks for. The rules for users of replica sets and pools are defined here.
+The controller's rules come from `controller.preflight.permissions`. The controller's startup check asks for exactly
+these permissions. The rules for users of replica sets and pools are defined here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TEMPLATES: Mapping[str, str] = {
     **{_GROUPS[kind.group_setting]: f'{{{{ include "vmherd.{kind.name}Group" . }}}}' for kind in KINDS},
     _LEASE: '{{ include "vmherd.leaseName" . }}',
 }
-"""A placeholder for each setting, and the template expression that replaces it in the chart."""
+"""The placeholder of each setting, with its template expression in the chart."""
 
 _READ = ("get", "list", "watch")
 _WRITE = ("create", "update", "patch", "delete")
@@ -54,8 +54,8 @@ def template() -> str:
 def controller_rules() -> dict[str, tuple[Rule, ...]]:
     """The controller's rules.
 
-    There is one set each for the watched namespaces, the lease, `--observe`, the check that KubeVirt's controllers are
-    disabled, and the authorization of scrapes.
+    There is one set of rules for each of these subjects: the watched namespaces, the lease, `--observe`, the check that
+    KubeVirt's controllers are disabled, and the authorization of scrapes.
     """
     working = structs.replace(
         Config(

@@ -1,6 +1,6 @@
 """The JSON schema of the chart's values. The names and types come from `values.yaml`; further limits are defined here.
 
-A name that is not in `values.yaml` is rejected. So a typo stops an installation instead of being ignored.
+A name that is not in `values.yaml` is rejected. So a typo stops an installation.
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ REFINED: Mapping[str, Schema] = {
     **{f"metrics.serviceMonitor.{field}": schema for field, schema in MONITOR.items()},
     **{f"metrics.podMonitor.{field}": schema for field, schema in MONITOR.items()},
 }
-"""Schemas that are stricter than the type of the default. Every list needs one, since an empty list has no item type.
+"""Schemas that are stricter than the type of the default. Every list needs such a schema, because an empty list has no
+item type.
 """
 
 

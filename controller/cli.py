@@ -3,7 +3,7 @@
     0  success          1  failure at run time          2  wrong flags or variables          130  Ctrl-C
 
 The module of a subcommand is imported when the subcommand is called. So `--help` and completion are fast. The modules
-of `demo` and `sandbox` may be missing from an installation; for example, the image does not contain them.
+of `demo` and `sandbox` may be missing, for example in the image.
 """
 
 from __future__ import annotations

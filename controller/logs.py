@@ -1,12 +1,12 @@
 """Configures the log lines of the process: JSON for machines, or columns and colours for people.
 
-In the JSON format, each line is one object. The object contains `ts` (UTC), `level` and `msg`, the fields of the
-context (controller, namespace, name, reconcile_id), and the other fields of the log call. A traceback is the text of
-one field.
+In the JSON format, each line is one object. The object contains `ts` (UTC), `level`, `msg` and the other fields of the
+log call. It also contains the fields of the context: controller, namespace, name, reconcile_id. A traceback is the text
+of one field.
 
 Some libraries log with the `logging` module of the standard library. Their lines have the same form and the additional
-field `logger`. Only lines of level WARNING and above are written for them, because some libraries log whole request
-bodies and headers at lower levels.
+field `logger`. Only lines of level WARNING and above are written for them. At lower levels, some libraries log whole
+request bodies and headers.
 
 Writing a line never raises an exception. A value that cannot be encoded is written as text. If the reader
 of a pipe has closed it, the line is lost.

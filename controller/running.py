@@ -30,8 +30,8 @@ class ServiceEnded(Exception):
 async def running(*services: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Run services while the block runs. The block starts after each service has run up to its first `await`.
 
-    Raises an ExceptionGroup with the exceptions of the services and of the block, and with ServiceEnded for each
-    service that returned. If the caller is cancelled, CancelledError is raised after the services have stopped.
+    Raises an ExceptionGroup with the exceptions of the services and of the block. The group contains a ServiceEnded for
+    each service that returned. If the caller is cancelled, CancelledError is raised after the services have stopped.
     """
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(_serve(service), name=_name_of(service)) for service in services]

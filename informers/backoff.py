@@ -1,8 +1,8 @@
 """A backoff computes the delay after each failed attempt. The delays are random and grow with each failure.
 
 Each delay is a random number between `initial_s` and a ceiling, with a uniform distribution. The ceiling grows with
-each failure in a row, up to `maximum_s`. If many clients lose the connection to one server at the same time, even their
-first retries happen at different times. No client retries sooner than `initial_s` seconds after a failure.
+each failure in a row, up to `maximum_s`. Many clients may lose the connection to one server at the same time. Their
+first retries still happen at different times. No client retries sooner than `initial_s` seconds after a failure.
 
 One `Backoff` object serves one activity, such as the list and watch of one resource. The object does
 not sleep and reads no clock.
@@ -17,8 +17,8 @@ from random import random  # noqa: TID251 - the only source of jitter; tests pas
 class Backoff:
     """The backoff of one activity. `next` returns the delay before the next attempt.
 
-    Every delay is at least `initial_s` and at most `maximum_s` seconds. A failure counts as the first one if the last
-    delay ended at least `reset_after_s` seconds before.
+    Every delay is at least `initial_s` and at most `maximum_s` seconds. `next` forgets earlier failures if the last
+    delay ended at least `reset_after_s` seconds ago.
     """
 
     def __init__(
@@ -59,5 +59,5 @@ class Backoff:
         return delay_s
 
     def reset(self) -> None:
-        """Forget all failures, so that the next failure counts as the first one."""
+        """Forget all failures."""
         self._ceiling_s = self._initial_s

@@ -2,13 +2,14 @@
 
 One client uses one aiohttp session with explicit timeouts. The client ignores the proxy settings of the environment.
 
-A write first waits until fewer than `max_inflight` writes are running. `informers.fairness` decides which write is the
-next. Then the request waits for the token bucket if the client has one. The reported duration of a request includes
-both waits. Reads are not counted. Watches do not wait for either limit.
+A write first waits until fewer than `max_inflight` writes are running. `informers.fairness` selects the next write.
+Then the request waits for the token bucket if the client has one. The reported duration of a request includes both
+waits. Reads do not wait for `max_inflight`. Watches do not wait for either limit.
 
-Before a write, the client calls the gate. At that moment the client is connected and about to send the request.
+Before a write, the client calls the gate. At that moment the connection is open, and nothing of the request has been
+sent.
 
-The client repeats a request in three cases only, because only the caller knows whether a write may be repeated:
+The client repeats a request only in these three cases:
 
 - After an answer 429 or 503 with a Retry-After, the client waits and repeats the request. It sends the request at most
   4 times.
@@ -57,10 +58,10 @@ REQUEST_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 5.0
 DEFAULT_TIMEOUT = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
 MAX_TRIES = 4
-"""If the answer to this many attempts of one request is 429 or 503, the client raises the error."""
+"""Largest number of attempts for one request if the server answers with 429 or 503."""
 
 LONGEST_RETRY_AFTER_S = 10.0
-"""Longest Retry-After, in seconds, that the client waits for. If it is longer, the client raises the error."""
+"""Longest Retry-After in seconds. If the server demands a longer delay, the client raises the error."""
 
 READ_BUFFER = 1 << 20
 _NO_LIMIT = nullcontext()
@@ -169,7 +170,7 @@ class ApiClient:
         return await self.request("PATCH", path, body=body, content_type=content_type)
 
     async def update(self, resource: Resource[Any], key: ObjectKey, body: bytes, *, subresource: str) -> bytes:
-        return await self.request("PUT", resource.path(key.namespace, key.name, subresource), body=body)
+        return await self.request("PUT", resource.path(*key, subresource), body=body, accept="*/*")
 
     async def delete(
         self,
@@ -182,8 +183,8 @@ class ApiClient:
     ) -> bytes:
         """Delete the object and return the body of the answer. Raise ApiError if the request fails.
 
-        If `uid` or `version` is not empty, the server deletes the object only if its UID or resourceVersion is equal.
-        Otherwise the server answers with Conflict.
+        `uid` and `version` are preconditions, and an empty text means no precondition. The server answers with Conflict
+        if the object has another UID or resourceVersion.
         """
         conditions = (("uid", uid), ("resourceVersion", version))
         given = ",".join(f'"{field}":"{value}"' for field, value in conditions if value)
@@ -212,9 +213,9 @@ class ApiClient:
         try:
             yield chunks
         finally:
-            # The connection cannot be used again, because the answer may not have been read to its end. Abort the
-            # connection instead of closing it: closing TLS needs another iteration of the event loop and an answer from
-            # the server.
+            # The connection cannot be used again, because a part of the answer may still be unread. Abort the
+            # connection instead of closing it. Closing TLS would need another iteration of the event loop and an answer
+            # from the server.
             if answer.connection is not None and answer.connection.transport is not None:
                 answer.connection.transport.abort()
             answer.close()
@@ -304,7 +305,7 @@ class ApiClient:
             self._instruments.request_finished(verb=request.method, host=self._host, code=code, seconds=seconds)
 
     async def _distrusts(self, error: Exception, tls: ssl.SSLContext | bool) -> bool:
-        """Return True if the client did not trust the server with the TLS context `tls`, and has another one now."""
+        """Return True if the TLS context `tls` did not trust the server and the client now has another one."""
         if not isinstance(error, aiohttp.ClientConnectorCertificateError):
             return False
         return await self._credentials.renew_trust(tls)
@@ -361,7 +362,7 @@ async def open_client(
     """Open a client with its own session. Close the client at the end of the `async with` block.
 
     `max_inflight` is the largest number of writes at the same time; None means no limit. `qps` is the number of
-    requests per second, and `burst` the number of requests that can be sent at once; `qps=0` means no limit. The
+    requests per second; `qps=0` means no limit. `burst` is the number of requests that can be sent at once. The
     requests for a lease need a client without limits, because they must not wait for other requests.
 
     Several clients can share one `Credentials` object. Then they load the certificates and the token only once.

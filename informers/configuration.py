@@ -1,4 +1,4 @@
-"""This module loads the address of a cluster and the credentials for the cluster with kubernetes_asyncio.
+"""This module loads the address and the credentials of a cluster with kubernetes_asyncio.
 
 kubernetes_asyncio reads kubeconfigs and certificates, runs exec plugins, and refreshes tokens. The project uses nothing
 else of that package. Only this module, `informers.exec_plugin` and `informers.loaders` import kubernetes_asyncio. Each
@@ -33,7 +33,7 @@ POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 RENEWAL_INTERVAL_S = 5.0
 """Shortest time between two reloads of the credentials in seconds.
 
-If the server rejects all requests, this limit prevents that each request runs the exec plugin again.
+Without this limit, each rejected request could run the exec plugin again.
 """
 
 RELOAD_TIMEOUT_S = 15.0
@@ -53,7 +53,7 @@ class ConfigurationError(Exception):
 
 
 class Loaded(NamedTuple):
-    """The data that were read from one kubeconfig or from the Pod's service account.
+    """The data of one kubeconfig or of the Pod's service account.
 
     `configuration` is a `Configuration` of kubernetes_asyncio. `namespace` is "" if the source has no namespace.
     """
@@ -65,8 +65,8 @@ class Loaded(NamedTuple):
 class Credentials:
     """The address of an API server, a TLS context for it, and a token that is refreshed before it expires.
 
-    `load_credentials` creates the instances. Any number of clients can share one instance. The TLS context follows
-    changes of the certificate files: `refresh_trust` looks for changes once a minute, and `renew_trust` at once.
+    `load_credentials` creates the instances. Any number of clients can share one instance. `refresh_trust` looks for
+    changed certificate files once a minute, and `renew_trust` looks for them at once.
     """
 
     def __init__(self, loaded: Loaded, reload: Callable[[], Awaitable[Loaded]]) -> None:
@@ -100,8 +100,8 @@ class Credentials:
     async def renew(self, rejected: str | None) -> None:
         """Load the credentials again, because the server rejected the token `rejected`.
 
-        Do nothing if the current token is not `rejected`, or if the last reload was less than `RENEWAL_INTERVAL_S`
-        seconds ago. So several requests that were rejected at the same time cause only one reload.
+        Do nothing if `rejected` is not the current token. Do nothing for `RENEWAL_INTERVAL_S` seconds after the last
+        reload. So several rejected requests cause only one reload.
 
         Raise ConfigurationError if the credentials cannot be loaded. In this case the old credentials stay in use.
         """
@@ -123,7 +123,7 @@ class Credentials:
     async def renew_trust(self, distrusted: ssl.SSLContext | bool) -> bool:
         """Load the certificates again, because the TLS context `distrusted` does not trust the server.
 
-        Return True if another TLS context is in use now, so that the same request may succeed.
+        Return True if another TLS context is in use now.
         """
         if self.ssl is distrusted:
             try:
@@ -134,13 +134,14 @@ class Credentials:
         return self.ssl is not distrusted
 
     async def _reload_once(self) -> None:
-        """Load the data again. All callers share one reload, and the end of a caller does not end the reload."""
+        """Load the data again. All callers share one reload. If a caller is cancelled, the reload continues."""
         if self._reloading is None or self._reloading.done():
             now = asyncio.get_running_loop().time()
             if now - self._reloaded_at < RENEWAL_INTERVAL_S:
                 return
             self._reloaded_at = now
-            # The reload must not end with the request that began it. `RELOAD_TIMEOUT_S` ends it in any case.
+            # The reload must continue even if the request that started it is cancelled. `RELOAD_TIMEOUT_S` limits the
+            # reload.
             self._reloading = asyncio.create_task(self._reload_now(), name="credentials")  # noqa: TID251
         await asyncio.shield(self._reloading)
 
@@ -225,8 +226,8 @@ async def _from_kubeconfig(path: str, context: str) -> Loaded:
 def _first_context(path: str) -> str | None:
     """Return the current-context of the first file in `path` that has one. kubectl makes the same choice.
 
-    Return None if `path` is a single file or if no file has a current-context. This function is necessary because the
-    loader of kubernetes_asyncio uses the current-context of the last file.
+    Return None if `path` is a single file or if no file has a current-context. The loader of kubernetes_asyncio uses
+    the current-context of the last file instead.
     """
     files = path.split(os.pathsep)
     if len(files) == 1:

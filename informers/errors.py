@@ -22,7 +22,7 @@ from msgspec import Struct
 MESSAGE_LIMIT = 1024
 """Longest message of a StatusError in characters.
 
-The message of a Status can be far longer, but the message of a Kubernetes Event may have at most 1,024 bytes.
+The message of a Kubernetes Event may have at most 1,024 bytes.
 """
 
 
@@ -180,8 +180,8 @@ def from_response(code: int, body: bytes, *, retry_after: str | None = None) -> 
 def from_status(status: Status, *, code: int | None = None, retry_after: str | None = None) -> StatusError:
     """Return the error for a Status. The Status comes from an HTTP answer or from an ERROR event of a watch.
 
-    `code` is the HTTP code. It is None for an ERROR event: then the code of the Status is used, or 500 if the Status
-    has no code.
+    `code` is the HTTP code. For an ERROR event, `code` is None. Then the Status supplies the code, and the default is
+    500.
     """
     number = code or status.code or 500
     details = status.details or StatusDetails()

@@ -1,4 +1,5 @@
-"""A limit for requests at the same time. Waiting requests of different flows get their turns fairly.
+"""This module limits the number of concurrent requests. Each running request uses one slot. The slots are shared fairly
+between flows.
 
 A flow is a pair of texts: a group and a key, such as the name of a controller and the object that it reconciles. The
 context variable `FLOW` contains the flow of the running task, and child tasks inherit it.

@@ -19,10 +19,9 @@ Gate = Callable[[], None]
 
 
 class GatedConnector(aiohttp.TCPConnector):
-    """A connector that calls the gate between the connection and the request.
+    """A connector that opens the connection, calls the gate and then sends the request.
 
-    The gate is called so late because the leader's lease may expire while the connection is made. GET requests do not
-    call the gate.
+    The leader's lease may expire while the connection is made. GET requests do not call the gate.
     """
 
     gate: Gate | None = None
@@ -47,8 +46,8 @@ class GatedBody(aiohttp.BytesPayload):
     """A request body that calls the gate once more, immediately before its bytes are written.
 
     In Python versions before 3.12, aiohttp writes the body in a later iteration of the event loop. The process may be
-    suspended before that iteration. Then the lease may expire during the suspension. Without the second call of the
-    gate, the process would then send the body.
+    suspended before that iteration. The lease may expire during the suspension. Without the second call of the gate,
+    the process would then send the body.
     """
 
     def __init__(self, body: bytes, gate: Gate) -> None:

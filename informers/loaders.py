@@ -2,8 +2,8 @@
 
 A normal import of kubernetes_asyncio also imports its generated client: 830 modules and 34 MB of classes. The project
 does not use the generated client. The `__init__` modules of `kubernetes_asyncio` and `kubernetes_asyncio.client` only
-import the generated client, so this module does not run these two `__init__` modules. If a later version of
-kubernetes_asyncio cannot be imported in this way, this module imports the whole package.
+import the generated client. So this module does not run them. If a later version of kubernetes_asyncio cannot be
+imported in this way, this module imports the whole package.
 """
 
 from __future__ import annotations

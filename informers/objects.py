@@ -54,8 +54,8 @@ _decode = msgspec.json.Decoder(_Object).decode
 def read_meta(answer: bytes) -> ObjectMeta:
     """Decode the metadata of the object in an answer.
 
-    Raise TransportError with `sent=True` if the answer is not an object. In this case a proxy may have answered instead
-    of the API server, and the client cannot know whether the server carried out the request.
+    Raise TransportError with `sent=True` if the answer is not an object. A proxy may have answered instead of the API
+    server. So the client cannot know whether the server carried out the request.
     """
     try:
         return _decode(answer).metadata

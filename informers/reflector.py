@@ -63,9 +63,9 @@ T = TypeVar("T", bound=KubeObject)
 PAGE_SIZE = 500
 PAGE_TIMEOUT_S = 60.0
 COMPARE_SLICE = 250
-"""Size of a slice: the number of objects that are compared with the old list before other tasks run.
+"""Number of objects in a slice.
 
-The changes of a slice are also sent to the handlers before other tasks run.
+The reflector compares a slice with the old list and sends its changes to the handlers. Then other tasks run.
 """
 
 IDLE_TIMEOUT_S = 120.0
@@ -130,7 +130,7 @@ class Reflector(Generic[T]):
         self._rewinding = False
         self._last_progress: float | None = None
         self._logged_versions: dict[ObjectKey, str] = {}
-        """For each object that could not be decoded: the last resourceVersion with a logged error."""
+        """The resourceVersion of the last logged error for each undecodable object."""
 
     def silent_s(self, now: float) -> float:
         """Return the seconds since data last arrived.
@@ -191,7 +191,7 @@ class Reflector(Generic[T]):
         return PageRead(page.items or (), page.metadata.resource_version or "", page.metadata.continue_ or "")
 
     def _decode_each(self, body: bytes) -> PageRead[T]:
-        """Decode each object of a page separately, because at least one object of the page cannot be decoded."""
+        """Decode each object of a page separately, after the decoding of the whole page failed."""
         page = decode_raw_page(body)
         objects: list[T] = []
         undecodable: list[Undecodable] = []

@@ -2,7 +2,7 @@
 
 Such sockets are necessary because of a bug of uvloop (MagicStack/uvloop, 653 and 738):
 
-1. When Python's garbage collector frees a socket object, Python closes the file descriptor of the socket object.
+1. When Python's garbage collector frees a socket object, Python closes its file descriptor.
 2. uvloop uses the same file descriptor and closes it at the end of the connection. Normally, uvloop then tells the
    socket object that the descriptor is closed.
 3. If the server resets a connection before the connection is complete, uvloop does not tell the socket object. A server
@@ -32,7 +32,7 @@ _OPTIONS = (
     ("TCP_KEEPCNT", KEEPALIVE_PROBES),
     ("TCP_USER_TIMEOUT", USER_TIMEOUT_S * 1000),
 )
-"""The TCP options by name, because some systems lack some of them."""
+"""The TCP options by name. A system may lack some of them."""
 
 
 class OwnedSocket(socket.socket):

@@ -4,13 +4,12 @@ Only the informer writes to a store, and any number of readers read it. A reader
 that write. Objects are immutable, so a reader may keep an object for any time. Every write is atomic for readers. No
 reader sees a part of a new list. The indexes never contradict each other.
 
-The methods `apply`, `remove` and `drop` write one object and return the changes, which may be none:
+The methods `apply`, `remove` and `drop` write one object and return the changes:
 
-- A write of an object that is not newer than the cached object changes nothing.
-- If an object was deleted and a new object has the same name, the two objects have different UIDs. In this case the
-  changes are `Removed` for the old object and then `Added` for the new object, never `Updated`.
-- If the informer did not receive the deletion event, `Removed.last_known` may be older than the last state of the
-  object.
+- If the object is not newer than the cached object, nothing changes.
+- A deleted object and its successor of the same name have different UIDs. The changes are `Removed` for the old object
+  and then `Added` for the new object, never `Updated`.
+- If the informer missed the deletion event, `Removed.last_known` may not be the last state of the object.
 
 The changes of one object are returned in the order of the object's versions. The order of changes of two different
 objects is not promised.
@@ -72,7 +71,8 @@ class StoreView(Protocol[T_co]):
 
     @property
     def rewinds(self) -> int:
-        """Return how often the server has gone back in time. Then earlier resourceVersions have lost their meaning."""
+        """Return the number of times that the server has gone back in time. Each time, all earlier resourceVersions
+        become invalid."""
 
 
 class _Bucket(Generic[T]):
@@ -139,8 +139,8 @@ def _remove_from_buckets(buckets: dict[str, _Bucket[T]], key: ObjectKey, values:
 class Replacement(Generic[T]):
     """A new list that is not yet visible to readers. `Store.commit` shows the complete list to readers in one step.
 
-    If the cache has the same version of an object or a newer version, the new list contains the cached object. So the
-    new list needs additional memory only for its indexes and for changed objects.
+    If the cached object has the same or a newer version, the new list contains the cached object. So the new list needs
+    additional memory only for its indexes and for changed objects.
 
     With `rewind`, the new list contains the given objects, even if the cache has newer versions of them.
     """
@@ -173,11 +173,11 @@ class Replacement(Generic[T]):
     def changes(self, *, at_once: int) -> Iterator[list[Change[T]]]:
         """Compare the new list with the old list in slices of `at_once` objects. Yield the changes of each slice.
 
-        The list of changes is empty if nothing in the slice changed. The removed objects come first. So a reader of the
-        changes never counts an object together with its successor.
+        The list of changes is empty if nothing in the slice changed. The removed objects come first. So a reader never
+        counts a deleted object and its successor of the same name at the same time.
 
-        Call this method only once, after the commit. It also frees the old objects slice by slice, because freeing
-        100,000 objects at once blocks the event loop for too long.
+        Call this method only once, after the commit. It also frees the old objects slice by slice. Freeing 100,000
+        objects at once would block the event loop for too long.
         """
         old_objects, new_objects = self.old.objects, self.shard.objects
         self.old.forget_indexes()

@@ -1,4 +1,4 @@
-"""The conversion of exceptions of aiohttp and the operating system to TransportError."""
+"""This module converts exceptions of aiohttp and the operating system to TransportError."""
 
 from __future__ import annotations
 

@@ -51,9 +51,9 @@ class Bookmark(Struct, frozen=True):
 
 
 class WatchError(Struct, frozen=True):
-    """An ERROR event, with which the server ends the watch.
+    """An ERROR event. It ends the watch.
 
-    The HTTP code of the watch is 200 nevertheless, because the server sends the code before the events.
+    The HTTP code of the watch is still 200, because the server sends the code before the events.
     """
 
     error: StatusError
@@ -62,7 +62,7 @@ class WatchError(Struct, frozen=True):
 class Undecodable(Struct, frozen=True):
     """An event that could not be decoded. `why` is the decoder's message.
 
-    `meta` has the name, namespace, UID and version of the object. It is None if these fields cannot be decoded either.
+    `meta` has the name, namespace, UID and version of the object. `meta` is None if these fields cannot be decoded.
     `deleted` is True for a DELETED event.
     """
 
@@ -186,7 +186,7 @@ def identify(raw: Raw) -> ObjectMeta | None:
 def _parse_slowly(line: bytes, why: str) -> Bookmark | WatchError | Undecodable:
     """Parse a BOOKMARK or ERROR event, or an event whose object cannot be decoded.
 
-    `why` is the reason why the object of the event cannot be decoded.
+    `why` is the decoder's message for the object.
     """
     try:
         event = _decode_raw(line)

@@ -1,4 +1,4 @@
-"""This module is the state machine of the reflector, which lists, then watches, and lists again if necessary.
+"""The state machine of the reflector. The reflector lists, then watches, and lists again if necessary.
 
 `advance` takes a state and an input, and returns the next state and the effects on the cache. `advance` does no I/O, so
 a test can cover every situation of a watch with one row of a table. `informers.reflector` runs the machine.
@@ -15,12 +15,12 @@ Promises of the machine:
 - The cache never replaces a state by an earlier state, with one exception. A list that is older than the cache is not
   used. An event that is not newer than the last event is ignored.
 - The exception: if `OLD_LISTS` lists in a row are older than the cache, the server has gone back in time. This happens
-  after etcd was restored from a backup. The cache then takes over the next list.
+  after etcd was restored from a backup. Then the next list replaces the cached objects.
 - If a watch receives no data for too long, the reflector closes the watch. It reads a list of one object to find out if
   the server has gone back in time. An old bookmark leads to a new list.
 - After an error, the same request is repeated only after a delay.
-- An object that cannot be decoded is skipped. The cache keeps the last decoded state of the object. The next version
-  that can be decoded, or the object's deletion, ends this.
+- An object that cannot be decoded is skipped. The cache keeps the last decoded state of the object. It does so until a
+  newer version can be decoded or the object is deleted.
 - If the server no longer serves the resource, the cache keeps its contents. An answer 404 does not prove the deletion
   of the objects. If they are deleted, the server sends the deletion events before it stops serving the resource.
 """
@@ -66,18 +66,19 @@ T = TypeVar("T", bound=KubeObject)
 SHORTEST_WATCH_S = 1.0
 """The next watch starts after a delay if the last watch was shorter than this time in seconds.
 
-Otherwise a broken server would cause an endless series of requests without delays.
+Without the delay, a broken server could cause an endless series of requests.
 """
 
 OLD_LIST_PAUSE_S = 1.0
 OLD_LISTS = 5
-"""After this many lists in a row that are older than the cache, the cache takes over the next list."""
+"""A list is old if it is older than the cache. After this number of old lists in a row, the next list replaces the
+cached objects."""
 
 TOO_NEW_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 300.0
 """Longest delay, in seconds, that a Retry-After can cause. A longer Retry-After is shortened to this value.
 
-Otherwise a wrong Retry-After from a gateway could stop the controller for a day.
+So a wrong Retry-After from a gateway cannot stop the controller for a day.
 """
 
 
@@ -119,10 +120,9 @@ class Checking(Struct, frozen=True):
 class Waiting(Struct, frozen=True):
     """The reflector waits before it enters the state `then`.
 
-    The delay is at least `at_least_s` seconds. If `backoff` is True, the delay is also at least the delay that the
-    reflector's backoff computes.
+    The delay is at least `at_least_s` seconds. If `backoff` is True, the reflector's backoff can make the delay longer.
 
-    `cheap` is True if the failure and a retry need almost no work of the server. The reflector has a second backoff
+    `cheap` is True if the failure and a retry cause almost no load on the server. The reflector has a second backoff
     with short delays for cheap failures. So it soon notices that the server works again. Cheap failures do not increase
     the delays of the first backoff.
 
@@ -247,8 +247,8 @@ def _after_streaming(error: ApiError, *, in_stream: bool) -> Step[T]:
     `in_stream` is True if the error arrived in an ERROR event. There are three cases:
 
     - After a failed connection or a code 401, 403, 404, 410 or 429: start a streaming list after a delay.
-    - If the connection was lost or the server failed, start a paged list after a delay. After another such failure, the
-      reflector can repeat only the failed page. A streaming list would have to start again from its first object.
+    - If the connection was lost or the server failed, start a paged list after a delay. If the paged list fails too,
+      the reflector repeats only the failed page. A streaming list would have to start again from its first object.
     - After any other error, use only paged lists from now on, because the server does not support streaming lists.
     """
     match error:
@@ -259,8 +259,8 @@ def _after_streaming(error: ApiError, *, in_stream: bool) -> Step[T]:
         case ServerError(code=code) if not in_stream or code in {503, 504}:
             return _pause(Listing(), error), (Discard(),)
         case _:
-            # A server that does not support streaming lists may reject the parameter `sendInitialEvents` with an error
-            # code or with an ERROR event.
+            # A server without streaming lists may reject the parameter `sendInitialEvents`. The rejection is an error
+            # code or an ERROR event.
             return Listing(), (Discard(), GiveUpStreaming())
 
 
@@ -302,12 +302,12 @@ def _checking(state: Checking, event: Input[T], *, relist: Listing | Streaming) 
 
 
 def _after_watching(state: Watching, error: ApiError, *, in_stream: bool, relist: Listing | Streaming) -> State:
-    """Return the next state after a watch failed with `error`: a delay, and then a watch or a new list.
+    """Return the next state after a watch failed with `error`. The state is a delay, and then a watch or a new list.
 
     The next watch starts at the last version if the error may be temporary. Otherwise the reflector lists again.
     """
     if isinstance(error, ServerTimeout) and error.version_too_large:
-        # The data of this server are older than the cache. The server will soon have the data of this version.
+        # The data of this server are older than the cache, but will soon be up to date.
         return Waiting(state, why=str(error), at_least_s=_retry_after(error) or TOO_NEW_PAUSE_S, backoff=False)
     if in_stream:
         may_resume = isinstance(error, StatusError) and error.code in {429, 503, 504}
@@ -317,7 +317,7 @@ def _after_watching(state: Watching, error: ApiError, *, in_stream: bool, relist
 
 
 def _is_transient(error: ApiError) -> bool:
-    """Return True if the same request may succeed later, because the request itself did not cause the error."""
+    """Return True if the request itself did not cause the error. Then the same request may succeed later."""
     return isinstance(error, TransportError | TooManyRequests | ServerError)
 
 
@@ -328,9 +328,9 @@ def _pause(then: Listing | Streaming | Watching | Checking, error: ApiError) -> 
 
 
 def _is_cheap(then: Listing | Streaming | Watching | Checking, error: ApiError) -> bool:
-    """Return True if the failure and the retry need almost no work of the server.
+    """Return True if the failure and the retry cause almost no load on the server.
 
-    There are two such cases. In the first case, the client did not reach the server. In the second case, the
+    There are two cheap failures. In the first case, the client did not reach the server. In the second case, the
     connection was lost or the server failed, and the retry only continues a watch.
     """
     if isinstance(error, TransportError) and not error.sent:

@@ -13,7 +13,7 @@ The queue keeps the same promises as client-go's queue:
 - *Cancellation*: if a waiting worker is cancelled, no key is lost, and the queue wakes the next waiting worker.
 
 A worker runs `async for key in queue:` and calls `queue.done(key)` in a `finally` block. If a run failed, the worker
-calls `add_rate_limited`. The queue does not know the reason of the failure and asks its rate limiter for the delay.
+calls `add_rate_limited`. The rate limiter of the queue computes the delay.
 
 Delays use the time of the running event loop. For the methods with a parameter `now`, the caller passes `loop.time()`.
 """
@@ -167,8 +167,8 @@ class WorkQueue(Generic[K]):
     def shut_down(self, *, drain: bool = False) -> None:
         """Stop accepting keys, cancel all delays and remove the waiting keys.
 
-        If `drain` is True, the waiting keys are not removed, and workers still receive them before the iteration ends.
-        A later call with `drain=False` removes the keys that still wait.
+        If `drain` is True, workers still receive the waiting keys before the iteration ends. A later call with
+        `drain=False` removes the keys that still wait.
         """
         self._shut = True
         for timer in self._delayed.values():
@@ -190,7 +190,7 @@ class WorkQueue(Generic[K]):
         return max(0.0, now - next(iter(self._dirty.values()), now))
 
     def unfinished_s(self, now: float) -> float:
-        """Return the sum of the seconds since the start of each unfinished run.
+        """Return the total time of all unfinished runs in seconds.
 
         The metric is `workqueue_unfinished_work_seconds`.
         """

@@ -9,6 +9,13 @@ ImportInProgress. A phase that is too short to be seen is not written.
 
 A PVC is bound at once. A deleted PVC stays until no VMI uses the PVC. In a real cluster, kube-controller-manager binds
 and keeps PVCs in this way.
+
+The annotation `sim.vmherd.dev/waiting-phase` of a DataVolume simulates a storage class with the volumeBindingMode
+WaitForFirstConsumer. The DataVolume stays in the phase that the annotation names, and its PVC stays unbound, until a
+VMI uses the PVC.
+
+A DataVolume with CDI's annotation `cdi.kubevirt.io/storage.deleteAfterCompletion: "true"` is deleted after it has
+succeeded. Its PVC is handed to the owners of the DataVolume.
 """
 
 from __future__ import annotations
@@ -26,7 +33,7 @@ from sandbox.behavior import SHORTEST_VISIBLE_S, creation_time
 from sandbox.conditions import Condition
 from sandbox.ownership import adoption_patch, can_be_adopted, controlled_by, is_controlled_by
 from sandbox.settings import SimulationSettings, read_settings
-from sandbox.step import Change, Create, Patch, Step
+from sandbox.step import Change, Create, Delete, Patch, Step
 from sandbox.vmis import FINAL_PHASES, SimulatedVMI, phase_of
 
 PROTECTION: Final = "kubernetes.io/pvc-protection"
@@ -36,6 +43,15 @@ SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
 IN_PROGRESS: Final = "ImportInProgress"
 PENDING: Final = "Pending"
+
+WAITING: Final = ("WaitForFirstConsumer", "PendingPopulation")
+"""The phases of a DataVolume that waits for a VMI. CDI uses PendingPopulation for storage with volume populators."""
+
+WAITING_PHASE: Final = "sim.vmherd.dev/waiting-phase"
+"""The annotation of a DataVolume and of its PVC with the phase in which the DataVolume waits. The value is one of
+`WAITING`."""
+
+DELETE_AFTER_COMPLETION: Final = "cdi.kubevirt.io/storage.deleteAfterCompletion"
 
 DEFAULT_SIZE: Final = "1Gi"
 """The requested storage size of a new PVC if the DataVolume names no size."""
@@ -103,6 +119,7 @@ CLAIMS: Final = Resource(
 class _NewMeta(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     name: str
     labels: Mapping[str, str] | None = None
+    annotations: Mapping[str, str] | None = None
     owner_references: tuple[OwnerReference, ...] = ()
 
 
@@ -117,6 +134,7 @@ class _Meta(Struct, frozen=True, kw_only=True, rename="camel"):
     uid: str
     resource_version: str
     finalizers: tuple[str, ...] | UnsetType = UNSET
+    owner_references: tuple[OwnerReference, ...] | UnsetType = UNSET
 
 
 class _Body(Struct, frozen=True):
@@ -133,6 +151,17 @@ def phase_of_volume(volume: SimulatedDataVolume) -> str:
 
 def is_bound(claim: SimulatedClaim) -> bool:
     return claim.status is not None and claim.status.phase == "Bound"
+
+
+def waiting_phase(meta: ObjectMeta) -> str:
+    """Return the phase in which the DataVolume waits for its first consumer, or "" if it does not wait."""
+    phase = annotations_of(meta).get(WAITING_PHASE, "")
+    return phase if phase in WAITING else ""
+
+
+def is_handed_over(claim: SimulatedClaim | None, owner: ObjectMeta) -> bool:
+    """Return True if `owner`, a VM, controls the PVC, because CDI has deleted the succeeded DataVolume."""
+    return claim is not None and is_controlled_by(claim.metadata, owner)
 
 
 def volume_step(volume: SimulatedDataVolume, claim: SimulatedClaim | None, now: datetime, first_seen: datetime) -> Step:
@@ -153,8 +182,14 @@ def volume_step(volume: SimulatedDataVolume, claim: SimulatedClaim | None, now: 
             effects=(Change(CLAIMS, meta.name, adoption_patch(claim.metadata, owner)),), warnings=settings.warnings
         )
     phase = phase_of_volume(volume)
+    if phase == SUCCEEDED and annotations_of(meta).get(DELETE_AFTER_COMPLETION) == "true":
+        return Step(effects=_collect(volume, claim))
     if phase in (SUCCEEDED, FAILED):
         return Step(warnings=settings.warnings)
+    waiting = waiting_phase(meta)
+    if waiting and not is_bound(claim):
+        write = _volume_status_patch(volume, waiting, now) if phase != waiting else None
+        return Step(write=write, warnings=settings.warnings)
     usable = is_bound(claim) and is_controlled_by(claim.metadata, meta)
     left_s = settings.ready_after_s - (now - creation_time(meta, first_seen)).total_seconds()
     wanted = _phase(settings, usable=usable, left_s=left_s)
@@ -176,13 +211,24 @@ def claim_step(claim: SimulatedClaim, users: Iterable[SimulatedVMI]) -> Step:
         meta_patch = _Meta(uid=meta.uid, resource_version=meta.resource_version, finalizers=others)
         return Step(write=Patch(_encode(_Body(meta_patch))))
     settings = read_settings(annotations_of(meta))
-    if is_bound(claim) or settings.behavior == "never-ready":
+    is_waiting = waiting_phase(meta) and all(phase_of(vmi) in FINAL_PHASES for vmi in users)
+    if is_bound(claim) or is_waiting or settings.behavior == "never-ready":
         return Step(warnings=settings.warnings)
     spec = claim.spec or ClaimSpec()
     requests = spec.resources.requests if spec.resources is not None else None
     bound = ClaimStatus(phase="Bound", access_modes=spec.access_modes, capacity=requests)
     meta_patch = _Meta(uid=meta.uid, resource_version=meta.resource_version)
     return Step(write=Patch(_encode(_Body(meta_patch, bound)), "status"), warnings=settings.warnings)
+
+
+def _collect(volume: SimulatedDataVolume, claim: SimulatedClaim) -> tuple[Change, Delete]:
+    """Return the effects that hand the PVC to the owners of the DataVolume and delete the DataVolume."""
+    others = tuple(owner for owner in claim.metadata.owner_references or () if owner.uid != volume.metadata.uid)
+    owners = (*others, *(volume.metadata.owner_references or ()))
+    meta = claim.metadata
+    patch = _Meta(uid=meta.uid, resource_version=meta.resource_version, owner_references=owners)
+    hand_over = Change(CLAIMS, meta.name, Patch(_encode(_Body(patch))))
+    return hand_over, Delete(DATA_VOLUMES, volume.metadata.name, volume.metadata.uid)
 
 
 def _phase(settings: SimulationSettings, *, usable: bool, left_s: float) -> str:
@@ -204,6 +250,7 @@ def _new_claim(volume: SimulatedDataVolume) -> bytes:
     meta = _NewMeta(
         name=volume.metadata.name,
         labels=volume.metadata.labels,
+        annotations={WAITING_PHASE: phase} if (phase := waiting_phase(volume.metadata)) else None,
         owner_references=(controlled_by(DATA_VOLUMES, volume.metadata),),
     )
     spec_of_claim = ClaimSpec(
@@ -219,8 +266,9 @@ def _new_claim(volume: SimulatedDataVolume) -> bytes:
 def _volume_status_patch(volume: SimulatedDataVolume, phase: str, now: datetime) -> Patch:
     meta = volume.metadata
     done = phase == SUCCEEDED
+    is_unbound = phase in (PENDING, *WAITING)
     conditions = (
-        _condition("Bound", phase != PENDING, "Pending" if phase == PENDING else "Bound", now),
+        _condition("Bound", not is_unbound, "Pending" if is_unbound else "Bound", now),
         _condition("Running", phase == IN_PROGRESS, {SUCCEEDED: "Completed", FAILED: "Error"}.get(phase, ""), now),
         _condition("Ready", done, "" if done else "TransferRunning", now),
     )

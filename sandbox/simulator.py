@@ -21,6 +21,8 @@ from contextlib import AsyncExitStack
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from informers.client import ApiClient, ConfigurationError, load_credentials, open_client
 from informers.informer import SharedInformer
 from informers.meta import ObjectKey
@@ -31,11 +33,14 @@ from sandbox.behavior import Obstacle
 from sandbox.datavolumes import (
     CLAIMS,
     DATA_VOLUMES,
+    SUCCEEDED,
     SimulatedClaim,
     SimulatedDataVolume,
     claim_step,
     is_bound,
+    phase_of_volume,
     volume_step,
+    waiting_phase,
 )
 from sandbox.kind_simulator import KindSimulator
 from sandbox.launchers.simulator import LauncherSimulator
@@ -172,11 +177,19 @@ class _Cluster:
         obstacle = None
         if any(claim is None for claim in claims):
             obstacle = Obstacle(PVC_NOT_FOUND)
-        elif any(claim is not None and not is_bound(claim) for claim in claims):
+        elif any(claim is not None and not is_bound(claim) for claim in claims) or self._is_populating(vmi):
             obstacle = Obstacle()
+        if self._launchers is not None:
+            vmi = msgspec.structs.replace(vmi, placement=self._launchers.node_for(vmi.metadata))
         vm = self._vms.store.get(vmi.metadata.key)
         vm_exists = vm is not None and is_controlled_by(vmi.metadata, vm.metadata)
         return behavior.next_step(vmi, now, first_seen, obstacle, vm_exists=vm_exists, defaults=self._defaults)
+
+    def _is_populating(self, vmi: SimulatedVMI) -> bool:
+        """Return True if a DataVolume of the VMI waited for the VMI and is not ready yet."""
+        volumes = [self._volumes.store.get(ObjectKey(vmi.metadata.namespace, name)) for name in claims_of(vmi)]
+        waited = [volume for volume in volumes if volume is not None and waiting_phase(volume.metadata)]
+        return any(phase_of_volume(volume) != SUCCEEDED for volume in waited)
 
     def _volume_step(self, volume: SimulatedDataVolume, now: datetime, first_seen: datetime) -> Step:
         return volume_step(volume, self._claims.store.get(volume.metadata.key), now, first_seen)
@@ -195,11 +208,14 @@ class _Cluster:
         self._claim_simulator.enqueue(
             target
             for target in (ObjectKey(key.namespace, name) for name in claims_of(vmi))
-            if (claim := self._claims.store.get(target)) is not None and claim.metadata.deletion_timestamp is not None
+            if (claim := self._claims.store.get(target)) is not None
+            and (claim.metadata.deletion_timestamp is not None or not is_bound(claim))
         )
 
     def _on_volume_change(self, change: Change[SimulatedDataVolume]) -> None:
-        self._enqueue_users(self._vm_simulator, self._vms, _subject(change).metadata.key)
+        key = _subject(change).metadata.key
+        self._enqueue_users(self._vm_simulator, self._vms, key)
+        self._enqueue_users(self._vmi_simulator, self._vmis, key)
 
     def _on_claim_change(self, change: Change[SimulatedClaim]) -> None:
         key = _subject(change).metadata.key

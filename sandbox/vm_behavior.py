@@ -25,7 +25,7 @@ import msgspec
 
 from controller.kubevirt.normal_form import VMI_TEMPLATE, is_same
 from informers.meta import annotations_of
-from sandbox.datavolumes import DATA_VOLUMES, phase_of_volume
+from sandbox.datavolumes import DATA_VOLUMES, is_handed_over, phase_of_volume
 from sandbox.live_update import Update, update_for
 from sandbox.ownership import adoption_patch, can_be_adopted, controlled_by, is_controlled_by
 from sandbox.settings import BEHAVIOR, DEFAULT, SimulationSettings, read_settings
@@ -241,7 +241,7 @@ def _missing_data_volumes(vm: SimulatedVM, related: RelatedObjects, settings: Si
         return
     failing = {BEHAVIOR: "fail"} if settings.behavior == "datavolume-error" else {}
     for name, template in data_volume_templates_of(vm).items():
-        if name not in related.volumes:
+        if name not in related.volumes and not is_handed_over(related.claims.get(name), vm.metadata):
             annotations = {**failing, **annotations_of_template(template)}
             yield Create(
                 DATA_VOLUMES, manifest(DATA_VOLUMES, name, template, annotations, controlled_by(VMS, vm.metadata))
@@ -275,8 +275,13 @@ def _must_start(vm: SimulatedVM, now: datetime) -> bool:
 
 
 def _provisioned(vm: SimulatedVM, related: RelatedObjects) -> bool:
-    volumes = [related.volumes.get(name) for name in data_volume_templates_of(vm)]
-    return all(volume is not None and phase_of_volume(volume) in PROVISIONED for volume in volumes)
+    """Return True if the VM's DataVolumes are ready. A DataVolume that CDI has deleted is ready."""
+    names = [
+        name
+        for name in data_volume_templates_of(vm)
+        if name in related.volumes or not is_handed_over(related.claims.get(name), vm.metadata)
+    ]
+    return all(name in related.volumes and phase_of_volume(related.volumes[name]) in PROVISIONED for name in names)
 
 
 def _backoff_s(vm: SimulatedVM, now: datetime) -> float | None:

@@ -148,6 +148,8 @@ class SimulatedVMI(Struct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: VMISpec | None = None
     status: VMIStatus | None = None
+    placement: str = ""
+    """The node for the VMI, or "" if any node of `NODES` is suitable. The field is not stored in the cluster."""
 
 
 VMIS: Final = Resource(
@@ -258,11 +260,11 @@ def problem_of(vmi: SimulatedVMI) -> str:
 
 
 def node_for(vmi: SimulatedVMI) -> str:
-    """Return the name of the VMI's node. The node depends only on the VMI's UID.
+    """Return the name of the VMI's node. Without a placement, the node depends only on the VMI's UID.
 
     All nodes get about the same number of VMIs.
     """
-    return NODES[_number(vmi) % len(NODES)]
+    return vmi.placement or NODES[_number(vmi) % len(NODES)]
 
 
 def address_for(vmi: SimulatedVMI) -> str:

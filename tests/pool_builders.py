@@ -10,16 +10,17 @@ import msgspec
 from msgspec import Raw
 
 from controller import kinds
-from controller.apimachinery.conditions import Condition
 from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.annotations import POOL_FINALIZER, REVISION_NAME
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.kubevirt.vms import ready_condition
 from controller.pool.intent import Intent, parse_intent
 from controller.pool.revisions import Revisions, read_revisions
 from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Snapshot, Stores, take_snapshot
+from controller.pool.unready_periods import UnreadyPeriod
 from informers.meta import ObjectMeta, OwnerReference
 from informers.store import Store
 from tests import builders
@@ -126,12 +127,14 @@ def vm(
     ready_for_s: float = 1800,
     printable: str | None = "Running",
     failures: int | None = None,
+    snapshot: str | None = None,
     conditions: Iterable[Json] = (),
 ) -> VirtualMachine:
     """A VM that is ready. `owner` is its controller. `conditions` are its conditions other than Ready.
 
     `revision=None` leaves out the revision label, `ready=None` leaves out the Ready condition. `ready_for_s` is the age
-    of the condition's present value. `foreground` gives a VM in foreground deletion.
+    of the condition's present value. `foreground` gives a VM in foreground deletion. `snapshot` is the name of the
+    snapshot of the VM that is in progress.
     """
     labels = {**(labels or {}), **({REVISION_NAME: revision} if revision is not None else {})}
     ready_now = "True" if ready else "False"
@@ -155,6 +158,7 @@ def vm(
             "printableStatus": printable,
             "startFailure": None if failures is None else {"consecutiveFailCount": failures},
             "conditions": [*([] if ready is None else [condition]), *conditions] or None,
+            "snapshotInProgress": snapshot,
         },
     }
     return VMS.decode(msgspec.json.encode(document))
@@ -230,15 +234,17 @@ def snapshot(
     settled: bool = True,
     burst: int = 250,
     revision_history: int = 5,
+    unready_before: Mapping[str, UnreadyPeriod] | None = None,
 ) -> Snapshot:
     """The snapshot of a pool in a cluster with exactly these objects.
 
-    By default, each VM has a VMI with the same readiness. The default revision stores the pool's spec. Its number is 1,
-    so its name is the default revision name of VMs.
+    By default, each VM has a VMI with the same readiness since the same time. The default revision stores the pool's
+    spec. Its number is 1, so its name is the default revision name of VMs. `unready_before` are the unready periods of
+    an earlier snapshot.
     """
     vms = tuple(vms)
     if vmis is None:
-        vmis = [vmi(each, ready=_is_ready(each.status.conditions if each.status else None)) for each in vms]
+        vmis = [vmi(each, **_readiness(each)) for each in vms]
     if revisions is None:
         revisions = [revision(owner, number=1)]
     seen = take_snapshot(
@@ -248,6 +254,7 @@ def snapshot(
         settled=settled,
         limits=Limits(burst, revision_history),
         pools=POOLS,
+        unready_before=unready_before or {},
     )
     assert seen is not None
     return seen
@@ -265,5 +272,10 @@ def revisions_of(seen: Snapshot) -> Revisions:
     return read_revisions(seen, intent_of(seen.owner).template)
 
 
-def _is_ready(conditions: Iterable[Condition] | None) -> bool | None:
-    return next((each.status == "True" for each in conditions or () if each.type == "Ready"), None)
+def _readiness(of: VirtualMachine) -> Json:
+    """The readiness of a VM as keywords of `vmi`."""
+    condition = ready_condition(of)
+    if condition is None or condition.last_transition_time is None:
+        return {"ready": None, "age_s": 0}
+    ready_for_s = (NOW - condition.last_transition_time).total_seconds()
+    return {"ready": condition.status == "True", "ready_for_s": ready_for_s}

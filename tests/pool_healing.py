@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 
-from controller.kubevirt.annotations import HEALED
+from msgspec.structs import replace
+
+from controller.kubevirt.annotations import HEALED, UNREADY
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vm_types import VirtualMachine
@@ -42,10 +44,45 @@ def at(seconds: float) -> str:
     return seconds_ago(seconds).isoformat().replace("+00:00", "Z")
 
 
-def heal(owner: Pool, *machines: VirtualMachine, **more: object) -> Plan:
-    """The healing part of the plan for these VMs."""
+def announce(owner: Pool, *machines: VirtualMachine, **more: object) -> Plan:
+    """The healing part of the first plan for these VMs. It announces deletions."""
     seen = snapshot(owner, machines, **more)
-    return plan_healing(seen, intent_of(owner), seen.members)
+    return plan_healing(seen, intent_of(owner), seen.members).plan
+
+
+def heal(owner: Pool, *machines: VirtualMachine, **more: object) -> Plan:
+    """The healing part of the plan for these VMs, 3 seconds after the deletions that it announced."""
+    first = announce(owner, *machines, **more)
+    return announce(announced(owner, record_of(first)), *machines, **more) if is_announced(first) else first
+
+
+def announced(owner: Pool, records: Json) -> Pool:
+    """The pool with these records. Records that were written just now are 3 seconds old."""
+    aged = {ordinal: [*others, at(3) if when == at(0) else when] for ordinal, (*others, when) in records.items()}
+    return annotated(owner, HEALED, aged)
+
+
+def announced_for(owner: Pool, *machines: VirtualMachine) -> Pool:
+    """The pool with records that announced the deletion of these VMs 3 seconds ago."""
+    return annotated(owner, HEALED, {ordinal_of(each): [each.metadata.uid, 1, at(3)] for each in machines})
+
+
+def noted(owner: Pool, machine: VirtualMachine, seconds: float) -> Pool:
+    """The pool with a note that this VM has not been ready for so many seconds."""
+    return annotated(owner, UNREADY, {ordinal_of(machine): [machine.metadata.uid, at(seconds)]})
+
+
+def annotated(owner: Pool, annotation: str, value: Json) -> Pool:
+    annotations = {**(owner.metadata.annotations or {}), annotation: json.dumps(value)}
+    return replace(owner, metadata=replace(owner.metadata, annotations=annotations))
+
+
+def ordinal_of(machine: VirtualMachine) -> str:
+    return machine.metadata.name.rpartition("-")[2]
+
+
+def is_announced(todo: Plan) -> bool:
+    return any(isinstance(each, Patch) and each.is_note for each in todo.actions)
 
 
 def healed(todo: Plan) -> list[str]:
@@ -55,7 +92,7 @@ def healed(todo: Plan) -> list[str]:
 
 def record_of(todo: Plan) -> Json:
     """The healing records that the plan writes."""
-    [patch] = [each for each in todo.actions if isinstance(each, Patch)]
+    [patch] = [each for each in todo.actions if isinstance(each, Patch) and each.is_note]
     return json.loads(json.loads(patch.body)["metadata"]["annotations"][HEALED])
 
 

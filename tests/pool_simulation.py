@@ -16,7 +16,7 @@ from controller import kinds
 from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, PVCS, VMIS, VMS
-from controller.pool.rules import PoolRules
+from controller.pool.rules import PoolRules, UnreadyMemory
 from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Snapshot, Stores
 from controller.runtime.plan import Action, Outcome, Stage
 from controller.runtime.result import AwaitChange, Result
@@ -25,7 +25,7 @@ from tests.builders import NOW
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.caches import LaggingCache
 from tests.fakes.garbage import collect_garbage, references_to
-from tests.fakes.kubevirt import FakeKubeVirt
+from tests.fakes.kubevirt import FakeKubeVirt, is_ready
 from tests.fakes.process import ReconcilerProcess
 from tests.fakes.requests import AnyResource, Document, Request, refusal
 from tests.fakes.rules import without_nulls
@@ -53,7 +53,8 @@ class PoolSimulation:
         vmis = LaggingCache(self.server, VMIS)
         revisions = LaggingCache(self.server, CONTROLLER_REVISIONS, indexes=REVISION_INDEXES)
         stores = Stores(pools.store, vms.store, vmis.store, revisions.store)
-        self._rules = PoolRules(stores, POOLS, self.limits)
+        self._memory = UnreadyMemory()
+        self._rules = PoolRules(stores, POOLS, self.limits, self._memory)
         self.process = ReconcilerProcess(
             self.server,
             kinds.POOLS,
@@ -133,6 +134,11 @@ class PoolSimulation:
         self.process.catch_up()
         run(self.process.kill_after(writes, self.process.reconcile(self.key(self.name))))
 
+    def restart(self) -> None:
+        """A new process. It knows only what the API server knows."""
+        self._memory.forget(self.key(self.name))
+        self.process.restart()
+
     def carry_out(self, stages: Sequence[Stage]) -> tuple[Outcome, ...]:
         """Carry out stages that were planned before."""
         return run(self.process.carry_out(self.key(self.name), self.uid, stages))
@@ -170,6 +176,16 @@ class PoolSimulation:
     def edit_vm(self, name: str, *, metadata: Document | None = None, spec: Document | None = None) -> None:
         """A user merges this into a VM."""
         self.server.change(VMS, self.key(name), {"metadata": metadata or {}, "spec": spec or {}})
+
+    def delete_vmi(self, name: str) -> None:
+        self.server.remove(VMIS, self.key(name))
+
+    def crash_loop(self) -> None:
+        """The VMI of each VM that is not ready fails, and the VM controller creates another VMI."""
+        for name, vmi in self.vmis.items():
+            if not is_ready(vmi) and "deletionTimestamp" not in vmi["metadata"]:
+                self.server.finalize(VMIS, self.key(name))
+                self.delete_vmi(name)
 
     def delete_by_user(self, name: str, *, foreground: bool = False) -> None:
         self.server.remove(VMS, self.key(name), propagation="Foreground" if foreground else "Background")

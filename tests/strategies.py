@@ -5,12 +5,20 @@ from __future__ import annotations
 import msgspec
 from hypothesis import strategies as st
 
-from controller.kubevirt.annotations import DELETION_COST, PROTECT, REMOVE, ROLLING_UPDATE, TEMPLATE_HASH
+from controller.kubevirt.annotations import (
+    DELETION_COST,
+    EARLY_FAILURES,
+    PROTECT,
+    REMOVE,
+    ROLLING_UPDATE,
+    TEMPLATE_HASH,
+)
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.replicaset.back_off import annotation_of
 from controller.replicaset.intent import Intent, parse_intent
 from informers.meta import OwnerReference
-from tests.builders import LABELS, replicaset, snapshot, vmi
+from tests.builders import LABELS, replicaset, seconds_ago, snapshot, vmi
 
 PHASES = (None, "Pending", "Scheduling", "Scheduled", "Running", "Succeeded", "Failed", "Unknown")
 STRANGER = OwnerReference(api_version="apps/v1", kind="Other", name="other", uid="uid-of-a-stranger", controller=True)
@@ -56,6 +64,10 @@ def vmis(draw: st.DrawFn, name: str, owner: ReplicaSet) -> VirtualMachineInstanc
     cost = draw(st.sampled_from([None, None, "-3", "10", "cheap"]))
     if cost is not None:
         annotations[DELETION_COST] = cost
+    history = draw(st.sampled_from([None, None, None, 1, 2, 6, "rubbish"]))
+    if history is not None:
+        born = seconds_ago(draw(st.integers(0, 400)))
+        annotations[EARLY_FAILURES] = annotation_of(history, born, born) if isinstance(history, int) else history
     return vmi(
         name,
         owner=owner if role == "member" else None,
@@ -70,6 +82,7 @@ def vmis(draw: st.DrawFn, name: str, owner: ReplicaSet) -> VirtualMachineInstanc
         ready_for_s=draw(st.integers(0, 2000)),
         age_s=draw(st.integers(2000, 4000)),
         migrating=draw(st.booleans()),
+        entered_s=draw(st.sampled_from([None, None, {}, {"Running": 30, "Failed": 5}, {"Failed": 200}])),
     )
 
 

@@ -1,7 +1,7 @@
 """Functions that find and merge the conditions of a status and set their times.
 
-The transition time of a condition that vmherd sets is the time when vmherd added the condition to the status. This time
-does not change while the condition is true. Conditions of other types belong to other writers and are not changed.
+The transition time of a condition is the time at which vmherd added the condition to the status. This time does not
+change while the condition is true. Conditions of other types belong to other writers and are not changed.
 """
 
 from __future__ import annotations
@@ -45,9 +45,8 @@ def merge_conditions(
 ) -> tuple[Condition, ...] | None:
     """Return the complete list of conditions, or None if the list is empty.
 
-    The list contains first the conditions of other writers, unchanged, and then the conditions of vmherd that are true
-    now. `ours` has one entry for each condition type that vmherd sets. The value is None if the condition is not true
-    now.
+    The list contains first the conditions of other writers, unchanged, and then the true conditions of vmherd. `ours`
+    maps each condition type of vmherd to the condition, or to None if the condition is not true now.
     """
     old = tuple(old or ())
     merged = [condition for condition in old if condition.type not in ours]

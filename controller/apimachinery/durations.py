@@ -23,10 +23,10 @@ _MOST_CHARACTERS = 100
 
 
 def parse_duration(text: str) -> timedelta | None:
-    """Return the duration, which is 0 or more.
+    """Return the duration that the text describes.
 
     Return None if the text is not a duration or has more than 100 characters. Return None also for a negative duration
-    and for a duration of more than 100 years.
+    or for more than 100 years.
     """
     unsigned = text.removeprefix("+")
     if unsigned == "0":

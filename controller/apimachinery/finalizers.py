@@ -4,11 +4,11 @@ The patches add the finalizer, remove the finalizer (P6), or remove the finalize
 No patch changes the finalizers and ownerReferences of other writers.
 
 The patch that adds the finalizer replaces the whole list of finalizers. So this patch contains the UID and the
-resourceVersion of the object, and the API server rejects the patch if the object has changed.
+resourceVersion of the object. The API server rejects the patch if the object has changed.
 
 The patches that remove values are JSON patches. A JSON patch tests only the UID and the removed values, and does not
-test the resourceVersion. The status of a VM that is shutting down changes often, and a change of the status must not
-delay the removal.
+test the resourceVersion. The status of a VM that is shutting down changes often. These changes must not delay the
+removal.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def removal_patch(meta: ObjectMeta, finalizer: str) -> bytes:
 def owner_and_finalizer_removal_patch(meta: ObjectMeta, finalizer: str, owner_uid: str) -> bytes:
     """Return a JSON patch that removes the reference to this owner, and the finalizer.
 
-    A value that the object does not have is left out of the patch.
+    The patch leaves out a value that the object does not have.
     """
     owners = [reference.uid for reference in meta.owner_references or ()]
     steps = _removals(owners, owner_uid, "/metadata/ownerReferences/{}", tested="/uid")
@@ -50,7 +50,7 @@ def _finalizer_steps(meta: ObjectMeta, finalizer: str) -> list[Step]:
 
 
 def _removals(values: Sequence[str], unwanted: str, path: str, *, tested: str = "") -> list[Step]:
-    """Return the steps that test and remove each value that equals `unwanted`.
+    """Return the JSON patch steps that test and remove each value equal to `unwanted`.
 
     The steps start with the last index, because the removal of a value changes the indexes of the later values.
     """

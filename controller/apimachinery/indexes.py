@@ -1,4 +1,4 @@
-"""Index functions for the caches of several kinds, and a type that finds used names."""
+"""Index functions for the caches, and a type that finds used names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OWNER_UID: Final = "owner-uid"
 
 
 def by_owner_uid(thing: KubeObject) -> Iterable[str]:
-    """Return the UID of the object's controller, of any kind, or nothing if the object has no controller."""
+    """Return the UID of the owner with `controller: true`, or nothing if the object has no such owner."""
     owner = controller_of(thing.metadata)
     return () if owner is None else (owner.uid,)
 

@@ -1,7 +1,7 @@
 """Types and functions that parse, match and print label selectors in the format of Kubernetes.
 
-For a selector that the API server's validation would reject, `parse_selector` returns a `FieldError`. Such a selector
-is possible, because a set may have been stored before the validation existed.
+`parse_selector` returns a `FieldError` for a selector that is not valid. A stored set can have such a selector, because
+the set may be older than the API server's validation.
 
 A selector without equalities and requirements matches all labels, as in Kubernetes. A caller that must not accept such
 a selector checks `is_empty`.
@@ -83,7 +83,8 @@ class Selector(Struct, frozen=True):
         return not self.equalities and not self.requirements
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        # This method runs for each member of a set in each pass. A generator would take twice the time of these loops.
+        # Each reconciliation calls this method for each member of a set. A generator would take twice the time of these
+        # loops.
         for key, value in self.equalities:
             if labels.get(key) != value:
                 return False

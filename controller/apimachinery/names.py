@@ -57,7 +57,7 @@ def suffixes(seed: str) -> Iterator[str]:
     key = seed.encode("utf-8", "surrogatepass")
     size, start = _FIRST_READ, 0
     while True:
-        # A longer digest begins with the bytes of a shorter digest, so the suffixes that were yielded stay the same.
+        # A longer digest begins with the bytes of a shorter digest. So the earlier suffixes stay the same.
         stream = shake_128(key).digest(size).translate(_LETTERS, _SURPLUS).decode("ascii")
         end = len(stream) - len(stream) % SUFFIX_LENGTH
         for at in range(start, end, SUFFIX_LENGTH):
@@ -75,7 +75,7 @@ def free_suffixes(base: str, seed: str, *, taken: Container[str]) -> Iterator[st
 
 
 def name_base(*candidates: str | None) -> str:
-    """Return the base of generated names: the first 58 characters of the first candidate that is not empty.
+    """Return the base of generated names. The base is the first 58 characters of the first non-empty candidate.
 
     Return "" if all candidates are empty.
     """

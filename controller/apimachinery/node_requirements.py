@@ -78,7 +78,7 @@ def _parse_number(text: str) -> int | None:
     As in Kubernetes, `+5` and `007` are valid integers for Gt and Lt.
     """
     if not _INTEGER.fullmatch(text):
-        # This check comes first: `in` on a range compares each number of the range if the value is not an int.
+        # Check the type first. For any other type, `in` compares the value with each number of the range.
         return None
     number = int(text)
     return number if number in _INT64 else None

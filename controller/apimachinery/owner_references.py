@@ -18,7 +18,7 @@ T = TypeVar("T", bound=KubeObject)
 
 
 def controller_reference(resource: Resource[T], owner: ObjectMeta) -> OwnerReference:
-    """Return the reference that makes `owner` the controller of the object with this reference."""
+    """Return an ownerReference to `owner` with `controller: true`."""
     return OwnerReference(
         api_version=resource.api_version,
         kind=resource.kind,

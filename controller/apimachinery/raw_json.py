@@ -1,5 +1,5 @@
-"""Functions that read or change a value in a JSON document. All other values stay the same bytes, also in unknown
-fields.
+"""Functions that read or change a value in a JSON document. The bytes of all other values stay the same, also in
+unknown fields.
 
 No function raises an exception because of an unexpected type. A value with an unexpected type stays unchanged, because
 the API server validates the type.
@@ -56,7 +56,7 @@ def value_at(value: Wire, *path: str) -> Raw:
 
 
 def change_at(value: bytes, path: tuple[str, ...], change: Callable[[bytes], bytes]) -> bytes:
-    """Return the document in which `change` has replaced the value at the path.
+    """Return the document after `change` has replaced the value at the path.
 
     Return the document unchanged if the path does not exist, or if `change` returns an equal value.
     """
@@ -71,7 +71,7 @@ def change_at(value: bytes, path: tuple[str, ...], change: Callable[[bytes], byt
 
 
 def change_each(value: bytes, change: Callable[[Fields], Fields]) -> bytes:
-    """Return the JSON list in which `change` has replaced each object. Elements that are not objects stay unchanged.
+    """Return the JSON list after `change` has replaced each object. Elements that are not objects stay unchanged.
 
     Return the value unchanged if the value is not a list, or if `change` returns equal fields for each object.
     """

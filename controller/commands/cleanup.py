@@ -150,7 +150,7 @@ async def _with_finalizer(client: ApiClient, resource: Resource[T], finalizer: s
 
 class _NoMetrics:
     def acted(self, controller: str, *, action: str, outcome: str) -> None:
-        """Do nothing, because a command that does one task and ends has no metrics page."""
+        """Do nothing, because the command has no metrics page."""
 
 
 def _executor(client: ApiClient) -> Executor:
@@ -159,9 +159,9 @@ def _executor(client: ApiClient) -> Executor:
 
 
 def _never() -> None:
-    """Do nothing.
+    """Do nothing, because the command has no caches.
 
-    Expectations need a function to call if a cache does not show a write in time. The command has no caches.
+    Expectations call this function if a cache does not show a write in time.
     """
 
 

@@ -218,7 +218,7 @@ async def _examine(setup: Setup, settings: Settings, cases: Sequence[Case]) -> C
 
 
 def _groups(settings: Settings, kind: Kind) -> Sequence[str]:
-    """Return the API groups in which the kind is looked for, in order."""
+    """Return the API groups to search for the kind, in order."""
     given = settings.replicaset_group if kind is Kind.SETS else settings.pool_group
     kubevirts, own = KIND_GROUPS[kind]
     if given:

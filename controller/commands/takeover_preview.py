@@ -1,7 +1,7 @@
-"""Shows what the first pass of `vmherd run --mode takeover` would do to each replica set and pool.
+"""Shows what the first reconciliation of `vmherd run --mode takeover` would do to each replica set and pool.
 
 The preview writes nothing to the cluster. It lists each resource once, and makes the plans with the rules of the
-controller. So these plans are the plans that the controller would make in its first pass.
+controller. So the controller would make the same plans in its first reconciliation.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def _lines_of(rules: Rules[Any], now: datetime) -> Iterator[str]:
 def _lines(subject: str, report: DryRunReport) -> Iterator[str]:
     """Yield the lines for one object.
 
-    If the pass is held, the first line is the reason. Otherwise, the first lines are the Events of the pass. One line
-    for each action follows, and one line with the number of actions that are not shown.
+    If the plan is held back, the first line is the reason. Otherwise, the first lines are the Events of the
+    reconciliation. One line for each action follows. Another line has the number of actions that are not shown.
     """
     texts = [f"held: {report.held}"] if report.held else [*report.notices]
     texts += report.actions[:LISTED]

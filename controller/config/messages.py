@@ -21,7 +21,7 @@ is the commit from which an image was built.
 """
 
 _SERVICE_LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
-"""Matches the names of the environment variables that a kubelet sets in a Pod for each Service of the namespace.
+"""Matches the environment variables that a kubelet sets in a Pod for each Service of the namespace.
 
 These variables start with VMHERD_ if a Service is named vmherd.
 """
@@ -33,7 +33,7 @@ def complain(line: str) -> None:
 
 
 def describe(error: click.UsageError) -> str:
-    """Return one line of printable characters that names the flag or the variable, and describes the error."""
+    """Describe the error, with the flag or the variable, in one line of printable characters."""
     if isinstance(error, click.BadParameter) and error.param and error.message:
         line = f"{_where(error.param, error.ctx)}: {error.message}"
     else:
@@ -46,8 +46,8 @@ def describe(error: click.UsageError) -> str:
 def unknown_variables(options: Iterable[Option], env: Mapping[str, str]) -> tuple[str, ...]:
     """Return one line for each environment variable that starts with VMHERD_ and has no flag.
 
-    Most of these variables are typing errors. They do not stop the start, because the same environment may be used for
-    a later version that knows the variables.
+    Most of these variables are typing errors. They do not stop the start, because a later version may know the
+    variables.
     """
     names = {option.variable for option in options if option.variable}
     unknown = (
@@ -59,7 +59,7 @@ def unknown_variables(options: Iterable[Option], env: Mapping[str, str]) -> tupl
 
 
 def _where(param: click.Parameter, ctx: click.Context | None) -> str:
-    """Return the name of the environment variable, flag or argument from which the value came."""
+    """Return the name of the environment variable, flag or argument with the value."""
     if isinstance(param, click.Argument):
         return param.human_readable_name
     if ctx and ctx.get_parameter_source(param.name) is ParameterSource.ENVIRONMENT:

@@ -1,8 +1,8 @@
-"""The configuration of the program, which is made once at the start from flags and environment variables.
+"""The configuration of the program. It is made once at the start, from flags and environment variables.
 
-The configuration cannot change after the start. `GROUPS` is the list from which the flags, the environment variables
-and `--help` are made. If a setting is invalid, the program does not start. It prints one line with the flag or the
-variable, and the expected value.
+The configuration cannot change after the start. The flags, the environment variables and `--help` are made from the
+list `GROUPS`. If a setting is invalid, the program does not start. It prints one line with the flag or the variable,
+and the expected value.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ ALL_NAMESPACES = ("",)
 """A tuple with only the empty namespace. In a request to the API server the empty namespace means all namespaces."""
 
 RETRY_JITTER = 1.2
-"""The largest factor by which the pause between two attempts to renew the lease is multiplied, as in client-go."""
+"""As in client-go, the pause between two attempts to renew the lease is multiplied by a random factor. This is the
+largest factor."""
 
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class Config(KindGroups, frozen=True, kw_only=True):
     def namespaces(self) -> tuple[str, ...]:
         """Return the namespaces to watch, with one watch for each namespace.
 
-        Return `ALL_NAMESPACES`, which needs a single watch, if the user has not selected namespaces.
+        Return `ALL_NAMESPACES` if the user has not selected namespaces.
         """
         return self.watch_namespaces or ALL_NAMESPACES
 
@@ -110,7 +111,7 @@ class Config(KindGroups, frozen=True, kw_only=True):
         return group
 
     def resource_of(self, kind: Kind[Any]) -> Resource[Any]:
-        """Return a new resource of the kind, in the group and the version in which vmherd reconciles its objects."""
+        """Return a new resource of the kind, in the group and the version of this configuration."""
         return kind.resource(self.group_of(kind), self.versions.get(kind.name, ""))
 
     @property
@@ -123,9 +124,9 @@ class Config(KindGroups, frozen=True, kw_only=True):
 
     @property
     def request_burst(self) -> int:
-        """Return the number of requests that may be sent at once before the rate limit delays requests.
+        """Return the number of requests that the rate limit allows at once.
 
-        If `kube_api_burst` is not set, the number is twice the number of requests per second, and at least 1.
+        The default is twice the number of requests per second, and at least 1.
         """
         return self.kube_api_burst or max(1, round(2 * self.kube_api_qps))
 
@@ -259,8 +260,8 @@ MUST_EXCEED = (
     ("lease_duration_s", "renew_deadline_s", 1.0),
     ("renew_deadline_s", "retry_period_s", RETRY_JITTER),
 )
-"""Rules for pairs of durations. In each rule the field named first must be longer than the product of the field named
-second and the factor.
+"""Rules for pairs of durations. In each rule, the first duration must be longer than the second duration times the
+factor.
 """
 
 
@@ -295,7 +296,7 @@ def with_groups(chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def groups_in(mode: str) -> dict[str, str]:
-    """Return the API groups of all kinds in a mode, by the name of the setting for the kind's group."""
+    """Return the API groups of all kinds in a mode, by the name of the setting."""
     return {kind.group_setting: kind.group_in(mode) for kind in KINDS}
 
 

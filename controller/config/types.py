@@ -71,7 +71,7 @@ class OneOf(click.Choice[str]):
 
 
 class Integer(click.IntRange):
-    name = "integer"  # so that click calls 'x' "not a valid integer", instead of "not a valid integer range"
+    name = "integer"  # click then calls 'x' "not a valid integer", instead of "not a valid integer range"
 
 
 def duration(*, least_s: float = 0, whole: bool = False) -> Value:

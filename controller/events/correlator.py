@@ -2,8 +2,8 @@
 
 The rules are the same as in client-go, so that the output of `kubectl describe` looks familiar:
 
-- A repeat of an Event has the same object, component, type, reason and message as the Event. If the repeat occurs
-  within ten minutes, the repeat raises the count of the Event.
+- A repeat of an Event has the same object, component, type, reason and message as the Event. A repeat within ten
+  minutes raises the count of the Event.
 - Up to ten Events within ten minutes may differ only in the message. All further messages are counted in one combined
   Event, "(combined from similar events): ...". The combined Event shows the latest of these messages.
 - Each object has a token bucket of 25 requests for each component. Every five minutes, one request is added.
@@ -196,8 +196,8 @@ class Correlator:
     def _new(
         self, ref: ObjectRef, *, component: str, reason: str, warning: bool, at: datetime, combined: bool
     ) -> Series:
-        # The name ends with a time in nanoseconds, as in client-go. To make each name unique, the number
-        # is always larger than the number in the previous name.
+        # The name ends with a time in nanoseconds, as in client-go. The number is always larger than the previous
+        # number, so each name is unique.
         self._stamp = max(self._stamp + 1, (at - _EPOCH) // _MICROSECOND * 1000)
         name = f"{ref.name[:_NAME_LIMIT].rstrip('.-')}.{self._stamp:x}"
         return Series(ref, component=component, reason=reason, warning=warning, name=name, at=at, combined=combined)
@@ -209,7 +209,7 @@ class SpamFilter:
     def __init__(self, *, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
         self._buckets: dict[tuple[str, Identity], tuple[float, datetime]] = {}
-        """The number of remaining requests and the time of the last use, for each bucket that was used.
+        """The number of remaining requests and the time of the last use of each used bucket.
 
         The least recently used bucket is first. A bucket without an entry is full.
         """
@@ -255,7 +255,7 @@ class Occasions:
 
 
 def truncate(message: str) -> str:
-    """Return the message, cut between two characters if the message is longer than `MESSAGE_LIMIT` bytes.
+    """Return the message. If it is longer than `MESSAGE_LIMIT` bytes, cut it between two characters.
 
     A message that was cut ends with "...". Each character that UTF-8 cannot encode is replaced by "?".
     """

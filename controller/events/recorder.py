@@ -1,9 +1,9 @@
 """Sends Kubernetes Events to the users of the objects.
 
-`publish` only stores Events in a queue. `publish` never waits and never raises an exception, so a pass cannot be
-delayed and cannot fail because of its Events. One service sends the Events, one request at a time, so the Events of an
-object are sent in the order of the queue. If an Event is in the queue, a repeat of the Event only raises the count of
-the Event. Therefore a thousand similar notices at the same time need only about ten requests.
+`publish` only stores Events in a queue. `publish` never waits and never raises an exception. So an Event cannot delay a
+reconciliation or make it fail. One service sends the Events in the order of the queue, one request at a time. If an
+Event is in the queue, a repeat of the Event only raises the count of the Event. Therefore a thousand similar notices at
+the same time need only about ten requests.
 
 Events that cannot be sent are dropped. A metric counts the dropped Events by reason:
 
@@ -92,8 +92,8 @@ class EventRecorder:
     ) -> None:
         """Create a recorder with an empty queue.
 
-        `component` is the source of Events for which `publish` gets no component. `now` returns the wall clock time in
-        UTC. `instance` identifies this process, for example by the name of the Pod.
+        `component` is the default source of Events. `now` returns the wall clock time in UTC. `instance` identifies
+        this process, for example by the name of the Pod.
         """
         self._client = client
         self._component = component
@@ -136,7 +136,8 @@ class EventRecorder:
             for notice in notices:
                 self._record(ref, notice, component or self._component, at)
         except Exception:
-            # The pass that publishes the notices has finished its writes. An error here must not make the pass fail.
+            # The reconciliation that publishes the notices has finished its writes. An error here must not make the
+            # reconciliation fail.
             self._instruments.event_dropped("failed")
             log.exception("event not recorded", namespace=ref.namespace, name=ref.name)
 
@@ -151,6 +152,12 @@ class EventRecorder:
             finally:
                 if not self._waiting:
                     self._idle.set()
+
+    async def sent(self, timeout_s: float) -> None:
+        """Wait until all Events are sent, but at most `timeout_s` seconds. `run` must be running."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._idle.wait()
 
     async def flush(self, timeout_s: float) -> None:
         """Wait until all Events are sent.

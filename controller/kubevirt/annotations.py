@@ -34,8 +34,8 @@ which the object was created (P4).
 """
 
 POOL_UID: Final = "vmherd.dev/pool-uid"
-"""A label on a pool's ControllerRevisions. The value is the UID of the pool. If a user deletes the pool with
-`--cascade=orphan`, the garbage collector removes the owner reference, and the label still names the pool (P11).
+"""A label on a pool's ControllerRevisions. The value is the UID of the pool. A deletion with `--cascade=orphan` removes
+the owner reference, but the label still names the pool (P11).
 """
 
 MIN_READY: Final = "vmherd.dev/min-ready-seconds"
@@ -47,13 +47,15 @@ partition have (P14).
 """
 
 INDEX_SYSPREP: Final = "vmherd.dev/index-sysprep"
-"""An annotation on a pool. With the value "true", references of `sysprep` volumes get the ordinal like other references
-(P5). The controller copies the annotation to the pool's revisions, because it decides how their VMs were created.
+"""An annotation on a pool. With the value "true", the controller also adds the ordinal to the references of `sysprep`
+volumes (P5). The controller copies the annotation to the pool's revisions, because the annotation changes how VMs are
+created.
 """
 
 TAKEOVER: Final = "vmherd.dev/takeover"
 """An annotation on a pool in takeover mode. A user writes `proceed` to allow the first update. The controller writes
-`held ...` while the first update waits for the user's permission, and `done` when no permission is needed any more.
+`held ...` while the first update waits for the user's permission. It writes `done` when no permission is needed any
+more.
 """
 
 TAKEOVER_HELD: Final = "held"
@@ -64,14 +66,19 @@ HEALED: Final = "vmherd.dev/healed"
 ordinal the value has the number of times and the last time at which the VM was healed (P15).
 """
 
+UNREADY: Final = "vmherd.dev/unready"
+"""An annotation that the controller writes on a pool. The value lists the ordinals of VMs that have not been ready for
+a while. For each ordinal the value has the UID of the VM and the time since when the VM has not been ready (P15).
+"""
+
 REPLACE_UNREADY_AFTER: Final = "vmherd.dev/replace-unready-after-seconds"
-"""An annotation on an owner. A VM or VMI that runs and has not been ready for this number of seconds is replaced.
+"""An annotation on an owner. A VM or VMI is replaced if it runs but has not been ready for this number of seconds.
 Without the annotation, no VM or VMI is replaced for this reason.
 """
 
 EARLY_FAILURES: Final = "vmherd.dev/early-failures"
-"""An annotation that the controller writes on a VMI of a set that replaces a VMI that failed soon after it started. The
-value has the number of such VMIs in a row, and since when they fail (R4a).
+"""An annotation that the controller writes on a VMI of a set. The VMI replaces another VMI, which failed soon after its
+start. The value has the number of these failures in a row, and the time since when they occur (R4a).
 """
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,9})", re.ASCII)

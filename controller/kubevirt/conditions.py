@@ -16,18 +16,18 @@ from controller.runtime.plan import AlreadyThere, Done, Missing, Outcome
 REPLICA_FAILURE: Final = "ReplicaFailure"
 REPLICA_PAUSED: Final = "ReplicaPaused"
 REPLICA_BACK_OFF: Final = "ReplicaBackOff"
-"""The condition of a set while replacements wait, because the VMIs of the set fail soon after they start (R4a)."""
+"""The condition of a set whose VMIs fail soon after they start. Replacements then wait (R4a)."""
 
 PAUSED: Final = Condition(type=REPLICA_PAUSED, status="True", reason="Paused", message="Controller got paused")
 
 
 def without_failures(current: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:
-    """Return the condition `ReplicaFailure` after a pass without such a failure (R10). Return None if the status has no
-    such condition after the pass.
+    """Return the condition `ReplicaFailure` after a reconciliation without such a failure (R10). Return None if the
+    status has no such condition after the reconciliation.
 
-    `current` is the condition before the pass. The condition is removed if all actions of the pass succeeded. The
-    condition stays if an action did not succeed or was not tried. The condition also stays if the pass had no actions
-    because the pass was not allowed to write.
+    `current` is the condition before the reconciliation. The condition is removed if all actions of the reconciliation
+    succeeded. The condition stays if an action did not succeed or was not tried. The condition also stays if the
+    reconciliation was not allowed to write.
     """
     if outcomes:
         all_succeeded = all(isinstance(outcome, Done | AlreadyThere | Missing) for outcome in outcomes)
@@ -38,8 +38,8 @@ def without_failures(current: Condition | None, outcomes: tuple[Outcome, ...], *
 def without_failure(status: Any) -> object:
     """Return the status without the condition `ReplicaFailure`. Callers compare the result with another status.
 
-    The message of `ReplicaFailure` may differ after each failure. A change of the message must not start a new pass
-    over the owner. An early pass would shorten the owner's backoff.
+    The message of `ReplicaFailure` may differ after each failure. A change of the message must not start a new
+    reconciliation of the owner. An early reconciliation would shorten the owner's backoff.
     """
     if status is None:
         return None

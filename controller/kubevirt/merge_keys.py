@@ -1,5 +1,5 @@
 """The rules for applying a template change to a VirtualMachine (P12). The rules name the lists with named elements, the
-pairs of exclusive fields, and the objects that are always replaced completely.
+exclusive fields, and the objects that are always replaced completely.
 
 Some fields exclude each other: the sources of a volume, the types of a disk, and `running` and `runStrategy`. KubeVirt
 rejects a VM that has two fields of such a group. So if the template changed one field of a group, the other fields of
@@ -19,10 +19,10 @@ POWER: Final = ("running", "runStrategy")
 """The two fields that control whether a VM runs. KubeVirt accepts only one of these fields in a VM."""
 
 WHOLE: Final = frozenset({"instancetype", "preference", "source"})
-"""The names of the fields whose objects are replaced as a whole, because the fields inside the object depend on each
-other. For example, KubeVirt stores the revision of an instance type beside the name of the instance type. As long as
-the object contains a revision, KubeVirt uses this revision and ignores a newer one. So a new name must replace the
-stored revision too.
+"""The names of the fields whose objects are replaced as a whole. The fields inside such an object depend on each other.
+For example, KubeVirt stores the revision of an instance type beside the name of the instance type. As long as the
+object contains a revision, KubeVirt uses this revision and ignores a newer one. So a new name must replace the stored
+revision too.
 """
 
 DISK_KINDS: Final = frozenset({"disk", "lun", "cdrom", "floppy"})

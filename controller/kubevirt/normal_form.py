@@ -1,4 +1,4 @@
-"""Compares two templates by meaning: the functions convert each template to a normal form and compare the normal forms.
+"""Compares two templates by meaning. The functions convert each template to a normal form and compare the normal forms.
 
 Go programs decode KubeVirt's objects into Go types, and encode the objects again with another spelling. For example, a
 Go program adds `resources: {}`, writes `1024Mi` as `1Gi`, or adds or removes `creationTimestamp: null`. All spellings
@@ -14,7 +14,7 @@ the types and is generated from the source of KubeVirt v1.9. The rules are:
 - `running: true` is the same as `runStrategy: Always`, and `running: false` is the same as `runStrategy: Halted`.
 - Volumes, networks and dataVolumeTemplates are compared by name. In all other lists the order has a meaning.
 
-For a field that is not in the table, for example a field of a newer KubeVirt, only null is the same as absent.
+For a field that is not in the table, only null is the same as absent. The field may come from a newer KubeVirt.
 
 A normal form is only for comparisons. It is not a valid object and is never sent to the API server.
 """
@@ -107,7 +107,7 @@ def encoded(value: Json) -> bytes:
 
 
 def strategy_of(vm_spec: Mapping[str, Json]) -> Json:
-    """Return the run strategy of a VM, from `runStrategy` or, if that field is absent, from `running`.
+    """Return the run strategy of a VM. Use `running` if `runStrategy` is absent.
 
     Return None if both fields are absent.
     """

@@ -28,7 +28,7 @@ class Selectors(Struct, frozen=True, gc=False, rename="camel", omit_defaults=Tru
 
 
 class SelectionPolicy(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """The choice of VMs. KubeVirt 1.6 has the field `basePolicy` instead of `sortPolicy`."""
+    """A policy that selects VMs. KubeVirt 1.6 has the field `basePolicy` instead of `sortPolicy`."""
 
     sort_policy: str | None = None
     base_policy: str | None = None
@@ -73,7 +73,7 @@ class Autohealing(Struct, frozen=True, gc=False, rename="camel", omit_defaults=T
 class PoolSpec(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """The spec of a pool.
 
-    In KubeVirt's first user guide the last two fields were fields of the spec. Today they are fields of
+    In KubeVirt's first user guide the two `append_postfix` fields were fields of the spec. Today they are fields of
     `nameGeneration`. The controller reads both places (P5).
     """
 

@@ -1,7 +1,7 @@
 """Functions that make the manifest of a Service for the VMs of a set or pool, with a selector and ports.
 
-KubeVirt copies the labels of a VMI to the VMI's Pod, so a Service can select Pods by labels of the VMI template. The
-best labels are the labels in the owner's selector, because a new template does not change these labels.
+KubeVirt copies the labels of a VMI to its Pod. So a Service can select Pods by labels of the VMI template. The best
+labels are the labels in the owner's selector, because a new template does not change these labels.
 """
 
 from __future__ import annotations
@@ -135,10 +135,10 @@ def make_service(
 def choose_selector(selector: LabelSelector | None, labels: Mapping[str, str]) -> dict[str, str]:
     """Return the labels of a VMI template that a Service selects by.
 
-    The common labels of a template are the labels that have the same value on all VMIs. Return the `matchLabels` of
-    the owner's selector if all of them are common labels. They may not be: a pool's selector may contain labels that
-    only the VMs have. Otherwise return all common labels. Also return all common labels if the selector has
-    `matchExpressions`, because a Service cannot have expressions. The result is empty if there are no common labels.
+    The common labels of a template are the labels that have the same value on all VMIs. Return the `matchLabels` of the
+    owner's selector if all of them are common labels. Otherwise return all common labels, because a pool's selector may
+    contain labels that only the VMs have. Also return all common labels if the selector has `matchExpressions`, because
+    a Service cannot have expressions. The result is empty if there are no common labels.
     """
     common = {key: value for key, value in sorted(labels.items()) if key not in NOT_COMMON}
     if selector is None or selector.match_expressions:

@@ -1,6 +1,6 @@
 """The types VirtualMachine and ControllerRevision, with the fields that a pool reads.
 
-A cache may contain tens of thousands of VMs. So the types have no other fields, and Python's garbage collector does not
+A cache may contain tens of thousands of VMs. So the types have no other fields. Python's garbage collector does not
 track their instances (`gc=False`, see `vmi_types`).
 """
 

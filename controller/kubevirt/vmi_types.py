@@ -1,8 +1,8 @@
 """The types VirtualMachineInstance and VMI template, with the fields that the controller reads.
 
-Values that are decoded from JSON contain no reference cycles, so Python's garbage collector need not track these
-values (`gc=False`). With 50,000 VMIs the pauses of the garbage collector would delay all other work. Templates stay raw
-bytes, so the VM gets exactly the user's template, including unknown fields.
+Values that are decoded from JSON contain no reference cycles. So Python's garbage collector need not track these values
+(`gc=False`). With 50,000 VMIs the pauses of the garbage collector would delay all other work. Templates stay raw bytes,
+so the VM gets exactly the user's template, including unknown fields.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ STABLE_VOLUME_PHASES: Final = frozenset({None, "", "Ready", "MemoryDumpCompleted
 class VMIStatus(Struct, frozen=True, gc=False, rename="camel"):
     """The status of a VMI.
 
-    To save memory, `volume_status` has only the volumes that are being attached or detached, and
+    To save memory, `volume_status` has only the volumes that are being attached or detached.
     `phase_transition_timestamps` has only the phases of `TIMED_PHASES`.
     """
 
@@ -95,7 +95,7 @@ class VirtualMachineInstance(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class TemplateMeta(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """The part of a template's metadata that is copied to the objects that are created from the template."""
+    """The part of a template's metadata that is copied to the created objects."""
 
     name: str | None = None
     generate_name: str | None = None

@@ -24,7 +24,7 @@ BROKEN_STATES: Final = frozenset(
         "ImagePullBackOff",
     }
 )
-"""The values of `printableStatus` that mean that a VM fails to start (P15)."""
+"""The values of `printableStatus` of a VM that fails to start (P15)."""
 
 
 def is_deleting(vm: VirtualMachine) -> bool:
@@ -78,8 +78,8 @@ def start_failures_of(vm: VirtualMachine) -> int:
 def is_meant_to_run(vm: VirtualMachine) -> bool:
     """Return True if the VM should have a running VMI now (P14).
 
-    Return False if a user has stopped the VM, or if the VM has finished and the run strategy does not start the VM
-    again. A VM that is being restarted should run, even while its VMI stops.
+    Return False if a user has stopped the VM. Return False also if the VM has finished and the run strategy does not
+    start it again. A VM that is being restarted should run, even while its VMI stops.
     """
     spec = vm.spec
     if spec is None:
@@ -138,7 +138,7 @@ def is_start_requested(vm: VirtualMachine) -> bool:
 
 
 def is_stop_requested(vm: VirtualMachine, vmi_uid: str) -> bool:
-    """Return True if a user or a controller requested that KubeVirt stops the VMI with this UID."""
+    """Return True if a user or a controller requested a stop of the VMI with this UID."""
     return any(each.action == "Stop" and each.uid == vmi_uid for each in _requests_of(vm))
 
 

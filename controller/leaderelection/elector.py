@@ -4,22 +4,22 @@
         if leading:
             await work_until(stop)
 
-Deadline: the block is cancelled if the lease is lost. The latest moment is `renew_deadline_s` after the start of the
+Deadline: the block is cancelled if the lease is lost. This happens at most `renew_deadline_s` after the start of the
 last successful renewal. For other processes, the lease expires later, by `lease_duration_s - renew_deadline_s`. This
 difference is the time in which the cancelled block has to end its work.
 
-Gate: cancellation is not enough, because the operating system can stop a process at any line and continue it later.
+Gate: cancellation alone is not safe, because the operating system can stop a process at any line and continue it later.
 Therefore call `check` directly before every write. `check` compares the clock with the deadline. The elector never
 reads the timestamps in the lease (see `controller.leaderelection.lease`).
 
-Release: if the block ends without an exception, the lease is released. A standby reads the lease at least once in
-`retry_period_s`, and takes the released lease. If the block fails or is cancelled, requests may still be in flight.
-So the lease is then not released, and a standby has to wait until the lease expires.
+Release: the lease is released if the block ends without an exception and has not called `keep_lease`. A standby reads
+the lease at least once in `retry_period_s`, and takes the released lease. If the block fails or is cancelled, requests
+may still be in flight. So the lease is then not released, and a standby has to wait until the lease expires.
 
 Known limit: a user may delete the lease of a working leader. The leader then creates the lease again at its next
-renewal. Standbys with knowledge of the leader wait for the end of the deleted lease's duration. A process that starts
-before the leader creates the lease again has not seen the leader, so this process becomes leader too. The old leader
-notices the new leader at its next renewal and stops.
+renewal. Standbys that know the leader wait until the deleted lease would have expired. A process that starts before
+this renewal does not know the leader, and becomes leader too. The old leader notices the new leader at its next renewal
+and stops.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ MIN_PAUSE_S = 0.05
 """The shortest pause, in seconds, between two reads of a standby. It prevents a busy loop when the lease expires."""
 
 FORBIDDEN_S = 30.0
-"""The time, in seconds, with only answers of status 403 after which the election fails.
+"""The election fails if all answers within this time, in seconds, have the status 403.
 
 A short series of such answers does not prove a missing permission. A starting API server may answer each request with
 403.
@@ -81,6 +81,9 @@ ATTEMPT_SHARE = 0.3
 After an attempt that hangs, two more attempts fit into the deadline.
 """
 
+SHORTEST_ATTEMPT_S = 1.0
+"""The shortest timeout of an attempt, in seconds, if half of the renew deadline is not shorter."""
+
 NEVER = float("-inf")
 """The deadline of a process without the lease: a time in the past."""
 
@@ -89,14 +92,14 @@ FAILURES = (ApiError, TimeoutError, msgspec.DecodeError)
 
 
 class NotLeader(GateClosed):
-    """An error that refuses a write, because this process is not certainly the holder of the lease."""
+    """The write is refused, because this process may have lost the lease."""
 
     def __init__(self) -> None:
         super().__init__("not sent: this process does not hold the lease")
 
 
 class LeaseLost(Exception):
-    """An error after the work was cancelled, because the lease was not renewed in time or has another holder."""
+    """The lease was not renewed in time or has another holder, so the work was cancelled."""
 
 
 class ElectionImpossible(Exception):
@@ -153,16 +156,16 @@ class LeaderElector:
         self._retry_period_s = retry_period_s
         self._chance = chance
 
-        self._attempt_s = renew_deadline_s * ATTEMPT_SHARE
+        self._attempt_s = min(max(renew_deadline_s * ATTEMPT_SHARE, SHORTEST_ATTEMPT_S), renew_deadline_s / 2)
 
         self._observed: Observed | None = None
         self._leading_until = NEVER
-        """The time at which this process stops to be the leader, or NEVER if it is not the leader.
+        """The time until which this process is the leader, or NEVER if it is not the leader.
 
         This time is the start of the last successful write of the lease plus `renew_deadline_s`.
         """
 
-        self._failing = False
+        self._failing, self._releases = False, True
         self._forbidden_since: float | None = None
         """The time of the first answer with status 403 since the last success, or None."""
 
@@ -185,7 +188,7 @@ class LeaderElector:
 
     @asynccontextmanager
     async def elected(self, stop: asyncio.Event) -> AsyncIterator[bool]:
-        """Wait until this process holds the lease, and yield True. Yield False if `stop` is set before that.
+        """Wait until this process holds the lease, and yield True. Yield False if `stop` is set first.
 
         Raises ElectionImpossible if no retry can succeed. If the lease is lost, cancels the block and raises LeaseLost.
         An exception of the block is raised inside an ExceptionGroup, as with `running`.
@@ -205,10 +208,19 @@ class LeaderElector:
         finally:
             self._leading_until = NEVER
             self._instruments.leading(self._name, master=False)
-        await self._release()
+        if self._releases:
+            await self._release()
+
+    def keep_lease(self) -> None:
+        """Let the lease expire at the end of the block of `elected`, instead of releasing it.
+
+        Call this method if requests were cut off. The API server may still carry them out, and a new leader must not
+        begin before that.
+        """
+        self._releases = False
 
     async def _acquire(self, stop: asyncio.Event) -> bool:
-        """Try to get the lease until this process holds it (return True) or until `stop` is set (return False)."""
+        """Wait for the lease. Return True if this process holds it. Return False if `stop` is set first."""
         while not stop.is_set():
             if await self._try_to_acquire():
                 if not stop.is_set():
@@ -220,7 +232,7 @@ class LeaderElector:
         return False
 
     async def _try_to_acquire(self) -> bool:
-        """Read the lease, and take a free lease. Return True if this process holds the lease after that."""
+        """Read the lease, and take a free lease. Return True if this process then holds the lease."""
         try:
             async with asyncio.timeout(self._renew_deadline_s / 2):
                 await self._read()
@@ -303,8 +315,8 @@ class LeaderElector:
     async def _release(self) -> None:
         """Release the lease, so that a standby can take it immediately.
 
-        If the release does not succeed within half of the renew deadline, the lease expires later instead. The same
-        happens if the caller cancels this method, so the caller may do that at any time.
+        If the release does not succeed within half of the renew deadline, the lease expires later instead. The lease
+        also expires later if the caller cancels this method.
         """
         try:
             async with asyncio.timeout(self._renew_deadline_s / 2):
@@ -319,7 +331,7 @@ class LeaderElector:
             self._log_failure("cannot release the lease", error)
 
     async def _apply_decision(self) -> bool:
-        """Write the lease, unless another process holds the lease in the state that was read or written last.
+        """Write the lease, unless the last known state of the lease has another holder.
 
         Return True if the write succeeded. Then this process is the holder. Return False if nothing was written.
         """
@@ -337,8 +349,8 @@ class LeaderElector:
                 self._observe(LEASES.decode(answer))
             case Renew(lease) | Take(lease):
                 await self._write(lease, spec)
-        # The deadline counts from the time before the request. Standbys see the write later than that, so they count
-        # the lease duration from a later time.
+        # The deadline counts from the time before the request. Standbys see the write later, so the lease expires later
+        # for them.
         self._leading_until = started + self._renew_deadline_s
         return True
 
@@ -364,7 +376,7 @@ class LeaderElector:
             log.info("another process leads", lease=self._name, holder=self.holder)
 
     def _log_failure(self, event: str, error: BaseException) -> None:
-        """Log a failure: the first one as a warning, and the failures that directly follow it at level debug."""
+        """Log the first failure as a warning, and the failures that directly follow it at level debug."""
         emit = log.debug if self._failing else log.warning
         emit(event, lease=self._name, error=str(error) or type(error).__name__)
         self._failing = True

@@ -9,8 +9,8 @@ monotonic clock the moment when it *saw* a change of the lease. The duration of 
 the clocks may show different times, but must run at nearly the same rate. The permitted error is the difference between
 the lease duration and the renew deadline of the holder (by default 5 s in 15 s).
 
-Every change of a lease contains the resourceVersion of the lease that the process has read before its decision. If
-several processes decide to take the lease, the write of only one process succeeds.
+Every change of a lease contains the resourceVersion that the process has read before its decision. If several processes
+decide to take the lease, the write of only one process succeeds.
 """
 
 from __future__ import annotations
@@ -65,16 +65,17 @@ class Observed(Struct, frozen=True, kw_only=True):
     """The identity of the holder, or "" if there is no holder. If the lease was deleted, this is the last holder."""
 
     held_until: float
-    """The time until which only the holder may write the lease, in seconds on the observer's monotonic clock."""
+    """Until this time, only the holder may write the lease. The time is in seconds on the observer's monotonic
+    clock."""
 
 
 def observe(before: Observed | None, lease: Lease | None, *, now: float, usual_duration_s: float) -> Observed:
     """Return what a process knows after it has read or written the lease at the time `now`.
 
     `lease` is None if the lease does not exist. `usual_duration_s` is used if the record has no duration. Every change
-    of the lease starts its duration again, even if another client than the holder made the change. If the lease is
-    deleted, its holder stays the holder until the end of the lease duration. The holder may still run and create the
-    lease again.
+    of the lease starts its duration again, even a change by another client than the holder. If the lease is deleted,
+    its holder stays the holder until the end of the lease duration. The holder may still run and create the lease
+    again.
     """
     if lease is None:
         return Observed(

@@ -1,8 +1,8 @@
 """Counts the creations, deletions and updates of VMs and VMIs, for each controller and for each owner.
 
-The counters are raised from the outcomes of planned writes. A write whose answer was lost counts as `unknown`, even if
-a later pass finds out whether the write succeeded. A write that was not sent does not count. A deletion does not count
-if the VM or VMI did not exist any more.
+The counters count the outcomes of planned writes. A write whose answer was lost counts as `unknown`, even if a later
+reconciliation learns the result. A write that was not sent does not count. A deletion does not count if the VM or VMI
+did not exist any more.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from controller.runtime.plan import (
 from informers.meta import ObjectKey
 
 TALLIED: Final = frozenset(kind.kind for kind in KINDS if kind.has_tally)
-"""The kinds of owners for which each single object has counters."""
+"""Each owner of these kinds has its own counters."""
 
 RESULTS: Final = ("success", "error", "unknown")
 """The values of the label `result`."""
@@ -71,7 +71,7 @@ class MachineCounts:
             self._healings.labels(controller)
 
     def count(self, controller: str, owner_kind: str, owner: ObjectKey, outcomes: Iterable[Outcome]) -> None:
-        """Count the outcomes of the writes that one pass over this owner planned."""
+        """Count the outcomes of the planned writes of one reconciliation of this owner."""
         started = stopped = healed = 0
         for outcome in outcomes:
             action, result = outcome.action, _result_of(outcome)

@@ -2,9 +2,9 @@
 
 The replica gauges are named `vmherd_replicas_*`. These gauges have the kind as a label, so that one query can read the
 replicas of all kinds. The names of most other series begin with a prefix for the kind. The series of pools have the
-names `kubevirt_vmpool_*`, which KubeVirt uses or has proposed. The series of replica sets have similar names,
-`kubevirt_vmirs_*`. If an object does not have a field, the page has no series for this field of the object. An object
-whose status has no `updatedReplicas`, for example, has no gauge of updated replicas.
+names `kubevirt_vmpool_*`. KubeVirt uses or has proposed these names. The series of replica sets have similar names,
+`kubevirt_vmirs_*`. If an object does not have a field, the page has no series for this field. For example, a status
+without `updatedReplicas` has no gauge of updated replicas.
 
 All functions read immutable values and return text, so any thread may call the functions. For ten thousand objects, the
 page has about two hundred thousand lines. To save time, the labels of each object are formatted only once.
@@ -117,7 +117,8 @@ KUBEVIRT_GAUGES: Mapping[str, tuple[str, Number]] = {
     "ready_replicas": (REPLICA_GAUGES["ready"], attrgetter("ready")),
     "updated_replicas": (REPLICA_GAUGES["updated"], attrgetter("updated")),
 }
-"""The help text and the value of each replica gauge, by the end of the name that KubeVirt has proposed for pools."""
+"""Maps the end of the name of each replica gauge to its help text and its value. KubeVirt has proposed these names for
+pools."""
 
 STATE_GAUGES: Mapping[str, tuple[str, Number]] = {
     "paused": ("1 while spec.paused is true.", attrgetter("paused")),
@@ -169,7 +170,7 @@ def render(families: Iterable[Family], *, openmetrics: bool) -> str:
 
 
 def families_of(sources: Iterable[Iterable[SetFigures]], tallies: Tallies) -> Iterator[Family]:
-    """Yield all metrics of the objects that the sources contain."""
+    """Yield all metrics of the objects from these sources."""
     by_kind: dict[str, list[_Row]] = {}
     for source in sources:
         for figures in source:
@@ -241,8 +242,8 @@ def _numbers(name: str, number: Number, rows: Iterable[_Row]) -> Iterator[str]:
 
 def _conditions(name: str, rows: Iterable[_Row]) -> Iterator[str]:
     for labels, figures in rows:
-        # Show only the last condition of each type. The API server accepts two conditions of the same type, but
-        # Prometheus rejects a page that has the same series twice.
+        # Show only the last condition of each type. The API server accepts two conditions of the same type. Prometheus
+        # rejects a page that has the same series twice.
         for each in {condition.type: condition for condition in figures.conditions}.values():
             reason, status = _escaped(each.reason or ""), _escaped(each.status.lower())
             yield f'{name}{{condition="{_escaped(each.type)}",{labels},reason="{reason}",status="{status}"}} 1'

@@ -37,7 +37,7 @@ from informers.meta import ObjectKey
 __all__ = ["FigureSource", "Metrics", "Page", "SetFigures"]
 
 RESULTS = ("success", "error", "requeue", "requeue_after")
-"""The results of a pass."""
+"""The results of a reconciliation."""
 
 LIST_REASONS = ("start", "expired", "failure")
 """The reasons for a complete list."""
@@ -110,9 +110,9 @@ class Metrics:
         self._unsettled: dict[str, Callable[[], float]] = {}
         self._figures: list[FigureSource] = []
         self._leases: dict[str, bool] = {}
-        """Maps the name of each lease that this process wants to True while the process holds the lease."""
+        """Maps the name of each lease to True if this process holds it, or to False if this process waits for it."""
         self._progress_at: dict[str, float] = {}
-        """Maps each resource to the time of `clock` at which data last arrived from a list or watch of the resource."""
+        """The time of `clock` at which a list or watch of each resource last delivered data."""
         self._worst_lag_s = 0.0
         """The longest delay of a timer of the event loop since the last page was made, in seconds."""
 
@@ -122,17 +122,17 @@ class Metrics:
         self._queue(queue.name)
 
     def show_unsettled(self, controller: str, oldest_s: Callable[[], float]) -> None:
-        """Show how long the cache of a controller has not shown the writes for an object.
+        """Show how long a controller has waited until the cache shows its writes.
 
-        `oldest_s` is called at each scrape. `oldest_s` must return the longest such time of all objects, in seconds, or
-        0 if the cache shows all writes. `Expectations.oldest_s` is such a function.
+        `oldest_s` is called at each scrape. `oldest_s` must return the longest wait of all objects, in seconds, or 0 if
+        the cache shows all writes. `Expectations.oldest_s` is such a function.
         """
         self._unsettled[controller] = oldest_s
 
     def show_replicas(self, source: FigureSource) -> None:
         """At each scrape, call the source and show the values of the objects that the source returns.
 
-        A process that does not hold the lease shows no series of objects, because the leader shows these series.
+        A process that waits for the lease shows no series of objects.
         """
         self._figures.append(source)
 
@@ -166,7 +166,7 @@ class Metrics:
         return Page(self._registry, live, shown, self._machines.tallies())
 
     def silence_s(self) -> dict[str, float]:
-        """Return for each resource the seconds since data or a bookmark last arrived from a list or watch."""
+        """Return the seconds since each resource last received data or a bookmark from a list or watch."""
         now = self._clock()
         return {resource: now - at for resource, at in self._progress_at.items()}
 
@@ -218,7 +218,7 @@ class Metrics:
         self._resource(resource).handler_errors.inc()
 
     def workers(self, controller: str, *, most: int) -> None:
-        """Record the number of workers of a controller that starts, and create all counters of the controller.
+        """Record the number of workers of a new controller, and create all of its counters.
 
         The counters start at zero.
         """
@@ -241,11 +241,11 @@ class Metrics:
         self._machines.start(controller)
 
     def worker_busy(self, controller: str, *, change: int) -> None:
-        """Change the number of busy workers by +1 when a worker takes a key, or by -1 when the worker has finished."""
+        """Change the number of busy workers: +1 when a worker takes a key, and -1 when it has finished."""
         self._reconcile_series.active_workers.labels(controller).inc(change)
 
     def reconciled(self, controller: str, *, result: str, seconds: float) -> None:
-        """Count a pass that ended with this result, and record the duration of the pass.
+        """Count a reconciliation with this result, and record its duration.
 
         The result is one of RESULTS.
         """
@@ -256,9 +256,9 @@ class Metrics:
             series.errors.labels(controller).inc()
 
     def panicked(self, controller: str) -> None:
-        """Count a pass that ended with an unexpected exception.
+        """Count a reconciliation that raised an unexpected exception.
 
-        A call of `reconciled` counts the result of the same pass.
+        A call of `reconciled` counts the result of the same reconciliation.
         """
         self._reconcile_series.panics.labels(controller).inc()
 
@@ -274,19 +274,20 @@ class Metrics:
         series.inc()
 
     def carried_out(self, controller: str, owner_kind: str, owner: ObjectKey, outcomes: Iterable[Outcome]) -> None:
-        """Count the attempts of a pass over this owner to create, delete or update VMs and VMIs."""
+        """Count the attempts of a reconciliation of this owner to create, delete or update VMs and VMIs."""
         self._machines.count(controller, owner_kind, owner, outcomes)
 
     def owner_gone(self, owner_kind: str, owner: ObjectKey) -> None:
-        """Remove the counters of single owners for an owner that was deleted."""
+        """Remove the counters of an owner that was deleted."""
         self._machines.forget(owner_kind, owner)
 
     def stale_pass(self, controller: str) -> None:
-        """Count a pass that wrote nothing because the cache did not show the previous writes for the object yet."""
+        """Count a reconciliation without writes. The cache did not show the previous writes for the object yet."""
         self._reconcile_series.stale_skips.labels(controller).inc()
 
     def gave_up(self, controller: str) -> None:
-        """Count a pass that continued although the cache did not show the previous writes within the time limit."""
+        """Count a reconciliation that continued after the time limit, although the cache did not show the previous
+        writes."""
         self._reconcile_series.gave_up.labels(controller).inc()
 
     def event_dropped(self, reason: str) -> None:
@@ -296,6 +297,9 @@ class Metrics:
         """Record whether this process holds the lease. Call this method at the start and after each change."""
         self._process_series.leader.labels(lease).set(int(master))
         self._leases[lease] = master
+
+    def second_writer(self, *, found: bool) -> None:
+        self._process_series.second_writer.set(int(found))
 
     def loop_lagged(self, seconds: float) -> None:
         """Record that a timer of the event loop ran this many seconds too late."""

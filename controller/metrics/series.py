@@ -24,7 +24,7 @@ RECONCILE_BUCKETS = (
     *(1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0),
     *(15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0),
 )
-"""The upper limits of the buckets for the duration of a pass, in seconds."""
+"""The upper limits of the buckets for the duration of a reconciliation, in seconds."""
 
 
 class ClientSeries:
@@ -152,6 +152,11 @@ class ProcessSeries:
             "leader_election_master_status",
             "1 in the process that holds the lease, 0 in other processes.",
             ("name",),
+            registry=registry,
+        )
+        self.second_writer = Gauge(
+            "vmherd_second_writer",
+            "1 while this process writes nothing, because another controller works on the same objects.",
             registry=registry,
         )
         self.events_dropped = Counter(

@@ -36,8 +36,9 @@ from controller.pool.rollout import plan_partition_note
 from controller.pool.scale import plan_scale
 from controller.pool.snapshot import Snapshot
 from controller.pool.takeover import plan_first_mark, plan_takeover
+from controller.pool.unready_note import plan_unready_note
 from controller.pool.update import pending_steps, plan_update
-from controller.runtime.plan import Delete, Notice, Plan, join
+from controller.runtime.plan import Notice, Plan, join
 
 UNSETTLED = Plan(held="the cache does not show all of our own writes yet")
 
@@ -70,15 +71,15 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
     members = claims.kept
     revisions = read_revisions(snapshot, intent.template)
     healing = plan_healing(snapshot, intent, members)
-    deleted_uids = frozenset(action.uid for action in healing.actions if isinstance(action, Delete))
-    scaling = plan_scale(snapshot, intent, revisions, members, deleted_uids=deleted_uids)
+    scaling = plan_scale(snapshot, intent, revisions, members, deleted_uids=healing.uids)
     parts = [
         _finalizer_removals(snapshot),
         plan_releases(snapshot, claims.released),
         plan_own_finalizer(snapshot),
         plan_first_mark(snapshot, intent.template),
         plan_partition_note(snapshot, revisions),
-        healing,
+        plan_unready_note(snapshot, intent, revisions),
+        healing.plan,
         scaling,
     ]
     is_refused = bool(scaling.stages) and len(members) < intent.wanted and is_scale_out_refused(snapshot)
@@ -87,8 +88,8 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
         parts[-1] = scaling = _with_optional_creates(scaling)
         intent, revisions = replace(intent, wanted=len(members)), replace(revisions, current_exists=True)
     if (is_refused or not scaling.stages) and not claims.released and _count_is_right(intent, members):
-        pending = pending_steps(snapshot, intent, revisions, members, deleted_uids=deleted_uids)
-        update = plan_update(snapshot, intent, revisions, members, pending, deleted_uids=deleted_uids)
+        pending = pending_steps(snapshot, intent, revisions, members, deleted_uids=healing.uids)
+        update = plan_update(snapshot, intent, revisions, members, pending, deleted_uids=healing.uids)
         parts.append(plan_takeover(snapshot, revisions, update, pending))
         if not any(part.stages for part in parts):
             parts.append(plan_pruning(snapshot, revisions))

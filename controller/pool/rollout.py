@@ -25,6 +25,7 @@ from controller.kubevirt.vms import is_deleting, is_meant_to_run, is_stop_reques
 from controller.pool.revisions import Revisions
 from controller.pool.snapshot import Snapshot
 from controller.pool.template import Template
+from controller.pool.unready_periods import STEADY
 from controller.runtime.plan import Notice, Patch, Plan, Stage
 from informers.meta import annotations_of
 from informers.objects import PatchType
@@ -127,7 +128,10 @@ def _revision_below(snapshot: Snapshot, revisions: Revisions, partition: int) ->
 
 
 def count_unavailable(snapshot: Snapshot, members: Iterable[VirtualMachine], min_ready_s: int) -> Availability:
-    """Count the members that should run and are not available. `min_ready_s` is a number of seconds."""
+    """Count the members that should run and are not available. `min_ready_s` is a number of seconds.
+
+    A VM whose guest crashed soon after it became ready is available only after it has been ready for `STEADY`.
+    """
     unavailable, next_times = 0, []
     for vm in members:
         if not should_run(snapshot, vm):
@@ -135,12 +139,23 @@ def count_unavailable(snapshot: Snapshot, members: Iterable[VirtualMachine], min
         since = _ready_since(snapshot, vm)
         if since is not None:
             since = min(since, snapshot.now)  # `since` is in the future if the clock of a node is ahead
-        if since is not None and since + timedelta(seconds=min_ready_s) <= snapshot.now:
+        needed = timedelta(seconds=min_ready_s)
+        if _crashes(snapshot, vm):
+            needed = max(needed, STEADY)
+        if since is not None and since + needed <= snapshot.now:
             continue
         unavailable += 1
         if since is not None:
-            next_times.append(since + timedelta(seconds=min_ready_s))
+            next_times.append(since + needed)
     return Availability(unavailable, min(next_times, default=None))
+
+
+def _crashes(snapshot: Snapshot, vm: VirtualMachine) -> bool:
+    """Return True if the VM was ready for a short time and then not ready, and has not been ready for long since."""
+    period = snapshot.unready.get(vm.metadata.name)
+    return (
+        period is not None and period.uid == vm.metadata.uid and period.crashes and not period.has_ended(snapshot.now)
+    )
 
 
 def should_run(snapshot: Snapshot, vm: VirtualMachine) -> bool:

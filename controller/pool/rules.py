@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
@@ -12,10 +12,37 @@ from controller.pool.plan import plan
 from controller.pool.rollout import rolls_out
 from controller.pool.snapshot import Limits, Snapshot, Stores, strays_of, take_snapshot
 from controller.pool.status import next_status, outcome_notices, transition_notices
+from controller.pool.unready_periods import UnreadyPeriod
 from controller.runtime.plan import Notice, Outcome, Plan
 from informers.meta import ObjectKey, ObjectMeta
 from informers.resource import Resource
 from informers.store import StoreView
+
+
+class UnreadyMemory:
+    """The unready periods of each pool's members, as the last snapshot of the pool shows them (P15).
+
+    The memory contains only pools with at least one unready period. Only `PoolRules.take_snapshot` changes an entry.
+    """
+
+    def __init__(self) -> None:
+        self._periods: dict[ObjectKey, Mapping[str, UnreadyPeriod]] = {}
+
+    def __len__(self) -> int:
+        return len(self._periods)
+
+    def periods_of(self, key: ObjectKey) -> Mapping[str, UnreadyPeriod]:
+        return self._periods.get(key, {})
+
+    def keep(self, key: ObjectKey, periods: Mapping[str, UnreadyPeriod]) -> None:
+        if periods:
+            self._periods[key] = periods
+        else:
+            self.forget(key)
+
+    def forget(self, key: ObjectKey) -> None:
+        """Remove the periods of a deleted pool."""
+        self._periods.pop(key, None)
 
 
 class PoolRules(NamedTuple):
@@ -24,13 +51,27 @@ class PoolRules(NamedTuple):
     stores: Stores
     resource: Resource[Pool]
     limits: Limits
+    memory: UnreadyMemory
 
     @property
     def owners(self) -> StoreView[Pool]:
         return self.stores.pools
 
     def take_snapshot(self, key: ObjectKey, *, now: datetime, settled: bool) -> Snapshot | None:
-        return take_snapshot(self.stores, key, now=now, settled=settled, limits=self.limits, pools=self.resource)
+        snapshot = take_snapshot(
+            self.stores,
+            key,
+            now=now,
+            settled=settled,
+            limits=self.limits,
+            pools=self.resource,
+            unready_before=self.memory.periods_of(key),
+        )
+        if snapshot is None:
+            self.memory.forget(key)
+        else:
+            self.memory.keep(key, snapshot.unready)
+        return snapshot
 
     def plan(self, snapshot: Snapshot) -> Plan:
         return plan(snapshot)

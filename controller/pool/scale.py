@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from itertools import islice
+from typing import Final
 
 from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.annotations import PROTECT
@@ -26,6 +27,9 @@ from controller.pool.select import Candidates, choose_for_removal
 from controller.pool.snapshot import Snapshot
 from controller.runtime.plan import Cause, Create, Delete, Notice, Plan, Stage
 from informers.meta import ObjectKey
+
+MAX_NOTICES: Final = 10
+"""The maximum number of Events in one pass about surplus VMs that are not deleted now."""
 
 
 def plan_scale(
@@ -84,7 +88,9 @@ def _scale_out(snapshot: Snapshot, intent: Intent, revisions: Revisions, missing
 
 def _scale_in(snapshot: Snapshot, intent: Intent, staying: tuple[VirtualMachine, ...], surplus: int) -> Plan:
     candidates = choose_for_removal(snapshot, intent.scale_in.selection, staying)
-    chosen = candidates.ranked[: min(surplus, snapshot.limits.burst)]
+    wanted = candidates.ranked[: min(surplus, snapshot.limits.burst)]
+    chosen = [vm for vm in wanted if vm.metadata.uid not in candidates.delicate]
+    delicate = [vm for vm in wanted if vm.metadata.uid in candidates.delicate]
     unsafe = [vm for vm in chosen if intent.scale_in.preserve and not is_safe_to_delete(snapshot, vm)]
     why = f"surplus: {len(staying)} VMs exist, {intent.wanted} are wanted"
     deletes = tuple(delete_of(vm, why) for vm in chosen if vm not in unsafe)
@@ -92,6 +98,9 @@ def _scale_in(snapshot: Snapshot, intent: Intent, staying: tuple[VirtualMachine,
     held = ""
     if undeletable > 0:
         held = f"{undeletable} surplus virtual machines may not be deleted"
+    elif delicate:
+        reason = candidates.delicate[delicate[0].metadata.uid]
+        held = f"{len(delicate)} surplus virtual machines are not deleted now, because {reason}"
     elif len(deletes) < surplus:
         held = f"{surplus - len(deletes)} more deletes wait for the next pass"
     return Plan(
@@ -99,8 +108,18 @@ def _scale_in(snapshot: Snapshot, intent: Intent, staying: tuple[VirtualMachine,
         notices=(
             *candidates.notices,
             *((_surplus_notice(snapshot, intent, candidates, undeletable),) if undeletable > 0 else ()),
+            *(_delicate_notice(vm, candidates.delicate[vm.metadata.uid]) for vm in delicate[:MAX_NOTICES]),
         ),
         held=held,
+    )
+
+
+def _delicate_notice(vm: VirtualMachine, reason: str) -> Notice:
+    """Return an Event that reports that a surplus VM is not deleted while KubeVirt works on the VM or its disks."""
+    return Notice(
+        reason="ScaleInHeld",
+        message=f"{vm.metadata.name} is surplus, but is not deleted now: {reason}",
+        once=f"scale-in held {vm.metadata.uid} {reason}",
     )
 
 

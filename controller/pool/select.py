@@ -7,7 +7,7 @@ same chance to be chosen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
 from typing import Any, assert_never
 
@@ -16,6 +16,7 @@ from msgspec import Struct
 from controller.apimachinery.field_error import FieldError
 from controller.kubevirt.annotations import PROTECT, REMOVE, deletion_cost, is_marked
 from controller.kubevirt.costs import malformed_costs
+from controller.kubevirt.delicate import delicate_reason
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_ready, node_selector_of, template_labels_of
 from controller.pool.policies import Selection, Sort
@@ -28,12 +29,14 @@ SortKey = Callable[[VirtualMachine], tuple[Any, ...]]
 class Candidates(Struct, frozen=True):
     """The result of a choice for deletion.
 
-    `ranked` are the VMs that may be deleted, in the order of deletion. `protected` is the number of VMs that may not be
-    deleted because an annotation protects them. `unselected` is the number of VMs that the selectors do not match.
-    `notices` report deletion costs that cannot be parsed.
+    `ranked` are the VMs that may be deleted, in the order of deletion. `delicate` has the reasons why some of these VMs
+    must not be deleted now, by the UID of the VM. `protected` is the number of VMs that may not be deleted because an
+    annotation protects them. `unselected` is the number of VMs that the selectors do not match. `notices` report
+    deletion costs that cannot be parsed.
     """
 
     ranked: tuple[VirtualMachine, ...]
+    delicate: Mapping[str, str]
     protected: int
     unselected: int
     notices: tuple[Notice, ...] = ()
@@ -58,16 +61,22 @@ def choose_for_removal(snapshot: Snapshot, selection: Selection, vms: Iterable[V
     """Return the VMs that may be deleted, in the order of deletion (P8).
 
     VMs that a user marked for removal come first. Then VMs with a lower deletion cost come before VMs with a higher
-    cost. The sort policy orders VMs with the same cost. Protected VMs and VMs that the selectors do not match are never
-    deleted.
+    cost. The sort policy orders VMs with the same cost. VMs that must not be deleted now come last, even if a user
+    marked them. Protected VMs and VMs that the selectors do not match are never deleted.
     """
     key = _sort_key(snapshot, selection.sort)
     vms = tuple(vms)
     allowed = [vm for vm in vms if allows(selection, vm)]
     unprotected = [vm for vm in allowed if not is_marked(vm.metadata, PROTECT)]
-    ranked = sorted(unprotected, key=lambda vm: (not is_marked(vm.metadata, REMOVE), _cost(vm), key(vm)))
+    reasons = ((vm.metadata.uid, delicate_reason(vm, snapshot.vmi_of(vm))) for vm in unprotected)
+    delicate = {uid: reason for uid, reason in reasons if reason}
+
+    def rank(vm: VirtualMachine) -> tuple[Any, ...]:
+        return (vm.metadata.uid in delicate, not is_marked(vm.metadata, REMOVE), _cost(vm), key(vm))
+
     return Candidates(
-        ranked=tuple(ranked),
+        ranked=tuple(sorted(unprotected, key=rank)),
+        delicate=delicate,
         protected=len(allowed) - len(unprotected),
         unselected=len(vms) - len(allowed),
         notices=malformed_costs(unprotected),

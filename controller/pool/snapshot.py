@@ -20,6 +20,7 @@ from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import has_pool_finalizer
 from controller.pool.naming import ordinal_of, parse_name
+from controller.pool.unready_periods import UnreadyPeriod, next_periods
 from informers.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of, labels_of
 from informers.resource import Resource
 from informers.store import StoreView
@@ -93,8 +94,9 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     `members` are the VMs in the pool's namespace whose controller reference has the pool's UID. `strays` are former
     members that still have the pool finalizer (P2). `vmis` are the VMIs of the members, by name. `revisions` are the
     ControllerRevisions that the pool controls. `orphaned_revisions` are those that the pool created and that have no
-    controller any more. `taken` and `revision_names` contain the names of all VMs and of all
-    ControllerRevisions in the namespace. `settled` is True if the caches show all earlier writes for this pool (R9).
+    controller any more. `taken` and `revision_names` contain the names of all VMs and of all ControllerRevisions in the
+    namespace. `unready` are the unready periods of the members, by the name of the VM (P15). `settled` is True if the
+    caches show all earlier writes for this pool (R9).
     """
 
     owner: Pool
@@ -109,6 +111,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     settled: bool
     limits: Limits
     pools: Resource[Pool]
+    unready: Mapping[str, UnreadyPeriod] = {}
 
     @property
     def key(self) -> ObjectKey:
@@ -123,9 +126,19 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
 
 def take_snapshot(
-    stores: Stores, key: ObjectKey, *, now: datetime, settled: bool, limits: Limits, pools: Resource[Pool]
+    stores: Stores,
+    key: ObjectKey,
+    *,
+    now: datetime,
+    settled: bool,
+    limits: Limits,
+    pools: Resource[Pool],
+    unready_before: Mapping[str, UnreadyPeriod] = {},
 ) -> Snapshot | None:
-    """Return the snapshot of the pool with this key, or None if the cache has no such pool."""
+    """Return the snapshot of the pool with this key, or None if the cache has no such pool.
+
+    `unready_before` are the unready periods of the pool's previous snapshot.
+    """
     owner = stores.pools.get(key)
     if owner is None:
         return None
@@ -148,6 +161,7 @@ def take_snapshot(
         settled=settled,
         limits=limits,
         pools=pools,
+        unready=next_periods(unready_before, owner.metadata, members, vmis, now),
     )
 
 

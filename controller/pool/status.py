@@ -22,7 +22,7 @@ from controller.pool.failures import (
     replica_failure,
     virtual_machine_failure,
 )
-from controller.pool.heal import count_recovering, read_records
+from controller.pool.heal_records import count_recovering, read_records
 from controller.pool.intent import Intent, parse_intent
 from controller.pool.policies import Strategy
 from controller.pool.revisions import Revisions, oldest_in_use, read_revisions
@@ -174,10 +174,8 @@ def _printable_status(
     if intent is None or revisions is None or failing:
         return "Degraded"
     members = snapshot.members
-    if intent.healing is not None:
-        records = read_records(snapshot, intent.healing)
-        if count_recovering(snapshot, intent, members, records).number:
-            return "Healing"
+    if count_recovering(snapshot, intent, members, read_records(snapshot, intent)).number:
+        return "Healing"
     if len(members) != intent.wanted or any(map(is_deleting, members)):
         return "Scaling"
     if intent.update.strategy is not Strategy.UNMANAGED and not all(

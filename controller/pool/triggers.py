@@ -22,8 +22,10 @@ from controller.kubevirt.annotations import (
     PROGRESS_DEADLINE,
     PROTECT,
     REMOVE,
+    REPLACE_UNREADY_AFTER,
     REVISION_NAME,
     TAKEOVER,
+    UNREADY,
 )
 from controller.kubevirt.conditions import without_failure
 from controller.kubevirt.delicate import delicate_reason, delicate_reason_of_vmi
@@ -48,7 +50,9 @@ POOL_ANNOTATIONS: Final = (
     MIN_READY,
     MAX_UNHEALTHY,
     PROGRESS_DEADLINE,
+    REPLACE_UNREADY_AFTER,
     HEALED,
+    UNREADY,
     TAKEOVER,
     INDEX_SYSPREP,
 )
@@ -149,6 +153,7 @@ def _rollout_fields(vmi: VirtualMachineInstance) -> tuple[object, ...]:
         ready and ready.last_transition_time,
         vmis.is_deleting(vmi),
         vmis.is_spent(vmi),
+        vmis.is_running(vmi),
         labels_of(vmi.metadata).get(REVISION_NAME),
         delicate_reason_of_vmi(vmi),
     )

@@ -1,27 +1,52 @@
-"""Functions that read since when the members of a pool are not ready (P14, P15)."""
+"""Functions that read since when a member of a pool is not ready (P14, P15)."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
 from controller.apimachinery.conditions import with_timezone
-from controller.kubevirt import vmis
+from controller.kubevirt import vmis, vms
 from controller.kubevirt.vm_types import VirtualMachine
-from controller.kubevirt.vms import is_deleting, is_meant_to_run, revision_of, unready_since
+from controller.kubevirt.vms import is_deleting, revision_of
 from controller.pool.snapshot import Snapshot
+from controller.pool.unready_periods import UnreadyPeriod
 
 
-def down_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
-    """Return the time since which a VM that should run is not ready. The VM may have no VMI at all.
-
-    The result is None if the VM is ready or terminating, or should not run.
-    """
-    vmi = snapshot.vmi_of(vm)
-    if is_deleting(vm) or not is_meant_to_run(vm) or (vmi is not None and vmis.is_ready(vmi)):
+def open_period(snapshot: Snapshot, vm: VirtualMachine) -> UnreadyPeriod | None:
+    """Return the VM's unready period, if the VM should run and is not ready now."""
+    period = snapshot.unready.get(vm.metadata.name)
+    if period is None or period.uid != vm.metadata.uid or period.ready_at is not None or is_deleting(vm):
         return None
-    if vmi is not None:
-        return vmis.unready_since(vmi) or snapshot.now
-    # The VM may have been down before this template existed. Only the time since the
-    # creation of the revision counts.
+    return period
+
+
+def unready_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
+    """Return the time since when a VM that should run is not ready, or None if the VM is ready.
+
+    The result is the earliest of these times: the start of the VM's unready period, and the times in the conditions of
+    the VM and its VMI. The conditions have an earlier time if the controller was started recently.
+    """
+    period = open_period(snapshot, vm)
+    if period is None:
+        return None
+    vmi = snapshot.vmi_of(vm)
+    times = (period.since, vms.unready_since(vm), vmis.unready_since(vmi) if vmi is not None else None)
+    return min(time for time in times if time is not None)
+
+
+def stuck_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
+    """Return the time since when a VM that should run is not ready with its present revision, or None if it is ready.
+
+    The VM may have been unready before its revision existed. Only the time since the creation of the revision counts.
+    """
+    period = open_period(snapshot, vm)
+    if period is None:
+        return None
+    vmi = snapshot.vmi_of(vm)
+    # The VM's condition does not change when the VM gets another revision. So its time may belong to an old template.
+    has_new_template = period.template_since > period.since
+    condition_time = None if has_new_template else vms.unready_since(vm)
+    observed = vmis.unready_since(vmi) if vmi is not None else condition_time
+    since = min(period.template_since, observed) if observed is not None else period.template_since
     created = [each.metadata.creation_timestamp for each in snapshot.revisions if each.metadata.name == revision_of(vm)]
-    return max(filter(None, map(with_timezone, (*created, unready_since(vm)))), default=snapshot.now)
+    return max((since, *filter(None, map(with_timezone, created))))

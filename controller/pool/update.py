@@ -28,7 +28,7 @@ from controller.pool.scale import delete_of
 from controller.pool.select import allows, in_order
 from controller.pool.snapshot import Snapshot
 from controller.pool.steps import PendingStep, Step, is_updated, pending_step
-from controller.pool.unready import down_since
+from controller.pool.unready import stuck_since
 from controller.runtime.plan import Delete, Notice, Patch, Plan, Restart, Stage, ThreeWayMerge
 from informers.objects import PatchType
 
@@ -128,7 +128,7 @@ def plan_update(
     stuck = [
         (since, vm.metadata.name)
         for vm in members
-        if is_updated(snapshot, revisions, vm) and (since := down_since(snapshot, vm)) is not None
+        if is_updated(snapshot, revisions, vm) and (since := stuck_since(snapshot, vm)) is not None
     ]
     return watch_progress(progress, stuck, deadline.after, now=snapshot.now, template=revisions.template.digest)
 

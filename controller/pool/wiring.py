@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from controller.config.modes import Mode
@@ -11,14 +11,14 @@ from controller.kinds import POOLS
 from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
-from controller.pool.rules import PoolRules
+from controller.pool.rules import PoolRules, UnreadyMemory
 from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores, without_foreign_data
 from controller.pool.triggers import pools_of_pool, pools_of_revision, pools_of_vm, pools_of_vmi
 from controller.runtime.plan import AnyResource
 from controller.runtime.wiring import Assembly, Cache, Parts, queue_of, wakes
 from controller.runtime.wiring import assemble as assemble_kind
 from informers.resource import Resource
-from informers.store import StoreView
+from informers.store import Change, Removed, StoreView
 
 CACHES: Final = {
     VMIS: Cache({}),
@@ -33,7 +33,9 @@ def rules_of(
 ) -> PoolRules:
     """Return the rules of pools. `stores` has the store of each resource in `CACHES`."""
     limits = Limits(config.burst, config.revision_history, takes_over=config.mode == Mode.TAKEOVER)
-    return PoolRules(Stores(owners, stores[VMS], stores[VMIS], stores[CONTROLLER_REVISIONS]), resource, limits)
+    return PoolRules(
+        Stores(owners, stores[VMS], stores[VMIS], stores[CONTROLLER_REVISIONS]), resource, limits, UnreadyMemory()
+    )
 
 
 def assemble(parts: Parts) -> Assembly:
@@ -47,6 +49,17 @@ def assemble(parts: Parts) -> Assembly:
     vmis.add_handler(wakes(queue, lambda change: pools_of_vmi(change, vms.store)))
     revisions.add_handler(wakes(queue, pools_of_revision))
     rules = rules_of(parts.config, resource, pools.store, parts.stores)
+    pools.add_handler(_forgets(rules.memory))
     # A plan also patches the finalizers and the annotations of the pool itself.
     written = (pools, vms, vmis, revisions)
     return assemble_kind(parts, POOLS, rules, queue, owners=pools, written=written, merge=VM_RULES.merge)
+
+
+def _forgets(memory: UnreadyMemory) -> Callable[[Change[Pool]], None]:
+    """Return an event handler that removes the unready periods of deleted pools."""
+
+    def handle(change: Change[Pool]) -> None:
+        if isinstance(change, Removed):
+            memory.forget(change.last_known.metadata.key)
+
+    return handle

@@ -1,1 +1,1 @@
-"""Checks the permissions, the served kinds, and whether another controller runs, before the controller starts."""
+"""The checks before the start: permissions, served kinds, and whether another controller runs."""

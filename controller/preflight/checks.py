@@ -8,9 +8,9 @@ The checks are, in this order:
     4. The installed KubeVirt is new enough for the mode.
     5. No other controller reconciles the same objects.
 
-All problems that the checks 2 to 5 find are reported together, and each problem has a remedy. If the API server does
-not answer, the program waits for a limited time and then exits with an error. The output of `kubectl get pods` shows
-that the Pod of the program does not start.
+The problems from the checks 2 to 5 are reported together, each with a remedy. If the API server does not answer, the
+program waits for a limited time and then exits with an error. The output of `kubectl get pods` shows that the Pod of
+the program does not start.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ WAIT_S = 10.0
 """The longest time, in seconds, to wait for a restarting API server or for a new CRD."""
 
 PAUSE_S = 1.0
-"""The time between two requests that ask the same, in seconds."""
+"""The time between two equal requests, in seconds."""
 
 
 class NeededKind(Struct, frozen=True):
     """A resource that the API server has to serve.
 
     `remedy` says what to do if the API server does not serve the resource. If `is_optional` is true, the controller
-    starts without the resource, and waits for it while it reconciles the objects of the other kinds. `other_versions`
-    are the versions that the controller could use, but does not use in this cluster.
+    starts without the resource. It waits for the resource while it reconciles the other kinds. `other_versions` are the
+    supported versions that are not used in this cluster.
     """
 
     group: str
@@ -193,12 +193,12 @@ async def check(client: Requests, config: Config, *, now: Callable[[], datetime]
     deadline = asyncio.get_running_loop().time() + wait_s
     async with _errors_as_problems():
         problems: list[Problem] = list(await _missing_permissions(client, permissions_needed(config)))
-        # Required kinds come first, because an optional kind does not stop the start if all required kinds are served.
+        # Required kinds come first. If all of them are served, an optional kind does not stop the start.
         for kind in sorted(kinds_needed(config), key=lambda each: each.is_optional):
             if kind.is_optional and not any(isinstance(each, MissingKind | UnservedKind) for each in problems):
                 problems += await _check_optional(client, kind)
                 continue
-            # If there is already a problem, do not wait for this kind, so that the problems are reported at once.
+            # If there is already a problem, report it at once and do not wait for this kind.
             problems += await missing_kind(client, kind, deadline=0.0 if problems else deadline)
         problems += await _check_kubevirt_version(client, config)
         objections = await find_second_writer(client, config, now=now, deadline=0.0 if problems else deadline)
@@ -224,7 +224,7 @@ async def _missing_permissions(client: Requests, needed: Sequence[Permission]) -
 
 @asynccontextmanager
 async def _errors_as_problems() -> AsyncIterator[None]:
-    """If a request in the body fails, raise a StartupError with the problem instead of the original error."""
+    """Raise a StartupError with the problem if a request in the body fails."""
     try:
         yield
     except Unauthorized as error:
@@ -277,7 +277,7 @@ async def _check_kubevirt_version(client: Requests, config: Config) -> tuple[Pro
 async def _check_optional(client: Requests, kind: NeededKind) -> tuple[Problem, ...]:
     """Log a warning if the optional kind is not served.
 
-    Return a problem if another version of the kind is served: the API server did not answer when the version was
+    Return a problem if another version of the kind is served. The API server did not answer when the version was
     chosen. The next start chooses the served version.
     """
     if await is_served(client, f"/apis/{kind.group}/{kind.version}", kind.plural):
@@ -328,10 +328,10 @@ async def missing_kind(client: Requests, kind: NeededKind, *, deadline: float) -
 
 
 async def _why_unserved(client: Requests, kind: NeededKind) -> tuple[Problem, bool]:
-    """Return why the kind is not served, and True if waiting cannot help.
+    """Return the reason why the kind is not served, and True if a wait is useless.
 
-    Waiting cannot help if the kind is not installed. Waiting can help if the CustomResourceDefinition of the kind
-    exists, or if the controller may not read the CustomResourceDefinition.
+    A wait is useless if the kind is not installed. A wait is useful if the CustomResourceDefinition of the kind exists,
+    or if the controller may not read it.
     """
     path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind.name}"
     try:
@@ -339,7 +339,7 @@ async def _why_unserved(client: Requests, kind: NeededKind) -> tuple[Problem, bo
     except NotFound:
         return MissingKind(kind), True
     except Forbidden:
-        return MissingKind(kind), False  # usual, because the role of the controller has no permission for this request
+        return MissingKind(kind), False  # This is usual: the role of the controller has no permission for this request.
     status = _decode_definition(body).status
     conditions = (status and status.conditions) or ()
     faults = [condition.message for condition in conditions if condition.status == "False" and condition.message]

@@ -1,7 +1,7 @@
 """Checks whether the installed KubeVirt is new enough.
 
-The version comes from the status of the KubeVirt object. Without this object, without the permission to list it, or
-with a version that is not a number, such as that of a development build, there is no check.
+The version comes from the status of the KubeVirt object. There is no check without this object, or without the
+permission to list it. There is no check either if the version is not a number, such as that of a development build.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ log = structlog.get_logger()
 Version: TypeAlias = tuple[int, int]
 
 OLDEST: Final[Version] = (1, 3)
-"""The oldest KubeVirt that vmherd supports: the first KubeVirt that was tested with Kubernetes 1.30."""
+"""The oldest KubeVirt that vmherd supports. It is the first KubeVirt that was tested with Kubernetes 1.30."""
 
 FIRST_WITH_BOTH_LOOPS: Final[Version] = (0, 49)
-"""The first KubeVirt whose virt-controller has a loop for pools, and the flag that stops this loop."""
+"""The first KubeVirt with a loop for pools in virt-controller, and with the flag that stops this loop."""
 
 _VERSION: Final = re.compile(r"v?(\d{1,4})\.(\d{1,4})\.")
 
@@ -43,7 +43,8 @@ class TooOld(Struct, frozen=True):
 
 
 def check_version(config: Config, installation: Installation) -> tuple[TooOld, ...]:
-    """Return a problem if the mode cannot work with the installed KubeVirt. Log a warning if it is not supported."""
+    """Return a problem if the mode cannot work with the installed KubeVirt. Log a warning if the installed KubeVirt is
+    not supported."""
     problems = []
     for kubevirt in installation.kubevirts if isinstance(installation, Found) else ():
         text = version_of(kubevirt)
@@ -62,7 +63,7 @@ def version_of(kubevirt: KubeVirt) -> str:
 
 
 def parse_version(text: str) -> Version | None:
-    """Return the first two numbers of a version such as `v1.6.2`, or None if the text is no released version."""
+    """Return the first two numbers of a version such as `v1.6.2`, or None if the text is not a released version."""
     match = _VERSION.match(text)
     version = (int(match[1]), int(match[2])) if match else (0, 0)
     return version if version > (0, 0) else None

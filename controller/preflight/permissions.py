@@ -148,7 +148,7 @@ def _lease_permissions(config: Config) -> tuple[Permission, ...]:
 ASKED_AT_ONCE = 20
 """The maximum number of questions to the API server at the same time.
 
-With many watched namespaces there are thousands of questions, and each one at the same time needs a connection.
+With many watched namespaces there are thousands of questions. Each parallel question needs a connection.
 """
 
 
@@ -196,9 +196,9 @@ async def missing_permissions(client: Requests, needed: Iterable[Permission]) ->
 
 
 async def _is_allowed(client: Requests, permission: Permission) -> bool | ApiError:
-    """Return True if the controller has the permission, or cannot ask for the permission.
+    """Return True if the controller has the permission. Return True also if it may not ask for its permissions.
 
-    An ApiError is returned instead of raised, so that the error does not cancel the concurrent requests.
+    An ApiError is returned instead of raised. So it does not cancel the concurrent requests.
     """
     attributes = {
         "namespace": permission.namespace,

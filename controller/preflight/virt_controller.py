@@ -1,8 +1,8 @@
-"""Reads from virt-controller's Deployment whether loops are stopped, and makes the patch that stops two loops.
+"""Finds out whether virt-controller's loops are stopped, and makes the patch that stops two loops.
 
 KubeVirt's virt-controller has one loop for each kind. By default, each loop has three workers. The flags
-`--rs-controller-threads=0` and `--pool-controller-threads=0` stop the loops for replica sets and pools, because a loop
-without workers does nothing. All other loops of virt-controller continue, so VMs and VMIs run as before.
+`--rs-controller-threads=0` and `--pool-controller-threads=0` stop the loops for replica sets and pools. A loop without
+workers does nothing. All other loops of virt-controller continue, so VMs and VMIs run as before.
 
 `vmherd takeover` writes a JSON patch into `spec.customizeComponents.patches` of the KubeVirt object. virt-operator then
 appends the two flags to the arguments of the Deployment. vmherd does not use the shorter field
@@ -30,7 +30,7 @@ VIRT_CONTROLLER: Final = "virt-controller"
 LOOPS: Final[Mapping[str, str]] = {
     name: kind.loop_flag for kind, name in zip(KINDS, names_of(KINDS), strict=True) if kind.loop_flag
 }
-"""Maps the resource name of each kind to the flag that sets the number of workers of the loop for this kind."""
+"""Maps the resource name of each kind to the flag for the number of workers of its loop."""
 
 PATCHES: Final = "/spec/customizeComponents/patches"
 """The path of the list of patches in a KubeVirt object, for a JSON patch."""
@@ -102,7 +102,7 @@ DEPLOYMENTS: Final = Resource(Deployment, group="apps", version="v1", plural="de
 
 
 def active_loops(deployment: Deployment, kinds: Iterable[str]) -> tuple[str, ...]:
-    """Return those of the kinds whose loop in virt-controller has workers."""
+    """Return the kinds whose loop in virt-controller has workers."""
     flags = _arguments_of(deployment)
     return tuple(kind for kind in kinds if not is_stopped(flags, LOOPS[kind]))
 
@@ -201,7 +201,7 @@ def _is_ours(patch: ComponentPatch) -> bool:
 
 
 def _encode(kubevirt: KubeVirt, steps: Sequence[Step]) -> bytes:
-    """Return a JSON patch with these steps, which the API server rejects if the KubeVirt object has changed.
+    """Return a JSON patch with these steps. The API server rejects the patch if the KubeVirt object has changed.
 
     After a change, the patches in the list may have other indexes than in `kubevirt`.
     """

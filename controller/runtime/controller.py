@@ -1,11 +1,11 @@
-"""The workers of a kind. A worker takes a key from the queue, reconciles the object with this key, and decides when
-the key is reconciled again.
+"""The workers of a kind. A worker takes a key from the queue, reconciles its object, and decides when the key is
+reconciled again.
 
-The queue ensures that no key is reconciled twice at the same time. One reconcile of a key is called a pass. If a pass
-raises an unexpected exception, the exception is logged and counted, the key is retried with backoff, and the process
-continues. After a failure of the API server, the key is retried, but its own backoff does not grow (see `Outage`). Each
-pass writes one log line. The level of this line is warning if the pass failed, info if the pass did something, and
-debug otherwise. A pass that only lost a race against another writer has not failed.
+The queue ensures that no key is reconciled twice at the same time. One reconciliation of a key is also called a pass.
+If a reconciliation raises an unexpected exception, the exception is logged and counted. The key is retried with
+backoff, and the process continues. After a failure of the API server, the key is retried, but its own backoff does not
+grow (see `Outage`). Each reconciliation writes one log line. The level of this line is warning after a failure, info if
+there were actions, and debug otherwise. A conflict with another writer is not a failure.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from informers.workqueue import WorkQueue
 log = structlog.get_logger()
 
 SHORTEST_DELAY_S = 0.05
-"""The shortest delay, in seconds, that a plan can request for a key whose pass failed."""
+"""The shortest delay, in seconds, that a plan can request after a failed reconciliation."""
 
 
 class ReconcileInstruments(Protocol):
@@ -61,7 +61,7 @@ class Controller:
         instruments.workers(name, most=workers)
 
     async def run(self) -> None:
-        """Reconcile keys until the queue is shut down, then wait until the running passes have finished."""
+        """Reconcile keys until the queue is shut down. Then wait until the running reconciliations have finished."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._workers):
                 group.create_task(self._work(), name=f"{self.name}-worker-{number}")

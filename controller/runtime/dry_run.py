@@ -1,15 +1,16 @@
 """The dry run. In a dry run, the controller makes plans as usual, but does not carry them out. Logs and metrics report
 the actions that the controller would perform.
 
-A pass of a dry run sends no request to the API server. A plan that is equal to the previous plan of the same object is
-not logged or counted again. Every other plan is logged once, at level info. The actions of such a plan are counted once
-in the metric `vmherd_actions_total`, with the outcome `would`.
+A reconciliation of a dry run sends no request to the API server. A plan that is equal to the previous plan of the same
+object is not logged or counted again. Every other plan is logged once, at level info. The actions of such a plan are
+counted once in the metric `vmherd_actions_total`, with the outcome `would`.
 
 A plan contains only the next step, because later steps depend on the result of that step. For example, the report for a
 new pool contains the patch with the pool's finalizer. The report does not contain the creates of the VMs.
 
-A dry run changes no object. The next pass over an object starts when another writer changes the object. The plan may
-request another pass after a delay. This pass starts after the delay, but not before `LOOK_AGAIN_S` seconds.
+A dry run changes no object. The next reconciliation of an object starts when another writer changes the object. The
+plan may request another reconciliation after a delay. This reconciliation starts after the delay, but not before
+`LOOK_AGAIN_S` seconds.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from informers.errors import GateClosed
 from informers.meta import ObjectKey
 
 LOOK_AGAIN_S: Final = 60.0
-"""The minimum delay, in seconds, before a pass that the plan requests."""
+"""The minimum delay, in seconds, before a reconciliation that the plan requests."""
 
 LISTED: Final = 10
 """The maximum number of actions, and of notices, that a log line lists. Further actions are only counted."""
@@ -41,7 +42,8 @@ class ActionInstruments(Protocol):
 class DryRunReport(NamedTuple):
     """A plan as text. The dry run compares an object's new report with its previous one, to see if the plan changed.
 
-    `status` is true if the pass would write the status. `held` says why the plan holds back actions; "" if it does not.
+    `status` is true if the reconciliation would write the status. `held` is the reason why the plan leaves out writes,
+    or "".
     """
 
     actions: tuple[str, ...]
@@ -77,7 +79,7 @@ class DryRunReconciler(Generic[S]):
         """The last report of each object. An object whose last report is empty has no entry."""
 
     async def reconcile(self, key: ObjectKey) -> Report:
-        # A dry run never writes, so no write of this controller can be missing in the cache. So `settled` is true.
+        # A dry run never writes, so the cache always shows all of its writes. So `settled` is true.
         snapshot = self._rules.take_snapshot(key, now=self._now(), settled=True)
         if snapshot is None:
             plan = self._rules.plan_absent(key)
@@ -91,9 +93,9 @@ class DryRunReconciler(Generic[S]):
         return Report(result, self._new_facts(key, plan, report))
 
     def _new_facts(self, key: ObjectKey, plan: Plan, report: DryRunReport) -> dict[str, object]:
-        """Return the facts of this pass for the log, and count the actions of the plan.
+        """Return the facts of this reconciliation for the log, and count the actions of the plan.
 
-        If the report is empty or equal to the report of the previous pass, return no facts and count nothing.
+        If the report is empty or equal to the report of the previous reconciliation, return no facts and count nothing.
         """
         before = self._reported.pop(key, None)
         if report:
@@ -106,7 +108,7 @@ class DryRunReconciler(Generic[S]):
 
 
 def dry_run_report(plan: Plan, *, status: bool) -> DryRunReport:
-    """Return the report of a plan. `status` is true if the pass would write the status."""
+    """Return the report of a plan. `status` is true if the reconciliation would write the status."""
     return DryRunReport(
         actions=tuple(map(_action_text, reported_actions(plan))),
         notices=tuple(f"{notice.reason}: {notice.message}" for notice in plan.notices),
@@ -116,12 +118,12 @@ def dry_run_report(plan: Plan, *, status: bool) -> DryRunReport:
 
 
 def reported_actions(plan: Plan) -> tuple[Action, ...]:
-    """Return the actions of a plan without the notes (see `Patch.is_note`), which change nothing for a user."""
+    """Return the actions of a plan, without the patches that have `is_note`."""
     return tuple(action for action in plan.actions if not (isinstance(action, Patch) and action.is_note))
 
 
 def facts_of(plan: Plan, report: DryRunReport) -> dict[str, object]:
-    """Return the facts for the log line of a pass.
+    """Return the facts for the log line of a reconciliation.
 
     The facts are the number of actions of each type (for example `create_would=3`), the first actions and notices, and
     the reason in `plan.held`. A further fact says if the status would be written.

@@ -2,16 +2,16 @@
 
 The stages of a plan run in order. If an action of an essential stage fails, the executor skips all later stages. The
 creates of a stage start slowly (R4): at first 1 create runs, then 2, 4, 8 ... creates run in parallel. After the first
-failed create, the executor sends no further create. If the quota is full, for example, it sends one create instead of
-250. The other actions of a stage do not depend on each other: if one of them fails, the rest are still tried, until
+failed create, the executor sends no further create. So a full quota causes one rejected create, and not 250 of them.
+The other actions of a stage do not depend on each other. If one of them fails, the executor still tries the rest, until
 there is a sign of an outage. The client limits the number of parallel requests.
 
-A failed action raises no exception, but has a failure as its outcome. A write whose answer is lost has the outcome
-`Unknown`. Before the next plan for the same key is made, `resolve` asks the server whether such a write happened.
+A failed action raises no exception. Its outcome is a failure. A write whose answer is lost has the outcome `Unknown`.
+Before the next plan for the key, `resolve` asks the server whether such a write happened.
 
 If the executor is cancelled, it aborts the running requests and sends no more requests. The executor is cancelled when
-the process loses the lease, or at the end of the shutdown time. The next leader chooses the same names for new objects,
-so it finds the objects that were already created.
+the process loses the lease, or at the end of the shutdown time. The next leader chooses the same names for new objects.
+So it finds the objects that were already created.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ LOOKUPS = 10
 """The maximum number of parallel requests for writes whose answers were lost."""
 
 ATTEMPTS = 4
-"""The maximum number of attempts to read and patch an object, if another writer changes the object after each read."""
+"""The maximum number of attempts to read and patch an object. Another writer may change the object after each read."""
 
 _UID_PRECONDITION = re.compile(r"\bUID in (the )?precondition\b", re.IGNORECASE)
 
@@ -194,9 +194,9 @@ class Executor:
     async def _run_slow_start(self, creates: Numbered) -> dict[int, Outcome]:
         """Perform the creates with a slow start, and return the outcome of each create by index.
 
-        The first create runs alone. Each success allows one more parallel create, so the number of parallel creates
-        doubles with each round trip: 1, 2, 4, 8 ... up to PARALLEL. After the first failure, no further
-        create is started, but the running creates finish. A create that was not tried has no outcome.
+        The first create runs alone. Each success allows one more parallel create. So the number of parallel creates
+        doubles with each round trip, up to PARALLEL. After the first failure, no further create is started, but the
+        running creates finish. A create that was not tried has no outcome.
         """
         outcomes: dict[int, Outcome] = {}
         todo = iter(creates)
@@ -261,7 +261,8 @@ class Executor:
     async def _predecessor_owns_disks(self, action: Create) -> bool:
         """Return True if the new object must not reuse one of its disks yet.
 
-        This is the case if an earlier object of the same name still owns the disk, or if the disk is being deleted.
+        This is the case if an earlier object of the same name still owns the disk. It is also the case if the disk is
+        being deleted.
         """
         for resource, key in action.reusable_disks:
             try:
@@ -277,11 +278,11 @@ class Executor:
     async def _resolve_name_conflict(self, action: Create, error: AlreadyExists) -> Outcome:
         """Return the outcome of a create whose name is already in use.
 
-        If the existing object has the same owner as the create, return `AlreadyThere`: an earlier attempt to create the
-        object succeeded, but the answer was lost. Otherwise return `Rejected`.
+        If the existing object has the same owner as the create, return `AlreadyThere`. In this case an earlier attempt
+        created the object, but the answer was lost. Otherwise return `Rejected`.
 
-        The result is `AlreadyThere` even if the existing object is being deleted, because the cache must show the
-        deletion before the next plan is made.
+        Return `AlreadyThere` even if the existing object is being deleted. The cache must show the deletion before the
+        next plan.
         """
         try:
             found = read_meta(await self._client.get(action.resource, action.key))
@@ -357,7 +358,7 @@ def _outcome_of(action: Action, error: ApiError) -> Outcome:
 
 
 def _blocked_owners(outcomes: Sequence[Outcome]) -> frozenset[str]:
-    """Return the UIDs of the owners whose ownerReference could not be removed from an object.
+    """Return the UIDs of the owners whose ownerReference could not be removed.
 
     A patch with one of these UIDs as `after_owner` is skipped (P10).
     """

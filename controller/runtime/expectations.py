@@ -1,14 +1,15 @@
-"""Expectations (R9) record the writes for each key, and tell whether the cache shows all of these writes yet.
+"""Expectations (R9) record the writes for each key, and tell whether the cache already shows all of these writes.
 
 Expectations count no events, and event handlers do not update expectations. Each write adds a record. The record of a
 create or a patch is the resourceVersion in the answer. The record of a restart is the resourceVersion of the object
 after the request. The record of a delete is the UID of the object. The record of a write whose answer was lost is the
-write itself. `settled` compares the records with the stores at the time of the call, as the ConsistencyStore of
-Kubernetes 1.36 does. A resourceVersion that cannot be parsed is ignored. A write to a resource without a store is not
-awaited, unless the answer to the write was lost.
+write itself. `settled` compares the records with the current contents of the stores, like the ConsistencyStore of
+Kubernetes 1.36. A resourceVersion that cannot be parsed is ignored. A write to a resource without a store is awaited
+only if the answer to the write was lost.
 
-Five minutes after its last write, a key counts as settled in any case. If the cache does not show all writes then, a
-warning is logged. Without this limit, an object might never be reconciled again.
+A key is settled if the cache shows all of its writes. Five minutes after its last write, a key always counts as
+settled. If the cache does not show all writes then, a warning is logged. Without this limit, an object might never be
+reconciled again.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from informers.store import StoreView
 log = structlog.get_logger()
 
 GIVE_UP_AFTER_S = 300.0
-"""The key counts as settled in any case at this time, in seconds, after its last write."""
+"""The longest time, in seconds, to wait until the cache shows the writes of a key."""
 
 Write: TypeAlias = Create | Delete | Patch | ThreeWayMerge | Restart
 
@@ -45,8 +46,8 @@ Write: TypeAlias = Create | Delete | Patch | ThreeWayMerge | Restart
 class _Awaited:
     """The writes of one key that the cache does not show yet.
 
-    The writes belong to the owner with the UID `owner_uid`, and not to a new owner of the same name. `since` is the
-    time of the last write.
+    The writes belong to the owner with the UID `owner_uid`. A new owner of the same name has another UID. `since` is
+    the time of the last write.
     """
 
     __slots__ = ("deletions", "owner_uid", "rewinds", "since", "unresolved", "versions")
@@ -79,7 +80,7 @@ class Expectations:
         self._awaited: dict[ObjectKey, _Awaited] = {}
 
     def record(self, key: ObjectKey, owner_uid: str, outcomes: Iterable[Outcome]) -> None:
-        """Record the writes of a pass. Call this as soon as the outcomes are known."""
+        """Record the writes of a reconciliation. Call this as soon as the outcomes are known."""
         awaited = self._of(key, owner_uid) or _Awaited(owner_uid, self._now(), self._rewinds())
         for outcome in outcomes:
             self._add(awaited, outcome)
@@ -88,7 +89,8 @@ class Expectations:
             self._awaited[key] = awaited
 
     def settled(self, key: ObjectKey, owner_uid: str) -> bool:
-        """Return True if the cache shows all writes for this owner, or five minutes after the last write."""
+        """Return True if the cache shows all writes for this owner. Return True also five minutes after the last
+        write."""
         awaited = self._of(key, owner_uid)
         if awaited is not None:
             self._remove_confirmed(awaited)
@@ -100,7 +102,7 @@ class Expectations:
         return True
 
     def unresolved(self, key: ObjectKey, owner_uid: str) -> tuple[Write, ...]:
-        """Return the owner's writes without an answer that the cache does not show.
+        """Return the owner's writes whose answer was lost and that the cache does not show yet.
 
         The result is empty if the last write is at least five minutes old.
         """
@@ -122,7 +124,7 @@ class Expectations:
         self._awaited.pop(key, None)
 
     def oldest_s(self) -> float:
-        """Return how long the cache has not shown the writes of a key, in seconds, for the key that waits longest.
+        """Return the longest time, in seconds, that a key has waited for the cache.
 
         The time starts at the last write of the key. Return 0 if no key has expectations.
         """
@@ -133,7 +135,8 @@ class Expectations:
         """Return the expectations of this owner, or None if the owner has none.
 
         Expectations of another owner of the same name are ignored. If the server has gone back in time since the
-        writes, the expectations are dropped. The writes may be undone, and their resourceVersions mean nothing.
+        writes, the expectations are dropped. The writes may be undone, and their resourceVersions are not valid any
+        more.
         """
         awaited = self._awaited.get(key)
         if awaited is not None and awaited.rewinds != self._rewinds():

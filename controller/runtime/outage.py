@@ -1,19 +1,20 @@
-"""Retries while the API server fails. `Outage` chooses the delay for each key whose last pass failed because of the
-server.
+"""Retries while the API server fails. `Outage` chooses the delay for each key after a server-side failure.
 
-The server causes the failure of a pass in two cases: the server does not answer, or its answer is 429, 503 or 504.
+A failure is server-side if the server does not answer, or if it answers 429, 503 or 504.
 
 An outage concerns all keys. During an outage, the delays are separate from the backoff of the key. The backoff of a key
-doubles up to 15 minutes, so a key might wait for 15 more minutes after the server has recovered. These rules apply:
+doubles up to 15 minutes. With this backoff, a key might wait for 15 more minutes after the server has recovered. These
+rules apply:
 
-- Only a few keys, the probes, are retried in a second. So the request rate does not grow with the number of keys.
+- Only a few keys are retried in a second. They are called probes. So the request rate does not grow with the number of
+  keys.
 - The next probe is the key with the fewest failures. So a key that failed once does not wait for keys that always fail.
 - A single key is retried after at most a few seconds.
-- The outage ends when a pass of a waiting key does not fail because of the server. All other waiting keys are then
-  retried within `LONGEST_S`, one after the other.
+- The outage ends after the first reconciliation of a waiting key without a server-side failure. All other waiting keys
+  are then retried within `LONGEST_S`, one after the other.
 
-If the server has served another key a moment ago, there is no outage. Then the failure concerns only the failed key,
-and the key has its own backoff. So failures of one tenant do not delay the retries of other tenants.
+If the server has served another key within `RECENT_S`, there is no outage. Then the failure concerns only the failed
+key, and the key has its own backoff. So failures of one tenant do not delay the retries of other tenants.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ PROBES_PER_S, PROBES_AT_ONCE = 2.0, 10
 """The number of probes in a second, and the number of probes that may start at once."""
 
 RECENT_S = 5.0
-"""After a served key, the next failures within this time, in seconds, are failures of single keys."""
+"""After the server has served a key, a failure within this time, in seconds, concerns only the failed key."""
 
 SINGLE_FAILURE_S = 1.0
-"""The shortest delay of a key, in seconds, after a failure of the server that concerns only this key."""
+"""The shortest delay of a key, in seconds, after a server-side failure of only this key."""
 
 
 PROBED = float("inf")
-"""The time of the next probe of a key whose probe has begun."""
+"""This time in `_waiting` means that the key is being probed now."""
 
 
 class Outage:
@@ -50,15 +51,15 @@ class Outage:
         self._probes = TokenBucket(rate_per_s=PROBES_PER_S, burst=PROBES_AT_ONCE)
         self._served_at = float("-inf")
         self._waiting: dict[ObjectKey, float] = {}
-        """For each waiting key: the earliest time of its next probe. A key whose error had a Retry-After does not wait
+        """The earliest time of the next probe of each waiting key. A key whose error had a Retry-After does not wait
         here. Such a key is retried at the time of the Retry-After, even if the outage ends earlier."""
 
         self._timer: asyncio.TimerHandle | None = None
         self._probe_from = 0.0
-        """The earliest time of the next probe that the rate of the probes allows."""
+        """The rate limit allows no probe before this time."""
 
     def wait(self, key: ObjectKey, *, at_least_s: float = 0.0) -> float:
-        """Retry a key later after its pass failed because of the server. Return the smallest delay in seconds.
+        """Retry a key later after a server-side failure of its reconciliation. Return the smallest delay in seconds.
 
         `at_least_s` is the Retry-After of the server in seconds, or 0 if the server sent none.
         """
@@ -74,10 +75,10 @@ class Outage:
         return delay_s
 
     def end(self, key: ObjectKey, *, served: bool) -> None:
-        """Handle a pass of the key that did not fail because of the server.
+        """Handle a reconciliation of the key without a server-side failure.
 
-        `served` is True if the server answered a request of the pass. If the key was waiting for the server, the outage
-        ends, and all other waiting keys are queued.
+        `served` is True if the server answered a request of the reconciliation. If the key was waiting for the server,
+        the outage ends, and all other waiting keys are queued.
         """
         is_waiting = key in self._waiting
         if served or is_waiting:
@@ -109,7 +110,7 @@ class Outage:
         self._timer = loop.call_at(max(first, self._probe_from), self._probe)
 
     def _probe(self) -> None:
-        """Queue the key with the fewest failures. Keys whose own delay has not passed are left out."""
+        """Queue the key with the fewest failures. Skip keys whose own delay has not ended yet."""
         self._timer = None
         now = asyncio.get_running_loop().time()
         ready = [key for key, at in self._waiting.items() if at <= now]

@@ -15,8 +15,7 @@ from informers.meta import ObjectMeta
 Merge: TypeAlias = Callable[[bytes, bytes, bytes], bytes | None]
 """The type of a function that computes a merge patch, or returns None if nothing must change.
 
-The arguments are the current object, the object that the old template describes, and the object that the new template
-describes.
+The arguments are the current object, and the objects that the old and the new template describe.
 """
 
 
@@ -30,8 +29,8 @@ def owner_removal(action: RemoveOwnerReference, meta: ObjectMeta) -> bytes | Out
 def template_change(merge: Merge, action: ThreeWayMerge, meta: ObjectMeta, current: bytes) -> bytes | Outcome:
     """Return the patch that applies the template change to the current object, or an outcome if no patch is sent.
 
-    The outcome is `Missing` if the object was replaced or is being deleted, `Rejected` if the object or one of the
-    templates cannot be read, and `Done` if the template change requires no change of the object.
+    The outcome is `Missing` if the object was replaced or is being deleted. It is `Rejected` if the object or one of
+    the templates cannot be read. It is `Done` if the object needs no change.
     """
     if meta.uid != action.uid or meta.deletion_timestamp is not None:
         return Missing(action)

@@ -1,8 +1,8 @@
 """Plans and outcomes. The rules of a kind return a plan. The executor carries out the plan and returns outcomes.
 
-A plan lists the writes of one pass, the order of the writes and the reason for each write. If a plan has no writes, the
-plan may give the reason for that. A plan is a plain value: it contains no function, no task and no clock. So a plan can
-be printed, compared and counted, and the same snapshot gives the same plan.
+A plan lists the writes of one reconciliation, the order of the writes and the reason for each write. A plan without
+writes may give the reason for that. A plan is a plain value: it contains no function, no task and no clock. So a plan
+can be printed, compared and counted, and the same snapshot gives the same plan.
 
 Every write can be sent twice without harm. A create has a fixed name, a delete has the UID of the object, and a patch
 has the expected state of the object. So a write whose answer was lost can be repeated.
@@ -26,7 +26,8 @@ AnyResource: TypeAlias = Resource[Any]
 
 
 class Cause(StrEnum):
-    """The purpose of a delete, as a label for the metrics. The field `why` of the delete explains it to readers."""
+    """The purpose of a delete, as a label for the metrics. The field `why` of the delete explains the purpose to
+    readers."""
 
     UNSPECIFIED = ""
     HEALING = "healing"
@@ -38,9 +39,9 @@ class Create(Struct, frozen=True, kw_only=True):
 
     The controller of the new object is the owner with the UID `owner_uid`.
 
-    `reusable_disks` are the disks that the new object will use if they exist, because it finds its disks by name. An
-    earlier object of the same name may have left such disks. The create is postponed while one of these disks belongs
-    to the earlier object or is being deleted. The garbage collector will delete such a disk.
+    The new object finds its disks by name. `reusable_disks` are the disks that it will use if they exist. An earlier
+    object of the same name may have left such disks. The create is postponed while one of these disks belongs to the
+    earlier object or is being deleted. The garbage collector will delete such a disk.
     """
 
     resource: AnyResource
@@ -54,8 +55,8 @@ class Create(Struct, frozen=True, kw_only=True):
 class Delete(Struct, frozen=True, kw_only=True):
     """An action that deletes the object `key` if the object still has the UID `uid`.
 
-    If `version` is not empty, the object must also have this resourceVersion. If `foreground` is true, the object stays
-    until the garbage collector has deleted its dependents that block the deletion.
+    If `version` is not empty, the object must also have this resourceVersion. If `foreground` is true, the garbage
+    collector first deletes the dependents that block the deletion.
     """
 
     resource: AnyResource
@@ -76,8 +77,8 @@ class Patch(Struct, frozen=True, kw_only=True):
     stage of the plan, this patch is skipped. So a failure for one VM stops the later steps for that VM, but not the
     steps for other VMs (P10).
 
-    `is_note` is true if the patch only stores data on the owner for later passes. A dry run does not report such a
-    patch.
+    `is_note` is true if the patch only stores data on the owner for later reconciliations. A dry run does not report
+    such a patch.
     """
 
     resource: AnyResource
@@ -106,9 +107,9 @@ class RemoveOwnerReference(Struct, frozen=True, kw_only=True):
 class ThreeWayMerge(Struct, frozen=True, kw_only=True):
     """An action that applies a template change to the object `key` (P12).
 
-    `old` is the object that the old template describes, and `new` is the object that the new template describes. Only
-    the differences between `old` and `new` are changed in the object `key`. The executor first reads the whole object
-    from the server, because no cache contains all fields of the object.
+    `old` and `new` are the objects that the old and the new template describe. Only the differences between `old` and
+    `new` are changed in the object `key`. The executor first reads the whole object from the server, because no cache
+    contains all fields of the object.
     """
 
     resource: AnyResource
@@ -120,7 +121,8 @@ class ThreeWayMerge(Struct, frozen=True, kw_only=True):
 
 
 class Restart(Struct, frozen=True, kw_only=True):
-    """An action that requests a restart of the object `key`: a PUT on the subresource `subresource` of `requests`.
+    """An action that requests a restart of the object `key`. The request is a PUT on `subresource` of the resource
+    `requests`.
 
     `instance` and `instance_uid` are the resource and the UID of the running instance. The instance has the same key as
     the object. If the instance was replaced or is being deleted, no restart is requested. So a restart can be sent
@@ -172,7 +174,7 @@ class Notice(Struct, frozen=True, kw_only=True):
     """A message that the controller reports in an Event of the owner.
 
     `once` is a text that identifies the cause of the notice. Notices with the same reason and the same `once` are
-    reported only once. If `once` is empty, every pass reports the notice.
+    reported only once. If `once` is empty, every reconciliation reports the notice.
     """
 
     reason: str
@@ -182,11 +184,11 @@ class Notice(Struct, frozen=True, kw_only=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """The writes and notices of one pass.
+    """The writes and notices of one reconciliation.
 
     `held` is a short reason why the plan contains no writes, or only a part of the needed writes. `held` is empty if no
-    write is missing. `requeue_after_s` is the delay in seconds until the next pass, or None if the plan requests no
-    delay.
+    write is missing. `requeue_after_s` is the delay in seconds until the next reconciliation, or None if the plan
+    requests no delay.
     """
 
     stages: tuple[Stage, ...] = ()
@@ -200,7 +202,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 def join(parts: Iterable[Plan]) -> Plan:
-    """Return one plan that has the stages and notices of all parts, in order, and the shortest requeue delay."""
+    """Join the parts into one plan. It has all stages and notices in order, and the shortest requeue delay."""
     parts = tuple(parts)
     requeues = [part.requeue_after_s for part in parts if part.requeue_after_s is not None]
     return Plan(
@@ -214,7 +216,7 @@ def join(parts: Iterable[Plan]) -> Plan:
 class Cleanup(Struct, frozen=True):
     """A plan that removes the finalizers of this controller from the objects of a kind.
 
-    `left` are the keys of the owners that the plan does not change, because a running controller should handle these
+    `left` contains the keys of the owners that the plan does not change. A running controller should handle these
     owners.
     """
 
@@ -233,7 +235,7 @@ class Done(Struct, frozen=True):
 
 
 class AlreadyThere(Struct, frozen=True):
-    """The outcome of a create whose object already exists with the same owner, because an earlier attempt succeeded."""
+    """The outcome of a create if an earlier attempt has already created the object for the same owner."""
 
     action: Create
     version: str = ""
@@ -262,7 +264,7 @@ class Rejected(Struct, frozen=True):
 class Unknown(Struct, frozen=True):
     """The outcome of a write that may have happened, because its answer was lost or was a 5xx error.
 
-    The key is not settled until the controller knows whether the write happened (R9).
+    The controller does not write for this key until it knows whether the write happened (R9).
     """
 
     action: Action
@@ -276,7 +278,7 @@ class Unknown(Struct, frozen=True):
 class Postponed(Struct, frozen=True):
     """The outcome of a create that was not tried, because the garbage collector will delete a disk of the new object.
 
-    The create is tried again in the next pass, which starts after `result.POSTPONED_S` seconds.
+    The next reconciliation tries the create again. It starts after `result.POSTPONED_S` seconds.
     """
 
     action: Create

@@ -1,14 +1,14 @@
 """The reconciler of a kind. The reconciler takes the snapshot, carries out the plan and writes the status. The rules of
 the kind make all decisions.
 
-A pass has these steps:
+A reconciliation has these steps:
 
 1. Ask the server about each write whose answer was lost.
 2. Take a snapshot of the caches.
 3. Make the plan, and carry it out.
 4. Take a second snapshot, because the caches have changed in the meantime.
 5. Write the status if the new status differs from the old status.
-6. Return a report, which says when the key is reconciled again.
+6. 6. Return a report. The report says when the key is reconciled again.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Rules(Protocol[S]):
         """Return the plan for a key whose owner was deleted."""
 
     def next_status(self, snapshot: S, outcomes: tuple[Outcome, ...]) -> Any:
-        """Return the complete status after a pass with these outcomes, as a Struct."""
+        """Return the complete status after a reconciliation with these outcomes, as a Struct."""
 
     def transition_notices(self, old: Any, new: Any) -> tuple[Notice, ...]:
         """Return the notices about a change from the status `old` to the status `new`.
@@ -151,9 +151,9 @@ class RulesReconciler(Generic[S]):
         return Report(result, facts_of(plan, outcomes, other_error=other_error))
 
     async def _resolve_lost_writes(self, key: ObjectKey) -> ApiError | None:
-        """Ask the server about each write whose answer was lost, and return the error if the server cannot answer.
+        """Ask the server about each write whose answer was lost. Return the error if the server cannot answer.
 
-        After such an error the key is not settled, so the plan contains no writes that depend on the lost write.
+        After such an error, the plan contains no writes that depend on the lost write.
         """
         owner = self._rules.owners.get(key)
         return await self._executor.resolve(key, GONE if owner is None else owner.metadata.uid)
@@ -179,7 +179,7 @@ class RulesReconciler(Generic[S]):
     async def _write_status(self, key: ObjectKey, snapshot: S, outcomes: tuple[Outcome, ...]) -> bool:
         """Write the status if the new status differs from the old status (R11). Raise ApiError if the write fails.
 
-        Return False if the status could not be written yet and another pass must write it.
+        Return False if another reconciliation must write the status later.
         """
         owner: Any = snapshot.owner
         status, meta = self._rules.next_status(snapshot, outcomes), snapshot.owner.metadata

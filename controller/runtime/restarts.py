@@ -2,7 +2,7 @@
 
 An aggregated API server serves the subresource, such as KubeVirt's virt-api. The API server answers 404 if no such
 server is registered, and 503 if the registered server cannot be reached. After such an answer, no further request is
-sent for `REMEMBERED_S` seconds. So passes over many owners do not load the API server.
+sent for `REMEMBERED_S` seconds. So reconciliations of many owners do not load the API server.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from informers.errors import ApiError, NotFound, ServerError
 from informers.objects import ObjectClient, read_meta
 
 REMEMBERED_S: Final = UNSERVED_S - 10
-"""The time for which an answer counts, in seconds. The time is over when the next pass starts."""
+"""The time, in seconds, without restarts after the answer 404 or 503. The time is over when the next reconciliation
+starts."""
 
 UNAVAILABLE: Final = 503
 
@@ -27,13 +28,13 @@ class Restarts:
     def __init__(self, client: ObjectClient) -> None:
         self._client = client
         self._unserved: dict[AnyResource, tuple[float, ApiError]] = {}
-        """For each resource that is not served: the time at which the answer no longer counts, and the answer."""
+        """For each resource that is not served: the time until which the answer counts, and the answer."""
 
     async def request(self, action: Restart) -> Outcome:
         """Request the restart if the instance still runs. Raise ApiError if the server rejects the request.
 
-        The resourceVersion in `Done` is read from the object after the request, because the answer to the request has
-        none. So the cache must show the request before the next plan is made.
+        The answer to the request has no resourceVersion. So the resourceVersion in `Done` comes from a read after the
+        request. So the cache must show the request before the next plan is made.
         """
         if (recent := self._recent_error(action)) is not None:
             return Unserved(action, recent)

@@ -1,4 +1,5 @@
-"""The interface of a reconciler, the results of a pass, and the function that derives a result from the outcomes."""
+"""The interface of a reconciler, the results of a reconciliation, and the function that makes a result from
+outcomes."""
 
 from __future__ import annotations
 
@@ -13,54 +14,55 @@ from informers.errors import ApiError, Conflict, Forbidden, ServerError, StatusE
 from informers.meta import ObjectKey
 
 LOOK_AGAIN_S = 5.0
-"""The delay, in seconds, after a pass with writes, and after a pass that waits for the cache. Usually a watch event
-starts the next pass much earlier. The delay is needed only if this event does not arrive."""
+"""The delay, in seconds, after a reconciliation that writes or waits for the cache. Usually a watch event starts the
+next reconciliation much earlier. The delay is needed only if this event does not arrive."""
 
 
 POSTPONED_S = 0.5
-"""The delay, in seconds, after a pass that postponed a create until a disk is deleted. The delay is short and always
-needed: no cache contains disks, so no event starts the next pass when the disk is deleted."""
+"""The delay, in seconds, after a create was postponed until a disk is deleted. The delay is always needed. No cache
+contains disks, so no event starts the next reconciliation when the disk is deleted."""
 
 
 OUTAGE_CODES = frozenset({503, 504})
-"""The 5xx codes with which a server says that it cannot process any request now."""
+"""The 5xx codes of a server that cannot process any request now."""
 
 ETCD_MESSAGES = ("etcdserver: ", "rpc error: code = ")
-"""The beginnings of the messages of a 500 that etcd caused. The message of a webhook begins with other words."""
+"""The first words of the error message if etcd caused a 500. The message of a webhook begins with other words."""
 
 LONGEST_RETRY_AFTER_S = 300.0
 """The longest delay, in seconds, that a Retry-After can cause. A wrong Retry-After must not stop a key for a day."""
 
 UNSERVED_S = 30.0
-"""The delay, in seconds, after a pass with a restart that the cluster does not serve. No event reports when the cluster
-serves the restart again."""
+"""The delay, in seconds, after a restart that the cluster does not serve. No event reports when the cluster serves the
+restart again."""
 
 
 class AwaitChange(Struct, frozen=True):
-    """The result of a pass after which nothing is left to do until an object changes.
+    """The result of a reconciliation if nothing is left to do until an object changes.
 
-    The event of such a change starts the next pass.
+    The event of such a change starts the next reconciliation.
     """
 
 
 class After(Struct, frozen=True):
-    """The result of a pass after which the key is reconciled again after `seconds`.
+    """The result of a reconciliation if the key must be reconciled again after `seconds`.
 
-    The key is reconciled at this time even if an event starts another pass earlier.
+    The key is reconciled at this time even if an event starts another reconciliation earlier.
     """
 
     seconds: float
 
 
 class Retry(Struct, frozen=True):
-    """The result of a failed pass. The key is reconciled again after its backoff, and after at least `not_before_s`.
+    """The result of a failed reconciliation. The key is reconciled again after its backoff, but not before
+    `not_before_s` seconds.
 
-    `not_before_s` is the Retry-After of the server in seconds, or 0. `outage` is true if the pass failed because of the
-    server. Such a failure does not increase the key's own backoff.
+    `not_before_s` is the Retry-After of the server in seconds, or 0. `outage` is true if the failure is server-side
+    (see `is_outage`). Such a failure does not increase the key's own backoff.
 
-    `lost_race` is true if another writer changed each of the objects first. Such a conflict is normal, so the pass does
-    not count as failed. `also_after_s` is the delay that the plan requested, or None. If the backoff is longer than
-    this delay, the key is reconciled after this delay.
+    `lost_race` is true if all failures are conflicts with other writers. Such a conflict is normal, so the
+    reconciliation does not count as failed. `also_after_s` is the delay that the plan requested, or None. If the
+    backoff is longer than this delay, the key is reconciled after this delay.
     """
 
     why: str
@@ -74,7 +76,7 @@ Result: TypeAlias = AwaitChange | After | Retry
 
 
 class Report(Struct, frozen=True):
-    """The result of one pass, and facts for its log line, for example `create_done=3`."""
+    """The result of one reconciliation, and facts for its log line, for example `create_done=3`."""
 
     result: Result
     facts: Mapping[str, object] = {}
@@ -90,10 +92,11 @@ class Reconciler(Protocol):
 
 
 def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool, other_error: ApiError | None = None) -> Result:
-    """Return the result of a pass whose plan had these outcomes. The result says when the key is reconciled again.
+    """Return the result of a reconciliation from the outcomes of its plan. The result says when the key is reconciled
+    again.
 
-    `other_error` is an error that no action of the plan caused, for example an error of the status write. `settled` is
-    false if the cache does not show all writes of this controller yet.
+    `other_error` is an error outside the plan, for example of the status write. `settled` is false if the cache does
+    not show all writes of this controller yet.
     """
     outcomes = tuple(outcomes)
     failures = [outcome for outcome in outcomes if isinstance(outcome, Rejected | Unknown)]
@@ -117,8 +120,8 @@ def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool, other_e
 def retry_after(*errors: ApiError) -> Retry:
     """Return the retry after these errors. The retry contains the text of the first error.
 
-    If at least one of the errors is a server-side error, `outage` is true in the retry. The other errors then do not
-    increase the backoff. If they occur again after the server has recovered, the next pass reports them.
+    If one of the errors is server-side, `outage` is true in the retry. The other errors then do not increase the
+    backoff. If they occur again after the server has recovered, the next reconciliation reports them.
     """
     return Retry(
         str(errors[0]),
@@ -131,8 +134,8 @@ def retry_after(*errors: ApiError) -> Retry:
 def is_outage(error: ApiError) -> bool:
     """Return True if the server did not answer, or answered that it cannot process requests now (429, 503 or 504).
 
-    A 500 with a message of etcd is an outage too. Any other 5xx error can have a cause that concerns one request only.
-    For example, the server answers 500 if a webhook fails.
+    A 500 with a message of etcd is an outage too. Any other 5xx error may concern one request only. For example, the
+    server answers 500 if a webhook fails.
     """
     if isinstance(error, ServerError):
         return error.code in OUTAGE_CODES or str(error).startswith(ETCD_MESSAGES)
@@ -145,7 +148,8 @@ def is_final(failure: Rejected | Unknown) -> bool:
 
 
 def facts_of(plan: Plan, outcomes: Iterable[Outcome], *, other_error: ApiError | None = None) -> dict[str, object]:
-    """Return the facts for the log line of a pass. The result is empty if the pass did nothing and nothing failed.
+    """Return the facts for the log line of a reconciliation. The result is empty if the reconciliation did nothing and
+    nothing failed.
 
     The facts are the number of outcomes for each type of action and outcome, the first failure, and the reason in
     `plan.held`. If all failures are conflicts with other writers, the fact is `conflict` instead of `failure`.

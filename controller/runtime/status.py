@@ -1,4 +1,4 @@
-"""Pure functions for the status of an owner after a pass (R11, P17).
+"""Pure functions for the status of an owner after a reconciliation (R11, P17).
 
 `recounted` returns the snapshot from which the status is computed. `status_patch` returns the patch that writes the
 status.
@@ -43,8 +43,8 @@ def status_patch(owner: Any, new: Any, *, known: Container[str] | None = None) -
     status. A field with the value null is removed from the status. A list replaces the whole old list.
 
     `known` are the status fields in the served schema. None means all fields. The API server drops all fields that are
-    not in the schema. With such a field in the patch, the stored status would always differ from `new`. Every pass
-    would write the status again.
+    not in the schema. With such a field in the patch, the stored status would always differ from `new`. Every
+    reconciliation would write the status again.
     """
     names = {field.encode_name: field.name for field in fields(new) if known is None or field.encode_name in known}
     if all(_or_none(getattr(owner.status, name, None)) == _or_none(getattr(new, name)) for name in names.values()):

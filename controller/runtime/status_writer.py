@@ -1,9 +1,9 @@
 """The status writer writes the status of an owner through the status subresource.
 
-If the cache does not show the last status write yet, the next pass would write the same status again. So a status is
-written only after the cache shows the previous status write. The event of the previous status write also starts the
-pass that writes the next status. So even many changes of an owner's VMs cause at most one status write for each round
-trip between a write and its event.
+If the cache does not show the last status write yet, the next reconciliation would write the same status again. So a
+status is written only after the cache shows the previous status write. The event of the previous status write also
+starts the reconciliation that writes the next status. So even many changes of an owner's VMs cause at most one status
+write for each of these events.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from informers.objects import ObjectClient, PatchType, read_meta
 class StatusWriter:
     """A status writer writes the statuses of one kind of owner.
 
-    `expectations` contains only status writes. The executor has separate expectations, so a status write that the cache
-    does not show yet does not delay creates and deletes.
+    `expectations` contains only status writes. The executor has separate expectations. So a pending status write does
+    not delay creates and deletes.
     """
 
     def __init__(self, client: ObjectClient, resource: AnyResource, expectations: Expectations) -> None:
@@ -28,7 +28,8 @@ class StatusWriter:
         self._expectations = expectations
 
     def may_write(self, key: ObjectKey, owner_uid: str) -> bool:
-        """Return True if the cache shows the last status write of this owner, or five minutes after that write."""
+        """Return True if the cache shows the last status write of this owner. Return True also five minutes after that
+        write."""
         return self._expectations.settled(key, owner_uid)
 
     async def write(self, key: ObjectKey, owner_uid: str, body: bytes) -> bool:

@@ -1,12 +1,12 @@
 """After each change in a cache, triggers return the owners to wake and the delay (R16, P19). To wake an owner means to
-queue the key of the owner for a pass. The functions in this module are pure.
+queue the key of the owner for a reconciliation. The functions in this module are pure.
 
 There are three cases:
 
 - The owner wakes at once, if the change may require a write. An object that is added or removed always wakes its owners
   at once.
 - The owner wakes after `COUNT_DELAY_S` if the change affects only the status counts or the order of later choices. More
-  such changes usually follow soon, and one pass handles all of these changes.
+  such changes usually follow soon, and one reconciliation handles all of these changes.
 - The owner does not wake, if no decision and no status depends on the change. Most updates that a node sends belong to
   this case.
 """
@@ -23,8 +23,9 @@ T = TypeVar("T", bound=KubeObject)
 Wake: TypeAlias = tuple[ObjectKey, float]
 
 COUNT_DELAY_S: Final = 0.2
-"""The delay, in seconds, after a change that affects only counts. All such changes during the delay need only one pass.
-If 1,000 VMIs of a set become ready within seconds, the status of the set is written a few times, and not 1,000 times.
+"""The delay, in seconds, after a change that affects only counts. All such changes during the delay need only one
+reconciliation. If 1,000 VMIs of a set become ready within seconds, the status of the set is written a few times, and
+not 1,000 times.
 """
 
 
@@ -57,5 +58,5 @@ def wakes_of(
 
 
 def itself(owner: KubeObject) -> tuple[ObjectKey]:
-    """Return the key of the owner itself. As `owners_of` of `wakes_of`, this function lets an owner wake itself."""
+    """Return the key of the owner itself. `wakes_of` uses this function as `owners_of` for the cache of the owners."""
     return (owner.metadata.key,)

@@ -28,12 +28,13 @@ PATH: Final = "/metrics"
 ALLOWED_FOR_S: Final = 60.0
 DENIED_FOR_S: Final = 10.0
 ALLOWED_AT_MOST_S: Final = 300.0
-"""The time in seconds for which a permission stays valid while the API server does not answer."""
+"""A permission stays valid for this time, in seconds, while the API server does not answer."""
 
 CACHED_ANSWERS: Final = 500
-"""The largest number of answers in the cache for permissions, and also in the cache for denials.
+"""The largest number of answers in each of the two caches.
 
-There are two caches, so that requests with invented tokens do not remove the permissions of real tokens.
+Permissions and denials have separate caches. So requests with invented tokens do not remove the permissions of real
+tokens.
 """
 
 MAX_REVIEWS_IN_FLIGHT: Final = 4
@@ -44,7 +45,7 @@ ACCESS_REVIEWS: Final = "authorization.k8s.io/v1"
 
 
 class Denial(Struct, frozen=True):
-    """The answer to a request for metrics that is denied: an HTTP status, and one line with the reason."""
+    """The denial of a request for metrics: an HTTP status, and one line with the reason."""
 
     status: int
     why: str
@@ -171,9 +172,9 @@ class Reviewer:
         return await self._client.request("POST", path, body=body, timeout_s=REQUEST_TIMEOUT_S)
 
     def _warn(self, event: str, *, why: str) -> None:
-        """Log a warning if the last one is at least WARN_EVERY_S seconds old.
+        """Log a warning, at most once in WARN_EVERY_S seconds.
 
-        Otherwise, requests with invented tokens could fill the log.
+        Without this limit, requests with invented tokens could fill the log.
         """
         now = self._clock()
         if now - self._warned_at >= WARN_EVERY_S:

@@ -29,14 +29,14 @@ log = structlog.get_logger()
 VALID_FOR = timedelta(days=365)
 RENEWED_AFTER = timedelta(days=180)
 CLOCK_SKEW = timedelta(hours=1)
-"""The time between the start of the validity of a self-signed certificate and its creation.
+"""The validity of a self-signed certificate starts this long before its creation.
 
-The validity starts before the creation. So clients with a slow clock accept the certificate.
+So clients with a slow clock accept the certificate.
 """
 
 
 class CertificateError(Exception):
-    """An error: the certificate cannot be loaded or created. `str()` is one line with the reason."""
+    """The certificate cannot be loaded or created. `str()` is one line with the reason."""
 
 
 class Certificate(Protocol):
@@ -123,8 +123,8 @@ class ServerTls:
         self.context = self._new_context()
         self._newest = self.context
         self._stamp = certificate.stamp()
-        # OpenSSL calls this function for each connection before the certificate is sent, even if the client sends no
-        # host name.
+        # OpenSSL calls this function before it sends the certificate of a connection. It does so even if the client
+        # sends no host name.
         self.context.sni_callback = self._use_newest
 
     def _use_newest(

@@ -19,15 +19,15 @@ from informers.meta import ObjectKey
 from informers.workqueue import WorkQueue
 
 SILENT_FOR_S = 300.0
-"""The time in seconds without data on a watch after which the process does not count as alive.
+"""The process does not count as alive if a watch has received no data for this time in seconds.
 
-A watch is restarted after two minutes without data. So after five minutes, the restart has not worked.
+A watch is restarted after two minutes without data. If there is no data after five minutes, the restart has not worked.
 """
 
 STUCK_FOR_S = 900.0
-"""The time in seconds for one key after which a worker counts as stuck.
+"""A worker counts as stuck if it works on one key for this time in seconds.
 
-A pass that works takes less time, even if each of its requests times out.
+A normal reconciliation takes less time, even if each of its requests times out.
 """
 
 Check = Callable[[], str | None]
@@ -49,13 +49,17 @@ def live_checks(
 
 
 def ready_checks(
-    informers: Sequence[SharedInformer[Any]], *, optional: Sequence[SharedInformer[Any]] = ()
+    informers: Sequence[SharedInformer[Any]],
+    *,
+    optional: Sequence[SharedInformer[Any]] = (),
+    second_writer: Check = lambda: None,
 ) -> dict[str, Check]:
     """Return the checks of /readyz by name. A process is ready when its caches are filled, even without the lease.
 
-    A process is also ready while the server does not serve the resource of an informer in `optional`.
+    An informer in `optional` does not prevent readiness while the server does not serve its resource. A process
+    that has stopped writing because of a second writer is not ready.
     """
-    return {"caches": lambda: _unsynced(informers, optional)}
+    return {"caches": lambda: _unsynced(informers, optional), "second-writer": second_writer}
 
 
 def _silent(informers: Sequence[SharedInformer[Any]], now: float) -> str | None:

@@ -44,7 +44,7 @@ A short time is enough, because clients repeat a probe or a scrape that gets no 
 
 
 class BindError(Exception):
-    """An error: the server cannot listen on an address. `str()` is one line with address, reason and flag."""
+    """The server cannot listen on an address. `str()` is one line with address, reason and flag."""
 
 
 class Secure(NamedTuple):
@@ -94,17 +94,17 @@ class HttpServer:
 
     @property
     def health_address(self) -> Address | None:
-        """Return the address that serves probes, or None if no address serves probes.
+        """Return the address for probes, or None if there is none.
 
-        If the configured port is 0, the returned address contains the port that the operating system has chosen.
+        If the configured port is 0, the address contains the port that the operating system has chosen.
         """
         return self._health.bound
 
     @property
     def metrics_address(self) -> Address | None:
-        """Return the address that serves metrics, or None if no address serves metrics.
+        """Return the address for metrics, or None if there is none.
 
-        If the configured port is 0, the returned address contains the port that the operating system has chosen.
+        If the configured port is 0, the address contains the port that the operating system has chosen.
         """
         return self._metrics.bound
 
@@ -176,7 +176,7 @@ class _Listener:
             await web.TCPSite(runner, address.host or None, address.port, ssl_context=tls).start()
         except OSError as error:
             # If no host is given, the server listens on IPv4 and IPv6. IPv6 fails if the kernel supports it but has no
-            # IPv6 address, so the server then listens only on IPv4.
+            # IPv6 address. The server then listens only on IPv4.
             if address.host or error.errno != errno.EADDRNOTAVAIL:
                 raise
             await web.TCPSite(runner, "0.0.0.0", address.port, ssl_context=tls).start()
@@ -185,7 +185,7 @@ class _Listener:
 def run_checks(
     endpoint: str, checks: Checks, *, excluded: Collection[str] = (), verbose: bool = False
 ) -> tuple[bool, str]:
-    """Run the checks. Return True if all of them passed, and the text of the answer (controller-runtime's format)."""
+    """Run the checks. Return True if all of them passed, and the answer in controller-runtime's format."""
     lines = []
     passed = True
     for name, check in checks.items():

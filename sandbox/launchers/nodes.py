@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
+from zlib import crc32
 
 import msgspec
 
+from informers.meta import ObjectMeta
 from sandbox.launchers.objects import VMI, Node, is_active, is_responsive, is_schedulable, node_of, patch_of
 from sandbox.launchers.pods import final_status
 from sandbox.step import Step
@@ -31,8 +33,14 @@ def vmi_step(vmi: VMI, nodes: Mapping[str, Node], now: datetime) -> Step | None:
 
 def target_for(vmi: VMI, nodes: Mapping[str, Node]) -> str:
     """Return the node to which the VMI migrates, or "" if no other node is schedulable."""
-    names = sorted(name for name, node in nodes.items() if name != node_of(vmi) and is_schedulable(node))
-    return names[sum(vmi.metadata.uid.encode()) % len(names)] if names else ""
+    others = {name: node for name, node in nodes.items() if name != node_of(vmi)}
+    return node_for(vmi.metadata, others)
+
+
+def node_for(vmi: ObjectMeta, nodes: Mapping[str, Node]) -> str:
+    """Return a schedulable node for the VMI, or "" if no node is schedulable. The nodes get about as many VMIs each."""
+    names = sorted(name for name, node in nodes.items() if is_schedulable(node))
+    return names[crc32(vmi.uid.encode()) % len(names)] if names else ""
 
 
 def manifest(name: str) -> bytes:

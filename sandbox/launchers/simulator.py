@@ -13,7 +13,7 @@ import structlog
 from informers.client import ApiClient
 from informers.errors import AlreadyExists, ApiError
 from informers.informer import SharedInformer
-from informers.meta import ObjectKey
+from informers.meta import ObjectKey, ObjectMeta
 from informers.objects import PatchType
 from informers.resource import Resource
 from informers.store import Added, Change, Removed, Updated
@@ -92,6 +92,11 @@ class LauncherSimulator:
                 await asyncio.sleep(RETRY_S)
             else:
                 return
+
+    def node_for(self, vmi: ObjectMeta) -> str:
+        """Return the node of the VMI's Pod, or a schedulable node, or "" if no node is schedulable."""
+        bound = (pod.spec.node_name for pod in self._pods.store.by_index(_BY_VMI, vmi.uid))
+        return next((name for name in bound if name), "") or nodes.node_for(vmi, self._nodes_by_name())
 
     def _vmi_step(self, vmi: VMI, now: datetime, _: datetime) -> Step:
         return (

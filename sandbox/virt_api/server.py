@@ -140,6 +140,9 @@ class Subresources:
 
     async def put(self, request: web.Request) -> web.Response:
         """Answer 202 if the VM was patched, and otherwise with a Status."""
+        if "*/*" not in request.headers.get("Accept", "*/*"):
+            # virt-api declares no media type for this answer, so it refuses a client that accepts only JSON.
+            return web.Response(status=406, text="406: Not Acceptable")
         key = ObjectKey(request.match_info["namespace"], request.match_info["name"])
         body = await request.read()
         try:

@@ -27,6 +27,8 @@ class FakeKubeVirt:
         self._now = now
         self._disks: AnyResource = DATA_VOLUMES if cdi else PVCS
         self._namespace = namespace
+        self.broken_phase = "Scheduling"
+        """The phase in which the VMI of a broken VM stays."""
         self.serve()
 
     def serve(self) -> None:
@@ -39,6 +41,8 @@ class FakeKubeVirt:
         for name, vmi in self._of(VMIS).items():
             if "deletionTimestamp" in vmi["metadata"]:
                 self._server.finalize(VMIS, self._key(name))
+            elif is_broken(vmi) and vmi["status"]["phase"] == "Scheduling" != self.broken_phase:
+                self._server.change(VMIS, self._key(name), {"status": {"phase": self.broken_phase}})
             elif name in vms and not is_ready(vmi) and not is_broken(vmi):
                 status = {"phase": "Running", "conditions": [self._ready(holds=True)]}
                 self._server.change(VMIS, self._key(name), {"status": status})

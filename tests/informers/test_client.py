@@ -354,6 +354,15 @@ async def test_a_cancelled_request_does_not_count_as_in_flight(tmp_path: Path):
     assert len(server.requests) == 2
 
 
+async def test_a_subresource_is_updated_with_put_and_may_answer_without_json(tmp_path: Path):
+    server = FaultServer()
+    async with client_of(server, tmp_path) as client:
+        await client.update(CONFIGMAPS, key("a"), b"{}", subresource="restart")
+    [request] = server.requests
+    assert (request.method, request.path) == ("PUT", f"{CONFIGMAPS.path('ns', 'a')}/restart")
+    assert request.headers["accept"] == "*/*", "virt-api answers 406 to a client that accepts only JSON"
+
+
 async def test_a_request_can_ask_for_another_media_type(tmp_path: Path):
     server = FaultServer()
     async with client_of(server, tmp_path) as client:

@@ -164,6 +164,9 @@ class PoolNamespace(ReplicaSetNamespace):
     def change_vm(self, name: str, change: dict[str, Any]) -> dict[str, Any]:
         return self._send("PATCH", f"{self._vms}/{name}", change)
 
+    def change_vm_status(self, name: str, change: dict[str, Any]) -> dict[str, Any]:
+        return self._send("PATCH", f"{self._vms}/{name}/status", {"status": change})
+
     def change_vm_by_steps(self, name: str, *steps: tuple[str, Any]) -> None:
         """Add a value at each path of the VM."""
         changes = [{"op": "add", "path": path, "value": value} for path, value in steps]

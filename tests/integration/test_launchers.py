@@ -128,11 +128,22 @@ def test_an_eviction_migrates_a_vmi_that_keeps_its_uid(cluster: Launched) -> Non
     eventually(lambda: sorted(each["status"]["phase"] for each in cluster.pods("vm")) == ["Running", "Succeeded"])
 
 
-def test_an_eviction_ends_a_vmi_that_does_not_migrate(cluster: Launched) -> None:
+def test_a_drain_ends_a_vmi_that_does_not_migrate_and_its_vm_starts_on_another_node(cluster: Launched) -> None:
     pod = cluster.start()
+    node = pod["spec"]["nodeName"]
     uid = cluster.vmis()["vm"]["metadata"]["uid"]
-    assert cluster.evict(pod) == ""
-    eventually(lambda: "vm" in cluster.vmis() and cluster.vmis()["vm"]["metadata"]["uid"] != uid)
+    cluster.kubectl("cordon", node)
+    try:
+        assert cluster.evict(pod) == ""
+
+        def is_restarted() -> bool:
+            vmi = cluster.vmis().get("vm")
+            return vmi is not None and vmi["metadata"]["uid"] != uid and is_vm_ready(vmi)
+
+        eventually(is_restarted, what="the VM has a new VMI")
+        assert cluster.vmis()["vm"]["status"]["nodeName"] != node
+    finally:
+        cluster.kubectl("uncordon", node)
 
 
 def test_the_vmis_of_a_lost_node_fail(cluster: Launched, plane: ControlPlane) -> None:

@@ -165,13 +165,32 @@ def test_p13_otherwise_the_vmi_is_deleted_and_the_vm_controller_starts_a_new_one
     assert done(pools, "patch", VMIS, since=position) == []
 
 
-def test_p13_a_vm_that_is_not_restarted_automatically_takes_the_change_when_its_user_starts_it(
+def test_p13_vms_that_kubevirt_does_not_start_again_are_restarted_through_the_subresource(
     pools: PoolNamespace,
 ) -> None:
-    pools.make_pool(2, template=vm_template(runStrategy="RerunOnFailure"), maxUnavailable=1)
+    pools.make_pool(2, template=quick(runStrategy="RerunOnFailure"), maxUnavailable=1)
     pools.wait_ready(2)
+    position = pools.plane.audit_position()
+    with watched(pools) as availability:
+        pools.change_template(quick(runStrategy="RerunOnFailure", memory="128M"))
+        pools.wait_ready(2)
+    assert {memory_of(vmi) for vmi in pools.vmis().values()} == {"128M"}
+    assert availability.least == {"pool": 1}
+    assert restarts(pools, since=position) == []
+    sent = [record.name for record in pools.requests("update", since=position)]
+    assert sorted(sent) == ["pool-0", "pool-1"], "one request for each VM"
+
+
+def test_p13_a_vm_whose_snapshot_is_being_taken_waits_and_the_other_vms_are_restarted(pools: PoolNamespace) -> None:
+    pools.make_pool(3, template=quick(), maxUnavailable=1)
+    pools.wait_ready(3)
     running = uids(pools.vmis())
-    pools.change_template(vm_template(runStrategy="RerunOnFailure", memory="128M"))
-    eventually(lambda: all(vm_memory_of(vm) == "128M" for vm in pools.vms().values()), what="the VMs are patched")
-    stays(lambda: uids(pools.vmis()) == running, for_s=1.0, what="the running VMIs")
-    assert pools.requests("delete") == []
+    pools.change_vm_status("pool-1", {"snapshotInProgress": "monday"})
+    pools.change_template(quick(memory="128M"))
+    eventually(lambda: pools.pool_status().get("updatedReplicas") == 2)
+    eventually(lambda: pools.told("UpdateHeld")["pool"] == 1, what="an Event reports the wait")
+    stays(lambda: uids(pools.vmis())["pool-1"] == running["pool-1"], for_s=0.5, what="the VMI of the VM that waits")
+    assert vm_memory_of(pools.vm("pool-1")) == "64M"
+    pools.change_vm_status("pool-1", {"snapshotInProgress": None})
+    pools.wait_ready(3)
+    assert {memory_of(vmi) for vmi in pools.vmis().values()} == {"128M"}

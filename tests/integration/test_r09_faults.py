@@ -142,3 +142,17 @@ def test_r9_a_write_that_a_gateway_answered_with_503_is_looked_up_and_made_once(
     assert len(proxy.refused) == 3
     assert created(idle_namespace) == dict.fromkeys(alive, 1)
     assert proxied.working
+
+
+def test_a_leader_whose_pass_is_cut_off_by_the_shutdown_does_not_release_its_lease(
+    idle_namespace: ReplicaSetNamespace, proxy: FaultProxy, tmp_path: Path
+) -> None:
+    flags = ("--lease-duration", "8s", "--shutdown-grace", "1s")
+    flags = (*flags, "--renew-deadline", "6s", "--retry-period", "400ms")
+    with controller_process(idle_namespace.plane, tmp_path, *flags, through=proxy.write_kubeconfig) as program:
+        proxy.refuse("POST", VMIS, 503, times=1, retry_after="9")
+        idle_namespace.make_set(1)
+        eventually(lambda: proxy.refused, what="a pass that waits")
+        assert program.stop() == 0
+        assert program.lines(msg="a running pass did not finish within the shutdown grace")
+        assert not program.lines(msg="released the lease")

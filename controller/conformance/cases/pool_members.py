@@ -157,6 +157,15 @@ async def delete_orphan(pools: Pools) -> None:
     require("VMs without an owner", not left, left)
 
 
+@cases.add("pool-orphan-revisions", "A pool deleted with --cascade=orphan leaves no ControllerRevision", rules="P6 P11")
+async def orphan_revisions(pools: Pools) -> None:
+    await pools.made(1)
+    await pools.until("a ControllerRevision", pools.revisions, bool)
+    await pools.api.delete(pools.path(NAME), "Orphan")
+    await pools.until_equal("no pool", lambda: pools.api.find(pools.path(NAME)), None, within_s=BOOT_S)
+    await pools.until_equal("no ControllerRevision", pools.revisions, {})
+
+
 @cases.add("pool-orphan-delete", "VMs that a deleted pool left can be deleted", rules="P6")
 async def orphan_delete(pools: Pools) -> None:
     await pools.made(2)
@@ -218,6 +227,16 @@ async def references_config_maps(pools: Pools) -> None:
     found = await names_of_references(pools)
     wanted = {f"pool-{index}": (f"settings-{index}", "password", "userdata") for index in (0, 1)}
     require("an ordinal behind the names of ConfigMaps", found == wanted, found)
+
+
+@cases.add("pool-references-sysprep", "References of sysprep volumes stay as written", rules="P5")
+async def references_sysprep(pools: Pools) -> None:
+    answers = {"name": "answers", "sysprep": {"configMap": {"name": "answers"}}}
+    setting = {"appendIndexToConfigMapRefs": True, "appendIndexToSecretRefs": True}
+    [vm] = (await pools.made(1, template=pools.template(volumes=[answers]), nameGeneration=setting)).values()
+    volumes = {volume["name"]: volume for volume in vm["spec"]["template"]["spec"]["volumes"]}
+    name = volumes["answers"]["sysprep"]["configMap"]["name"]
+    require("the ConfigMap answers", name == "answers", name)
 
 
 @cases.add("pool-two-pools", "Two pools with the same VM labels and different names keep their own VMs", rules="P2 P3")

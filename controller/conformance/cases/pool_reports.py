@@ -19,6 +19,13 @@ async def pause(pools: Pools) -> None:
     await pools.stays("no scaling", pools.members, lambda seen: seen.keys() == before.keys())
 
 
+@cases.add("pool-pause-reason", "The condition ReplicaPaused of a pool has the reason SuccessfulPaused", rules="P17")
+async def pause_reason(pools: Pools) -> None:
+    await pools.make(0, paused=True)
+    found = await until_condition(pools, "ReplicaPaused", NAME)
+    require("reason SuccessfulPaused", found.get("reason") == "SuccessfulPaused", found)
+
+
 @cases.add("pool-pause-update", "A paused pool updates no VM", rules="P17")
 async def pause_update(pools: Pools) -> None:
     await pools.made(1)
@@ -67,6 +74,12 @@ async def failure(pools: Pools) -> None:
     require("reason FailedScaleOut", found.get("reason") == "FailedScaleOut", found)
     require("a message about the quota", "quota" in found.get("message", ""), found)
     await pools.until_told(NAME, "FailedCreate")
+
+
+@cases.add("pool-failure-event", "One Event has the reason of ReplicaFailure", rules="P17 P18")
+async def failure_event(pools: Pools) -> None:
+    await forbidden(pools)
+    await pools.until_told(NAME, "FailedScaleOut")
 
 
 @cases.add("pool-recovery", "When the obstacle is gone, the VMs are created and ReplicaFailure is removed", rules="P17")

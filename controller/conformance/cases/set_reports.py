@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from controller.conformance.case import Cases, Document, Kind, Origin
 from controller.conformance.namespace import QUIET_S, CaseNamespace, require
-from controller.conformance.replica_sets import NAME, ReplicaSets
+from controller.conformance.replica_sets import LABELS, NAME, ReplicaSets
 
 cases: Cases[ReplicaSets] = Cases(Kind.SETS)
 COLUMNS = ("Name", "Desired", "Current", "Ready", "Age")
@@ -53,6 +53,17 @@ async def paused_counts(sets: ReplicaSets) -> None:
     await until_condition(sets, "ReplicaPaused", NAME)
     await sets.api.delete(f"{sets.vmi_path}/{gone}")
     await sets.until("status.replicas 1", lambda: sets.counts(NAME), lambda seen: seen[0] == 1)
+
+
+@cases.add("set-paused-claims", "A paused set still adopts and releases VMIs", rules="R2 R8")
+async def paused_claims(sets: ReplicaSets) -> None:
+    leaving = min(await sets.made(1))
+    await sets.change({"spec": {"paused": True}}, NAME)
+    await until_condition(sets, "ReplicaPaused", NAME)
+    await sets.make_vmi("orphan", LABELS)
+    await sets.until("that the orphan is adopted", sets.members, lambda seen: "orphan" in seen)
+    await sets.api.merge(f"{sets.vmi_path}/{leaving}", {"metadata": {"labels": {"app": "other"}}})
+    await sets.until("only the orphan", sets.members, lambda seen: [*seen] == ["orphan"])
 
 
 @cases.add("set-events", "Events report created and deleted VMIs", rules="R12")

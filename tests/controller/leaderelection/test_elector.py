@@ -201,6 +201,19 @@ async def test_a_leader_that_ends_without_an_error_releases_the_lease_and_a_stan
     await settle(second)
 
 
+async def test_a_leader_that_keeps_its_lease_lets_it_expire():
+    server, (leader, first), (standby, second) = await leader_and_standby()
+    await asyncio.sleep(30)
+    leader.elector.keep_lease()
+    leader.stop.set()
+    assert await first is True
+    assert server.record["holderIdentity"] == "a"
+    await asyncio.sleep(20)
+    assert standby.elector.is_leader
+    assert standby.led_from - leader.led_to > 4.9
+    await settle(second)
+
+
 @pytest.mark.parametrize("end", ["cancelled", "failed"])
 async def test_a_failed_or_cancelled_leader_lets_the_lease_expire(end):
     server = LeaseServer()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from itertools import pairwise
 
 import pytest
@@ -23,6 +24,10 @@ from tests.pool_healing import (
     FAILING,
     SOON,
     STUCK,
+    annotated,
+    announce,
+    announced,
+    announced_for,
     at,
     break_one,
     entry,
@@ -47,7 +52,10 @@ def test_p15_a_vm_that_reaches_the_failure_threshold_is_deleted_with_its_disks()
     todo = heal(owner, *vms(owner, 0, 1, 2), *vms(owner, 3, ready=False, failures=3))
     [delete] = [each for each in todo.actions if isinstance(each, Delete)]
     assert (delete.resource, delete.key.name, delete.uid, delete.foreground) == (VMS, "web-3", "uid-web-3", True)
-    assert delete.why == "healing: it failed to start 3 times in a row"
+    assert delete.why == (
+        "healing: it failed to start 3 times in a row, the limit is 3; "
+        "it has not been ready for 1800 s, the limit is 300 s"
+    )
 
 
 @pytest.mark.parametrize(("failures", "expected"), [(None, []), (0, []), (2, []), (3, ["web-0"]), (9, ["web-0"])])
@@ -67,12 +75,15 @@ def test_p15_a_vm_in_a_broken_state_is_healed_after_the_minimum_failing_time(sta
     owner = healing_pool()
     ready = vms(owner, 1, 2)
     early = heal(owner, *vms(owner, 0, ready=False, printable=state, ready_for_s=290), *ready)
-    assert (healed(early), early.requeue_after_s, early.notices) == ([], 10, ())
+    assert (early.actions, early.requeue_after_s, early.notices) == ((), 10, ())
     late = heal(owner, *vms(owner, 0, ready=False, printable=state, ready_for_s=300), *ready)
     assert healed(late) == ["web-0"]
     assert late.requeue_after_s is None
     [delete] = [each for each in late.actions if isinstance(each, Delete)]
-    assert delete.why == f"healing: {state} for longer than 300 s"
+    assert delete.why == (
+        f"healing: {state}, and it has not been ready for 300 s, the limit is 300 s; "
+        "it failed to start 0 times in a row, the limit is 3"
+    )
 
 
 @pytest.mark.parametrize("state", ["Starting", "Provisioning", "Stopped", "Running", "Unschedulable", None])
@@ -85,7 +96,6 @@ NOT_FAILING = {
     "ready": {"ready": True, "failures": 9, "printable": "CrashLoopBackOff"},
     "halted by its user": {**FAILING, "spec": vm_spec(run_strategy="Halted")},
     "deleted by its user": {**FAILING, "deleting": True},
-    "broken, without a Ready condition": {**STUCK, "ready": None},
 }
 
 
@@ -130,36 +140,72 @@ def test_p15_a_vm_whose_vmi_is_ready_is_not_healed():
     assert healed(heal(owner, *machines, vmis=[vmi(machines[0], ready=False)])) == ["web-0"]
 
 
-def test_p15_the_record_is_written_before_the_vms_are_deleted():
+def test_p15_the_record_is_written_three_seconds_before_the_vms_are_deleted():
     owner = healing_pool()
-    first, second = heal(owner, *vms(owner, 0, 1, **FAILING), *vms(owner, 2, 3)).stages
+    machines = (*vms(owner, 0, 1, **FAILING), *vms(owner, 2, 3))
+    first = announce(owner, *machines)
+    assert first.held == "healing: 2 virtual machines are replaced in a few seconds"
+    assert first.requeue_after_s == 3
     [patch] = first.actions
-    assert first.essential
     assert (patch.resource, patch.key, patch.type) == (POOLS, owner.metadata.key, PatchType.MERGE)
     body = json.loads(patch.body)
     written = json.loads(body["metadata"].pop("annotations")[HEALED])
     assert body == {"metadata": {"uid": "uid-of-the-pool"}}
     assert written == {"0": ["uid-web-0", 1, "2026-08-01T12:00:00Z"], "1": ["uid-web-1", 1, "2026-08-01T12:00:00Z"]}
-    assert [each.key.name for each in second.actions] == ["web-0", "web-1"]
+    early = announce(annotated(owner, HEALED, {**written, "1": ["uid-web-1", 1, at(2)]}), *machines)
+    assert (early.actions, early.requeue_after_s) == ((), 1)
+    second = announce(announced(owner, written), *machines)
+    assert [(type(each), each.key.name) for each in second.actions] == [(Delete, "web-0"), (Delete, "web-1")]
+    assert (second.held, second.requeue_after_s) == ("", None)
 
 
 def test_p15_the_next_healing_of_an_ordinal_increments_its_count_and_keeps_other_records():
     owner = healing_pool(healed={0: entry(count=2), 5: entry("five", 4, 120)})
-    todo = heal(owner, *vms(owner, 0, **FAILING), *vms(owner, *range(1, 10)))
+    todo = announce(owner, *vms(owner, 0, **FAILING), *vms(owner, *range(1, 10)))
     assert record_of(todo) == {"0": ["uid-web-0", 3, at(0)], "5": ["five", 4, at(120)]}
 
 
 def test_p15_a_healing_after_a_crash_is_repeated_at_once_and_counted_once():
-    owner = healing_pool(healed={0: entry("uid-web-0", 3, 1)})
-    todo = heal(owner, *vms(owner, 0, **FAILING), *vms(owner, 1, 2))
+    owner = healing_pool(healed={0: entry("uid-web-0", 3, 20)})
+    todo = announce(owner, *vms(owner, 0, **FAILING), *vms(owner, 1, 2))
     [stage] = todo.stages
     assert [(type(each), each.key.name) for each in stage.actions] == [(Delete, "web-0")]
+
+
+def test_p15_a_vm_that_is_ready_again_after_the_announcement_is_not_deleted():
+    owner = healing_pool()
+    failing, others = vms(owner, 0, **FAILING), vms(owner, 1, 2)
+    owner = announced_for(owner, *failing)
+    assert announce(owner, *vms(owner, 0, failures=3), *others) == Plan()
+    assert announce(owner, *failing, *others, vmis=[vmi(failing[0])]) == Plan()
+
+
+@pytest.mark.parametrize("seconds", [30, 600, -4])
+def test_p15_an_old_announcement_is_repeated_and_the_healing_is_counted_once(seconds):
+    """The VM was ready in the meantime, or a limit did not allow the deletion, or the clock of a leader was wrong."""
+    owner = healing_pool(healed={0: entry("uid-web-0", 3, seconds)})
+    todo = announce(owner, *vms(owner, 0, **FAILING), *vms(owner, 1, 2))
+    assert (healed(todo), record_of(todo)) == ([], {"0": ["uid-web-0", 3, at(0)]})
+
+
+def test_p15_an_announcement_lasts_three_seconds_if_the_clock_has_fractions_of_seconds():
+    owner = healing_pool()
+    todo = announce(owner, *vms(owner, 0, **FAILING), *vms(owner, 1, 2), now=NOW + timedelta(milliseconds=300))
+    assert record_of(todo) == {"0": ["uid-web-0", 1, at(-1)]}
+    assert todo.requeue_after_s == pytest.approx(3.7)
+
+
+def test_p15_announced_vms_come_before_other_vms():
+    owner = healing_pool(maxUnavailable=1)
+    failing = vms(owner, 0, 1, **FAILING)
+    todo = announce(announced_for(owner, failing[1]), *failing, *vms(owner, *range(2, 10)))
+    assert (healed(todo), todo.held) == (["web-1"], "healing: 1 virtual machines wait until others are available")
 
 
 def test_p15_old_records_are_removed_when_a_new_record_is_written():
     """A record is kept for half an hour plus twice the minimum failing time."""
     owner = healing_pool(healed={0: entry(count=9, seconds=2400), 5: entry(seconds=2400), 6: entry(seconds=2399)})
-    todo = heal(owner, *vms(owner, 0, **FAILING), *vms(owner, *range(1, 10)))
+    todo = announce(owner, *vms(owner, 0, **FAILING), *vms(owner, *range(1, 10)))
     assert record_of(todo) == {"0": ["uid-web-0", 1, at(0)], "6": ["another", 1, at(2399)]}
 
 
@@ -207,9 +253,8 @@ UNREADABLE = {
 def test_an_annotation_that_cannot_be_parsed_contains_no_records(text):
     """Every user can change the annotation, and a client that replaces the pool can remove it."""
     owner = healing_pool(annotations={HEALED: text})
-    todo = heal(owner, *vms(owner, 0, **FAILING), *vms(owner, *range(1, 10)))
+    todo = announce(owner, *vms(owner, 0, **FAILING), *vms(owner, *range(1, 10)))
     assert record_of(todo) == {"0": ["uid-web-0", 1, at(0)]}
-    assert healed(todo) == ["web-0"]
 
 
 def test_an_annotation_with_a_lone_surrogate_contains_no_record():
@@ -232,7 +277,7 @@ def test_the_annotation_stays_below_the_size_limit_of_the_server():
         annotations={MAX_UNHEALTHY: "100%"},
     )
     failing = vms(owner, 0, **FAILING, uid=UUID)
-    written = record_of(heal(owner, *failing, *vms(owner, *range(1, 3000))))
+    written = record_of(announce(owner, *failing, *vms(owner, *range(1, 3000))))
     assert len(written) == 1000
     assert written["0"] == [UUID, 1, at(0)]
     assert "1999" in written

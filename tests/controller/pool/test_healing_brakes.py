@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,10 +13,12 @@ from controller.kubevirt.resources import VMS
 from controller.pool.heal import TOO_MANY
 from controller.pool.plan import plan
 from controller.runtime.plan import Delete, Plan
+from tests.builders import NOW
 from tests.pool_builders import LABELS, pool, revision, snapshot, vm_spec, vmi, vms
 from tests.pool_healing import (
     FAILING,
     STUCK,
+    announced_for,
     break_one,
     entry,
     heal,
@@ -133,8 +137,9 @@ def test_p14_p15_a_healed_vm_counts_towards_the_limit_of_a_rollout():
     )
     running = [vmi(each, revision="web-1") for each in machines[1:]]
     kept = [revision(before, "web-1", number=1), revision(owner, "web-2", number=2)]
-    todo = plan(snapshot(owner, machines, vmis=running, revisions=kept))
-    assert [(each.resource, each.key.name) for each in todo.actions if isinstance(each, Delete)] == [(VMS, "web-0")]
+    for announced, expected in ((owner, []), (announced_for(owner, machines[0]), [(VMS, "web-0")])):
+        todo = plan(snapshot(announced, machines, vmis=running, revisions=kept))
+        assert [(each.resource, each.key.name) for each in todo.actions if isinstance(each, Delete)] == expected
 
 
 MAX_UNHEALTHY_CASES = {
@@ -197,8 +202,11 @@ def test_p15_blocked_healing_gives_one_event_until_the_first_failing_vm_recovers
     assert once == occasion_of(owner, *first, *others, *vms(owner, 3, ready_for_s=5, **STUCK))
     starting = vms(owner, 0, ready=False, ready_for_s=700, printable="Starting")
     assert once == occasion_of(owner, *starting, *others, *vms(owner, 3, ready_for_s=5, **STUCK))
-    later = vms(owner, 0, ready_for_s=60, **STUCK)
-    assert once != occasion_of(owner, *later, *vms(owner, 1, 2, ready_for_s=50, **STUCK), *vms(owner, 3))
+    before = snapshot(owner, (*first, *others)).unready
+    recovered = snapshot(owner, (*vms(owner, 0), *others), unready_before=before).unready
+    later = {"now": NOW + timedelta(minutes=1)}
+    assert once == occasion_of(owner, *first, *others, *vms(owner, 3), unready_before=before, **later)
+    assert once != occasion_of(owner, *first, *others, *vms(owner, 3), unready_before=recovered, **later)
     changed = healing_pool(replicas=4, autohealing={"minFailingToStartDuration": "0s"}, generation=2)
     assert once != occasion_of(changed, *first, *others, *vms(owner, 3))
 

@@ -3,7 +3,7 @@
 import pytest
 
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
-from controller.pool.rules import PoolRules
+from controller.pool.rules import PoolRules, UnreadyMemory
 from controller.pool.snapshot import Limits
 from controller.runtime.plan import Patch, Plan, RemoveOwnerReference
 from informers.meta import ObjectKey
@@ -14,7 +14,7 @@ KEY = GONE.metadata.key
 
 
 def plan_without_pool(*machines, burst=250):
-    return PoolRules(stores(None, machines), POOLS, Limits(burst)).plan_absent(KEY)
+    return PoolRules(stores(None, machines), POOLS, Limits(burst), UnreadyMemory()).plan_absent(KEY)
 
 
 def test_p6_a_terminating_vm_keeps_its_disks_and_loses_the_finalizer():

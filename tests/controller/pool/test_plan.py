@@ -9,6 +9,7 @@ from controller.runtime.plan import Create, Delete, ThreeWayMerge
 from tests.fakes.kubevirt import BROKEN
 from tests.fakes.rules import finalizers_of
 from tests.pool_builders import LABELS, OTHER_FINALIZER, POOLS, pool, revision, snapshot, vm, vm_spec, vmi, vms
+from tests.pool_healing import announced_for
 from tests.pool_simulation import PoolSimulation
 
 HEALING = {"startUpFailureThreshold": 1}
@@ -35,15 +36,13 @@ def test_p16_the_stages_are_removals_finalizer_healing_and_scaling():
         *vms(owner, 2, ready=False, failures=1),
         *vms(owner, 3, 4),
     )
-    todo = plan(snapshot(owner, members, vmis=[vmi(each) for each in members[3:]]))
-    assert [kinds[0][:2] for kinds in steps(todo)] == [
-        ("VirtualMachine", "Patch"),
-        ("VirtualMachine", "Patch"),
-        ("VirtualMachinePool", "Patch"),
-        ("VirtualMachinePool", "Patch"),
-        ("VirtualMachine", "Delete"),
-        ("VirtualMachine", "Create"),
-    ]
+    running = [vmi(each) for each in members[3:]]
+    before = [("VirtualMachine", "Patch"), ("VirtualMachine", "Patch"), ("VirtualMachinePool", "Patch")]
+    create = ("VirtualMachine", "Create")
+    announcing = plan(snapshot(owner, members, vmis=running))
+    assert [kinds[0][:2] for kinds in steps(announcing)] == [*before, ("VirtualMachinePool", "Patch"), create]
+    deleting = plan(snapshot(announced_for(owner, members[2]), members, vmis=running))
+    assert [kinds[0][:2] for kinds in steps(deleting)] == [*before, ("VirtualMachine", "Delete"), create]
 
 
 def test_the_plan_does_not_depend_on_the_order_in_which_the_cache_lists_things():
@@ -160,7 +159,10 @@ def test_p15_a_vm_that_is_healed_counts_as_deleted_for_scale_in():
     """One VM is surplus and one VM fails. Only the failing VM is deleted, and only once."""
     owner = pool(replicas=2, autohealing=HEALING)
     members = (*vms(owner, 0, 1, annotations={REMOVE: "true"}), *vms(owner, 2, ready=False, failures=1))
-    todo = plan(snapshot(owner, members, vmis=[vmi(each) for each in members[:2]]))
+    running = [vmi(each) for each in members[:2]]
+    first = plan(snapshot(owner, members, vmis=running))
+    assert not [each for each in first.actions if isinstance(each, Delete)]
+    todo = plan(snapshot(announced_for(owner, members[2]), members, vmis=running))
     assert [each.key.name for each in todo.actions if isinstance(each, Delete)] == ["web-2"]
 
 

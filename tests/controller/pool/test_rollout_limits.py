@@ -17,6 +17,7 @@ from controller.runtime.plan import Delete
 from tests.builders import NOW, seconds_ago
 from tests.fakes.kubevirt import BROKEN
 from tests.pool_builders import LABELS, pool, revision, snapshot, vm_spec, vmi, vms
+from tests.pool_healing import announced_for, noted
 from tests.pool_simulation import PoolSimulation
 
 BEFORE = pool(spec=vm_spec(image="v1"))
@@ -102,7 +103,9 @@ def test_p14_a_vm_that_the_same_pass_heals_counts_towards_the_limit():
     owner = updated_pool(most=1, autohealing=HEALING)
     failing = machines_of(owner, 0, ready=False, failures=1)
     machines = machines_of(owner, 1, 2, 3)
-    todo = plan(seen(owner, (*failing, *machines), [vmi(failing[0], ready=False), *outdated(machines)]))
+    running = [vmi(failing[0], ready=False), *outdated(machines)]
+    assert restarted(plan(seen(owner, (*failing, *machines), running))) == []
+    todo = plan(seen(announced_for(owner, *failing), (*failing, *machines), running))
     assert [each.key.name for each in todo.actions if isinstance(each, Delete) and each.resource is VMS] == ["web-0"]
     assert restarted(todo) == []
 
@@ -111,8 +114,9 @@ def test_p14_a_vm_that_the_same_pass_heals_counts_only_once():
     owner = updated_pool(most=2, autohealing=HEALING)
     failing = machines_of(owner, 0, ready=False, failures=1)
     machines = machines_of(owner, 1, 2, 3)
-    todo = plan(seen(owner, (*failing, *machines), [vmi(failing[0], ready=False), *outdated(machines)]))
-    assert restarted(todo) == ["web-1"]
+    running = [vmi(failing[0], ready=False), *outdated(machines)]
+    for announced in (owner, announced_for(owner, *failing)):
+        assert restarted(plan(seen(announced, (*failing, *machines), running))) == ["web-1"]
 
 
 def test_p14_a_terminating_vm_is_unavailable_even_if_its_vmi_is_ready():
@@ -166,9 +170,8 @@ def test_p14_a_stalled_rollout_gives_one_event_at_its_deadline():
     machines = machines_of(owner, 0, 1, 2, 3)
 
     def after(seconds):
-        return plan(
-            seen(owner, machines, [vmi(machines[0], ready=False, ready_for_s=seconds), *outdated(machines[1:])])
-        )
+        running = [vmi(machines[0], ready=False, ready_for_s=seconds), *outdated(machines[1:])]
+        return plan(seen(noted(owner, machines[0], seconds), machines, running))
 
     assert after(50).notices == ()
     assert after(50).requeue_after_s == pytest.approx(70)
@@ -194,6 +197,7 @@ def test_p14_the_progress_deadline_starts_with_the_new_template():
     new = revision(owner, "web-2", number=2)
     new = replace(new, metadata=replace(new.metadata, creation_timestamp=seconds_ago(50)))
     kept = [revision(BEFORE, "web-1", number=1), new]
+    owner = noted(owner, lost[0], 300)
     todo = plan(snapshot(owner, (*lost, *machines), vmis=outdated(machines), revisions=kept))
     assert todo.notices == ()
     assert todo.requeue_after_s == pytest.approx(70)

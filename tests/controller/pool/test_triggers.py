@@ -21,7 +21,9 @@ from controller.kubevirt.annotations import (
     PROGRESS_DEADLINE,
     PROTECT,
     REMOVE,
+    REPLACE_UNREADY_AFTER,
     REVISION_NAME,
+    UNREADY,
 )
 from controller.kubevirt.resources import VMS
 from controller.pool.plan import plan
@@ -83,6 +85,7 @@ VM_CHANGES = {
     "its user stops it": (Updated(member(), member(spec=vm_spec(run_strategy="Halted"))), NOW_S),
     "its node selector changes": (Updated(member(), member(spec=vm_spec(node_selector={"a": "b"}))), NOW_S),
     "it fails to start once more": (Updated(member(failures=1), member(failures=2)), NOW_S),
+    "a snapshot of it begins": (Updated(member(), member(snapshot="monday")), NOW_S),
     "its status shows that it cannot start": (Updated(member(), member(printable="ErrorUnschedulable")), NOW_S),
     "it becomes ready": (Updated(member(ready=False), member()), SOON),
     "it becomes not ready": (Updated(member(), member(ready=False)), SOON),
@@ -124,7 +127,7 @@ VMI_CHANGES = {
     "its revision changes": (Updated(vmi(VM, revision="web-0"), vmi(VM)), SOON),
     "it was recreated between two lists": (Updated(vmi(VM), vmi(VM, uid="another")), SOON),
     "its owner changes": (Updated(vmi(VM, owners=()), vmi(VM)), SOON),
-    "it starts": (Updated(vmi(VM, phase="Scheduled"), vmi(VM)), NEVER),
+    "it starts": (Updated(vmi(VM, phase="Scheduled"), vmi(VM)), SOON),
     "it gets a node": (Updated(vmi(VM, node=None), vmi(VM)), NEVER),
     "its migration starts": (Updated(vmi(VM), vmi(VM, migrating=True)), SOON),
     "its migration ends": (Updated(vmi(VM, migrating=True), vmi(VM)), SOON),
@@ -263,6 +266,7 @@ VM_FIELDS = {
     "ready_for_s": st.sampled_from([0, 1, 299, 400]),
     "printable": st.sampled_from(["Running", "Starting", "Stopped", "CrashLoopBackOff", "Migrating", None]),
     "failures": st.sampled_from([None, 1, 3]),
+    "snapshot": st.sampled_from([None, None, "monday"]),
 }
 VMI_FIELDS = {
     "revision": st.sampled_from(["web-1", "web-0", None]),
@@ -290,6 +294,9 @@ POOL_FIELDS = {
             {MAX_UNHEALTHY: "1"},
             {PROGRESS_DEADLINE: "9"},
             {HEALED: '{"0": ["a", 3, "2026-08-01T11:59:00Z"]}'},
+            {UNREADY: '{"2": ["uid-web-2", "2026-08-01T11:50:00Z"]}'},
+            {REPLACE_UNREADY_AFTER: "60"},
+            {REPLACE_UNREADY_AFTER: "soon"},
         ]
     ),
     "finalizers": st.sampled_from([(POOL_FINALIZER,), ()]),

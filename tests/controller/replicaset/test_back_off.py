@@ -1,12 +1,13 @@
 """R4a: which VMIs count as early failures, and when their replacements are created."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from controller.kubevirt.annotations import EARLY_FAILURES, PROTECT, TEMPLATE_HASH
 from controller.kubevirt.resources import VMIS
-from controller.replicaset.back_off import MAX_EVIDENCE, Trial, annotation_of, delay_after, trial_of
+from controller.replicaset.back_off import MAX_EVIDENCE, Trial, annotation_of, delay_after, find_back_off, trial_of
 from controller.replicaset.plan import plan
 from controller.replicaset.status import next_status
 from controller.runtime.plan import Create, Delete
@@ -260,3 +261,31 @@ def test_r4a_the_condition_stays_until_the_cache_shows_our_writes():
     owner = replicaset(replicas=1, status=next_status(snapshot(replicaset(replicas=1), [failed(before=1)]), ()))
     later = next_status(snapshot(owner, [failed(before=1, ago_s=11)], settled=False), ())
     assert [each.message for each in later.conditions] == [before.message]
+
+
+def recorded(*phases: tuple[str, str], ready: str, reason: str | None, now: str):
+    """The back-off of a VMI whose last status has these values. virt-controller 1.9 wrote them for failing VMIs."""
+    times = [{"phase": phase, "phaseTransitionTimestamp": f"2026-11-21T{time}Z"} for phase, time in phases]
+    condition = {"type": "Ready", "status": ready, "reason": reason, "lastTransitionTime": "2026-11-21T20:25:52Z"}
+    status = {"phase": phases[-1][0], "conditions": [condition], "phaseTransitionTimestamps": times}
+    meta = {"name": "recorded", "labels": CURRENT, "creationTimestamp": "2026-11-21T20:25:51Z"}
+    made = VMIS.decode(msgspec.json.encode({"metadata": meta, "status": status}))
+    return find_back_off(datetime.fromisoformat(now), CURRENT[TEMPLATE_HASH], [], [made])
+
+
+def test_r4a_a_recorded_failure_before_running_is_an_early_failure():
+    phases = [("Pending", "20:25:51"), ("Scheduling", "20:25:52"), ("Failed", "20:25:52")]
+    back_off = recorded(*phases, ready="False", reason="PodTerminating", now="2026-11-21T20:25:53Z")
+    assert [failure.failures for failure in back_off.failures] == [1]
+
+
+def test_r4a_a_recorded_crash_after_running_is_an_early_failure_although_ready_is_still_true():
+    phases = [("Scheduled", "20:25:52"), ("Running", "20:25:54"), ("Failed", "20:25:56")]
+    back_off = recorded(*phases, ready="True", reason=None, now="2026-11-21T20:25:57Z")
+    assert [failure.failures for failure in back_off.failures] == [1]
+    assert back_off.failures[0].due == datetime(2026, 11, 21, 20, 25, 56, tzinfo=UTC)
+
+
+def test_r4a_a_crash_after_an_hour_is_no_early_failure():
+    phases = [("Running", "20:25:54"), ("Failed", "21:25:56")]
+    assert recorded(*phases, ready="True", reason=None, now="2026-11-21T21:25:57Z").failures == ()

@@ -34,8 +34,11 @@ def come_to_rest(simulation: ReplicaSetSimulation) -> None:
     for _ in range(PASSES):
         tried = simulation.run_pass()
         simulation.live_on()
-        if not tried and not plan(simulation.snapshot()).actions:
+        todo = plan(simulation.snapshot())
+        if not tried and not todo.actions and todo.requeue_after_s is None:
             return
+        if not tried:
+            simulation.advance(todo.requeue_after_s or 0)
     raise AssertionError(f"still writing after {PASSES} passes: {plan(simulation.snapshot())}")
 
 

@@ -1,6 +1,8 @@
 """R4a: VMIs that run and are not ready are replaced, if the set asks for it."""
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 
 from controller.kubevirt.annotations import (
     EARLY_FAILURES,
@@ -158,3 +160,13 @@ def test_r4a_a_set_whose_vmis_become_ready_again_comes_to_rest():
     assert len(launcher.created) == created
     assert launcher.simulation.owner.status.ready_replicas == 4
     assert launcher.simulation.conditions == {}
+
+
+@given(st.integers(0, 8), st.integers(0, 8), st.integers(0, 4), st.integers(1, 6))
+def test_guarantee_2_replacements_of_unready_vmis_add_no_vmi(wanted, down, up, burst):
+    """More VMIs are never created than are missing after the deletions that come first in the plan."""
+    vmis = [unready(f"u-{number}", before=number % 3, running_s=9000) for number in range(down)]
+    vmis += [ready(f"r-{number}") for number in range(up)]
+    todo = planned(*vmis, replicas=wanted, burst=burst)
+    assert len(histories(todo)) <= max(wanted - len(vmis) + len(deleted(todo)), 0)
+    assert len(set(deleted(todo))) == len(deleted(todo)) <= burst

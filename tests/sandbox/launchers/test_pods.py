@@ -156,6 +156,12 @@ def test_a_vmi_migrates_to_another_node_that_is_not_cordoned() -> None:
     assert nodes.target_for(vmi(), named(node("node01"))) == ""
 
 
+def test_a_new_vmi_is_placed_on_a_schedulable_node() -> None:
+    cluster = named(node("node01", cordoned=True), node("node02", ready="Unknown"), node("node03"))
+    assert nodes.node_for(vmi().metadata, cluster) == "node03"
+    assert nodes.node_for(vmi().metadata, named(node("node01", cordoned=True))) == ""
+
+
 def migration(phase: str = "") -> Migration:
     meta = {"name": "move", "namespace": "ns", "uid": "m1"}
     return msgspec.convert({"metadata": meta, "spec": {"vmiName": "web"}, "status": {"phase": phase}}, Migration)

@@ -1,0 +1,134 @@
+"""Failing VMs: the members that healing replaces, and the times at which each of them may be replaced (P15).
+
+A VM fails if one of these conditions is true. The first condition that becomes true decides.
+
+- The VM has failed to start as often as `startUpFailureThreshold`.
+- The VM is in a broken state, and has not been ready for `minFailingToStartDuration`.
+- The VM runs, and has not been ready for the time in the annotation `vmherd.dev/replace-unready-after-seconds`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+
+from controller.kubevirt import vmis
+from controller.kubevirt.annotations import REPLACE_UNREADY_AFTER
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vms import (
+    BROKEN_STATES,
+    is_deleting,
+    is_meant_to_run,
+    is_ready,
+    printable_status_of,
+    start_failures_of,
+)
+from controller.pool.heal_records import Record, announced_deletion, pause_end
+from controller.pool.policies import Healing
+from controller.pool.snapshot import Snapshot
+from controller.pool.unready import open_period, unready_since
+
+
+class Failure(Struct, frozen=True):
+    """The reason why a VM fails, and the first time at which the failure allows a replacement.
+
+    `is_certain` is false if the VM may only need more time to become ready.
+    """
+
+    at: datetime
+    why: str
+    is_certain: bool = True
+
+
+class FailingVM(Struct, frozen=True):
+    """A member that fails.
+
+    `due` is the first time at which the member may be replaced. `healed` is the number of earlier healings of its
+    ordinal in a row. `announced` is the time at which the announced deletion of the member is due, or None if no
+    deletion is announced. `is_certain` is false if the member may only need more time to become ready.
+    """
+
+    vm: VirtualMachine
+    ordinal: int
+    why: str
+    due: datetime
+    healed: int
+    announced: datetime | None
+    is_certain: bool
+
+
+def failing_vms(
+    snapshot: Snapshot,
+    members: tuple[VirtualMachine, ...],
+    records: Mapping[int, Record],
+    *,
+    healing: Healing | None,
+    unready_limit: timedelta | None,
+) -> list[FailingVM]:
+    """Return the members that fail, including members that may not be replaced yet."""
+    found = []
+    for vm in members:
+        ordinal = snapshot.ordinal_of(vm)
+        if ordinal is None or is_deleting(vm) or not is_meant_to_run(vm) or _is_up(snapshot, vm):
+            continue
+        failures = [
+            *(_start_failures(snapshot, vm, healing) if healing is not None else ()),
+            *(_unready_failure(snapshot, vm, unready_limit) if unready_limit is not None else ()),
+        ]
+        if not failures:
+            continue
+        first = min(failures, key=lambda failure: failure.at)
+        record = records.get(ordinal)
+        due = max(first.at, pause_end(vm, record) or first.at)
+        found.append(
+            FailingVM(
+                vm,
+                ordinal,
+                first.why,
+                due,
+                healed=record.count if record is not None else 0,
+                announced=announced_deletion(vm, record, snapshot.now),
+                is_certain=any(each.is_certain or each.at <= snapshot.now for each in failures),
+            )
+        )
+    return found
+
+
+def _is_up(snapshot: Snapshot, vm: VirtualMachine) -> bool:
+    """Return True if the VM or its VMI is ready.
+
+    Both are checked, because the VM's status may be older than the status of its VMI.
+    """
+    vmi = snapshot.vmi_of(vm)
+    return is_ready(vm) or (vmi is not None and vmis.is_ready(vmi))
+
+
+def _start_failures(snapshot: Snapshot, vm: VirtualMachine, healing: Healing) -> Iterator[Failure]:
+    """Yield the failures of a VM that fails to start. Each text has the state of both limits of `autohealing`."""
+    failures, state = start_failures_of(vm), printable_status_of(vm)
+    since = unready_since(snapshot, vm)
+    unready_s = (snapshot.now - since) // timedelta(seconds=1) if since is not None else 0
+    limit_s = int(healing.min_failing.total_seconds())
+    number = f"it failed to start {failures} times in a row, the limit is {healing.threshold}"
+    duration = f"it has not been ready for {unready_s} s, the limit is {limit_s} s"
+    if failures >= healing.threshold:
+        yield Failure(snapshot.now, f"{number}; {duration}")
+    elif state in BROKEN_STATES and since is not None:
+        yield Failure(since + healing.min_failing, f"{state}, and {duration}; {number}")
+
+
+def _unready_failure(snapshot: Snapshot, vm: VirtualMachine, limit: timedelta) -> Iterator[Failure]:
+    """Yield the failure of a VM that runs and is not ready.
+
+    A VM whose guest stops soon after each start is seldom seen running and not ready. So such a VM counts as running,
+    whatever the phase of its present VMI is.
+    """
+    period, vmi = open_period(snapshot, vm), snapshot.vmi_of(vm)
+    since = unready_since(snapshot, vm)
+    if period is None or since is None or not (period.crashes or (vmi is not None and vmis.is_running(vmi))):
+        return
+    unready_s = (snapshot.now - since) // timedelta(seconds=1)
+    text = f"it runs, but has not been ready for {unready_s} s; {REPLACE_UNREADY_AFTER} is {limit.total_seconds():.0f}"
+    yield Failure(since + limit, text, is_certain=False)

@@ -1,0 +1,176 @@
+"""Records of healings in the pool's annotation `vmherd.dev/healed` (P15).
+
+The record of an ordinal has the UID of the deleted VM, the number of healings in a row, and the time of the last
+healing. A record is written before the VM is deleted. So a record with the UID of the present VM announces the deletion
+of this VM. The VM is deleted `ANNOUNCEMENT` later, so that users and monitoring can see the failure. Old records are
+removed when a new record is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from msgspec import Struct
+
+from controller.apimachinery.conditions import with_timezone
+from controller.kubevirt.annotations import HEALED
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vms import is_deleting
+from controller.pool.intent import Intent
+from controller.pool.ordinal_notes import MAX_ENTRIES, VALID_NUMBERS, note_patch, read_note
+from controller.pool.rollout import count_unavailable, min_ready_of
+from controller.pool.snapshot import Snapshot
+from controller.pool.unready_setting import replace_unready_after
+from controller.runtime.plan import Patch
+
+FIRST_PAUSE: Final = timedelta(seconds=10)
+LONGEST_PAUSE: Final = timedelta(minutes=5)
+RECORD_LIFETIME: Final = timedelta(minutes=30)
+START_TIMEOUT: Final = timedelta(minutes=5)
+"""The time that a recreated VM has to become available. After this time, the VM no longer delays other healings."""
+
+ANNOUNCEMENT: Final = timedelta(seconds=3)
+"""The time between the record of a healing and the deletion of the VM."""
+
+ANNOUNCEMENT_LIFETIME: Final = timedelta(seconds=30)
+"""The time after which an announcement is void. The deletion then needs a new announcement."""
+
+
+class Record(Struct, frozen=True, array_like=True):
+    """The last healing of an ordinal.
+
+    `uid` is the UID of the deleted VM, `count` is the number of healings in a row, and `at` is the time of the last
+    healing.
+    """
+
+    uid: str
+    count: int
+    at: datetime
+
+
+class Recovering(Struct, frozen=True):
+    """The healed ordinals whose new VM is not available yet.
+
+    `number` is the number of all these ordinals. `absent` is the number of these ordinals that have no VM. `until` is
+    the first time at which one of the recreated VMs is available or overdue, or None if no such time is known.
+    """
+
+    number: int
+    absent: int = 0
+    until: datetime | None = None
+
+
+def read_records(snapshot: Snapshot, intent: Intent) -> Mapping[int, Record]:
+    """Return the records of recent healings, by ordinal. Old records and records that cannot be parsed are left out.
+
+    A record may have a time in the near future, because the clock of an earlier leader may have been ahead.
+    """
+    after = replace_unready_after(snapshot).after
+    if intent.healing is None and after is None:
+        return {}
+    slowest = max(intent.healing.min_failing if intent.healing is not None else timedelta(), after or timedelta())
+    lifetime = RECORD_LIFETIME + 2 * slowest
+    return {
+        ordinal: record
+        for ordinal, record in read_note(snapshot.owner.metadata, HEALED, Record).items()
+        if record.count in VALID_NUMBERS
+        and record.at.tzinfo is not None
+        and -LONGEST_PAUSE <= snapshot.now - record.at < lifetime
+    }
+
+
+def count_recovering(
+    snapshot: Snapshot,
+    intent: Intent,
+    members: tuple[VirtualMachine, ...],
+    records: Mapping[int, Record],
+    failing: Collection[str] = (),
+) -> Recovering:
+    """Count the healed VMs that are terminating, absent, or recreated and not available yet.
+
+    A recreated VM whose UID is in `failing` is not counted.
+    """
+    by_ordinal = {snapshot.ordinal_of(vm): vm for vm in members}
+    min_ready = min_ready_of(snapshot).number
+    terminating, absent = 0, 0
+    deadlines = []
+    for ordinal, record in records.items():
+        vm = by_ordinal.get(ordinal)
+        if vm is None:
+            absent += 1
+        elif vm.metadata.uid == record.uid:
+            terminating += is_deleting(vm)
+        elif vm.metadata.uid not in failing and (deadline := _start_deadline(snapshot, vm, record, min_ready)):
+            deadlines.append(deadline)
+    absent = min(absent, max(intent.wanted - len(members), 0))
+    return Recovering(terminating + absent + len(deadlines), absent, min(deadlines, default=None))
+
+
+def _start_deadline(snapshot: Snapshot, vm: VirtualMachine, record: Record, min_ready_s: int) -> datetime | None:
+    """Return the time by which a recreated VM must become available (P14).
+
+    The result is None if the VM is available, overdue or terminating.
+    """
+    availability = count_unavailable(snapshot, (vm,), min_ready_s)
+    if is_deleting(vm) or not availability.unavailable:
+        return None
+    created_at = min(max(record.at, with_timezone(vm.metadata.creation_timestamp) or record.at), snapshot.now)
+    deadline = availability.next_at or created_at + START_TIMEOUT
+    return deadline if deadline > snapshot.now else None
+
+
+def pause_end(vm: VirtualMachine, record: Record | None) -> datetime | None:
+    """Return the first time at which the VM's ordinal may be healed again, or None if there is no pause.
+
+    If the record has the UID of the present VM, the deletion that the record announced did not happen, so there is no
+    pause.
+    """
+    if record is None or record.uid == vm.metadata.uid:
+        return None
+    return record.at + pause_after(record.count)
+
+
+def pause_after(count: int) -> timedelta:
+    """Return the pause after `count` healings in a row.
+
+    The pause is 10 seconds after the first healing. Each further healing doubles the pause, up to 5 minutes.
+    """
+    doublings: int = 2 ** min(count - 1, 16)
+    return min(FIRST_PAUSE * doublings, LONGEST_PAUSE)
+
+
+def announced_deletion(vm: VirtualMachine, record: Record | None, now: datetime) -> datetime | None:
+    """Return the time at which the announced deletion of the VM is due, or None if no deletion is announced.
+
+    An announcement is void if it is older than `ANNOUNCEMENT_LIFETIME`. Then the VM was ready in the meantime, or the
+    limits of healing did not allow the deletion. An announcement from the future is void, too.
+    """
+    if record is None or record.uid != vm.metadata.uid or not -ANNOUNCEMENT <= now - record.at < ANNOUNCEMENT_LIFETIME:
+        return None
+    return record.at + ANNOUNCEMENT
+
+
+def record_patch(snapshot: Snapshot, records: Mapping[int, Record], announced: Mapping[int, VirtualMachine]) -> Patch:
+    """Return a patch that announces the deletion of the VMs in `announced`, which are given by ordinal.
+
+    The number of healings does not change if the deletion of the same VM was announced before.
+    """
+    at = announcement_time(snapshot.now)
+    updated = dict(records)
+    for ordinal, vm in announced.items():
+        previous = records.get(ordinal)
+        uid, count = vm.metadata.uid, previous.count if previous is not None else 0
+        is_repeated = previous is not None and previous.uid == uid
+        updated[ordinal] = Record(uid, count if is_repeated else count + 1, at)
+    newest = sorted(updated, key=lambda ordinal: (updated[ordinal].at, ordinal))[-MAX_ENTRIES:]
+    entries = {ordinal: updated[ordinal] for ordinal in newest}
+    why = "records the ordinals that are healed"
+    return note_patch(snapshot.pools, snapshot.owner.metadata, HEALED, entries, why)
+
+
+def announcement_time(now: datetime) -> datetime:
+    """Return the time of a record that is written now: the next whole second in UTC."""
+    whole = now.astimezone(UTC).replace(microsecond=0)
+    return whole if whole == now else whole + timedelta(seconds=1)

@@ -1,0 +1,85 @@
+"""The note of old unready periods in the pool's annotation `vmherd.dev/unready` (P15).
+
+After a restart of the controller, the note gives the ages of the unready periods. Few writes are necessary:
+
+- A pool has a note only while the pool uses autohealing, replaces unready VMs, or rolls out a template.
+- Only a VM that has been unready for `NOTE_AFTER` needs an entry. So a VM that starts in a normal way causes no write.
+- A write also adds the entries that will soon be necessary. So a pool writes new entries at most every 15 seconds.
+- Entries of ended periods are removed when at least half of all entries are stale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from controller.kubevirt.annotations import UNREADY
+from controller.pool.intent import Intent
+from controller.pool.ordinal_notes import MAX_ENTRIES, note_patch
+from controller.pool.policies import Strategy
+from controller.pool.revisions import Revisions
+from controller.pool.snapshot import Snapshot
+from controller.pool.steps import is_updated
+from controller.pool.unready_periods import STEADY, UnreadyNote, UnreadyPeriod, read_notes
+from controller.pool.unready_setting import replace_unready_after
+from controller.runtime.plan import Plan, Stage
+from informers.meta import annotations_of
+
+NOTE_AFTER: Final = timedelta(seconds=30)
+"""The age at which an unready period needs an entry."""
+
+
+def plan_unready_note(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> Plan:
+    """Plan the patch of the pool's note, if the note lacks an entry or has too many stale entries."""
+    meta = snapshot.owner.metadata
+    notes = read_notes(meta, snapshot.now)
+    if not snapshot.unready and UNREADY not in annotations_of(meta):
+        return Plan()
+    current = _periods_by_ordinal(snapshot) if _has_reader(snapshot, intent, revisions) else {}
+    noted = {ordinal for ordinal, note in notes.items() if ordinal in current and current[ordinal].uid == note.uid}
+    old_enough = [
+        ordinal
+        for ordinal, period in current.items()
+        if ordinal in noted or (period.ready_at is None and snapshot.now - period.since >= NOTE_AFTER / 2)
+    ]
+    listed = sorted(old_enough, key=lambda ordinal: (current[ordinal].since, ordinal))[:MAX_ENTRIES]
+    missing = [ordinal for ordinal in listed if ordinal not in noted]
+    is_short = any(snapshot.now - current[ordinal].since >= NOTE_AFTER for ordinal in missing)
+    is_stale = UNREADY in annotations_of(meta) and 2 * len(noted) <= len(notes)
+    if is_short or is_stale:
+        entries = {ordinal: _note_of(current[ordinal]) for ordinal in listed}
+        patch = note_patch(snapshot.pools, meta, UNREADY, entries, "notes since when virtual machines are not ready")
+        return Plan(stages=(Stage((patch,)),))
+    return _wake(snapshot.now, [current[ordinal] for ordinal in current.keys() - noted], [current[o] for o in noted])
+
+
+def _has_reader(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> bool:
+    """Return True if a later plan can depend on the note."""
+    if intent.healing is not None or replace_unready_after(snapshot).after is not None:
+        return True
+    rolls_out = intent.update.strategy is Strategy.PROACTIVE
+    return rolls_out and not all(is_updated(snapshot, revisions, vm) for vm in snapshot.members)
+
+
+def _periods_by_ordinal(snapshot: Snapshot) -> Mapping[int, UnreadyPeriod]:
+    """Return the periods of the members that have not ended."""
+    found = {}
+    for vm in snapshot.members:
+        period, ordinal = snapshot.unready.get(vm.metadata.name), snapshot.ordinal_of(vm)
+        is_present = period is not None and period.uid == vm.metadata.uid and not period.has_ended(snapshot.now)
+        if period is not None and is_present and ordinal is not None:
+            found[ordinal] = period
+    return found
+
+
+def _note_of(period: UnreadyPeriod) -> UnreadyNote:
+    return UnreadyNote(period.uid, period.since.astimezone(UTC).replace(microsecond=0))
+
+
+def _wake(now: datetime, unnoted: list[UnreadyPeriod], noted: list[UnreadyPeriod]) -> Plan:
+    """Return a plan whose next pass runs when an entry becomes necessary or stale."""
+    times = [period.since + NOTE_AFTER for period in unnoted if period.ready_at is None]
+    times += [period.ready_at + STEADY for period in noted if period.ready_at is not None]
+    waits = [(time - now).total_seconds() for time in times if time > now]
+    return Plan(requeue_after_s=min(waits, default=None))

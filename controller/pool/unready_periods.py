@@ -1,0 +1,166 @@
+"""Unready periods: the times since when members of a pool have not been ready (P14, P15).
+
+KubeVirt sets a new `lastTransitionTime` whenever the status or the reason of a condition changes. So the condition
+`Ready` of a VM in a crash loop is always young. A crash loop cannot reset an unready period. The period belongs to the
+UID of a VM, and ends when the VM has been ready for `STEADY`. If the VM is ready for a shorter time, the period
+continues.
+
+The periods of a pool are computed from the previous periods of the same pool, and from the present VMs and VMIs. The
+controller keeps the periods in memory, and writes old periods to the pool's annotation `vmherd.dev/unready`. So the
+ages survive a restart of the controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from controller.apimachinery.conditions import with_timezone
+from controller.kubevirt import vmis
+from controller.kubevirt.annotations import UNREADY
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.kubevirt.vms import is_deleting, is_meant_to_run, revision_of
+from controller.pool.naming import ordinal_of
+from controller.pool.ordinal_notes import read_note
+from informers.meta import ObjectMeta
+
+STEADY: Final = timedelta(seconds=30)
+"""The time for which a VM must be ready so that its unready period ends."""
+
+ABSENCE: Final = timedelta(minutes=5)
+"""The time for which the period of an absent VM is kept, so that a recreated VM can continue the period's template."""
+
+CLOCK_SKEW: Final = timedelta(minutes=5)
+"""The maximum lead of the clock of an earlier leader. A note from a later time counts as invalid."""
+
+
+class UnreadyNote(Struct, frozen=True, array_like=True):
+    """An entry of the annotation `vmherd.dev/unready`: the UID of a VM, and the start of its unready period."""
+
+    uid: str
+    since: datetime
+
+
+class UnreadyPeriod(Struct, frozen=True, gc=False):
+    """The unready period of the VM `uid`.
+
+    `since` is the start of the period. `template_since` is the first time in the period at which the VM had the
+    revision `revision`. A recreated VM with the same name and revision keeps `template_since`. `ready_at` is None if
+    the VM is not ready now. Otherwise `ready_at` is the time at which the VM became ready, or was stopped by a user.
+    `was_ready` is true if the VM was ready during the period, and `crashes` is true if it then was unready again.
+    `seen_at` is the time of the last snapshot with the VM.
+    """
+
+    uid: str
+    since: datetime
+    revision: str
+    template_since: datetime
+    seen_at: datetime
+    ready_at: datetime | None = None
+    was_ready: bool = False
+    crashes: bool = False
+
+    def has_ended(self, now: datetime) -> bool:
+        """Return True if the VM has been ready for `STEADY`."""
+        return self.ready_at is not None and now - self.ready_at >= STEADY
+
+
+def next_periods(
+    before: Mapping[str, UnreadyPeriod],
+    pool: ObjectMeta,
+    members: Iterable[VirtualMachine],
+    vmis_by_name: Mapping[str, VirtualMachineInstance],
+    now: datetime,
+) -> Mapping[str, UnreadyPeriod]:
+    """Return the unready periods of these members, by the name of the VM.
+
+    `before` are the periods of the previous snapshot of the pool. A VM that was never unready has no period. An ended
+    period is kept while the annotation contains an entry for the VM. So the stale entry cannot start another period.
+    """
+    notes = read_notes(pool, now)
+    after: dict[str, UnreadyPeriod] = {}
+    absent = dict(before)
+    for vm in members:
+        name = vm.metadata.name
+        vmi, previous = vmis_by_name.get(name), absent.pop(name, None)
+        if previous is None and not notes and vmi is not None and _is_up(vmi):
+            continue
+        note = notes.get(ordinal) if notes and (ordinal := ordinal_of(name, pool.name)) is not None else None
+        if note is not None and note.uid != vm.metadata.uid:
+            note = None
+        period = _next_period(previous, vm, vmi, note, now)
+        if period is not None:
+            after[name] = period
+    after.update((name, period) for name, period in absent.items() if now - period.seen_at < ABSENCE)
+    return after
+
+
+def read_notes(pool: ObjectMeta, now: datetime) -> Mapping[int, UnreadyNote]:
+    """Return the valid entries of the pool's annotation, by ordinal."""
+    notes = read_note(pool, UNREADY, UnreadyNote)
+    return {
+        ordinal: note
+        for ordinal, note in notes.items()
+        if note.since.tzinfo is not None and note.since - now <= CLOCK_SKEW
+    }
+
+
+def _is_up(vmi: VirtualMachineInstance) -> bool:
+    return vmis.is_ready(vmi) and vmis.is_active(vmi)
+
+
+def _next_period(
+    previous: UnreadyPeriod | None,
+    vm: VirtualMachine,
+    vmi: VirtualMachineInstance | None,
+    note: UnreadyNote | None,
+    now: datetime,
+) -> UnreadyPeriod | None:
+    if is_deleting(vm):
+        return replace(previous, seen_at=now) if previous is not None else None
+    uid, revision = vm.metadata.uid, revision_of(vm)
+    is_up = vmi is not None and _is_up(vmi)
+    same = previous if previous is not None and previous.uid == uid else None
+    if is_up or not is_meant_to_run(vm):
+        if same is None and note is not None:
+            ready_at = (vmis.ready_since(vmi) if vmi is not None else None) or now
+            same = UnreadyPeriod(uid, _noted_since(vm, note, now), revision, now, now, min(ready_at, now))
+        if same is None:
+            return None
+        same = replace(same, ready_at=same.ready_at or now, was_ready=same.was_ready or is_up, seen_at=now)
+        return same if note is not None or not same.has_ended(now) else None
+    if same is not None and not same.has_ended(now) and not _is_restart(same, vm, vmi):
+        template_since = same.template_since if same.revision == revision else now
+        return replace(
+            same,
+            revision=revision,
+            template_since=template_since,
+            ready_at=None,
+            crashes=same.was_ready,
+            seen_at=now,
+        )
+    since = _noted_since(vm, note, now) if note is not None and same is None else now
+    template_since = since
+    # A recreated VM of the same template continues the time of the VM that it replaces.
+    if previous is not None and same is None and previous.revision == revision and not previous.has_ended(now):
+        template_since = min(previous.template_since, since)
+    return UnreadyPeriod(uid, since, revision, template_since, now)
+
+
+def _is_restart(period: UnreadyPeriod, vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> bool:
+    """Return True if a user or a rollout restarts a VM that is ready. The guest of the VM did not stop by itself."""
+    if period.ready_at is None:
+        return False
+    is_stopped = vmi is not None and vmis.is_deleting(vmi) and not vmis.is_final(vmi)
+    return is_stopped or period.revision != revision_of(vm)
+
+
+def _noted_since(vm: VirtualMachine, note: UnreadyNote, now: datetime) -> datetime:
+    """Return the noted start of the period, but not a time in the future or before the creation of the VM."""
+    created = with_timezone(vm.metadata.creation_timestamp)
+    return min(note.since if created is None else max(note.since, created), now)

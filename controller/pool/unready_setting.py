@@ -1,0 +1,40 @@
+"""The annotation `vmherd.dev/replace-unready-after-seconds` of a pool (P15)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from msgspec import Struct
+
+from controller.apimachinery.field_error import quoted
+from controller.kubevirt.annotations import REPLACE_UNREADY_AFTER, parse_integer
+from controller.kubevirt.progress import invalid_annotation
+from controller.pool.snapshot import Snapshot
+from controller.runtime.plan import Notice
+from informers.meta import annotations_of
+
+
+class ReplaceUnreadyAfter(Struct, frozen=True):
+    """The time after which a running VM that is not ready is replaced, or None if the pool does not request it.
+
+    `notices` contains a warning if the annotation has an invalid value.
+    """
+
+    after: timedelta | None = None
+    notices: tuple[Notice, ...] = ()
+
+
+def replace_unready_after(snapshot: Snapshot) -> ReplaceUnreadyAfter:
+    """Return the setting from the pool's annotation. An invalid value counts as no annotation."""
+    meta = snapshot.owner.metadata
+    text = annotations_of(meta).get(REPLACE_UNREADY_AFTER)
+    if text is None:
+        return ReplaceUnreadyAfter()
+    seconds = parse_integer(text)
+    if seconds is not None and seconds > 0:
+        return ReplaceUnreadyAfter(timedelta(seconds=seconds))
+    message = (
+        f"annotation {REPLACE_UNREADY_AFTER} is {quoted(text)}: it must be a number of seconds from 1, "
+        "so no virtual machine is replaced because it is not ready"
+    )
+    return ReplaceUnreadyAfter(notices=(invalid_annotation(REPLACE_UNREADY_AFTER, meta, message),))

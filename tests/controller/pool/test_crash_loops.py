@@ -1,0 +1,154 @@
+"""P14, P15: a crash loop does not reset the time since when a VM is not ready. The loops are recorded from KubeVirt."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from controller.kubevirt import vms
+from controller.kubevirt.annotations import HEALED, PROGRESS_DEADLINE, REPLACE_UNREADY_AFTER, UNREADY
+from controller.pool.plan import plan
+from controller.pool.rollout import count_unavailable
+from controller.pool.unready import stuck_since, unready_since
+from controller.runtime.plan import Delete, Patch
+from tests.pool_builders import pool, revision, snapshot, vm_spec, vmi
+from tests.pool_builders import vms as machines
+from tests.pool_replay import Moment, Replay, moments
+
+PATIENT = {"startUpFailureThreshold": 99, "minFailingToStartDuration": "60s"}
+PAUSE = timedelta(seconds=4)
+RECORDINGS = ["vm-crash", "vm-fail-start"]
+
+
+def single(**changes):
+    return pool(replicas=1, **changes)
+
+
+def healings(replay: Replay, name: str) -> list[tuple[Moment, Delete]]:
+    """The deletions that the plans contain at each moment of the recording."""
+    return [
+        (moment, action)
+        for moment in moments(name, replay.owner)
+        for action in replay.run_pass(moment).actions
+        if isinstance(action, Delete)
+    ]
+
+
+def announcements(replay: Replay) -> list[Patch]:
+    return [each for each in replay.writes if HEALED.encode() in each.body]
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_p15_the_age_of_a_crash_loop_grows_while_its_conditions_stay_young(name):
+    """The VM of the first recording is ready for two seconds of every four. The other VM is never ready."""
+    replay = Replay(single())
+    oldest_condition_s = 0.0
+    for moment in moments(name, replay.owner):
+        seen = replay.snapshot(moment)
+        since = unready_since(seen, moment.vm)
+        if since is not None and moment.seconds > 1:
+            assert (moment.now - since).total_seconds() >= moment.seconds - 1
+            assert stuck_since(seen, moment.vm) == since
+        condition_since = vms.unready_since(moment.vm)
+        if condition_since is not None:
+            oldest_condition_s = max(oldest_condition_s, (moment.now - condition_since).total_seconds())
+    assert moment.seconds > 72
+    assert oldest_condition_s < 60
+
+
+def test_p15_a_vm_that_fails_before_it_runs_is_healed_after_the_minimum_failing_time():
+    """KubeVirt resets the time of the condition at each attempt, and waits longer before each attempt."""
+    replay = Replay(single(autohealing=PATIENT))
+    moment, delete = healings(replay, "vm-fail-start")[0]
+    assert 63 <= moment.seconds < 66
+    assert delete.why == (
+        "healing: CrashLoopBackOff, and it has not been ready for 64 s, the limit is 60 s; "
+        "it failed to start 2 times in a row, the limit is 99"
+    )
+
+
+def test_p15_a_vm_that_fails_before_it_runs_is_healed_three_seconds_after_its_third_failure():
+    replay = Replay(single(autohealing={"startUpFailureThreshold": 3, "minFailingToStartDuration": "1h"}))
+    assert healings(replay, "vm-fail-start") == []
+    *_, last = moments("vm-fail-start", replay.owner)
+    assert len(announcements(replay)) == 1
+    [delete] = replay.run_pass(last._replace(now=last.now.replace(microsecond=0) + PAUSE)).actions
+    assert isinstance(delete, Delete)
+    assert delete.why.startswith("healing: it failed to start 3 times in a row, the limit is 3; ")
+
+
+@pytest.mark.parametrize("stop", [31, 50, 59])
+def test_p15_a_restart_of_the_controller_does_not_reset_the_age_of_a_crash_loop(stop):
+    replay = Replay(single(autohealing=PATIENT))
+    found = []
+    for moment in moments("vm-fail-start", replay.owner):
+        if stop <= moment.seconds:
+            replay.restart()
+        found += [moment for each in replay.run_pass(moment).actions if isinstance(each, Delete)]
+    assert 63 <= found[0].seconds < 66
+
+
+def test_p15_a_guest_that_crashes_after_each_start_is_not_healed_by_autohealing():
+    """KubeVirt counts no failed start and reports no broken state, because the guest ran."""
+    replay = Replay(single(autohealing={"startUpFailureThreshold": 1, "minFailingToStartDuration": "0s"}))
+    assert healings(replay, "vm-crash") == []
+    assert announcements(replay) == []
+
+
+def test_p15_a_guest_that_crashes_after_each_start_is_replaced_if_the_pool_requests_it():
+    replay = Replay(single(annotations={REPLACE_UNREADY_AFTER: "60"}))
+    moment, delete = healings(replay, "vm-crash")[0]
+    assert 63 <= moment.seconds < 70
+    assert delete.why.startswith("healing: it runs, but has not been ready for 6")
+
+
+def test_p14_a_guest_that_crashes_after_each_start_stalls_the_rollout():
+    """The new template is in `web-0`, which was ready 30 times. The ready VM `web-1` waits for its turn."""
+    owner = single(annotations={PROGRESS_DEADLINE: "60"}, spec=vm_spec(image="v2"))
+    replay = Replay(owner)
+    for moment in moments("vm-crash", owner):
+        seen = replay.snapshot(moment)
+    both = pool(replicas=2, maxUnavailable=1, annotations={PROGRESS_DEADLINE: "60"}, spec=vm_spec(image="v2"))
+    labels = {"app": "web", "kubevirt.io/vm-pool-revision-name": "web-1"}
+    [waiting] = machines(both, 1, revision="web-1", spec=vm_spec(image="v2", labels=labels))
+    todo = plan(
+        snapshot(
+            both,
+            (moment.vm, waiting),
+            vmis=[*seen.vmis.values(), vmi(waiting, revision="web-0")],
+            revisions=[revision(pool(), "web-0", number=0), revision(both, "web-1", number=1)],
+            now=moment.now,
+            unready_before=replay.periods,
+        )
+    )
+    [notice] = todo.notices
+    assert notice.reason == "RolloutStalled"
+    assert "web-0 for longer than 60 seconds" in notice.message
+
+
+def test_p14_a_guest_that_crashed_after_its_first_start_is_not_available_when_it_is_ready_for_seconds():
+    """Otherwise the rollout would take the next VM at each of the 30 starts."""
+    replay = Replay(single())
+    available = []
+    for moment in moments("vm-crash", replay.owner):
+        seen = replay.snapshot(moment)
+        found = count_unavailable(seen, (moment.vm,), 0)
+        available += [moment.seconds] if not found.unavailable else []
+    assert max(available) < 5
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_p15_a_crash_loop_writes_one_note(name):
+    replay = Replay(single(autohealing={"startUpFailureThreshold": 99, "minFailingToStartDuration": "1h"}))
+    for moment in moments(name, replay.owner):
+        replay.run_pass(moment)
+    [note] = replay.writes
+    assert UNREADY.encode() in note.body
+
+
+def test_p15_a_crash_loop_writes_no_note_if_nothing_depends_on_its_age():
+    replay = Replay(single())
+    for moment in moments("vm-crash", replay.owner):
+        replay.run_pass(moment)
+    assert replay.writes == []

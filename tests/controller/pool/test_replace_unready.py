@@ -1,0 +1,163 @@
+"""P15: `vmherd.dev/replace-unready-after-seconds` replaces VMs that run and are never ready."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.kubevirt.annotations import HEALED, MAX_UNHEALTHY, REPLACE_UNREADY_AFTER
+from controller.pool.heal import TOO_MANY
+from controller.pool.plan import plan
+from controller.runtime.plan import Delete, Plan
+from tests.builders import NOW
+from tests.fakes.kubevirt import BROKEN
+from tests.pool_builders import pool, snapshot, vm_spec, vmi, vms
+from tests.pool_healing import FAILING, STUCK, entry, heal, healed, healing_pool, reasons
+from tests.pool_simulation import PoolSimulation
+
+
+def replacing_pool(*, limit="60", annotations=None, **changes):
+    """A pool of ten VMs without autohealing."""
+    annotations = {REPLACE_UNREADY_AFTER: limit, **(annotations or {})}
+    return pool(**{"replicas": 10, "annotations": annotations, **changes})
+
+
+def running(machines, *, phase="Running", ready_for_s=0):
+    """The VMIs of VMs that are not ready."""
+    return [vmi(each, ready=False, phase=phase, ready_for_s=ready_for_s) for each in machines]
+
+
+def unready(owner, *ordinals, seconds, phase="Running"):
+    """VMs that have not been ready for so many seconds, and their VMIs."""
+    machines = vms(owner, *ordinals, ready=False, printable="Running", ready_for_s=seconds)
+    return machines, running(machines, phase=phase, ready_for_s=seconds)
+
+
+def heal_among(owner, machines, vmis, *others):
+    others = vms(owner, *others)
+    return heal(owner, *machines, *others, vmis=[*vmis, *(vmi(each) for each in others)])
+
+
+def test_p15_a_running_vm_is_replaced_when_it_has_not_been_ready_for_the_limit():
+    owner = replacing_pool()
+    early = heal_among(owner, *unready(owner, 0, seconds=59), 1, 2)
+    assert (early.actions, early.requeue_after_s, early.notices) == ((), 1, ())
+    todo = heal_among(owner, *unready(owner, 0, seconds=60), 1, 2)
+    [delete] = [each for each in todo.actions if isinstance(each, Delete)]
+    assert delete.key.name == "web-0"
+    assert delete.why == (
+        "healing: it runs, but has not been ready for 60 s; vmherd.dev/replace-unready-after-seconds is 60"
+    )
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Scheduling", "Scheduled", "Failed", None])
+def test_p15_a_vm_that_does_not_run_yet_is_not_replaced(phase):
+    owner = replacing_pool()
+    assert heal_among(owner, *unready(owner, 0, seconds=9999, phase=phase), 1, 2) == Plan()
+
+
+def test_p15_a_vm_without_a_vmi_is_not_replaced():
+    owner = replacing_pool()
+    machines, _ = unready(owner, 0, seconds=9999)
+    assert heal(owner, *machines, vmis=[]) == Plan()
+
+
+def test_p15_without_the_annotation_a_vm_that_is_never_ready_stays():
+    owner = healing_pool()
+    assert heal_among(owner, *unready(owner, 0, seconds=9999), 1, 2) == Plan()
+
+
+def test_p15_the_annotation_alone_does_not_heal_vms_that_fail_to_start():
+    owner = replacing_pool()
+    assert heal(owner, *vms(owner, 0, **FAILING), *vms(owner, 1, ready_for_s=9999, **STUCK), vmis=[]) == Plan()
+
+
+@pytest.mark.parametrize("value", ["0", "-5", "", "10m", "1.5", "2147483648"])
+def test_p15_an_invalid_limit_gives_an_event_and_counts_as_no_annotation(value):
+    owner = replacing_pool(limit=value)
+    todo = heal_among(owner, *unready(owner, 0, seconds=9999), 1, 2)
+    assert (todo.actions, reasons(todo)) == ((), ["InvalidAnnotation"])
+    assert REPLACE_UNREADY_AFTER in todo.notices[0].message
+    healing = healing_pool(annotations={REPLACE_UNREADY_AFTER: value})
+    todo = heal(healing, *vms(healing, 0, **FAILING), *vms(healing, 1, 2))
+    assert (healed(todo), reasons(todo)) == (["web-0"], ["InvalidAnnotation"])
+
+
+def test_p15_the_limits_of_healing_hold_for_unready_vms():
+    owner = replacing_pool(maxUnavailable=2)
+    todo = heal_among(owner, *unready(owner, 0, 1, 2, seconds=60), *range(3, 10))
+    assert healed(todo) == ["web-0", "web-1"]
+    todo = heal_among(owner, *unready(owner, *range(6), seconds=60), *range(6, 10))
+    assert (healed(todo), todo.held, reasons(todo)) == ([], TOO_MANY, ["HealingHeld"])
+    owner = replacing_pool(annotations={MAX_UNHEALTHY: "60%"})
+    assert len(healed(heal_among(owner, *unready(owner, *range(6), seconds=60), *range(6, 10)))) == 6
+
+
+def test_p15_vms_that_may_still_become_ready_do_not_count_towards_max_unhealthy():
+    owner = replacing_pool()
+    late, young = unready(owner, 0, seconds=60), unready(owner, *range(1, 8), seconds=59)
+    todo = heal_among(owner, (*late[0], *young[0]), (*late[1], *young[1]), 8, 9)
+    assert (healed(todo), todo.requeue_after_s) == (["web-0"], 1)
+
+
+def test_p15_a_recreated_vm_that_is_not_ready_waits_for_the_limit_and_for_the_pause():
+    for seconds, expected in ((159, []), (160, ["web-0"])):
+        owner = replacing_pool(annotations={HEALED: f'{{"0": {entry(count=5, seconds=seconds)}}}'.replace("'", '"')})
+        assert healed(heal_among(owner, *unready(owner, 0, seconds=70), *range(1, 10))) == expected
+
+
+def test_p15_the_earlier_of_two_limits_decides():
+    owner = healing_pool(annotations={REPLACE_UNREADY_AFTER: "60"})
+    machines = vms(owner, 0, ready=False, printable="CrashLoopBackOff", ready_for_s=100)
+    todo = heal_among(owner, machines, running(machines, ready_for_s=100), 1, 2)
+    [delete] = [each for each in todo.actions if isinstance(each, Delete)]
+    assert delete.why.startswith("healing: it runs, but has not been ready for 100 s")
+
+
+def test_p15_a_vm_whose_guest_stops_soon_after_each_start_counts_as_running():
+    """At the moment of the pass, the next VMI of the VM is scheduled."""
+    owner = replacing_pool()
+
+    def after(*, was_ready):
+        [machine] = vms(owner, 0, ready=False, printable="Starting", ready_for_s=1)
+        first = snapshot(owner, [machine], now=NOW - timedelta(seconds=60), vmis=running([machine])).unready
+        ready = [vmi(machine, ready_for_s=30)] if was_ready else running([machine])
+        second = snapshot(owner, [machine], now=NOW - timedelta(seconds=20), vmis=ready, unready_before=first).unready
+        scheduled = running([machine], phase="Scheduled", ready_for_s=1)
+        others = vms(owner, *range(1, 10))
+        vmis = [*scheduled, *(vmi(each) for each in others)]
+        return healed(heal(owner, machine, *others, vmis=vmis, unready_before=second))
+
+    assert after(was_ready=True) == ["web-0"]
+    assert after(was_ready=False) == []
+
+
+def test_p15_no_unready_vm_is_replaced_while_the_pool_is_paused():
+    owner = replacing_pool(paused=True)
+    machines, vmis = unready(owner, 0, seconds=9999)
+    assert plan(snapshot(owner, machines, vmis=vmis)).actions == ()
+
+
+@given(st.text())
+def test_p15_every_value_of_the_limit_gives_a_plan(text):
+    owner = replacing_pool(limit=text)
+    assert len(healed(heal_among(owner, *unready(owner, 0, seconds=9999), 1, 2))) <= 1
+
+
+def test_p15_a_template_that_is_never_ready_is_replaced_with_growing_pauses():
+    simulation = PoolSimulation(pool(replicas=1, spec=vm_spec(image=BROKEN), annotations={REPLACE_UNREADY_AFTER: "20"}))
+    simulation.kubevirt.broken_phase = "Running"
+    healings = []
+    for _ in range(600):
+        simulation.actions.clear()
+        simulation.run_pass()
+        healings += [simulation.now for each in simulation.actions if isinstance(each, Delete)]
+        simulation.live_on(1)
+    pauses = [(after - before).total_seconds() for before, after in pairwise(healings)]
+    assert len(pauses) >= 4
+    for pause, minimum in zip(pauses, (20, 20, 40, 80, 160), strict=False):
+        assert minimum <= pause <= minimum + 12
