@@ -33,7 +33,7 @@ READ: Final = ("get", "list", "watch")
 
 
 class Access(Struct, frozen=True):
-    """The API verbs that the controller of a kind uses on one other resource, such as VMs, or on its subresource."""
+    """The API verbs for one other resource, such as VMs, or for its subresource."""
 
     resource: Resource[Any]
     verbs: tuple[str, ...]

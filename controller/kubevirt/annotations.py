@@ -29,8 +29,8 @@ controller has removed the finalizer (P6).
 """
 
 REVISION_NAME: Final = "kubevirt.io/vm-pool-revision-name"
-"""A label on a VM of a pool and on the VMI of the VM. The value is the name of the revision of the pool's spec from
-which the object was created (P4).
+"""A label on a VM of a pool and on the VMI of the VM. The object was created from a revision of the pool's spec. The
+value is the name of this revision (P4).
 """
 
 POOL_UID: Final = "vmherd.dev/pool-uid"

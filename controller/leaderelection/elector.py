@@ -82,7 +82,7 @@ After an attempt that hangs, two more attempts fit into the deadline.
 """
 
 SHORTEST_ATTEMPT_S = 1.0
-"""The shortest timeout of an attempt, in seconds, if half of the renew deadline is not shorter."""
+"""The shortest timeout of an attempt, in seconds. If half of the renew deadline is shorter, it is the timeout."""
 
 NEVER = float("-inf")
 """The deadline of a process without the lease: a time in the past."""

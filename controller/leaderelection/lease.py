@@ -6,8 +6,8 @@ changes the lease often enough.
 
 No decision uses the timestamps in the record, because the clocks of machines differ. Each process notes on its own
 monotonic clock the moment when it *saw* a change of the lease. The duration of the lease counts from this moment. So
-the clocks may show different times, but must run at nearly the same rate. The permitted error is the difference between
-the lease duration and the renew deadline of the holder (by default 5 s in 15 s).
+the clocks may show different times, but must run at nearly the same rate. The permitted error is the lease duration
+minus the renew deadline of the holder (by default 5 s in 15 s).
 
 Every change of a lease contains the resourceVersion that the process has read before its decision. If several processes
 decide to take the lease, the write of only one process succeeds.
