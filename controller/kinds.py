@@ -208,7 +208,7 @@ POOLS: Final[Kind[Pool]] = Kind(
         Access(resources.PVCS, ("get", "patch")),
         Access(resources.DATA_VOLUMES, ("get", "patch")),
         # KubeVirt does not start a VM with run strategy Manual or RerunOnFailure again after its VMI is deleted. To
-        # restart such a VM, the controller asks virt-api. A cluster need not serve this subresource.
+        # restart such a VM, the controller asks virt-api. Some clusters do not serve this subresource.
         Access(resources.VM_REQUESTS, ("update",), resources.RESTART),
     ),
     # The controller patches pools to set the finalizer, and to set annotations that later reconciliations read.

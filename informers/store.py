@@ -9,7 +9,7 @@ The methods `apply`, `remove` and `drop` write one object and return the changes
 - If the object is not newer than the cached object, nothing changes.
 - A deleted object and its successor of the same name have different UIDs. The changes are `Removed` for the old object
   and then `Added` for the new object, never `Updated`.
-- If the informer missed the deletion event, `Removed.last_known` may not be the last state of the object.
+- If the informer missed the deletion event, `Removed.last_known` can be older than the last state of the object.
 
 The changes of one object are returned in the order of the object's versions. The order of changes of two different
 objects is not promised.

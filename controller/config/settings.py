@@ -90,7 +90,8 @@ class Config(KindGroups, frozen=True, kw_only=True):
     log_format: str = "auto"
 
     versions: Mapping[str, str] = {}
-    """The served version of each kind that has several versions, by the name of the kind. No flag sets this field."""
+    """The served version, by the name of the kind. Only kinds with several versions have an entry. No flag sets this
+    field."""
 
     @property
     def namespaces(self) -> tuple[str, ...]:
@@ -124,7 +125,7 @@ class Config(KindGroups, frozen=True, kw_only=True):
 
     @property
     def request_burst(self) -> int:
-        """Return the number of requests that the rate limit allows at once.
+        """Return the largest number of requests that the rate limit allows at the same moment.
 
         The default is twice the number of requests per second, and at least 1.
         """

@@ -1,7 +1,7 @@
 """The controller's labels and annotations, and functions that read their values.
 
-An invalid value never stops the controller. The controller treats an annotation with an invalid value as absent, and
-reports the error to the user with a `FieldError`.
+An invalid value never stops the controller. The controller treats an annotation with an invalid value as absent. A
+`FieldError` reports the error to the user.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ ordinal the value has the number of times and the last time at which the VM was 
 
 UNREADY: Final = "vmherd.dev/unready"
 """An annotation that the controller writes on a pool. The value lists the ordinals of VMs that have not been ready for
-a while. For each ordinal the value has the UID of the VM and the time since when the VM has not been ready (P15).
+a while. For each ordinal the value has the UID of the VM and the start of the VM's unready time (P15).
 """
 
 REPLACE_UNREADY_AFTER: Final = "vmherd.dev/replace-unready-after-seconds"
@@ -78,7 +78,7 @@ Without the annotation, no VM or VMI is replaced for this reason.
 
 EARLY_FAILURES: Final = "vmherd.dev/early-failures"
 """An annotation that the controller writes on a VMI of a set. The VMI replaces another VMI, which failed soon after its
-start. The value has the number of these failures in a row, and the time since when they occur (R4a).
+start. The value has the number of these failures in a row, and the creation time of the first failed VMI (R4a).
 """
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,9})", re.ASCII)

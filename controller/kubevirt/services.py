@@ -166,7 +166,7 @@ def _labels_of(template: VMITemplate) -> Mapping[str, str]:
 
 
 def _ports_of(template: VMITemplate) -> tuple[ServicePort, ...]:
-    """Return the ports of the interface on the Pod network; empty if there is no such interface.
+    """Return the ports of the interface on the Pod network. The result is empty if there is no such interface.
 
     Raise msgspec.DecodeError if a field of the template has an unexpected type.
     """

@@ -148,7 +148,7 @@ TALLIES: Mapping[str, tuple[str, Callable[[MachineTally], int]]] = {
 
 
 class _Row(NamedTuple):
-    """The values of one object. `labels` is the text of the labels with the name and namespace of the object."""
+    """The values of one object. `labels` is a text with the labels for the name and the namespace of the object."""
 
     labels: str
     figures: SetFigures

@@ -95,7 +95,7 @@ class DryRunReconciler(Generic[S]):
     def _new_facts(self, key: ObjectKey, plan: Plan, report: DryRunReport) -> dict[str, object]:
         """Return the facts of this reconciliation for the log, and count the actions of the plan.
 
-        If the report is empty or equal to the report of the previous reconciliation, return no facts and count nothing.
+        If the report is empty or has not changed, return no facts and count nothing.
         """
         before = self._reported.pop(key, None)
         if report:

@@ -102,7 +102,7 @@ class Expectations:
         return True
 
     def unresolved(self, key: ObjectKey, owner_uid: str) -> tuple[Write, ...]:
-        """Return the owner's writes whose answer was lost and that the cache does not show yet.
+        """Return the owner's writes whose answer was lost, if the cache does not show them yet.
 
         The result is empty if the last write is at least five minutes old.
         """
