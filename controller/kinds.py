@@ -110,7 +110,8 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
     finalizer: str = ""
     """The finalizer on the kind's objects, or "" if there is none. vmherd sets it, and `vmherd cleanup` removes it.
 
-    A kind with a finalizer has a module `cleanup` with the function `plan_cleanup` in its package."""
+    A kind with a finalizer has a module `cleanup` with the function `plan_cleanup` in its package.
+    """
 
     finalized: Resource[Any] | None = None
     """The resource of the children with the same finalizer, or None if there are no such children."""

@@ -72,7 +72,8 @@ class StoreView(Protocol[T_co]):
     @property
     def rewinds(self) -> int:
         """Return the number of times that the server has gone back in time. Each time, all earlier resourceVersions
-        become invalid."""
+        become invalid.
+        """
 
 
 class _Bucket(Generic[T]):

@@ -162,7 +162,7 @@ class MergeRules(Struct, frozen=True):
     def _with_choices(self, kind: NamedList, type_: FieldType, merged: Fields, old: Fields, new: Fields) -> Fields:
         """Return the merged element with only one of the fields that exclude each other.
 
-        If one of these fields differs between `old` and `new`, the fields that are not in `new` are removed. Otherwise
+        If one of these fields differs between `old` and `new`, remove the fields that `new` does not have. Otherwise
         the element is returned unchanged.
         """
         choices = [name for name in (*old, *new) if kind.is_choice(name)]

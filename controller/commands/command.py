@@ -68,7 +68,8 @@ class Holder(Struct, frozen=True):
 
 def carry_out(settings: K, work: Callable[[ApiClient, K], Awaitable[None]]) -> None:
     """Open an API client, and call `work` with the client and the settings. Raises CommandFailed for each expected
-    failure."""
+    failure.
+    """
 
     async def connected() -> None:
         async with _client(settings) as client:

@@ -201,7 +201,8 @@ async def run(client: ApiClient, settings: Settings, cases: Sequence[Case]) -> i
 
 async def _examine(setup: Setup, settings: Settings, cases: Sequence[Case]) -> Cluster:
     """Find the kinds of the test cases, their controllers, and the abilities of the cluster. Raises CommandFailed,
-    ApiError."""
+    ApiError.
+    """
     subjects = {}
     for kind in Kind:
         if any(case.kind is kind for case in cases):

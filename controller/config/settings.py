@@ -37,7 +37,8 @@ ALL_NAMESPACES = ("",)
 
 RETRY_JITTER = 1.2
 """As in client-go, the pause between two attempts to renew the lease is multiplied by a random factor. This is the
-largest factor."""
+largest factor.
+"""
 
 
 if TYPE_CHECKING:
@@ -91,7 +92,8 @@ class Config(KindGroups, frozen=True, kw_only=True):
 
     versions: Mapping[str, str] = {}
     """The served version, by the name of the kind. Only kinds with several versions have an entry. No flag sets this
-    field."""
+    field.
+    """
 
     @property
     def namespaces(self) -> tuple[str, ...]:

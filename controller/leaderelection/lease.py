@@ -66,7 +66,8 @@ class Observed(Struct, frozen=True, kw_only=True):
 
     held_until: float
     """Until this time, only the holder may write the lease. The time is in seconds on the observer's monotonic
-    clock."""
+    clock.
+    """
 
 
 def observe(before: Observed | None, lease: Lease | None, *, now: float, usual_duration_s: float) -> Observed:
@@ -147,7 +148,8 @@ def claim(decision: Create | Renew | Take, *, identity: str, duration_s: float, 
 
 def release(*, now: datetime) -> LeaseSpec:
     """Return the record of a released lease. Any process may take a released lease. client-go writes the same
-    record."""
+    record.
+    """
     moment = micro_time(now)
     return LeaseSpec(holder_identity="", lease_duration_seconds=1, acquire_time=moment, renew_time=moment)
 

@@ -287,7 +287,8 @@ class Metrics:
 
     def gave_up(self, controller: str) -> None:
         """Count a reconciliation that continued after the time limit, although the cache did not show the previous
-        writes."""
+        writes.
+        """
         self._reconcile_series.gave_up.labels(controller).inc()
 
     def event_dropped(self, reason: str) -> None:

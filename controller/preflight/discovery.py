@@ -28,7 +28,8 @@ class Absent(Struct, frozen=True):
 
 class Hidden(Struct, frozen=True):
     """The kind KubeVirt is served, but there is no permission to list its objects. `why` is the error message of the
-    API server."""
+    API server.
+    """
 
     why: str
 

@@ -31,7 +31,8 @@ LOOPS: Final[Mapping[str, str]] = {
     name: kind.loop_flag for kind, name in zip(KINDS, names_of(KINDS), strict=True) if kind.loop_flag
 }
 """Maps the resource name of each kind to a flag of virt-controller. The flag sets the number of workers in the kind's
-loop."""
+loop.
+"""
 
 PATCHES: Final = "/spec/customizeComponents/patches"
 """The path of the list of patches in a KubeVirt object, for a JSON patch."""

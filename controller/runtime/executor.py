@@ -376,8 +376,8 @@ def _waits(action: Action, blocked: frozenset[str]) -> bool:
 def _is_uid_mismatch(error: Conflict) -> bool:
     """Return True if a delete failed because the UID of the object differs from the UID in the delete.
 
-    The API server reports this reason only in the error message, with one of two texts: "the UID in the
-    precondition (...) does not match ..." or "Precondition failed: UID in precondition: ...".
+    The API server reports this reason only in the error message. There are two texts: "the UID in the precondition
+    (...) does not match ..." and "Precondition failed: UID in precondition: ...".
     """
     return _UID_PRECONDITION.search(str(error)) is not None
 

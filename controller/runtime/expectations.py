@@ -90,7 +90,8 @@ class Expectations:
 
     def settled(self, key: ObjectKey, owner_uid: str) -> bool:
         """Return True if the cache shows all writes for this owner. Return True also five minutes after the last
-        write."""
+        write.
+        """
         awaited = self._of(key, owner_uid)
         if awaited is not None:
             self._remove_confirmed(awaited)

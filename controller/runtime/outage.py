@@ -52,7 +52,8 @@ class Outage:
         self._served_at = float("-inf")
         self._waiting: dict[ObjectKey, float] = {}
         """The earliest time of the next probe of each waiting key. A key whose error had a Retry-After does not wait
-        here. Such a key is retried at the time of the Retry-After, even if the outage ends earlier."""
+        here. Such a key is retried at the time of the Retry-After, even if the outage ends earlier.
+        """
 
         self._timer: asyncio.TimerHandle | None = None
         self._probe_from = 0.0

@@ -27,7 +27,8 @@ AnyResource: TypeAlias = Resource[Any]
 
 class Cause(StrEnum):
     """The purpose of a delete, as a label for the metrics. The field `why` of the delete explains the purpose to
-    readers."""
+    readers.
+    """
 
     UNSPECIFIED = ""
     HEALING = "healing"

@@ -17,7 +17,8 @@ from informers.objects import ObjectClient, read_meta
 
 REMEMBERED_S: Final = UNSERVED_S - 10
 """The time, in seconds, without restarts after the answer 404 or 503. The time is over when the next reconciliation
-starts."""
+starts.
+"""
 
 UNAVAILABLE: Final = 503
 
