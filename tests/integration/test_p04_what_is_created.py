@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from tests.integration.controller_process import eventually, stays
-from tests.integration.pool_namespace import FINALIZER, POOL_LABELS, REVISION, PoolNamespace, finalizers_of, vm_template
+from tests.integration.pool_namespace import (
+    FINALIZER,
+    POOL_LABELS,
+    REVISION,
+    PoolNamespace,
+    annotations_of,
+    finalizers_of,
+    vm_template,
+)
 from tests.integration.quota import allow
 
 pytestmark = pytest.mark.cluster
@@ -24,7 +32,7 @@ def test_p4_a_vm_is_what_the_template_says_and_belongs_to_the_pool(pools: PoolNa
     metadata, vmi_template = vm["metadata"], vm["spec"]["template"]
     assert vm["apiVersion"] == "kubevirt.io/v1"
     assert metadata["labels"] == {**POOL_LABELS, REVISION: revision}
-    assert metadata["annotations"] == {"note": "kept"}
+    assert annotations_of(metadata) == {"note": "kept"}
     assert FINALIZER in finalizers_of(vm)
     assert metadata["ownerReferences"] == [
         {

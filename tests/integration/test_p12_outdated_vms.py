@@ -13,6 +13,7 @@ from tests.integration.pool_namespace import (
     POOL_LABELS,
     REVISION,
     PoolNamespace,
+    annotations_of,
     finalizers_of,
     uids,
     vm_template,
@@ -61,7 +62,7 @@ def test_p12_labels_annotations_and_the_indexed_spec_become_the_templates(pools:
     for ordinal in (0, 1):
         vm = vms[f"pool-{ordinal}"]
         assert vm["metadata"]["labels"] == {**POOL_LABELS, "tier": "b", "comes": "y", REVISION: revision}
-        assert vm["metadata"]["annotations"] == {"note": "new"}
+        assert annotations_of(vm["metadata"]) == {"note": "new"}
         assert template_revision_of(vm) == revision
         disks = [disk["metadata"]["name"] for disk in vm["spec"]["dataVolumeTemplates"]]
         assert disks == [f"root-{ordinal}", f"data-{ordinal}"]
@@ -108,7 +109,7 @@ def test_p12_what_the_template_did_not_change_stays_as_the_vm_has_it(pools: Pool
     assert vm_memory_of(vm) == "128Mi"
     for metadata in (vm["metadata"], vm["spec"]["template"]["metadata"]):
         assert metadata["labels"]["backup"] == "daily"
-        assert metadata["annotations"] == {"note": "mine"}
+        assert annotations_of(metadata) == {"note": "mine"}
     kept = [*finalizers_of(before), HOLD]
     assert [each for each in finalizers_of(vm) if each in kept] == kept, "the VM controller may have added its own"
     assert vm["metadata"]["ownerReferences"] == before["metadata"]["ownerReferences"]
