@@ -1,4 +1,4 @@
-"""P14, P15: when an unready period begins, continues and ends, and what a restart of the controller keeps of it."""
+"""P14, P15: the beginning and the end of an unready period. A restart of the controller does not always end a period."""
 
 from __future__ import annotations
 
