@@ -49,7 +49,8 @@ def measure_burst(plane: ControlPlane, count: int, *, rest_s: float) -> dict[str
 
 def _scale(plane: ControlPlane, admin: Admin, program: Program, replicas: int, count: int) -> dict[str, Any]:
     """Scale the set, wait until all VMIs exist or are gone, and return the measurements. `count` VMIs are created or
-    deleted."""
+    deleted.
+    """
     position = plane.audit_log.stat().st_size
     cpu = program.cpu_s
     body = json.dumps({"spec": {"replicas": replicas}}).encode()

@@ -1,5 +1,6 @@
-"""Generates the named templates for the groups, the names and the words of the kinds. Some templates depend on the
-mode."""
+"""Generates the named templates for the groups, the names and the nouns of the kinds. Some templates depend on the
+mode.
+"""
 
 from __future__ import annotations
 

@@ -25,12 +25,14 @@ from prometheus_client import CollectorRegistry
 
 from controller import logs
 from controller.config.settings import Config
+from controller.events.announcer import LeaseAnnouncer
 from controller.events.recorder import EventRecorder
 from controller.kinds import KINDS
 from controller.leaderelection.elector import ElectionImpossible, LeaderElector, LeaseLost, new_identity
 from controller.metrics.registry import Metrics
 from controller.preflight import checks
 from controller.preflight.checks import StartupError
+from controller.preflight.second_writer_watch import SecondWriterWatch
 from controller.preflight.versions import with_served_versions
 from controller.running import ServiceEnded, leaf_errors, running
 from controller.runtime.controller import Controller
@@ -50,11 +52,11 @@ from informers.informer import SharedInformer
 log = structlog.get_logger()
 
 EVENTS_FLUSHED_WITHIN_S = 5.0
-"""The longest time, in seconds, that the program waits at its end until all Events are sent."""
+"""The longest time, in seconds, to send the last Events at the end of the program."""
 
 
 SYNC_POLL_S = 0.1
-"""The time, in seconds, between two checks whether an optional kind is not served."""
+"""The time, in seconds, between two requests that check whether an optional kind is served."""
 
 
 class Fatal(Exception):
@@ -84,9 +86,10 @@ class _Program(NamedTuple):
     informers: Sequence[SharedInformer[Any]]
     assemblies: Sequence[Assembly]
     optional: Sequence[SharedInformer[Any]]
-    """The informers of the kinds that the cluster need not serve."""
+    """The informers of the optional kinds."""
 
     monitor: LoopMonitor
+    watch: SecondWriterWatch
     server: HttpServer
 
 
@@ -97,8 +100,9 @@ async def _run(requested: Config, stop: asyncio.Event) -> None:
         if config is None:
             return
         elector = _elector(config, lease_client, metrics) if config.elects else None
-        client.gate = _gate(config, elector)
-        program = _build(config, client, metrics, elector, _secure(config, review_client))
+        watch = SecondWriterWatch(lease_client, config, now=utc_now, instruments=metrics)
+        client.gate = _gate(config, elector, watch)
+        program = _build(config, client, metrics, elector=elector, watch=watch, secure=_secure(config, review_client))
         await program.server.open()
         log.info(
             "mode",
@@ -118,9 +122,9 @@ async def _run(requested: Config, stop: asyncio.Event) -> None:
 
 
 async def _with_mode(client: ApiClient, config: Config, stop: asyncio.Event) -> Config | None:
-    """Return the configuration with the mode and the versions of the kinds that fit this cluster.
+    """Return the configuration for this cluster, with its mode and the versions of its kinds.
 
-    Only the mode `auto` is replaced. Returns None if `stop` is set before that.
+    Only the mode `auto` is replaced. Returns None if `stop` is set first.
     """
     resolved: list[Config] = []
 
@@ -156,7 +160,13 @@ async def _clients(config: Config, metrics: Metrics) -> AsyncIterator[tuple[ApiC
 
 
 def _build(
-    config: Config, client: ApiClient, metrics: Metrics, elector: LeaderElector | None, secure: Secure | None
+    config: Config,
+    client: ApiClient,
+    metrics: Metrics,
+    *,
+    elector: LeaderElector | None,
+    watch: SecondWriterWatch,
+    secure: Secure | None,
 ) -> _Program:
     identity = elector.identity if elector else new_identity()
     recorder = EventRecorder(client, component=PROGRAM, now=utc_now, instruments=metrics, instance=identity)
@@ -175,12 +185,12 @@ def _build(
         health=config.health_probe_bind_address,
         metrics=config.metrics_bind_address,
         live=live_checks(monitor, informers, queues, clock),
-        ready=ready_checks(informers, optional=optional),
+        ready=ready_checks(informers, optional=optional, second_writer=watch.ready),
         page=metrics.page,
         secure=secure,
         debug=debug if config.debug_endpoints else None,
     )
-    return _Program(parts, informers, assemblies, optional, monitor, server)
+    return _Program(parts, informers, assemblies, optional, monitor, watch, server)
 
 
 def _secure(config: Config, client: ApiClient) -> Secure | None:
@@ -193,11 +203,18 @@ def _secure(config: Config, client: ApiClient) -> Secure | None:
     return Secure(certificate, Reviewer(client, clock=asyncio.get_running_loop().time).check)
 
 
-def _gate(config: Config, elector: LeaderElector | None) -> Gate | None:
-    """Return the function that allows or refuses each write, or None if every write is allowed."""
+def _gate(config: Config, elector: LeaderElector | None, watch: SecondWriterWatch) -> Gate:
+    """Return the function that allows or refuses each write."""
     if config.observe:
         return forbid_writes
-    return elector.check if elector is not None else None
+    if elector is None:
+        return watch.gate
+
+    def check() -> None:
+        watch.gate()
+        elector.check()
+
+    return check
 
 
 def _elector(config: Config, client: ApiClient, metrics: Metrics) -> LeaderElector:
@@ -219,16 +236,21 @@ async def _sync_and_work(program: _Program, elector: LeaderElector | None, stop:
         if not await _synced(program, stop):
             return
         _freeze_cached_objects()
+        announcer = LeaseAnnouncer(program.parts.recorder, program.parts.config)
         if elector is None:
-            await _work(program, stop)
+            async with running(program.watch.run(announcer)):
+                await _work(program, stop)
             return
         async with elector.elected(stop) as leading:
-            if leading and not await _work(program, stop):
-                elector.keep_lease()
+            if leading:
+                async with running(program.watch.run(announcer)):
+                    has_finished = await _work(program, stop)
+                if not has_finished:
+                    elector.keep_lease()
 
 
 async def _synced(program: _Program, stop: asyncio.Event) -> bool:
-    """Wait until each informer has its first list. Return False if `stop` is set before that.
+    """Wait until each informer has its first list. Return False if `stop` is set first.
 
     Raises Fatal if the lists are not complete within the configured timeout.
     """
@@ -262,7 +284,7 @@ async def _all_synced(program: _Program) -> None:
 
 
 async def _done_before(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
-    """Run `work`, and cancel `work` when `stop` is set. Return True if `work` has ended before it was cancelled."""
+    """Run `work`, and cancel `work` when `stop` is set. Return True if `work` ended, or False if it was cancelled."""
     async with asyncio.TaskGroup() as group:
         working = group.create_task(work, name="until-stopped")
         stopped = group.create_task(stop.wait(), name="stop")

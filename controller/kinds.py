@@ -33,7 +33,7 @@ READ: Final = ("get", "list", "watch")
 
 
 class Access(Struct, frozen=True):
-    """The API verbs that the controller of a kind uses on one other resource, such as VMs, or on its subresource."""
+    """The API verbs for one other resource, such as VMs, or for its subresource."""
 
     resource: Resource[Any]
     verbs: tuple[str, ...]
@@ -80,13 +80,13 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
 
     short_names: tuple[str, ...]
     own_short_names: tuple[str, ...]
-    """The short names for kubectl: `short_names` for the kind in `group`, `own_short_names` for it in `own_group`."""
+    """The short names for kubectl. `short_names` belong to `group`, and `own_short_names` belong to `own_group`."""
 
     component: str
     """The source component of the kind's Events."""
 
     metric_prefix: str
-    """The first part of the names of all metrics that have one series for each object of the kind."""
+    """The prefix of all metrics that have one series for each object of the kind."""
 
     writes: tuple[tuple[str, tuple[Resource[Any], ...]], ...]
     """The counted writes: a verb in the past tense, and the resources that the kind's controller writes in this way.
@@ -96,7 +96,7 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
 
     access: tuple[Access, ...]
     owner_verbs: tuple[str, ...] = ()
-    """The API verbs on the kind's own objects, in addition to those for reading and for writing the status."""
+    """The API verbs on the kind's own objects. The verbs for reading and for writing the status are not listed."""
 
     loop_flag: str = ""
     """The flag of virt-controller that sets the number of workers for this kind, or "" if KubeVirt has no such kind."""
@@ -108,15 +108,16 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
     """A function that returns the VMI template of an object, or None if `vmherd expose` does not support the kind."""
 
     finalizer: str = ""
-    """The finalizer that vmherd sets on the kind's objects and `vmherd cleanup` removes, or "" if there is none.
+    """The finalizer on the kind's objects, or "" if there is none. vmherd sets it, and `vmherd cleanup` removes it.
 
-    A kind with a finalizer has a module `cleanup` with the function `plan_cleanup` in its package."""
+    A kind with a finalizer has a module `cleanup` with the function `plan_cleanup` in its package.
+    """
 
     finalized: Resource[Any] | None = None
-    """The resource of the children on which vmherd sets the same finalizer, or None if there are no such children."""
+    """The resource of the children with the same finalizer, or None if there are no such children."""
 
     has_tally: bool = False
-    """True if metrics count, for each object of the kind, the VMs that were started, stopped and healed."""
+    """True if each object of the kind has counters for the VMs that were started, stopped and healed."""
 
     has_kubevirt_gauges: bool = False
     """True if metrics also show the replica gauges under the names that KubeVirt has proposed for the kind."""
@@ -131,7 +132,7 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
         return f"{self.name}_group"
 
     def group_in(self, mode: str) -> str:
-        """Return the API group of the kind: `own_group` if the mode is `alongside`, or `group` in another mode."""
+        """Return the API group of the kind: `own_group` in the mode `alongside`, and `group` in any other mode."""
         return self.own_group if mode == Mode.ALONGSIDE else self.group
 
     def resource(self, group: str = "", version: str = "") -> Resource[T]:
@@ -208,7 +209,7 @@ POOLS: Final[Kind[Pool]] = Kind(
         Access(resources.PVCS, ("get", "patch")),
         Access(resources.DATA_VOLUMES, ("get", "patch")),
         # KubeVirt does not start a VM with run strategy Manual or RerunOnFailure again after its VMI is deleted. To
-        # restart such a VM, the controller asks virt-api. A cluster need not serve this subresource.
+        # restart such a VM, the controller asks virt-api. Some clusters do not serve this subresource.
         Access(resources.VM_REQUESTS, ("update",), resources.RESTART),
     ),
     # The controller patches pools to set the finalizer, and to set annotations that later reconciliations read.

@@ -46,8 +46,8 @@ class GatedBody(aiohttp.BytesPayload):
     """A request body that calls the gate once more, immediately before its bytes are written.
 
     In Python versions before 3.12, aiohttp writes the body in a later iteration of the event loop. The process may be
-    suspended before that iteration. Then the lease may expire during the suspension. Without the second call of the
-    gate, the process would then send the body.
+    suspended before that iteration. The lease may expire during the suspension. Without the second call of the gate,
+    the process would then send the body.
     """
 
     def __init__(self, body: bytes, gate: Gate) -> None:

@@ -7,7 +7,7 @@ An informer keeps the same promises as client-go's SharedInformer:
 - The cache is eventually consistent. For each object, the cache shows a state that the server had. The cache never
   replaces the state of an object by an earlier state. The order of changes of two different objects is not promised.
 - Handlers are synchronous functions. The informer calls them in the order in which they were added.
-- After an event, the informer calls the handlers in the same iteration of the event loop in which it changes the cache.
+- After an event, the informer changes the cache and calls the handlers in the same iteration of the event loop.
 - After a list, the informer first changes the whole cache. Then it calls the handlers, slice by slice. So readers can
   see the new list before the handlers have received all changes.
 - A handler may read stores and add keys to queues. A handler must return quickly. If a handler raises an exception, the

@@ -1,8 +1,8 @@
 """This module defines the parts that every Kubernetes object has: metadata, owner references, keys and versions.
 
 The types of this module are immutable and have only the fields that the program reads. An optional field has the type
-`T | None`, because the API server may send `null` for it, such as `creationTimestamp: null` in a template. The
-functions `labels_of` and `annotations_of` never return None.
+`T | None`, because the API server may send `null`. An example is `creationTimestamp: null` in a template. The functions
+`labels_of` and `annotations_of` never return None.
 """
 
 from __future__ import annotations

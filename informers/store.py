@@ -9,7 +9,7 @@ The methods `apply`, `remove` and `drop` write one object and return the changes
 - If the object is not newer than the cached object, nothing changes.
 - A deleted object and its successor of the same name have different UIDs. The changes are `Removed` for the old object
   and then `Added` for the new object, never `Updated`.
-- If the informer missed the deletion event, `Removed.last_known` may not be the last state of the object.
+- If the informer missed the deletion event, `Removed.last_known` can be older than the last state of the object.
 
 The changes of one object are returned in the order of the object's versions. The order of changes of two different
 objects is not promised.
@@ -72,7 +72,8 @@ class StoreView(Protocol[T_co]):
     @property
     def rewinds(self) -> int:
         """Return the number of times that the server has gone back in time. Each time, all earlier resourceVersions
-        become invalid."""
+        become invalid.
+        """
 
 
 class _Bucket(Generic[T]):
@@ -176,8 +177,8 @@ class Replacement(Generic[T]):
         The list of changes is empty if nothing in the slice changed. The removed objects come first. So a reader never
         counts a deleted object and its successor of the same name at the same time.
 
-        Call this method only once, after the commit. It also frees the old objects slice by slice, because freeing
-        100,000 objects at once blocks the event loop for too long.
+        Call this method only once, after the commit. It also frees the old objects slice by slice. Freeing 100,000
+        objects at once would block the event loop for too long.
         """
         old_objects, new_objects = self.old.objects, self.shard.objects
         self.old.forget_indexes()

@@ -167,8 +167,8 @@ class WorkQueue(Generic[K]):
     def shut_down(self, *, drain: bool = False) -> None:
         """Stop accepting keys, cancel all delays and remove the waiting keys.
 
-        If `drain` is True, the waiting keys are not removed, and workers still receive them before the iteration ends.
-        A later call with `drain=False` removes the keys that still wait.
+        If `drain` is True, workers still receive the waiting keys before the iteration ends. A later call with
+        `drain=False` removes the keys that still wait.
         """
         self._shut = True
         for timer in self._delayed.values():

@@ -1,6 +1,6 @@
 """An error in a field that a user wrote.
 
-Functions return such an error and do not raise it as an exception, because errors of users are expected.
+Functions return this error instead of raising it, because errors of users are expected.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ The patch that adds the finalizer replaces the whole list of finalizers. So this
 resourceVersion of the object. The API server rejects the patch if the object has changed.
 
 The patches that remove values are JSON patches. A JSON patch tests only the UID and the removed values, and does not
-test the resourceVersion. The status of a VM that is shutting down changes often, and a change of the status must not
-delay the removal.
+test the resourceVersion. The status of a VM that is shutting down changes often. These changes must not delay the
+removal.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def removal_patch(meta: ObjectMeta, finalizer: str) -> bytes:
 def owner_and_finalizer_removal_patch(meta: ObjectMeta, finalizer: str, owner_uid: str) -> bytes:
     """Return a JSON patch that removes the reference to this owner, and the finalizer.
 
-    A value that the object does not have is left out of the patch.
+    The patch leaves out a value that the object does not have.
     """
     owners = [reference.uid for reference in meta.owner_references or ()]
     steps = _removals(owners, owner_uid, "/metadata/ownerReferences/{}", tested="/uid")

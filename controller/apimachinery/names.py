@@ -46,7 +46,7 @@ def is_label(text: str) -> bool:
 def is_subdomain(text: str) -> bool:
     """Return True if the text is a valid name for most kinds of objects (an RFC 1123 subdomain).
 
-    As in Kubernetes, only the length of the whole name is limited. A part between two dots may have more than the 63
+    As in Kubernetes, only the length of the whole name is limited. A part between two dots can be longer than the 63
     characters of a label.
     """
     return len(text) <= 253 and all(map(_LABEL.fullmatch, text.split(".")))
@@ -75,7 +75,7 @@ def free_suffixes(base: str, seed: str, *, taken: Container[str]) -> Iterator[st
 
 
 def name_base(*candidates: str | None) -> str:
-    """Return the base of generated names: the first 58 characters of the first candidate that is not empty.
+    """Return the base of generated names. The base is the first 58 characters of the first non-empty candidate.
 
     Return "" if all candidates are empty.
     """

@@ -83,8 +83,8 @@ class MergeRules(Struct, frozen=True):
 
     `type` is the type of the whole document. `is_same` returns True if two values of a type have the same meaning.
     `named_lists` maps the name of a field to the rules for the list in that field. `whole` contains the names of the
-    fields whose objects are replaced as a whole. `spec` is called after the merge. `spec` gets the merged spec and the
-    specs of `current`, `old` and `new`, and returns the spec to write.
+    fields whose objects are replaced as a whole. `spec` is called after the merge. The function gets the merged spec
+    and the specs of `current`, `old` and `new`. It returns the spec to write.
     """
 
     type: FieldType = Untyped()
@@ -162,7 +162,7 @@ class MergeRules(Struct, frozen=True):
     def _with_choices(self, kind: NamedList, type_: FieldType, merged: Fields, old: Fields, new: Fields) -> Fields:
         """Return the merged element with only one of the fields that exclude each other.
 
-        If one of these fields differs between `old` and `new`, the fields that are not in `new` are removed. Otherwise
+        If one of these fields differs between `old` and `new`, remove the fields that `new` does not have. Otherwise
         the element is returned unchanged.
         """
         choices = [name for name in (*old, *new) if kind.is_choice(name)]

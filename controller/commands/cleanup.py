@@ -150,7 +150,7 @@ async def _with_finalizer(client: ApiClient, resource: Resource[T], finalizer: s
 
 class _NoMetrics:
     def acted(self, controller: str, *, action: str, outcome: str) -> None:
-        """Do nothing, because a command that does one task and ends has no metrics page."""
+        """Do nothing, because the command has no metrics page."""
 
 
 def _executor(client: ApiClient) -> Executor:
@@ -185,7 +185,7 @@ def _describe(action: Action) -> str:
 
 
 def _describe_failures(failures: Sequence[Outcome]) -> str:
-    """Return one line with the number of failed writes, and the message for the first write that was sent."""
+    """Return one line with the number of failed writes. The line has the error of the first write that was sent."""
     for outcome in failures:
         if isinstance(outcome, Rejected | Unknown):
             return f"{len(failures)} writes failed, such as {_describe(outcome.action)}: {outcome.message}"

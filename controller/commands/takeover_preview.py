@@ -44,7 +44,7 @@ async def preview(client: ApiClient, *, now: datetime) -> list[str]:
 
 
 async def _every_rules(client: ApiClient) -> AsyncIterator[Rules[Any]]:
-    """Yield the rules of each kind that `vmherd takeover` takes from KubeVirt, with the objects of the cluster."""
+    """Yield the rules of each kind in `TAKEN_OVER`, with the objects of the cluster."""
     modules = {kind: kind.module("wiring") for kind in TAKEN_OVER}
     caches = merged_caches(module.CACHES for module in modules.values())
     stores = {resource: await _listed(client, resource, cache) for resource, cache in caches.items()}
@@ -72,7 +72,7 @@ def _lines(subject: str, report: DryRunReport) -> Iterator[str]:
     """Yield the lines for one object.
 
     If the plan is held back, the first line is the reason. Otherwise, the first lines are the Events of the
-    reconciliation. One line for each action follows, and one line with the number of actions that are not shown.
+    reconciliation. One line for each action follows. Another line has the number of actions that are not shown.
     """
     texts = [f"held: {report.held}"] if report.held else [*report.notices]
     texts += report.actions[:LISTED]

@@ -33,7 +33,7 @@ def complain(line: str) -> None:
 
 
 def describe(error: click.UsageError) -> str:
-    """Return one line of printable characters that names the flag or the variable, and describes the error."""
+    """Describe the error, with the flag or the variable, in one line of printable characters."""
     if isinstance(error, click.BadParameter) and error.param and error.message:
         line = f"{_where(error.param, error.ctx)}: {error.message}"
     else:
@@ -59,7 +59,7 @@ def unknown_variables(options: Iterable[Option], env: Mapping[str, str]) -> tupl
 
 
 def _where(param: click.Parameter, ctx: click.Context | None) -> str:
-    """Return the name of the environment variable, flag or argument from which the value came."""
+    """Return the name of the environment variable, flag or argument with the value."""
     if isinstance(param, click.Argument):
         return param.human_readable_name
     if ctx and ctx.get_parameter_source(param.name) is ParameterSource.ENVIRONMENT:

@@ -112,6 +112,6 @@ class Command(click.Command):
 
 
 def chosen(ctx: click.Context) -> dict[str, Any]:
-    """Return the settings that the user has given with flags or environment variables, by the name of the field."""
+    """Return the settings that the user has given, by the name of the field."""
     given = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
     return {name: value for name, value in ctx.params.items() if ctx.get_parameter_source(name) in given}

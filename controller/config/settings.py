@@ -36,7 +36,9 @@ ALL_NAMESPACES = ("",)
 """A tuple with only the empty namespace. In a request to the API server the empty namespace means all namespaces."""
 
 RETRY_JITTER = 1.2
-"""The largest factor for the pause between two attempts to renew the lease, as in client-go."""
+"""As in client-go, the pause between two attempts to renew the lease is multiplied by a random factor. This is the
+largest factor.
+"""
 
 
 if TYPE_CHECKING:
@@ -89,7 +91,9 @@ class Config(KindGroups, frozen=True, kw_only=True):
     log_format: str = "auto"
 
     versions: Mapping[str, str] = {}
-    """The served version of each kind that has several versions, by the name of the kind. No flag sets this field."""
+    """The served version, by the name of the kind. Only kinds with several versions have an entry. No flag sets this
+    field.
+    """
 
     @property
     def namespaces(self) -> tuple[str, ...]:
@@ -110,7 +114,7 @@ class Config(KindGroups, frozen=True, kw_only=True):
         return group
 
     def resource_of(self, kind: Kind[Any]) -> Resource[Any]:
-        """Return a new resource of the kind, in the group and the version in which vmherd reconciles its objects."""
+        """Return a new resource of the kind, in the group and the version of this configuration."""
         return kind.resource(self.group_of(kind), self.versions.get(kind.name, ""))
 
     @property
@@ -123,9 +127,9 @@ class Config(KindGroups, frozen=True, kw_only=True):
 
     @property
     def request_burst(self) -> int:
-        """Return the number of requests that the rate limit allows at once.
+        """Return the largest number of requests that the rate limit allows at the same moment.
 
-        If `kube_api_burst` is not set, the number is twice the number of requests per second, and at least 1.
+        The default is twice the number of requests per second, and at least 1.
         """
         return self.kube_api_burst or max(1, round(2 * self.kube_api_qps))
 
@@ -295,7 +299,7 @@ def with_groups(chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def groups_in(mode: str) -> dict[str, str]:
-    """Return the API groups of all kinds in a mode, by the name of the setting for the kind's group."""
+    """Return the API groups of all kinds in a mode, by the name of the setting."""
     return {kind.group_setting: kind.group_in(mode) for kind in KINDS}
 
 

@@ -209,7 +209,7 @@ class SpamFilter:
     def __init__(self, *, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
         self._buckets: dict[tuple[str, Identity], tuple[float, datetime]] = {}
-        """The number of remaining requests and the time of the last use, for each bucket that was used.
+        """The number of remaining requests and the time of the last use of each used bucket.
 
         The least recently used bucket is first. A bucket without an entry is full.
         """
@@ -255,7 +255,7 @@ class Occasions:
 
 
 def truncate(message: str) -> str:
-    """Return the message, cut between two characters if the message is longer than `MESSAGE_LIMIT` bytes.
+    """Return the message. If it is longer than `MESSAGE_LIMIT` bytes, cut it between two characters.
 
     A message that was cut ends with "...". Each character that UTF-8 cannot encode is replaced by "?".
     """

@@ -1,9 +1,9 @@
 """Sends Kubernetes Events to the users of the objects.
 
 `publish` only stores Events in a queue. `publish` never waits and never raises an exception. So an Event cannot delay a
-reconciliation or make it fail. One service sends the Events, one request at a time, so the Events of an object are sent
-in the order of the queue. If an Event is in the queue, a repeat of the Event only raises the count of the Event.
-Therefore a thousand similar notices at the same time need only about ten requests.
+reconciliation or make it fail. One service sends the Events in the order of the queue, one request at a time. If an
+Event is in the queue, a repeat of the Event only raises the count of the Event. Therefore a thousand similar notices at
+the same time need only about ten requests.
 
 Events that cannot be sent are dropped. A metric counts the dropped Events by reason:
 
@@ -109,7 +109,7 @@ class EventRecorder:
         self._waiting: dict[Series, None] = {}
         """The queue: Events with changes that were not sent yet.
 
-        The Event that was put into the queue first is first.
+        The oldest Event in the queue is first.
         """
 
         self._work = asyncio.Event()
@@ -152,6 +152,12 @@ class EventRecorder:
             finally:
                 if not self._waiting:
                     self._idle.set()
+
+    async def sent(self, timeout_s: float) -> None:
+        """Wait until all Events are sent, but at most `timeout_s` seconds. `run` must be running."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._idle.wait()
 
     async def flush(self, timeout_s: float) -> None:
         """Wait until all Events are sent.

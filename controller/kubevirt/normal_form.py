@@ -14,7 +14,7 @@ the types and is generated from the source of KubeVirt v1.9. The rules are:
 - `running: true` is the same as `runStrategy: Always`, and `running: false` is the same as `runStrategy: Halted`.
 - Volumes, networks and dataVolumeTemplates are compared by name. In all other lists the order has a meaning.
 
-For a field that is not in the table, for example a field of a newer KubeVirt, only null is the same as absent.
+For a field that is not in the table, only null is the same as absent. The field may come from a newer KubeVirt.
 
 A normal form is only for comparisons. It is not a valid object and is never sent to the API server.
 """

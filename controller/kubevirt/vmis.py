@@ -1,4 +1,4 @@
-"""Functions that read the state of one VirtualMachineInstance, in the terms of rules R3 and R6."""
+"""Functions that read the state of one VirtualMachineInstance (R3, R6)."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def entered(vmi: VirtualMachineInstance, phase: str) -> datetime | None:
 
 
 def is_migrating(vmi: VirtualMachineInstance) -> bool:
-    """Return True if a live migration has started and has neither ended, succeeded nor failed."""
+    """Return True if a live migration has started and has not finished."""
     migration = vmi.status.migration_state if vmi.status is not None else None
     return (
         migration is not None and not migration.completed and not migration.failed and migration.end_timestamp is None
@@ -80,7 +80,7 @@ def is_migrating(vmi: VirtualMachineInstance) -> bool:
 
 
 def ready_since(vmi: VirtualMachineInstance) -> datetime | None:
-    """Return the time since when the VMI is ready, or None if the VMI is not ready.
+    """Return the time when the VMI became ready, or None if the VMI is not ready.
 
     If the condition `Ready` has no transition time, return the creation time of the VMI.
     """
@@ -91,10 +91,9 @@ def ready_since(vmi: VirtualMachineInstance) -> datetime | None:
 
 
 def unready_since(vmi: VirtualMachineInstance) -> datetime | None:
-    """Return the time since when the VMI is not ready, or None if the VMI is ready.
+    """Return the time when the VMI became unready, or None if the VMI is ready.
 
-    If the VMI has no condition `Ready`, or if this condition has no transition time, return the creation time of the
-    VMI.
+    Return the creation time of the VMI if the condition `Ready` or its transition time is absent.
     """
     condition = ready_condition(vmi)
     if condition is not None and condition.status == "True":

@@ -12,10 +12,9 @@ Gate: cancellation alone is not safe, because the operating system can stop a pr
 Therefore call `check` directly before every write. `check` compares the clock with the deadline. The elector never
 reads the timestamps in the lease (see `controller.leaderelection.lease`).
 
-Release: if the block ends without an exception, the lease is released, unless the block has called `keep_lease`. A
-standby reads the lease at least once in `retry_period_s`, and takes the released lease. If the block fails or is
-cancelled, requests may still be in flight. So the lease is then not released, and a standby has to wait until the lease
-expires.
+Release: the lease is released if the block ends without an exception and has not called `keep_lease`. A standby reads
+the lease at least once in `retry_period_s`, and takes the released lease. If the block fails or is cancelled, requests
+may still be in flight. So the lease is then not released, and a standby has to wait until the lease expires.
 
 Known limit: a user may delete the lease of a working leader. The leader then creates the lease again at its next
 renewal. Standbys that know the leader wait until the deleted lease would have expired. A process that starts before
@@ -81,6 +80,9 @@ ATTEMPT_SHARE = 0.3
 
 After an attempt that hangs, two more attempts fit into the deadline.
 """
+
+SHORTEST_ATTEMPT_S = 1.0
+"""The shortest timeout of an attempt, in seconds. If half of the renew deadline is shorter, it is the timeout."""
 
 NEVER = float("-inf")
 """The deadline of a process without the lease: a time in the past."""
@@ -154,7 +156,7 @@ class LeaderElector:
         self._retry_period_s = retry_period_s
         self._chance = chance
 
-        self._attempt_s = renew_deadline_s * ATTEMPT_SHARE
+        self._attempt_s = min(max(renew_deadline_s * ATTEMPT_SHARE, SHORTEST_ATTEMPT_S), renew_deadline_s / 2)
 
         self._observed: Observed | None = None
         self._leading_until = NEVER
@@ -186,7 +188,7 @@ class LeaderElector:
 
     @asynccontextmanager
     async def elected(self, stop: asyncio.Event) -> AsyncIterator[bool]:
-        """Wait until this process holds the lease, and yield True. Yield False if `stop` is set before that.
+        """Wait until this process holds the lease, and yield True. Yield False if `stop` is set first.
 
         Raises ElectionImpossible if no retry can succeed. If the lease is lost, cancels the block and raises LeaseLost.
         An exception of the block is raised inside an ExceptionGroup, as with `running`.
@@ -218,8 +220,7 @@ class LeaderElector:
         self._releases = False
 
     async def _acquire(self, stop: asyncio.Event) -> bool:
-        """Wait for the lease. Return True if this process holds it. Return False if `stop` is set before that. Return
-        True if this process holds it, or False if `stop` is set before that."""
+        """Wait for the lease. Return True if this process holds it. Return False if `stop` is set first."""
         while not stop.is_set():
             if await self._try_to_acquire():
                 if not stop.is_set():
@@ -231,7 +232,7 @@ class LeaderElector:
         return False
 
     async def _try_to_acquire(self) -> bool:
-        """Read the lease, and take a free lease. Return True if this process holds the lease after that."""
+        """Read the lease, and take a free lease. Return True if this process then holds the lease."""
         try:
             async with asyncio.timeout(self._renew_deadline_s / 2):
                 await self._read()
@@ -375,7 +376,7 @@ class LeaderElector:
             log.info("another process leads", lease=self._name, holder=self.holder)
 
     def _log_failure(self, event: str, error: BaseException) -> None:
-        """Log a failure: the first one as a warning, and the failures that directly follow it at level debug."""
+        """Log the first failure as a warning, and the failures that directly follow it at level debug."""
         emit = log.debug if self._failing else log.warning
         emit(event, lease=self._name, error=str(error) or type(error).__name__)
         self._failing = True

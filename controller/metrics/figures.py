@@ -1,4 +1,4 @@
-"""Reads from a replica set or pool the values that the metrics page shows for this object."""
+"""Reads the values of a replica set or pool for the metrics page."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Counts the creations, deletions and updates of VMs and VMIs, for each controller and for each owner.
 
 The counters count the outcomes of planned writes. A write whose answer was lost counts as `unknown`, even if a later
-reconciliation finds out whether the write succeeded. A write that was not sent does not count. A deletion does not
-count if the VM or VMI did not exist any more.
+reconciliation learns the result. A write that was not sent does not count. A deletion does not count if the VM or VMI
+did not exist any more.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class MachineCounts:
         self._tallies: dict[tuple[str, str, str], MachineTally] = {}
 
     def start(self, controller: str) -> None:
-        """Create the counters of all writes that this controller can do. The counters start at zero."""
+        """Create the counters of all writes that this controller can send. The counters start at zero."""
         writes = {verb: resources for kind in KINDS if kind.name == controller for verb, resources in kind.writes}
         for verb, resources in writes.items():
             for resource in resources:

@@ -1,7 +1,7 @@
-"""Makes the page /metrics, and the series whose values are read again at each scrape.
+"""Makes the page /metrics. Some values are read again at each scrape.
 
-The values that are read at each scrape are the ages of unfinished work and the values of existing objects. The series
-of these values are not stored between scrapes. Therefore the series of an object disappear when the object is deleted.
+These are the ages of unfinished work and the values of existing objects. The series of these values are not stored
+between scrapes. Therefore the series of an object disappear when the object is deleted.
 
 A `Page` is created on the event loop. No other code changes the program's state during this time. To create a page
 takes little time. Another thread renders the page. So the formatting of thousands of lines does not block the event
@@ -59,7 +59,7 @@ class Page(Collector):
         yield from self._live
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
-        """Return the text of the page in the format that this `Accept` header requests, and the content type.
+        """Return the text of the page in the format that the `Accept` header requests, and the content type.
 
         Any thread may call this method, but a page can be rendered only once.
         """

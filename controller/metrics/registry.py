@@ -132,7 +132,7 @@ class Metrics:
     def show_replicas(self, source: FigureSource) -> None:
         """At each scrape, call the source and show the values of the objects that the source returns.
 
-        A process that does not hold the lease shows no series of objects, because the leader shows these series.
+        A process that waits for the lease shows no series of objects.
         """
         self._figures.append(source)
 
@@ -166,7 +166,7 @@ class Metrics:
         return Page(self._registry, live, shown, self._machines.tallies())
 
     def silence_s(self) -> dict[str, float]:
-        """Return for each resource the seconds since data or a bookmark last arrived from a list or watch."""
+        """Return the seconds since each resource last received data or a bookmark from a list or watch."""
         now = self._clock()
         return {resource: now - at for resource, at in self._progress_at.items()}
 
@@ -218,7 +218,7 @@ class Metrics:
         self._resource(resource).handler_errors.inc()
 
     def workers(self, controller: str, *, most: int) -> None:
-        """Record the number of workers of a controller that starts, and create all counters of the controller.
+        """Record the number of workers of a new controller, and create all of its counters.
 
         The counters start at zero.
         """
@@ -241,7 +241,7 @@ class Metrics:
         self._machines.start(controller)
 
     def worker_busy(self, controller: str, *, change: int) -> None:
-        """Change the number of busy workers by +1 when a worker takes a key, or by -1 when the worker has finished."""
+        """Change the number of busy workers: +1 when a worker takes a key, and -1 when it has finished."""
         self._reconcile_series.active_workers.labels(controller).inc(change)
 
     def reconciled(self, controller: str, *, result: str, seconds: float) -> None:
@@ -287,7 +287,8 @@ class Metrics:
 
     def gave_up(self, controller: str) -> None:
         """Count a reconciliation that continued after the time limit, although the cache did not show the previous
-        writes."""
+        writes.
+        """
         self._reconcile_series.gave_up.labels(controller).inc()
 
     def event_dropped(self, reason: str) -> None:
@@ -297,6 +298,9 @@ class Metrics:
         """Record whether this process holds the lease. Call this method at the start and after each change."""
         self._process_series.leader.labels(lease).set(int(master))
         self._leases[lease] = master
+
+    def second_writer(self, *, found: bool) -> None:
+        self._process_series.second_writer.set(int(found))
 
     def loop_lagged(self, seconds: float) -> None:
         """Record that a timer of the event loop ran this many seconds too late."""

@@ -65,7 +65,7 @@ class NeededKind(Struct, frozen=True):
 
     `remedy` says what to do if the API server does not serve the resource. If `is_optional` is true, the controller
     starts without the resource. It waits for the resource while it reconciles the other kinds. `other_versions` are the
-    versions that the controller could use, but does not use in this cluster.
+    supported versions that are not used in this cluster.
     """
 
     group: str
@@ -263,7 +263,7 @@ async def reach(client: Requests, *, wait_s: float) -> None:
 async def _check_kubevirt_version(client: Requests, config: Config) -> tuple[Problem, ...]:
     """Return the problem with the version of the installed KubeVirt.
 
-    There is no problem if KubeVirt is not installed, or if the controller may not list the KubeVirt objects.
+    There is no problem if KubeVirt is not installed, or if the controller has no permission to list its objects.
     """
     if not await is_served(client, KUBEVIRTS.group_path, KUBEVIRTS.plural):
         return ()
@@ -328,10 +328,10 @@ async def missing_kind(client: Requests, kind: NeededKind, *, deadline: float) -
 
 
 async def _why_unserved(client: Requests, kind: NeededKind) -> tuple[Problem, bool]:
-    """Return why the kind is not served, and True if waiting cannot help.
+    """Return the reason why the kind is not served, and True if a wait is useless.
 
-    Waiting cannot help if the kind is not installed. Waiting can help if the CustomResourceDefinition of the kind
-    exists, or if the controller may not read the CustomResourceDefinition.
+    A wait is useless if the kind is not installed. A wait is useful if the CustomResourceDefinition of the kind exists,
+    or if the controller has no permission to read it.
     """
     path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind.name}"
     try:

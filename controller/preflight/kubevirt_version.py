@@ -43,7 +43,9 @@ class TooOld(Struct, frozen=True):
 
 
 def check_version(config: Config, installation: Installation) -> tuple[TooOld, ...]:
-    """Return a problem if the mode cannot work with the installed KubeVirt. Log a warning if it is not supported."""
+    """Return a problem if the mode cannot work with the installed KubeVirt. Log a warning if the installed KubeVirt is
+    not supported.
+    """
     problems = []
     for kubevirt in installation.kubevirts if isinstance(installation, Found) else ():
         text = version_of(kubevirt)

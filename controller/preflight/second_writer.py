@@ -38,7 +38,7 @@ from informers.errors import Forbidden, NotFound
 log = structlog.get_logger()
 
 RECENT: Final = timedelta(minutes=10)
-"""After a newer write, the check assumes that the writer still runs."""
+"""A write is recent if it is newer than this. The check then assumes that the writer still runs."""
 
 PAUSE_S: Final = 1.0
 """The time between two requests for a Deployment that is rolling out, in seconds."""
@@ -47,10 +47,12 @@ PAUSE_S: Final = 1.0
 class SecondWriter(Struct, frozen=True):
     """Another controller reconciles the same kinds, or may do so.
 
-    `evidence` is the fact that shows the other controller.
+    `evidence` is the fact that shows the other controller. `is_certain` is False during a rollout of the Deployment,
+    because only its earlier Pods may reconcile the same kinds.
     """
 
     evidence: str
+    is_certain: bool = True
 
     def __str__(self) -> str:
         return (
@@ -83,6 +85,7 @@ class StatusWrites(NamedTuple):
     config: Config
     kinds: tuple[Kind[Any], ...]
     now: Callable[[], datetime]
+    advises: bool = True
 
     async def find_recent(self) -> SecondWriter | None:
         """Return a second writer if virt-controller recently wrote a status in the watched namespaces, or None."""
@@ -109,22 +112,22 @@ async def decide_mode(client: Requests, config: Config) -> Config:
 
 
 async def find_second_writer(
-    client: Requests, config: Config, *, now: Callable[[], datetime], deadline: float
+    client: Requests, config: Config, *, now: Callable[[], datetime], deadline: float, advises: bool = True
 ) -> tuple[Objection, ...]:
     """Return the reasons why the controller must not start, or an empty tuple if there is no reason.
 
-    While a Deployment is rolling out, wait until `deadline`. `deadline` is a time of the running loop. If a request
-    fails, raise ApiError or msgspec.DecodeError.
+    While a Deployment is rolling out, wait until `deadline`. `deadline` is a time of the running loop. If `advises` is
+    True, log warnings about a mode that does not fit. If a request fails, raise ApiError or msgspec.DecodeError.
     """
     kinds = shared_with_kubevirt(config)
     if not kinds or not config.second_writer_check:
         return ()
     installation = await find_kubevirt(client, config.kubevirt_namespace)
     if isinstance(installation, Absent):
-        if config.mode == Mode.TAKEOVER:
+        if config.mode == Mode.TAKEOVER and advises:
             log.warning("KubeVirt is not installed: use --mode standalone, which writes more status fields")
         return ()
-    writes = StatusWrites(client, config, kinds, now)
+    writes = StatusWrites(client, config, kinds, now, advises)
     if isinstance(installation, Hidden):
         return (await writes.find_recent() or Undetermined(names_of(kinds), installation.why),)
     objections = [await _check_kubevirt(writes, kubevirt, deadline) for kubevirt in installation.kubevirts]
@@ -139,7 +142,8 @@ async def _check_kubevirt(writes: StatusWrites, kubevirt: KubeVirt, deadline: fl
         try:
             deployment = await get_virt_controller(writes.client, kubevirt.metadata)
         except NotFound:
-            log.warning("KubeVirt has no virt-controller yet", deployment=name, kinds=names)
+            if writes.advises:
+                log.warning("KubeVirt has no virt-controller yet", deployment=name, kinds=names)
             return await writes.find_recent()
         except Forbidden as error:
             return await writes.find_recent() or Undetermined(names, str(error))
@@ -147,7 +151,7 @@ async def _check_kubevirt(writes: StatusWrites, kubevirt: KubeVirt, deadline: fl
             missing = " ".join(f"{LOOPS[kind]}=0" for kind in active)
             return SecondWriter(f"KubeVirt reconciles {' and '.join(active)} (Deployment {name} has no {missing})")
         if is_rolled_out(deployment):
-            if writes.config.mode == Mode.STANDALONE:
+            if writes.config.mode == Mode.STANDALONE and writes.advises:
                 log.warning(
                     "KubeVirt's loops are stopped: use --mode takeover, which writes only KubeVirt's status fields",
                     deployment=name,
@@ -155,14 +159,16 @@ async def _check_kubevirt(writes: StatusWrites, kubevirt: KubeVirt, deadline: fl
             return None
         if asyncio.get_running_loop().time() >= deadline:
             kinds = " and ".join(names)
-            return SecondWriter(f"KubeVirt may still reconcile {kinds} (Deployment {name} is rolling out)")
+            evidence = f"KubeVirt may still reconcile {kinds} (Deployment {name} is rolling out)"
+            return SecondWriter(evidence, is_certain=False)
         await asyncio.sleep(PAUSE_S)
 
 
 async def _latest_write(client: Requests, path: str) -> Write | None:
     """Return the last status that virt-controller wrote in a collection, or None if there is no such status.
 
-    Return None also if the kind is not served or may not be listed, because other checks report these problems.
+    Return None also if the kind is not served, or if there is no permission to list it. Other checks report these
+    problems.
     """
     try:
         return await latest_write(client, path, manager=VIRT_CONTROLLER)

@@ -1,4 +1,4 @@
-"""Chooses the version in which the controller reads and writes the objects of each kind.
+"""Chooses the version of each kind that the controller reads and writes.
 
 KubeVirt up to 1.6 serves pools only in `v1alpha1`. The controller uses the first version of a kind that the API server
 serves. If the API server serves none of them, the controller uses the newest version and waits for this version.

@@ -30,7 +30,9 @@ VIRT_CONTROLLER: Final = "virt-controller"
 LOOPS: Final[Mapping[str, str]] = {
     name: kind.loop_flag for kind, name in zip(KINDS, names_of(KINDS), strict=True) if kind.loop_flag
 }
-"""Maps the resource name of each kind to the flag that sets the number of workers of the loop for this kind."""
+"""Maps the resource name of each kind to a flag of virt-controller. The flag sets the number of workers in the kind's
+loop.
+"""
 
 PATCHES: Final = "/spec/customizeComponents/patches"
 """The path of the list of patches in a KubeVirt object, for a JSON patch."""
@@ -188,7 +190,7 @@ def patches_of(kubevirt: KubeVirt) -> tuple[ComponentPatch, ...]:
 def _is_ours(patch: ComponentPatch) -> bool:
     """Return True if this patch does the same as `stop_patch()`.
 
-    The formatting of the JSON, and upper and lower case in the names of the object, may differ.
+    The formatting of the JSON may differ, and also upper and lower case in the names of the object.
     """
     ours = stop_patch()
     subject = (patch.resource_type.lower(), patch.resource_name.lower(), patch.type)

@@ -79,7 +79,7 @@ class DryRunReconciler(Generic[S]):
         """The last report of each object. An object whose last report is empty has no entry."""
 
     async def reconcile(self, key: ObjectKey) -> Report:
-        # A dry run never writes, so the cache does not lack any write of this controller. So `settled` is true.
+        # A dry run never writes, so the cache always shows all of its writes. So `settled` is true.
         snapshot = self._rules.take_snapshot(key, now=self._now(), settled=True)
         if snapshot is None:
             plan = self._rules.plan_absent(key)
@@ -95,7 +95,7 @@ class DryRunReconciler(Generic[S]):
     def _new_facts(self, key: ObjectKey, plan: Plan, report: DryRunReport) -> dict[str, object]:
         """Return the facts of this reconciliation for the log, and count the actions of the plan.
 
-        If the report is empty or equal to the report of the previous reconciliation, return no facts and count nothing.
+        If the report is empty or has not changed, return no facts and count nothing.
         """
         before = self._reported.pop(key, None)
         if report:

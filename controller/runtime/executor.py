@@ -3,15 +3,15 @@
 The stages of a plan run in order. If an action of an essential stage fails, the executor skips all later stages. The
 creates of a stage start slowly (R4): at first 1 create runs, then 2, 4, 8 ... creates run in parallel. After the first
 failed create, the executor sends no further create. So a full quota causes one rejected create, and not 250 of them.
-The other actions of a stage do not depend on each other. If one of them fails, the executor still tries the rest, until
-there is a sign of an outage. The client limits the number of parallel requests.
+The other actions of a stage do not depend on each other. If one of them fails, the executor still tries the rest. It
+stops at a sign of an outage. The client limits the number of parallel requests.
 
 A failed action raises no exception. Its outcome is a failure. A write whose answer is lost has the outcome `Unknown`.
 Before the next plan for the key, `resolve` asks the server whether such a write happened.
 
 If the executor is cancelled, it aborts the running requests and sends no more requests. The executor is cancelled when
-the process loses the lease, or at the end of the shutdown time. The next leader chooses the same names for new objects,
-so it finds the objects that were already created.
+the process loses the lease, or at the end of the shutdown time. The next leader chooses the same names for new objects.
+So it finds the objects that were already created.
 """
 
 from __future__ import annotations
@@ -261,7 +261,8 @@ class Executor:
     async def _predecessor_owns_disks(self, action: Create) -> bool:
         """Return True if the new object must not reuse one of its disks yet.
 
-        This is the case if an earlier object of the same name still owns the disk, or if the disk is being deleted.
+        This is the case if an earlier object of the same name still owns the disk. It is also the case if the disk is
+        being deleted.
         """
         for resource, key in action.reusable_disks:
             try:
@@ -357,7 +358,7 @@ def _outcome_of(action: Action, error: ApiError) -> Outcome:
 
 
 def _blocked_owners(outcomes: Sequence[Outcome]) -> frozenset[str]:
-    """Return the UIDs of the owners whose ownerReference could not be removed from an object.
+    """Return the UIDs of the owners whose ownerReference could not be removed.
 
     A patch with one of these UIDs as `after_owner` is skipped (P10).
     """
@@ -375,8 +376,8 @@ def _waits(action: Action, blocked: frozenset[str]) -> bool:
 def _is_uid_mismatch(error: Conflict) -> bool:
     """Return True if a delete failed because the UID of the object differs from the UID in the delete.
 
-    The API server reports this reason only in the error message, with one of two texts: "the UID in the
-    precondition (...) does not match ..." or "Precondition failed: UID in precondition: ...".
+    The API server reports this reason only in the error message. There are two texts: "the UID in the precondition
+    (...) does not match ..." and "Precondition failed: UID in precondition: ...".
     """
     return _UID_PRECONDITION.search(str(error)) is not None
 

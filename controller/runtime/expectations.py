@@ -89,7 +89,9 @@ class Expectations:
             self._awaited[key] = awaited
 
     def settled(self, key: ObjectKey, owner_uid: str) -> bool:
-        """Return True if the cache shows all writes for this owner, or five minutes after the last write."""
+        """Return True if the cache shows all writes for this owner. Return True also five minutes after the last
+        write.
+        """
         awaited = self._of(key, owner_uid)
         if awaited is not None:
             self._remove_confirmed(awaited)
@@ -101,7 +103,7 @@ class Expectations:
         return True
 
     def unresolved(self, key: ObjectKey, owner_uid: str) -> tuple[Write, ...]:
-        """Return the owner's writes whose answer was lost and that the cache does not show yet.
+        """Return the owner's writes whose answer was lost, if the cache does not show them yet.
 
         The result is empty if the last write is at least five minutes old.
         """
@@ -123,7 +125,7 @@ class Expectations:
         self._awaited.pop(key, None)
 
     def oldest_s(self) -> float:
-        """Return the longest time, in seconds, that a key has waited until the cache shows its writes.
+        """Return the longest time, in seconds, that a key has waited for the cache.
 
         The time starts at the last write of the key. Return 0 if no key has expectations.
         """

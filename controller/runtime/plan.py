@@ -1,8 +1,8 @@
 """Plans and outcomes. The rules of a kind return a plan. The executor carries out the plan and returns outcomes.
 
-A plan lists the writes of one reconciliation, the order of the writes and the reason for each write. If a plan has no
-writes, the plan may give the reason for that. A plan is a plain value: it contains no function, no task and no clock.
-So a plan can be printed, compared and counted, and the same snapshot gives the same plan.
+A plan lists the writes of one reconciliation, the order of the writes and the reason for each write. A plan without
+writes may give the reason for that. A plan is a plain value: it contains no function, no task and no clock. So a plan
+can be printed, compared and counted, and the same snapshot gives the same plan.
 
 Every write can be sent twice without harm. A create has a fixed name, a delete has the UID of the object, and a patch
 has the expected state of the object. So a write whose answer was lost can be repeated.
@@ -27,7 +27,8 @@ AnyResource: TypeAlias = Resource[Any]
 
 class Cause(StrEnum):
     """The purpose of a delete, as a label for the metrics. The field `why` of the delete explains the purpose to
-    readers."""
+    readers.
+    """
 
     UNSPECIFIED = ""
     HEALING = "healing"
@@ -202,7 +203,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 def join(parts: Iterable[Plan]) -> Plan:
-    """Return one plan that has the stages and notices of all parts, in order, and the shortest requeue delay."""
+    """Join the parts into one plan. It has all stages and notices in order, and the shortest requeue delay."""
     parts = tuple(parts)
     requeues = [part.requeue_after_s for part in parts if part.requeue_after_s is not None]
     return Plan(

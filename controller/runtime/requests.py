@@ -1,4 +1,4 @@
-"""An interface for callers that need only single API requests, and the timeout for such a request."""
+"""An interface for single API requests, and the timeout for such a request."""
 
 from __future__ import annotations
 

@@ -28,12 +28,13 @@ PATH: Final = "/metrics"
 ALLOWED_FOR_S: Final = 60.0
 DENIED_FOR_S: Final = 10.0
 ALLOWED_AT_MOST_S: Final = 300.0
-"""The time in seconds for which a permission stays valid while the API server does not answer."""
+"""A permission stays valid for this time, in seconds, while the API server does not answer."""
 
 CACHED_ANSWERS: Final = 500
-"""The largest number of answers in the cache for permissions, and also in the cache for denials.
+"""The largest number of answers in each of the two caches.
 
-There are two caches, so that requests with invented tokens do not remove the permissions of real tokens.
+Permissions and denials have separate caches. So requests with invented tokens do not remove the permissions of real
+tokens.
 """
 
 MAX_REVIEWS_IN_FLIGHT: Final = 4

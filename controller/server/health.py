@@ -21,7 +21,7 @@ from informers.workqueue import WorkQueue
 SILENT_FOR_S = 300.0
 """The process does not count as alive if a watch has received no data for this time in seconds.
 
-A watch is restarted after two minutes without data. So after five minutes, the restart has not worked.
+A watch is restarted after two minutes without data. If there is no data after five minutes, the restart has not worked.
 """
 
 STUCK_FOR_S = 900.0
@@ -49,13 +49,17 @@ def live_checks(
 
 
 def ready_checks(
-    informers: Sequence[SharedInformer[Any]], *, optional: Sequence[SharedInformer[Any]] = ()
+    informers: Sequence[SharedInformer[Any]],
+    *,
+    optional: Sequence[SharedInformer[Any]] = (),
+    second_writer: Check = lambda: None,
 ) -> dict[str, Check]:
     """Return the checks of /readyz by name. A process is ready when its caches are filled, even without the lease.
 
-    An informer in `optional` does not prevent readiness while the server does not serve its resource.
+    An informer in `optional` does not prevent readiness while the server does not serve its resource. A process
+    that has stopped writing because of a second writer is not ready.
     """
-    return {"caches": lambda: _unsynced(informers, optional)}
+    return {"caches": lambda: _unsynced(informers, optional), "second-writer": second_writer}
 
 
 def _silent(informers: Sequence[SharedInformer[Any]], now: float) -> str | None:

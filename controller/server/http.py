@@ -1,9 +1,9 @@
 """The HTTP server for `/healthz`, `/livez`, `/readyz`, `/metrics` and, if enabled, `/debug/*`.
 
 `/healthz` and `/livez` give the same answer: whether this process is alive. `/readyz` tells whether this process is
-ready. The answers have the format of controller-runtime: status 200 with the text "ok" if all checks pass, or status
-500 with the list of checks. With `?verbose`, the answer always contains the list. With `?exclude=NAME`, the check NAME
-does not run. `/healthz/NAME`, `/livez/NAME` and `/readyz/NAME` run only the check NAME.
+ready. The answers have the format of controller-runtime. The status is 200 with the text "ok" if all checks pass.
+Otherwise the status is 500 with the list of checks. With `?verbose`, the answer always contains the list. With
+`?exclude=NAME`, the check NAME does not run. `/healthz/NAME`, `/livez/NAME` and `/readyz/NAME` run only the check NAME.
 
 Probes and metrics have separate addresses, and the user may disable each address. `open` binds both addresses before
 the process does anything else. So if a port is in use, the process stops at once. Probes use HTTP and need no
@@ -94,17 +94,17 @@ class HttpServer:
 
     @property
     def health_address(self) -> Address | None:
-        """Return the address that serves probes, or None if no address serves probes.
+        """Return the address for probes, or None if there is none.
 
-        If the configured port is 0, the returned address contains the port that the operating system has chosen.
+        If the configured port is 0, the address contains the port that the operating system has chosen.
         """
         return self._health.bound
 
     @property
     def metrics_address(self) -> Address | None:
-        """Return the address that serves metrics, or None if no address serves metrics.
+        """Return the address for metrics, or None if there is none.
 
-        If the configured port is 0, the returned address contains the port that the operating system has chosen.
+        If the configured port is 0, the address contains the port that the operating system has chosen.
         """
         return self._metrics.bound
 
@@ -185,7 +185,7 @@ class _Listener:
 def run_checks(
     endpoint: str, checks: Checks, *, excluded: Collection[str] = (), verbose: bool = False
 ) -> tuple[bool, str]:
-    """Run the checks. Return True if all of them passed, and the text of the answer (controller-runtime's format)."""
+    """Run the checks. Return True if all of them passed, and the answer in controller-runtime's format."""
     lines = []
     passed = True
     for name, check in checks.items():

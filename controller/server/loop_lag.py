@@ -19,15 +19,15 @@ INTERVAL_S = 0.5
 """The time in seconds between two measurements."""
 
 WARN_OVER_S = 0.1
-"""The lag in seconds above which a warning is logged. On a busy machine, a smaller lag is normal.
+"""Above this lag, in seconds, a warning is logged. On a busy machine, a smaller lag is normal.
 
-This value is twice the time for which our code may block the loop.
+Our code may block the loop for half of this time.
 """
 
 WARN_EVERY_S = 60.0
 
 UNHEALTHY_OVER_S = 5.0
-"""The lag in seconds above which the process is not healthy.
+"""Above this lag, in seconds, the process is not healthy.
 
 With a larger lag, the process may renew the lease too late.
 """

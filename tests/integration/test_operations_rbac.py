@@ -16,7 +16,7 @@ from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
 from tests.integration.controller_process import LABELS, ReplicaSetNamespace, controller_process, eventually, owned_by
 from tests.integration.idle_plane import SHORT_LEASE
-from tests.integration.pool_namespace import PoolNamespace, vm_template
+from tests.integration.pool_namespace import REVISION, PoolNamespace, vm_template
 from tests.release import NAME, NAMESPACE
 
 pytestmark = pytest.mark.cluster
@@ -100,7 +100,7 @@ def live_through_a_set(sets: ReplicaSetNamespace, orphan: dict[str, Any]) -> Non
 
 
 def live_through_a_pool(pools: PoolNamespace) -> None:
-    """Make a pool create VMs, update them, keep the disk of a deleted VM, and prune an old revision."""
+    """Make a pool create VMs, update them, keep the disk of a deleted VM, prune an old revision, and restart a VM."""
     strategy = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}, "statePreservation": "Offline"}}
     pools.make_pool(2, template=vm_template(disks=("root",)), scaleInStrategy=strategy)
     vms = pools.wait_for_ordinals(0, 1, ready=False)
@@ -111,3 +111,18 @@ def live_through_a_pool(pools: PoolNamespace) -> None:
     pools.wait_for_ordinals(0, ready=False)
     kept = (pools.data_volumes()["root-1"], pools.claims()["root-1"])
     assert not any(disk["metadata"].get("ownerReferences") for disk in kept)
+    pools.make_pool(1, name="manual", template=vm_template(runStrategy="Manual"))
+    uid = eventually(lambda: pools.vms().get("manual-0"), what="the VM is created")["metadata"]["uid"]
+    owner = {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "name": "manual-0",
+        "uid": uid,
+        "controller": True,
+    }
+    pools.make_vmi("manual-0", labels={REVISION: "manual-1"}, owner=owner)
+    pools.change_template(vm_template(runStrategy="Manual", memory="128M"), name="manual")
+    eventually(
+        lambda: [each for each in pools.requests("update") if each.subresource == "restart"],
+        what="a restart is requested",
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -159,3 +160,23 @@ def test_p8_marks_come_before_the_policy_remove_then_cost_and_protected_ones_nev
     stays(lambda: ordinals(pools)["pool"] == {0}, for_s=0.7)
     pools.mark_vm("pool-0", protect="false")
     eventually(lambda: not pools.vms(), what="it goes without protection")
+
+
+def test_p8_a_vm_with_a_snapshot_in_progress_is_deleted_last_and_after_the_snapshot(
+    pools: PoolNamespace,
+) -> None:
+    pools.make_pool(3, template=vm_template(**HALTED), scaleInStrategy=proactive(sortPolicy="DescendingOrder"))
+    eventually(lambda: ordinals(pools) == {"pool": {0, 1, 2}})
+    set_snapshot(pools, "pool-2", "monday")
+    pools.scale(1)
+    eventually(lambda: ordinals(pools) == {"pool": {2}}, what="the other two VMs are deleted")
+    pools.scale(0)
+    eventually(lambda: pools.told("ScaleInHeld") == {"pool": 1}, what="an Event has the reason")
+    stays(lambda: ordinals(pools) == {"pool": {2}}, for_s=1.0, what="the VM stays during the snapshot")
+    set_snapshot(pools, "pool-2", None)
+    eventually(lambda: ordinals(pools) == {"pool": set()}, what="the VM is deleted after the snapshot")
+
+
+def set_snapshot(pools: PoolNamespace, name: str, snapshot: str | None) -> None:
+    status = json.dumps({"status": {"snapshotInProgress": snapshot}})
+    pools.kubectl("patch", "vm", name, "--subresource=status", "--type=merge", "--patch", status)

@@ -1,0 +1,111 @@
+"""Looks for a second writer every minute while this process works, and stops its writes while there is one.
+
+KubeVirt's loops can come back while vmherd works: an administrator removes the flags of virt-controller, or an upgrade
+undoes the takeover. Then two controllers would delete each other's VMs. The check before the start does not see that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final, Protocol
+
+import msgspec
+import structlog
+
+from controller.config.settings import Config, shared_with_kubevirt
+from controller.preflight.second_writer import SecondWriter, find_second_writer
+from controller.runtime.plan import Notice
+from controller.runtime.requests import Requests
+from informers.errors import ApiError, GateClosed
+
+log = structlog.get_logger()
+
+INTERVAL_S: Final = 60.0
+"""The time between two checks, in seconds."""
+
+TELL_WITHIN_S: Final = 2.0
+"""The time, in seconds, in which the Event has to be sent. After it, the writes stop, and Events are writes too."""
+
+FOUND: Final = "SecondWriter"
+GONE: Final = "SecondWriterGone"
+
+
+class SecondWriterInstruments(Protocol):
+    """The metric of a second writer."""
+
+    def second_writer(self, *, found: bool) -> None: ...
+
+
+class Announcer(Protocol):
+    """Sends an Event about this controller."""
+
+    async def announce(self, notice: Notice, *, within_s: float) -> None: ...
+
+
+class SecondWriterWatch:
+    """The state of the check. `reason` names the second writer, and is empty if there is none."""
+
+    def __init__(
+        self,
+        client: Requests,
+        config: Config,
+        *,
+        now: Callable[[], datetime],
+        instruments: SecondWriterInstruments,
+        interval_s: float = INTERVAL_S,
+    ) -> None:
+        self.reason = ""
+        self._client = client
+        self._config = config
+        self._now = now
+        self._instruments = instruments
+        self._interval_s = interval_s
+
+    def gate(self) -> None:
+        """Raise GateClosed while there is a second writer. The client calls this method before each write."""
+        if self.reason:
+            raise GateClosed(f"not sent: {self.reason}")
+
+    def ready(self) -> str | None:
+        """Return the reason why this process is not ready, or None."""
+        return self.reason or None
+
+    async def run(self, announcer: Announcer) -> None:
+        """Check every `interval_s` seconds until the task is cancelled. A failed check changes nothing."""
+        config = self._config
+        is_needed = config.second_writer_check and not config.observe and bool(shared_with_kubevirt(config))
+        try:
+            while True:
+                await asyncio.sleep(self._interval_s)
+                if is_needed:
+                    await self._check(announcer)
+        finally:
+            self._set("")
+
+    async def _check(self, announcer: Announcer) -> None:
+        try:
+            objections = await find_second_writer(
+                self._client, self._config, now=self._now, deadline=0.0, advises=False
+            )
+        except (ApiError, TimeoutError, msgspec.DecodeError) as error:
+            log.debug("cannot look for a second writer", why=str(error))
+            return
+        found = [each.evidence for each in objections if isinstance(each, SecondWriter) and each.is_certain]
+        reason = "; ".join(found)
+        if reason and not self.reason:
+            log.error("stopped writing, because another controller works on the same objects", evidence=reason)
+            message = f"vmherd has stopped writing: {SecondWriter(reason)}"
+            await announcer.announce(Notice(reason=FOUND, message=message), within_s=TELL_WITHIN_S)
+        elif self.reason and not reason:
+            log.info("writing again, because the other controller has stopped")
+        was_found = bool(self.reason)
+        self._set(reason)
+        if was_found and not reason:
+            gone = Notice(reason=GONE, message="vmherd writes again: the other controller has stopped", warning=False)
+            await announcer.announce(gone, within_s=TELL_WITHIN_S)
+
+    def _set(self, reason: str) -> None:
+        self.reason = reason
+        self._instruments.second_writer(found=bool(reason))

@@ -1,0 +1,136 @@
+"""A second writer that begins to work later: the writes stop, users are told, and the writes begin again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import pytest
+from structlog.testing import capture_logs
+
+from controller.preflight.second_writer_watch import INTERVAL_S, SecondWriterWatch
+from controller.running import running
+from controller.runtime.plan import Notice
+from informers.errors import GateClosed, TransportError
+from tests.command_line import parse
+from tests.controller.preflight.test_second_writer import (
+    DENIED,
+    DEPLOYMENT,
+    KUBEVIRTS,
+    NOW,
+    RESTING,
+    SETS,
+    Cluster,
+    deployment,
+    written,
+)
+
+pytestmark = pytest.mark.looptime
+
+
+class Told:
+    """Records the Events and the metric. `blocked` tells for each Event if the gate was closed at that time."""
+
+    def __init__(self) -> None:
+        self.notices: list[Notice] = []
+        self.blocked: list[bool] = []
+        self.metric: list[bool] = []
+        self.watch: SecondWriterWatch | None = None
+
+    def second_writer(self, *, found: bool) -> None:
+        self.metric.append(found)
+
+    async def announce(self, notice: Notice, *, within_s: float) -> None:
+        assert self.watch is not None
+        self.notices.append(notice)
+        self.blocked.append(bool(self.watch.reason))
+
+
+@asynccontextmanager
+async def watching(cluster: Cluster, *argv: str) -> AsyncIterator[tuple[SecondWriterWatch, Told]]:
+    told = Told()
+    config = parse(argv or ["--mode", "takeover"], {})
+    watch = told.watch = SecondWriterWatch(cluster, config, now=lambda: NOW, instruments=told)
+    async with running(watch.run(told)):
+        yield watch, told
+
+
+def resting() -> Cluster:
+    cluster = Cluster()
+    cluster.by_path |= {DEPLOYMENT: [deployment(*RESTING)]}
+    return cluster
+
+
+async def test_while_kubevirts_loops_are_stopped_every_write_is_allowed():
+    async with watching(resting()) as (watch, told):
+        await asyncio.sleep(10 * INTERVAL_S)
+        watch.gate()
+        assert watch.ready() is None
+    assert told.notices == []
+    assert not any(told.metric)
+
+
+async def test_the_writes_stop_within_a_minute_after_the_loops_come_back_and_begin_again():
+    cluster = resting()
+    with capture_logs() as logs:
+        async with watching(cluster) as (watch, told):
+            await asyncio.sleep(INTERVAL_S * 2.5)
+            cluster.by_path[DEPLOYMENT] = [deployment("--rs-controller-threads=0")]
+            await asyncio.sleep(INTERVAL_S)
+            with pytest.raises(GateClosed, match="KubeVirt reconciles virtualmachinepools"):
+                watch.gate()
+            assert "virtualmachinepools" in (watch.ready() or "")
+            assert told.metric[-1] is True
+            await asyncio.sleep(5 * INTERVAL_S)
+            cluster.by_path[DEPLOYMENT] = [deployment(*RESTING)]
+            await asyncio.sleep(INTERVAL_S)
+            watch.gate()
+            assert told.metric[-1] is False
+    assert [notice.reason for notice in told.notices] == ["SecondWriter", "SecondWriterGone"]
+    assert told.blocked == [False, False], "an Event is a write too"
+    assert [entry["log_level"] for entry in logs] == ["error", "info"]
+
+
+async def test_a_status_that_virt_controller_writes_is_a_second_writer_if_its_deployment_is_hidden():
+    cluster = resting()
+    cluster.by_path |= {KUBEVIRTS: [DENIED], SETS: [written(ago=timedelta(seconds=30))]}
+    async with watching(cluster) as (watch, _):
+        await asyncio.sleep(1.5 * INTERVAL_S)
+        assert "wrote the status" in watch.reason
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param({DEPLOYMENT: [deployment(*RESTING, generation=2)]}, id="rolling out"),
+        pytest.param({DEPLOYMENT: [DENIED]}, id="denied"),
+        pytest.param({DEPLOYMENT: [TransportError("refused", sent=False)]}, id="no answer"),
+    ],
+)
+async def test_a_doubt_does_not_stop_the_writes(answer):
+    cluster = resting()
+    cluster.by_path |= answer
+    async with watching(cluster) as (watch, told):
+        await asyncio.sleep(3.5 * INTERVAL_S)
+        watch.gate()
+    assert told.notices == []
+
+
+@pytest.mark.parametrize("flags", [["--no-second-writer-check"], ["--observe"]])
+async def test_without_the_check_nothing_is_asked(flags):
+    cluster = Cluster()
+    async with watching(cluster, "--mode", "takeover", *flags) as (watch, _):
+        await asyncio.sleep(3 * INTERVAL_S)
+        watch.gate()
+    assert cluster.asked == []
+
+
+async def test_a_process_that_no_longer_works_is_ready_again():
+    cluster = Cluster()
+    async with watching(cluster) as (watch, told):
+        await asyncio.sleep(1.5 * INTERVAL_S)
+        assert watch.reason
+    assert watch.reason == ""
+    assert told.metric[-1] is False
