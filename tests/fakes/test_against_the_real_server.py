@@ -117,8 +117,7 @@ class Recorder:
         return message
 
     def _number(self, seen: list[str], value: str) -> int:
-        """A number for the value, in the order of first appearance. It is the same for servers with different values.
-        """
+        """A number for the value, in the order of first appearance. Servers with other values give the same numbers."""
         if value not in seen:
             seen.append(value)
         return seen.index(value)

@@ -1,4 +1,4 @@
-"""Simulated VMs, their VMIs and their disks on the fake API server. The simulator runs step by step, on virtual time."""
+"""Simulated VMs with their VMIs and disks on the fake API server. The simulator runs step by step, on virtual time."""
 
 from __future__ import annotations
 

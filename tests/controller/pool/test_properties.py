@@ -1,4 +1,4 @@
-"""The guarantees of a pool, as properties of its plans. Simulated users, KubeVirt and the garbage collector take part."""
+"""The guarantees of a pool, as properties of its plans. Simulated users and a simulated KubeVirt take part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""P14, P15: the beginning and the end of an unready period. A restart of the controller does not always end a period."""
+"""P14, P15: the beginning and the end of an unready period, and its age after a restart of the controller."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def reported(launcher: Launcher, reason: str) -> int:
 
 @pytest.mark.parametrize("replicas", [1, 3, 20])
 def test_r4a_a_template_that_always_fails_makes_few_vmis_in_an_hour(replicas):
-    """Each VMI is replaced once without a delay. After that, the delay grows from 10 s to 300 s, for one VMI at a time."""
+    """Each VMI is replaced once without a delay. Then one VMI is tried at a time, with delays from 10 s to 300 s."""
     launcher = set_of(replicas, fails)
     run(launcher.live(HOUR_S))
     assert 2 * replicas + 14 <= len(launcher.created) <= 2 * replicas + 18
