@@ -99,7 +99,7 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
     """The API verbs on the kind's own objects. The verbs for reading and for writing the status are not listed."""
 
     loop_flag: str = ""
-    """The flag of virt-controller that sets the number of workers for this kind, or "" if KubeVirt has no such kind."""
+    """virt-controller's flag for the number of workers for this kind, or "" if KubeVirt has no such kind."""
 
     known_status: frozenset[str] | None = None
     """The status fields in KubeVirt's CRD of the kind. In the mode `takeover`, the API server uses this CRD."""

@@ -1,6 +1,6 @@
 """A store is the cache for the objects of one resource. Readers find an object by its key or by an index.
 
-Only the informer writes to a store, and any number of readers read it. A reader has a `StoreView`, which has no methods
+Only the informer writes to a store, and any number of readers read it. A reader has a `StoreView`. It has no methods
 that write. Objects are immutable, so a reader may keep an object for any time. Every write is atomic for readers. No
 reader sees a part of a new list. The indexes never contradict each other.
 

@@ -24,8 +24,8 @@ SUFFIX_LENGTH: Final = 5
 """The number of characters of a suffix."""
 
 BASE_LENGTH: Final = 58
-"""The maximum number of characters of the base. A base with a suffix has at most 63 characters, which is the limit for
-a label value and for a host name.
+"""The maximum number of characters of the base. A base with a suffix has at most 63 characters. This is the limit for
+label values and host names.
 """
 
 _LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", re.ASCII)

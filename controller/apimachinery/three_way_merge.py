@@ -238,7 +238,7 @@ def _fields(value: Json) -> Fields:
 def _by_name(value: Json, kind: NamedList) -> Fields | None:
     """Return the elements of a list by name. An absent list is the same as an empty list.
 
-    Return None if the value is not a list, if an element has no name, or if two elements have the same name.
+    Return None if the value is not a list, if an element has no name, or if a name occurs twice.
     """
     if value is None:
         return {}

@@ -63,7 +63,7 @@ TAKEOVER_HELD: Final = "held"
 
 HEALED: Final = "vmherd.dev/healed"
 """An annotation that the controller writes on a pool. The value lists the ordinals of the recently healed VMs. For each
-ordinal the value has the number of times and the last time at which the VM was healed (P15).
+ordinal the value has the number of healings and the time of the last healing (P15).
 """
 
 UNREADY: Final = "vmherd.dev/unready"
@@ -78,7 +78,7 @@ Without the annotation, no VM or VMI is replaced for this reason.
 
 EARLY_FAILURES: Final = "vmherd.dev/early-failures"
 """An annotation that the controller writes on a VMI of a set. The VMI replaces another VMI, which failed soon after its
-start. The value has the number of these failures in a row, and the creation time of the first failed VMI (R4a).
+start. The value has the number of these failures in a row. It also has the creation time of the first failed VMI (R4a).
 """
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,9})", re.ASCII)

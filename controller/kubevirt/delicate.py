@@ -1,4 +1,4 @@
-"""Moments in which a VM must not be restarted, deleted or healed, because the VM or its disks could be damaged.
+"""Moments in which a VM must not be restarted, deleted or healed. The VM or its disks could be damaged.
 
 KubeVirt shows such a moment in the status of the VM or of its VMI. Two states are not such moments:
 
@@ -28,7 +28,7 @@ _FROZEN: Final = "frozen"
 def delicate_reason(
     vm: VirtualMachine, vmi: VirtualMachineInstance | None, *, may_interrupt_resizing: bool = False
 ) -> str:
-    """Return the reason why the VM must not be restarted, deleted or healed now, or "" if there is no such reason.
+    """Return the reason why the VM must not be restarted, deleted or healed now, or "".
 
     `vmi` is the VM's VMI, or None. If `may_interrupt_resizing` is true, a hot-plug of CPU or memory is no reason. A
     restart also gives the VM its new size. So a caller that changed the size does not have to wait for the hot-plug.

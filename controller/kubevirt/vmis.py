@@ -17,7 +17,7 @@ def phase_of(vmi: VirtualMachineInstance) -> str:
 
 
 def node_of(vmi: VirtualMachineInstance) -> str:
-    """Return the name of the node on which the VMI runs or will run, or "" if the VMI has no node yet."""
+    """Return the name of the VMI's node, or "" if the VMI has no node yet."""
     return (vmi.status.node_name or "") if vmi.status is not None else ""
 
 

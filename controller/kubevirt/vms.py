@@ -147,7 +147,7 @@ def _requests_of(vm: VirtualMachine) -> Iterable[StateChangeRequest]:
 
 
 def revision_of(vm: VirtualMachine) -> str:
-    """Return the name of the revision from which the VM was created, or "" if the VM has no revision label."""
+    """Return the name of the VM's revision, or "" if the VM has no revision label."""
     return labels_of(vm.metadata).get(REVISION_NAME, "")
 
 

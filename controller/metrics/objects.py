@@ -76,7 +76,7 @@ store.
 """
 
 Number: TypeAlias = Callable[[SetFigures], float | None]
-"""A function that returns the value of a gauge for one object, or None if the object has no such value."""
+"""A function that returns the value of a gauge for one object, or None if there is no value."""
 
 
 class Family(NamedTuple):

@@ -117,7 +117,7 @@ async def get_virt_controller(client: Requests, kubevirt: ObjectMeta) -> Deploym
 
 
 async def latest_write(client: Requests, path: str, *, manager: str) -> Write | None:
-    """Return the last write of a status in a collection by this manager, or None if there is no such write."""
+    """Return the last write of a status in a collection by this manager, or None if there is none."""
     latest: Write | None = None
     params = {"limit": PAGE}
     while True:

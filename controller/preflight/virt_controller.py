@@ -155,7 +155,7 @@ def stop_patch() -> ComponentPatch:
 
 
 def take_over(kubevirt: KubeVirt) -> bytes | None:
-    """Return a JSON patch that adds our patch to the KubeVirt object, or None if the object already has our patch."""
+    """Return a JSON patch that adds our patch to the KubeVirt object, or None if our patch is already there."""
     if any(map(_is_ours, patches_of(kubevirt))):
         return None
     ours = stop_patch()
@@ -171,7 +171,7 @@ def take_over(kubevirt: KubeVirt) -> bytes | None:
 
 
 def undo_takeover(kubevirt: KubeVirt) -> bytes | None:
-    """Return a JSON patch that removes only our patch from the KubeVirt object, or None if our patch does not exist."""
+    """Return a JSON patch that removes only our patch from the KubeVirt object, or None if there is none."""
     patches = patches_of(kubevirt)
     indexes = [index for index, patch in enumerate(patches) if _is_ours(patch)]
     if not indexes:

@@ -29,7 +29,7 @@ class Restarts:
     def __init__(self, client: ObjectClient) -> None:
         self._client = client
         self._unserved: dict[AnyResource, tuple[float, ApiError]] = {}
-        """The error answer for each resource that is not served, and the time until which the answer counts."""
+        """The error answer of each resource that is not served, and the end of the answer's validity."""
 
     async def request(self, action: Restart) -> Outcome:
         """Request the restart if the instance still runs. Raise ApiError if the server rejects the request.
