@@ -1,4 +1,4 @@
-"""Scales one replica set to N and back to 0, and measures wall time, CPU, memory and requests of the controller.
+"""Scales one replica set to N and back to 0. Measures wall time, CPU, memory and requests of the controller.
 
 A minimal loop sends the same writes for comparison. Wall times come from the API server's audit log. A wall time begins
 with the change of `spec.replicas` and ends with the last answered create or delete.
@@ -49,7 +49,8 @@ def measure_burst(plane: ControlPlane, count: int, *, rest_s: float) -> dict[str
 
 def _scale(plane: ControlPlane, admin: Admin, program: Program, replicas: int, count: int) -> dict[str, Any]:
     """Scale the set, wait until all VMIs exist or are gone, and return the measurements. `count` VMIs are created or
-    deleted."""
+    deleted.
+    """
     position = plane.audit_log.stat().st_size
     cpu = program.cpu_s
     body = json.dumps({"spec": {"replicas": replicas}}).encode()

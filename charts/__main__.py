@@ -10,7 +10,7 @@ from charts.helm import HelmMissing, find_helm
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Return the exit code: 0 if all files are up to date at the end, 1 if not, 2 for a wrong argument."""
+    """Return the exit code: 0 if all files are up to date, 1 if not, 2 for a wrong argument."""
     if arguments not in ([], ["--check"]):
         print(f"charts: expected --check or no argument, got {' '.join(arguments)}", file=sys.stderr)
         return 2

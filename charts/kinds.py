@@ -1,5 +1,6 @@
 """Generates the named templates for the groups, the names and the nouns of the kinds. Some templates depend on the
-mode."""
+mode.
+"""
 
 from __future__ import annotations
 

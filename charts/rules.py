@@ -54,8 +54,8 @@ def template() -> str:
 def controller_rules() -> dict[str, tuple[Rule, ...]]:
     """The controller's rules.
 
-    There is one set of rules for each of these subjects: the watched namespaces, the lease, `--observe`, the check that
-    KubeVirt's controllers are disabled, and the authorization of scrapes.
+    There is one set of rules for each of these subjects: the watched namespaces, the lease, `--observe`, the check of
+    KubeVirt's controllers, and the authorization of scrapes.
     """
     working = structs.replace(
         Config(

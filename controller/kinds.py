@@ -33,7 +33,7 @@ READ: Final = ("get", "list", "watch")
 
 
 class Access(Struct, frozen=True):
-    """The API verbs that the controller of a kind uses on one other resource, such as VMs, or on its subresource."""
+    """The API verbs for one other resource, such as VMs, or for its subresource."""
 
     resource: Resource[Any]
     verbs: tuple[str, ...]
@@ -99,7 +99,7 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
     """The API verbs on the kind's own objects. The verbs for reading and for writing the status are not listed."""
 
     loop_flag: str = ""
-    """The flag of virt-controller that sets the number of workers for this kind, or "" if KubeVirt has no such kind."""
+    """virt-controller's flag for the number of workers for this kind, or "" if KubeVirt has no such kind."""
 
     known_status: frozenset[str] | None = None
     """The status fields in KubeVirt's CRD of the kind. In the mode `takeover`, the API server uses this CRD."""
@@ -110,7 +110,8 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
     finalizer: str = ""
     """The finalizer on the kind's objects, or "" if there is none. vmherd sets it, and `vmherd cleanup` removes it.
 
-    A kind with a finalizer has a module `cleanup` with the function `plan_cleanup` in its package."""
+    A kind with a finalizer has a module `cleanup` with the function `plan_cleanup` in its package.
+    """
 
     finalized: Resource[Any] | None = None
     """The resource of the children with the same finalizer, or None if there are no such children."""
@@ -208,7 +209,7 @@ POOLS: Final[Kind[Pool]] = Kind(
         Access(resources.PVCS, ("get", "patch")),
         Access(resources.DATA_VOLUMES, ("get", "patch")),
         # KubeVirt does not start a VM with run strategy Manual or RerunOnFailure again after its VMI is deleted. To
-        # restart such a VM, the controller asks virt-api. A cluster need not serve this subresource.
+        # restart such a VM, the controller asks virt-api. Some clusters do not serve this subresource.
         Access(resources.VM_REQUESTS, ("update",), resources.RESTART),
     ),
     # The controller patches pools to set the finalizer, and to set annotations that later reconciliations read.

@@ -1,6 +1,6 @@
 """An exec plugin is a command in a kubeconfig. It prints a token or a certificate. A plugin that hangs is killed.
 
-`kubernetes_asyncio` reads the plugin's settings. Its own `run` does not kill a plugin that hangs.
+`kubernetes_asyncio` reads the plugin's settings. The `run` of that package does not kill a plugin that hangs.
 """
 
 from __future__ import annotations

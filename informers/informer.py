@@ -116,7 +116,7 @@ class SharedInformer(Generic[T]):
     def add_handler(self, handler: Handler[T]) -> None:
         """Add a handler. Call this method before `run`.
 
-        A handler that is added later does not receive the objects that are already in the cache.
+        A handler that is added later does not receive the objects of the existing cache.
         """
         self._handlers.append(handler)
 

@@ -78,7 +78,7 @@ class Resource(Generic[T]):
     def group_path(self) -> str:
         """The URL path of the group and version.
 
-        A GET request for this path returns a list of the resources that the server serves in this group and version.
+        A GET request for this path returns a list of the served resources in this group and version.
         """
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 

@@ -1,6 +1,6 @@
 """A store is the cache for the objects of one resource. Readers find an object by its key or by an index.
 
-Only the informer writes to a store, and any number of readers read it. A reader has a `StoreView`, which has no methods
+Only the informer writes to a store, and any number of readers read it. A reader has a `StoreView`. It has no methods
 that write. Objects are immutable, so a reader may keep an object for any time. Every write is atomic for readers. No
 reader sees a part of a new list. The indexes never contradict each other.
 
@@ -9,7 +9,7 @@ The methods `apply`, `remove` and `drop` write one object and return the changes
 - If the object is not newer than the cached object, nothing changes.
 - A deleted object and its successor of the same name have different UIDs. The changes are `Removed` for the old object
   and then `Added` for the new object, never `Updated`.
-- If the informer missed the deletion event, `Removed.last_known` may not be the last state of the object.
+- If the informer missed the deletion event, `Removed.last_known` can be older than the last state of the object.
 
 The changes of one object are returned in the order of the object's versions. The order of changes of two different
 objects is not promised.
@@ -72,7 +72,8 @@ class StoreView(Protocol[T_co]):
     @property
     def rewinds(self) -> int:
         """Return the number of times that the server has gone back in time. Each time, all earlier resourceVersions
-        become invalid."""
+        become invalid.
+        """
 
 
 class _Bucket(Generic[T]):

@@ -24,7 +24,7 @@ class Uncollect(Struct, frozen=True):
 
 
 class Keep(Struct, frozen=True):
-    """Add the cached state of this object to the new list, because the object in the new list cannot be decoded."""
+    """Add the cached state of this object to the new list. The object in the new list cannot be decoded."""
 
     meta: ObjectMeta
 

@@ -17,10 +17,10 @@ Promises of the machine:
 - The exception: if `OLD_LISTS` lists in a row are older than the cache, the server has gone back in time. This happens
   after etcd was restored from a backup. Then the next list replaces the cached objects.
 - If a watch receives no data for too long, the reflector closes the watch. It reads a list of one object to find out if
-  the server has gone back in time. An old bookmark leads to a new list.
+  the server has gone back in time. If a bookmark is older than the cache, the reflector lists again.
 - After an error, the same request is repeated only after a delay.
-- An object that cannot be decoded is skipped. The cache keeps the last decoded state of the object. It does so until a
-  newer version can be decoded or the object is deleted.
+- An object that cannot be decoded is skipped. The cache keeps the last decoded state of the object. The cache keeps it
+  until a newer version can be decoded or the object is deleted.
 - If the server no longer serves the resource, the cache keeps its contents. An answer 404 does not prove the deletion
   of the objects. If they are deleted, the server sends the deletion events before it stops serving the resource.
 """
@@ -72,7 +72,8 @@ Without the delay, a broken server could cause an endless series of requests.
 OLD_LIST_PAUSE_S = 1.0
 OLD_LISTS = 5
 """A list is old if it is older than the cache. After this number of old lists in a row, the next list replaces the
-cached objects."""
+cached objects.
+"""
 
 TOO_NEW_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 300.0

@@ -1,4 +1,4 @@
-"""A work queue stores the keys that need work and gives each key to at most one worker at a time.
+"""A work queue stores the keys that need work. It gives each key to at most one worker at a time.
 
 The queue keeps the same promises as client-go's queue:
 
@@ -54,7 +54,7 @@ class WorkQueue(Generic[K]):
         self._instruments = instruments
 
         self._dirty: dict[K, float] = {}
-        """The keys that need a run, in the order in which they were added.
+        """The keys that need a run, in the order of their addition.
 
         The value is the time of the first `add` after the last run of the key began.
         """

@@ -149,10 +149,19 @@ def _with_status(
     status = next_status(vm, own_vmi, related, now, done)
     if status != status_of(vm):
         return Step(effects=effects, write=status_patch(vm, status))
-    if not effects and own_vmi is not None and is_final(own_vmi) and vmi_has_finalizer(own_vmi, CONTROLLER_FINALIZER):
-        left = tuple(name for name in finalizers_of(own_vmi) if name != CONTROLLER_FINALIZER)
-        effects = (Change(VMIS, own_vmi.metadata.name, finalizers_patch(own_vmi, left)),)
+    if not effects and own_vmi is not None and _is_releasable(own_vmi):
+        effects = (_release(own_vmi),)
     return Step(effects=effects) if effects else None
+
+
+def _is_releasable(own_vmi: SimulatedVMI) -> bool:
+    return is_final(own_vmi) and vmi_has_finalizer(own_vmi, CONTROLLER_FINALIZER)
+
+
+def _release(own_vmi: SimulatedVMI) -> Change:
+    """Return the patch that removes the VM controller's finalizer from the VMI."""
+    left = tuple(name for name in finalizers_of(own_vmi) if name != CONTROLLER_FINALIZER)
+    return Change(VMIS, own_vmi.metadata.name, finalizers_patch(own_vmi, left))
 
 
 def _delete(
@@ -171,6 +180,8 @@ def _delete(
     if own_vmi is None or orphans:
         return Step(write=finalizer_patch(vm, finalizer=False) if has_finalizer(vm) else None)
     stops = not is_terminating(own_vmi)
+    if settings.detail == "short" and not stops and _is_releasable(own_vmi):
+        return Step(effects=(_release(own_vmi),))
     done = Pass(stops=stops, generation=_generation_in(own_vmi), time_scale=settings.time_scale)
     effects = (_stop(own_vmi),) if stops else ()
     return _with_status(vm, own_vmi, related, now, done, effects=effects) or Step()

@@ -147,7 +147,7 @@ def wrong_number_of_values(operator: Operator, values: Collection[str], field: s
 
 
 def holds(operator: Operator, value: str | None, values: Collection[str]) -> bool:
-    """Return True if a label with this value satisfies the operator with `values`.
+    """Return True if a label with this value satisfies a requirement with this operator and these `values`.
 
     `value` is None if the label is absent.
     """

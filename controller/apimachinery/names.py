@@ -24,8 +24,8 @@ SUFFIX_LENGTH: Final = 5
 """The number of characters of a suffix."""
 
 BASE_LENGTH: Final = 58
-"""The maximum number of characters of the base. A base with a suffix has at most 63 characters, which is the limit for
-a label value and for a host name.
+"""The maximum number of characters of the base. A base with a suffix has at most 63 characters. This is the limit for
+label values and host names.
 """
 
 _LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", re.ASCII)
@@ -46,7 +46,7 @@ def is_label(text: str) -> bool:
 def is_subdomain(text: str) -> bool:
     """Return True if the text is a valid name for most kinds of objects (an RFC 1123 subdomain).
 
-    As in Kubernetes, only the length of the whole name is limited. A part between two dots may have more than the 63
+    As in Kubernetes, only the length of the whole name is limited. A part between two dots can be longer than the 63
     characters of a label.
     """
     return len(text) <= 253 and all(map(_LABEL.fullmatch, text.split(".")))

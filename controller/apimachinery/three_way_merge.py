@@ -162,7 +162,7 @@ class MergeRules(Struct, frozen=True):
     def _with_choices(self, kind: NamedList, type_: FieldType, merged: Fields, old: Fields, new: Fields) -> Fields:
         """Return the merged element with only one of the fields that exclude each other.
 
-        If one of these fields differs between `old` and `new`, the fields that are not in `new` are removed. Otherwise
+        If one of these fields differs between `old` and `new`, remove the fields that `new` does not have. Otherwise
         the element is returned unchanged.
         """
         choices = [name for name in (*old, *new) if kind.is_choice(name)]
@@ -238,7 +238,7 @@ def _fields(value: Json) -> Fields:
 def _by_name(value: Json, kind: NamedList) -> Fields | None:
     """Return the elements of a list by name. An absent list is the same as an empty list.
 
-    Return None if the value is not a list, if an element has no name, or if two elements have the same name.
+    Return None if the value is not a list, if an element has no name, or if a name occurs twice.
     """
     if value is None:
         return {}

@@ -185,7 +185,7 @@ def _describe(action: Action) -> str:
 
 
 def _describe_failures(failures: Sequence[Outcome]) -> str:
-    """Return one line with the number of failed writes, and the message for the first write that was sent."""
+    """Return one line with the number of failed writes. The line has the error of the first write that was sent."""
     for outcome in failures:
         if isinstance(outcome, Rejected | Unknown):
             return f"{len(failures)} writes failed, such as {_describe(outcome.action)}: {outcome.message}"

@@ -67,7 +67,9 @@ class Holder(Struct, frozen=True):
 
 
 def carry_out(settings: K, work: Callable[[ApiClient, K], Awaitable[None]]) -> None:
-    """Open an API client, and run `work` with it and the settings. Raises CommandFailed for each expected failure."""
+    """Open an API client, and call `work` with the client and the settings. Raises CommandFailed for each expected
+    failure.
+    """
 
     async def connected() -> None:
         async with _client(settings) as client:
@@ -129,8 +131,8 @@ async def active_holder(client: Requests, *, name: str, namespace: str = "") -> 
 async def refuse_if_controller_runs(client: Requests, *, name: str, namespace: str, why: str, force: bool) -> None:
     """Raise CommandFailed if a controller renews the lease `name`. If `force` is true, do nothing.
 
-    CommandFailed is also raised if the user may not read leases. `why` is the end of the error message. It says what
-    the user has to do, and the reason.
+    CommandFailed is also raised if the user has no permission to read leases. `why` is the end of the error message. It
+    says what the user has to do, and the reason.
     """
     if force:
         return

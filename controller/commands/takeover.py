@@ -108,7 +108,8 @@ async def _patch_once(client: ApiClient, settings: Settings) -> None:
 async def _get_kubevirt(client: ApiClient, namespace: str) -> KubeVirt:
     """Return the only KubeVirt object in the namespace. An empty namespace means any namespace.
 
-    Raises CommandFailed if there is no KubeVirt object or more than one, or if the user may not list these objects.
+    Raises CommandFailed if there is no KubeVirt object or more than one. Raises CommandFailed also if the user has no
+    permission to list these objects.
     """
     installation = await find_kubevirt(client, namespace)
     if isinstance(installation, Absent):

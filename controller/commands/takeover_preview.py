@@ -44,7 +44,7 @@ async def preview(client: ApiClient, *, now: datetime) -> list[str]:
 
 
 async def _every_rules(client: ApiClient) -> AsyncIterator[Rules[Any]]:
-    """Yield the rules of each kind that `vmherd takeover` takes from KubeVirt, with the objects of the cluster."""
+    """Yield the rules of each kind in `TAKEN_OVER`, with the objects of the cluster."""
     modules = {kind: kind.module("wiring") for kind in TAKEN_OVER}
     caches = merged_caches(module.CACHES for module in modules.values())
     stores = {resource: await _listed(client, resource, cache) for resource, cache in caches.items()}

@@ -37,7 +37,8 @@ ALL_NAMESPACES = ("",)
 
 RETRY_JITTER = 1.2
 """As in client-go, the pause between two attempts to renew the lease is multiplied by a random factor. This is the
-largest factor."""
+largest factor.
+"""
 
 
 if TYPE_CHECKING:
@@ -90,7 +91,9 @@ class Config(KindGroups, frozen=True, kw_only=True):
     log_format: str = "auto"
 
     versions: Mapping[str, str] = {}
-    """The served version of each kind that has several versions, by the name of the kind. No flag sets this field."""
+    """The served version, by the name of the kind. Only kinds with several versions have an entry. No flag sets this
+    field.
+    """
 
     @property
     def namespaces(self) -> tuple[str, ...]:
@@ -124,7 +127,7 @@ class Config(KindGroups, frozen=True, kw_only=True):
 
     @property
     def request_burst(self) -> int:
-        """Return the number of requests that the rate limit allows at once.
+        """Return the largest number of requests that the rate limit allows at the same moment.
 
         The default is twice the number of requests per second, and at least 1.
         """

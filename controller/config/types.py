@@ -75,7 +75,7 @@ class Integer(click.IntRange):
 
 
 def duration(*, least_s: float = 0, whole: bool = False) -> Value:
-    """Return the type of a duration, in seconds, of at least `least_s`.
+    """Return an option type for durations of at least `least_s` seconds.
 
     Users write the duration in the format of Go (`1m30s`, `500ms`) or as a number of seconds. If `whole` is true, only
     whole seconds are accepted.

@@ -109,7 +109,7 @@ class EventRecorder:
         self._waiting: dict[Series, None] = {}
         """The queue: Events with changes that were not sent yet.
 
-        The Event that was put into the queue first is first.
+        The oldest Event in the queue is first.
         """
 
         self._work = asyncio.Event()

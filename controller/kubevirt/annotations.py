@@ -1,7 +1,7 @@
 """The controller's labels and annotations, and functions that read their values.
 
-An invalid value never stops the controller. The controller treats an annotation with an invalid value as absent, and
-reports the error to the user with a `FieldError`.
+An invalid value never stops the controller. The controller treats an annotation with an invalid value as absent. A
+`FieldError` reports the error to the user.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ controller has removed the finalizer (P6).
 """
 
 REVISION_NAME: Final = "kubevirt.io/vm-pool-revision-name"
-"""A label on a VM of a pool and on the VMI of the VM. The value is the name of the revision of the pool's spec from
-which the object was created (P4).
+"""A label on a VM of a pool and on the VMI of the VM. The object was created from a revision of the pool's spec. The
+value is the name of this revision (P4).
 """
 
 POOL_UID: Final = "vmherd.dev/pool-uid"
@@ -63,12 +63,12 @@ TAKEOVER_HELD: Final = "held"
 
 HEALED: Final = "vmherd.dev/healed"
 """An annotation that the controller writes on a pool. The value lists the ordinals of the recently healed VMs. For each
-ordinal the value has the number of times and the last time at which the VM was healed (P15).
+ordinal the value has the number of healings and the time of the last healing (P15).
 """
 
 UNREADY: Final = "vmherd.dev/unready"
 """An annotation that the controller writes on a pool. The value lists the ordinals of VMs that have not been ready for
-a while. For each ordinal the value has the UID of the VM and the time since when the VM has not been ready (P15).
+a while. For each ordinal the value has the UID of the VM and the start of the VM's unready time (P15).
 """
 
 REPLACE_UNREADY_AFTER: Final = "vmherd.dev/replace-unready-after-seconds"
@@ -78,7 +78,7 @@ Without the annotation, no VM or VMI is replaced for this reason.
 
 EARLY_FAILURES: Final = "vmherd.dev/early-failures"
 """An annotation that the controller writes on a VMI of a set. The VMI replaces another VMI, which failed soon after its
-start. The value has the number of these failures in a row, and the time since when they occur (R4a).
+start. The value has the number of these failures in a row. It also has the creation time of the first failed VMI (R4a).
 """
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,9})", re.ASCII)

@@ -1,6 +1,6 @@
-"""Moments in which a VM must not be restarted, deleted or healed, because the VM or its disks could be damaged.
+"""Moments in which a VM must not be restarted, deleted or healed. The VM or its disks could be damaged.
 
-KubeVirt shows such a moment in the status of the VM or of its VMI. There are two exceptions:
+KubeVirt shows such a moment in the status of the VM or of its VMI. Two states are not such moments:
 
 - A VirtualMachineExport needs a stopped VM, and KubeVirt changes neither the VM nor a VMI. The finalizer
   `kubernetes.io/pvc-protection` keeps the disks while the export uses the disks.
@@ -28,11 +28,11 @@ _FROZEN: Final = "frozen"
 def delicate_reason(
     vm: VirtualMachine, vmi: VirtualMachineInstance | None, *, may_interrupt_resizing: bool = False
 ) -> str:
-    """Return the reason why the VM must not be restarted, deleted or healed now, or "" if there is no such reason.
+    """Return the reason why the VM must not be restarted, deleted or healed now, or "".
 
     `vmi` is the VM's VMI, or None. If `may_interrupt_resizing` is true, a hot-plug of CPU or memory is no reason. A
-    restart gives the VM the same size. So a caller that changed the size need not wait for the hot-plug. The text of a
-    reason stays the same while the reason lasts. So a caller can report each reason once.
+    restart also gives the VM its new size. So a caller that changed the size does not have to wait for the hot-plug.
+    The text of a reason stays the same while the reason lasts. So a caller can report each reason once.
     """
     return _reason_of_vm(vm) or (delicate_reason_of_vmi(vmi, may_interrupt_resizing) if vmi is not None else "")
 

@@ -3,8 +3,8 @@ exclusive fields, and the objects that are always replaced completely.
 
 Some fields exclude each other: the sources of a volume, the types of a disk, and `running` and `runStrategy`. KubeVirt
 rejects a VM that has two fields of such a group. So if the template changed one field of a group, the other fields of
-the group are removed from the VM. If the new template does not contain the firmware any more, the VM keeps the firmware
-UUID that KubeVirt has set. Two spellings of the same value are not a change (`normal_form`).
+the group are removed. If the new template has no firmware any more, the VM keeps the firmware UUID that KubeVirt has
+set. Two spellings of the same value are not a change (`normal_form`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Functions that make the manifest of a Service for the VMs of a set or pool, with a selector and ports.
+"""Functions that make the manifest of a Service for the VMs of a set or pool.
 
 KubeVirt copies the labels of a VMI to its Pod. So a Service can select Pods by labels of the VMI template. The best
 labels are the labels in the owner's selector, because a new template does not change these labels.
@@ -166,7 +166,7 @@ def _labels_of(template: VMITemplate) -> Mapping[str, str]:
 
 
 def _ports_of(template: VMITemplate) -> tuple[ServicePort, ...]:
-    """Return the ports of the interface on the Pod network; empty if there is no such interface.
+    """Return the ports of the interface on the Pod network. The result is empty if there is no such interface.
 
     Raise msgspec.DecodeError if a field of the template has an unexpected type.
     """

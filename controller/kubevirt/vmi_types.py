@@ -1,8 +1,8 @@
 """The types VirtualMachineInstance and VMI template, with the fields that the controller reads.
 
-Values that are decoded from JSON contain no reference cycles. So Python's garbage collector need not track these values
-(`gc=False`). With 50,000 VMIs the pauses of the garbage collector would delay all other work. Templates stay raw bytes,
-so the VM gets exactly the user's template, including unknown fields.
+Values that are decoded from JSON contain no reference cycles. So Python's garbage collector does not have to track
+these values (`gc=False`). With 50,000 VMIs the pauses of the garbage collector would delay all other work. Templates
+stay raw bytes, so the VM gets exactly the user's template, including unknown fields.
 """
 
 from __future__ import annotations

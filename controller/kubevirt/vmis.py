@@ -1,4 +1,4 @@
-"""Functions that read the state of one VirtualMachineInstance, in the terms of rules R3 and R6."""
+"""Functions that read the state of one VirtualMachineInstance (R3, R6)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def phase_of(vmi: VirtualMachineInstance) -> str:
 
 
 def node_of(vmi: VirtualMachineInstance) -> str:
-    """Return the name of the node on which the VMI runs or will run, or "" if the VMI has no node yet."""
+    """Return the name of the VMI's node, or "" if the VMI has no node yet."""
     return (vmi.status.node_name or "") if vmi.status is not None else ""
 
 
@@ -80,7 +80,7 @@ def is_migrating(vmi: VirtualMachineInstance) -> bool:
 
 
 def ready_since(vmi: VirtualMachineInstance) -> datetime | None:
-    """Return the time since when the VMI is ready, or None if the VMI is not ready.
+    """Return the time when the VMI became ready, or None if the VMI is not ready.
 
     If the condition `Ready` has no transition time, return the creation time of the VMI.
     """
@@ -91,7 +91,7 @@ def ready_since(vmi: VirtualMachineInstance) -> datetime | None:
 
 
 def unready_since(vmi: VirtualMachineInstance) -> datetime | None:
-    """Return the time since when the VMI is not ready, or None if the VMI is ready.
+    """Return the time when the VMI became unready, or None if the VMI is ready.
 
     Return the creation time of the VMI if the condition `Ready` or its transition time is absent.
     """

@@ -54,7 +54,7 @@ def ready_condition(vm: VirtualMachine) -> Condition | None:
 
 
 def unready_since(vm: VirtualMachine) -> datetime | None:
-    """Return the time since when the condition `Ready` of the VM has the status "False".
+    """Return the time when the condition `Ready` of the VM changed to "False".
 
     Return None if the condition is absent or has another status. If the condition has no transition time, return the
     creation time of the VM.
@@ -147,7 +147,7 @@ def _requests_of(vm: VirtualMachine) -> Iterable[StateChangeRequest]:
 
 
 def revision_of(vm: VirtualMachine) -> str:
-    """Return the name of the revision from which the VM was created, or "" if the VM has no revision label."""
+    """Return the name of the VM's revision, or "" if the VM has no revision label."""
     return labels_of(vm.metadata).get(REVISION_NAME, "")
 
 

@@ -8,7 +8,7 @@ Deadline: the block is cancelled if the lease is lost. This happens at most `ren
 last successful renewal. For other processes, the lease expires later, by `lease_duration_s - renew_deadline_s`. This
 difference is the time in which the cancelled block has to end its work.
 
-Gate: cancellation alone is not safe, because the operating system can stop a process at any line and continue it later.
+Gate: cancellation alone is not safe. The operating system can stop a process at any line and continue it later.
 Therefore call `check` directly before every write. `check` compares the clock with the deadline. The elector never
 reads the timestamps in the lease (see `controller.leaderelection.lease`).
 
@@ -82,7 +82,7 @@ After an attempt that hangs, two more attempts fit into the deadline.
 """
 
 SHORTEST_ATTEMPT_S = 1.0
-"""The shortest timeout of an attempt, in seconds, if half of the renew deadline is not shorter."""
+"""The shortest timeout of an attempt, in seconds. If half of the renew deadline is shorter, it is the timeout."""
 
 NEVER = float("-inf")
 """The deadline of a process without the lease: a time in the past."""
@@ -178,7 +178,7 @@ class LeaderElector:
 
     @property
     def holder(self) -> str:
-        """Return the identity of the last known holder, or "" if the lease has no holder or was not read yet."""
+        """Return the identity of the last known holder, or "" if there is none."""
         return self._observed.holder if self._observed else ""
 
     def check(self) -> None:

@@ -6,8 +6,8 @@ changes the lease often enough.
 
 No decision uses the timestamps in the record, because the clocks of machines differ. Each process notes on its own
 monotonic clock the moment when it *saw* a change of the lease. The duration of the lease counts from this moment. So
-the clocks may show different times, but must run at nearly the same rate. The permitted error is the difference between
-the lease duration and the renew deadline of the holder (by default 5 s in 15 s).
+the clocks may show different times, but must run at nearly the same rate. The permitted error is the lease duration
+minus the renew deadline of the holder (by default 5 s in 15 s).
 
 Every change of a lease contains the resourceVersion that the process has read before its decision. If several processes
 decide to take the lease, the write of only one process succeeds.
@@ -66,7 +66,8 @@ class Observed(Struct, frozen=True, kw_only=True):
 
     held_until: float
     """Until this time, only the holder may write the lease. The time is in seconds on the observer's monotonic
-    clock."""
+    clock.
+    """
 
 
 def observe(before: Observed | None, lease: Lease | None, *, now: float, usual_duration_s: float) -> Observed:
@@ -147,7 +148,8 @@ def claim(decision: Create | Renew | Take, *, identity: str, duration_s: float, 
 
 def release(*, now: datetime) -> LeaseSpec:
     """Return the record of a released lease. Any process may take a released lease. client-go writes the same
-    record."""
+    record.
+    """
     moment = micro_time(now)
     return LeaseSpec(holder_identity="", lease_duration_seconds=1, acquire_time=moment, renew_time=moment)
 

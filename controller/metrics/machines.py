@@ -61,7 +61,7 @@ class MachineCounts:
         self._tallies: dict[tuple[str, str, str], MachineTally] = {}
 
     def start(self, controller: str) -> None:
-        """Create the counters of all writes that this controller can do. The counters start at zero."""
+        """Create the counters of all writes that this controller can send. The counters start at zero."""
         writes = {verb: resources for kind in KINDS if kind.name == controller for verb, resources in kind.writes}
         for verb, resources in writes.items():
             for resource in resources:

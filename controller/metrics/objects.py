@@ -3,8 +3,8 @@
 The replica gauges are named `vmherd_replicas_*`. These gauges have the kind as a label, so that one query can read the
 replicas of all kinds. The names of most other series begin with a prefix for the kind. The series of pools have the
 names `kubevirt_vmpool_*`. KubeVirt uses or has proposed these names. The series of replica sets have similar names,
-`kubevirt_vmirs_*`. If an object does not have a field, the page has no series for this field. For example, a status
-without `updatedReplicas` has no gauge of updated replicas.
+`kubevirt_vmirs_*`. If an object does not have a field, the page has no series for this field. For example, there is no
+gauge of updated replicas if the status has no `updatedReplicas`.
 
 All functions read immutable values and return text, so any thread may call the functions. For ten thousand objects, the
 page has about two hundred thousand lines. To save time, the labels of each object are formatted only once.
@@ -72,10 +72,11 @@ FigureSource: TypeAlias = Callable[[], Iterable[SetFigures]]
 
 The function is called on the event loop, so the function must return quickly. Another thread iterates the result, so
 the iteration must read only immutable values. For example, the result can be a generator over the `values()` of a
-store."""
+store.
+"""
 
 Number: TypeAlias = Callable[[SetFigures], float | None]
-"""A function that returns the value of a gauge for one object, or None if the object has no such value."""
+"""A function that returns the value of a gauge for one object, or None if there is no value."""
 
 
 class Family(NamedTuple):
@@ -118,7 +119,8 @@ KUBEVIRT_GAUGES: Mapping[str, tuple[str, Number]] = {
     "updated_replicas": (REPLICA_GAUGES["updated"], attrgetter("updated")),
 }
 """Maps the end of the name of each replica gauge to its help text and its value. KubeVirt has proposed these names for
-pools."""
+pools.
+"""
 
 STATE_GAUGES: Mapping[str, tuple[str, Number]] = {
     "paused": ("1 while spec.paused is true.", attrgetter("paused")),
@@ -148,7 +150,7 @@ TALLIES: Mapping[str, tuple[str, Callable[[MachineTally], int]]] = {
 
 
 class _Row(NamedTuple):
-    """The values of one object. `labels` is the text of the labels with the name and namespace of the object."""
+    """The values of one object. `labels` is a text with the labels for the name and the namespace of the object."""
 
     labels: str
     figures: SetFigures

@@ -110,7 +110,7 @@ class Metrics:
         self._unsettled: dict[str, Callable[[], float]] = {}
         self._figures: list[FigureSource] = []
         self._leases: dict[str, bool] = {}
-        """Maps the name of each lease to True if this process holds it, or to False if this process waits for it."""
+        """Maps the name of each lease to True if this process holds it, and to False otherwise."""
         self._progress_at: dict[str, float] = {}
         """The time of `clock` at which a list or watch of each resource last delivered data."""
         self._worst_lag_s = 0.0
@@ -287,7 +287,8 @@ class Metrics:
 
     def gave_up(self, controller: str) -> None:
         """Count a reconciliation that continued after the time limit, although the cache did not show the previous
-        writes."""
+        writes.
+        """
         self._reconcile_series.gave_up.labels(controller).inc()
 
     def event_dropped(self, reason: str) -> None:

@@ -14,7 +14,7 @@ REQUEST_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0,
 """The upper limits of the buckets for the duration of a request, in seconds."""
 
 QUEUE_BUCKETS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1000.0)
-"""The upper limits of the buckets for the times of a work queue, in seconds."""
+"""The upper limits of the buckets for waiting and processing times of a work queue, in seconds."""
 
 LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 """The upper limits of the buckets for the delay of a timer of the event loop, in seconds."""

@@ -263,7 +263,7 @@ async def reach(client: Requests, *, wait_s: float) -> None:
 async def _check_kubevirt_version(client: Requests, config: Config) -> tuple[Problem, ...]:
     """Return the problem with the version of the installed KubeVirt.
 
-    There is no problem if KubeVirt is not installed, or if the controller may not list the KubeVirt objects.
+    There is no problem if KubeVirt is not installed, or if the controller has no permission to list its objects.
     """
     if not await is_served(client, KUBEVIRTS.group_path, KUBEVIRTS.plural):
         return ()
@@ -331,7 +331,7 @@ async def _why_unserved(client: Requests, kind: NeededKind) -> tuple[Problem, bo
     """Return the reason why the kind is not served, and True if a wait is useless.
 
     A wait is useless if the kind is not installed. A wait is useful if the CustomResourceDefinition of the kind exists,
-    or if the controller may not read it.
+    or if the controller has no permission to read it.
     """
     path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind.name}"
     try:

@@ -27,7 +27,9 @@ class Absent(Struct, frozen=True):
 
 
 class Hidden(Struct, frozen=True):
-    """The kind KubeVirt is served, but its objects may not be listed. `why` is the error message of the API server."""
+    """The kind KubeVirt is served, but there is no permission to list its objects. `why` is the error message of the
+    API server.
+    """
 
     why: str
 
@@ -115,7 +117,7 @@ async def get_virt_controller(client: Requests, kubevirt: ObjectMeta) -> Deploym
 
 
 async def latest_write(client: Requests, path: str, *, manager: str) -> Write | None:
-    """Return the last write of a status in a collection by this manager, or None if there is no such write."""
+    """Return the last write of a status in a collection by this manager, or None if there is none."""
     latest: Write | None = None
     params = {"limit": PAGE}
     while True:

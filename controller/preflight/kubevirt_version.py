@@ -44,7 +44,8 @@ class TooOld(Struct, frozen=True):
 
 def check_version(config: Config, installation: Installation) -> tuple[TooOld, ...]:
     """Return a problem if the mode cannot work with the installed KubeVirt. Log a warning if the installed KubeVirt is
-    not supported."""
+    not supported.
+    """
     problems = []
     for kubevirt in installation.kubevirts if isinstance(installation, Found) else ():
         text = version_of(kubevirt)

@@ -196,7 +196,8 @@ async def missing_permissions(client: Requests, needed: Iterable[Permission]) ->
 
 
 async def _is_allowed(client: Requests, permission: Permission) -> bool | ApiError:
-    """Return True if the controller has the permission. Return True also if it may not ask for its permissions.
+    """Return True if the controller has the permission. Return True also if the controller has no permission to ask for
+    its permissions.
 
     An ApiError is returned instead of raised. So it does not cancel the concurrent requests.
     """
@@ -213,7 +214,8 @@ async def _is_allowed(client: Requests, permission: Permission) -> bool | ApiErr
             client, "authorization.k8s.io/v1", "SelfSubjectAccessReview", {"resourceAttributes": attributes}
         )
     except Forbidden as error:
-        # If users may not ask for their own permissions, the check is impossible. The controller starts anyway.
+        # If users have no permission to ask for their own permissions, the check is impossible. The controller starts
+        # anyway.
         log.warning("cannot check permissions", why=str(error))
         return True
     except ApiError as error:

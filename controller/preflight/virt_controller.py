@@ -30,7 +30,9 @@ VIRT_CONTROLLER: Final = "virt-controller"
 LOOPS: Final[Mapping[str, str]] = {
     name: kind.loop_flag for kind, name in zip(KINDS, names_of(KINDS), strict=True) if kind.loop_flag
 }
-"""Maps the resource name of each kind to the flag for the number of workers of its loop."""
+"""Maps the resource name of each kind to a flag of virt-controller. The flag sets the number of workers in the kind's
+loop.
+"""
 
 PATCHES: Final = "/spec/customizeComponents/patches"
 """The path of the list of patches in a KubeVirt object, for a JSON patch."""
@@ -153,7 +155,7 @@ def stop_patch() -> ComponentPatch:
 
 
 def take_over(kubevirt: KubeVirt) -> bytes | None:
-    """Return a JSON patch that adds our patch to the KubeVirt object, or None if the object already has our patch."""
+    """Return a JSON patch that adds our patch to the KubeVirt object, or None if our patch is already there."""
     if any(map(_is_ours, patches_of(kubevirt))):
         return None
     ours = stop_patch()
@@ -169,7 +171,7 @@ def take_over(kubevirt: KubeVirt) -> bytes | None:
 
 
 def undo_takeover(kubevirt: KubeVirt) -> bytes | None:
-    """Return a JSON patch that removes only our patch from the KubeVirt object, or None if our patch does not exist."""
+    """Return a JSON patch that removes only our patch from the KubeVirt object, or None if there is none."""
     patches = patches_of(kubevirt)
     indexes = [index for index, patch in enumerate(patches) if _is_ours(patch)]
     if not indexes:
@@ -188,7 +190,7 @@ def patches_of(kubevirt: KubeVirt) -> tuple[ComponentPatch, ...]:
 def _is_ours(patch: ComponentPatch) -> bool:
     """Return True if this patch does the same as `stop_patch()`.
 
-    The formatting of the JSON, and upper and lower case in the names of the object, may differ.
+    The formatting of the JSON may differ, and also upper and lower case in the names of the object.
     """
     ours = stop_patch()
     subject = (patch.resource_type.lower(), patch.resource_name.lower(), patch.type)

@@ -95,7 +95,7 @@ class DryRunReconciler(Generic[S]):
     def _new_facts(self, key: ObjectKey, plan: Plan, report: DryRunReport) -> dict[str, object]:
         """Return the facts of this reconciliation for the log, and count the actions of the plan.
 
-        If the report is empty or equal to the report of the previous reconciliation, return no facts and count nothing.
+        If the report is empty or has not changed, return no facts and count nothing.
         """
         before = self._reported.pop(key, None)
         if report:
@@ -126,7 +126,7 @@ def facts_of(plan: Plan, report: DryRunReport) -> dict[str, object]:
     """Return the facts for the log line of a reconciliation.
 
     The facts are the number of actions of each type (for example `create_would=3`), the first actions and notices, and
-    the reason in `plan.held`. A further fact says if the status would be written.
+    `plan.held`. A further fact says if the status would be written.
     """
     facts: dict[str, object] = dict(Counter(f"{label_of(type(action))}_would" for action in reported_actions(plan)))
     if report.actions:

@@ -3,8 +3,8 @@
 The stages of a plan run in order. If an action of an essential stage fails, the executor skips all later stages. The
 creates of a stage start slowly (R4): at first 1 create runs, then 2, 4, 8 ... creates run in parallel. After the first
 failed create, the executor sends no further create. So a full quota causes one rejected create, and not 250 of them.
-The other actions of a stage do not depend on each other. If one of them fails, the executor still tries the rest, until
-there is a sign of an outage. The client limits the number of parallel requests.
+The other actions of a stage do not depend on each other. If one of them fails, the executor still tries the rest. It
+stops at a sign of an outage. The client limits the number of parallel requests.
 
 A failed action raises no exception. Its outcome is a failure. A write whose answer is lost has the outcome `Unknown`.
 Before the next plan for the key, `resolve` asks the server whether such a write happened.
@@ -376,8 +376,8 @@ def _waits(action: Action, blocked: frozenset[str]) -> bool:
 def _is_uid_mismatch(error: Conflict) -> bool:
     """Return True if a delete failed because the UID of the object differs from the UID in the delete.
 
-    The API server reports this reason only in the error message, with one of two texts: "the UID in the
-    precondition (...) does not match ..." or "Precondition failed: UID in precondition: ...".
+    The API server reports this reason only in the error message. There are two texts: "the UID in the precondition
+    (...) does not match ..." and "Precondition failed: UID in precondition: ...".
     """
     return _UID_PRECONDITION.search(str(error)) is not None
 

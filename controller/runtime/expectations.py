@@ -90,7 +90,8 @@ class Expectations:
 
     def settled(self, key: ObjectKey, owner_uid: str) -> bool:
         """Return True if the cache shows all writes for this owner. Return True also five minutes after the last
-        write."""
+        write.
+        """
         awaited = self._of(key, owner_uid)
         if awaited is not None:
             self._remove_confirmed(awaited)
@@ -102,7 +103,7 @@ class Expectations:
         return True
 
     def unresolved(self, key: ObjectKey, owner_uid: str) -> tuple[Write, ...]:
-        """Return the owner's writes whose answer was lost and that the cache does not show yet.
+        """Return the owner's writes whose answer was lost, if the cache does not show them yet.
 
         The result is empty if the last write is at least five minutes old.
         """

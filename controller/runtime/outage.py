@@ -10,8 +10,8 @@ rules apply:
   keys.
 - The next probe is the key with the fewest failures. So a key that failed once does not wait for keys that always fail.
 - A single key is retried after at most a few seconds.
-- The outage ends after the first reconciliation of a waiting key without a server-side failure. All other waiting keys
-  are then retried within `LONGEST_S`, one after the other.
+- The outage ends when a waiting key is reconciled without a server-side failure. All other waiting keys are then
+  retried within `LONGEST_S`, one after the other.
 
 If the server has served another key within `RECENT_S`, there is no outage. Then the failure concerns only the failed
 key, and the key has its own backoff. So failures of one tenant do not delay the retries of other tenants.
@@ -32,7 +32,7 @@ PROBES_PER_S, PROBES_AT_ONCE = 2.0, 10
 """The number of probes in a second, and the number of probes that may start at once."""
 
 RECENT_S = 5.0
-"""After the server has served a key, a failure within this time, in seconds, concerns only the failed key."""
+"""A failure concerns only its own key if the server has served another key within this time, in seconds."""
 
 SINGLE_FAILURE_S = 1.0
 """The shortest delay of a key, in seconds, after a server-side failure of only this key."""
@@ -52,7 +52,8 @@ class Outage:
         self._served_at = float("-inf")
         self._waiting: dict[ObjectKey, float] = {}
         """The earliest time of the next probe of each waiting key. A key whose error had a Retry-After does not wait
-        here. Such a key is retried at the time of the Retry-After, even if the outage ends earlier."""
+        here. Such a key is retried at the time of the Retry-After, even if the outage ends earlier.
+        """
 
         self._timer: asyncio.TimerHandle | None = None
         self._probe_from = 0.0
@@ -75,7 +76,7 @@ class Outage:
         return delay_s
 
     def end(self, key: ObjectKey, *, served: bool) -> None:
-        """Handle a reconciliation of the key without a server-side failure.
+        """Report that a reconciliation of the key had no server-side failure.
 
         `served` is True if the server answered a request of the reconciliation. If the key was waiting for the server,
         the outage ends, and all other waiting keys are queued.

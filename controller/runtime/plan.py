@@ -4,8 +4,8 @@ A plan lists the writes of one reconciliation, the order of the writes and the r
 writes may give the reason for that. A plan is a plain value: it contains no function, no task and no clock. So a plan
 can be printed, compared and counted, and the same snapshot gives the same plan.
 
-Every write can be sent twice without harm. A create has a fixed name, a delete has the UID of the object, and a patch
-has the expected state of the object. So a write whose answer was lost can be repeated.
+Every write can be sent twice without harm. A create has a fixed name. A delete has the UID of the object. A patch has
+the expected state of the object. So a write whose answer was lost can be repeated.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ AnyResource: TypeAlias = Resource[Any]
 
 class Cause(StrEnum):
     """The purpose of a delete, as a label for the metrics. The field `why` of the delete explains the purpose to
-    readers."""
+    readers.
+    """
 
     UNSPECIFIED = ""
     HEALING = "healing"
@@ -74,8 +75,7 @@ class Patch(Struct, frozen=True, kw_only=True):
     `body` contains the preconditions of the patch: a uid, a resourceVersion or JSON patch tests.
 
     `after_owner` is the UID of an owner, or empty. If a `RemoveOwnerReference` for that owner failed in an earlier
-    stage of the plan, this patch is skipped. So a failure for one VM stops the later steps for that VM, but not the
-    steps for other VMs (P10).
+    stage of the plan, this patch is skipped. So a failure for one VM stops the later steps for that VM only (P10).
 
     `is_note` is true if the patch only stores data on the owner for later reconciliations. A dry run does not report
     such a patch.
@@ -248,7 +248,7 @@ class Missing(Struct, frozen=True):
 
 
 class Rejected(Struct, frozen=True):
-    """The outcome of an action that the server rejected, or whose precondition was false.
+    """The outcome of an action with a false precondition, or of an action that the server rejected.
 
     `message` is the text of the error.
     """
@@ -276,7 +276,7 @@ class Unknown(Struct, frozen=True):
 
 
 class Postponed(Struct, frozen=True):
-    """The outcome of a create that was not tried, because the garbage collector will delete a disk of the new object.
+    """The outcome of a create that was not tried. The garbage collector will first delete a disk of the new object.
 
     The next reconciliation tries the create again. It starts after `result.POSTPONED_S` seconds.
     """

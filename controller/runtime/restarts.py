@@ -17,7 +17,8 @@ from informers.objects import ObjectClient, read_meta
 
 REMEMBERED_S: Final = UNSERVED_S - 10
 """The time, in seconds, without restarts after the answer 404 or 503. The time is over when the next reconciliation
-starts."""
+starts.
+"""
 
 UNAVAILABLE: Final = 503
 
@@ -28,13 +29,13 @@ class Restarts:
     def __init__(self, client: ObjectClient) -> None:
         self._client = client
         self._unserved: dict[AnyResource, tuple[float, ApiError]] = {}
-        """For each resource that is not served: the time until which the answer counts, and the answer."""
+        """The error answer of each resource that is not served, and the end of the answer's validity."""
 
     async def request(self, action: Restart) -> Outcome:
         """Request the restart if the instance still runs. Raise ApiError if the server rejects the request.
 
         The answer to the request has no resourceVersion. So the resourceVersion in `Done` comes from a read after the
-        request. So the cache must show the request before the next plan is made.
+        request. The cache must show the request before the next plan is made.
         """
         if (recent := self._recent_error(action)) is not None:
             return Unserved(action, recent)

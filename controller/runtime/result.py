@@ -1,5 +1,6 @@
 """The interface of a reconciler, the results of a reconciliation, and the function that makes a result from
-outcomes."""
+outcomes.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +16,14 @@ from informers.meta import ObjectKey
 
 LOOK_AGAIN_S = 5.0
 """The delay, in seconds, after a reconciliation that writes or waits for the cache. Usually a watch event starts the
-next reconciliation much earlier. The delay is needed only if this event does not arrive."""
+next reconciliation much earlier. The delay is needed only if this event does not arrive.
+"""
 
 
 POSTPONED_S = 0.5
 """The delay, in seconds, after a create was postponed until a disk is deleted. The delay is always needed. No cache
-contains disks, so no event starts the next reconciliation when the disk is deleted."""
+contains disks, so no event starts the next reconciliation when the disk is deleted.
+"""
 
 
 OUTAGE_CODES = frozenset({503, 504})
@@ -34,13 +37,14 @@ LONGEST_RETRY_AFTER_S = 300.0
 
 UNSERVED_S = 30.0
 """The delay, in seconds, after a restart that the cluster does not serve. No event reports when the cluster serves the
-restart again."""
+restart again.
+"""
 
 
 class AwaitChange(Struct, frozen=True):
-    """The result of a reconciliation if nothing is left to do until an object changes.
+    """The result of a reconciliation: the controller waits for a change of an object.
 
-    The event of such a change starts the next reconciliation.
+    The event of the change starts the next reconciliation.
     """
 
 
@@ -151,8 +155,8 @@ def facts_of(plan: Plan, outcomes: Iterable[Outcome], *, other_error: ApiError |
     """Return the facts for the log line of a reconciliation. The result is empty if the reconciliation did nothing and
     nothing failed.
 
-    The facts are the number of outcomes for each type of action and outcome, the first failure, and the reason in
-    `plan.held`. If all failures are conflicts with other writers, the fact is `conflict` instead of `failure`.
+    The facts are the number of each outcome of each action type, the first failure, and `plan.held`. If all failures
+    are conflicts with other writers, the fact is `conflict` instead of `failure`.
     """
     outcomes = tuple(outcomes)
     names = (f"{label_of(type(outcome.action))}_{label_of(type(outcome))}" for outcome in outcomes)

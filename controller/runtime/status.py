@@ -36,7 +36,7 @@ def recounted(planned: T, latest: T) -> T | None:
 
 
 def status_patch(owner: Any, new: Any, *, known: Container[str] | None = None) -> bytes | None:
-    """Return the merge patch that sets the status of the owner to `new`, or None if the owner already has this status.
+    """Return the merge patch that sets the status of the owner to `new`, or None if nothing changes.
 
     The patch contains the resourceVersion of the owner. The API server ignores the UID in a patch of a status. Without
     the resourceVersion, the patch could change another owner of the same name. The patch contains all fields of the

@@ -29,7 +29,8 @@ class StatusWriter:
 
     def may_write(self, key: ObjectKey, owner_uid: str) -> bool:
         """Return True if the cache shows the last status write of this owner. Return True also five minutes after that
-        write."""
+        write.
+        """
         return self._expectations.settled(key, owner_uid)
 
     async def write(self, key: ObjectKey, owner_uid: str, body: bytes) -> bool:

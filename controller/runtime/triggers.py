@@ -24,8 +24,7 @@ Wake: TypeAlias = tuple[ObjectKey, float]
 
 COUNT_DELAY_S: Final = 0.2
 """The delay, in seconds, after a change that affects only counts. All such changes during the delay need only one
-reconciliation. If 1,000 VMIs of a set become ready within seconds, the status of the set is written a few times, and
-not 1,000 times.
+reconciliation. If 1,000 VMIs of a set become ready within seconds, the status is written only a few times.
 """
 
 

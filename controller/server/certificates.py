@@ -1,8 +1,8 @@
 """The certificate of the HTTPS server. The certificate is read from files, or it is self-signed.
 
 Each connection gets the newest certificate. The server looks for a newer certificate at each new connection, so no
-background task is needed. The certificate and the key may not match, for example while only one of the files has been
-replaced. Then the previous certificate and key stay in use, and a warning is logged.
+background task is needed. Sometimes the certificate and the key do not match, for example while only one of the files
+has been replaced. Then the previous certificate and key stay in use, and a warning is logged.
 
 A self-signed certificate exists only in memory, and a new one replaces it long before it expires. The connection is
 then encrypted, but the certificate does not prove the identity of the server. So the scraper must be configured not to

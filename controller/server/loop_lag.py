@@ -21,7 +21,7 @@ INTERVAL_S = 0.5
 WARN_OVER_S = 0.1
 """Above this lag, in seconds, a warning is logged. On a busy machine, a smaller lag is normal.
 
-This value is twice the time for which our code may block the loop.
+Our code may block the loop for half of this time.
 """
 
 WARN_EVERY_S = 60.0
