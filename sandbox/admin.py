@@ -1,6 +1,6 @@
 """This module has a blocking HTTP client for the API server of a sandbox. The client has administrator rights.
 
-The sandbox uses the client to install definitions and to check whether the control plane is ready.
+The sandbox uses the client to install CRDs and to check whether the control plane is ready.
 """
 
 from __future__ import annotations
@@ -49,9 +49,8 @@ class Answer(Struct, frozen=True):
 class Admin:
     """An HTTP client that uses the client certificate in the kubeconfig of a sandbox.
 
-    Connections stay open between requests, because a TLS handshake needs more CPU time than a small request. Several
-    threads can use the client at the same time. Proxy settings of the environment are ignored, because the server is on
-    loopback.
+    Connections are reused, because a TLS handshake needs more CPU time than a small request. Several threads can use
+    the client at the same time. Proxy settings of the environment are ignored, because the server is on loopback.
     """
 
     def __init__(self, kubeconfig: Path) -> None:

@@ -1,7 +1,7 @@
 """This module reads the audit log of the API server. The log has one line for each request that the server answered.
 
-The server writes the line and the response of a request at almost the same time. So a client may receive the response
-a moment before the line is in the log. The line of a watch is written when the watch ends.
+A client may receive a response a moment before the line is in the log. The line of a watch is written when the watch
+ends.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ POLICY: Final = {
 }
 """The audit policy. The API server writes one line for each request, without the bodies of request and response.
 
-Health checks and the requests that the API server sends to itself are left out.
+Health checks and the API server's requests to itself are left out.
 """
 
 
@@ -74,15 +74,15 @@ class AuditRecord(Struct, frozen=True, kw_only=True, rename="camel"):
     def credential(self) -> str:
         """Return the ID of the request's token or certificate, or "" if the record contains no ID.
 
-        The ID distinguishes two programs that use the same user name but different tokens or certificates.
+        The ID distinguishes programs with the same user name but different tokens or certificates.
         """
         return next(iter(self.user.extra.get(_CREDENTIAL, ())), "")
 
     @property
     def lacked_permission(self) -> bool:
-        """Return True if the request was rejected because no role allows the request.
+        """Return True if no role allows the request (RBAC).
 
-        For a rejection by an admission plugin, the result is False, although the status code may be the same.
+        A rejection by an admission plugin can have the same status code, but the result is then False.
         """
         return self.annotations.get(_DECISION) == "forbid"
 

@@ -3,16 +3,15 @@
 All functions of this module are pure.
 
 Each behavior has a timeline. A timeline is a list of states. Each state begins at a fixed time after the creation of
-the VMI. The next step for a VMI is to write the state that is due now, or to wait until the next state is due. If the
-simulator is late or was restarted, the simulator writes the state that is due now and skips the earlier states.
+the VMI. The next step for a VMI is to write the state that is due now, or to wait for the next state. A late or
+restarted simulator skips the earlier states. States shorter than `SHORTEST_VISIBLE_S` seconds are not written. If
+`ready-after` is at least one second, all of the phases Pending, Scheduling, Scheduled and Running are written. With the
+default `ready-after` of 300 ms, one patch makes the VMI ready. With the detail `full`, all states are written, one
+after the other.
 
-A state that lasts for less than `SHORTEST_VISIBLE_S` seconds is not written. If `ready-after` is at least one second,
-all of the phases Pending, Scheduling, Scheduled and Running are written. With the default `ready-after` of 300 ms, one
-patch makes the VMI ready. With the detail `full`, all states are written, one after the other.
-
-Annotations can be changed at any time. If a user adds the annotation `behavior` to a running VMI, the VMI changes as
-the behavior says. If the user removes the annotation, a VMI that is only unready or in phase Unknown becomes ready
-again. No VMI changes from Running back to an earlier phase, and a final phase never changes.
+Annotations can be changed at any time. If a user adds the annotation `behavior` to a running VMI, the new behavior
+takes effect. If the user removes the annotation, an unready VMI or a VMI in phase Unknown becomes ready again. A VMI
+never changes from Running back to an earlier phase, and a final phase never changes.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ class Timeline(Struct, frozen=True):
 
 
 class Obstacle(Struct, frozen=True):
-    """The fact that a VMI cannot be scheduled because a PVC is missing or not bound.
+    """A missing or unbound PVC, so that a VMI cannot be scheduled.
 
     `problem` is the reason in the VMI's condition. `problem` is empty if the VMI only waits until its PVCs are bound.
     """
@@ -108,11 +107,10 @@ def next_step(
 ) -> Step:
     """Return the next step for this VMI.
 
-    `first_seen` is the time at which this simulator first saw the VMI. This time makes the creation time more exact,
-    because the API server stores the creation time in whole seconds only. After a restart of the simulator,
-    `first_seen` may be later than the creation by any time. A late `first_seen` does no harm, because `creation_time`
-    limits the error to one second. `obstacle` is the reason why the VMI cannot be scheduled, or None. `vm_exists` says
-    whether the VM that owns the VMI exists.
+    `first_seen` is the time at which this simulator first saw the VMI. This time makes the creation time more exact
+    (see `creation_time`). After a restart of the simulator, `first_seen` may be late. This does no harm, because
+    `creation_time` limits the error to one second. `obstacle` is the reason why the VMI cannot be scheduled, or None.
+    `vm_exists` says whether the VM that owns the VMI exists.
     """
     settings = read_settings(annotations_of(vmi.metadata), grace_s=grace_period_of(vmi), defaults=defaults)
     step = _next_step(vmi, settings, now, first_seen, obstacle, vm_exists=vm_exists)
@@ -173,7 +171,7 @@ def _position(states: tuple[TimedState, ...], current: VMIState | None) -> int:
     """Return the position of the current state in the timeline.
 
     Return -1 for a new VMI. If the state is not in the timeline, return the position of the first state with the same
-    phase, or the last position if no state has this phase.
+    phase, or else the last position.
     """
     if current is None:
         return -1
@@ -211,7 +209,7 @@ def _terminate(
 
     The shutdown begins when the condition Ready=False with the reason PodTerminating is written, and lasts
     `settings.shutdown_after_s` seconds. If the VMI has no node yet or is already in a final phase, no shutdown is
-    simulated. The VM controller removes the finalizer of the VM controller if the VM exists.
+    simulated. If the VM exists, the VM controller removes its own finalizer.
     """
     is_full, phase = settings.detail == "full", phase_of(vmi)
     of_others = tuple(name for name in finalizers_of(vmi) if name not in (FINALIZER, CONTROLLER_FINALIZER))
@@ -237,7 +235,7 @@ def _terminate(
 
 @lru_cache(maxsize=256)
 def timeline(settings: SimulationSettings) -> Timeline:
-    """Return the timeline of a VMI with these settings, if no user changes or deletes the VMI."""
+    """Return the timeline of a VMI with these settings."""
     states = _all_states(settings)
     visible = tuple(timed for timed, after in pairwise(states) if after.at_s - timed.at_s >= SHORTEST_VISIBLE_S)
     return Timeline(states, (*visible, states[-1]))
@@ -311,7 +309,7 @@ def _unseen_transitions(
 
 
 def _is_earlier(phase: str, following: str) -> bool:
-    """Return True if the VMI would have to boot again to change from `phase` to the phase `following`."""
+    """Return True if the phase `following` comes before `phase` in the boot sequence."""
     return _boot_position(following) < _boot_position(phase)
 
 
@@ -321,9 +319,9 @@ def _boot_position(phase: str) -> int:
 
 
 def _final_phase(phase: str) -> str:
-    """Return the final phase of a VMI that is shut down in this phase.
+    """Return the final phase after a shutdown in this phase.
 
-    As in KubeVirt, the result is Failed if the guest never ran. A phase that is already final does not change.
+    As in KubeVirt, the result is Failed if the guest never ran. A final phase does not change.
     """
     if phase in FINAL_PHASES:
         return phase

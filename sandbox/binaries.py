@@ -1,4 +1,4 @@
-"""This module finds the programs of the control plane and prints one line with the source of each program.
+"""This module finds the programs of the control plane and prints their sources in one line.
 
 The module looks for each program in these places, in this order:
 
@@ -7,8 +7,8 @@ The module looks for each program in these places, in this order:
 3. a download of the releases (`sandbox.releases`);
 4. a build from source with Go, from the module in `sandbox/kube` that pins the versions (`sandbox.gobuild`).
 
-A download or build is first written to a temporary directory in the cache. When the file is complete, the file is moved
-to its final path. Because of a lock, only one process at a time downloads or builds programs.
+Only complete files are moved to their final paths in the cache. Because of a lock, only one process at a time downloads
+or builds programs.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
 def find_binaries(
     environment: Mapping[str, str] = os.environ, *, releases: Releases = OFFICIAL, may_fetch: bool = True
 ) -> Binaries:
-    """Find each program in the first place that has the program, and print these places. Raises BinariesUnavailable.
+    """Find each program, and print the source of each program. Raises BinariesUnavailable.
 
     If `may_fetch` is False, nothing is downloaded or built.
     """
@@ -138,7 +138,7 @@ def _find_go(environment: Mapping[str, str], missing: tuple[str, ...], failure: 
 
 @contextmanager
 def _atomic_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path at which the block must write a file.
+    """Yield a temporary path for a file that the block must write.
 
     If the block ends without an error, the file is made executable and moved to `path`. Otherwise the file is removed.
     """
@@ -153,7 +153,7 @@ def _atomic_file(path: Path) -> Iterator[Path]:
 def _exclusive(store: Path) -> Iterator[None]:
     """Lock the cache directory while the block runs, and first remove incomplete files of interrupted processes.
 
-    If another process has locked the cache directory, wait until that process releases the lock.
+    If another process has locked the cache directory, wait for the lock.
     """
     store.mkdir(parents=True, exist_ok=True)
     with (store / ".lock").open("w") as lock:

@@ -117,9 +117,9 @@ def sandbox_down(directory: Path) -> None:
 
 
 def _run_in_background(home: Home, *, simulator: bool) -> None:
-    """Start a separate process that runs the sandbox. Return when the sandbox is ready.
+    """Run the sandbox in a separate process, and return when the sandbox is ready.
 
-    Raises one of PROBLEMS, or KeyboardInterrupt. After an error, the separate process has ended.
+    Raises one of PROBLEMS, or KeyboardInterrupt. Before an error is raised, the separate process has ended.
     """
     with home.occupied():
         pass
@@ -169,7 +169,7 @@ def _print_ready(home: Home, *, seconds: float, detached: bool) -> None:
 
 
 def _kubectl() -> str:
-    """Return the command for the user: `kubectl`, or the path of vmherd's kubectl if the PATH has no kubectl."""
+    """Return `kubectl`, or the path of vmherd's kubectl if the PATH has no kubectl."""
     ours = Path(sys.executable).with_name("kubectl")
     return "kubectl" if shutil.which("kubectl") or not ours.exists() else shlex.quote(str(ours))
 

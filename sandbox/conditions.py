@@ -8,7 +8,7 @@ from msgspec import Struct
 
 
 class Condition(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One condition. The field of an unknown time is absent, where KubeVirt stores `null`."""
+    """One condition. A time that is not known is left out. KubeVirt stores `null` instead."""
 
     type: str = ""
     status: str = ""
@@ -28,8 +28,8 @@ def find(conditions: Conditions | None, type_: str) -> Condition | None:
 def updated(conditions: Conditions, new: Condition) -> Conditions:
     """Return the list with the new condition.
 
-    A condition of the same type is replaced, with its times, if the status or the reason differs. Otherwise the list
-    stays as it is, also if the message differs. This is KubeVirt's `UpdateCondition`.
+    If the status or the reason differs, the condition of the same type is replaced. Otherwise the list does not change,
+    even if the message differs. KubeVirt's `UpdateCondition` does the same.
     """
     present = find(conditions, new.type)
     if present is None:

@@ -31,7 +31,7 @@ from sandbox.running import SIGNALS, interruptible
 
 MODES: Final = (Mode.STANDALONE, Mode.TAKEOVER, Mode.ALONGSIDE)
 NOBODY: Final = "none"
-"""The choice for `--mode` that starts no controller, so that the failures of the suite can be seen."""
+"""The choice for `--mode` that starts no controller. It shows the failures of the suite."""
 
 SERVED_S: Final = 30.0
 POLL_S: Final = 0.1
@@ -72,7 +72,7 @@ def _suite(arguments: Sequence[str]) -> int:
         try:
             return process.wait()
         except KeyboardInterrupt:
-            # The suite also gets the Ctrl-C of a terminal, but no other signal. It counts both as one signal.
+            # The suite gets the Ctrl-C of a terminal itself, but no other signal. It counts both as one signal.
             process.send_signal(signal.SIGTERM)
 
 

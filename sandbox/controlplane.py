@@ -5,7 +5,7 @@ garbage collector and the controllers for namespaces, service accounts, horizont
 aggregation, EndpointSlices and disruption budgets. Each component listens on a port that was free before the start.
 Each start begins with an empty cluster. If this process ends or is killed, the kernel kills all components.
 
-All methods of `ControlPlane` block. The methods can be called from any thread, but only from one thread at a time.
+All methods of `ControlPlane` are blocking calls. Only one thread at a time may call them.
 """
 
 from __future__ import annotations
@@ -183,12 +183,12 @@ class ControlPlane:
         self._run(ETCD, flags.etcd(self._files, self._ports))
         self._run(APISERVER, flags.apiserver(self._files, self._ports, self._admission_plugins))
         self._wait_for(APISERVER, "/readyz")
-        # Install the definitions before the controller manager starts, because the garbage collector in the controller
-        # manager looks for new kinds only every 30 seconds.
+        # Install the CRDs before the controller manager starts, because the garbage collector looks for new kinds only
+        # every 30 seconds.
         self.crds = crds.install(self.kubeconfig, self._crd_directories)
         self._run(MANAGER, flags.manager(self._files, self._ports, self._autoscaling))
-        # Wait for the default service account. Tokens and Pods can be created only when the account exists, and the
-        # controller manager creates the account, so the account also shows that the controller manager works.
+        # Wait for the default service account. Tokens and Pods need the account. The controller manager creates the
+        # account, so the account also shows that the controller manager works.
         self._wait_for(MANAGER, DEFAULT_ACCOUNT)
 
     def _run(self, name: str, arguments: list[str]) -> None:

@@ -14,8 +14,7 @@ from sandbox.admin import Admin, Rejected, Unanswered
 
 PROJECT = Path(__file__).parent.parent
 CRD_DIRECTORIES = (PROJECT / "manifests" / "crds", Path(__file__).parent / "crds")
-"""The directory with the definitions of vmherd's own kinds, and the directory with the definitions that KubeVirt and
-CDI would install."""
+"""The directory of vmherd's own CRDs, and the directory of the CRDs of KubeVirt and CDI."""
 
 SERVED_TIMEOUT_S = 30.0
 """The maximum seconds from the installation of all definitions until discovery lists their kinds."""
@@ -26,8 +25,7 @@ PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 class CrdError(Exception):
     """The error when definitions cannot be installed. `str()` returns the reason.
 
-    The cause is an invalid file, a definition that the API server rejects or does not serve, or an API server that does
-    not answer.
+    Causes are an invalid file, a rejected or unserved definition, and an API server that does not answer.
     """
 
 

@@ -4,18 +4,18 @@ All functions of this module are pure.
 
 For each DataVolume, a PVC with the same name is created. The DataVolume is the controller of the PVC. If a PVC with the
 name exists and has no controller, the DataVolume adopts the PVC. The DataVolume succeeds when the PVC is bound and the
-time in the annotation `sim.vmherd.dev/ready-after` is over. Before that, the DataVolume is in phase Pending or
-ImportInProgress. A phase that is too short to be seen is not written.
+duration in the annotation `sim.vmherd.dev/ready-after` is over. Before that, the DataVolume is in phase Pending or
+ImportInProgress. Very short phases are not written.
 
-A PVC is bound at once. A deleted PVC stays until no VMI uses the PVC. In a real cluster, kube-controller-manager binds
-and keeps PVCs in this way.
+A PVC is bound at once. A deleted PVC stays until no VMI uses the PVC. In a real cluster, kube-controller-manager does
+this.
 
 The annotation `sim.vmherd.dev/waiting-phase` of a DataVolume simulates a storage class with the volumeBindingMode
 WaitForFirstConsumer. The DataVolume stays in the phase that the annotation names, and its PVC stays unbound, until a
 VMI uses the PVC.
 
 A DataVolume with CDI's annotation `cdi.kubevirt.io/storage.deleteAfterCompletion: "true"` is deleted after it has
-succeeded. Its PVC is handed to the owners of the DataVolume.
+succeeded. The owners of the DataVolume then own its PVC.
 """
 
 from __future__ import annotations
@@ -48,8 +48,10 @@ WAITING: Final = ("WaitForFirstConsumer", "PendingPopulation")
 """The phases of a DataVolume that waits for a VMI. CDI uses PendingPopulation for storage with volume populators."""
 
 WAITING_PHASE: Final = "sim.vmherd.dev/waiting-phase"
-"""The annotation of a DataVolume and of its PVC with the phase in which the DataVolume waits. The value is one of
-`WAITING`."""
+"""The annotation with the phase in which a DataVolume waits.
+
+Its PVC has the annotation too. The value is one of `WAITING`.
+"""
 
 DELETE_AFTER_COMPLETION: Final = "cdi.kubevirt.io/storage.deleteAfterCompletion"
 
@@ -66,9 +68,9 @@ class _Resources(Struct, frozen=True, omit_defaults=True):
 
 
 class ClaimSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The spec of a PVC. The fields `pvc` and `storage` of a DataVolume's spec have the same format.
+    """The spec of a PVC, or the field `pvc` or `storage` of a DataVolume's spec.
 
-    In a DataVolume, every field of this spec is optional.
+    In a DataVolume, every field is optional.
     """
 
     access_modes: tuple[str, ...] | None = None
@@ -193,8 +195,8 @@ def volume_step(volume: SimulatedDataVolume, claim: SimulatedClaim | None, now: 
     usable = is_bound(claim) and is_controlled_by(claim.metadata, meta)
     left_s = settings.ready_after_s - (now - creation_time(meta, first_seen)).total_seconds()
     wanted = _phase(settings, usable=usable, left_s=left_s)
-    # Do not write a phase that is too short to be seen. Write Pending only when the time ready-after is over, because
-    # the PVC may be bound before the end of that time.
+    # Do not write a very short phase. Write Pending only after the duration `ready-after`, because the PVC may be bound
+    # before that.
     is_visible = left_s <= 0 or (usable and settings.ready_after_s >= SHORTEST_VISIBLE_S * 2)
     if wanted != phase and is_visible:
         return Step(write=_volume_status_patch(volume, wanted, now), warnings=settings.warnings)
@@ -222,7 +224,7 @@ def claim_step(claim: SimulatedClaim, users: Iterable[SimulatedVMI]) -> Step:
 
 
 def _collect(volume: SimulatedDataVolume, claim: SimulatedClaim) -> tuple[Change, Delete]:
-    """Return the effects that hand the PVC to the owners of the DataVolume and delete the DataVolume."""
+    """Return two effects: the owners of the DataVolume become owners of the PVC, and the DataVolume is deleted."""
     others = tuple(owner for owner in claim.metadata.owner_references or () if owner.uid != volume.metadata.uid)
     owners = (*others, *(volume.metadata.owner_references or ()))
     meta = claim.metadata

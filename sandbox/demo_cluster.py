@@ -63,8 +63,8 @@ class DemoCluster:
     def view(self) -> View:
         """Return all objects that the demo shows, as they are now.
 
-        If the API server does not answer or rejects a request, return a `View` with the reason in `error`. Raises
-        DemoFailed if a component has ended by itself.
+        If a request fails, return a `View` with the reason in `error`. Raises DemoFailed if a component has ended by
+        itself.
         """
         self._check()
         try:
@@ -129,7 +129,7 @@ def running_cluster() -> Iterator[DemoCluster]:
 
 
 def _start(stack: ExitStack) -> DemoCluster:
-    """Start all components. If a component fails to start, the stack stops the components that were started before."""
+    """Start all components. If a component fails to start, the stack stops the earlier components."""
     directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vmherd-demo-")))
     started = time.monotonic()
     plane = ControlPlane(directory, find_binaries())

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 REVISION = "kubevirt.io/vm-pool-revision-name"
-"""The label of a pool's VMs and VMIs with the name of the revision from which the VM or VMI was created."""
+"""The label of a pool's VMs and VMIs with the name of their revision."""
 
 Object: TypeAlias = Mapping[str, Any]
 
@@ -54,9 +54,9 @@ def owned_by(owner: Object, candidates: Iterable[dict[str, Any]]) -> tuple[dict[
 
 
 def is_complete(owner: Object) -> bool:
-    """Return True if a replica set or pool has the state that its spec requires.
+    """Return True if a replica set or pool is complete.
 
-    The status must be of the newest generation, and all wanted replicas must exist, be ready and be updated.
+    All wanted replicas must exist, be ready and be updated. The status must be of the newest generation.
     """
     status = status_of(owner)
     counts = {status.get(count, 0) for count in ("replicas", "readyReplicas", "updatedReplicas")}
@@ -67,7 +67,7 @@ def is_complete(owner: Object) -> bool:
 class Progress(Struct, frozen=True):
     """The progress of an update.
 
-    `ready` is the number of ready VMIs. `updated` is the number of ready VMIs that do not have the outdated revision.
+    `ready` is the number of ready VMIs. `updated` is the number of ready VMIs with a newer revision.
     """
 
     updated: int

@@ -52,9 +52,9 @@ def merge_patch(resource: str, name: str, change: Any) -> tuple[str, ...]:
 
 
 UPDATE = merge_patch("vmpool", POOL_NAME, {"spec": {"virtualMachineTemplate": {"spec": {"template": READY_AFTER}}}})
-"""The kubectl arguments that change the pool's template, so that each VM needs two seconds to boot.
+"""The kubectl arguments that change the pool's template.
 
-The change creates a new revision of the pool, so the pool restarts all VMs.
+With the new template, each VM needs two seconds to boot. The pool restarts all VMs.
 """
 
 BREAK = (merge_patch("vm", BROKEN, {"spec": {"template": FAIL}}), ("delete", "vmi", BROKEN))
@@ -132,8 +132,8 @@ def follow_update(
 
     `vmis` are the VMIs before the update, read at resource version `version`. All these VMIs have the same revision.
     `changes_since` returns the watch events after a resource version, so no change is missed. Return the number of
-    watch events and the highest number of VMs that were unavailable at the same time. Raises DemoFailed if too many
-    VMs are unavailable at the same time, or after `within_s` seconds.
+    watch events and the highest number of VMs that were unavailable at the same time. Raises DemoFailed if too many VMs
+    are unavailable, or after `within_s` seconds.
     """
     observed, outdated, total = ObservedVMIs.listed(vmis), revision_of(vmis[0]), len(vmis)
     progress, changes, peak = observed.progress(outdated), 0, 0

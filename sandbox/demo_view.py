@@ -18,10 +18,7 @@ MAX_EVENTS = 10
 """The maximum number of Events that the demo shows."""
 
 FRAME_LINES = 3
-"""The number of lines that a table needs in addition to its rows.
-
-These lines are the header, the line below the header, and the empty line before the next table.
-"""
+"""The number of lines of a table without its rows: the header, the line below the header, and an empty line."""
 
 UID_LENGTH = 8
 """The number of characters of a UID that a table shows."""
@@ -68,8 +65,7 @@ def draw(view: View, height: int) -> RenderableType:
 def share(free: int, wanted: Sequence[int]) -> list[int]:
     """Return the number of lines for each table. `free` is the number of free lines for all tables.
 
-    The tables get one line at a time, in their order, until no line is free or every table has the wanted number of
-    lines.
+    The tables get one line at a time, in their order, until no line is free or every table has its wanted lines.
     """
     given = [0] * len(wanted)
     while free > 0 and given != list(wanted):
@@ -112,7 +108,7 @@ def _status_text(owner: dict[str, Any]) -> Text:
 
 
 def _vmis(view: View) -> list[Row]:
-    """Return the rows for all VMIs that are not controlled by a VM, for example the VMIs of a replica set."""
+    """Return the rows for all VMIs without a VM, for example the VMIs of a replica set."""
     rows: list[Row] = []
     own = [vmi for vmi in view.vmis if (controller_of(vmi) or {}).get("kind") != "VirtualMachine"]
     for vmi in sorted(own, key=lambda vmi: (vmi["metadata"]["creationTimestamp"], name_of(vmi))):

@@ -50,10 +50,7 @@ class Autoscaling(Struct, frozen=True):
     sync_period_s: float = 1.0
     downscale_stabilization_s: float = 5.0
     cpu_initialization_s: float = 0.0
-    """The seconds after a Pod's start in which the autoscaler may ignore the Pod's CPU load.
-
-    The CPU load of the start says nothing about the later load.
-    """
+    """The seconds after a Pod's start in which the autoscaler may ignore the Pod's CPU load."""
 
 
 def etcd(files: Files, ports: Ports) -> list[str]:
@@ -84,9 +81,9 @@ def apiserver(files: Files, ports: Ports, admission_plugins: Sequence[str] = ())
         f"--service-account-issuer=https://127.0.0.1:{ports.api}/",
         f"--service-account-key-file={files.account_public_key}",
         f"--service-account-signing-key-file={files.account_key}",
-        # The next flags support aggregated API servers. The API server sends requests for an aggregated API to a
-        # Service and not to the endpoints of the Service, because endpoints must not be on loopback. A Service of type
-        # ExternalName with the external name localhost refers to a server on this machine.
+        # The next flags support aggregated API servers. The API server must not use the endpoints of a Service, because
+        # endpoints must not be on loopback. A Service of type ExternalName with the external name localhost refers to a
+        # server on this machine.
         f"--requestheader-client-ca-file={files.front_proxy_ca}",
         "--requestheader-allowed-names=front-proxy-client",
         "--requestheader-username-headers=X-Remote-User",
@@ -103,8 +100,8 @@ def apiserver(files: Files, ports: Ports, admission_plugins: Sequence[str] = ())
         "--profiling=false",
         f"--audit-policy-file={files.audit_policy}",
         f"--audit-log-path={files.audit_log}",
-        # In blocking mode, the API server writes the record of a request before the client can send its next request.
-        # The maximum file size is in MB: 1024 MB are enough for about a million requests.
+        # In blocking mode, the record of a request is in the log before the client can send its next request. The
+        # maximum file size is in MB: 1024 MB are enough for about a million requests.
         "--audit-log-mode=blocking",
         "--audit-log-maxsize=1024",
         "--audit-log-maxbackup=1",

@@ -20,9 +20,9 @@ from sandbox.processes import with_death_signal
 from sandbox.progress import progress_display
 
 GO = (1, 26)
-"""The Go release (major, minor) with which this version of Kubernetes must be built.
+"""The Go release (major, minor) for this version of Kubernetes.
 
-With the JSON package of the next Go release, the OpenAPI documents of the API server are broken.
+With the next Go release, the OpenAPI documents of the API server are broken.
 """
 
 GO_NAME = ".".join(map(str, GO))
@@ -83,10 +83,7 @@ def build(go: str, program: str, target: Path, *, version: str, environment: Map
 
 
 def _count_packages(go: str, program: str, environment: Mapping[str, str]) -> int:
-    """Download missing source code and return the number of packages of the program.
-
-    A build compiles at most this number of packages, because packages in Go's cache are not compiled again.
-    """
+    """Download missing source code and return the number of packages of the program."""
     modules = packages = 0
     command = [go, "list", "-mod=readonly", "-deps", PACKAGES[program]]
     with (

@@ -111,7 +111,7 @@ class Home:
         temporary.replace(self._state)
 
     def clear(self) -> None:
-        """Stop the processes of an earlier sandbox that still run, and remove the files of that sandbox.
+        """Stop the remaining processes of an earlier sandbox and remove its files.
 
         The terminal output `output` is not removed. The caller must have locked the directory with `occupied`.
         """
@@ -125,7 +125,7 @@ class Home:
         """Stop the sandbox in this directory and remove its files.
 
         Return the stopped processes, or None if no process ran. Raises HomeError if no sandbox ever ran in the
-        directory or if the sandbox belongs to another user.
+        directory, or if the sandbox is another user's.
         """
         if not self.exists():
             raise HomeError(f"there is no sandbox in {self.directory}")
@@ -138,10 +138,9 @@ class Home:
         return stopped
 
     def _stop(self, state: State | None) -> State | None:
-        """Stop the process that runs the sandbox, then stop the components that still run.
+        """Stop the main process of the sandbox, then the components that still run.
 
-        The process that runs the sandbox normally stops its components itself. Return the processes that were stopped,
-        or None if no process ran.
+        The main process normally stops the components itself. Return the stopped processes, or None if no process ran.
         """
         if state is None:
             return None
@@ -164,7 +163,7 @@ class Home:
     def _expected_state(self) -> State | None:
         """Return the state, or None if there is no state.
 
-        If a sandbox runs but has not written its state yet, wait at most `_STATE_TIMEOUT_S` seconds for the state.
+        If a starting sandbox has not written its state yet, wait at most `_STATE_TIMEOUT_S` seconds.
         """
         deadline = time.monotonic() + _STATE_TIMEOUT_S
         while (state := self.state()) is None and self.is_occupied() and time.monotonic() < deadline:

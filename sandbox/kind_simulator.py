@@ -1,10 +1,9 @@
 """This module runs a behavior for the objects of one kind. A behavior is a pure function that returns the next step.
 
-- An object is processed when the object or a related object changes, and when the delay of its last step is over. Two
+- An object is processed when the object or a related object changes, or when the delay of its last step is over. Two
   workers never process the same object at the same time.
-- After a write, the behavior is called for the object only when the cache of the written kind contains the write. So a
-  delayed watch does not lead to a second write. If the cache does not contain the write, the check is repeated after
-  `STALE_CACHE_RETRY_S` seconds or after the next change.
+- After a write, the next call of the behavior waits until the cache contains the write. So a delayed watch does not
+  lead to a second write. The cache is checked after each change, and after `STALE_CACHE_RETRY_S` seconds.
 - A failed write is repeated until the write succeeds, also while the API server is down.
 """
 
@@ -40,10 +39,9 @@ RETRY_FROM_S, RETRY_TO_S = 0.2, 5.0
 """The shortest and the longest delay in seconds before a failed step is repeated."""
 
 STALE_CACHE_RETRY_S = 5.0
-"""The seconds until an object is checked again if the caches do not contain all writes for the object yet.
+"""The seconds between two checks of whether the caches contain all writes for an object.
 
-Without this check, an object could wait forever: if a new object is deleted before a broken watch is restored, no event
-reports the new object.
+Without these checks, an object could wait forever, because a broken watch may miss a new object that is deleted soon.
 """
 
 Informers = Mapping[Resource[Any], SharedInformer[Any]]
@@ -80,19 +78,18 @@ class KindSimulator(Generic[T]):
         self._first_seen: dict[ObjectKey, datetime] = {}
         """The time at which this simulator first saw each object in the store.
 
-        After a restart of the simulator, the time is later than before. The behaviors work correctly with a later time.
+        After a restart of the simulator, the time is later. The behaviors accept a later time.
         """
 
         self._written: dict[ObjectKey, dict[Resource[Any], int]] = {}
-        """The writes for each object that may not be in the caches yet.
-
-        For each object and each written kind, the value is the resource version of the last write.
+        """The writes that may not be in the caches yet: for each object and each written kind, the resource version of
+        the last write.
         """
 
         self._logged_warnings: set[str] = set()
         """The warnings that were logged.
 
-        Each warning is logged only once, because all objects from a wrong template have the same warning.
+        Each warning is logged only once, because all objects of a template have the same warning.
         """
 
     async def run(self, workers: int) -> None:
@@ -135,7 +132,10 @@ class KindSimulator(Generic[T]):
                 self._queue.done(key)
 
     async def _process(self, key: ObjectKey) -> None:
-        """Execute one step for one object. If its writes are not in the caches yet, check the object again later."""
+        """Execute one step for one object.
+
+        If the caches do not contain its writes yet, check the object again later.
+        """
         obj = self._store.get(key)
         if obj is None:
             return
@@ -192,7 +192,7 @@ class KindSimulator(Generic[T]):
     async def _patch(self, key: ObjectKey, resource: Resource[Any], target: ObjectKey, patch: steps.Patch) -> None:
         """Send the patch to the object `target`.
 
-        If the object no longer exists, or if a new object has its name, nothing is changed.
+        If the object no longer exists, nothing is changed. A new object with the same name is not changed either.
         """
         with suppress(NotFound):
             answer = await self._client.patch(
@@ -203,7 +203,7 @@ class KindSimulator(Generic[T]):
     def _record_write(self, key: ObjectKey, resource: Resource[Any], answer: bytes) -> None:
         """Store the resource version that the response `answer` to a write contains.
 
-        If an object was deleted immediately, the response contains no resource version and is ignored.
+        A response without a resource version is ignored. It means that the object was deleted immediately.
         """
         version = version_number(_decode_written(answer).metadata.resource_version)
         if version is not None and self._store.get(key) is not None:
@@ -217,8 +217,8 @@ class KindSimulator(Generic[T]):
     def _log_failure(self, key: ObjectKey, error: Exception) -> None:
         """Log the first failure of a series.
 
-        Failed connections are not logged here, because the informer logs failed connections. A conflict and a failed
-        write into a terminating namespace are not logged, because such failures are expected.
+        Failed connections are logged by the informer instead. Conflicts and failed writes into a terminating namespace
+        are expected, so they are not logged.
         """
         expected = isinstance(error, Conflict | TransportError) or (
             isinstance(error, Forbidden) and error.namespace_terminating

@@ -27,8 +27,8 @@ class KubectlFailed(Exception):
 def kubectl_path() -> str:
     """Return the path of kubectl. Raises KubectlMissing.
 
-    The kubectl in the directory of this Python is preferred to a kubectl on the PATH, because the first one has the
-    same version as the control plane.
+    The kubectl in the directory of this Python comes before a kubectl on the PATH, because it has the version of the
+    control plane.
     """
     beside = Path(sys.executable).parent / "kubectl"
     found = str(beside) if beside.exists() else shutil.which("kubectl")

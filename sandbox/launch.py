@@ -3,9 +3,8 @@
     python launch.py PARENT_PID PROGRAM ARGUMENT ...
 
 The script asks the kernel to kill the current process when the parent ends. Then the script replaces itself with the
-program, in the same process. The parent cannot ask the kernel itself between fork and exec, because a process with
-threads cannot safely run Python code there. The script imports nothing of this project, so that the script needs only
-a few milliseconds.
+program, in the same process. The parent itself cannot safely run Python code between fork and exec, because it has
+threads. The script imports nothing of this project, so it needs only a few milliseconds.
 """
 
 import ctypes

@@ -32,17 +32,17 @@ LESS_MEMORY: Final = "memory updated in template spec to a value lower than what
 TOO_MUCH_MEMORY: Final = "memory updated in template spec to a value higher than what's available"
 
 MAX_HOTPLUG_RATIO: Final = 4
-"""The number of times that CPU sockets and memory can grow if the VMI names no maximum. KubeVirt's default is 4."""
+"""The maximum factor for more CPU sockets and memory, if the VMI names no maximum. The value is KubeVirt's default."""
 
 SMALLEST_PLUGGABLE: Final = 1024**3
-"""The smallest memory in bytes of a guest that can get more memory while it runs."""
+"""The minimum memory in bytes of a guest that can get more memory while the guest runs."""
 
 _PLACEMENT: Final = ("nodeSelector", "affinity", "tolerations")
 _encode: Final = msgspec.json.Encoder().encode
 
 
 class Update(Struct, frozen=True):
-    """What happens to a running VMI.
+    """The effect of a new VM spec on a running VMI.
 
     `restart_message` is the message of the condition RestartRequired, or "" if no restart is needed. `patch` is the
     patch of the VMI. `failure` is the reason and the message of the condition Failure.
@@ -54,7 +54,7 @@ class Update(Struct, frozen=True):
 
 
 def update_for(started: Fields, current: Fields, vmi: SimulatedVMI) -> Update:
-    """Return what happens to the VMI. `started` and `current` are the VM's spec at the start and now."""
+    """Return what happens to the VMI. `started` is the VM's spec at the start, and `current` is the present spec."""
     if not _is_live_updatable(started, current, vmi):
         return Update(OTHER_FIELD)
     if is_terminating(vmi):
@@ -74,7 +74,7 @@ def _is_live_updatable(started: Fields, current: Fields, vmi: SimulatedVMI) -> b
 
 
 def _with_live_fields(old: Fields, new: Fields, vmi: SimulatedVMI) -> Fields:
-    """Return the old template with the fields of the new template that KubeVirt can change without a restart."""
+    """Return the old template with new values for the fields that KubeVirt can change without a restart."""
     result = {**old, **{name: new.get(name) for name in _PLACEMENT}}
     old_domain, new_domain = old.get("domain") or {}, new.get("domain") or {}
     domain = dict(old_domain)

@@ -30,8 +30,8 @@ _ENOUGH_PORTS = 1000
 class ProcessRef(Struct, frozen=True):
     """The identity of a process: its pid and `started`, which contains the boot ID and the start time.
 
-    A pid alone does not identify a process, because the pid may be reused after the process has ended. `started` is
-    empty if the process did not exist.
+    A pid alone does not identify a process, because a pid can be reused. `started` is empty if the process did not
+    exist.
     """
 
     pid: int
@@ -61,7 +61,7 @@ def _start_of(pid: int) -> str:
 def with_death_signal(command: Sequence[str]) -> list[str]:
     """Return a command that runs `command` in a process that ends with its parent.
 
-    The kernel kills the process when the thread that started the process ends.
+    The kernel kills the process when the thread that started it ends.
     """
     return [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), *command]
 
@@ -121,8 +121,8 @@ class Child:
 class Spawner:
     """An object that starts child processes from its own thread. `close` kills the child processes that still run.
 
-    The kernel kills a child process when the *thread* that started the child ends. If a worker thread of an event loop
-    started the child, the kernel would kill the child when the event loop is closed.
+    The kernel kills a child process when the *thread* that started the child ends. A worker thread of an event loop
+    ends with the event loop, so such a thread must not start a child.
     """
 
     def __init__(self) -> None:
@@ -139,7 +139,7 @@ class Spawner:
 
     def _start(self, name: str, command: Sequence[str], log: Path) -> Child:
         child = Child(name, command, log)
-        # Store the child in this thread, because the thread that called `start` may be interrupted before the return.
+        # Store the child in this thread, because the caller of `start` may be interrupted.
         self._children.append(child)
         return child
 
@@ -147,8 +147,8 @@ class Spawner:
 def stop_process(ref: ProcessRef, *, grace_s: float = 20.0) -> bool:
     """Stop a process that need not be a child of this process. Return False if the process had already ended.
 
-    Send SIGTERM, and send SIGKILL if the process has not ended after `grace_s` seconds. Raises PermissionError if the
-    process belongs to another user.
+    Send SIGTERM, and send SIGKILL after `grace_s` seconds. Raises PermissionError if the process belongs to another
+    user.
     """
     try:
         handle = os.pidfd_open(ref.pid)
@@ -178,9 +178,8 @@ def _wait_for_exit(handle: int, within_s: float) -> bool:
 def free_ports(count: int) -> list[int]:
     """Return `count` different ports on loopback that are free now.
 
-    The ports are below the range of ephemeral ports if that range leaves enough ports. The kernel could give an
-    ephemeral port of a stopped server to a client that tries to connect to this server. The client would then connect
-    to itself, and the server could not start again on its port.
+    The ports are not ephemeral ports, if there are enough other ports. The kernel gives ephemeral ports to clients. A
+    client of a stopped server could get the server's port, so the server could not start again on its port.
     """
     ports = _candidate_ports()
     candidates = iter(random.sample(ports, k=len(ports)))

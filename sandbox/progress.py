@@ -22,8 +22,8 @@ def print_line(line: str) -> None:
 def progress_display(title: str, *, total: int, unit: str) -> Iterator[Callable[[int], None]]:
     """Show progress while the block runs.
 
-    Yield a function that the block calls with the number of units that are done. `total` is the number of all units, or
-    0 if the number is not known.
+    Yield a function that the block calls with the number of completed units. `total` is the number of all units, or 0
+    if the number is not known.
     """
     print_line(title)
     if sys.stderr.isatty():

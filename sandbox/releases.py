@@ -1,7 +1,7 @@
 """This module downloads the control plane's programs from the official releases and verifies their checksums.
 
 The versions in this module equal the versions in `sandbox/kube/go.mod`. The checksum of a file is downloaded over HTTPS
-from the release that contains the file. Without internet access, a download fails within seconds.
+from the same release. Without internet access, a download fails within seconds.
 """
 
 from __future__ import annotations
@@ -94,8 +94,7 @@ def architecture() -> str:
 def _read(url: str) -> str:
     """Download a small text file and return its text. Raises TimeoutError if the host does not answer within seconds.
 
-    The first request to a host uses this function, so a missing connection is found quickly. The request runs in a
-    separate thread, because the timeout of the request does not limit the time of the DNS lookup.
+    The request runs in a separate thread, because the timeout of a request does not limit the DNS lookup.
     """
     results: list[bytes | Exception] = []
 
@@ -148,7 +147,7 @@ def _first_word(text: str) -> str:
 def _reason(error: Exception) -> str:
     """Return a short text for an error.
 
-    If the error is a urllib exception that contains the actual error, the text describes the actual error.
+    If a urllib exception contains another error, the text describes the other error.
     """
     reason = getattr(error, "reason", None)
     return str(getattr(reason, "strerror", None) or reason or error or type(error).__name__)

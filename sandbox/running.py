@@ -40,8 +40,8 @@ def run_sandbox(home: Home, *, simulate: Simulate | None, on_ready: Callable[[],
     """Run the sandbox until a signal comes. Call this function inside `Home.occupied` and `interruptible`.
 
     `on_ready` is called when the sandbox is ready. If `simulate` is None, no virtual machines are simulated. Raises
-    BinariesUnavailable, ControlPlaneError or CrdError if the sandbox does not start, SandboxError if a component ends
-    by itself, and KeyboardInterrupt if a signal comes before the sandbox is ready.
+    BinariesUnavailable, ControlPlaneError or CrdError if the sandbox does not start. Raises SandboxError if a component
+    ends by itself. Raises KeyboardInterrupt if a signal comes before the sandbox is ready.
     """
     plane: ControlPlane | None = None
     try:
@@ -68,7 +68,7 @@ def run_sandbox(home: Home, *, simulate: Simulate | None, on_ready: Callable[[],
 def interruptible() -> Iterator[None]:
     """Raise KeyboardInterrupt in the block when one of SIGNALS comes.
 
-    A signal that is already ignored, for example because of nohup, is still ignored.
+    Signals that are already ignored, for example because of nohup, stay ignored.
     """
     before = {number: signal.getsignal(number) for number in SIGNALS}
     _set_signal_handlers(_interrupt)
@@ -107,10 +107,7 @@ async def _run_until_signal(plane: ControlPlane, simulate: Simulate | None, read
 
 
 async def _watch_components(plane: ControlPlane) -> None:
-    """Check regularly whether all components still run. Raises SandboxError if a component has ended.
-
-    Without these checks, only a handler of the signal SIGCHLD would learn that a child process has ended.
-    """
+    """Check regularly whether all components still run. Raises SandboxError if a component has ended."""
     while True:
         await asyncio.sleep(POLL_INTERVAL_S)
         if failure := plane.failed():

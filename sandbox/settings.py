@@ -24,34 +24,32 @@ from controller.config.types import seconds_in
 T = TypeVar("T")
 
 READY_AFTER: Final = "sim.vmherd.dev/ready-after"
-"""The annotation with the time from the creation of a VMI until the VMI has the condition Ready=True.
+"""The annotation with the duration from the creation of a VMI until the VMI is ready.
 
-For a DataVolume, this is the time from the creation until the DataVolume has the phase Succeeded.
+For a DataVolume, the duration ends with the phase Succeeded.
 """
 
 BEHAVIOR: Final = "sim.vmherd.dev/behavior"
 """The annotation that says how the simulated object behaves. The value is one of `Behavior`."""
 
 SHUTDOWN_AFTER: Final = "sim.vmherd.dev/shutdown-after"
-"""The annotation with the time from the deletion of a VMI until the VMI no longer exists.
+"""The annotation with the duration from the deletion of a VMI until the VMI no longer exists.
 
-The default is 0 seconds. With the behavior slow-shutdown, the default is 30 seconds, or the value of
-`terminationGracePeriodSeconds` in the spec if this value is shorter. A value of 0 is ignored: example manifests have
-the value 0, and a user of slow-shutdown wants to see a slow shutdown.
+The default is 0 seconds. With the behavior slow-shutdown, the default is the spec's `terminationGracePeriodSeconds`,
+but at most 30 seconds. If this value is 0 or missing, the default is 30 seconds.
 """
 
 TIME_SCALE: Final = "sim.vmherd.dev/time-scale"
 """The annotation with the factor of KubeVirt's waiting times.
 
-The value is a number from 0 to 1. With 0.05, the backoff after a failed start takes a twentieth of the time that the
-backoff takes in KubeVirt.
+The value is a number from 0 to 1. With 0.05, the backoff after a failed start is 20 times shorter than in KubeVirt.
 """
 
 DETAIL: Final = "sim.vmherd.dev/detail"
 """The annotation that says how many of KubeVirt's writes the simulator shows. The value is one of `Detail`.
 
-With `full`, the simulator shows each state that KubeVirt shows, one write for each state. With `short`, the simulator
-leaves out states that do not last. The states that are written are the same, and have the same order.
+With `full`, the simulator writes each state of KubeVirt. With `short`, the simulator leaves out states that do not
+last.
 """
 
 Detail: TypeAlias = Literal["short", "full"]
@@ -87,7 +85,7 @@ _QUOTED_LENGTH: Final = 64
 class SimulationSettings(Struct, frozen=True, kw_only=True):
     """The settings of one object. `warnings` has a text for each annotation whose value cannot be parsed.
 
-    If `shutdown_after_s` is 0, a deleted VMI exists only until the simulator has removed the VMI's finalizers.
+    If `shutdown_after_s` is 0, the finalizers of a deleted VMI are removed at once.
     """
 
     behavior: Behavior = "normal"

@@ -58,11 +58,11 @@ USER_AGENT = "vmherd-simulator"
 WORKERS = 16
 """The number of workers for each kind. Each worker sends one request at a time.
 
-More workers would take capacity of the API server from the controller under test.
+More workers would slow down the controller under test.
 """
 
 STARTING_POLL_S = 0.05
-"""The seconds between two checks of whether the existing objects of all kinds are known."""
+"""The seconds between two checks of whether the caches contain the existing objects."""
 
 _STORAGE = "storage"
 _OWNER = "owner"
@@ -250,7 +250,7 @@ def _owner_keys_of(revision: SimulatedRevision) -> Iterator[str]:
 def _no_jitter() -> float:
     """Return 0, so that informers do not add random delays to their requests.
 
-    Such delays spread the requests of many clients. A single client on loopback does not need random delays.
+    A single client on loopback does not need such delays.
     """
     return 0.0
 
@@ -283,7 +283,7 @@ async def _run_until_signal(simulation: Coroutine[Any, Any, None]) -> None:
 
 def main() -> None:
     """Run the simulator as a separate program until Ctrl-C or SIGTERM."""
-    # Configure logging only here. If another program calls `run`, that program has configured logging.
+    # Configure logging only here, because other callers of `run` have their own configuration.
     from controller.logs import configure  # noqa: PLC0415
 
     parser = argparse.ArgumentParser(

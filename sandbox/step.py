@@ -1,9 +1,9 @@
 """This module defines the type `Step`: the next action of the simulator for one simulated object.
 
 A behavior is a pure function. Its input is one object, the related objects and the current time. Its result is one
-`Step`. The loop in `sandbox.kind_simulator` calls the behavior, executes the step and calls the behavior again when one
-of these objects changes, when the delay of the step is over, or when the step failed. After a write, the loop calls the
-behavior only when the caches contain the write. A behavior stores no data, so a restarted simulator continues from the
+`Step`. The loop in `sandbox.kind_simulator` calls the behavior and executes the step. The loop calls the behavior again
+when one of these objects changes, when the delay of the step is over, or when the step failed. After a write, the next
+call waits until the caches contain the write. A behavior stores no data, so a restarted simulator continues from the
 state of the cluster.
 """
 
@@ -61,9 +61,9 @@ Effect: TypeAlias = Create | Change | Delete
 class Step(Struct, frozen=True, kw_only=True):
     """The next action for one object. `effects` change other objects, and `write` then patches the object itself.
 
-    If `effects` and `write` are empty, `after_s` is the number of seconds until the behavior is called again, or None
-    to wait for a change. A step with `effects` or `write` needs no delay, because its changes lead to the next call.
-    `warnings` are texts about annotations that were ignored. The same mistake always has the same text.
+    If `effects` and `write` are empty, `after_s` is the number of seconds until the next call of the behavior, or None
+    to wait for a change. After a step with `effects` or `write`, the changes lead to the next call. `warnings` are
+    texts about ignored annotations.
     """
 
     effects: tuple[Effect, ...] = ()
@@ -73,5 +73,7 @@ class Step(Struct, frozen=True, kw_only=True):
 
 
 NextStep: TypeAlias = Callable[[T, datetime, datetime], Step]
-"""A behavior of a kind. The arguments are the object, the current time and the time when the simulator first saw the
-object."""
+"""A behavior of a kind.
+
+The arguments are the object, the current time and the time at which the simulator first saw the object.
+"""

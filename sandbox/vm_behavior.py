@@ -8,11 +8,11 @@ All functions of this module are pure. The run strategy of a VM decides when a V
 - Manual: a VMI is started and stopped only by the requests that `virtctl` writes to `status.stateChangeRequests`.
 - Halted: no VMI is started, and an existing VMI is deleted.
 
-A VM is started only when its DataVolumes are ready. After failed starts, the VM is not started before the backoff is
+A VM is started only when its DataVolumes are ready. After a failed start, the next start waits until the backoff is
 over.
 
-One pass creates or deletes the VMI and then writes the VM's status. The pass sees the VMI as the VMI was before the
-pass. A deleted VMI stays until a later pass has written the VMI's result to the VM's status.
+One pass creates or deletes the VMI and then writes the VM's status. The status describes the VMI before the pass. A
+deleted VMI stays until a later pass has written its result to the VM's status.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _with_status(
 ) -> Step | None:
     """Return the step with these effects and the new status, or None if there is nothing to do.
 
-    If the status already contains the result of a VMI that has ended, the step lets the VMI go.
+    If the status already contains the result of an ended VMI, the step removes the VMI's finalizer.
     """
     status = next_status(vm, own_vmi, related, now, done)
     if status != status_of(vm):
@@ -190,7 +190,7 @@ def _delete(
 def _generation_bump(vm: SimulatedVM, own_vmi: SimulatedVMI | None, related: RelatedObjects) -> Change | None:
     """Return the patch that writes the VM's generation to the VMI, or None.
 
-    The VMI gets the new generation if the template is the same as at the start of the VMI.
+    The patch is needed only if the template has not changed since the start of the VMI.
     """
     if own_vmi is None or annotations_of(own_vmi.metadata).get(GENERATION) == str(generation_of(vm)):
         return None
@@ -210,7 +210,7 @@ def _generation_in(own_vmi: SimulatedVMI) -> int | None:
 
 
 def _update(vm: SimulatedVM, own_vmi: SimulatedVMI | None, related: RelatedObjects) -> Update | None:
-    """Return what a change of the VM's spec means for the VMI, or None if the spec at the start is not known."""
+    """Return the effect of a changed VM spec on the VMI, or None if the spec at the start is not known."""
     if own_vmi is None:
         return None
     started = start_revision(vm, related.revisions)

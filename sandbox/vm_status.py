@@ -53,16 +53,16 @@ from sandbox.vms import (
 
 BACKOFF_S: Final = 10
 LONGEST_BACKOFF_S: Final = 300
-"""The seconds of the longest wait after a failed start.
+"""The longest wait in seconds after a failed start.
 
-As in KubeVirt, the wait is BACKOFF_S seconds times the square of the number of failed starts, plus up to half of this
-time, and at most LONGEST_BACKOFF_S seconds. The time scale of the simulation shortens the wait.
+As in KubeVirt, the wait is BACKOFF_S times the square of the number of failed starts, plus a random part of up to 50 %.
+The time scale of the simulation shortens the wait.
 """
 
 RESTART_REQUIRED: Final = "RestartRequired"
 
 PROVISIONED: Final = frozenset({SUCCEEDED, "WaitForFirstConsumer", "PendingPopulation"})
-"""The phases of a DataVolume in which a VM that uses the DataVolume can be started."""
+"""The phases of a DataVolume in which its VM can be started."""
 
 START, STOP = "Start", "Stop"
 
@@ -92,12 +92,12 @@ class RelatedObjects(Struct, frozen=True, kw_only=True):
 
 
 class Pass(Struct, frozen=True, kw_only=True):
-    """What one pass of the VM controller has done before the pass writes the status.
+    """The actions of one pass of the VM controller before the write of the status.
 
     `starts` and `stops` say whether the pass created or deleted the VMI. `generation` is the generation in the VMI's
-    annotation, or None if the VM has no VMI. `restart_message` is the message of the condition RestartRequired, or ""
-    if no restart is needed, or None to leave the condition as it is. `failure` is the reason and the message of the
-    condition Failure. `time_scale` shortens the backoff after a failed start.
+    annotation, or None if the VM has no VMI. `restart_message` is the message of the condition RestartRequired. The
+    value "" means that no restart is needed. The value None leaves the condition unchanged. `failure` is the reason and
+    the message of the condition Failure. `time_scale` shortens the backoff after a failed start.
     """
 
     starts: bool = False
@@ -111,10 +111,7 @@ class Pass(Struct, frozen=True, kw_only=True):
 def next_status(
     vm: SimulatedVM, vmi: SimulatedVMI | None, related: RelatedObjects, now: datetime, done: Pass
 ) -> VMStatus:
-    """Return the status that the VM should have.
-
-    `vmi` is the VMI that the VM controls, or None. A VMI that only has the name of the VM must not be passed.
-    """
+    """Return the new status of the VM. `vmi` is the VMI that the VM controls, or None."""
     before = status_of(vm)
     ready = condition_of(vmi, "Ready") if vmi is not None else None
     requests = _requests(vm, vmi)
@@ -134,7 +131,7 @@ def next_status(
 
 
 def asks_for(vm: SimulatedVM, action: str, uid: str | None = None) -> bool:
-    """Return True if the VM's first change request asks for this action, and for this VMI UID if `uid` is not None.
+    """Return True if the VM's first change request has this action, and this VMI UID if `uid` is not None.
 
     Later requests are ignored, because KubeVirt handles one request at a time.
     """
@@ -153,9 +150,9 @@ def lacks_data_volumes(vm: SimulatedVM, related: RelatedObjects) -> bool:
 
 
 def _requests(vm: SimulatedVM, vmi: SimulatedVMI | None) -> tuple[ChangeRequest, ...]:
-    """Return the VM's change requests. The first request is removed if it is fulfilled.
+    """Return the VM's change requests without a completed first request.
 
-    If no request is left, the strategy is RerunOnFailure and the VMI has failed, return a new request to start.
+    If no request is left and the strategy is RerunOnFailure, a failed VMI causes a new start request.
     """
     requests = status_of(vm).state_change_requests or ()
     if requests and _fulfilled(requests[0], vmi):
@@ -192,7 +189,10 @@ def _start_failure(vm: SimulatedVM, vmi: SimulatedVMI | None, now: datetime, tim
 
 
 def backoff_s(failures: int, uid: str) -> int:
-    """Return the seconds until the next start. The part that KubeVirt chooses at random depends on the VMI's UID."""
+    """Return the seconds until the next start.
+
+    KubeVirt's random part is replaced with a value that depends on the VMI's UID.
+    """
     delay = BACKOFF_S * failures**2
     return min(LONGEST_BACKOFF_S, delay + crc32(uid.encode()) % (delay // 2 + 1))
 

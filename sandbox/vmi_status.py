@@ -4,7 +4,7 @@ KubeVirt's VMIs have no status subresource, so a patch of the status is sent to 
 complete list of conditions, because a JSON merge patch replaces lists.
 
 In KubeVirt, several programs write to a VMI. With the detail `full`, the simulator sends each of these writes as its
-own patch. With the detail `short`, one patch contains the writes up to the state that lasts.
+own patch. With the detail `short`, one patch contains all writes up to the next lasting state.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def state_patch(
     conditions = _conditions(state, vmi, history, now)
     if conditions != conditions_of(vmi):
         status["conditions"] = conditions
-    # A migration changes the node. The VMI stays on this node.
+    # After a migration, the VMI stays on its new node.
     labels = {NODE_LABEL: status_of(vmi).node_name or node_for(vmi)} if is_placed else {}
     annotations = {} if detailed or is_observed(vmi.metadata) else OBSERVED_VERSIONS
     return _patch(vmi, status=status, labels=labels, annotations=annotations, finalizers=finalizers)
@@ -144,7 +144,7 @@ def observed_patch(vmi: SimulatedVMI, finalizers: Iterable[str] | None = None) -
 
 
 def released_patch(vmi: SimulatedVMI, finalizers: Iterable[str]) -> Patch:
-    """Return the patch for a VMI that has ended and whose Pod has gone. `finalizers` are the finalizers that stay."""
+    """Return the patch for an ended VMI after the deletion of its Pod. `finalizers` are the finalizers that stay."""
     return _patch(vmi, status={"launcherContainerImageVersion": None, "activePods": None}, finalizers=finalizers)
 
 
@@ -168,9 +168,9 @@ def detail_patch(vmi: SimulatedVMI) -> Patch | None:
 
 
 def hotplug_patch(vmi: SimulatedVMI) -> Patch | None:
-    """Return the patch that tells that CPUs or memory are plugged into a running VMI, or None.
+    """Return the patch with the condition for CPUs or memory that are plugged into a running VMI, or None.
 
-    The condition stays until the VMI was migrated.
+    The condition stays until the VMI is migrated.
     """
     conditions = conditions_of(vmi)
     for type_, is_needed in (("HotVCPUChange", _has_new_sockets(vmi)), ("HotMemoryChange", _has_new_memory(vmi))):

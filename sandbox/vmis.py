@@ -35,7 +35,7 @@ UNSCHEDULED_PHASES: Final = frozenset({"", "Pending", "Scheduling"})
 FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
 CONDITION_MISSING: Final = "VMIConditionMissing"
-"""The reason in the state of a VMI that has a phase, but no Ready condition yet."""
+"""The reason in the state of a VMI with a phase and without a Ready condition."""
 
 POD_NOT_EXISTS: Final = "PodNotExists"
 GUEST_NOT_RUNNING: Final = "GuestNotRunning"
@@ -59,7 +59,7 @@ class CpuTopology(Struct, frozen=True, omit_defaults=True):
 
 
 class Memory(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The field `status.memory`. The quantities are those of the guest's memory."""
+    """The field `status.memory`. The quantities are sizes of the guest's memory."""
 
     guest_at_boot: str | None = None
     guest_current: str | None = None
@@ -160,8 +160,8 @@ VMIS: Final = Resource(
 class VMIState(Struct, frozen=True):
     """The visible state of a VMI. The VMI is ready if `unready_reason` is empty.
 
-    `problem` is the reason in the condition Synchronized=False if KubeVirt cannot start the VMI, or the reason in the
-    condition PodScheduled=False if no node is suitable for the VMI. `problem` is empty if there is no problem.
+    If KubeVirt cannot start the VMI, `problem` is the reason in the condition Synchronized=False. If no node is
+    suitable, `problem` is the reason in the condition PodScheduled=False. Otherwise `problem` is empty.
     """
 
     phase: str
@@ -190,7 +190,7 @@ def domain_of(vmi: SimulatedVMI) -> Domain:
 
 
 def decode_domain(domain: Raw) -> Domain:
-    """Return the decoded domain. A domain that KubeVirt would reject is decoded as an empty domain."""
+    """Return the decoded domain, or an empty domain if the domain is invalid."""
     try:
         return _decode_domain(domain) or Domain()
     except msgspec.DecodeError:
@@ -275,6 +275,6 @@ def address_for(vmi: SimulatedVMI) -> str:
 def _number(vmi: SimulatedVMI) -> int:
     """Return a number that depends only on the VMI's UID.
 
-    With this number, a VMI always gets the same node and the same address, and the simulator stores neither of them.
+    The node and the address of a VMI are computed from this number.
     """
     return crc32(vmi.metadata.uid.encode())

@@ -61,10 +61,7 @@ class StartFailure(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ChangeRequest(Struct, frozen=True, omit_defaults=True):
-    """A request to start the VM, or to stop the VMI with this UID.
-
-    The commands `virtctl start` and `virtctl stop` write such requests.
-    """
+    """A request of `virtctl start` to start the VM, or of `virtctl stop` to stop the VMI with this UID."""
 
     action: str = ""
     uid: str | None = None
@@ -72,7 +69,7 @@ class ChangeRequest(Struct, frozen=True, omit_defaults=True):
 
 
 class VMStatus(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The status of a VM. If a field is None, a patch removes the field, as KubeVirt does not store empty fields."""
+    """The status of a VM. A patch removes fields with the value None, because KubeVirt does not store empty fields."""
 
     created: bool | None = None
     ready: bool | None = None
@@ -214,8 +211,8 @@ def finalizer_patch(vm: SimulatedVM, *, finalizer: bool) -> Patch:
     """Return the patch that adds KubeVirt's finalizer if `finalizer` is True, and otherwise removes this finalizer.
 
     The patch keeps all other finalizers. A merge patch replaces the whole list of finalizers, so the API server rejects
-    the patch if the VM's resource version has changed. A patch that adds the finalizer also adds the annotations that
-    virt-controller adds before.
+    the patch if the VM's resource version has changed. A patch that adds the finalizer also adds the annotations of
+    `observed_patch`.
     """
     others = tuple(name for name in vm.metadata.finalizers or () if name != FINALIZER)
     finalizers = (*others, FINALIZER) if finalizer else others
@@ -238,17 +235,17 @@ def finalizer_patch(vm: SimulatedVM, *, finalizer: bool) -> Patch:
 def status_patch(vm: SimulatedVM, status: VMStatus) -> Patch:
     """Return the patch that writes this status.
 
-    The patch contains the resource version of the VM, because the API server does not compare UIDs when it patches a
-    status subresource.
+    The patch contains the resource version of the VM, because the API server does not compare UIDs in a patch of the
+    status.
     """
     meta = vm.metadata
     return Patch(_encode(_Body(_Meta(uid=meta.uid, resource_version=meta.resource_version), status)), "status")
 
 
 def start(vm: SimulatedVM, now: datetime) -> Create:
-    """Return the step's effect that creates the VM's VMI.
+    """Return the effect that creates the VM's VMI.
 
-    The VMI has the finalizers and the status that the VM controller and KubeVirt's webhook give to a new VMI.
+    The VMI has the finalizers and the status of a new VMI in KubeVirt.
     """
     template = template_of(vm)
     meta = template.metadata or TemplateMeta()
@@ -274,7 +271,7 @@ def manifest(
     annotations: Mapping[str, str],
     owner: OwnerReference,
 ) -> bytes:
-    """Return the JSON manifest of an object that the VM creates from one of its templates."""
+    """Return the JSON manifest of an object that is created from a template of the VM."""
     return _encode(_new(resource, name, template, annotations, owner))
 
 

@@ -78,7 +78,7 @@ def vmi(
 ) -> VirtualMachineInstance:
     """A VMI that has run for a while. `owner` is its controller. `ready=None` omits the condition.
 
-    `entered_s` says how many seconds ago the VMI entered which phase.
+    `entered_s` maps each phase to the seconds since the VMI entered the phase.
     """
     transitions = [PhaseTransition(name, seconds_ago(ago)) for name, ago in (entered_s or {}).items()]
     conditions = (
@@ -171,7 +171,7 @@ def snapshot(
     settled: bool = True,
     burst: int = 250,
 ) -> Snapshot:
-    """The snapshot of a pass if the set's namespace has only these VMIs."""
+    """The snapshot of a set if its namespace has only these VMIs."""
     vmis = tuple(vmis)
     controllers = [controller_of(vmi.metadata) for vmi in vmis]
     pairs = list(zip(vmis, controllers, strict=True))

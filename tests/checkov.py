@@ -63,7 +63,7 @@ def find_or_install() -> Path:
 
 
 def findings(manifests: Iterable[dict[str, Any]], directory: Path, *, proxy: str = "") -> list[Finding]:
-    """checkov's findings for these objects of one cluster. checkov must send no requests: `proxy` would see them."""
+    """checkov's findings for these objects of one cluster. checkov must send no requests: `proxy` records them."""
     file = directory / "manifests.yaml"
     file.write_text(yaml.safe_dump_all(manifests))
     command = [str(find()), "-m", "checkov.main", "--framework", "kubernetes", "--file", str(file)]

@@ -98,7 +98,7 @@ def definition_of(name: str, item: pytest.Item) -> pytest.FixtureDef[Any]:
 
 
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> None:
-    """Stop the shared control planes that this test does not need before another one starts: each takes 0.8 GB.
+    """Stop the shared control planes that this test does not use, before another one starts. Each takes 0.8 GB.
 
     A later test that needs a stopped control plane gets a new one.
     """

@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Add the markers that belong to a test's fixtures; fail an asynchronous test that leaves a task running.
+    """Add the markers of each test's fixtures. Make an asynchronous test fail if it leaves a task running.
 
     This hook runs before the selection by marker (`-m`).
     """
@@ -68,7 +68,7 @@ def needs_control_plane(item: pytest.Item) -> bool:
 
 
 def leaving_no_task_behind(test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
-    """Wrap a test: after it ends, look for running tasks, still in its own loop and virtual time."""
+    """Wrap a test. After the test, look for running tasks in the test's own loop and virtual time."""
 
     @functools.wraps(test)
     async def wrapped(*args: object, **kwargs: object) -> None:

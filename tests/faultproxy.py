@@ -182,7 +182,7 @@ class FaultProxy:
 
 @contextmanager
 def fault_proxy(upstream: str, upstream_ca: Path) -> Iterator[FaultProxy]:
-    """Run it while the block runs."""
+    """Run the proxy while the block runs."""
     authority = trustme.CA(organization_name="vmherd tests")
     certificate = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(certificate)

@@ -81,7 +81,7 @@ class Replay:
         return todo
 
     def restart(self) -> None:
-        """Forget what a new process of the controller does not know."""
+        """Forget the state that a new process of the controller would not have."""
         self.periods = {}
 
     def _annotate(self, changes: Json) -> None:

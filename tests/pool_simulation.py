@@ -1,6 +1,6 @@
-"""A namespace with one pool on the fake API server: the real reconciler works on it, and so does a simulated KubeVirt.
+"""A namespace with one pool on the fake API server. The real reconciler and a simulated KubeVirt work on the pool.
 
-Time is virtual. The caches hear of each write of ours at once, and of everything else before each pass.
+Time is virtual. The caches receive our own writes at once. They receive all other events before each pass.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FORBIDDEN = refusal(403, "Forbidden", "no")
 
 
 class PoolSimulation:
-    """`pool` is what the namespace begins with. `refuses` tells which requests the server answers with Forbidden."""
+    """The namespace begins with `pool`. The server answers Forbidden to each request for which `refuses` is true."""
 
     def __init__(self, pool: Pool, *, burst: int = 250, revision_history: int = 5, cdi: bool = True) -> None:
         self._started = loop().time()
@@ -119,7 +119,7 @@ class PoolSimulation:
         return spec
 
     def snapshot(self, *, settled: bool = True) -> Snapshot:
-        """What a pass would see now."""
+        """The snapshot of a pass at this moment."""
         self.process.catch_up()
         seen = self._rules.take_snapshot(self.key(self.name), now=self.now, settled=settled)
         assert seen is not None
@@ -130,12 +130,12 @@ class PoolSimulation:
         return self._run_pass()[0]
 
     def crash_in_a_pass(self, writes: int) -> None:
-        """One pass, whose process dies after so many writes; then a new process."""
+        """Run a pass, kill the process after this number of writes, and start a new process."""
         self.process.catch_up()
         run(self.process.kill_after(writes, self.process.reconcile(self.key(self.name))))
 
     def restart(self) -> None:
-        """A new process. It knows only what the API server knows."""
+        """Start a new process. It knows only the objects on the API server."""
         self._memory.forget(self.key(self.name))
         self.process.restart()
 
@@ -147,7 +147,7 @@ class PoolSimulation:
         run(self.process.kill_after(writes, self.process.carry_out(self.key(self.name), self.uid, stages)))
 
     def come_to_rest(self, *, passes: int = 120, seconds: float = 5) -> None:
-        """Passes, and time for everybody else between them, until nothing changes and no pass asks for another."""
+        """Run passes until nothing changes and no pass is requeued. KubeVirt and garbage collector act in between."""
         for _ in range(passes):
             before = self.server.version
             tried, result = self._run_pass()
@@ -157,7 +157,7 @@ class PoolSimulation:
         raise AssertionError(f"not at rest after {passes} passes: {tried} {result}")
 
     def live_on(self, seconds: float = 5) -> None:
-        """Time passes, then everybody else acts once: nodes, VM controller, garbage collector."""
+        """Let time pass. Then let the nodes, the VM controller and the garbage collector act once."""
         run(asyncio.sleep(seconds))
         self.kubevirt.act()
         self.collect_garbage()
@@ -166,15 +166,15 @@ class PoolSimulation:
         collect_garbage(self.server)
 
     def change(self, **fields: Any) -> None:
-        """A user replaces fields of the pool's spec; None removes one."""
+        """Replace fields of the pool's spec, as a user does. None removes a field."""
         self.server.replace(POOLS, {**self.pool, "spec": without_nulls({**self.pool["spec"], **fields})})
 
     def annotate(self, **annotations: str) -> None:
-        """A user annotates the pool."""
+        """Annotate the pool, as a user does."""
         self.server.change(POOLS, self.key(self.name), {"metadata": {"annotations": annotations}})
 
     def edit_vm(self, name: str, *, metadata: Document | None = None, spec: Document | None = None) -> None:
-        """A user merges this into a VM."""
+        """Apply a merge patch to a VM, as a user does."""
         self.server.change(VMS, self.key(name), {"metadata": metadata or {}, "spec": spec or {}})
 
     def delete_vmi(self, name: str) -> None:

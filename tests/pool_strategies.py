@@ -79,7 +79,7 @@ def simulations(draw: st.DrawFn, *, bystanders: bool = False, **fixed: object) -
 
 EDITS = ("scale", "scale", "template", "disks", "delete", "detach", "relabel", "mark", "halt")
 GENTLE_EDITS = ("scale", "scale", "template", "rename", "delete", "mark", "halt")
-"""Edits after which no disk may be lost, if disks are to be preserved."""
+"""Edits that must not cause the loss of a preserved disk."""
 
 
 @st.composite

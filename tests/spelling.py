@@ -137,7 +137,7 @@ def _as_good_as_absent(node: Node) -> list[Any]:
 
 
 def paths_where_presence_matters() -> list[tuple[str, ...]]:
-    """The fields below `spec` whose empty object has a meaning, without those inside lists and maps."""
+    """The fields below `spec` whose empty object has a meaning. Fields inside lists and maps are left out."""
     listed = (
         path.removeprefix(_PREFIX) for path in POOL_PATHS["presenceMatters"] if path.startswith(f"{_PREFIX}spec.")
     )

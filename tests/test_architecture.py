@@ -29,7 +29,7 @@ BANNED_CALLS = frozenset(["input", "now", "open", "print", "today", "utcnow"])
 
 
 def pure_modules() -> list[Path]:
-    """The files of the pure core in the import contract: a folder stands for all its modules except the exempt."""
+    """The files of the pure core in the import contract. A folder stands for all its modules except exempt ones."""
     [contract] = [
         contract
         for contract in PROJECT["tool"]["importlinter"]["contracts"]

@@ -119,6 +119,6 @@ def is_ready(document: Mapping[str, Any]) -> bool:
 
 
 def managers_of(document: Mapping[str, Any], subresource: str | None = None) -> set[str]:
-    """Return the names of the clients that wrote an object, or only one subresource of it."""
+    """Return the names of the clients that wrote an object, or one subresource of the object."""
     fields = document["metadata"].get("managedFields") or ()
     return {each["manager"] for each in fields if subresource is None or each.get("subresource", "") == subresource}

@@ -13,7 +13,7 @@ Document: TypeAlias = dict[str, Any]
 
 B = TypeVar("B")
 Check: TypeAlias = Callable[[B], Awaitable[None]]
-"""The function of a case. It gets the namespace of the case, and raises Unmet or Skip."""
+"""The function of a case. Its argument is the namespace of the case. It raises Unmet or Skip."""
 
 
 class Kind(StrEnum):
@@ -22,7 +22,7 @@ class Kind(StrEnum):
 
 
 class Origin(StrEnum):
-    """Where a behaviour comes from. KubeVirt's controllers need not have the behaviours that only vmherd has."""
+    """The origin of a behaviour: KubeVirt, or an addition of vmherd."""
 
     KUBEVIRT = "kubevirt"
     VMHERD = "vmherd"
@@ -46,7 +46,7 @@ class Status(StrEnum):
     FAILED = "failed"
     SKIPPED = "skipped"
     DIFFERS = "differs"
-    """The case checks a behaviour that only vmherd has, and another controller reconciles the kind."""
+    """The case failed because another controller reconciles the kind, and only vmherd has the behaviour."""
 
 
 class Case(Struct, frozen=True, kw_only=True):
@@ -62,7 +62,7 @@ class Case(Struct, frozen=True, kw_only=True):
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """The result of a case. `expected` and `seen` are set if the status is failed or differs, `reason` if skipped."""
+    """The result of a case. A case that failed or differs has `expected` and `seen`. A skipped case has a `reason`."""
 
     case: Case
     status: Status
@@ -91,7 +91,7 @@ class Skip(Exception):
 
 
 class Cases(Generic[B]):
-    """The cases of one module, in the order of their definition. `B` is the type of namespace that they get."""
+    """The cases of one module, in the order of their definition. `B` is the namespace type of the cases."""
 
     def __init__(self, kind: Kind) -> None:
         self._kind = kind

@@ -35,9 +35,9 @@ CASES: Final[tuple[Case, ...]] = (
 def select(
     cases: Sequence[Case], *, kind: Kind | None = None, only: Sequence[str] = (), skip: Sequence[str] = ()
 ) -> list[Case]:
-    """Return the cases of a kind that match one of `only` and none of `skip`. An empty `only` matches all cases.
+    """Return the cases of a kind that match a pattern in `only` and no pattern in `skip`.
 
-    Raises ValueError if a pattern of `only` or `skip` matches no case of `cases`.
+    An empty `only` matches all cases. Raises ValueError if a pattern matches no case.
     """
     for pattern in (*only, *skip):
         if not any(matches(case, pattern) for case in cases):

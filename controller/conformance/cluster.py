@@ -1,4 +1,4 @@
-"""Asks a cluster which kinds it serves, which controller reconciles them, and what its VMs can do."""
+"""Finds the facts about a cluster: the served kinds, their controllers, and whether a simulator runs the VMIs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ VERSIONS: Final = ("v1", "v1beta1", "v1alpha1")
 
 
 class Cluster(Struct, frozen=True, kw_only=True):
-    """The facts about a cluster. `reconcilers` has the name of the client that reconciles a kind, "" if none does."""
+    """The facts about a cluster.
+
+    `reconcilers` has the name of the controller of each kind, or "" if no controller runs.
+    """
 
     subjects: Mapping[Kind, Subject]
     has: frozenset[Requirement] = frozenset()
@@ -37,7 +40,7 @@ class Cluster(Struct, frozen=True, kw_only=True):
 
 
 async def find_subject(api: Api, kind: Kind, groups: Sequence[str]) -> Subject | None:
-    """Return the kind in the first of these API groups that serves it, or None."""
+    """Return the kind in the first API group that serves the kind, or None."""
     for group in groups:
         served = await api.find(f"/apis/{group}")
         versions = [each["version"] for each in served["versions"]] if served else []

@@ -28,10 +28,10 @@ BOOT_S = 180.0
 """The time limit for changes that need a VM to start or to stop."""
 
 QUIET_S = 3.0
-"""How long a state is observed that must not change."""
+"""The observation time for a state that must not change."""
 
 SHOWN = 300
-"""The longest description of a state in characters."""
+"""The maximum length of the description of a state."""
 
 
 class Subject(Struct, frozen=True):
@@ -53,7 +53,7 @@ class Subject(Struct, frozen=True):
 
 
 class Conditions(Struct, frozen=True, kw_only=True):
-    """What is the same for all cases of a run. `patience` multiplies each time limit."""
+    """The settings for all cases of a run. `patience` multiplies each time limit."""
 
     image: str
     patience: float = 1.0
@@ -85,7 +85,7 @@ class CaseNamespace:
         *,
         within_s: float = CONTROL_S,
     ) -> T:
-        """Look until `met` is true of the result, and return the result. Raises Unmet after `within_s` seconds."""
+        """Call `look` until `met` accepts the result, and return the result. Raises Unmet after `within_s` seconds."""
         limit_s = within_s * self.conditions.patience
         seen = "nothing"
         with suppress(TimeoutError):
@@ -110,7 +110,7 @@ class CaseNamespace:
     async def stays(
         self, expected: str, look: Callable[[], Awaitable[T]], met: Callable[[T], object], *, for_s: float = QUIET_S
     ) -> None:
-        """Look for `for_s` seconds. Raises Unmet if `met` is false of a result."""
+        """Call `look` for `for_s` seconds. Raises Unmet if `met` rejects a result."""
         loop = asyncio.get_running_loop()
         end = loop.time() + for_s
         while loop.time() < end:
@@ -119,7 +119,10 @@ class CaseNamespace:
             await asyncio.sleep(POLL_S)
 
     async def refused(self, what: str, document: Document, *about: str) -> bool:
-        """Create an object that is invalid. Return True if the server refuses it with a message about all words."""
+        """Create an invalid object.
+
+        Return True if the server rejects the object with a message that contains all words.
+        """
         try:
             await self.api.create(self.objects, document)
         except StatusError as error:
@@ -215,7 +218,7 @@ class CaseNamespace:
         return await self.api.create(self.vmi_path, body)
 
     async def hold(self, path: str) -> None:
-        """Add a finalizer of the suite to an object. If the object is deleted, it stays until `let_go`."""
+        """Add a finalizer of the suite to an object. A deleted object then stays until `let_go` is called."""
         finalizers = (await self.api.get(path))["metadata"].get("finalizers") or []
         step: Document = {"op": "add", "path": "/metadata/finalizers", "value": [HOLD]}
         if finalizers:
@@ -247,7 +250,7 @@ class CaseNamespace:
         }
         quota = f"{self.core}/resourcequotas"
         await self.api.create(quota, body)
-        # The quota is in force only if its status is set. A cluster without a quota controller does not set it.
+        # The quota is in force only after its status is set. Without a quota controller, the status stays empty.
         await self.api.merge(f"{quota}/none/status", {"status": {"hard": {counted: "0"}, "used": {counted: "0"}}})
 
         async def refusal() -> str:

@@ -15,7 +15,7 @@ LABEL: Final = "vmherd.dev/conformance"
 
 PREFIX: Final = "vmherd-conformance-"
 GONE_S: Final = 120.0
-"""How long the end of a run waits until all its namespaces are gone."""
+"""The maximum wait for the deletion of all namespaces at the end of a run."""
 
 PATIENCE_S: Final = 30.0
 """After this time, the finalizers of the suite's own pools and VMs are removed, because no controller removes them."""
@@ -49,7 +49,10 @@ class Namespaces:
             await self._api.delete(f"/api/v1/namespaces/{name}")
 
     async def remove_all(self) -> list[str]:
-        """Delete all namespaces of the run, and wait until they are gone. Return the names of the remaining ones."""
+        """Delete all namespaces of the run, and wait until they are gone.
+
+        Return the names of the remaining namespaces.
+        """
         if self._keep:
             return []
         loop = asyncio.get_running_loop()
@@ -68,7 +71,7 @@ class Namespaces:
             await asyncio.sleep(POLL_S)
 
     async def _remove_finalizers(self, namespace: str) -> None:
-        """Remove the finalizers of the suite and of pools from the objects of a namespace that is being deleted."""
+        """Remove the finalizers of the suite and of pools from the objects in a terminating namespace."""
         kubevirt = f"/apis/kubevirt.io/v1/namespaces/{namespace}"
         pools = [f"/apis/{group}/v1beta1/namespaces/{namespace}/virtualmachinepools" for group in FINALIZED]
         for path in (*pools, f"{kubevirt}/virtualmachines", f"{kubevirt}/virtualmachineinstances"):

@@ -78,7 +78,7 @@ class Pools(CaseNamespace):
         return found
 
     async def until_ready(self, number: int, name: str = NAME) -> dict[str, Document]:
-        """Wait until so many VMs exist and all are ready. Return the VMs."""
+        """Wait until this number of VMs exists and all are ready. Return the VMs."""
         await self.until_equal(f"{number} of {number} ready", lambda: self.counts(name), (number,) * 2, within_s=BOOT_S)
         return await self.until(f"{number} VMs", lambda: self.members(name), lambda seen: len(seen) == number)
 

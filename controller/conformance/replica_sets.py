@@ -42,7 +42,7 @@ class ReplicaSets(CaseNamespace):
         return await self.api.create(self.objects, self.document(replicas, **options))
 
     async def members(self, name: str = NAME) -> dict[str, Document]:
-        """Return the VMIs of a set that are neither ended nor being deleted, by name."""
+        """Return the active VMIs of a set, by name."""
         vmis = await self.vmis()
         return {
             key: vmi
@@ -51,13 +51,13 @@ class ReplicaSets(CaseNamespace):
         }
 
     async def until_members(self, number: int, name: str = NAME) -> dict[str, Document]:
-        """Wait until the set has so many VMIs and its status says the same. Return the VMIs."""
+        """Wait until the set and its status have this number of VMIs. Return the VMIs."""
         await self.until(f"{number} VMIs", lambda: self.members(name), lambda seen: len(seen) == number)
         await self.until(f"status.replicas {number}", lambda: self.counts(name), lambda seen: seen[0] == number)
         return await self.members(name)
 
     async def until_ready(self, number: int, name: str = NAME) -> dict[str, Document]:
-        """Wait until so many VMIs exist and all are ready. Return the VMIs."""
+        """Wait until this number of VMIs exists and all are ready. Return the VMIs."""
         await self.until_equal(f"{number} of {number} ready", lambda: self.counts(name), (number,) * 2, within_s=BOOT_S)
         return await self.until_members(number, name)
 

@@ -33,7 +33,7 @@ def reconciler(cluster: Cluster, kind: str) -> str:
 
 
 def row(result: Result, width: int) -> list[str]:
-    """Return the lines of the table for one result: one line, and a second one for a case that did not pass."""
+    """Return the lines of the table for one result. A case that did not pass has a second line."""
     seconds = f"{result.seconds:6.1f}s" if result.seconds else " " * 7
     lines = [f"{result.status:<8}  {result.case.id:<{width}}  {seconds}  {result.case.title}"]
     return [*lines, f"{_MARGIN}{result.detail}"] if result.detail else lines
@@ -88,7 +88,7 @@ def as_json(cluster: Cluster, results: Sequence[Result], seconds: float) -> str:
 
 
 def as_junit(cluster: Cluster, results: Sequence[Result], seconds: float) -> str:
-    """Return a JUnit report. JUnit has no status for a difference, so a difference is a skipped test with a reason."""
+    """Return a JUnit report. A result with the status `differs` is a skipped test, because JUnit has no such status."""
     counts = Counter(result.status for result in results)
     suite = ElementTree.Element(
         "testsuite",

@@ -1,4 +1,4 @@
-"""Runs cases in parallel, each in a namespace of its own, and removes the namespaces in every event."""
+"""Runs cases in parallel, each in its own namespace, and removes the namespaces afterwards."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from informers.errors import ApiError
 
 SPACES: Final[Mapping[Kind, type[CaseNamespace]]] = {Kind.SETS: ReplicaSets, Kind.POOLS: Pools}
 CASE_S: Final = 900.0
-"""The time limit of one case in seconds, for a case whose own limits do not work."""
+"""The time limit of one case in seconds. It is needed only if the limits inside the case do not work."""
 
 
 class Setup(Struct, frozen=True, kw_only=True):
-    """What all cases of a run share."""
+    """The settings of a run."""
 
     api: Api
     namespaces: Namespaces
@@ -95,7 +95,7 @@ def missing(cluster: Cluster, case: Case) -> str:
 
 
 async def _outcome(case: Case, space: CaseNamespace, *, limit_s: float) -> Unmet | Skip | None:
-    """Run the check of a case. Return the exception that ended it, or None if the case passed."""
+    """Run the check of a case. Return the exception that ended the check, or None if the case passed."""
     try:
         async with asyncio.timeout(limit_s):
             await case.check(space)

@@ -1,4 +1,4 @@
-"""Events about settings of a valid pool that have no effect, or not the effect that their user expects."""
+"""Events about settings of a valid pool without an effect, or with an unexpected effect."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from controller.runtime.plan import Notice, Plan
 
 
 def plan_advice(intent: Intent) -> Plan:
-    """Return a plan without writes. Its notices are sent once for each cause."""
+    """Return a plan that contains only notices. Each cause is reported once."""
     return Plan(notices=(*_ignored_fields(intent), *_unmatched_pods(intent)))
 
 
 def _ignored_fields(intent: Intent) -> tuple[Notice, ...]:
-    """Return a notice for each `basePolicy` beside another `sortPolicy` (P8)."""
+    """Return a notice for each `basePolicy` that has no effect because of a different `sortPolicy` (P8)."""
     found = dict.fromkeys((intent.scale_in.selection.ignored, intent.update.selection.ignored))
     return tuple(Notice(reason="FieldIgnored", message=message, once=message) for message in found if message)
 

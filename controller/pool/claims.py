@@ -5,11 +5,11 @@ There are three cases:
 1. A member whose labels do not match the selector any more is released. One patch removes the pool's owner reference
    and the pool finalizer from the VM.
 2. A stray is a former member without the pool's owner reference. A stray loses the pool finalizer.
-3. A terminating member loses the pool finalizer, no matter whether a user or the pool deleted the VM. If the pool keeps
-   the VM's disks, the disks first lose their owner reference to the VM. Until then, the finalizer keeps the VM, so that
-   the garbage collector does not delete the disks, even if the controller crashes.
+3. A terminating member loses the pool finalizer. If the pool keeps the VM's disks, the disks first lose their owner
+   reference to the VM. Until then, the finalizer keeps the VM. So the garbage collector does not delete the disks, even
+   if the controller crashes.
 
-The stages are not essential: if the write for one VM fails, the writes for other VMs still follow.
+If the write for one VM fails, the plan continues with the other VMs.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ def remove_finalizers(
 def remove_finalizers_of_strays(snapshot: Snapshot, *, preserve: bool) -> tuple[Stage, ...]:
     """Return stages that remove the pool finalizer from former members, at most `burst` VMs.
 
-    A terminating stray may have been a member when it was deleted. Therefore, with `preserve`, the disks of a
-    terminating stray are kept like the disks of a terminating member.
+    With `preserve`, the disks of terminating strays are kept too, because a terminating stray may have been a member
+    when it was deleted.
     """
     return remove_finalizers(
         snapshot, by_name(snapshot.strays), preserve=preserve, why="it is not a member of the pool any more"
@@ -110,8 +110,8 @@ def plan_left_behind(vms: Iterable[VirtualMachine], *, burst: int) -> Plan:
     """Plan the removal of the pool finalizer from terminating VMs whose pool no longer exists. The disks are kept.
 
     A pool disappears before its VMs if a user removes the pool's finalizer by force. The pool's `statePreservation` is
-    then unknown. The disks are kept, because a user can still delete a kept disk later. One pass changes at most
-    `burst` VMs.
+    then unknown. Kept disks are the safe choice, because a user can delete them later. One pass changes at most `burst`
+    VMs.
     """
     batch = [vm for vm in by_name(vms) if is_deleting(vm)][:burst]
     keep_disks = Stage(owner_removals_of_left_behind(batch), essential=False)

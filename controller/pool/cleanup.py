@@ -25,8 +25,9 @@ def plan_cleanup(
 ) -> Cleanup:
     """Plan patches that remove the pool finalizer from these pools and VMs (P16).
 
-    The patches change disks first, then VMs, then pools. The caller passes only objects that have the finalizer.
-    Without `force`, a pool is skipped together with its VMs if only the controller can keep the disks of its VMs.
+    The patches change disks first, then VMs, then pools. The caller passes only objects that have the finalizer. If
+    only the controller can keep the disks of a pool's VMs, the pool and its VMs are skipped. With `force`, nothing is
+    skipped.
     """
     by_uid = {pool.metadata.uid: pool for pool in pools}
     vms = [vm for vm in vms if not _is_of_another_group(vm, resource.group)]
@@ -46,7 +47,7 @@ def plan_cleanup(
 def _is_of_another_group(vm: VirtualMachine, group: str) -> bool:
     """Return True if a pool of another API group controls the VM.
 
-    The check is needed because the finalizer of KubeVirt's own pool controller has the same name.
+    KubeVirt's own pool controller uses a finalizer with the same name.
     """
     owner = controller_of(vm.metadata)
     return owner is not None and owner.kind == POOL_KIND and owner.api_version.partition("/")[0] != group
@@ -60,8 +61,8 @@ def _owner_uid(vm: VirtualMachine) -> str:
 def _preserves(pool: Pool | None) -> bool:
     """Return True if the pool keeps the disks of deleted VMs.
 
-    The result is also True if the pool is missing or its `scaleInStrategy` is invalid, because a user can still delete
-    a kept disk later.
+    The result is also True if the pool is missing or its `scaleInStrategy` is invalid. A user can delete kept disks
+    later.
     """
     scale_in = parse_scale_in(pool.spec) if pool is not None else None
     return scale_in is None or isinstance(scale_in, FieldError) or scale_in.preserve
@@ -70,8 +71,8 @@ def _preserves(pool: Pool | None) -> bool:
 def _needs_controller(pool: Pool | None, vm: VirtualMachine) -> bool:
     """Return True if the VM would lose its disks without the controller.
 
-    This is the case if the pool keeps disks and is being deleted without `--cascade=orphan`, and the VM is not
-    terminating yet. The garbage collector would then delete the VM and its disks.
+    If the pool is being deleted without `--cascade=orphan`, the garbage collector deletes the VM and its disks.
+    Terminating VMs need no controller, because the cleanup keeps their disks.
     """
     if pool is None or pool.metadata.deletion_timestamp is None or is_deleting(vm):
         return False

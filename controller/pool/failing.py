@@ -1,4 +1,4 @@
-"""Failing VMs: the members that healing replaces, and the times at which each of them may be replaced (P15).
+"""Failing VMs: the members that healing replaces, and the earliest time of each replacement (P15).
 
 A VM fails if one of these conditions is true. The first condition that becomes true decides.
 
@@ -106,7 +106,7 @@ def _is_up(snapshot: Snapshot, vm: VirtualMachine) -> bool:
 
 
 def _start_failures(snapshot: Snapshot, vm: VirtualMachine, healing: Healing) -> Iterator[Failure]:
-    """Yield the failures of a VM that fails to start. Each text has the state of both limits of `autohealing`."""
+    """Yield the failures of a VM that fails to start. Each text shows both limits of `autohealing`."""
     failures, state = start_failures_of(vm), printable_status_of(vm)
     since = unready_since(snapshot, vm)
     unready_s = (snapshot.now - since) // timedelta(seconds=1) if since is not None else 0
@@ -122,8 +122,8 @@ def _start_failures(snapshot: Snapshot, vm: VirtualMachine, healing: Healing) ->
 def _unready_failure(snapshot: Snapshot, vm: VirtualMachine, limit: timedelta) -> Iterator[Failure]:
     """Yield the failure of a VM that runs and is not ready.
 
-    A VM whose guest stops soon after each start is seldom seen running and not ready. So such a VM counts as running,
-    whatever the phase of its present VMI is.
+    A VM in a crash loop always counts as running. Its VMI is in the phase Running only for a short time after each
+    start.
     """
     period, vmi = open_period(snapshot, vm), snapshot.vmi_of(vm)
     since = unready_since(snapshot, vm)

@@ -2,8 +2,8 @@
 for VMs that cannot start.
 
 KubeVirt sets the condition `Failure` on a VM if it cannot create the VM's VMI, for example because the instancetype of
-the VM does not exist. Such a VM has no failed start, and its `printableStatus` is Stopped. So without a condition of
-the pool, only the condition of the VM would tell the reason.
+the VM does not exist. Such a VM has no failed start, and its `printableStatus` is Stopped. Therefore the pool's
+condition shows the reason.
 """
 
 from __future__ import annotations
@@ -37,10 +37,13 @@ FAILED_UPDATE: Final = "FailedUpdate"
 FAILED_REVISION_PRUNING: Final = "FailedRevisionPruning"
 
 VIRTUAL_MACHINE_FAILURE: Final = "VirtualMachineFailure"
-"""The type of the condition that a pool has while some of its VMs cannot start. KubeVirt sets no such condition."""
+"""The type of the condition of a pool with VMs that cannot start.
+
+KubeVirt's pool controller does not set this condition.
+"""
 
 LONGEST_CAUSE: Final = 300
-"""The largest number of characters of a VM's message in the message of `VirtualMachineFailure`."""
+"""The maximum length of a VM's message within the message of `VirtualMachineFailure`."""
 
 
 def replica_failure(current: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:
@@ -49,8 +52,8 @@ def replica_failure(current: Condition | None, outcomes: tuple[Outcome, ...], *,
     A failed write sets the condition. A pass in which all writes succeed removes the condition. `current` is the
     condition before the pass. The message begins as in KubeVirt.
     """
-    # A plan creates a revision before the write that needs the revision. If the pass has an update, the failed creation
-    # of a revision gets the reason FailedUpdate.
+    # A plan creates a revision before the write that needs the revision. If the pass updates VMs, a failed creation of
+    # a revision has the reason FailedUpdate.
     is_update = any(isinstance(outcome.action, ThreeWayMerge) for outcome in outcomes)
     for outcome in outcomes:
         if isinstance(outcome, Rejected | Unknown | Unserved) and is_failure(outcome):
@@ -80,8 +83,7 @@ def is_scale_out_refused(snapshot: Snapshot) -> bool:
 def virtual_machine_failure(snapshot: Snapshot) -> Condition | None:
     """Return the condition `VirtualMachineFailure`, or None if all VMs can start.
 
-    The condition has the reason and the message of the first failing VM in the order of the names. So the condition
-    does not change while the same VMs fail.
+    The condition has the reason and the message of the first failing VM in the order of the names.
     """
     failing = [
         (vm, failure) for vm in by_name(snapshot.members) if (failure := _start_failure(snapshot, vm)) is not None
@@ -101,7 +103,7 @@ def virtual_machine_failure(snapshot: Snapshot) -> Condition | None:
 
 
 def _start_failure(snapshot: Snapshot, vm: VirtualMachine) -> Condition | None:
-    """Return the condition that says why a VM without a VMI cannot start, or None if there is no such condition."""
+    """Return the VM's condition with the reason why a VM without a VMI cannot start, or None."""
     if vm.status is None or is_deleting(vm) or _is_halted(vm) or snapshot.vmi_of(vm) is not None:
         return None
     conditions = vm.status.conditions
@@ -114,7 +116,7 @@ def _is_halted(vm: VirtualMachine) -> bool:
 
 
 def _cause(action: Action, *, is_update: bool) -> tuple[str, str] | None:
-    """Return the reason of `ReplicaFailure` after a failure of the action, and the first words of the message.
+    """Return the reason and the first words of the message of `ReplicaFailure` after a failed action.
 
     Return None if the failure sets no condition.
     """

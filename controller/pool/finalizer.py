@@ -4,10 +4,9 @@ The pool gets the finalizer before the pool's first VM is created. When a user d
 finalizer first, and the pool loses its finalizer last. The garbage collector then deletes the VMs. If the user deleted
 the pool with `--cascade=orphan`, the VMs and their disks stay.
 
-If the pool keeps disks, the garbage collector must not delete the VMs: disks lose the owner reference to a VM only
-while the VM is terminating (P10). Therefore the controller deletes these VMs itself and removes their finalizer
-afterwards. If the user deleted the pool with `--cascade=foreground`, no disk can be kept, because the garbage collector
-then deletes disks before VMs.
+If the pool keeps disks, the controller deletes the VMs itself. It then removes the owner references from the disks
+(P10), and after that the finalizer from the VMs. With `--cascade=foreground`, no disk can be kept, because the garbage
+collector deletes disks before VMs.
 """
 
 from __future__ import annotations
@@ -54,10 +53,9 @@ def plan_own_finalizer(snapshot: Snapshot) -> Plan:
 def plan_deletion(snapshot: Snapshot) -> Plan:
     """Plan the next pass over a pool that is being deleted.
 
-    The plan removes the pool finalizer from VMs. If the pool keeps disks and was not deleted with `--cascade=orphan`,
-    the plan also deletes the VMs, at most `burst` in a pass. With `--cascade=orphan`, the plan deletes the pool's
-    revisions, because nothing else would delete them. If the plan has nothing else to write, the pool loses its own
-    finalizer.
+    The plan removes the pool finalizer from VMs. If the pool keeps disks, the plan also deletes the VMs, at most
+    `burst` in a pass. With `--cascade=orphan`, the plan keeps the VMs and deletes the pool's revisions, because nothing
+    else would delete the revisions. If the plan has nothing else to write, the pool loses its own finalizer.
     """
     preserve = preserves_disks(snapshot)
     members = by_name(snapshot.members)
@@ -65,7 +63,7 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
     deletes_vms = preserve and not orphans
     to_release = [vm for vm in members if has_pool_finalizer(vm) and (is_deleting(vm) or not deletes_vms)]
     to_delete = [vm for vm in members if deletes_vms and not is_deleting(vm)][: snapshot.limits.burst]
-    # The names of the disks of terminating VMs come from the revisions, so the revisions stay until these VMs are gone.
+    # The revisions contain the disk names of terminating VMs, so the revisions stay until these VMs are gone.
     keeps_revisions = preserve and any(map(is_deleting, to_release))
     stages = (
         *remove_finalizers(snapshot, to_release, preserve=preserve),
@@ -74,8 +72,7 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
         *_deletes(snapshot, [vm for vm in to_delete if is_safe_to_delete(snapshot, vm)]),
         *(() if keeps_revisions else delete_left_over(snapshot, orphans=orphans)),
     )
-    # If no stage exists, no VM has the finalizer any more, and no revision is left over. The pool loses its own
-    # finalizer last.
+    # Without stages, no VM has the finalizer any more, and no revision is left over.
     if has_finalizer(snapshot) and not stages:
         stages = (Stage((_remove_own_finalizer(snapshot),)),)
     return Plan(stages=stages, held="the pool is being deleted")
@@ -84,9 +81,9 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
 def _deletes(snapshot: Snapshot, vms: Iterable[VirtualMachine]) -> tuple[Stage, ...]:
     """Return a stage of patches, and a stage that deletes these VMs.
 
-    The patches change nothing. They test on the server that the pool still owns the VMs, and no VM is deleted if a test
-    fails. The test is needed for `--cascade=orphan`: the garbage collector may have removed the owner references
-    already, while the cache of VMs still shows them.
+    The patches change nothing. They test on the server that the pool still owns the VMs. If a test fails, no VM is
+    deleted. The test is needed for `--cascade=orphan`: the garbage collector removes owner references, and the cache of
+    VMs may be older.
     """
     vms = tuple(vms)
     if not vms:

@@ -1,8 +1,8 @@
 """Healing: the controller replaces VMs that fail (P15). Limits keep healing from making many VMs unavailable.
 
 Healing a VM takes two passes. The first pass announces the deletion in the pool's annotation `vmherd.dev/healed`. A few
-seconds later, another pass deletes the VM, if the VM still fails. So everybody can see the failure, and the limits also
-hold after a crash of the controller. A later pass creates a new VM with the same ordinal.
+seconds later, another pass deletes the VM, if the VM still fails. So users can see the failure, and the limits also
+apply after a crash of the controller. A later pass creates a new VM with the same ordinal.
 
 If `statePreservation` is Disabled, the VM is deleted in the foreground together with its disks. If `statePreservation`
 is Offline or Online, the disks are kept, and the new VM uses them again. If a kept disk is the cause of the failure,
@@ -45,7 +45,7 @@ from controller.runtime.plan import Cause, Notice, Plan, Stage, join
 from informers.meta import annotations_of
 
 MAX_NOTICES: Final = 10
-"""The maximum number of Events in one pass about VMs that are not healed for the same kind of reason."""
+"""The maximum number of Events about blocked healings in one pass, for each kind of reason."""
 
 DISK_STATES: Final = frozenset({"DataVolumeError", "ErrorPvcNotFound"})
 """The values of `printableStatus` that report a failure of the VM's disk."""
@@ -56,7 +56,7 @@ TOO_MANY: Final = "healing is blocked: too many virtual machines fail at the sam
 
 
 class HealingPlan(Struct, frozen=True):
-    """The plan of healing. `uids` are the UIDs of the VMs that this pass deletes, or that a pass soon will delete."""
+    """The plan of healing. `uids` are the UIDs of the VMs that this pass or the next passes delete."""
 
     plan: Plan = Plan()
     uids: frozenset[str] = frozenset()
@@ -72,7 +72,7 @@ class _Sorted(Struct, frozen=True):
 def plan_healing(snapshot: Snapshot, intent: Intent, members: tuple[VirtualMachine, ...]) -> HealingPlan:
     """Plan the deletion of as many failing members as the limits allow.
 
-    The next pass runs when the next member may be replaced, or when a recovering VM is available or overdue.
+    The next pass runs when the next member may be replaced, or when a recreated VM is available or overdue.
 
     A VM that is not ready because of a rollout does not count towards the limit. A failing VM was already unavailable,
     so its healing makes no further VM unavailable. The rollout counts healed VMs as unavailable. Therefore healing and
@@ -115,9 +115,9 @@ def _wake(snapshot: Snapshot, times: Iterable[datetime]) -> Plan:
 
 
 def _sort_due(snapshot: Snapshot, intent: Intent, due: list[FailingVM]) -> _Sorted:
-    """Separate the VMs that may be deleted from the VMs that may not be deleted now.
+    """Separate the VMs that may be deleted now from the other VMs.
 
-    VMs whose deletion was announced come first. Then VMs whose ordinal was never healed come before other VMs.
+    VMs whose deletion was announced come first. Then VMs with fewer healings come first.
     """
     curable, with_failing_disk, delicate = [], [], []
     for each in due:
@@ -144,8 +144,8 @@ def _sort_due(snapshot: Snapshot, intent: Intent, due: list[FailingVM]) -> _Sort
 def _heal(snapshot: Snapshot, chosen: list[FailingVM], records: Mapping[int, Record], *, preserve: bool) -> Plan:
     """Plan the announcements and the deletions of the chosen VMs.
 
-    After a crash between announcement and deletion, the next leader deletes the same VMs and does not count the healing
-    twice. With `preserve`, a VM without the pool finalizer gets the finalizer before the VM is deleted (P10).
+    If the controller crashes after an announcement, the next leader deletes the same VMs. The healing is counted once.
+    With `preserve`, a VM without the pool finalizer gets the finalizer before the VM is deleted (P10).
     """
     unsafe = [each.vm for each in chosen if preserve and not is_safe_to_delete(snapshot, each.vm)]
     announced = {each.ordinal: each.vm for each in chosen if each.announced is None}
@@ -182,10 +182,9 @@ def _max_unhealthy(snapshot: Snapshot, members: int) -> tuple[int, tuple[Notice,
 
 
 def _too_many_notice(snapshot: Snapshot, members: Iterable[VirtualMachine], failing: int, limit: int) -> Notice:
-    """Return an Event that reports that healing is blocked.
+    """Return an Event about blocked healing, because too many VMs fail.
 
-    The Event is sent again only if the spec changes, or if the unready period of the VM that has been unready for the
-    longest time ends.
+    The Event is sent again only if the spec changes, or if the VM with the longest unready period recovers.
     """
     periods = [period for vm in members if (period := open_period(snapshot, vm)) is not None]
     first = min(((period.since, period.uid) for period in periods), default="")
@@ -200,7 +199,7 @@ def _too_many_notice(snapshot: Snapshot, members: Iterable[VirtualMachine], fail
 
 
 def _disk_notice(failing: FailingVM) -> Notice:
-    """Return an Event that reports that a VM is not healed, because the VM's disk fails and the pool keeps the disk."""
+    """Return an Event about a VM that is not healed because its disk fails and the pool keeps the disk."""
     name, state = failing.vm.metadata.name, printable_status_of(failing.vm)
     return Notice(
         reason="HealingHeld",
@@ -213,7 +212,7 @@ def _disk_notice(failing: FailingVM) -> Notice:
 
 
 def _delicate_notice(vm: VirtualMachine, reason: str) -> Notice:
-    """Return an Event that reports that a failing VM is not healed while KubeVirt works on the VM or its disks."""
+    """Return an Event about a failing VM that is not healed while KubeVirt works on the VM or its disks."""
     return Notice(
         reason="HealingHeld",
         message=f"{vm.metadata.name} fails, but is not replaced now: {reason}",

@@ -53,8 +53,8 @@ class Record(Struct, frozen=True, array_like=True):
 class Recovering(Struct, frozen=True):
     """The healed ordinals whose new VM is not available yet.
 
-    `number` is the number of all these ordinals. `absent` is the number of these ordinals that have no VM. `until` is
-    the first time at which one of the recreated VMs is available or overdue, or None if no such time is known.
+    `number` counts all these ordinals, and `absent` counts the ordinals without a VM. `until` is the first time at
+    which a recreated VM becomes available or overdue, or None.
     """
 
     number: int
@@ -63,9 +63,10 @@ class Recovering(Struct, frozen=True):
 
 
 def read_records(snapshot: Snapshot, intent: Intent) -> Mapping[int, Record]:
-    """Return the records of recent healings, by ordinal. Old records and records that cannot be parsed are left out.
+    """Return the records of recent healings, by ordinal.
 
-    A record may have a time in the near future, because the clock of an earlier leader may have been ahead.
+    Old records and malformed records are left out. Times in the near future are valid, because the clock of an earlier
+    leader may have been ahead.
     """
     after = replace_unready_after(snapshot).after
     if intent.healing is None and after is None:
@@ -124,8 +125,7 @@ def _start_deadline(snapshot: Snapshot, vm: VirtualMachine, record: Record, min_
 def pause_end(vm: VirtualMachine, record: Record | None) -> datetime | None:
     """Return the first time at which the VM's ordinal may be healed again, or None if there is no pause.
 
-    If the record has the UID of the present VM, the deletion that the record announced did not happen, so there is no
-    pause.
+    A record with the UID of the present VM causes no pause, because the announced deletion did not happen.
     """
     if record is None or record.uid == vm.metadata.uid:
         return None
@@ -144,8 +144,8 @@ def pause_after(count: int) -> timedelta:
 def announced_deletion(vm: VirtualMachine, record: Record | None, now: datetime) -> datetime | None:
     """Return the time at which the announced deletion of the VM is due, or None if no deletion is announced.
 
-    An announcement is void if it is older than `ANNOUNCEMENT_LIFETIME`. Then the VM was ready in the meantime, or the
-    limits of healing did not allow the deletion. An announcement from the future is void, too.
+    An announcement is void if it is older than `ANNOUNCEMENT_LIFETIME` or lies in the future. An announcement becomes
+    too old if the VM was ready in the meantime, or if the limits of healing prevented the deletion.
     """
     if record is None or record.uid != vm.metadata.uid or not -ANNOUNCEMENT <= now - record.at < ANNOUNCEMENT_LIFETIME:
         return None
@@ -153,9 +153,9 @@ def announced_deletion(vm: VirtualMachine, record: Record | None, now: datetime)
 
 
 def record_patch(snapshot: Snapshot, records: Mapping[int, Record], announced: Mapping[int, VirtualMachine]) -> Patch:
-    """Return a patch that announces the deletion of the VMs in `announced`, which are given by ordinal.
+    """Return a patch that announces the deletion of these VMs.
 
-    The number of healings does not change if the deletion of the same VM was announced before.
+    A repeated announcement for the same VM does not change the number of healings.
     """
     at = announcement_time(snapshot.now)
     updated = dict(records)
@@ -171,6 +171,6 @@ def record_patch(snapshot: Snapshot, records: Mapping[int, Record], announced: M
 
 
 def announcement_time(now: datetime) -> datetime:
-    """Return the time of a record that is written now: the next whole second in UTC."""
+    """Return the time for a new record: the next whole second in UTC."""
     whole = now.astimezone(UTC).replace(microsecond=0)
     return whole if whole == now else whole + timedelta(seconds=1)

@@ -1,7 +1,7 @@
 """Creation of a VM from the template: names that must differ between VMs get the ordinal as a suffix (P4, P5).
 
 All other parts of the template reach the VM unchanged, byte for byte. A value of an unexpected type stays unchanged
-too, and the API server accepts or rejects the value.
+too. The API server then validates the value.
 """
 
 from __future__ import annotations
@@ -41,12 +41,11 @@ SECRETS: Final[tuple[Path, ...]] = (
     ("cloudInitConfigDrive", "secretRef", "name"),
     ("cloudInitConfigDrive", "networkDataSecretRef", "name"),
 )
-"""The paths inside a volume at which the volume names a Secret. `DISKS` and `CONFIG_MAPS` are the paths of disks and
-ConfigMaps.
+"""The paths of Secret names inside a volume. `DISKS` and `CONFIG_MAPS` are the paths of disk names and ConfigMap names.
 """
 SYSPREP_CONFIG_MAPS: Final[tuple[Path, ...]] = (("sysprep", "configMap", "name"),)
 SYSPREP_SECRETS: Final[tuple[Path, ...]] = (("sysprep", "secret", "name"),)
-"""The paths of the references that get the ordinal only if the pool asks for it with an annotation (P5)."""
+"""The paths of references that get the ordinal only if the pool has the annotation `INDEX_SYSPREP` (P5)."""
 
 
 def shape_of(template: Template, ordinal: int, revision: str) -> Mapping[str, object]:
@@ -130,7 +129,7 @@ def _with_ordinal(name: bytes, *, ordinal: int) -> bytes:
 def _with_label(vmi_template: bytes, revision: str) -> bytes:
     """Return the VMI template with the label of the revision.
 
-    If the metadata or the labels of the template have a wrong type, the template is returned unchanged.
+    A template whose metadata or labels have a wrong type is not changed.
     """
     fields = fields_of(vmi_template)
     metadata = _object_at(fields, "metadata")
@@ -142,10 +141,9 @@ def _with_label(vmi_template: bytes, revision: str) -> bytes:
 
 
 def _object_at(fields: Fields | None, name: str) -> Fields | None:
-    """Return the object in the field `name`.
+    """Return the object in the field `name`, or an empty object if the field is absent or null.
 
-    The result is an empty object if the field is absent or null. The result is None if `fields` is None or the field's
-    value is not an object.
+    The result is None if `fields` is None or the value is not an object.
     """
     if fields is None:
         return None

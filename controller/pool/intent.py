@@ -40,7 +40,7 @@ class Intent(Struct, frozen=True, kw_only=True):
 def parse_intent(owner: Pool) -> Intent | FieldError:
     """Parse the pool's spec and return an Intent, or the first error.
 
-    A missing `replicas` counts as 1, because the API server may not have applied the default of the schema.
+    If `replicas` is missing, the default 1 applies.
     """
     spec = owner.spec
     wanted = 1 if spec.replicas is None else spec.replicas

@@ -1,7 +1,7 @@
 """Notes: annotations that the controller writes on a pool, with one entry for each ordinal.
 
-The notes are on the pool because they must survive the deletion of a VM and a restart of the controller. Every user can
-change the annotations, so a value that cannot be parsed counts as a value without entries.
+The notes are on the pool because they must survive the deletion of a VM and a restart of the controller. A malformed
+value counts as empty, because any user can edit annotations.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from informers.objects import PatchType
 from informers.resource import Resource
 
 MAX_ENTRIES: Final = 1000
-"""The maximum number of entries of a note. So many entries need a third of the space for all annotations of an object.
-"""
+"""The maximum number of entries of a note. These entries need a third of an object's maximum size of annotations."""
 
 VALID_NUMBERS: Final = range(10**9)
 """The range of valid ordinals and of valid counts in an entry."""

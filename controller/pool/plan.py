@@ -8,12 +8,12 @@ nothing has to change, the plan is empty. The stages do these steps, in this ord
 2. They add the finalizer to the pool (P6).
 3. They heal VMs (P15).
 4. They create or delete VMs (P3, P4, P8).
-5. They update VMs (P12 to P14), if this pass releases no member and neither creates nor deletes VMs in step 4. If the
-   API server refused the last creates, for example because a quota is full, the update does not wait for the creates.
-   The update then treats the existing members as the whole pool.
+5. They update VMs (P12 to P14), if this pass releases no member and step 4 does nothing. If the API server refused the
+   last creates, for example because of a quota, the update does not wait for the creates. The update then ignores the
+   missing members.
 6. They delete old revisions (P11), if no other step writes anything.
 
-If the pool is invalid or paused, the plan only removes the pool finalizer from VMs that leave, so that users can always
+If the pool is invalid or paused, the plan only removes the pool finalizer from VMs that leave. So users can always
 delete VMs. If the caches do not show all earlier writes for this pool, the plan contains no writes.
 """
 
@@ -97,7 +97,7 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
 
 
 def _with_optional_creates(scaling: Plan) -> Plan:
-    """Return the plan of a scale-out with a last stage that is not essential. The last stage contains the creates."""
+    """Return the plan of a scale-out, changed so that failed creates do not stop later stages."""
     *first, creates = scaling.stages
     return replace(scaling, stages=(*first, replace(creates, essential=False)))
 
@@ -105,7 +105,6 @@ def _with_optional_creates(scaling: Plan) -> Plan:
 def _count_is_right(intent: Intent, members: tuple[VirtualMachine, ...]) -> bool:
     """Return False if the pool has too many members and one of them is terminating.
 
-    Surplus members that are not terminating do not make the result False, because the scale-in policy may forbid their
-    deletion (P8, P9).
+    Otherwise a surplus is accepted, because the scale-in policy may forbid the deletion (P8, P9).
     """
     return len(members) <= intent.wanted or not any(map(is_deleting, members))

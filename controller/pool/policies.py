@@ -60,7 +60,7 @@ class Selection(Struct, frozen=True):
     labels: Selector | None = None
     nodes: NodeMatcher | None = None
     ignored: str = ""
-    """The path of a field that has no effect, and the reason, or "" if there is no such field."""
+    """The message about a field without an effect, or ""."""
 
 
 class ScaleIn(Struct, frozen=True):

@@ -1,10 +1,10 @@
 """The ControllerRevisions of a pool. Each revision stores a pool spec from which VMs were created (P11).
 
-A revision belongs to the pool if the pool is its controller. The revision of the pool's present generation is always
-current, because a generation has only one spec. The exception is a revision from before a change of the annotation
-`INDEX_SYSPREP`, because an annotation does not change the generation. Every other revision is current if its template
-has the same meaning as the pool's template. Therefore scaling creates no revision. A return to an earlier template
-creates no revision either: the earlier revision becomes current again.
+A revision belongs to the pool if the pool is its controller. The revision of the pool's present generation is current,
+because a generation has only one spec. But if the annotation `INDEX_SYSPREP` changes, the revision is outdated, because
+annotations do not change the generation. Every other revision is current if its template has the same meaning as the
+pool's template. Therefore scaling creates no revision. A return to an earlier template creates no revision either: the
+earlier revision becomes current again.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Revisions(Struct, frozen=True, kw_only=True):
 def read_revisions(snapshot: Snapshot, template: Template) -> Revisions:
     """Return the pool's revisions and the name of the current revision.
 
-    If no current revision exists, the name is the name of the revision that must be created.
+    If no current revision exists, the name is a new name.
     """
     generation = snapshot.owner.metadata.generation
     templates: dict[str, Template] = {}
@@ -124,7 +124,7 @@ def plan_pruning(snapshot: Snapshot, revisions: Revisions) -> Plan:
 
 
 def delete_left_over(snapshot: Snapshot, *, orphans: bool) -> tuple[Stage, ...]:
-    """Return a stage that deletes the revisions that the garbage collector would keep after the pool's deletion.
+    """Return a stage that deletes the revisions that the garbage collector does not delete.
 
     `orphans` is True if a user deletes the pool with `--cascade=orphan`. The garbage collector then removes the owner
     references of the revisions. At most `burst` revisions are deleted in a pass.
@@ -143,8 +143,9 @@ def _deletes(revisions: Iterable[ControllerRevision], why: str) -> tuple[Stage, 
 
 
 def oldest_in_use(snapshot: Snapshot, revisions: Revisions, members: tuple[VirtualMachine, ...]) -> str:
-    """Return the name of the oldest revision of an outdated member, or of the current revision if no member is
-    outdated.
+    """Return the name of the oldest revision that an outdated member has.
+
+    If no member is outdated, return the current revision.
     """
     numbers = {revision.metadata.name: revision.revision for revision in snapshot.revisions}
     older = {revision_of(vm) for vm in members if not revisions.is_current(revision_of(vm))} & numbers.keys()

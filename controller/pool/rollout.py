@@ -1,9 +1,9 @@
 """The limits of an update: the number of unavailable members, and the partition of ordinals that are not updated (P14).
 
-A member is unavailable if the member should run and one of these conditions is true: its VMI is missing, not ready, or
-ready for too short a time, or the VM or its VMI is terminating. A VM that a user stopped is not unavailable. A VM that
-the controller deletes or restarts becomes unavailable when the cache shows the write. The controller does not plan
-another write before the cache shows the first write (R9), so the number of unavailable members is always right.
+A member that should run is unavailable in two cases: its VMI is missing, not ready or only just ready, or the VM or its
+VMI is terminating. A VM that a user stopped is not unavailable. A VM that the controller deletes or restarts becomes
+unavailable when the cache shows the write. The controller plans no other write before that (R9), so the number of
+unavailable members is always right.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Setting(Struct, frozen=True):
 class Availability(Struct, frozen=True):
     """The number of unavailable members.
 
-    `next_at` is the first time at which an unavailable member whose VMI is ready becomes available, or None.
+    `next_at` is the first time at which a member with a ready VMI becomes available, or None.
     """
 
     unavailable: int
@@ -56,7 +56,7 @@ class Availability(Struct, frozen=True):
 def rolls_out(owner: Pool) -> bool:
     """Return True if the pool updates all outdated VMs automatically.
 
-    This is the case if the update strategy is proactive and the pool has neither update selectors nor a partition.
+    This needs the proactive update strategy, without update selectors and without a partition.
     """
     strategy = owner.spec.update_strategy or UpdateStrategy()
     if PARTITION in annotations_of(owner.metadata) or strategy.opportunistic or strategy.unmanaged:
@@ -81,8 +81,8 @@ def min_ready_of(snapshot: Snapshot) -> Setting:
 def template_for(snapshot: Snapshot, revisions: Revisions, ordinal: int, partition: int) -> tuple[str, Template]:
     """Return the revision and the template for a new VM.
 
-    If the ordinal is below the partition and the revision of the VMs below the partition is known, the new VM gets that
-    revision. Every other new VM gets the current revision.
+    A new VM below the partition gets the revision of the other VMs below the partition, if this revision is known.
+    Every other new VM gets the current revision.
     """
     if ordinal < partition:
         owner = snapshot.owner
@@ -98,8 +98,8 @@ def template_for(snapshot: Snapshot, revisions: Revisions, ordinal: int, partiti
 def plan_partition_note(snapshot: Snapshot, revisions: Revisions) -> Plan:
     """Plan a patch that writes the revision of the VMs below the partition to an annotation of the pool.
 
-    The annotation is needed if all VMs below the partition are deleted. New VMs below the partition then get the
-    revision in the annotation.
+    The annotation is needed if all VMs below the partition are deleted. New VMs below the partition then get this
+    revision.
     """
     meta, partition = snapshot.owner.metadata, partition_of(snapshot)
     name = "" if partition.notices else _revision_below(snapshot, revisions, partition.number)
@@ -138,7 +138,7 @@ def count_unavailable(snapshot: Snapshot, members: Iterable[VirtualMachine], min
             continue
         since = _ready_since(snapshot, vm)
         if since is not None:
-            since = min(since, snapshot.now)  # `since` is in the future if the clock of a node is ahead
+            since = min(since, snapshot.now)  # the clock of the node may be ahead
         needed = timedelta(seconds=min_ready_s)
         if _crashes(snapshot, vm):
             needed = max(needed, STEADY)
@@ -151,7 +151,7 @@ def count_unavailable(snapshot: Snapshot, members: Iterable[VirtualMachine], min
 
 
 def _crashes(snapshot: Snapshot, vm: VirtualMachine) -> bool:
-    """Return True if the VM was ready for a short time and then not ready, and has not been ready for long since."""
+    """Return True if the VM's guest crashed soon after it became ready, and the VM has not been stable since."""
     period = snapshot.unready.get(vm.metadata.name)
     return (
         period is not None and period.uid == vm.metadata.uid and period.crashes and not period.has_ended(snapshot.now)
@@ -161,8 +161,8 @@ def _crashes(snapshot: Snapshot, vm: VirtualMachine) -> bool:
 def should_run(snapshot: Snapshot, vm: VirtualMachine) -> bool:
     """Return True if the VM should have a running VMI now.
 
-    With the run strategy Once, KubeVirt starts a VM again whose VMI is deleted. The VM's `printableStatus` is "Stopped"
-    until then.
+    If the VMI of a VM with the run strategy Once is deleted, KubeVirt starts the VM again. The VM's `printableStatus`
+    is "Stopped" until then.
     """
     if is_meant_to_run(vm):
         return True
@@ -174,8 +174,8 @@ def should_run(snapshot: Snapshot, vm: VirtualMachine) -> bool:
 def _ready_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
     """Return the time since which the VM's VMI is ready.
 
-    The result is None if the VMI is missing or not ready, if the VM or its VMI is terminating, or if a restart of the
-    VMI was requested.
+    The result is None if the VMI is missing, not ready or terminating. The result is also None if the VM is terminating
+    or a restart was requested.
     """
     vmi = snapshot.vmi_of(vm)
     if vmi is None or is_deleting(vm) or not vmis.is_active(vmi) or is_stop_requested(vm, vmi.metadata.uid):

@@ -1,8 +1,7 @@
 """Scaling: new VMs get the smallest free ordinals (P3, P4), and policies choose the surplus VMs to delete (P8, P9).
 
-A terminating VM still exists. When the controller creates VMs, a terminating VM counts as a member and its name stays
-taken, so the pool never has too many VMs. When the controller deletes VMs, a terminating VM counts as one of the VMs to
-delete, so no other VM is deleted instead.
+A terminating VM still exists. For scale-out, a terminating VM counts as a member and its name stays taken. So the pool
+never has too many VMs. For scale-in, a terminating VM counts as already deleted. So no other VM is deleted instead.
 """
 
 from __future__ import annotations
@@ -72,8 +71,9 @@ def _scale_out(snapshot: Snapshot, intent: Intent, revisions: Revisions, missing
         revision, template = template_for(snapshot, revisions, ordinal, partition)
         body = encode_vm(template, ordinal, revision, resource=VMS, pool=owner, owner=reference)
         key = ObjectKey(owner.namespace, name_of(owner.name, ordinal))
-        # The new VM must not use a disk that the garbage collector is about to delete with the earlier VM of this name.
-        # The earlier VM can own the claim itself: CDI may delete a finished DataVolume and keep its claim.
+        # The new VM must not use the disk of an earlier VM with the same name, because the garbage collector will
+        # delete this disk. The earlier VM can own the claim itself: CDI may delete a finished DataVolume and keep its
+        # claim.
         reusable_disks = tuple(
             (resource, ObjectKey(owner.namespace, disk))
             for disk in own_disks(template, ordinal)
@@ -115,7 +115,7 @@ def _scale_in(snapshot: Snapshot, intent: Intent, staying: tuple[VirtualMachine,
 
 
 def _delicate_notice(vm: VirtualMachine, reason: str) -> Notice:
-    """Return an Event that reports that a surplus VM is not deleted while KubeVirt works on the VM or its disks."""
+    """Return an Event about a surplus VM that is not deleted while KubeVirt works on the VM or its disks."""
     return Notice(
         reason="ScaleInHeld",
         message=f"{vm.metadata.name} is surplus, but is not deleted now: {reason}",

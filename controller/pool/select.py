@@ -30,9 +30,8 @@ class Candidates(Struct, frozen=True):
     """The result of a choice for deletion.
 
     `ranked` are the VMs that may be deleted, in the order of deletion. `delicate` has the reasons why some of these VMs
-    must not be deleted now, by the UID of the VM. `protected` is the number of VMs that may not be deleted because an
-    annotation protects them. `unselected` is the number of VMs that the selectors do not match. `notices` report
-    deletion costs that cannot be parsed.
+    must not be deleted now, by UID. `protected` is the number of VMs with a protecting annotation. `unselected` is the
+    number of VMs that the selectors do not match. `notices` report malformed deletion costs.
     """
 
     ranked: tuple[VirtualMachine, ...]

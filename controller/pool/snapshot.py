@@ -32,8 +32,8 @@ FORMER_POOL_UID: Final = "former-pool-uid"
 def by_pool_name(vm: VirtualMachine) -> Iterable[str]:
     """Return the index keys of a VM: `namespace/name` of the pool that created the VM.
 
-    A VM has no key if it does not have the pool finalizer, or if no pool generates its name. The pool's name comes from
-    the VM's name, so the present owner of the VM does not matter.
+    A VM without the pool finalizer has no key. A VM has no key either if no pool generates such a name. The pool's name
+    comes from the VM's name, so the present owner of the VM does not matter.
     """
     parsed = parse_name(vm.metadata.name) if has_pool_finalizer(vm) else None
     return () if parsed is None else (str(ObjectKey(vm.metadata.namespace, parsed[0])),)
@@ -60,7 +60,7 @@ REVISION_INDEXES: Final[Mapping[str, Callable[[ControllerRevision], Iterable[str
 def without_foreign_data(revision: ControllerRevision) -> ControllerRevision:
     """Return the revision, without its data if no pool controls the revision.
 
-    The data is dropped to save memory, because other controllers can have many revisions.
+    Other controllers can have many revisions, and their data would need memory.
     """
     owner = controller_of(revision.metadata)
     return revision if owner is not None and owner.kind == POOL_KIND else replace(revision, data=Raw())
@@ -91,12 +91,12 @@ class Limits(Struct, frozen=True):
 class Snapshot(Struct, frozen=True, kw_only=True):
     """One pool and the objects that belong to it.
 
-    `members` are the VMs in the pool's namespace whose controller reference has the pool's UID. `strays` are former
-    members that still have the pool finalizer (P2). `vmis` are the VMIs of the members, by name. `revisions` are the
-    ControllerRevisions that the pool controls. `orphaned_revisions` are those that the pool created and that have no
-    controller any more. `taken` and `revision_names` contain the names of all VMs and of all ControllerRevisions in the
-    namespace. `unready` are the unready periods of the members, by the name of the VM (P15). `settled` is True if the
-    caches show all earlier writes for this pool (R9).
+    `members` are the VMs that the pool controls. `strays` are former members that still have the pool finalizer (P2).
+    `vmis` are the VMIs of the members, by name. `revisions` are the ControllerRevisions that the pool controls.
+    `orphaned_revisions` are revisions that the pool created and that now have no controller. `taken` has the names of
+    all VMs in the namespace, and `revision_names` the names of all ControllerRevisions. `unready` are the unready
+    periods of the members, by the name of the VM (P15). `settled` is True if the caches show all earlier writes for
+    this pool (R9).
     """
 
     owner: Pool
@@ -118,7 +118,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
         return self.owner.metadata.key
 
     def ordinal_of(self, vm: VirtualMachine) -> int | None:
-        """Return the VM's ordinal, or None if the pool does not generate the VM's name, so a user created the VM."""
+        """Return the VM's ordinal, or None if the VM's name does not have the form `<pool>-<ordinal>`."""
         return ordinal_of(vm.metadata.name, self.owner.metadata.name)
 
     def vmi_of(self, vm: VirtualMachine) -> VirtualMachineInstance | None:
@@ -143,8 +143,8 @@ def take_snapshot(
     if owner is None:
         return None
     uid = owner.metadata.uid
-    # Owner references across namespaces are invalid in Kubernetes. If they counted, a user of one namespace could add
-    # VMs to a pool in another namespace.
+    # Owner references across namespaces are invalid in Kubernetes. Otherwise a user could add VMs to a pool in another
+    # namespace.
     members = tuple(vm for vm in stores.vms.by_index(OWNER_UID, uid) if vm.metadata.namespace == key.namespace)
     vmis = {vm.metadata.name: vmi for vm in members if (vmi := own_vmi(vm, stores.vmis)) is not None}
     revisions, orphaned = (stores.revisions.by_index(index, uid) for index in (OWNER_UID, FORMER_POOL_UID))
@@ -178,16 +178,16 @@ def own_vmi(vm: VirtualMachine, vmis: StoreView[VirtualMachineInstance]) -> Virt
 def strays_of(pool: ObjectMeta, vms: StoreView[VirtualMachine], pools: Resource[Pool]) -> tuple[VirtualMachine, ...]:
     """Return the former members that still have the pool finalizer (P2).
 
-    The result contains the former members of this pool, and those of an earlier pool with the same name.
+    The former members of an earlier pool with the same name are strays too.
     """
     with_finalizer = vms.by_index(POOL_NAME, str(pool.key))
     return tuple(vm for vm in with_finalizer if _has_left(controller_of(vm.metadata), pool, pools))
 
 
 def _has_left(owner: OwnerReference | None, pool: ObjectMeta, pools: Resource[Pool]) -> bool:
-    """Return True if a VM whose controller is `owner` no longer belongs to any pool.
+    """Return True if a VM with the controller `owner` belongs to no existing pool.
 
-    This is the case if `owner` is None, is not a pool, or is an earlier pool with the same name as `pool`.
+    Then `owner` is None, is not a pool, or is an earlier pool with the same name as `pool`.
     """
     if owner is None or owner.kind != POOL_KIND:
         return True

@@ -48,7 +48,7 @@ PAUSED: Final = Condition(
 )
 
 STARTING: Final = frozenset({"", "Starting", "Provisioning", "WaitingForVolumeBinding", "Stopping", "Stopped"})
-"""The values of a VM's `printableStatus` that show that the VM is starting or restarting, if the VM should run."""
+"""The values of `printableStatus` of a VM that is starting or restarting."""
 
 _EVENT_TEXTS: Final[Mapping[type, tuple[str, str, str]]] = {
     Create: ("SuccessfulCreate", "Created", "creating"),
@@ -56,10 +56,8 @@ _EVENT_TEXTS: Final[Mapping[type, tuple[str, str, str]]] = {
     ThreeWayMerge: ("SuccessfulUpdate", "Updated", "updating"),
     Restart: ("SuccessfulUpdate", "Restarted", "restarting"),
 }
-"""The texts of the Event about each type of action.
-
-The first text is the Event's reason after a success. The second and the third text are words of the message: the second
-after a success, and the third after a failure.
+"""For each type of action: the Event's reason after a success, a text for success messages, and a text for failure
+messages.
 """
 
 
@@ -142,7 +140,7 @@ def _notice_of(outcome: Outcome) -> Notice | None:
         return None
     texts = _EVENT_TEXTS.get(type(action))
     if isinstance(action, Patch) and action.resource is VMIS and not isinstance(outcome, Done):
-        # A new label on a VMI needs no Event. A failure needs an Event, because the VMI stays outdated.
+        # A successful new label on a VMI needs no Event. After a failure, the VMI stays outdated.
         texts = _EVENT_TEXTS[ThreeWayMerge]
     if texts is None:
         return None
@@ -187,8 +185,8 @@ def _printable_status(
         return "Running" if any(map(is_meant_to_run, members)) else "Stopped"
     if cannot_start or not all(_is_starting(vm) for vm in unready):
         return "Degraded"
-    # While the last VMs of an update start, all VMs have the current template. Then only the previous
-    # status shows that the pool was updating.
+    # When the last VMs of an update start, all VMs have the current template. Only the previous status shows the
+    # update.
     previous = snapshot.owner.status.printable_status if snapshot.owner.status is not None else None
     return "Updating" if previous == "Updating" else "Scaling"
 
@@ -196,9 +194,8 @@ def _printable_status(
 def _counts_as_updated(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine) -> bool:
     """Return True if the VM counts in `updatedReplicas`.
 
-    A terminating VM does not count. A VM that is Ready without a VMI does not count either, because its VMI was deleted
-    and the VM's status does not show the deletion yet. Without this rule, the status would report too early that an
-    update is complete.
+    A terminating VM does not count. A VM that is Ready without a VMI does not count either: its VMI was deleted, and
+    the VM's status is too old. So the status does not report too early that an update is complete.
     """
     has_outdated_status = is_ready(vm) and snapshot.vmi_of(vm) is None
     return is_updated(snapshot, revisions, vm) and not is_deleting(vm) and not has_outdated_status

@@ -3,8 +3,8 @@
 An outdated VM first gets the spec of the current template. Then its VMI gets the change. If a VM needs new disks, the
 VM is recreated instead.
 
-A step is *costly* if it puts a ready VM at risk: the step makes the VM unavailable, or gives the VM a template with
-which the VM must restart. Costly steps wait for their turn (P14).
+A step is *costly* if it puts a ready VM at risk. A costly step makes the VM unavailable, or changes the VM's template
+so that the VM must restart. Costly steps are limited (P14).
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Step(Enum):
 class PendingStep(Struct, frozen=True, kw_only=True):
     """A VM that needs a step. `vmi` is its VMI, or None.
 
-    `costly` is true for a ready VM whose VMI must restart. `risky` is true for a VM that is not ready, should run, and
-    gets a template with which it has never run. `begun` is true if the VM already has the spec of the current template.
-    `reason` says why the step must wait now. `reason` is "" if nothing prevents the step.
+    `costly` is true for a ready VM whose VMI must restart. `risky` is true for a VM that should run, is not ready, and
+    gets a new template. `begun` is true if the VM already has the spec of the current template. `reason` says why the
+    step must wait, or is "" if the step can start.
     """
 
     vm: VirtualMachine
@@ -65,7 +65,7 @@ class PendingStep(Struct, frozen=True, kw_only=True):
 
 
 def is_updated(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine) -> bool:
-    """Return True if the VM and its VMI have the current template. If the VM has no VMI, only the VM is checked."""
+    """Return True if the VM and its VMI have the current template. If there is no VMI, only the VM is checked."""
     vmi = snapshot.vmi_of(vm)
     on_current = revisions.is_current(revision_of(vm))
     return on_current and (vmi is None or revisions.is_current(vmi_revision_of(vmi)))
@@ -84,8 +84,8 @@ def next_step(vm: VirtualMachine, vmi: VirtualMachineInstance, revisions: Revisi
     if not revisions.is_current(wanted) or wanted == running or not vmis.is_active(vmi):
         return Step.NOTHING
     step = _step_between(revisions.templates.get(running), revisions.template)
-    # A restarted VMI gets the revision label from the VM's template. If the VMI already has this label, a restart would
-    # change nothing, and every pass would restart the VMI again.
+    # A restarted VMI gets the revision label from the VM's template. If the VMI already has this label, a restart
+    # changes nothing, so every pass would restart the VMI.
     is_in_vain = step is Step.RESTART and running == template_labels_of(vm).get(REVISION_NAME, "")
     return Step.NOTHING if is_in_vain else step
 
@@ -120,7 +120,8 @@ def pending_step(
 def _step_of_outdated(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine, *, restarts: bool) -> PendingStep:
     """Return the step of a VM with an outdated spec.
 
-    If the spec of the VM would change in more than labels and annotations, a delicate moment of the VM delays the step.
+    While KubeVirt works on the VM or its disks, the step waits. A step that changes only labels and annotations does
+    not wait.
     """
     vmi, current = snapshot.vmi_of(vm), revisions.template
     change_of_vm = _step_between(revisions.templates.get(revision_of(vm)), current)

@@ -1,11 +1,10 @@
 """Block of the first update of a pool that vmherd takes over from KubeVirt's own controller.
 
-In takeover mode, the first pass over a pool with VMs expects that these VMs match the pool's template. If they do not
-match, vmherd may have misread the objects that KubeVirt's controller left. An update could then restart VMs without
-need, or delete VMs with their disks. Therefore the first update is blocked: the controller changes no VM because of the
-template until the user allows the update. The user allows the update with the annotation
-`vmherd.dev/takeover: proceed`, or with a change of the template. Scaling, healing and the removal of finalizers are not
-blocked.
+In takeover mode, the VMs of a pool should already match the pool's template. If they do not match, vmherd may have
+misread the objects of KubeVirt's controller. An update could then restart VMs without need, or delete VMs with their
+disks. Therefore the controller does not update VMs until the user allows the update. The user allows the update with
+the annotation `vmherd.dev/takeover: proceed`, or with a change of the template. Scaling, healing and the removal of
+finalizers are not blocked.
 
 The controller writes the state of the takeover to the pool's annotation `vmherd.dev/takeover`. The value `done` means
 that the pool is taken over. The value `held`, followed by a digest of the template, means that the pool's update is
@@ -36,8 +35,7 @@ DONE: Final = "done"
 _DIGEST_VERSION: Final = "1"
 """The version of the method that computes template digests.
 
-A later version of vmherd that computes digests in another way must change this number. The updates of a pool that was
-blocked with the old number then stay blocked.
+Change this number if vmherd computes digests in another way. Then blocked updates stay blocked.
 """
 
 
@@ -53,8 +51,8 @@ def is_taken_over(snapshot: Snapshot, template: Template) -> bool:
 def plan_takeover(snapshot: Snapshot, revisions: Revisions, update: Plan, pending: Iterable[PendingStep]) -> Plan:
     """Return the given update, or a plan that blocks the update until the user allows it.
 
-    `pending` are the steps of the whole update, of which `update` does only the first. The plan also writes the state
-    of the takeover to the pool, if the state has changed.
+    `pending` are all steps of the update. `update` contains only the first steps. If the state of the takeover has
+    changed, the plan writes the state to the pool.
     """
     if not snapshot.limits.takes_over:
         return update
@@ -87,7 +85,7 @@ def plan_first_mark(snapshot: Snapshot, template: Template) -> Plan:
 
 
 def _consequences(snapshot: Snapshot, changes: list[PendingStep], revisions: Revisions) -> str:
-    """Return a message that says what the update would do to the VMs, and which fields of the template differ."""
+    """Return a message about the effect of the update on the VMs, and about the fields of the template that differ."""
     if not changes:
         return "an update of its virtual machines is not finished"
     found = Counter(_consequence(_revision_before(change), revisions) for change in changes)
@@ -95,7 +93,7 @@ def _consequences(snapshot: Snapshot, changes: list[PendingStep], revisions: Rev
 
 
 def _revision_before(change: PendingStep) -> str:
-    """Return the revision that the step replaces: of the VMI if the VM is updated already, otherwise of the VM."""
+    """Return the revision that the step replaces. If the VM is already updated, this is the revision of its VMI."""
     return vmi_revision_of(change.vmi) if change.begun and change.vmi is not None else revision_of(change.vm)
 
 

@@ -1,9 +1,9 @@
 """The template of a pool's VMs: `virtualMachineTemplate` and `nameGeneration` in parsed form, with digests.
 
 Templates with the same meaning have the same digests, even if the templates are written differently (see
-`normal_form`). A template has three digests, because P13 depends on which part of the template changed. `digest` covers
-the whole template. `machine` covers the parts that reach a VMI: the VMI template, the instance type and the preference.
-`disks` covers the names and specs of the dataVolumeTemplates.
+`normal_form`). A template has three digests, because each part of the template needs another update step (P13).
+`digest` covers the whole template. `machine` covers the parts that reach a VMI: the VMI template, the instance type and
+the preference. `disks` covers the names and specs of the dataVolumeTemplates.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def parse_template(spec: PoolSpec, *, index_sysprep: bool = False) -> Template |
 def describe_difference(old: Template, new: Template, *, most: int = 3) -> str:
     """Return the paths of the first `most` fields whose meaning differs between two templates.
 
-    The result is "" if the meaning of no field differs.
+    The result is "" if all fields have the same meaning.
     """
     before, after = (
         {
@@ -120,7 +120,7 @@ def _names_and_specs(vm_spec: Fields) -> list[tuple[object, object]]:
 def _parts_of_vmi(vm_spec: Fields) -> list[object]:
     """Return the parts of a VM spec from which KubeVirt makes a VMI, in normal form.
 
-    The run strategy, the dataVolumeTemplates and `updateVolumesStrategy` are no such parts.
+    The run strategy, the dataVolumeTemplates and `updateVolumesStrategy` are left out.
     """
     parts = {name: vm_spec.get(name) for name in ("instancetype", "preference")}
     return [
@@ -130,9 +130,9 @@ def _parts_of_vmi(vm_spec: Fields) -> list[object]:
 
 
 def _index_rules(spec: PoolSpec) -> tuple[bool, bool]:
-    """Return two flags: whether references to ConfigMaps and whether references to Secrets get the ordinal (P5).
+    """Return two flags: references to ConfigMaps get the ordinal, and references to Secrets get the ordinal (P5).
 
-    The old names and the new names of the fields are read.
+    Both the old and the new field names are read.
     """
     names = spec.name_generation or NameGeneration()
     config_maps = (
@@ -156,7 +156,7 @@ def _machine_labels(vm_spec: Fields) -> Mapping[str, str]:
 
 
 def _has_indexed_sysprep(vm_spec: Fields, *, config_maps: bool, secrets: bool) -> bool:
-    """Return True if a `sysprep` volume refers to an object of a type whose references get the ordinal."""
+    """Return True if a reference of a `sysprep` volume gets the ordinal."""
     template = vm_spec["template"]
     machine = template.get("spec") if isinstance(template, dict) else None
     volumes = machine.get("volumes") if isinstance(machine, dict) else None

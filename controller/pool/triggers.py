@@ -86,7 +86,7 @@ def pools_of_pool(change: Change[Pool]) -> Iterable[Wake]:
 
     A changed status triggers the pool after a delay, because another client may have overwritten the status. A change
     of only the condition `ReplicaFailure` triggers nothing. The message of this condition can differ after each
-    failure, and a trigger would end the wait before the next retry too early.
+    failure, and a trigger would shorten the backoff.
     """
     return wakes_of(change, itself, decides_by=_pool_fields, counts_by=lambda owner: without_failure(owner.status))
 
@@ -106,7 +106,7 @@ def _owner_key(meta: ObjectMeta) -> Iterable[ObjectKey]:
 
 
 def _decision_fields(vm: VirtualMachine) -> tuple[object, ...]:
-    """Return the fields of a VM that can make a write necessary when they change."""
+    """Return the fields of a VM whose change starts a pass at once."""
     meta, annotations = vm.metadata, annotations_of(vm.metadata)
     return (
         is_deleting(vm),
@@ -124,11 +124,10 @@ def _decision_fields(vm: VirtualMachine) -> tuple[object, ...]:
 
 
 def _count_fields(vm: VirtualMachine) -> tuple[object, ...]:
-    """Return the fields of a VM that only counts depend on.
+    """Return the fields of a VM whose change starts a pass after a delay.
 
-    These fields are the value of the condition Ready, and the time since which the value is False. The time of another
-    value does not matter, because healing measures only how long Ready is False (P15). The conditions that say why a VM
-    cannot start belong to these fields too.
+    The fields are the condition Ready, and the conditions with the reason why a VM cannot start. The transition time of
+    Ready is included only while Ready is False, because healing measures only this time (P15).
     """
     conditions = vm.status.conditions if vm.status is not None else None
     failures = [find_true(conditions, type_) for type_ in (FAILURE, MANUAL_RECOVERY_REQUIRED)]
@@ -142,8 +141,7 @@ def _count_fields(vm: VirtualMachine) -> tuple[object, ...]:
 def _rollout_fields(vmi: VirtualMachineInstance) -> tuple[object, ...]:
     """Return the fields of a VMI that a rollout depends on.
 
-    The UID is one of these fields, because a VMI can be replaced between two lists. The cache then reports the
-    replacement as a single update.
+    The UID shows that a VMI was replaced between two lists. The cache then reports the replacement as a single update.
     """
     ready = vmis.ready_condition(vmi)
     return (
@@ -160,7 +158,7 @@ def _rollout_fields(vmi: VirtualMachineInstance) -> tuple[object, ...]:
 
 
 def _revision_fields(revision: ControllerRevision) -> tuple[object, ...]:
-    """Return only those fields of a revision that affect a plan."""
+    """Return the fields of a revision that a plan depends on."""
     meta = revision.metadata
     return (meta.uid, meta.owner_references, meta.deletion_timestamp is None, revision.revision, bytes(revision.data))
 

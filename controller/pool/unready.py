@@ -1,4 +1,4 @@
-"""Functions that read since when a member of a pool is not ready (P14, P15)."""
+"""Functions that find out since when a member of a pool is not ready (P14, P15)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def unready_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
     """Return the time since when a VM that should run is not ready, or None if the VM is ready.
 
     The result is the earliest of these times: the start of the VM's unready period, and the times in the conditions of
-    the VM and its VMI. The conditions have an earlier time if the controller was started recently.
+    the VM and its VMI. After a restart of the controller, the times in the conditions can be earlier.
     """
     period = open_period(snapshot, vm)
     if period is None:
@@ -37,7 +37,7 @@ def unready_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
 def stuck_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
     """Return the time since when a VM that should run is not ready with its present revision, or None if it is ready.
 
-    The VM may have been unready before its revision existed. Only the time since the creation of the revision counts.
+    The time before the creation of the revision does not count.
     """
     period = open_period(snapshot, vm)
     if period is None:

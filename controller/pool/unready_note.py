@@ -4,7 +4,7 @@ After a restart of the controller, the note gives the ages of the unready period
 
 - A pool has a note only while the pool uses autohealing, replaces unready VMs, or rolls out a template.
 - Only a VM that has been unready for `NOTE_AFTER` needs an entry. So a VM that starts in a normal way causes no write.
-- A write also adds the entries that will soon be necessary. So a pool writes new entries at most every 15 seconds.
+- A write also adds entries that will soon be needed. So a pool gets new entries at most every 15 seconds.
 - Entries of ended periods are removed when at least half of all entries are stale.
 """
 

@@ -1,4 +1,4 @@
-"""Unready periods: the times since when members of a pool have not been ready (P14, P15).
+"""Unready periods: the times during which members of a pool are not ready (P14, P15).
 
 KubeVirt sets a new `lastTransitionTime` whenever the status or the reason of a condition changes. So the condition
 `Ready` of a VM in a crash loop is always young. A crash loop cannot reset an unready period. The period belongs to the
@@ -33,10 +33,11 @@ STEADY: Final = timedelta(seconds=30)
 """The time for which a VM must be ready so that its unready period ends."""
 
 ABSENCE: Final = timedelta(minutes=5)
-"""The time for which the period of an absent VM is kept, so that a recreated VM can continue the period's template."""
+"""The time for which the period of an absent VM is kept. A VM that is recreated within this time continues the period.
+"""
 
 CLOCK_SKEW: Final = timedelta(minutes=5)
-"""The maximum lead of the clock of an earlier leader. A note from a later time counts as invalid."""
+"""The maximum difference between the clocks of two leaders. An entry further in the future is invalid."""
 
 
 class UnreadyNote(Struct, frozen=True, array_like=True):
@@ -49,10 +50,10 @@ class UnreadyNote(Struct, frozen=True, array_like=True):
 class UnreadyPeriod(Struct, frozen=True, gc=False):
     """The unready period of the VM `uid`.
 
-    `since` is the start of the period. `template_since` is the first time in the period at which the VM had the
-    revision `revision`. A recreated VM with the same name and revision keeps `template_since`. `ready_at` is None if
-    the VM is not ready now. Otherwise `ready_at` is the time at which the VM became ready, or was stopped by a user.
-    `was_ready` is true if the VM was ready during the period, and `crashes` is true if it then was unready again.
+    `since` is the start of the period. `template_since` is the time in the period since which the VM has the revision
+    `revision`. A recreated VM with the same name and revision keeps `template_since`. `ready_at` is None if the VM is
+    not ready now. Otherwise `ready_at` is the time at which the VM became ready, or was stopped by a user. `was_ready`
+    is true if the VM was ready during the period. `crashes` is true if the VM became unready again after that.
     `seen_at` is the time of the last snapshot with the VM.
     """
 
@@ -80,7 +81,8 @@ def next_periods(
     """Return the unready periods of these members, by the name of the VM.
 
     `before` are the periods of the previous snapshot of the pool. A VM that was never unready has no period. An ended
-    period is kept while the annotation contains an entry for the VM. So the stale entry cannot start another period.
+    period is kept until the VM's entry in the annotation is removed. Otherwise the stale entry would start another
+    period.
     """
     notes = read_notes(pool, now)
     after: dict[str, UnreadyPeriod] = {}
@@ -146,14 +148,14 @@ def _next_period(
         )
     since = _noted_since(vm, note, now) if note is not None and same is None else now
     template_since = since
-    # A recreated VM of the same template continues the time of the VM that it replaces.
+    # A recreated VM with the same template continues the time of its predecessor.
     if previous is not None and same is None and previous.revision == revision and not previous.has_ended(now):
         template_since = min(previous.template_since, since)
     return UnreadyPeriod(uid, since, revision, template_since, now)
 
 
 def _is_restart(period: UnreadyPeriod, vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> bool:
-    """Return True if a user or a rollout restarts a VM that is ready. The guest of the VM did not stop by itself."""
+    """Return True if a user or a rollout restarts a ready VM. A crash of the guest is no restart."""
     if period.ready_at is None:
         return False
     is_stopped = vmi is not None and vmis.is_deleting(vmi) and not vmis.is_final(vmi)

@@ -1,8 +1,8 @@
 """Updates to the current template: first the specs of the VMs (P12), then their VMIs (P13), within limits (P14).
 
-Under the proactive strategy, a ready VM whose VMI must restart gets the new spec only when its turn comes. So a
-template that does not come up is in at most `maxUnavailable` VMs that were ready, and a drain or a crash does not
-spread the template. A VM with the new spec uses up the limit until its VMI is available with the new template.
+With the proactive strategy, a ready VM that must restart gets the new spec only when the limit allows the restart. So
+at most `maxUnavailable` ready VMs get a broken template, even if VMs crash or nodes are drained. A VM with the new spec
+counts towards the limit until its VMI is available with the new template.
 """
 
 from __future__ import annotations
@@ -39,10 +39,9 @@ MAX_NOTICES: Final = 10
 class Allowance(Struct, frozen=True):
     """The limits of one pass (P14).
 
-    `ready` is the number of ready VMs that may become unavailable or get a template with which they must restart.
-    `is_unproven` is true if as many VMs as allowed have the current template and are not available with it. VMs that
-    are not ready then keep their template, because the current template may not come up. `waits_s` is the time until
-    the next VM is ready for long enough, or None.
+    `ready` is the number of ready VMs that may become unavailable. `is_unproven` is true if at least `maxUnavailable`
+    VMs with the current template are not available yet. Then VMs that are not ready keep their template, because the
+    current template may be broken. `waits_s` is the time until the next VM counts as available, or None.
     """
 
     ready: int
@@ -51,9 +50,9 @@ class Allowance(Struct, frozen=True):
 
 
 class Choice(Struct, frozen=True):
-    """The steps of one pass. `waiting` is the number of steps that wait for other VMs.
+    """The steps of one pass.
 
-    `held` are the steps that wait because of a reason of their own.
+    `waiting` is the number of steps that wait for other VMs. `held` are the steps that wait because of their own VM.
     """
 
     steps: list[PendingStep]
@@ -69,7 +68,7 @@ def pending_steps(
     *,
     deleted_uids: Collection[str] = (),
 ) -> list[PendingStep]:
-    """Return the next step of each member that needs one, in the order of the sort policy. No limit applies.
+    """Return the next step of each member that needs a step, in the order of the sort policy, without limits.
 
     `deleted_uids` are the UIDs of the VMs that the same plan deletes in order to heal them. These VMs are not updated.
     """
@@ -163,8 +162,8 @@ def _allowance(
 def _choose(pending: list[PendingStep], allowance: Allowance, *, burst: int) -> Choice:
     """Return the steps of this pass, at most `burst` updates of VMs and at most `burst` other steps.
 
-    Steps that put no ready VM at risk come first. VMs that already have the current spec come before VMs that do not.
-    Such a VM uses up the allowance even if its restart must wait.
+    Steps that put no ready VM at risk come first. VMs that already have the current spec come before other VMs. They
+    use up the allowance even if their restart must wait.
     """
     ready, waiting = allowance.ready, 0
     chosen: list[PendingStep] = []
@@ -203,7 +202,7 @@ def _held_text(choice: Choice) -> str:
 
 
 def _held_notices(held: list[PendingStep]) -> tuple[Notice, ...]:
-    """Return an Event for each VM whose update waits, at most `MAX_NOTICES`. Each VM and reason is reported once."""
+    """Return an Event for each VM whose update waits, at most `MAX_NOTICES`. Each reason is reported once for a VM."""
     return tuple(
         Notice(
             reason="UpdateHeld",

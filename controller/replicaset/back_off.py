@@ -1,19 +1,18 @@
 """The back-off of replacements: VMIs that fail soon after they start are replaced with a growing delay (R4a).
 
-An *early failure* is a VMI of the present template that failed before it had run for ten minutes. The replacement of
+An *early failure* is a VMI of the present template that failed within ten minutes after its start. The replacement of
 the first early failure is created at once. If the replacement fails early too, the next replacement waits for 10
-seconds. The delay doubles with each further failure, up to 5 minutes. These are the figures of the kubelet for
-containers.
+seconds. The delay doubles with each further failure, up to 5 minutes. The kubelet uses the same delays for containers.
 
 The state is in the objects, so a restart of the controller loses nothing:
 
-- A failed VMI stays until its replacement is created. While the VMI waits for its delay, the set creates one VMI fewer.
-  So the loss of another VMI is replaced at once, and a user who deletes the failed VMI ends the delay.
-- A replacement has an annotation with the number of failures before it. A VMI that has run for ten minutes, and a VMI
-  of a new template, start again at 0.
+- A failed VMI stays until its replacement is created. Until then, the set creates one VMI fewer. If another VMI is
+  lost, its replacement is created at once. If a user deletes the failed VMI, the delay ends.
+- A replacement has an annotation with the number of failures before it. The number is 0 again after a VMI has run for
+  ten minutes, and for a new template.
 
-If no VMI of the template is ready, the template is the probable cause. After a replacement of a replacement was needed,
-the set then tries only one VMI at a time, and keeps only a few failed VMIs.
+If no VMI of the template is ready, the template is the probable cause. After two failures in a row, the set then tries
+only one VMI at a time, and keeps only a few failed VMIs.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ from informers.meta import annotations_of
 FIRST_DELAY: Final = timedelta(seconds=10)
 LONGEST_DELAY: Final = timedelta(minutes=5)
 PROVEN_AFTER: Final = timedelta(minutes=10)
-"""A VMI that ends after it has run for this time is no early failure."""
+"""The minimum running time of a VMI whose failure is no early failure."""
 
 FORGOTTEN_AFTER: Final = timedelta(minutes=30)
-"""A replacement that is older than this when it fails starts again at 0."""
+"""The age at which the failure of a replacement no longer counts."""
 
 MAX_EVIDENCE: Final = 10
 """The maximum number of failed VMIs that a set keeps while no VMI of its template is ready."""
@@ -55,8 +54,8 @@ _NEVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
 class Trial(Struct, frozen=True):
     """The history of a VMI, from the annotation on the VMI. A VMI that replaces no early failure has no history.
 
-    `failures` is the number of VMIs that failed in a row before this VMI. `since` is the creation time of the first of
-    them. `at` is the time of our clock when this VMI was created.
+    `failures` is the number of VMIs that failed in a row before this VMI. `since` is the creation time of the first
+    failed VMI. `at` is the creation time of this VMI by the controller's clock.
     """
 
     failures: int = 0
@@ -71,7 +70,7 @@ class EarlyFailure(Struct, frozen=True):
     """A failed VMI that is not replaced yet.
 
     `failures` is the number of VMIs that failed in a row, including this VMI. `since` is the creation time of the first
-    of them. The replacement may be created from the time `due` on.
+    failed VMI. `due` is the earliest creation time of the replacement.
     """
 
     vmi: VirtualMachineInstance
@@ -86,8 +85,7 @@ class BackOff(Struct, frozen=True):
     `since` is the time since when VMIs of the template fail, or None if there is no failure.
 
     `one_at_a_time` is true if no VMI of the template is ready and the first replacement has failed too. `trying_until`
-    is then the time until which the set waits for a replacement that is starting, or None if no replacement is
-    starting.
+    is the time until which the set waits for a starting replacement, or None.
     """
 
     failures: tuple[EarlyFailure, ...] = ()
@@ -99,8 +97,8 @@ class BackOff(Struct, frozen=True):
 class Creates(Struct, frozen=True):
     """The VMIs that a pass may create: a replacement for each VMI in `replaced`, and `fresh` other VMIs.
 
-    `waiting` is the number of missing VMIs that must wait. `next_at` is the first time at which one of them may be
-    created, or None if no VMI waits for a time.
+    `waiting` is the number of missing VMIs that must wait. `next_at` is the time of the next create, or None if there
+    is no such time.
     """
 
     replaced: tuple[EarlyFailure, ...] = ()
@@ -132,7 +130,7 @@ def find_back_off(
     trials = [trial_of(vmi) for vmi in starting]
     if max((*(trial.failures for trial in trials), *(each.failures for each in failures)), default=0) < 2:
         return back_off
-    # A replacement that neither becomes ready nor fails holds up the next replacement for a limited time.
+    # The set waits for a starting replacement only for a limited time.
     ends = [trial.at + LONGEST_DELAY for trial in trials if trial.at is not None]
     trying_until = max((end for end in ends if now < end <= now + LONGEST_DELAY), default=None)
     return replace(back_off, one_at_a_time=True, trying_until=trying_until)
@@ -157,7 +155,7 @@ def choose_creates(back_off: BackOff, missing: int, *, burst: int, now: datetime
 
 
 def kept_as_evidence(back_off: BackOff, creates: Creates, missing: int) -> frozenset[str]:
-    """Return the UIDs of the failed VMIs that must stay, because their replacements are not created in this pass."""
+    """Return the UIDs of the failed VMIs that must stay, because this pass does not create their replacements."""
     places = missing - creates.number
     if back_off.one_at_a_time:
         places = min(places, MAX_EVIDENCE)
@@ -167,7 +165,10 @@ def kept_as_evidence(back_off: BackOff, creates: Creates, missing: int) -> froze
 
 
 def delay_after(failures: int) -> timedelta:
-    """Return the delay of the next replacement after so many failures in a row. The first failure causes no delay."""
+    """Return the delay of the next replacement after this number of failures in a row.
+
+    The first failure causes no delay.
+    """
     if failures < 2:
         return timedelta()
     doublings: int = 2 ** min(failures - 2, 16)
@@ -189,14 +190,17 @@ def trial_of(vmi: VirtualMachineInstance) -> Trial:
 
 
 def failing_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
-    """Return the creation time of the first VMI of a row of failures that this VMI continues."""
+    """Return the creation time of the first VMI in the row of failures before this VMI.
+
+    Without such failures, return the creation time of this VMI.
+    """
     return min(trial_of(vmi).since or _created(vmi), _created(vmi), now)
 
 
 def condition_of(
     back_off: BackOff, creates: Creates, active: Iterable[VirtualMachineInstance], template_hash: str
 ) -> Condition | None:
-    """Return the condition `ReplicaBackOff`, or None if no replacement waits and no such replacement is starting."""
+    """Return the condition `ReplicaBackOff` if a replacement waits, or starts after a delay. Otherwise return None."""
     starting = [
         (-trial.failures, vmi.metadata.name)
         for vmi in active
@@ -228,7 +232,7 @@ def is_proven(vmi: VirtualMachineInstance, now: datetime) -> bool:
 
 
 def annotation_of(failures: int, since: datetime, now: datetime) -> str:
-    """Return the annotation of a replacement after so many failures in a row."""
+    """Return the annotation of a replacement after this number of failures in a row."""
     trial = Trial(failures, since.astimezone(UTC).replace(microsecond=0), now.astimezone(UTC).replace(microsecond=0))
     return msgspec.json.encode(trial).decode()
 
@@ -236,19 +240,18 @@ def annotation_of(failures: int, since: datetime, now: datetime) -> str:
 def _early_failure(vmi: VirtualMachineInstance, now: datetime) -> EarlyFailure:
     trial = trial_of(vmi)
     failures = trial.failures + 1
-    # `at` comes from our clock, the other times from the clocks of KubeVirt and of the API server. A wrong clock must
-    # neither skip a delay nor extend a delay without limit, so times in the far future are ignored.
+    # `at` comes from our clock, the other times from the clocks of KubeVirt and of the API server. Times in the far
+    # future are ignored, so that a wrong clock cannot extend a delay without limit.
     times = (_ended(vmi) or _created(vmi), trial.at or _NEVER)
     ended = max((each for each in times if each <= now + LONGEST_DELAY), default=now)
     return EarlyFailure(vmi, failures, failing_since(vmi, now), min(ended, now) + delay_after(failures))
 
 
 def _failed_early(vmi: VirtualMachineInstance, now: datetime) -> bool:
-    """Return True if a spent VMI failed before it had run for `PROVEN_AFTER`.
+    """Return True if a spent VMI failed within `PROVEN_AFTER`.
 
-    A VMI whose launcher Pod terminates counts as failed: KubeVirt reports a crash in this way before it sets the phase
-    Failed. The loss of a node does not count. A replacement that failed long ago, for example during a pause, does not
-    count any more.
+    A VMI with a terminating launcher Pod counts as failed, because KubeVirt sets the phase Failed later. The loss of a
+    node does not count. Old failures, for example from the time of a pause, do not count either.
     """
     at = trial_of(vmi).at
     if at is not None and now - at > FORGOTTEN_AFTER:

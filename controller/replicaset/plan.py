@@ -9,11 +9,11 @@ The stages of a plan run in this order:
 2. Create VMIs (R4) or delete VMIs (R6).
 3. Delete spent VMIs (R7). A VMI is spent if it has finished or if its state is unknown.
 4. If the number of VMIs is right, replace outdated VMIs (R14).
-5. If the set asks for it, replace VMIs that run and have not been ready for a long time (R4a).
+5. If the set has the annotation for it, replace VMIs that run but are not ready for a long time (R4a).
 
-The plan of a paused set has only the first stages: the set adopts and releases VMIs (R8). The plan has no stages if the
-set is being deleted or invalid. The plan also has no stages if the cache does not show all writes of this controller
-yet (`snapshot.settled` is False). In these cases the field `held` of the plan contains the reason.
+A paused set only adopts and releases VMIs (R8). The plan has no stages in three cases: the set is being deleted, the
+set is invalid, or the cache does not show all writes of this controller yet. The field `held` of the plan then contains
+the reason.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def plan(snapshot: Snapshot) -> Plan:
 def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
     claims = choose_claims(snapshot, intent.selector)
     kept = split_active_and_spent(claims.kept)
-    # VMIs that this pass adopts already count as active. Otherwise the same pass would also create new VMIs.
+    # VMIs that this pass adopts already count as active, so that the pass does not create too many VMIs.
     adopted = split_active_and_spent(claims.adopted)
     active = kept.active + adopted.active
     missing = intent.wanted - len(active)

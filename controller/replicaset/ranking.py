@@ -1,7 +1,7 @@
 """The order in which a replica set deletes VMIs, for scale-in and for the replacement of outdated VMIs (R6).
 
-The sort key is a tuple with one element for each criterion. The name of the VMI is the last element, so two VMIs never
-have equal keys and the order is the same in every pass.
+The sort key is a tuple with one element for each criterion. The last element is the name of the VMI, so the order is
+the same in every pass.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ _by_rank = itemgetter(0)
 
 
 def rank_for_removal(active: Iterable[VirtualMachineInstance]) -> tuple[VirtualMachineInstance, ...]:
-    """Return the active VMIs that may be deleted, in the order of deletion. The result contains no protected VMIs.
+    """Return the active VMIs that may be deleted, in the order of deletion.
 
-    `active` must also contain the protected VMIs, because protected VMIs count towards the number of VMIs on a node.
-    The VMIs are sorted by removal mark, state and deletion cost, then by the number of VMIs on the node, then by age.
+    The result contains no protected VMIs. But `active` must contain them, because they count towards the number of VMIs
+    on a node. The VMIs are sorted by removal mark, state and deletion cost, then by the number of VMIs on the node,
+    then by age.
     """
     vmis = tuple(active)
     vmis_per_node = Counter(map(node_of, vmis))
@@ -45,9 +46,9 @@ def rank_for_removal(active: Iterable[VirtualMachineInstance]) -> tuple[VirtualM
 
 
 def state_rank_of(vmi: VirtualMachineInstance) -> StateRank:
-    """Return a sort key: the values of R6's criteria before the criterion "VMIs on the same node".
+    """Return the first part of the sort key: the criteria of R6 before "VMIs on the same node".
 
-    The VMI with the smaller key is deleted first. False is smaller than True.
+    The VMI with the smaller key is deleted first.
     """
     cost = deletion_cost(vmi.metadata)
     return (
@@ -61,10 +62,9 @@ def state_rank_of(vmi: VirtualMachineInstance) -> StateRank:
 
 
 def age_rank_of(vmi: VirtualMachineInstance) -> AgeRank:
-    """Return a sort key: the values of R6's criteria after the criterion "VMIs on the same node".
+    """Return the last part of the sort key: the criteria of R6 after "VMIs on the same node".
 
-    The VMI that became ready later is deleted first. If two VMIs became ready at the same time, the VMI that was
-    created later is deleted first.
+    The VMI that became ready later is deleted first. After that, the VMI that was created later is deleted first.
     """
     since, created = ready_since(vmi), vmi.metadata.creation_timestamp
     return (

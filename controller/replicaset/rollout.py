@@ -1,14 +1,12 @@
 """The rolling update. A replica set with the rolling-update annotation replaces its outdated VMIs step by step (R14).
 
-A rollout deletes a ready VMI only if fewer than `maxUnavailable` of the wanted VMIs are not ready. An outdated VMI that
-is not ready is deleted at once, because its deletion does not increase the number of VMIs that are not ready. If
-`maxUnavailable` VMIs of the new template do not become ready, the rollout stops. A VMI that replaces an early failure
-(R4a) counts as ready only after it has been ready for ten minutes. So a template whose VMIs crash soon after they are
-ready stops the rollout, too.
+A rollout deletes a ready VMI only while fewer than `maxUnavailable` VMIs are not ready. An outdated VMI that is not
+ready is deleted at once, because its deletion makes no further VMI unavailable. If `maxUnavailable` VMIs of the new
+template do not become ready, the rollout stops. A VMI that replaces an early failure (R4a) counts as ready only after
+it has been ready for ten minutes. So a crash loop stops the rollout, too.
 
-If the template makes no progress for longer than the progress deadline, the controller reports an Event to the user,
-once for each template. The template makes progress when one of its VMIs becomes ready. VMIs that fail are replaced, so
-the time begins with the first of these VMIs, and not with the VMI that exists now.
+If no VMI of the template becomes ready within the progress deadline, the controller sends an Event, once for each
+template. Failed VMIs are replaced, so the time begins with the first failed VMI, and not with its replacement.
 """
 
 from __future__ import annotations
@@ -42,8 +40,8 @@ _MAX_UNAVAILABLE = re.compile(r"\s*maxUnavailable\s*=\s*(?P<amount>[0-9]{1,9}%?)
 class Rollout(Struct, frozen=True):
     """The settings of a rolling update.
 
-    `max_unavailable` is the maximum number of wanted VMIs that may be not ready while the rollout deletes ready VMIs.
-    `notices` contains a notice if the progress deadline of the set is malformed.
+    The rollout deletes ready VMIs only while fewer than `max_unavailable` VMIs are not ready. `notices` contains a
+    notice if the progress deadline of the set is malformed.
     """
 
     max_unavailable: int
@@ -79,7 +77,7 @@ def plan_rollout(
 ) -> Plan:
     """Plan to delete at most `limit` outdated VMIs. A later pass creates the new VMIs.
 
-    If fewer VMIs are active than wanted, none is deleted. `failures` are the early failures of the set.
+    If VMIs are missing, no VMI is deleted. `failures` are the early failures of the set.
     """
     rollout = parse_rollout(snapshot, intent.wanted)
     if rollout is None:
@@ -124,10 +122,10 @@ def _with_proofs(plan: Plan, unproven: list[VirtualMachineInstance], now: dateti
 
 
 def _stuck_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
-    """Return the time since when this VMI, or the failed VMIs that this VMI replaces, keep the template from progress.
+    """Return the time since when this VMI, or its failed predecessors, are not ready.
 
-    Before a VMI runs, KubeVirt changes the time of the condition `Ready` with each new reason, so this time means
-    nothing. While the VMI runs, the time shows since when the launcher Pod is not ready.
+    The transition time of the condition `Ready` is used only while the VMI runs. Before that, KubeVirt changes this
+    time with each new reason.
     """
     since, started = failing_since(vmi, now), entered(vmi, "Running")
     if trial_of(vmi).failures:

@@ -23,7 +23,7 @@ from informers.store import StoreView
 
 
 def by_orphan_namespace(vmi: VirtualMachineInstance) -> Iterable[str]:
-    """Return the namespace of a VMI that has no controller, and nothing for other VMIs. This is an index function."""
+    """Return the namespace of a VMI without a controller. Other VMIs have no key. This is an index function."""
     return (vmi.metadata.namespace,) if controller_of(vmi.metadata) is None else ()
 
 
@@ -41,8 +41,8 @@ REQUIRED_LABEL: Final = "required-label"
 def by_required_label(owner: ReplicaSet) -> Iterable[str]:
     """Return the index keys of a set: a label that its selector requires, once for each allowed value.
 
-    Without such a label, the key is the namespace alone. So the sets that may adopt a VMI are found by the labels of
-    the VMI, without a look at all sets of the namespace. This is an index function.
+    Without such a label, the key is the namespace alone. The index finds the sets that may adopt a VMI by the labels of
+    the VMI. This is an index function.
     """
     selector = owner.spec.selector or LabelSelector()
     namespace = owner.metadata.namespace

@@ -25,8 +25,8 @@ from informers.errors import StatusError
 def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetStatus:
     """Return the status after a pass with these outcomes. `snapshot` was taken after the writes of the pass.
 
-    `observedGeneration` is the generation of the set in the snapshot. The reconciler sets this
-    generation to the generation that the plan of the pass was made for (see `runtime.status.recounted`).
+    `observedGeneration` is the generation of the set in the snapshot. The reconciler replaces it with the generation of
+    the plan (see `runtime.status.recounted`).
     """
     owner = snapshot.owner
     old = owner.status or ReplicaSetStatus()
@@ -92,9 +92,9 @@ def _notice_of(outcome: Outcome) -> Notice | None:
 
 
 def _failure_reason(outcome: Outcome) -> str:
-    """Return `FailedCreate` or `FailedDelete` if the server answered a create or delete with an error, else "".
+    """Return `FailedCreate` or `FailedDelete` if the server answered a create or delete with an error.
 
-    Return "" for a connection error, because the server sent no message that the condition could show.
+    For other actions and for connection errors, return "".
     """
     match outcome:
         case Rejected(action=Create(), error=StatusError()) | Unknown(action=Create(), error=StatusError()):
@@ -108,8 +108,8 @@ def _failure_reason(outcome: Outcome) -> str:
 def _back_off(snapshot: Snapshot, intent: Intent | None, active: list[VirtualMachineInstance]) -> Condition | None:
     """Return the condition `ReplicaBackOff` (R4a).
 
-    While the cache does not show all of our own writes, a replacement may be missing in the cache. The condition then
-    stays as it is.
+    The condition does not change until the cache shows all earlier writes, because a replacement may be missing in the
+    cache.
     """
     if intent is None:
         return None
@@ -124,8 +124,8 @@ def _back_off(snapshot: Snapshot, intent: Intent | None, active: list[VirtualMac
 def _failure(previous: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:
     """Return the condition `ReplicaFailure` after these outcomes, or None if the set must not have the condition (R10).
 
-    A failed create or delete sets the condition. `without_failures` decides whether a pass without failures removes the
-    condition.
+    A failed create or delete sets the condition. A pass without failures may remove the condition (see
+    `without_failures`).
     """
     for outcome in outcomes:
         if isinstance(outcome, Rejected | Unknown) and (reason := _failure_reason(outcome)):

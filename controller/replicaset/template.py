@@ -30,9 +30,8 @@ class Template(Struct, frozen=True, kw_only=True):
     """A parsed and valid template. Old spellings of fields are converted (R13). `base` is the start of each VMI name.
 
     The hash identifies the template. The hash depends only on the labels, the annotations, the finalizers and the spec
-    of a new VMI. The order of fields, the spelling of values (see `normal_form`), the base of the names and the UID of
-    the set do not change the hash. So if a set is deleted with `--cascade=orphan` and created again, its VMIs are still
-    up to date.
+    of a new VMI. The order of fields and the spelling of values (see `normal_form`) do not change the hash. After a set
+    is deleted with `--cascade=orphan` and created again, its VMIs are still up to date.
     """
 
     base: str
@@ -120,7 +119,7 @@ def _hash_of(
     """
     try:
         content = (labels, annotations, normal_form(msgspec.json.decode(spec), VMI_SPEC))
-        # Without finalizers the hash is the same as before the hash included finalizers.
+        # Earlier hashes did not include finalizers. Without finalizers, the hash is the same as before.
         canonical = encoded((*content, finalizers) if finalizers else content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return FieldError(f"spec.template.spec cannot be read: {error}")

@@ -1,4 +1,4 @@
-"""Triggers decide for which replica sets a change starts a pass, and after which delay (R16)."""
+"""Triggers: the replica sets that need a pass after a change in a cache, and the delay before the pass (R16)."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def replicasets_of_replicaset(change: Change[ReplicaSet]) -> Iterable[Wake]:
     """Return the replica set that changed, with a delay in seconds, if the change affects a plan or the status.
 
     A change of the status starts a pass for two reasons. First, another client may have overwritten the status. Second,
-    the next status write must wait until the cache shows the previous status write. So each status write of this
-    controller causes one more pass, which usually writes nothing.
+    a status write waits until the cache shows the previous status write. So each status write of this controller causes
+    one more pass.
 
-    A change of only the condition `ReplicaFailure` starts no pass. The message of the condition may differ after each
-    failure, so a pass after each change would bypass the backoff.
+    A change of only the condition `ReplicaFailure` starts no pass. The message of this condition can differ after each
+    failure, and a pass would bypass the backoff.
     """
     return wakes_of(change, itself, decides_by=_planning_input, counts_by=lambda owner: without_failure(owner.status))
 
@@ -66,12 +66,12 @@ def _candidates(namespace: str, labels: Mapping[str, str], sets: StoreView[Repli
 
 
 def _write_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
-    """Return the values of a VMI that may require a write if one of them changes.
+    """Return the values of a VMI whose change starts a pass at once.
 
     - For a VMI without a controller, only the labels are returned.
     - For a VMI that has a controller and is being deleted, only the UID of the controller is returned.
-    - For any other VMI, the result contains the UID of the controller, the labels, whether the VMI is spent, and
-      whether a user marked the VMI for removal or protection.
+    - For any other VMI, the result contains the UID of the controller, the labels, the state, and the marks for removal
+      and protection.
     """
     meta = vmi.metadata
     owner = controller_of(meta)
@@ -83,10 +83,9 @@ def _write_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
 
 
 def _count_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
-    """Return the values of a VMI that affect the counts, a waiting rollout or the order of a later scale-in.
+    """Return the values of a VMI whose change starts a pass after a delay.
 
-    The node belongs to these values, and not to `_write_input`, because a change of the node requires no write. The
-    node changes whenever a VMI starts, and affects only the order of a later scale-in.
+    These values affect the counts, a waiting rollout, or the order of a later scale-in.
     """
     if is_deleting(vmi) or controller_of(vmi.metadata) is None:
         return ()

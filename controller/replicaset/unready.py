@@ -1,9 +1,9 @@
 """The replacement of VMIs that run but are not ready, for sets that ask for it (R4a).
 
 The annotation `vmherd.dev/replace-unready-after-seconds` sets how long a VMI may run without being ready. A VMI that is
-not ready for longer is replaced, and counts as an early failure: if its replacement is not ready in time either, the
-next replacement comes later. At most a quarter of the wanted VMIs are replaced at the same time: a common cause, for
-example an unreachable database, must not restart all VMIs of a set.
+not ready for longer is replaced, and counts as an early failure. If its replacement is not ready in time either, the
+next replacement comes later. At most a quarter of the VMIs are replaced at the same time. So a common cause, for
+example an unreachable database, does not restart all VMIs of a set.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from controller.runtime.plan import Notice, Plan, Stage
 from informers.meta import annotations_of
 
 SHARE: Final = 4
-"""One of so many wanted VMIs is replaced at the same time, but at least one."""
+"""At most the wanted number of VMIs divided by this number is replaced at the same time, but at least one VMI."""
 
 _NO_VM: Final = VirtualMachine()
 
@@ -47,7 +47,7 @@ class UnreadyVMI(Struct, frozen=True):
 def plan_unready(snapshot: Snapshot, intent: Intent, active: tuple[VirtualMachineInstance, ...], *, limit: int) -> Plan:
     """Plan to replace at most `limit` VMIs that are not ready for longer than the annotation of the set allows.
 
-    The VMIs are deleted before their replacements are created, so the number of active VMIs does not grow.
+    Deletes come before creates, so the number of active VMIs does not grow.
     """
     text = annotations_of(snapshot.owner.metadata).get(REPLACE_UNREADY_AFTER)
     if text is None:
@@ -92,8 +92,8 @@ def _unready_vmis(
 def _unready_since(vmi: VirtualMachineInstance) -> datetime | None:
     """Return since when the VMI runs without being ready.
 
-    Before the phase Running, the condition `Ready` gets a new time with each new reason. In this phase, KubeVirt copies
-    the time from the launcher Pod, and this time does not depend on the reason.
+    Before the phase Running, KubeVirt changes the time of the condition `Ready` with each new reason. So times before
+    the start are ignored.
     """
     started = entered(vmi, "Running") or with_timezone(vmi.metadata.creation_timestamp)
     times = [time for time in (started, unready_since(vmi)) if time is not None]

@@ -38,7 +38,10 @@ def target_for(vmi: VMI, nodes: Mapping[str, Node]) -> str:
 
 
 def node_for(vmi: ObjectMeta, nodes: Mapping[str, Node]) -> str:
-    """Return a schedulable node for the VMI, or "" if no node is schedulable. The nodes get about as many VMIs each."""
+    """Return a schedulable node for the VMI, or "" if no node is schedulable.
+
+    All nodes get about the same number of VMIs.
+    """
     names = sorted(name for name, node in nodes.items() if is_schedulable(node))
     return names[crc32(vmi.uid.encode()) % len(names)] if names else ""
 

@@ -17,7 +17,7 @@ CREATED_BY: Final = "kubevirt.io/created-by"
 """The label of a Pod with the UID of its VMI."""
 
 MIGRATION_UID: Final = "kubevirt.io/migrationJobUID"
-"""The label of a Pod with the UID of the migration for which the Pod is the target."""
+"""The label of a migration's target Pod with the UID of the migration."""
 
 NODE_NAME: Final = "kubevirt.io/nodeName"
 FINAL: Final = frozenset({"Succeeded", "Failed"})

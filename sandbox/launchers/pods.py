@@ -1,9 +1,9 @@
 """This module simulates the virt-launcher Pod of each VMI. All functions of this module are pure.
 
-The Pod follows its VMI: it is created when the VMI is scheduled, and has the VMI's node, address and readiness. The Pod
-of a VMI that has ended has ended too. If a user deletes or evicts the Pod of a VMI, the VMI ends.
+The Pod follows its VMI: it is created when the VMI is scheduled, and has the VMI's node, address and readiness. When
+the VMI ends, the Pod ends. If a user deletes or evicts the Pod of a VMI, the VMI ends.
 
-In a real cluster, the VMI follows its Pod. The order of the writes differs, but not the final state.
+In a real cluster, the VMI follows its Pod. The final state is the same in both cases.
 """
 
 from __future__ import annotations
@@ -71,7 +71,10 @@ def pod_step(pod: Pod, vmi: VMI | None, now: datetime) -> Step:
 
 
 def end_of(vmi: VMI, now: datetime) -> Any:
-    """Return the patch that ends a VMI because its Pod goes: Succeeded if the guest ran, and Failed if it did not."""
+    """Return the patch that ends a VMI whose Pod disappears.
+
+    The phase is Succeeded if the guest ran, and otherwise Failed.
+    """
     phase = "Succeeded" if phase_of(vmi) in ("Running", "Unknown") else "Failed"
     return patch_of(vmi.metadata, status=final_status(vmi, phase, now))
 
@@ -93,7 +96,10 @@ def final_status(vmi: VMI, phase: str, now: datetime) -> Fields:
 
 
 def manifest(vmi: VMI, *, node: str, migration_uid: str = "") -> bytes:
-    """Return the manifest of a virt-launcher Pod. `migration_uid` is the migration for which the Pod is the target."""
+    """Return the manifest of a virt-launcher Pod.
+
+    For the target Pod of a migration, `migration_uid` is the UID of the migration.
+    """
     meta = vmi.metadata
     labels = {name: value for name, value in labels_of(meta).items() if name != NODE_NAME}
     labels |= {"kubevirt.io": "virt-launcher", CREATED_BY: meta.uid, "vm.kubevirt.io/name": meta.name}
@@ -181,14 +187,14 @@ def _phase(pod: Pod, vmi: VMI) -> str:
 
 
 def _is_target(pod: Pod, vmi: VMI) -> bool:
-    """Return True if the Pod waits for the VMI: the migration to this Pod has not ended."""
+    """Return True if the Pod is the target of a migration that has not ended."""
     migration = labels_of(pod.metadata).get(MIGRATION_UID)
     state = migration_of(vmi)
     return bool(migration) and (state.get("migrationUid") != migration or not state.get("endTimestamp"))
 
 
 def _is_source_of_past(pod: Pod, vmi: VMI) -> bool:
-    """Return True if the VMI has left this Pod with a migration."""
+    """Return True if the VMI was migrated from this Pod to another Pod."""
     state = migration_of(vmi)
     return bool(state.get("completed")) and not state.get("failed") and state.get("targetPod") != pod.metadata.name
 

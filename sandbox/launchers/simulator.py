@@ -40,7 +40,7 @@ class InformerOf(Protocol):
 class LauncherSimulator:
     """The simulators of Pods and migrations, with their own informers.
 
-    The VMIs have a second informer, because this simulation reads other fields of a VMI than the simulation of VMs.
+    VMIs have a second informer, because the simulation of VMs reads other fields of a VMI.
     """
 
     def __init__(self, client: ApiClient, informer_of: InformerOf) -> None:
@@ -65,9 +65,10 @@ class LauncherSimulator:
         self._nodes.add_handler(self._on_node_change)
 
     async def create_nodes(self) -> None:
-        """Create the Node objects, unless the cluster has Nodes. Then a user may have deleted some of them.
+        """Create the Node objects, unless the cluster has Nodes.
 
-        Return when the cache contains all new Nodes. A VMI on a missing Node would fail.
+        Existing Nodes stay, because a user may have deleted some Nodes on purpose. Return when the cache contains all
+        new Nodes, because a VMI on a missing Node would fail.
         """
         if self._nodes.store.values():
             return

@@ -23,7 +23,7 @@ Review = dict[str, Any]
 Fields = dict[str, Any]
 
 MOST_CAUSES: Final = 10
-"""The number of causes in a rejection. As in KubeVirt, the message counts the other causes."""
+"""The maximum number of causes in a rejection. As in KubeVirt, the message has the number of further causes."""
 
 RUNNING_WARNING: Final = "spec.running is deprecated, please use spec.runStrategy instead."
 
@@ -77,7 +77,10 @@ def _causes(resource: str, new: Fields, old: Fields | None, *, by_kubevirt: bool
 
 
 def _with_status_of_kubevirt(request: Fields, new: Fields) -> Fields:
-    """Return the VMI with its old status, unless KubeVirt writes. KubeVirt reverts the status without an error."""
+    """Return the VMI with its old status, unless KubeVirt itself writes.
+
+    A user's change of the status is dropped without an error.
+    """
     old = request["oldObject"]
     if request["userInfo"].get("username") == USER or new.get("status") == old.get("status"):
         return new
@@ -85,7 +88,7 @@ def _with_status_of_kubevirt(request: Fields, new: Fields) -> Fields:
 
 
 def _replacements(before: Fields, after: Fields) -> list[Fields]:
-    """Return the JSON patch that replaces the changed ones of the fields metadata, spec and status."""
+    """Return the JSON patch that replaces the fields metadata, spec and status if they have changed."""
     return [
         {"op": "replace" if field in before else "add", "path": f"/{field}", "value": after[field]}
         for field in ("metadata", "spec", "status")

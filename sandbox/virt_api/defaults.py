@@ -1,8 +1,8 @@
 """This module fills in the fields that KubeVirt's mutating webhooks fill in. All functions of this module are pure.
 
 The defaults are those of KubeVirt 1.9 without configuration, for the architecture amd64. The recordings
-`pool-vm-created.json` and `replicaset-vmi-created.json` show both kinds before and after the webhook. Not simulated are
-instance types, preferences, presets, Hyper-V dependencies, and the architecture of a DataSource.
+`pool-vm-created.json` and `replicaset-vmi-created.json` show both kinds before and after the webhook. Instance types,
+preferences, presets, Hyper-V dependencies and the architecture of a DataSource are not simulated.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FINALIZER: Final = "kubevirt.io/foregroundDeleteVirtualMachine"
 PCI_TOPOLOGY: Final = ("kubevirt.io/pci-topology-version", "v3")
 
 HOTPLUG_RATIO: Final = 4
-"""The sockets and the memory that can be added to a running VMI: this multiple of the sockets and memory at boot."""
+"""The maximum of sockets and memory of a running VMI, as a multiple of the values at boot."""
 
 MOST_VCPUS: Final = 512
 LEAST_HOTPLUG_MEMORY: Final = 1 << 30
@@ -164,7 +164,7 @@ def _set_pci_topology(owner: Fields, spec: Fields) -> None:
 
 
 def _without_empty_metadata(document: Fields) -> Fields:
-    """Return a copy without empty labels, annotations, finalizers and owners: Go does not encode them."""
+    """Return a copy without empty labels, annotations, finalizers and owners. Go does not encode empty fields."""
     document = copy.deepcopy(document)
     meta = _child(document, "metadata")
     for field in ("labels", "annotations", "finalizers", "ownerReferences"):
@@ -174,7 +174,7 @@ def _without_empty_metadata(document: Fields) -> Fields:
 
 
 def _with_plain_structs(spec: Fields) -> Fields:
-    """Return the domain. `devices` and `resources` are plain structs, which Go always encodes."""
+    """Return the domain with the fields `devices` and `resources`, because Go always encodes these fields."""
     domain = _child(spec, "domain")
     _child(domain, "devices")
     _child(domain, "resources")

@@ -118,7 +118,7 @@ def _restart(request: Request, vm: Document, vmi: Document | None) -> Answer:
     if _has_condition(vm, "VolumesChange"):
         return conflict(name, RECOVERY)
     if strategy in ("Halted", "Once"):
-        # The spelling is virt-api's.
+        # virt-api uses this spelling.
         return conflict(name, f"RunStategy {strategy} does not support manual restart requests")
     if vmi is None:
         return conflict(name, f"{NOT_RUNNING}: Halted")
@@ -155,7 +155,7 @@ def _stop_request(vmi: Document) -> Operation:
 
 
 def _run(vm: Document, *, running: bool) -> JsonPatch:
-    """Return the patch of the spec that starts or stops a VM without a request."""
+    """Return the patch that starts or stops a VM with a change of its spec."""
     spec = vm.get("spec") or {}
     if spec.get("runStrategy") is not None:
         value: Any = "Always" if running else "Halted"

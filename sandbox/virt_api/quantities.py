@@ -1,6 +1,6 @@
 """This module writes quantities in the canonical form of Kubernetes, such as `1Gi` for `1024Mi`.
 
-KubeVirt decodes and encodes each object that passes its mutating webhooks. So the stored object has canonical forms.
+KubeVirt's mutating webhooks decode and encode each object. So the stored object has canonical forms.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def binary(amount: int) -> str:
 
 
 def _written(amount: Fraction, base: int, suffixes: tuple[str, ...]) -> str:
-    """Return the number with the largest suffix for which the number is whole."""
+    """Return the number with the largest possible suffix that leaves a whole number."""
     if not amount:
         return "0"
     position = 0

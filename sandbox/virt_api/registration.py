@@ -11,7 +11,7 @@ ROOT: Final = f"/apis/{GROUP}/{VERSION}"
 
 NAMESPACE, SERVICE, ACCOUNT = "kube-system", "virt-api", "kubevirt-controller"
 USER: Final = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
-"""The user name of the simulator. KubeVirt's webhooks accept changes of this user that they reject for others."""
+"""The user name of the simulator. KubeVirt's webhooks give this user additional rights."""
 
 HOST: Final = f"{SERVICE}.{NAMESPACE}.svc"
 """The name in the server's certificate. kube-apiserver expects the name of the Service."""
@@ -54,7 +54,7 @@ def group() -> dict[str, Any]:
 
 
 def resources(names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the discovery document. As virt-api's, the document has neither kinds nor verbs."""
+    """Return the discovery document. As in virt-api, the document has neither kinds nor verbs."""
     listed = [{"name": name, "singularName": "", "namespaced": True, "kind": "", "verbs": None} for name in names]
     return {
         "kind": "APIResourceList",
@@ -65,9 +65,9 @@ def resources(names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def webhooks(port: int, ca: bytes) -> dict[str, dict[str, Any]]:
-    """Return the webhook configurations by path: first the mutating, then the validating one.
+    """Return the webhook configurations by path: first the mutating webhook, then the validating webhook.
 
-    The webhooks do not see the changes of VMIs that KubeVirt itself makes, because KubeVirt's webhooks accept them all.
+    KubeVirt's own changes of VMIs are not sent to the webhooks, because KubeVirt's webhooks accept them all.
     """
     server = _Server(port, ca)
     by_user = f"request.operation == 'CREATE' || request.userInfo.username != '{USER}'"
@@ -137,7 +137,7 @@ def _configuration(kind: str, name: str, webhooks: list[dict[str, Any]]) -> dict
 
 
 def names_port(document: dict[str, Any], port: int) -> bool:
-    """Return True if this registration, as read from kube-apiserver, names the server on this port."""
+    """Return True if this registration from kube-apiserver names the server on this port."""
     if "webhooks" in document:
         return all(f":{port}/" in webhook["clientConfig"]["url"] for webhook in document["webhooks"])
     return bool(document["spec"]["service"]["port"] == port)

@@ -139,9 +139,9 @@ class Subresources:
         self._client = client
 
     async def put(self, request: web.Request) -> web.Response:
-        """Answer 202 if the VM was patched, and otherwise with a Status."""
+        """Return 202 if the VM was patched, and otherwise a Status."""
         if "*/*" not in request.headers.get("Accept", "*/*"):
-            # virt-api declares no media type for this answer, so it refuses a client that accepts only JSON.
+            # virt-api declares no media type for this answer, so it rejects clients that accept only JSON.
             return web.Response(status=406, text="406: Not Acceptable")
         key = ObjectKey(request.match_info["namespace"], request.match_info["name"])
         body = await request.read()
@@ -235,8 +235,8 @@ def _answer(failure: Failure) -> web.Response:
 async def _registered(client: ApiClient, authority: trustme.CA, port: int, *, webhooks: bool) -> AsyncIterator[None]:
     """Register the server while the block runs.
 
-    The registrations are removed at the end. kube-apiserver would otherwise report an API that nobody serves, would not
-    finish the deletion of namespaces, and would reject all writes of VMs.
+    The registrations are removed at the end. Otherwise kube-apiserver would report an unavailable API, would not finish
+    the deletion of namespaces, and would reject all writes of VMs.
     """
     ca = authority.cert_pem.bytes()
     registrations = {registration.API_SERVICE_PATH: registration.api_service(port, ca)}

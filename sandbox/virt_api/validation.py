@@ -1,8 +1,11 @@
-"""This module finds the reasons for which KubeVirt's validating webhooks reject an object. All functions are pure.
+"""This module finds the reasons to reject an object, as KubeVirt's validating webhooks do. All functions are pure.
 
-The messages and fields are those of KubeVirt 1.9. Only these checks are simulated: the template, the run strategy, the
-disks and dataVolumeTemplates of a VM; changes of a VM during a snapshot or restore; the disks, the spec and the
-reserved labels of a VMI; the selectors of replica sets and pools.
+The messages and fields are those of KubeVirt 1.9. These checks are simulated:
+
+- the template, the run strategy, the disks and the dataVolumeTemplates of a VM
+- changes of a VM during a snapshot or restore
+- the disks, the spec and the reserved labels of a VMI
+- the selectors of replica sets and pools
 """
 
 from __future__ import annotations

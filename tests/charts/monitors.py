@@ -1,6 +1,6 @@
 """Translates a ServiceMonitor or PodMonitor into scrape jobs, as the Prometheus operator does.
 
-The test fails if a monitor has a field that is not translated: otherwise no test would cover that field.
+A field that is not translated fails the test. Otherwise no test would cover that field.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ENDPOINTS = {"ServiceMonitor": "endpoints", "PodMonitor": "podMetricsEndpoints"}
 
 
 class Files(Struct, frozen=True):
-    """The files of Prometheus' Pod, below a folder in place of the root."""
+    """The files of Prometheus' Pod. A folder takes the place of the Pod's root directory."""
 
     root: Path
 
@@ -47,7 +47,7 @@ class Files(Struct, frozen=True):
 
 
 def scrape_jobs(monitor: Object, kubectl: Kubectl, files: Files) -> list[dict[str, Any]]:
-    """A scrape job for each endpoint. `kubectl` reads the monitor's namespace, which must be the release's."""
+    """A scrape job for each endpoint. The monitor must select the namespace of `kubectl`."""
     kind, spec, metadata = monitor["kind"], monitor["spec"], monitor["metadata"]
     known = {"selector", "namespaceSelector", ENDPOINTS[kind]}
     assert spec.keys() <= known, f"{sorted(spec.keys() - known)} of the {kind} would be passed over"

@@ -102,7 +102,7 @@ def _is_ours(crd: Mapping[str, Any]) -> bool:
 
 
 def kubevirt_definition() -> dict[str, Any]:
-    """The definition of the kind KubeVirt, which shows that KubeVirt is installed."""
+    """The definition of the kind KubeVirt. A cluster with KubeVirt has this definition."""
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",

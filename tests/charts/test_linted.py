@@ -34,7 +34,7 @@ RIGHT: dict[tuple[str, str], str] = {
     ("CKV_K8S_8", "Pod"): "Nothing has to restart the test's Pod: it ends by itself, and has a deadline.",
     ("CKV_K8S_9", "Pod"): "Nobody sends the test's Pod requests that it could be ready for.",
 }
-"""Checks that fail with any values, and the reason why that is acceptable."""
+"""Checks that fail with any values. Each entry says why the failure is acceptable."""
 
 CHOSEN: dict[tuple[str, str], str] = {
     ("CKV_K8S_43", "Deployment"): "The builder of the image sets its digest: `image.digest`.",
@@ -48,7 +48,7 @@ CHOSEN: dict[tuple[str, str], str] = {
     ("CKV_K8S_40", "Pod"): "It is the controller's image, with the same user.",
     ("CKV2_K8S_6", "Pod"): "A policy of ours would be wrong where the API server or the scraper is elsewhere.",
 }
-"""Checks that fail with the default values, and the reason. They pass with the values of STRICT."""
+"""Checks that fail with the default values and pass with the values of STRICT. Each entry gives the reason."""
 
 ASKED: dict[tuple[str, str], str] = {
     ("CKV_K8S_35", "Deployment"): "These values ask for a Secret in the environment, to see it rendered.",

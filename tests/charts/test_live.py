@@ -57,7 +57,7 @@ def refusals(site: Site, since: int) -> set[tuple[str, str, str, int]]:
 
 
 def reconciles(site: Site, mode: str) -> None:
-    """Check that a set and a pool come up in the site's namespace, and that a deleted pool goes."""
+    """Check that a set and a pool become ready in the site's namespace, and that a deleted pool disappears."""
     replicaset_group, pool_group = GROUPS[mode]
     sets = ReplicaSetNamespace(site.plane, site.namespace, group=replicaset_group)
     sets.make_set(2)

@@ -1,5 +1,7 @@
-"""Monitoring as the chart installs it. A real Prometheus finds the release on the real API server by the release's
-monitor, authenticates with a token, is authorized by the release's role, and evaluates its alerts and dashboards.
+"""Monitoring as the chart installs it, with a real Prometheus and a real API server.
+
+Prometheus finds the release by the release's monitor, and authenticates with a token. The release's role authorizes its
+requests. Prometheus evaluates the release's alerts and dashboards.
 """
 
 from __future__ import annotations

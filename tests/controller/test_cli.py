@@ -23,7 +23,7 @@ BARE_ENVIRONMENT = {name: value for name, value in os.environ.items() if not nam
 
 
 def shell(*arguments: str, code: str = "", **env: str) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own, with no terminal; `code` runs before it."""
+    """Run the command in a separate process without a terminal. `code` runs before the command."""
     program = ["-c", f"import sys\n{code}\nfrom controller.cli import main\nsys.exit(main())"]
     return subprocess.run(
         [sys.executable, *program, *arguments],
@@ -180,7 +180,7 @@ def test_help_and_a_wrong_flag_need_no_slow_import(arguments, imported):
 
 
 def completions(*words: str, code: str = "") -> list[str]:
-    """The words that bash offers after `vmherd`, in the place of the last one."""
+    """The completions of bash for the last of these words after `vmherd`."""
     line = {"COMP_WORDS": f"vmherd {' '.join(words)}", "COMP_CWORD": str(len(words))}
     done = shell(code=code, _VMHERD_COMPLETE="bash_complete", **line)
     assert done.returncode == 0, done.stderr

@@ -1,12 +1,12 @@
-"""The API server of unit tests, in memory: it checks and answers as the real one does, and fails on request.
+"""The API server of unit tests, in memory. It checks and answers as the real API server does, and simulates faults.
 
 `tests/fakes/test_against_the_real_server.py` sends the same requests to this server and to a kube-apiserver, and
 compares the answers.
 
-Versions grow with every write, whatever its resource. Each write leaves an event, which a `LaggingCache` takes in
-when the test says so. A request takes `latency_s`; its effect comes after half of that time.
+All resources share one version, which grows with every write. Each write creates an event. A `LaggingCache` receives
+the event when the test says so. A request takes `latency_s`, and has its effect after half of that time.
 
-Stored documents are never changed in place: a test may keep the one that it got.
+Stored documents are never changed in place, so a test may keep a document.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Event(NamedTuple):
 class FakeApiServer(Answering):
     """See the module. `serves` lists the resources that `request` finds by their path.
 
-    `has_status` lists the resources with a status subresource. `finalizers` are put on each created object of a
-    resource, as admission would. `now` gives the time for timestamps.
+    `has_status` lists the resources with a status subresource. `finalizers` are added to each created object of a
+    resource, as by an admission plugin. `now` gives the time for timestamps.
     """
 
     def __init__(
@@ -79,16 +79,16 @@ class FakeApiServer(Answering):
         """The namespaces that are being deleted."""
 
         self.fault_for: Callable[[Request], Fault | None] = lambda request: None
-        """Called when a request arrives. Returns what goes wrong with it."""
+        """Called for each request. Returns the fault of the request, or None."""
 
         self.on_write: Callable[[Request, Document | None], None] = lambda request, before: None
-        """Called in the moment of each write, with the object as it was before."""
+        """Called at each write, with the object before the write."""
 
         self.on_update: Callable[[Request], Document] = not_served
-        """Called for each PUT on a subresource. Does its work and returns the answer."""
+        """Called for each PUT on a subresource. Has the effect of the request, and returns the answer."""
 
         self.is_down = False
-        """While this is true, no request has an effect, also none that has arrived already."""
+        """While this is true, no request has an effect, including the requests in flight."""
 
         self.latency_s = latency_s
         self.most_at_once = 0
@@ -99,10 +99,10 @@ class FakeApiServer(Answering):
         self.finalizers = dict(finalizers or {})
         self._objects: dict[AnyResource, dict[ObjectKey, Document]] = {}
 
-    # What clients call.
+    # Requests of clients
 
     async def answer(self, call: Call) -> bytes:
-        """The same by method and path."""
+        """Answer a request that is given by method and path."""
         resource, key, subresource = self._route(call.path)
         match call.method:
             case "GET":
@@ -148,7 +148,7 @@ class FakeApiServer(Answering):
             Request("delete", resource, key), lambda: self._delete(resource, key, uid, version, propagation)
         )
 
-    # What tests look at.
+    # Reads by tests
 
     def objects(self, resource: Resource[T]) -> list[T]:
         """The objects of a resource, in the order of their creation."""
@@ -177,21 +177,21 @@ class FakeApiServer(Answering):
         """All objects of all resources."""
         return [(resource, key, held) for resource, group in self._objects.items() for key, held in group.items()]
 
-    # What other clients do.
+    # Changes by other clients
 
     def put(self, resource: AnyResource, document: Document) -> Document:
-        """Create an object, without any check. UID, timestamps and status are kept if it has them, nulls are not."""
+        """Create an object without any check. Its UID, timestamps and status are kept. Null fields are removed."""
         document = without_nulls(document)
         meta = document["metadata"]
         return self._add(resource, ObjectKey(meta.get("namespace", "default"), meta["name"]), document)
 
     def replace(self, resource: AnyResource, document: Document) -> Document:
-        """Replace all of an object that exists."""
+        """Replace an existing object completely."""
         key = ObjectKey(document["metadata"]["namespace"], document["metadata"]["name"])
         return self._store(resource, key, self.document(resource, key), document)
 
     def change(self, resource: AnyResource, key: ObjectKey, patch: Document) -> Document:
-        """Merge a patch into all of an object."""
+        """Apply a merge patch to an object, including its metadata and status."""
         held = self.document(resource, key)
         return self._store(resource, key, held, merge_patch(held, patch))
 
@@ -200,10 +200,10 @@ class FakeApiServer(Answering):
         self._delete(resource, key, "", "", propagation)
 
     def finalize(self, resource: AnyResource, key: ObjectKey) -> None:
-        """Remove all finalizers. An object that is being deleted goes."""
+        """Remove all finalizers. A terminating object is removed."""
         self.change(resource, key, {"metadata": {"finalizers": None}})
 
-    # How requests are served.
+    # Processing of requests
 
     async def _serve(self, request: Request, act: Callable[[], Document]) -> bytes:
         self.requests.append(request)
@@ -256,7 +256,7 @@ class FakeApiServer(Answering):
         return {**head, "metadata": {"resourceVersion": str(self.version)}, "items": items}
 
     def _create(self, resource: AnyResource, key: ObjectKey, document: Document) -> Document:
-        # Admission comes before storage: with a full quota even a name that is taken is answered 403.
+        # Admission comes before storage. With a full quota, the answer is 403 even if the name is taken.
         if key.namespace in self.terminating:
             why = f"unable to create new content in namespace {key.namespace} because it is being terminated"
             raise refusal(403, "Forbidden", f'{resource.name} "{key.name}" is forbidden: {why}', "NamespaceTerminating")
@@ -308,7 +308,7 @@ class FakeApiServer(Answering):
         gone = "deletionTimestamp" in new["metadata"] and "finalizers" not in new["metadata"]
         self.events.append(Event(resource, gone, self.version, msgspec.json.encode(shown)))
         if gone:
-            # The watch shows the version of the removal; the answer shows the last one that was stored.
+            # The event has the version of the removal. The answer has the last stored version.
             self._objects[resource].pop(key, None)
             return new
         self._objects.setdefault(resource, {})[key] = shown

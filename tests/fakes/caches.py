@@ -1,4 +1,4 @@
-"""A cache that hears of the fake API server's events when the test says so."""
+"""A cache that receives the events of the fake API server when the test says so."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class LaggingCache(Generic[T]):
-    """A real store of one resource. `handler` hears of each change of it."""
+    """A real store of one resource. `handler` is called for each change."""
 
     def __init__(
         self,
@@ -29,20 +29,20 @@ class LaggingCache(Generic[T]):
         self.resource = resource
         self._handler = handler
         self._heard = 0
-        """The events up to here are in the store, or the store knows of their versions."""
+        """The cache has processed all events before this index."""
 
         self._scanned = 0
-        """Between `_heard` and here no event is of this resource."""
+        """The events between `_heard` and this index belong to other resources."""
 
         self.store: Store[T] = Store(indexes=indexes)
         self.relist()
 
     def behind(self) -> int:
-        """The number of events that are still to come."""
+        """The number of events that the cache has not received yet."""
         return sum(event.resource is self.resource for event in self._server.events[self._heard :])
 
     def catch_up(self, events: int | None = None) -> None:
-        """Hear of the next so many events; of all, without a number."""
+        """Receive the next `events` events; without a number, all events."""
         while self._scanned < len(self._server.events):
             event = self._server.events[self._scanned]
             if event.resource is self.resource:
@@ -54,7 +54,7 @@ class LaggingCache(Generic[T]):
             self._scanned += 1
 
     def bookmark(self) -> None:
-        """Hear that nothing of this resource happened up to its next event, or up to now."""
+        """Advance the version of the store to the next event of this resource, or to the present."""
         while self._heard < len(self._server.events):
             event = self._server.events[self._heard]
             if event.resource is self.resource:
@@ -63,7 +63,7 @@ class LaggingCache(Generic[T]):
             self._heard += 1
 
     def relist(self) -> None:
-        """Read everything again."""
+        """Replace the contents by a new list."""
         self._heard = self._scanned = len(self._server.events)
         self._report(stores.replace(self.store, self._server.objects(self.resource), str(self._server.version)))
 

@@ -9,7 +9,7 @@ from tests.fakes.rules import FOREGROUND, ORPHAN, finalizers_of
 
 
 def collect_garbage(server: FakeApiServer) -> None:
-    """Orphan dependents, delete in the foreground, and delete what has no owner left, until nothing changes."""
+    """Run the garbage collector until nothing changes: orphaning, foreground deletion, objects without owners."""
     while _collect_once(server):
         pass
 
@@ -26,7 +26,7 @@ def _collect_once(server: FakeApiServer) -> bool:
     for resource, key, held in every:
         is_deleting = "deletionTimestamp" in held["metadata"]
         if server.current(resource, key) is not held:
-            continue  # it has changed in this turn, and is looked at in the next one
+            continue  # changed in this turn: the next turn handles it
         if is_deleting and ORPHAN in finalizers_of(held):
             _orphan(server, resource, key, held)
         elif is_deleting and FOREGROUND in finalizers_of(held):
@@ -37,7 +37,7 @@ def _collect_once(server: FakeApiServer) -> bool:
 
 
 def _is_abandoned(held: Document, alive: set[str]) -> bool:
-    """Whether the object has owners, and none of them is there."""
+    """True if the object has owner references and none of its owners exists."""
     owners = held["metadata"].get("ownerReferences") or ()
     return bool(owners) and not any(owner["uid"] in alive for owner in owners)
 

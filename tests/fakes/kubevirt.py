@@ -18,7 +18,7 @@ BROKEN: Final = "broken"
 
 
 class FakeKubeVirt:
-    """For the VMs of one namespace. Without `cdi`, a disk is a claim only."""
+    """Acts on the VMs of one namespace. Without `cdi`, a disk has a claim and no DataVolume."""
 
     def __init__(
         self, server: FakeApiServer, *, now: Callable[[], datetime], cdi: bool, namespace: str = "default"
@@ -36,7 +36,7 @@ class FakeKubeVirt:
         self._server.on_update = self._restart
 
     def act(self) -> None:
-        """Each part does its next step: nodes for each VMI, the VM controller for each VM."""
+        """Do one step: the nodes for each VMI, and then the VM controller for each VM."""
         vms = self._of(VMS)
         for name, vmi in self._of(VMIS).items():
             if "deletionTimestamp" in vmi["metadata"]:
@@ -53,7 +53,7 @@ class FakeKubeVirt:
                 self._control(name, vm)
 
     def _end(self, name: str, vm: Document) -> None:
-        """Delete the VMI of a VM that is being deleted; once it is gone, let go of the VM."""
+        """Delete the VMI of a terminating VM. Once the VMI is gone, remove the VM's finalizer."""
         vmi = self._of(VMIS).get(name)
         if vmi is None:
             kept = [each for each in finalizers_of(vm) if each != VM_CONTROLLER]
@@ -75,14 +75,14 @@ class FakeKubeVirt:
         self._report(name, vm)
 
     def _restart(self, request: Request) -> Document:
-        """Answer a request to restart a VM. Its answer is empty, as virt-api's."""
+        """Carry out a request to restart a VM. The answer is empty, as that of virt-api."""
         vmi = self._server.document(VMIS, request.key)
         requests = [{"action": "Stop", "uid": vmi["metadata"]["uid"]}, {"action": "Start"}]
         self._server.change(VMS, request.key, {"status": {"stateChangeRequests": requests}})
         return {}
 
     def _starts(self, vm: Document) -> bool:
-        """Whether the run strategy starts a VM that has no VMI."""
+        """True if the run strategy starts a VM without a VMI."""
         strategy, status = vm["spec"].get("runStrategy"), vm.get("status") or {}
         requested = any(each["action"] == "Start" for each in status.get("stateChangeRequests") or ())
         is_new = status.get("runStrategy") != strategy

@@ -1,4 +1,4 @@
-"""The two patch formats that the API server takes, as pure functions on decoded JSON. The input is never changed."""
+"""The two patch formats of the API server, as pure functions on decoded JSON. The input is never changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class PatchError(ValueError):
 
 
 def merge_patch(document: Any, patch: Any) -> Any:
-    """Apply a JSON merge patch (RFC 7396). The result shares with the document what the patch leaves alone."""
+    """Apply a JSON merge patch (RFC 7396). The result shares its unchanged parts with the document."""
     if not isinstance(patch, dict):
         return patch
     result = dict(document) if isinstance(document, dict) else {}
@@ -27,7 +27,7 @@ def merge_patch(document: Any, patch: Any) -> Any:
 def json_patch(document: Any, steps: list[dict[str, Any]]) -> Any:
     """Apply the operations of a JSON patch (RFC 6902) that this project sends: test, add, replace, remove.
 
-    Raises PatchError if one of them does not fit.
+    Raises PatchError if an operation does not fit.
     """
     result = msgspec.json.decode(msgspec.json.encode(document))
     for step in steps:

@@ -46,7 +46,7 @@ class Counts(Counter[str]):
 
 
 class ReconcilerProcess:
-    """`children` are the caches that show what plans write. `actions` keeps all that was tried, in order."""
+    """`children` are the caches of the objects that plans write. `actions` lists all tried actions in order."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class ReconcilerProcess:
         self.restart()
 
     def restart(self) -> None:
-        """Start a new process with the same caches. It knows nothing of the writes of the one before."""
+        """Start a new process with the same caches. It does not know the writes of the earlier process."""
         written = self._expectations(self._children)
         recorder: Any = self.recorder
         self.executor = Executor(
@@ -95,7 +95,7 @@ class ReconcilerProcess:
         )
 
     def catch_up(self) -> None:
-        """Let all caches hear of everything."""
+        """Let all caches receive all events."""
         for cache in dict.fromkeys((self._owners, *self._children)):
             cache.catch_up()
 
@@ -103,11 +103,11 @@ class ReconcilerProcess:
         return await self.reconciler.reconcile(key)
 
     async def carry_out(self, key: ObjectKey, owner_uid: str, stages: Sequence[Stage]) -> tuple[Outcome, ...]:
-        """Carry out these stages, whatever a plan would say now."""
+        """Carry out these stages without making a new plan."""
         return await self.executor.carry_out(key, owner_uid, Plan(stages=tuple(stages)))
 
     async def kill_after(self, writes: int, work: Coroutine[Any, Any, T]) -> T | None:
-        """Do the work. Kill the process after so many writes, and start a new one; the result is then None."""
+        """Run `work`. After this number of writes, kill the process, start a new one, and return None."""
         on_write, left = self._server.on_write, writes
 
         def count(request: Request, before: Document | None) -> None:

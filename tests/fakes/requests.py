@@ -1,4 +1,4 @@
-"""What reaches the fake API server, and what can go wrong with it."""
+"""Requests to the fake API server, and the faults of requests."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ class Request(NamedTuple):
 
 
 class Lost(Enum):
-    """The connection breaks. The client cannot tell whether the server did what it was asked."""
+    """The connection breaks. The client does not learn whether the request had its effect."""
 
     BEFORE = "before the server did anything"
     AFTER = "after the server did it"
 
 
 class Garbled(NamedTuple):
-    """A proxy answers with success and a body of its own, after the server did what it was asked."""
+    """The request has its effect, but a proxy answers with success and its own body."""
 
     body: bytes = b"<html>welcome</html>"
 
 
 class FailedAfter(NamedTuple):
-    """The server did what it was asked, and answers with an error."""
+    """The request has its effect, but the server answers with an error."""
 
     error: ApiError
 
 
 Fault: TypeAlias = Lost | Garbled | FailedAfter | Exception
-"""An error by itself is the answer of a server that did nothing."""
+"""An exception alone means: the request has no effect, and the client raises this exception."""
 
 
 def refusal(code: int, reason: str, message: str, *causes: str, retry_after_s: int | None = None) -> StatusError:

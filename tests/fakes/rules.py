@@ -1,4 +1,4 @@
-"""The API server's rules for one object: preconditions, patches, generations and what is left out of storage."""
+"""The API server's rules for one object: preconditions, patches, generations, and fields that are not stored."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ SET_BY_SERVER: Final = ("uid", "creationTimestamp", "deletionTimestamp", "genera
 
 
 def wire(moment: datetime) -> str:
-    """A time as objects carry it."""
+    """A time in the format of the API."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def without_nulls(document: Any) -> Any:
-    """The document without fields that are null, also in objects inside of it, but not in lists."""
+    """The document without null fields, at any depth, but unchanged inside lists."""
     if isinstance(document, dict):
         return {field: without_nulls(value) for field, value in document.items() if value is not None}
     return document
@@ -52,7 +52,7 @@ def _conflict(what: str, name: str, why: str) -> ApiError:
 
 
 def check_preconditions(resource: AnyResource, meta: Document, *, uid: str, version: str) -> None:
-    """Raise Conflict unless the object has this UID and version, as far as they are given."""
+    """Raise Conflict if a given UID or version differs from that of the object."""
     kind = f"{resource.kind}.{resource.group}"
     if uid and uid != meta["uid"]:
         why = f"the UID in the precondition ({uid}) does not match the UID in record ({meta['uid']})."
@@ -63,7 +63,7 @@ def check_preconditions(resource: AnyResource, meta: Document, *, uid: str, vers
 
 
 def garbage_finalizers(meta: Document, propagation: str) -> list[str]:
-    """The object's finalizers once it is deleted with this propagation policy. Without a policy they stay."""
+    """The finalizers of an object after a deletion with this propagation policy; unchanged without a policy."""
     held = meta.get("finalizers") or []
     if not propagation:
         return held
@@ -73,7 +73,7 @@ def garbage_finalizers(meta: Document, propagation: str) -> list[str]:
 
 
 def patched(resource: AnyResource, held: Document, patch: Any, *, subresource: str, has_status: bool) -> Document:
-    """The object after a client's patch. Raises the server's answer to a patch that it does not take."""
+    """The object after a client's patch. Raises the server's error if the patch is refused."""
     meta = held["metadata"]
     if subresource and not has_status:
         raise not_found(resource, ObjectKey(meta["namespace"], meta["name"]))
@@ -88,7 +88,7 @@ def patched(resource: AnyResource, held: Document, patch: Any, *, subresource: s
         why = "the object has been modified; please apply your changes to the latest version and try again"
         raise _conflict(resource.name, meta["name"], why)
     if subresource == "status":
-        # The server takes the status, and puts everything else back as it was, the UID included.
+        # The server stores only the status. It ignores changes of other fields, even of the UID.
         return {**held, "status": new.get("status")}
     for field in ("uid", "deletionTimestamp"):
         if (wanted := new["metadata"].get(field)) and wanted != meta.get(field):
@@ -117,7 +117,7 @@ def stored(held: Document | None, new: Document, *, has_status: bool) -> Documen
 
 
 def _content(document: Document, *, has_status: bool) -> Document:
-    """The part of an object that its generation counts."""
+    """The part of an object that increments its generation."""
     return {
         field: each
         for field, each in document.items()

@@ -25,7 +25,7 @@ FINALIZER = "example.org/held"
 OWNERS = [
     {"apiVersion": "example.org/v1", "kind": "Owner", "name": name, "uid": f"uid-of-{name}"} for name in ("one", "two")
 ]
-"""Owners of a kind that the garbage collector does not know, so that it leaves their dependents alone."""
+"""Owners of a kind that the garbage collector does not know: it leaves their dependents unchanged."""
 
 SPECS: dict[AnyResource, Document] = {
     VMS: {"runStrategy": "Halted", "template": {"spec": {"domain": {}}}},
@@ -41,9 +41,9 @@ COMPARED = ("name", "labels", "annotations", "finalizers", "ownerReferences", "d
 
 
 class Recorder:
-    """A client that keeps the answer to each request, in a form that does not depend on the server.
+    """A client that records each answer in a form that both servers share.
 
-    `uid` and `version` are those of the last answer, for preconditions of later requests.
+    `uid` and `version` are from the last answer. Later requests use them as preconditions.
     """
 
     def __init__(self, client: ApiClient | FakeApiServer, namespace: str, resource: AnyResource) -> None:
@@ -117,7 +117,7 @@ class Recorder:
         return message
 
     def _number(self, seen: list[str], value: str) -> int:
-        """The place of a value among those seen: comparable between servers that choose other values."""
+        """A number for the value, in the order of first appearance. Servers with other values give the same numbers."""
         if value not in seen:
             seen.append(value)
         return seen.index(value)
@@ -246,7 +246,7 @@ async def deletion_with_a_finalizer(server: Recorder) -> None:
 
 
 async def deletion_in_the_foreground(server: Recorder) -> None:
-    """Only the answer is compared: after it the garbage collector removes its finalizer."""
+    """Only the answer is compared, because the real garbage collector then removes the finalizer."""
     await server.create(finalizers=[FINALIZER])
     await server.delete(propagation="Foreground")
 

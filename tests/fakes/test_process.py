@@ -1,4 +1,4 @@
-"""The simulated process and the faults of the fake server do what tests of guarantees rely on."""
+"""The simulated process and the simulated faults behave as the tests of the guarantees assume."""
 
 from __future__ import annotations
 

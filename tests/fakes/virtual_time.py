@@ -1,7 +1,7 @@
-"""Runs coroutines of synchronous tests, in virtual time: a sleep takes none of the real time.
+"""Runs coroutines of synchronous tests in virtual time: a sleep takes no real time.
 
-All tests share one event loop, since a property test would otherwise make one for each example. Its clock never goes
-back, so a test uses differences of its time only.
+All tests share one event loop. Otherwise a property test would create a loop for each example. The clock of the loop is
+never reset, so a test uses only differences of times.
 """
 
 from __future__ import annotations

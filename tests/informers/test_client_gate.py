@@ -1,4 +1,4 @@
-"""A write that the gate forbids never reaches the server, no matter what the write waited for."""
+"""A write that the gate forbids never reaches the server, even if the gate closes while the write waits."""
 
 from __future__ import annotations
 

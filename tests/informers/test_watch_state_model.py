@@ -2,8 +2,9 @@
 
 After any sequence of failures, the cache has the same contents as the server.
 
-The model keeps a history of versions. It answers lists and watches as an API server may: with paged and streaming
-lists, repeated events, an expired history, a stale server behind a load balancer, and undecodable objects.
+The model keeps a history of versions. It answers lists and watches as an API server may. Lists are paged or streaming.
+Events may be repeated, the history may expire, and objects may be undecodable. A stale server may be behind the load
+balancer.
 """
 
 from __future__ import annotations

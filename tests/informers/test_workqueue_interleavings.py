@@ -87,7 +87,7 @@ class Scenario:
         ]
 
     def unrequested(self) -> list[str]:
-        """Return the key of each run that started too early or that was not requested."""
+        """Return the key of each run that started too early or without a request."""
         due: dict[str, list[float]] = {key: [] for key in "abc"}
         wrong = []
         for what, key, at in self.log:

@@ -136,10 +136,13 @@ def controller_process(
 ) -> Iterator[ControllerProcess]:
     """Run the controller while the block runs.
 
-    If `who` is a control plane, the controller is the release's: it has the Deployment's arguments and environment, a
-    token of the Deployment's account, and then these flags. A missing permission fails the test. If `who` is a Pod,
-    permissions may be missing. If `who` is a kubeconfig, the flags given here are the only flags. `through` writes
-    the kubeconfig for a token if requests must not go directly to the API server. `program` is the package to run.
+    `who` decides the permissions and the first flags. A control plane stands for its release: the controller has the
+    arguments and environment of the Deployment, and a token of the Deployment's account. A missing permission then
+    fails the test. With a Pod, permissions may be missing. With a kubeconfig, there are no other flags than the given
+    ones.
+
+    `through` writes the kubeconfig for a token if requests must not go directly to the API server. `program` is the
+    package to run.
     """
     if isinstance(who, Path):
         with _program(directory, ["--kubeconfig", str(who)], flags, wait=wait, program=program) as running:

@@ -33,7 +33,7 @@ MEASURED_S = 4.0
 BACK_AT_WORK_S = 15.0
 ASKED_PER_S = 20
 SLOWLY = ("--kube-api-qps", "100", "--kube-api-burst", "20")
-"""Slow enough to stop the server during the work, and faster than the retries during an outage."""
+"""These rates leave time to stop the server during the work, and are higher than the retry rate in an outage."""
 
 PATIENT_LEASE = ("--lease-duration", "90s", "--renew-deadline", "80s")
 

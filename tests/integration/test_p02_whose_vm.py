@@ -1,4 +1,4 @@
-"""P2: members of a pool, VMs that leave the pool, and VMs of others, which the controller never changes."""
+"""P2: members of a pool, VMs that leave the pool, and VMs of other owners. The controller never changes the latter."""
 
 from __future__ import annotations
 

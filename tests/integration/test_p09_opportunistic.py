@@ -1,4 +1,4 @@
-"""P9: strategies that never delete VMs, and VMs that users delete, under every strategy."""
+"""P9: strategies that never delete VMs. Under every strategy, users may delete VMs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""P10: disks that stay after their VMs are deleted, and disks that are deleted with them."""
+"""P10: disks that outlive their VMs, and disks that are deleted together with their VMs."""
 
 from __future__ import annotations
 

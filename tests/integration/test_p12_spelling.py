@@ -26,7 +26,7 @@ def plain() -> dict[str, Any]:
 
 
 def as_go_writes(template: dict[str, Any]) -> dict[str, Any]:
-    """The same template after a present Go client has read it and written it back."""
+    """The same template, read and written by a present Go client."""
     written = deepcopy(template)
     machine = written["spec"]["template"]["spec"]
     machine["domain"]["resources"] = {}
@@ -36,7 +36,7 @@ def as_go_writes(template: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_older_go_writes(template: dict[str, Any]) -> dict[str, Any]:
-    """The same template after a Go client with Kubernetes libraries before 0.34 has read it and written it back."""
+    """The same template, read and written by a Go client with Kubernetes libraries before 0.34."""
     written = as_go_writes(template)
     no_time = {"creationTimestamp": None}
     written["metadata"] |= no_time
@@ -65,7 +65,7 @@ def owned_by_the_pool(pools: PoolNamespace) -> dict[str, dict[str, str]]:
 
 
 def touched(pools: PoolNamespace, since: int) -> list[tuple[str, str, str]]:
-    """The controller's writes to VMs, VMIs, disks and revisions of the pool, once it has seen the change."""
+    """The writes of the controller to VMs, VMIs, disks and revisions of the pool, after it has seen the change."""
     records = pools.requests("create", "update", "patch", "delete", since=since)
     return [(each.verb, each.resource, each.name) for each in records if each.resource in OWNED]
 
@@ -93,7 +93,7 @@ def test_p12_a_pool_that_is_spelled_otherwise_touches_nothing(pools: PoolNamespa
 
 
 def test_p12_kubectl_apply_and_a_go_client_may_take_turns(pools: PoolNamespace) -> None:
-    """A person applies a manifest, a Go client scales the pool whole, and the person applies it again."""
+    """A user applies a manifest. A Go client writes the whole pool to scale it. The user applies the manifest again."""
     manifest = {
         "apiVersion": "pool.kubevirt.io/v1beta1",
         "kind": "VirtualMachinePool",

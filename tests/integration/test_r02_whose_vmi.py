@@ -1,4 +1,4 @@
-"""R2: adoption, release, and VMIs of others, which the controller never changes."""
+"""R2: adoption, release, and VMIs of other owners. The controller never changes the latter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A simulated VMI on the fake API server: from patch to patch, with time as a number."""
+"""A simulated VMI on the fake API server. The simulator runs patch by patch, on virtual time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FINAL = {"Succeeded", "Failed"}
 
 
 class Life:
-    """One VMI on an API server, and a simulator that looks at it whenever it should."""
+    """One VMI on an API server, and a simulator without delays."""
 
     def __init__(
         self, annotations: Mapping[str, str] | None = None, *, grace_s: int | None = None, uid: str = "uid-1"
@@ -40,7 +40,7 @@ class Life:
                 "spec": {"domain": {}, "terminationGracePeriodSeconds": grace_s},
             },
         )
-        """The VMI as the server has it, or had it last."""
+        """The present state of the VMI on the server, or its last state."""
 
     @property
     def vmi(self) -> SimulatedVMI:
@@ -55,7 +55,7 @@ class Life:
         return list(self.document["metadata"].get("finalizers") or [])
 
     def live(self, seconds: float, *, vm_exists: bool = False) -> Life:
-        """Let time pass, with a simulator that is never late."""
+        """Let time pass. The simulator acts without a delay."""
         until = self.now + timedelta(seconds=seconds)
         turns = 0
         while self.gone_at is None:
@@ -74,7 +74,7 @@ class Life:
         return self
 
     def sleep(self, seconds: float) -> Life:
-        """Let time pass without a simulator, and start a new one."""
+        """Let time pass without a simulator. Then start a new simulator."""
         self.now += timedelta(seconds=seconds)
         self.first_seen = self.now
         return self
@@ -102,7 +102,7 @@ class Life:
         return self
 
     def change(self, patch: dict[str, Any]) -> None:
-        """Another client merges this into the VMI."""
+        """Apply a merge patch to the VMI, as another client."""
         self.document = self._server.change(VMIS, KEY, patch)
 
     def delete(self) -> Life:

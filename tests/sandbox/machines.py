@@ -1,4 +1,4 @@
-"""Simulated VMs, their VMIs and their disks on the fake API server: from step to step, with time as a number."""
+"""Simulated VMs with their VMIs and disks on the fake API server. The simulator runs step by step, on virtual time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.sandbox.lives import CREATED
 
 
 def vm_document(name: str = "vm", strategy: str = "Always", **template: Any) -> Document:
-    """A VM; `annotations`, `labels` and `volumes` are its template's, `disks` the names of its dataVolumeTemplates."""
+    """A VM. `annotations`, `labels` and `volumes` belong to its template. `disks` names its dataVolumeTemplates."""
     disks = template.pop("disks", ())
     volumes = template.pop("volumes", [{"name": disk, "dataVolume": {"name": disk}} for disk in disks])
     return {
@@ -40,7 +40,7 @@ def vm_document(name: str = "vm", strategy: str = "Always", **template: Any) -> 
 
 
 class Machines:
-    """One namespace, and a simulator that is never late."""
+    """One namespace, and a simulator without delays."""
 
     def __init__(
         self, *documents: Document, serves_data_volumes: bool = True, defaults: SimulationSettings = DEFAULT
@@ -52,7 +52,7 @@ class Machines:
             latency_s=0, has_status=[VMS, DATA_VOLUMES, CLAIMS], finalizers={CLAIMS: [PROTECTION]}, now=lambda: self.now
         )
         self.steps: list[tuple[str, str, str]] = []
-        """What the simulator did: the verb, the kind, the name."""
+        """The actions of the simulator: verb, kind and name."""
 
         self._first_seen: dict[str, datetime] = {}
         for document in documents:
@@ -88,7 +88,7 @@ class Machines:
         return self.server.current(resource, key(name))
 
     def get(self, resource: Resource[Any], name: str = "vm") -> Document:
-        """The object, which has to be there."""
+        """The object. Raises NotFound if it does not exist."""
         return self.server.document(resource, key(name))
 
     def status(self, name: str = "vm") -> Document:
@@ -106,7 +106,7 @@ class Machines:
         return None if document is None else document["metadata"]["uid"]
 
     def _advance(self, resource: Resource[Any], name: str) -> float | None:
-        """Take one object one step further: 0 when something was done, or the time that it waits."""
+        """Do the next step of an object: 0 if there was one, otherwise the seconds until the next step, or None."""
         document = self.document(resource, name)
         if document is None:
             return 0

@@ -1,4 +1,4 @@
-"""Waiting for what other processes do, and looking which there are."""
+"""Functions that wait for other processes, and a function that lists processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 
 def wait_for(condition: Callable[[], object], *, within_s: float = 20.0) -> None:
-    """Return when it holds. Fails the test when that takes longer."""
+    """Wait until the condition is true. Fails the test after `within_s` seconds."""
     give_up = time.monotonic() + within_s
     while not condition():
         if time.monotonic() > give_up:
@@ -21,7 +21,7 @@ def wait_for(condition: Callable[[], object], *, within_s: float = 20.0) -> None
 
 
 def processes_about(directory: Path) -> list[str]:
-    """The command lines of the processes that name the directory."""
+    """The command lines of the processes that name the directory in their arguments."""
     found = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
@@ -34,7 +34,7 @@ def processes_about(directory: Path) -> list[str]:
 async def until(
     holds: Callable[[], object], changed: asyncio.Event, *, within_s: float, seen: Callable[[], object]
 ) -> None:
-    """Wait for a condition, and check the condition after each `changed`. `seen` is shown if the time limit is over."""
+    """Wait until `holds` is true, and check again after each `changed`. After a timeout, the failure shows `seen`."""
     try:
         async with asyncio.timeout(within_s):
             while not holds():

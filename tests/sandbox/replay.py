@@ -1,7 +1,7 @@
-"""Replays a recording of real KubeVirt: the simulator gets the same objects and the same actions, and its own story.
+"""Replays a recording of real KubeVirt. The simulator gets the same objects and actions, and its story is compared.
 
-A story is the list of events of one kind of object, in order. Before two stories are compared, each object is reduced
-by the table `LEFT_OUT`: what is left of the objects has to be equal, event by event.
+A story is the list of events of one kind of object, in order. Two stories must have equal events in the same order. The
+comparison ignores the fields in `LEFT_OUT`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LEFT_OUT: Final = {
     ),
     "the object of DELETED": "It is the last stored object, or that object with its last change: the server's choice.",
 }
-"""What the comparison leaves out, and why. Everything else has to be equal."""
+"""The fields that the comparison ignores, with the reasons. All other fields must be equal."""
 
 _TIME: Final = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$")
 _DEFAULTS: Final = (
@@ -60,7 +60,7 @@ _DEFAULT_VALUES: Final[tuple[tuple[tuple[str, ...], object], ...]] = (
 )
 
 Told = tuple[str, Document]
-"""The type of an event, and what is compared of the object."""
+"""The type of an event, and the fields of the object that are compared."""
 
 
 class Recording:
@@ -94,7 +94,7 @@ class Recording:
         return {"apiVersion": VMS.api_version, "kind": VMS.kind, "metadata": {"name": "vm"}, "spec": spec}
 
     def _whole(self, obj: Document) -> Document:
-        """The object with its spec, which is left out where it has not changed."""
+        """The object with its spec. The recording omits a spec that has not changed."""
         spec = obj.get("spec", self._specs.get(_identity(obj)))
         self._specs[_identity(obj)] = spec
         return {**obj, "spec": spec}
@@ -132,7 +132,7 @@ class Replay:
                 known.add(uid)
 
     def _put(self, obj: Document) -> Document:
-        """An object that was there before the recording began. A VM has the revision of its start."""
+        """Create an object that existed before the recording. A VM gets the revision of its start."""
         resource = {VMS.kind: VMS, VMIS.kind: VMIS}[obj["kind"]]
         made = self.machines.create(resource, {**obj, "metadata": {**obj["metadata"], "namespace": "default"}})
         if resource is VMS:
@@ -164,7 +164,7 @@ class Replay:
 
 
 def told(before: list[Document], events: list[Told], resource: Resource[Any]) -> list[Told]:
-    """The events of a kind, reduced. An event after which nothing is different is left out."""
+    """The events of a kind, with only the compared fields. An event is left out if none of these fields changed."""
     numbers: dict[str, str] = {}
     for obj in (*before, *(obj for _, obj in events)):
         uid = obj["metadata"]["uid"]

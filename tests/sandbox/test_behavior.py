@@ -1,4 +1,4 @@
-"""The life of a simulated VMI, played on a model of the API server: from patch to patch, with time as a number."""
+"""The life of a simulated VMI, patch by patch, on the fake API server and in virtual time."""
 
 from __future__ import annotations
 

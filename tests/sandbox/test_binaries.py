@@ -1,4 +1,4 @@
-"""Where the control plane's programs come from, told with directories, a release server and a Go that are made up."""
+"""The sources of the control plane's programs. The directories, the release server and the Go toolchain are fakes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sandbox.releases import ETCD, KUBERNETES, Releases
 from tests.sandbox.patience import wait_for
 
 NOWHERE = Releases(kubernetes="http://127.0.0.1:1/kubernetes", etcd="http://127.0.0.1:1/etcd")
-"""A port where nobody listens: the connection is refused at once."""
+"""A port without a listener: the connection is refused at once."""
 
 MACHINE = releases.architecture()
 
@@ -46,7 +46,7 @@ esac
 
 
 class Machine:
-    """A machine with nothing on it but what a test puts there."""
+    """A machine that has only the programs and files of the test."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -89,7 +89,7 @@ def machine(tmp_path: Path) -> Machine:
 
 @pytest.fixture
 def published(machine: Machine) -> Iterator[Path]:
-    """The internet: a directory with all files of both releases, which the machine can reach."""
+    """A directory with all files of both releases. It takes the place of the internet."""
     root = machine.root / "published"
     programs = root / "kubernetes" / "bin" / "linux" / MACHINE
     for name in PROGRAMS[1:]:

@@ -1,4 +1,4 @@
-"""`vmherd sandbox up` and `down`, as they are typed."""
+"""`vmherd sandbox up` and `down`, as a user types them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ FOR_CLUSTER = [pytest.mark.cluster, pytest.mark.usefixtures("control_plane_binar
 
 
 def cluster(test: Any) -> Any:
-    """A test that starts sandboxes of its own."""
+    """Mark a test that starts its own sandboxes."""
     for mark in FOR_CLUSTER:
         test = mark(test)
     return test
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The command, to its end."""
+    """Run the command and wait until it ends."""
     return subprocess.run(
         [*SANDBOX, *arguments],
         env={**os.environ, **environment},
@@ -46,7 +46,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 @contextmanager
 def default_signals() -> Iterator[None]:
-    """Start a process as a terminal would: these tests may run under nohup, whose deafness is inherited."""
+    """Reset the signal handlers while a process starts. Under nohup, the process would inherit an ignored SIGHUP."""
     before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGHUP, signal.SIGTERM)}
     try:
         yield
@@ -56,7 +56,7 @@ def default_signals() -> Iterator[None]:
 
 
 class Foreground:
-    """`up` as on a terminal, with its output in a file."""
+    """`up` in the foreground, with its output in a file."""
 
     def __init__(self, directory: Path, output: Path, *options: str) -> None:
         self.directory = directory
@@ -80,7 +80,7 @@ class Foreground:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[Path]:
-    """Where a test's sandbox lives. A test that fails leaves none behind either."""
+    """The directory of a test's sandbox. The sandbox is stopped even if the test fails."""
     directory = tmp_path / "sandbox"
     yield directory
     if directory.exists():

@@ -1,4 +1,4 @@
-"""The control plane itself: what the other tests take for granted."""
+"""The features of the control plane that other tests rely on."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_dependents_of_a_custom_object_go_with_it_from_the_start(kubectl: Kubect
     kubectl.apply(VMI)
     kubectl.apply(config_map("dependent", owner=kubectl.json("get", "vmi", "owner")))
     kubectl("delete", "vmi", "owner")
-    # Less than the 30 seconds after which the garbage collector would look for new kinds.
+    # The garbage collector looks for new kinds every 30 seconds. This timeout is shorter.
     kubectl("wait", "--for=delete", "configmap/dependent", "--timeout=20s")
 
 
@@ -215,7 +215,7 @@ def test_an_api_server_on_this_machine_can_be_aggregated(
 
 @pytest.fixture
 def metrics_port(tmp_path: Path) -> Iterator[int]:
-    """The port of a server that answers everything with the name of the user that the API server sent along."""
+    """The port of a server that answers each request with the user name from the API server's headers."""
 
     class Answer(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -32,13 +32,13 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 
 
 class Terminal:
-    """A demo on a terminal of its own, with its temporary files in a directory."""
+    """A demo on its own terminal, with its temporary files in a directory."""
 
     def __init__(self, directory: Path) -> None:
         self._ours, theirs = os.openpty()
         termios.tcsetwinsize(theirs, (50, 120))
         command = [sys.executable, "-c", ON_A_TERMINAL, str(theirs), *DEMO]
-        # Signals as a terminal leaves them: these tests may run under nohup, whose deafness is inherited.
+        # Under nohup, the demo would inherit an ignored SIGHUP.
         before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
         environment = {**os.environ, "TMPDIR": str(directory), "TERM": "xterm"}
         self.process = subprocess.Popen(command, pass_fds=[theirs], env=environment)
@@ -47,7 +47,7 @@ class Terminal:
         self.seen = ""
 
     def reads(self, *patterns: str) -> None:
-        """Return when the screen has shown each of these, in this order. Fails the test when it does not."""
+        """Wait until the screen has shown these patterns, in this order. Fails the test after a timeout."""
         give_up = time.monotonic() + WITHIN_S
         for pattern in patterns:
             while (found := re.search(pattern, self.seen)) is None:
@@ -71,13 +71,13 @@ class Terminal:
         os.close(self._ours)
 
     def read(self, *, within_s: float = 1.0) -> bool:
-        """Take in what comes next, if it comes in time. Returns whether there may be more."""
+        """Read the next output, if it comes in time. Returns False at the end of the output."""
         if not select.select([self._ours], [], [], within_s)[0]:
             return True
         try:
             self.seen += ESCAPES.sub("", os.read(self._ours, 65536).decode(errors="replace"))
         except OSError:
-            return False  # how Linux says that nobody has the other end any more
+            return False  # on Linux: no process has the other end open
         return True
 
 
@@ -96,7 +96,7 @@ def test_without_a_terminal_it_says_at_once_what_to_do() -> None:
 
 @pytest.fixture(scope="module")
 def once(control_plane_binaries: object, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The output of `vmherd demo --once`, after it succeeded and left no files behind."""
+    """The output of a successful `vmherd demo --once`, which must leave no files behind."""
     directory = tmp_path_factory.mktemp("once")
     done = subprocess.run(
         [*DEMO, "--once"],

@@ -1,4 +1,4 @@
-"""VMs whose starts fail, and VMs whose guests die later: what is counted, and how long the VM waits."""
+"""VMs whose starts fail, and VMs whose guests die later: the counted failures, and the delay of the next start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of a running VM's spec: what the running VMI takes over, and what needs a restart."""
+"""Changes of a running VM's spec: the running VMI takes over some of them, and others need a restart."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MASQUERADE = {"interfaces": [{"name": "default", "masquerade": {}}]}
 
 
 def running(**domain: Any) -> Machines:
-    """A VM that runs with this domain, which can be migrated unless the domain says otherwise."""
+    """A running VM with this domain. The VMI can migrate unless the domain prevents it."""
     document = vm_document()
     document["spec"]["template"]["spec"]["domain"] = {"devices": MASQUERADE, **domain}
     return Machines(document).live(5)

@@ -1,4 +1,4 @@
-"""Children and references to processes, with real processes that do nothing but sleep."""
+"""Child processes and references to processes. The tests use real processes that only sleep."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def spawner() -> Iterator[Spawner]:
 
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that is no child of the sandbox's."""
+    """A process that is not a child of the sandbox."""
     with subprocess.Popen(SLEEP) as process:
         yield process
         process.kill()

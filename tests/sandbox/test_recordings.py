@@ -1,4 +1,4 @@
-"""The simulator's sequences of VM and VMI events are those that were recorded from real KubeVirt."""
+"""The simulator produces the same sequences of VM and VMI events as the recordings of real KubeVirt."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SETTLED = (
 """The recordings that come to rest."""
 
 ENDLESS = {"vm-fail-start": 400, "vm-crash": 15}
-"""The recordings that were stopped while the VM goes on failing, and the seconds that the simulator needs."""
+"""The recordings that end while the VM still fails, and the seconds that the simulator needs for each."""
 
 
 def played(name: str, settings: SimulationSettings = FULL) -> tuple[Recording, Replay]:

@@ -1,4 +1,4 @@
-"""The simulator on the real API server: what a user and a controller see of it, and what it costs."""
+"""The simulator on the real API server: the states that clients see, and the number of writes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def simulating(control_plane: ControlPlane, namespace: str) -> AsyncIterat
 
 
 class Audience:
-    """Watches the VMIs of a namespace, and can make and delete some."""
+    """Watches the VMIs of a namespace. It can also create and delete VMIs."""
 
     def __init__(self, client: ApiClient, namespace: str) -> None:
         self._client = client
@@ -79,7 +79,7 @@ class Audience:
         return {name: state_of(vmi) if (vmi := self.vmi(name)) is not None else None for name in names}
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until it is so, as the watch shows it."""
+        """Wait until the condition is true for the watched VMIs."""
         await until(holds, self._changed, within_s=PATIENCE_S, seen=lambda: self.seen)
 
     async def until_ready(self, *names: str) -> None:
@@ -102,7 +102,7 @@ async def watching(control_plane: ControlPlane, namespace: str) -> AsyncIterator
 @pytest.fixture
 async def audience(control_plane: ControlPlane, namespace: str) -> AsyncIterator[Audience]:
     """An audience of the test's namespace."""
-    # A task group has to be left in the task that entered it, and a fixture is left in another.
+    # The same task must enter and leave a task group. Pytest enters and leaves a fixture in different tasks.
     leave = asyncio.Event()
     arrived: asyncio.Future[Audience] = asyncio.get_running_loop().create_future()
 
@@ -118,7 +118,7 @@ async def audience(control_plane: ControlPlane, namespace: str) -> AsyncIterator
 
 
 def writes_of_the_simulator(control_plane: ControlPlane, namespace: str) -> list[str]:
-    """The names of the objects that it wrote to, one for each request, from the server's own audit log."""
+    """The object name of each write of the simulator, from the API server's audit log."""
     return [
         record.name
         for record in control_plane.audit_records()

@@ -1,4 +1,4 @@
-"""Simulated DataVolumes and PVCs on a model of the API server."""
+"""Simulated DataVolumes and PVCs on the fake API server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life of a simulated VM on a model of the API server: run strategies, storage, and what its status says."""
+"""The life of a simulated VM on the fake API server: run strategies, storage and status."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ OWN_CRDS = crds.CRD_DIRECTORIES[-1]
 
 
 class Scene:
-    """A namespace with a simulator at work in it, watched."""
+    """A watched namespace in which a simulator works."""
 
     def __init__(self, client: ApiClient, namespace: str) -> None:
         self.client = client
@@ -316,7 +316,7 @@ async def test_nothing_is_written_twice(control_plane: ControlPlane, namespace: 
         and record.namespace == namespace
         and record.verb not in ("list", "watch")
     )
-    # How much of what passes quickly can be seen, and is told, depends on how fast the server is.
+    # The number of status writes depends on the speed of the server: short states may be skipped.
     for resource, most in (("virtualmachines", 3), ("datavolumes", 2)):
         assert len(names) <= writes.pop(("patch", resource, "status", 200)) <= most * len(names)
     assert writes == dict.fromkeys(

@@ -20,7 +20,7 @@ def kept(state: str) -> Document:
 
 
 async def with_disks(pools: Pools, replicas: int, **spec: Document) -> dict[str, Document]:
-    """Create a pool whose VMs have a disk each, and return the DataVolumes when all exist."""
+    """Create a pool with one disk for each VM. Return the DataVolumes when all of them exist."""
     await pools.made(replicas, template=pools.template(disks=["data"]), **spec)
     wanted = {f"data-{ordinal}" for ordinal in range(replicas)}
     return await pools.until(

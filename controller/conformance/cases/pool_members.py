@@ -1,4 +1,4 @@
-"""Cases about which VMs belong to a pool, and what they look like."""
+"""Cases about the membership and the content of a pool's VMs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases about what a pool tells its user: status, conditions, Events, refusals and columns."""
+"""Cases about the status, conditions, Events, rejections and columns of pools."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def recovery(pools: Pools) -> None:
 
 
 async def forbidden(pools: Pools) -> None:
-    """Make a pool that wants 2 VMs in a namespace whose quota allows none."""
+    """Make a pool of 2 VMs in a namespace with a quota of 0."""
     await pools.made(0)
     probe = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": "probe"}}
     await pools.forbid("virtualmachines", {**probe, "spec": pools.template()["spec"]}, pools.vm_path)

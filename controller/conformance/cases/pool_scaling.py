@@ -1,4 +1,4 @@
-"""Cases about the number of VMs of a pool, and which VMs a scale-in deletes."""
+"""Cases about the number of VMs of a pool, and about the VMs that a scale-in deletes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from controller.conformance.pools import NAME, Pools
 
 cases: Cases[Pools] = Cases(Kind.POOLS)
 BETWEEN_CREATES_S = 1.1
-"""Creation times are whole seconds. VMs that are created later than this have different creation times."""
+"""The time between two creates. Creation times are whole seconds, so these VMs have different creation times."""
 
 
 def proactive(policy: str, **more: Document) -> Document:

@@ -63,7 +63,7 @@ async def proactive(pools: Pools) -> None:
 
 
 async def until_restarted(pools: Pools, before: dict[str, Document]) -> None:
-    """Wait until each VM has a new VMI with the new label that is ready."""
+    """Wait until each VM has a new, ready VMI with the new label."""
     old = {*uids(before).values()}
     await until_vms_have_label(pools)
     await pools.until(

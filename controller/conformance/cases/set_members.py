@@ -1,4 +1,4 @@
-"""Cases about which VMIs belong to a replica set, and what they look like."""
+"""Cases about the membership and the content of a replica set's VMIs."""
 
 from __future__ import annotations
 

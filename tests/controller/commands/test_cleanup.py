@@ -1,4 +1,4 @@
-"""The plan of a cleanup: which finalizers it removes, in which order, and which pools it does not change."""
+"""The plan of a cleanup: the finalizers that it removes, their order, and the pools that stay unchanged."""
 
 from __future__ import annotations
 

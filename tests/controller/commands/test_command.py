@@ -1,4 +1,4 @@
-"""The check of a command whether a controller renews its lease, on virtual time."""
+"""How a command finds out whether a controller renews its lease. The tests run on virtual time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The waits of a case: how long they look, and what they tell about an expectation that is not met."""
+"""How a conformance case waits: the time limits, and the message if an expectation is not met."""
 
 from __future__ import annotations
 

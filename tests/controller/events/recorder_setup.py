@@ -40,8 +40,9 @@ class Drops(Counter[str]):
 
 
 class RecorderSetup:
-    """A recorder, and the server that it writes to. `faults` are what goes wrong with the next requests, in order;
-    after these, all requests fail with `outage` while there is one.
+    """A recorder and its server. `faults` are the faults of the next requests, in order.
+
+    After the last fault, each request fails with `outage`. If `outage` is None, requests succeed.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -78,7 +79,7 @@ class RecorderSetup:
 
 @asynccontextmanager
 async def recording(**kwargs: Any) -> AsyncIterator[RecorderSetup]:
-    """A recorder at work."""
+    """A recorder that runs while the block runs."""
     setup = RecorderSetup(**kwargs)
     async with running(setup.recorder.run()):
         yield setup

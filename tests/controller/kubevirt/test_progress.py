@@ -20,7 +20,7 @@ def owner(text: str | None) -> ObjectMeta:
 
 
 def watched(*stuck: tuple[float, str], progress: Plan | None = None, template: str = "t1") -> Plan:
-    """The plan of a rollout whose VMs have not been ready for these numbers of seconds. The deadline is one minute."""
+    """The plan of a rollout. Each pair is the seconds without readiness and the name of a VM. Deadline: a minute."""
     pairs = [(seconds_ago(seconds), name) for seconds, name in stuck]
     return watch_progress(progress or Plan(held="waits"), pairs, MINUTE, now=NOW, template=template)
 

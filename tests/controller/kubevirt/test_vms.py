@@ -1,4 +1,4 @@
-"""The functions that read one VM, and the memory that a cached VM needs."""
+"""Functions that read one VM, and the memory of a cached VM."""
 
 from __future__ import annotations
 

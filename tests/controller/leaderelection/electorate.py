@@ -1,4 +1,4 @@
-"""Processes that compete for a lease, and the server that keeps it, in memory and on the loop's clock."""
+"""Processes that compete for a lease on a fake API server. The time is the clock of the event loop."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class LeaseServer(FakeApiServer):
         return spec
 
     def edit(self, **patch: Any) -> None:
-        """Change the lease as a person would, whatever its version."""
+        """Change the lease as a user would, without a check of its version."""
         self.change(LEASES, LEASE, patch)
 
 
 class Connection(Answering):
-    """One process's connection to the server, and what can go wrong with it."""
+    """The connection of one process to the server. `trouble` or `error` makes its requests fail."""
 
     def __init__(self, server: LeaseServer) -> None:
         self._server = server
@@ -70,7 +70,7 @@ class Connection(Answering):
 
 
 class Gauge:
-    """What the elector reports."""
+    """Records the reports of the elector."""
 
     def __init__(self) -> None:
         self.values: list[tuple[str, bool]] = []
@@ -80,7 +80,7 @@ class Gauge:
 
 
 class Process:
-    """A candidate with its own line, that leads for as long as it can and may."""
+    """A candidate with its own connection. It leads until `stop` is set or the lease is lost."""
 
     def __init__(self, server: LeaseServer, name: str, **kwargs: Any) -> None:
         self.connection = Connection(server)
@@ -102,7 +102,7 @@ class Process:
         self.on_election: Callable[[], None] = lambda: None
 
     async def run(self) -> bool:
-        """Lead until told to stop. Return whether it ever came to that."""
+        """Lead until `stop` is set. Return whether the process was ever the leader."""
         async with self.elector.elected(self.stop) as leading:
             if leading:
                 self.led_from = now()
@@ -136,7 +136,7 @@ async def leader_and_standby(
 
 
 async def settle(*tasks: asyncio.Task[Any]) -> list[Any]:
-    """Cancel what still runs, and return how each ended."""
+    """Cancel the running tasks, and return the result or exception of each task."""
     for task in tasks:
         task.cancel()
     return await asyncio.gather(*tasks, return_exceptions=True)

@@ -126,7 +126,7 @@ def test_the_first_list_of_a_resource_shows_what_may_go_wrong_with_it_as_zero():
 
 
 def test_every_action_and_outcome_of_the_planning_vocabulary_has_a_label():
-    """The labels that start at zero are those that are counted."""
+    """The series that exist from the start are exactly the series that can be counted."""
     setup = RegistrySetup()
     for action in get_args(Action):
         for outcome in get_args(Outcome):

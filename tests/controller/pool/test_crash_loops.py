@@ -1,4 +1,4 @@
-"""P14, P15: a crash loop does not reset the time since when a VM is not ready. The loops are recorded from KubeVirt."""
+"""P14, P15: a crash loop does not reset the age of a VM's unready period. The loops are recorded from KubeVirt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guarantees of a pool, as properties of its plans, in simulations where everybody else plays their part."""
+"""The guarantees of a pool, as properties of its plans. Simulated users and a simulated KubeVirt take part."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.pool_strategies import BYSTANDING, GENTLE_EDITS, STEERING, edits, sca
 
 @st.composite
 def lived(draw: st.DrawFn, **fixed: object) -> PoolSimulation:
-    """A simulation in which users have changed things while the controller was at it, or down."""
+    """A simulation in which users changed objects while the controller worked or was stopped."""
     simulation = draw(simulations(**fixed))
     if draw(st.booleans()):
         simulation.come_to_rest()
@@ -38,7 +38,7 @@ def lived(draw: st.DrawFn, **fixed: object) -> PoolSimulation:
 
 
 def count_that_should_be(simulation: PoolSimulation) -> range:
-    """How many members a pool at rest may have: what is wanted, or more where nobody may be deleted."""
+    """The valid member counts of a pool at rest: the wanted number, or more if a surplus VM may not be deleted."""
     seen = simulation.snapshot()
     intent = intent_of(seen.owner)
     if intent.scale_in.strategy is not Strategy.PROACTIVE:
@@ -109,7 +109,7 @@ def test_the_same_snapshot_gives_the_same_plan_however_the_cache_lists_it(simula
 
 @given(simulations(scaleInStrategy=None), st.sampled_from(["out", "in", "delete", "release", "detach", "end"]))
 def test_p4_p8_a_pass_keeps_to_the_burst_for_each_kind_of_write(simulation, what):
-    """Whatever happens to all of six VMs at once."""
+    """The same change happens to all six VMs at once."""
     simulation.change(replicas=0 if what == "out" else 6)
     simulation.come_to_rest()
     for name in simulation.members():
@@ -162,7 +162,7 @@ def test_guarantee_7_an_update_never_makes_more_unavailable_than_it_may(simulati
 
 
 def unavailable(simulation: PoolSimulation) -> int:
-    """How many members that should run have no VMI that serves."""
+    """The number of members that should run and have no ready VMI."""
     count = 0
     for name in simulation.members():
         vmi, vm = simulation.vmis.get(name), simulation.vms[name]
@@ -184,7 +184,7 @@ def preserving(draw: st.DrawFn) -> PoolSimulation:
 
 @given(preserving(), st.data())
 def test_guarantee_8_preserved_disks_are_never_collected_wherever_we_crash(simulation, data):
-    """P10. After each write of ours the process may die; the next one starts from what the server has, or had."""
+    """P10. The process may die after each write. The next process carries out the old plan or a new plan."""
     ever: set[str] = set()
     stages = plan(simulation.snapshot()).stages
     for _ in range(data.draw(st.integers(1, 4))):
@@ -238,7 +238,7 @@ def test_a_crash_after_any_write_ends_as_no_crash_does(simulation, data):
 
 @given(lived(), st.data())
 def test_a_plan_that_is_carried_out_late_does_no_lasting_harm(simulation, data):
-    """A leader that was stopped for a while, or a cache that lagged behind."""
+    """A paused leader or a stale cache causes such a delay."""
     late = plan(simulation.snapshot()).stages
     data.draw(edits(simulation))
     for _ in range(data.draw(st.integers(0, 2))):
@@ -253,7 +253,7 @@ def test_a_plan_that_is_carried_out_late_does_no_lasting_harm(simulation, data):
 
 @given(st.integers(1, 30), st.data())
 def test_a_burst_that_is_sent_again_makes_no_twin(wanted, data):
-    """The answers were lost or the process died, and the cache is stale: the plan is carried out from the start."""
+    """The process died or the answers were lost, and the cache is stale. The whole plan is carried out again."""
     simulation = PoolSimulation(pool(replicas=wanted))
     stages = plan(simulation.snapshot()).stages
     simulation.crash_while_carrying_out(stages, data.draw(st.integers(0, wanted)))

@@ -1,4 +1,4 @@
-"""P14: the number of VMs that an update may make unavailable at the same time, and what stops an update."""
+"""P14: how many VMs an update may make unavailable at the same time, and the conditions that stop an update."""
 
 from __future__ import annotations
 

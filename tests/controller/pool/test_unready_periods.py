@@ -1,4 +1,4 @@
-"""P14, P15: when an unready period begins, continues and ends, and what a restart of the controller keeps of it."""
+"""P14, P15: the beginning and the end of an unready period, and its age after a restart of the controller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""P13: a pool that needs restarts that the cluster does not serve says so, and asks again after a while."""
+"""P13: a pool that needs restarts in a cluster without the restart subresource: its status, its Event, its retries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WHY = "virtualmachines.subresources.kubevirt.io/restart is not served: the serve
 
 
 def manual_pool() -> PoolSimulation:
-    """Three VMs that run, with run strategy Manual, and a new template. The cluster does not serve restarts."""
+    """Three running VMs with run strategy Manual, and a new template. The cluster does not serve restarts."""
     simulation = PoolSimulation(pool(spec=vm_spec(image="v1", run_strategy="Manual"), maxUnavailable=1))
     simulation.come_to_rest()
     for name in simulation.vms:

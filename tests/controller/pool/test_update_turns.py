@@ -1,4 +1,4 @@
-"""P14: a template with which a ready VM must restart reaches the VM only when the VM's turn comes."""
+"""P14: a template that requires a restart reaches a ready VM only when it is the VM's turn."""
 
 from __future__ import annotations
 

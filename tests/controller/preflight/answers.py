@@ -28,7 +28,7 @@ def not_found() -> NotFound:
 
 
 class Answers(AnswersByPath):
-    """An API server in which the user has all permissions that are not in `denied`."""
+    """An API server in which the user has all permissions except those in `denied`."""
 
     def __init__(self) -> None:
         self.denied: set[tuple[str, str]] = set()

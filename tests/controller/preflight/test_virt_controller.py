@@ -1,4 +1,4 @@
-"""Whether virt-controller's Deployment has stopped loops, and the patch that stops them, applied as a JSON patch."""
+"""How stopped loops of virt-controller are detected, and the JSON patch that stops the loops."""
 
 from __future__ import annotations
 

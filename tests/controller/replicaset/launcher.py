@@ -1,4 +1,4 @@
-"""KubeVirt for the VMIs of a simulated set: VMIs start, become ready and fail, as the test says, in virtual time."""
+"""A simulated KubeVirt for the VMIs of a simulated set, in virtual time. The test decides how each VMI develops."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.fakes.rules import wire
 
 STEP_S = 1.0
 Fate: TypeAlias = Callable[[Document, float], str]
-"""Says what becomes of a VMI, after so many seconds of its life: a phase, or "Ready" for Running and ready."""
+"""Maps a VMI and its age in seconds to a state: a phase, or "Ready" for a VMI that runs and is ready."""
 
 
 def fails(document: Document, age_s: float) -> str:
@@ -37,21 +37,21 @@ def stays_unready(document: Document, age_s: float) -> str:
 
 
 class Launcher:
-    """The virt-controller and the nodes. `fate` decides about each VMI, and a test may change it at any time."""
+    """Acts as virt-controller and the nodes. `fate` decides the state of each VMI, and a test may replace it."""
 
     def __init__(self, simulation: ReplicaSetSimulation, fate: Fate = fails) -> None:
         self.simulation = simulation
         self.fate = fate
         self._born: dict[str, float] = {}
         self.created: list[tuple[float, str]] = []
-        """When which VMI was created, in seconds."""
+        """For each created VMI: the time in seconds, and the name."""
 
     @property
     def seconds(self) -> float:
         return self.simulation.elapsed.total_seconds()
 
     async def live(self, seconds: float) -> None:
-        """Let the controller and KubeVirt work for so long."""
+        """Run the controller and KubeVirt for this number of seconds."""
         end = self.seconds + seconds
         while self.seconds < end:
             before = len(self.simulation.server.events)
@@ -65,7 +65,7 @@ class Launcher:
             self.simulation.advance(max(min(wait_s, end - self.seconds), 0.001))
 
     def _act(self) -> bool:
-        """Give each VMI its next state. Return whether some VMI will change without a write by the controller."""
+        """Set the present state of each VMI. Return True if a VMI will change without a write by the controller."""
         changing = False
         for name, document in self.simulation.server.documents(VMIS, self.simulation.key.namespace).items():
             uid = document["metadata"]["uid"]

@@ -1,4 +1,4 @@
-"""A replica set on the fake API server: the real reconciler works on it, with caches that may lag and may restart."""
+"""A replica set on the fake API server. The real reconciler works on the set, with caches that may be stale."""
 
 from __future__ import annotations
 
@@ -62,8 +62,9 @@ def _document_of(owner: ReplicaSet) -> Document:
 
 
 class ReplicaSetSimulation:
-    """One set, the API server and the caches. The caches hear of events when the test says so; with `instant`, the
-    caches hear of each write of ours at once.
+    """One set, the API server and the caches. The caches receive events when the test says so.
+
+    With `instant`, the caches receive each of our own writes at once.
     """
 
     def __init__(
@@ -77,13 +78,13 @@ class ReplicaSetSimulation:
         vmi_handler: Callable[[Change[VirtualMachineInstance]], None] = lambda change: None,
         set_handler: Callable[[Change[ReplicaSet]], None] = lambda change: None,
     ) -> None:
-        """`finalizers` gives each VMI a finalizer, as KubeVirt does: a deleted VMI stays until `live_on`."""
+        """With `finalizers`, each VMI has a finalizer, as in KubeVirt: a deleted VMI stays until `live_on`."""
         held_by = {VMIS: ["kubevirt.io/virtualMachineControllerFinalize"]} if finalizers else {}
         self.key = key
         self.elapsed = timedelta()
         """The time since the simulation began. `advance` changes it."""
         self.clock: Callable[[], float] = lambda: 0.0
-        """More seconds since the simulation began, for a test whose event loop has the time."""
+        """Seconds that are added to `elapsed`, for a test that measures time with its event loop."""
         self.server = FakeApiServer(
             latency_s=latency_s, has_status=(REPLICASETS,), finalizers=held_by, now=lambda: self.now
         )
@@ -100,7 +101,7 @@ class ReplicaSetSimulation:
     def of(
         cls, owner: ReplicaSet, vmis: Iterable[VirtualMachineInstance] = (), *, burst: int = 250
     ) -> ReplicaSetSimulation:
-        """A simulation without latency and lag, for synchronous tests, that begins with these objects."""
+        """A simulation that begins with these objects, without latency and lag. For synchronous tests."""
         made = cls(key=owner.metadata.key, burst=burst, finalizers=True, instant=True, latency_s=0)
         made.server.put(REPLICASETS, _document_of(owner))
         for vmi in vmis:
@@ -115,7 +116,7 @@ class ReplicaSetSimulation:
         self.elapsed += timedelta(seconds=seconds)
 
     def restart(self) -> None:
-        """A new process that lists everything first."""
+        """Start a new process that first lists all objects."""
         self.process.catch_up()
         self.process.restart()
 
@@ -123,7 +124,7 @@ class ReplicaSetSimulation:
         return await self.process.reconcile(self.key)
 
     async def come_to_rest(self, *, passes: int = 30) -> int:
-        """Reconcile with fresh caches until a pass sends nothing. Return how many passes that took."""
+        """Reconcile with fresh caches until a pass sends no request. Return the number of passes before it."""
         for number in range(passes):
             self.process.catch_up()
             before = len(self.server.requests)
@@ -144,18 +145,18 @@ class ReplicaSetSimulation:
         return run(self.process.carry_out(self.key, self.owner.metadata.uid, stages))
 
     def crash_while_carrying_out(self, stages: Sequence[Stage], writes: int) -> None:
-        """The process dies after so many writes; a new one starts."""
+        """Kill the process after this number of writes, and start a new process."""
         run(self.process.kill_after(writes, self.process.carry_out(self.key, self.owner.metadata.uid, stages)))
 
     def snapshot(self) -> Snapshot:
-        """What a pass would see now."""
+        """The snapshot of a pass at this moment."""
         self.process.catch_up()
         seen = self._rules.take_snapshot(self.key, now=self.now, settled=True)
         assert seen is not None
         return seen
 
     def live_on(self) -> None:
-        """VMIs that are being deleted go, finished ones stay so, and all others come up."""
+        """Remove terminating VMIs, and make all other active VMIs ready. Finished VMIs stay as they are."""
         ready = {"type": "Ready", "status": "True", "lastTransitionTime": self.now.isoformat()}
         for name, document in self.server.documents(VMIS, self.key.namespace).items():
             if "deletionTimestamp" in document["metadata"]:
@@ -165,7 +166,7 @@ class ReplicaSetSimulation:
                 self.server.replace(VMIS, {**document, "status": status})
 
     def fail(self, fault: Fault, *, verb: str = "", resource: AnyResource | None = None, times: int = 10**6) -> None:
-        """Make the next so many of these requests fail."""
+        """Make the next `times` requests of this kind fail."""
         left = times
 
         def fault_for(request: Request) -> Fault | None:
@@ -185,14 +186,14 @@ class ReplicaSetSimulation:
 
     @property
     def owner(self) -> ReplicaSet:
-        """The set as the server has it."""
+        """The set on the server."""
         owner = self.server.find(REPLICASETS, self.key)
         assert owner is not None
         return owner
 
     @property
     def members(self) -> list[VirtualMachineInstance]:
-        """The set's VMIs as the server has them."""
+        """The VMIs of the set on the server."""
         uid = self.owner.metadata.uid
         return [
             vmi

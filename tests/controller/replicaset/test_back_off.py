@@ -18,7 +18,7 @@ CURRENT = {**LABELS, TEMPLATE_HASH: template_hash_of(replicaset())}
 
 
 def failed(name="failed", *, before=0, ago_s=1.0, started_ago_s=None, **changes):
-    """A VMI that failed `ago_s` ago, and that replaces so many failed VMIs."""
+    """A VMI that failed `ago_s` seconds ago. `before` is the number of failures in a row before it."""
     entered = {"Failed": ago_s} if started_ago_s is None else {"Running": started_ago_s, "Failed": ago_s}
     annotations = {EARLY_FAILURES: annotation_of(before, seconds_ago(900), seconds_ago(ago_s + 2))} if before else None
     state = {"phase": "Failed", "ready": False, "age_s": (started_ago_s or ago_s) + 2, "entered_s": entered}
@@ -44,7 +44,7 @@ def deleted(todo) -> list[str]:
 
 
 def histories(todo) -> list[int]:
-    """How many failures in a row each new VMI has before it."""
+    """For each VMI that the plan creates, the number of failures in a row before it."""
     return [trial_of(VMIS.decode(action.body)).failures for action in todo.actions if isinstance(action, Create)]
 
 
@@ -220,7 +220,7 @@ def test_r4a_a_malformed_record_counts_as_none(text):
 
 
 def test_r4a_a_clock_that_is_behind_does_not_skip_the_delay():
-    """The times in the VMI come from other clocks; the record comes from ours."""
+    """The times in a VMI come from other clocks. The record of earlier failures has the time of our clock."""
     record = {EARLY_FAILURES: annotation_of(5, seconds_ago(500), seconds_ago(1))}
     todo = planned(failed(ago_s=7200, annotations=record))
     assert (created(todo), todo.requeue_after_s) == (0, 159)
@@ -264,7 +264,7 @@ def test_r4a_the_condition_stays_until_the_cache_shows_our_writes():
 
 
 def recorded(*phases: tuple[str, str], ready: str, reason: str | None, now: str):
-    """The back-off of a VMI whose last status has these values. virt-controller 1.9 wrote them for failing VMIs."""
+    """The back-off of a VMI whose last status has these values. They are recorded from failing VMIs of KubeVirt 1.9."""
     times = [{"phase": phase, "phaseTransitionTimestamp": f"2026-11-21T{time}Z"} for phase, time in phases]
     condition = {"type": "Ready", "status": ready, "reason": reason, "lastTransitionTime": "2026-11-21T20:25:52Z"}
     status = {"phase": phases[-1][0], "conditions": [condition], "phaseTransitionTimestamps": times}

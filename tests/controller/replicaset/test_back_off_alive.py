@@ -43,7 +43,7 @@ def reported(launcher: Launcher, reason: str) -> int:
 
 @pytest.mark.parametrize("replicas", [1, 3, 20])
 def test_r4a_a_template_that_always_fails_makes_few_vmis_in_an_hour(replicas):
-    """Each place is tried twice; then one VMI is tried after 10, 20 ... 160 s, and one each 300 s."""
+    """Each VMI is replaced once without a delay. Then one VMI is tried at a time, with delays from 10 s to 300 s."""
     launcher = set_of(replicas, fails)
     run(launcher.live(HOUR_S))
     assert 2 * replicas + 14 <= len(launcher.created) <= 2 * replicas + 18
@@ -96,7 +96,7 @@ def test_r4a_a_changed_template_is_tried_at_once():
 
 
 def test_r4a_one_bad_place_does_not_slow_down_the_others():
-    """One VMI always fails, as on a bad node; the loss of a healthy VMI is replaced at once."""
+    """One VMI always fails, as on a bad node. A healthy VMI that is lost is still replaced at once."""
     bad: set[str] = set()
 
     def fate(document, age_s):

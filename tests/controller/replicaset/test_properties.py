@@ -21,7 +21,7 @@ from tests.controller.replicaset.simulation import ReplicaSetSimulation
 from tests.strategies import populations, replicasets, snapshots, template_hash_of, wild_replicasets
 
 PASSES = 60
-"""More than any generated simulation needs: 12 VMIs at one write a pass, each of them replaced once."""
+"""More passes than any generated simulation needs: 12 VMIs, each replaced once, with one write in each pass."""
 
 
 @st.composite
@@ -48,7 +48,7 @@ def protected(vmis) -> int:
 
 @given(simulations())
 def test_from_any_state_a_set_reaches_what_is_wanted_and_stops_writing(simulation):
-    """Guarantee 1: active = wanted, unless protection keeps more; then no write and no status patch."""
+    """Guarantee 1: the set reaches the wanted number of active VMIs, or more if VMIs are protected."""
     come_to_rest(simulation)
     wanted = simulation.owner.spec.replicas
     assert len(simulation.active) == max(wanted, protected(simulation.active))
@@ -148,7 +148,7 @@ def test_r2_nobody_elses_vmi_is_ever_touched(simulation):
 
 @given(simulations(), st.data())
 def test_guarantee_5_a_crash_after_any_write_ends_as_no_crash_does(simulation, data):
-    """The process dies after `k` writes of a pass, before any status; the next one starts from what the server has."""
+    """The process dies after some writes and before the status. The next process plans from the state of the server."""
     for _ in range(data.draw(st.integers(1, 3))):
         stages = plan(simulation.snapshot()).stages
         writes = sum(len(stage.actions) for stage in stages)
@@ -161,7 +161,7 @@ def test_guarantee_5_a_crash_after_any_write_ends_as_no_crash_does(simulation, d
 
 @given(st.integers(1, 30), st.data())
 def test_guarantee_5_a_burst_that_is_sent_again_makes_no_twin(wanted, data):
-    """The answers were lost or the process died, and the cache is stale: the plan is carried out from the start."""
+    """The process died or the answers were lost, and the cache is stale. The whole plan is carried out again."""
     simulation = ReplicaSetSimulation.of(replicaset(replicas=wanted))
     stages = plan(simulation.snapshot()).stages
     simulation.crash_while_carrying_out(stages, data.draw(st.integers(0, wanted)))
@@ -183,7 +183,7 @@ def test_guarantee_5_a_cache_that_shows_only_some_of_a_burst_makes_no_twin(wante
 
 @given(snapshots(rolling=True))
 def test_r14_no_more_than_the_allowance_are_made_unready(seen):
-    """Of a set of the right size, no more ready VMIs are deleted than the allowance leaves."""
+    """A plan deletes at most as many ready VMIs as the limit permits. The set has the wanted size."""
     active = [vmi for vmi in seen.members if is_active(vmi) and vmi.metadata.labels["myvmi"] == "myvmi"]
     owner = replace(seen.owner, spec=replace(seen.owner.spec, replicas=len(active)))
     seen = replace(seen, owner=owner, members=tuple(active), orphans=())

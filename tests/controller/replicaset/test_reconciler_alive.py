@@ -38,17 +38,17 @@ STEPS = st.tuples(st.sampled_from(["scale", "finish", "delete", "ready"]), st.in
 """A step of a story: its kind, the index of the VMI or the number of replicas, and the delay before the step."""
 
 LONG_S = 600.0
-"""Longer than any backoff after so few failures."""
+"""Longer than any backoff in these tests."""
 
 STARTS = 20
-"""How often the VMIs come up while the set comes to rest."""
+"""How many times all VMIs are made ready while the set comes to rest."""
 
 IDLE_S = 5.0
-"""The pause of the caches between two looks for new events, if there was none."""
+"""Seconds until the caches look for new events again if there was no event."""
 
 
 class NoMetrics:
-    """Instruments that discard everything, except that a panic fails the test."""
+    """Instruments that discard all metrics. A panic fails the test."""
 
     def workers(self, controller: str, *, most: int) -> None: ...
 

@@ -1,7 +1,7 @@
-"""The guarantees, for whatever is lost, refused, late or restarted: plan, executor, expectations and caches together.
+"""The guarantees of a replica set under random faults: lost, rejected and late requests, stale caches, and restarts.
 
-A ledger keeps its own account of what is seen on the server and in the cache. It asks nobody of ours what is awaited,
-and judges each write in the moment in which it happens.
+A ledger keeps its own record of the server and of the cache. It is independent of the controller's expectations. It
+checks each write at the moment of the write.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ FAULTS = st.sampled_from(
         refusal(422, "Invalid", "denied by a policy"),
     ]
 )
-"""What becomes of one request."""
+"""The fault of one request; None if the request succeeds."""
 
 PROGRESS = st.tuples(st.sampled_from([0, 0, 0, 1, 2]), st.sampled_from([0, 0, 1]))
-"""How many events of VMIs and of sets the caches hear while one request is under way."""
+"""The number of VMI events and of set events that the caches receive during one request."""
 
 ARGUMENTS = {
-    # What becomes of its requests, and what is heard during each; afterwards all goes well, and nothing is heard.
+    # The faults of its requests, and the progress during each request. Later requests succeed without progress.
     "reconcile": st.tuples(st.lists(FAULTS, max_size=6), st.lists(PROGRESS, max_size=6)),
     "hear": st.tuples(st.integers(0, 2), st.integers(0, 1)),
     "scale": st.tuples(st.integers(0, 5)),
@@ -74,19 +74,19 @@ def steps(draw: st.DrawFn) -> tuple[Any, ...]:
 
 
 class Ledger:
-    """What was written and not shown yet, by the machine's own account."""
+    """The test's own record of the writes that the cache does not show yet."""
 
     def __init__(self) -> None:
         self.made: dict[str, set[str]] = {}
-        """By owner, the VMIs that were made for it and are there, and that the cache has not shown yet."""
+        """For each owner, the VMIs that were created, still exist, and are not in the cache yet."""
 
         self.deleted: set[str] = set()
-        """VMIs that we deleted and that the cache still shows as if nothing had happened."""
+        """The VMIs that we deleted and that the cache still shows as not terminating."""
 
         self.ever_deleted: set[str] = set()
 
         self.owner_uid = ""
-        """Whose pass it is."""
+        """The UID of the set that the pass works on."""
         self.creatable = 0
         self.deletable = 0
 
@@ -107,7 +107,7 @@ class Ledger:
         assert len(made) <= self.creatable, "guarantee 2: more creates than the cache called for"
 
     def delete(self, uid: str, owner_uid: str, *, deleting: bool) -> None:
-        """`deleting`: somebody else was faster, so that it makes no difference."""
+        """`deleting` says that the VMI was already terminating, so our delete changes nothing."""
         assert owner_uid == self.owner_uid, "guarantee 3: somebody else's"
         assert uid not in self.ever_deleted, "R9: a second delete"
         self.ever_deleted.add(uid)
@@ -117,7 +117,7 @@ class Ledger:
 
 
 class Scenario:
-    """One set, and everything that may happen to it, its VMIs, its requests and the caches."""
+    """One set, and the random changes of the set, its VMIs, its requests and the caches."""
 
     def __init__(self, *, replicas: int, burst: int, finalizers: bool) -> None:
         self.ledger = Ledger()
@@ -156,14 +156,14 @@ class Scenario:
         orphans = [vmi for vmi in matching if controller_of(vmi.metadata) is None]
         active = sum(map(is_active, members))
         spent = sum(not is_deleting(vmi) and not is_active(vmi) for vmi in members)
-        # What the pass adopts may be what makes it too many.
+        # Orphans count, because the pass may adopt them.
         surplus = active + sum(map(is_active, orphans)) - owner.spec.replicas
         self.ledger.owner_uid = owner.metadata.uid
         self.ledger.creatable = max(owner.spec.replicas - active, 0)
         self.ledger.deletable = max(surplus, 0) + spent
 
     def judge(self, request: Request, before: Document | None) -> None:
-        """Called for each write in the moment in which it happens."""
+        """Check a write at the moment of the write."""
         if request.verb == "create":
             made = self.simulation.server.find(VMIS, request.key)
             self.ledger.make(made.metadata.uid, owner_uid_of(made))
@@ -180,7 +180,7 @@ class Scenario:
         def fault_for(request: Request) -> Fault | None:
             nonlocal planned
             if not planned and (request.resource is not VMIS or request.is_write):
-                # The first request that is not about a doubt: the plan was made in this very turn of the loop.
+                # The first request that does not look up a lost write. The plan was made in the same turn of the loop.
                 planned = True
                 self.note_what_the_caches_call_for()
             vmis, sets = next(progress, (0, 0))
@@ -232,7 +232,7 @@ class Scenario:
                 self.simulation.server.finalize(VMIS, key)
 
     async def come_to_rest(self) -> None:
-        """Guarantees 1 and 4: without faults the set gets what it asks for, and then there is silence."""
+        """Guarantees 1 and 4: without faults, the set reaches the wanted number and then sends no more requests."""
         await self.rest()
         owner, active = self.simulation.owner, self.simulation.active
         assert owner.status is not None

@@ -1,4 +1,4 @@
-"""R16: which changes start a pass for which sets, and after which delay."""
+"""R16: which sets a change triggers, and the delay of the pass."""
 
 import pytest
 from msgspec.structs import replace

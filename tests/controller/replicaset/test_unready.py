@@ -25,7 +25,7 @@ CURRENT = {**LABELS, TEMPLATE_HASH: template_hash_of(replicaset())}
 
 
 def unready(name="unready", *, running_s=301.0, before=0, **changes):
-    """A VMI that runs for so long. KubeVirt set the time of its condition before the VMI ran."""
+    """A VMI that has run for this time. KubeVirt set the time of its condition before the VMI ran."""
     annotations = {EARLY_FAILURES: annotation_of(before, seconds_ago(900), seconds_ago(running_s))} if before else None
     state = {"ready": False, "ready_for_s": running_s + 5, "entered_s": {"Running": running_s}, "labels": CURRENT}
     return vmi(name, owner=replicaset(), **{"annotations": annotations, **state, **changes})
@@ -164,7 +164,7 @@ def test_r4a_a_set_whose_vmis_become_ready_again_comes_to_rest():
 
 @given(st.integers(0, 8), st.integers(0, 8), st.integers(0, 4), st.integers(1, 6))
 def test_guarantee_2_replacements_of_unready_vmis_add_no_vmi(wanted, down, up, burst):
-    """More VMIs are never created than are missing after the deletions that come first in the plan."""
+    """A plan never creates more VMIs than are missing after its own deletions."""
     vmis = [unready(f"u-{number}", before=number % 3, running_s=9000) for number in range(down)]
     vmis += [ready(f"r-{number}") for number in range(up)]
     todo = planned(*vmis, replicas=wanted, burst=burst)

@@ -63,7 +63,7 @@ def spec_of(setup: ExecutorSetup, name: str = "vm") -> dict[str, object]:
 
 
 def when(verb: str, act: Callable[[], object], *, times: int = 1) -> Callable[[Request], None]:
-    """Make another client act when the next so many requests with this verb arrive."""
+    """Make another client act when a request with this verb arrives, for the next `times` requests."""
     left = times
 
     def fault_for(request: Request) -> None:

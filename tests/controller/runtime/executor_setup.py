@@ -88,7 +88,7 @@ class Counts(Counter[tuple[str, str]]):
 
 
 class ExecutorSetup:
-    """An executor, the server that it writes to, and a cache that hears of events only when a test says so."""
+    """An executor, its server, and a cache that receives events only when a test says so."""
 
     def __init__(self) -> None:
         self.server = FakeApiServer()

@@ -104,7 +104,7 @@ async def test_r5_a_repeated_create_finds_its_object_and_makes_no_second_one():
 
 
 async def test_r5_a_repeated_create_finds_its_object_even_if_it_is_being_deleted():
-    """The cache does not show the object yet, because the plan chose its name. The cache must show it first."""
+    """The cache does not show the object yet. The key is unsettled until the cache shows it."""
     setup = ExecutorSetup()
     setup.add("vm", finalizers=["some/finalizer"])
     setup.server.remove(VMIS, key("vm"))

@@ -1,1 +1,1 @@
-"""A made-up kind, added as docs/adding-a-kind.md says: a flock has one VMI for each number below `replicas`."""
+"""An example of a new kind, as in docs/adding-a-kind.md. A flock has one VMI for each number below `replicas`."""

@@ -1,6 +1,6 @@
-"""`python -m tests.examples.flock`: vmherd with one kind more.
+"""`python -m tests.examples.flock`: vmherd with one more kind.
 
-It stands for an entry in `KINDS`, so it comes before any other module of the controller reads them.
+A new kind normally has an entry in `KINDS`. This module adds the entry before other modules read `KINDS`.
 """
 
 from __future__ import annotations

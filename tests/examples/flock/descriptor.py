@@ -1,4 +1,4 @@
-"""The descriptor of flocks: what would stand in controller/kinds.py."""
+"""The descriptor of flocks. The descriptor of a real kind belongs in controller/kinds.py."""
 
 from __future__ import annotations
 

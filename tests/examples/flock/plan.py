@@ -1,4 +1,4 @@
-"""What one pass over a flock does: create the numbers that are missing, delete those that are too many."""
+"""The plan of a pass over a flock: it creates VMIs for missing numbers, and deletes VMIs with other numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def wanted_of(snapshot: Snapshot) -> int:
 
 
 def plan(snapshot: Snapshot) -> Plan:
-    """Decide what to do about this flock now."""
+    """The actions that this flock needs now."""
     owner = snapshot.owner.metadata
     if owner.deletion_timestamp is not None:
         return Plan(held="being deleted")

@@ -1,4 +1,4 @@
-"""The rules of VirtualMachineFlocks, bound to the caches that they look at."""
+"""The rules of VirtualMachineFlocks, with the caches that they read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that one pass over a flock may know."""
+"""The complete input of one pass over a flock."""
 
 from __future__ import annotations
 

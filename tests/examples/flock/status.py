@@ -1,4 +1,4 @@
-"""What a flock reports, and what its Events tell."""
+"""The status of a flock, and its Events."""
 
 from __future__ import annotations
 

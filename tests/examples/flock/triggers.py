@@ -1,4 +1,4 @@
-"""Which flocks a change concerns, and how soon."""
+"""The flocks that a change triggers, and the delay of the pass."""
 
 from __future__ import annotations
 

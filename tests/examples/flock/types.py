@@ -1,4 +1,4 @@
-"""VirtualMachineFlocks, as far as a reconciler reads them."""
+"""VirtualMachineFlocks, with only the fields that the reconciler reads."""
 
 from __future__ import annotations
 

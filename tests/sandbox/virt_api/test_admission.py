@@ -1,4 +1,4 @@
-"""The answers of the simulated webhooks: which objects they reject, and for what reason."""
+"""The answers of the simulated webhooks: the objects that they reject, and the reasons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What virt-api does for the subresources start, stop and restart: the patches that it sends, or its refusal."""
+"""virt-api's answers to the subresources start, stop and restart: the patches that it sends, or its error."""
 
 from __future__ import annotations
 
