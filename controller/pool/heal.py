@@ -7,8 +7,8 @@ seconds later, another pass deletes the VM, if the VM still fails. So users can 
 apply after a crash of the controller. A later pass creates a new VM with the same ordinal.
 
 If `statePreservation` is Disabled, the VM is deleted in the foreground together with its disks. If `statePreservation`
-is Offline or Online, the disks are kept, and the new VM uses them again. If a kept disk causes the failure, the VM is
-not healed, because a new VM would use the same disk. While KubeVirt works on the VM or its disks, for example during a
+is Offline or Online, the disks are kept, and the new VM uses them again. A VM whose kept disk causes the failure is not
+healed, because a new VM would use the same disk. While KubeVirt works on the VM or its disks, for example during a
 snapshot, the VM is not healed either. In both cases, an Event shows the reason.
 """
 

@@ -33,7 +33,11 @@ PROCEED: Final = "proceed"
 DONE: Final = "done"
 
 _DIGEST_VERSION: Final = "1"
-"""The version of the digest method. Change this number if the method changes. Then blocked updates stay blocked."""
+"""The version of the digest method.
+
+Change this number if the method changes. Otherwise a new digest would look like a changed template, and blocked updates
+would start.
+"""
 
 
 def is_taken_over(snapshot: Snapshot, template: Template) -> bool:

@@ -122,7 +122,9 @@ def _with_proofs(plan: Plan, unproven: list[VirtualMachineInstance], now: dateti
 
 
 def _stuck_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
-    """Return the time at which this VMI or the first of its failed predecessors became unready.
+    """Return the time at which this VMI became unready.
+
+    If the VMI replaces failed VMIs, return the creation time of the first of these VMIs.
 
     The transition time of the condition `Ready` is used only while the VMI runs. Before that, KubeVirt changes this
     time with each new reason.
