@@ -170,7 +170,7 @@ def test_every_setting_reaches_the_program(helm: Helm) -> None:
         )
     )
     untouched = {field for field in Config.__struct_fields__ if getattr(found, field) == getattr(Config(), field)}
-    assert untouched == {"kubeconfig", "context", "leader_elect"}
+    assert untouched == {"kubeconfig", "context", "leader_elect", "versions"}
     assert (found.burst, found.kube_api_qps, found.replicaset_group) == (100_000, 12.5, "vmherd.dev")
 
 
