@@ -29,6 +29,7 @@ from controller.events.announcer import LeaseAnnouncer
 from controller.events.recorder import EventRecorder
 from controller.kinds import KINDS
 from controller.leaderelection.elector import ElectionImpossible, LeaderElector, LeaseLost, new_identity
+from controller.leaderelection.namespace import SeveralLeases
 from controller.metrics.registry import Metrics
 from controller.preflight import checks
 from controller.preflight.checks import StartupError
@@ -130,7 +131,8 @@ async def _with_mode(client: ApiClient, config: Config, stop: asyncio.Event) -> 
 
     async def resolve() -> None:
         with_mode = await checks.resolve_mode(client, config)
-        resolved.append(await with_served_versions(client, with_mode))
+        with_versions = await with_served_versions(client, with_mode)
+        resolved.append(await checks.resolve_lease_namespace(client, with_versions))
 
     return resolved[0] if await _done_before(stop, resolve()) else None
 
@@ -371,7 +373,7 @@ def _fatal(error: BaseException) -> Fatal:
                 lines += leaf.lines
             case StartupError():
                 lines += map(str, leaf.problems)
-            case ConfigurationError() | BindError() | ElectionImpossible() | LeaseLost():
+            case ConfigurationError() | BindError() | ElectionImpossible() | LeaseLost() | SeveralLeases():
                 lines.append(str(leaf))
             case _:
                 log.error("unexpected failure", exc_info=leaf)

@@ -76,7 +76,7 @@ def test_the_import_contracts_hold():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_one_module_knows_the_library_that_loads_credentials():
+def test_only_one_module_imports_the_library_that_loads_credentials():
     assert not [path for path in sources(*PACKAGES) if "kubernetes_asyncio" in modules_imported_by(path)]
     assert [path.name for path in sources(*PACKAGES) if '"kubernetes_asyncio' in path.read_text()] == ["loaders.py"]
 
@@ -93,11 +93,11 @@ def modules_imported_by(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("path", pure_modules(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_the_core_has_no_clock_no_chance_and_no_effects(path):
+def test_the_core_has_no_clock_no_randomness_and_no_side_effects(path):
     assert impurities(path.read_text()) == set()
 
 
-def test_every_module_of_a_kind_is_pure_but_for_rules_and_wiring():
+def test_every_module_of_a_kind_except_rules_and_wiring_is_pure():
     packages = [kind.package.replace(".", "/") for kind in KINDS]
     assert {path.name for path in {*sources(*packages)} - {*pure_modules()}} == {"rules.py", "wiring.py"}
 
@@ -127,7 +127,7 @@ def test_an_impurity_is_found(source, found):
 
 
 @pytest.mark.parametrize("package", [*PACKAGES, "tests", "benchmarks", "charts"])
-def test_no_file_is_longer_than_anybody_reads(package):
+def test_no_file_exceeds_the_length_limit(package):
     lengths = {path: len(path.read_text().splitlines()) for path in sources(package)}
     assert lengths
     assert {str(path): length for path, length in lengths.items() if length > LONGEST_FILE} == {}
@@ -153,7 +153,7 @@ def rules_with_a_test() -> set[str]:
     return found
 
 
-def test_nothing_is_left_to_do_in_the_code():
+def test_the_code_contains_no_todo_marks():
     reminder = re.compile("|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X")))
     left = [str(path) for path in sources(*PACKAGES, "tests", "benchmarks") if reminder.search(path.read_text())]
     assert left == []
@@ -176,7 +176,7 @@ def test_the_pins_have_hashes_and_name_no_address(name):
     assert [pin.partition(" ")[0] for pin in pins if "--hash=sha256:" not in pin] == []
 
 
-def test_everything_that_the_project_asks_for_is_pinned():
+def test_every_required_package_is_pinned():
     project = PROJECT["project"]
     optional = project["optional-dependencies"]
     run = [*project["dependencies"], *optional["uvloop"], *optional["secure"]]

@@ -74,7 +74,7 @@ class Config(KindGroups, frozen=True, kw_only=True):
 
     leader_elect: bool = True
     leader_election_id: str = "vmherd"
-    leader_election_namespace: str = "default"
+    leader_election_namespace: str = ""
     lease_duration_s: float = 15.0
     renew_deadline_s: float = 10.0
     retry_period_s: float = 2.0
@@ -222,7 +222,7 @@ GROUPS: Mapping[str, tuple[Option, ...]] = {
             "leader_election_namespace",
             NAMESPACE,
             "the namespace of the lease",
-            unset="the namespace of the Pod; default outside a cluster",
+            unset="the namespace of the Pod; outside a cluster that of the existing lease, or default",
         ),
         _option(
             "lease_duration_s",
@@ -272,10 +272,10 @@ def make_config(ctx: click.Context, *, pod_namespace: str = "") -> Config:
     """Return the configuration from parsed flags and variables.
 
     Raise click.BadParameter if two settings contradict each other. `pod_namespace` is the namespace of the Pod, or ""
-    outside a cluster.
+    outside a cluster. `leader_election_namespace` is "" if neither the user nor the Pod determines it.
     """
     settings = chosen(ctx)
-    settings.setdefault("leader_election_namespace", pod_namespace or DEFAULTS.leader_election_namespace)
+    settings.setdefault("leader_election_namespace", pod_namespace)
     config = structs.replace(DEFAULTS, **with_groups(settings))
     if config.elects:
         _check_durations(config, ctx)

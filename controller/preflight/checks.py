@@ -29,6 +29,7 @@ from controller.config.modes import Mode
 from controller.config.settings import Config
 from controller.kinds import KINDS, Kind, accesses
 from controller.kubevirt.resources import KUBEVIRT_GROUP
+from controller.leaderelection.namespace import with_lease_namespace
 from controller.preflight.discovery import find_kubevirt, is_served
 from controller.preflight.kubevirt_version import TooOld, check_version
 from controller.preflight.permissions import (
@@ -182,6 +183,19 @@ async def resolve_mode(client: Requests, config: Config, *, wait_s: float = WAIT
     await reach(client, wait_s=wait_s)
     async with _errors_as_problems():
         return await decide_mode(client, config)
+
+
+async def resolve_lease_namespace(client: Requests, config: Config, *, wait_s: float = WAIT_S) -> Config:
+    """Return the configuration with the namespace of the lease.
+
+    If the configuration has this namespace, return the same configuration. If a request fails, raise StartupError.
+    Raise SeveralLeases if the user has to choose a namespace.
+    """
+    if config.leader_election_namespace:
+        return config
+    await reach(client, wait_s=wait_s)
+    async with _errors_as_problems():
+        return await with_lease_namespace(client, config)
 
 
 async def check(client: Requests, config: Config, *, now: Callable[[], datetime], wait_s: float = WAIT_S) -> None:

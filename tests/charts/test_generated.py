@@ -22,16 +22,16 @@ from tests.helm import Helm, container, of_kind, only
 
 
 @pytest.mark.parametrize("path", chart_files(), ids=lambda path: path.name)
-def test_a_file_of_the_chart_is_what_its_source_says(path: Path) -> None:
+def test_a_generated_file_of_the_chart_equals_its_source(path: Path) -> None:
     assert path.read_text() == chart_files()[path], "run `python -m charts`"
 
 
-def test_the_kustomize_base_is_what_the_chart_renders(major: int) -> None:
+def test_the_kustomize_base_equals_the_rendered_chart(major: int) -> None:
     made = base_files(find_helm(major), chart_files())
     assert {path: path.read_text() for path in made} == made, "run `python -m charts`"
 
 
-def test_the_definitions_that_the_chart_ships_are_those_of_manifests_and_no_others() -> None:
+def test_the_chart_ships_exactly_the_definitions_in_manifests() -> None:
     shipped = {path.name: path.read_bytes() for path in (CHART / "files" / "crds").iterdir()}
     assert shipped == {path.name: path.read_bytes() for path in (ROOT / "manifests" / "crds").iterdir()}
 
@@ -50,7 +50,7 @@ def test_the_definitions_that_the_chart_ships_are_those_of_manifests_and_no_othe
     ],
     ids=str,
 )
-def test_the_roles_of_the_chart_hold_what_the_startup_check_asks_for_and_nothing_else(
+def test_the_roles_of_the_chart_have_exactly_the_permissions_of_the_startup_check(
     helm: Helm, values: Mapping[str, Any]
 ) -> None:
     objects = helm.render(values)
@@ -120,7 +120,7 @@ def test_the_schema_refuses_unknown_names_in_every_section() -> None:
 
 
 @pytest.mark.cluster
-def test_kustomize_takes_the_base(kubectl: Kubectl) -> None:
+def test_kustomize_accepts_the_base(kubectl: Kubectl) -> None:
     with_definitions = list(yaml.safe_load_all(kubectl("kustomize", str(ROOT / "manifests")).stdout))
     without = list(yaml.safe_load_all(kubectl("kustomize", str(ROOT / "manifests" / "controller")).stdout))
     assert [each for each in with_definitions if each["kind"] != "CustomResourceDefinition"] == without

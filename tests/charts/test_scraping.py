@@ -147,7 +147,7 @@ def quick(behavior: str = "normal", memory: str = "64M") -> dict[str, Any]:
     return vm_template(vmi_annotations={BEHAVIOR: behavior, READY_AFTER: "100ms"}, memory=memory)
 
 
-def test_the_target_is_the_release_and_its_objects_are_where_they_are(watched: Watched) -> None:
+def test_the_only_target_is_the_release_and_each_series_has_the_namespace_of_its_object(watched: Watched) -> None:
     [target] = watched.prometheus.targets()
     place = {"namespace": watched.site.namespace, "pod": "vmherd-0", "container": "vmherd"}
     wanted = {"job": "vmherd-metrics", "service": "vmherd-metrics", "endpoint": "metrics", **place}
@@ -196,7 +196,7 @@ def active(server: Prometheus) -> set[tuple[str, str, str]]:
     }
 
 
-def test_every_alert_is_evaluated_and_those_of_objects_are_active_that_should_be(watched: Watched) -> None:
+def test_every_alert_is_evaluated_and_the_expected_object_alerts_are_active(watched: Watched) -> None:
     server, full = watched.prometheus, (watched.crowd.namespace, "herd")
     eventually(lambda: {rule["health"] for rule in server.rules()} == {"ok"}, what="all rules are evaluated")
     assert len(server.rules()) > 10
@@ -214,7 +214,7 @@ def test_every_alert_is_evaluated_and_those_of_objects_are_active_that_should_be
     eventually(lambda: not down & active(server), what="no alert about a missing target")
 
 
-def test_what_the_alerts_ask_for_is_there(watched: Watched) -> None:
+def test_every_metric_in_the_alerts_exists(watched: Watched) -> None:
     named = {name for rule in watched.prometheus.rules() for name in metrics_in(rule["query"])}
     for name in sorted(named):
         asked = f"{name} and on (job, instance) up"

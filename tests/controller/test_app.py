@@ -15,7 +15,7 @@ from tests.integration.controller_process import controller_process, eventually
 pytestmark = pytest.mark.cluster
 
 
-def test_sigterm_ends_it_in_order_with_exit_code_0(control_plane: ControlPlane, tmp_path: Path) -> None:
+def test_sigterm_ends_the_program_in_order_with_exit_code_0(control_plane: ControlPlane, tmp_path: Path) -> None:
     with controller_process(control_plane.kubeconfig, tmp_path, "--leader-election-id", "orderly") as program:
         assert program.health("readyz") == (200, "ok")
         assert program.stop() == 0
@@ -23,7 +23,7 @@ def test_sigterm_ends_it_in_order_with_exit_code_0(control_plane: ControlPlane, 
     assert told[-2:] == ["stopping", "released the lease"]
 
 
-def test_a_port_that_is_taken_is_one_line_and_exit_code_1(control_plane: ControlPlane, tmp_path: Path) -> None:
+def test_a_port_in_use_gives_one_line_and_exit_code_1(control_plane: ControlPlane, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         flags = ("--metrics-bind-address", f"127.0.0.1:{port}", "--no-leader-elect")
@@ -33,7 +33,7 @@ def test_a_port_that_is_taken_is_one_line_and_exit_code_1(control_plane: Control
     assert line.startswith(f"vmherd: cannot listen on 127.0.0.1:{port}: address already in use")
 
 
-def test_the_second_signal_does_not_wait(control_plane: ControlPlane, tmp_path: Path) -> None:
+def test_the_second_signal_ends_the_program_at_once(control_plane: ControlPlane, tmp_path: Path) -> None:
     with controller_process(control_plane.kubeconfig, tmp_path, "--leader-election-id", "impatient") as program:
         program.process.send_signal(signal.SIGTERM)
         program.process.send_signal(signal.SIGINT)

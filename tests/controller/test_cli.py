@@ -46,7 +46,7 @@ def test_help_goes_to_stdout_and_names_every_command(argument, capsys):
     assert err == ""
 
 
-def test_no_command_prints_help_to_stderr_and_is_misuse(capsys):
+def test_a_call_without_a_command_prints_help_to_stderr_and_fails(capsys):
     assert main([]) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -105,7 +105,7 @@ def test_a_missing_kubeconfig_is_one_line_and_exit_code_1(command):
     assert done.stderr.count("\n") == 1
 
 
-def test_an_unknown_variable_is_told_and_ignored():
+def test_an_unknown_variable_is_reported_and_ignored():
     done = shell("run", "--kubeconfig", "/no/such/file", VMHERD_WORKER="3")
     assert done.stderr.startswith("vmherd: VMHERD_WORKER: no such variable, ignored; did you mean VMHERD_WORKERS?\n")
     assert done.returncode == 1
@@ -221,7 +221,7 @@ def test_without_the_sandbox_its_commands_say_so_in_one_line(command):
     assert done.stderr.count("\n") == 1
 
 
-def test_ctrl_c_is_no_traceback(monkeypatch, capsys):
+def test_ctrl_c_prints_no_traceback(monkeypatch, capsys):
     def interrupted() -> None:
         raise KeyboardInterrupt
 

@@ -23,7 +23,7 @@ BODY = msgspec.json.encode({"metadata": {"name": "a"}})
 
 
 @pytest.mark.parametrize("writes", [0, 1, 4, 6, 8])
-def test_a_process_that_is_killed_after_some_writes_has_done_just_these(writes: int) -> None:
+def test_a_process_that_is_killed_after_some_writes_has_done_only_these_writes(writes: int) -> None:
     """One revision and six VMs are to be created."""
     simulation = PoolSimulation(pool(replicas=6))
     stages = plan(simulation.snapshot()).stages
@@ -72,14 +72,14 @@ def test_a_fault_tells_whether_the_request_had_its_effect(
     assert (server.find(VMIS, KEY) is not None) is happened
 
 
-def test_a_garbled_answer_is_one_to_a_request_that_had_its_effect() -> None:
+def test_a_request_with_a_garbled_answer_had_its_effect() -> None:
     server = FakeApiServer()
     server.fault_for = lambda request: Garbled(b"<html>")
     assert run(server.create(VMIS, "default", BODY)) == b"<html>"
     assert server.find(VMIS, KEY) is not None
 
 
-def test_a_cache_hears_of_events_one_by_one_and_of_versions_by_bookmark() -> None:
+def test_a_cache_receives_events_one_by_one_and_versions_by_bookmark() -> None:
     server = FakeApiServer()
     cache = LaggingCache(server, VMIS)
     for name in ("a", "b"):
@@ -93,7 +93,7 @@ def test_a_cache_hears_of_events_one_by_one_and_of_versions_by_bookmark() -> Non
     assert (len(cache.store.values()), cache.store.version("default")) == (2, str(server.version))
 
 
-def test_the_garbage_collector_deletes_dependents_of_what_is_gone_down_the_line() -> None:
+def test_the_garbage_collector_deletes_dependents_at_any_depth() -> None:
     server = FakeApiServer()
     uid = "gone"
     for name in ("a", "b", "c"):
@@ -104,7 +104,7 @@ def test_the_garbage_collector_deletes_dependents_of_what_is_gone_down_the_line(
     assert list(server.documents(VMIS)) == ["free"]
 
 
-def test_a_merge_patch_replaces_lists_and_removes_what_is_null() -> None:
+def test_a_merge_patch_replaces_lists_and_removes_null_fields() -> None:
     document = {"a": {"b": 1, "c": [1, 2]}, "d": 1}
     assert merge_patch(document, {"a": {"b": None, "c": [3]}, "e": {"f": None, "g": 1}}) == {
         "a": {"c": [3]},

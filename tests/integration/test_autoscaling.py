@@ -158,7 +158,7 @@ def test_an_autoscaler_scales_a_pool_with_the_load(busy: PoolNamespace, metrics:
     ],
     ids=["vmirs", "vmpool"],
 )
-def test_kubectl_autoscale_as_the_guides_write_it_brings_up_the_least_that_is_asked_for(
+def test_kubectl_autoscale_in_the_guides_brings_up_the_minimum_of_replicas(
     kind: str, command: str, target: int, busy: PoolNamespace, metrics: MetricsAPI
 ) -> None:
     """Without a target, the default of Kubernetes applies."""
@@ -172,7 +172,7 @@ def test_kubectl_autoscale_as_the_guides_write_it_brings_up_the_least_that_is_as
     assert scene.sizes(1) == ["New size: 3; reason: Current number of replicas below Spec.MinReplicas"]
 
 
-def test_every_autoscaler_among_the_examples_works_on_its_target(busy: PoolNamespace) -> None:
+def test_every_autoscaler_of_the_examples_scales_its_target(busy: PoolNamespace) -> None:
     """R13 among others: the autoscaler may name any version of a group."""
     targets = {load(path)["metadata"]["name"]: path for path in EXAMPLES if path.stem.startswith(("replica", "pool"))}
     for path in AUTOSCALERS:

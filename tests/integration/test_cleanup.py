@@ -62,7 +62,7 @@ def test_cleanup_removes_our_finalizers_and_changes_nothing_else(idle_namespace:
     assert again.stdout.startswith("0 objects cleaned up")
 
 
-def test_a_pool_that_the_controller_made_can_be_deleted_after_it(
+def test_a_pool_can_be_deleted_after_the_controller_has_gone_and_a_cleanup(
     idle_namespace: ReplicaSetNamespace, tmp_path: Path
 ) -> None:
     pools, kubeconfig = PoolNamespace(idle_namespace.plane, idle_namespace.namespace), idle_namespace.plane.kubeconfig
@@ -82,7 +82,7 @@ def test_a_pool_that_the_controller_made_can_be_deleted_after_it(
     eventually(lambda: not pools.pool_exists() and not pools.vms(), what="the pool and its VMs go")
 
 
-def test_a_pool_that_is_to_keep_its_disks_is_left_to_the_controller_unless_forced(
+def test_a_pool_that_preserves_disks_is_not_cleaned_up_unless_forced(
     idle_namespace: ReplicaSetNamespace,
 ) -> None:
     pools, kubeconfig = PoolNamespace(idle_namespace.plane, idle_namespace.namespace), idle_namespace.plane.kubeconfig

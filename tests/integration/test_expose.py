@@ -98,7 +98,7 @@ def matching(sets: ReplicaSetNamespace, selector: dict[str, str]) -> set[str]:
     return {vmi["metadata"]["name"] for vmi in sets.kubectl.json("get", "vmi", "-l", asked)["items"]}
 
 
-def test_the_guides_command_puts_a_service_in_front_of_every_vmi_of_a_set(
+def test_the_command_of_the_guide_creates_a_service_for_every_vmi_of_a_set(
     sets: ReplicaSetNamespace, shell: Shell
 ) -> None:
     make_set(sets)
@@ -125,14 +125,14 @@ def test_a_pools_service_selects_the_vmis_that_its_vms_start(pools: PoolNamespac
     assert all(spec["selector"].items() <= labels.items() for labels in started)
 
 
-def test_a_service_goes_with_what_it_exposes(sets: ReplicaSetNamespace, shell: Shell) -> None:
+def test_a_service_is_deleted_with_the_exposed_object(sets: ReplicaSetNamespace, shell: Shell) -> None:
     make_set(sets)
     shell.expose("vmirs/vmi-ephemeral", *GUIDE)
     sets.kubectl("delete", "vmirs", "vmi-ephemeral")
     eventually(lambda: not sets.kubectl.json("get", "services")["items"], what="its Service is deleted")
 
 
-def test_a_dry_run_makes_nothing_and_prints_what_kubectl_can_apply(sets: ReplicaSetNamespace, shell: Shell) -> None:
+def test_a_dry_run_creates_nothing_and_prints_a_valid_manifest(sets: ReplicaSetNamespace, shell: Shell) -> None:
     make_set(sets)
     manifest = shell.expose("vmirs", "vmi-ephemeral", *GUIDE, "--dry-run")
     assert sets.kubectl.json("get", "services")["items"] == []
@@ -140,7 +140,7 @@ def test_a_dry_run_makes_nothing_and_prints_what_kubectl_can_apply(sets: Replica
     assert sets.kubectl.json("get", "service", "vmiservice")["spec"]["selector"] == SET
 
 
-def test_the_ports_that_a_template_names_are_those_of_its_service(sets: ReplicaSetNamespace, shell: Shell) -> None:
+def test_a_service_has_the_ports_that_the_template_names(sets: ReplicaSetNamespace, shell: Shell) -> None:
     interface = {"name": "default", "masquerade": {}, "ports": [{"port": 22}, {"port": 53, "protocol": "UDP"}]}
     spec = {"domain": {"devices": {"interfaces": [interface]}}, "networks": [{"name": "default", "pod": {}}]}
     make_set(sets, spec=spec)
@@ -184,13 +184,13 @@ def test_a_missing_permission_to_create_services_is_reported(sets: ReplicaSetNam
     assert reader.expose("vmirs", "vmi-ephemeral", *GUIDE, "--dry-run").startswith("apiVersion: v1\nkind: Service\n")
 
 
-def test_every_command_is_kubectls_too(shell: Shell) -> None:
+def test_every_command_works_as_a_kubectl_plugin(shell: Shell) -> None:
     assert shell("vmherd", "version").stdout.startswith("vmherd ")
     assert "kubectl-vmherd" in shell("plugin", "list").stdout
     assert "create a Service for" in shell("vmherd", "--help").stdout
 
 
-def test_alongside_kubevirt_the_kinds_of_ours_are_exposed(own_plane: Any, tmp_path: Path) -> None:
+def test_alongside_kubevirt_our_own_kinds_are_exposed(own_plane: Any, tmp_path: Path) -> None:
     under_own_groups(own_plane)
     kubectl = Kubectl(own_plane.kubeconfig)
     kubectl("create", "namespace", "beside")

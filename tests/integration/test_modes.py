@@ -137,7 +137,7 @@ def test_missing_permissions_for_the_second_writer_check_are_reported(
         assert program.stop() == 0
 
 
-def test_a_takeover_asks_for_the_permissions_to_look(kubevirt: KubeVirtInstallation, tmp_path: Path) -> None:
+def test_a_takeover_needs_permissions_to_read_kubevirts_objects(kubevirt: KubeVirtInstallation, tmp_path: Path) -> None:
     plane = kubevirt.plane
     kubevirt.start(*RESTING)
     argv = ["--mode", "takeover", "--kubevirt-namespace", "kubevirt"]

@@ -53,7 +53,7 @@ def test_a_controller_killed_in_the_middle_of_a_scale_up_creates_nothing_twice(
     assert not deleted(idle_namespace)
 
 
-def test_a_controller_outlives_its_api_server_and_goes_on_where_it_was(
+def test_a_controller_continues_its_work_after_an_outage_of_the_api_server(
     idle_namespace: ReplicaSetNamespace, tmp_path: Path
 ) -> None:
     with controller_process(idle_namespace.plane, tmp_path, *PATIENT_LEASE) as program:

@@ -34,9 +34,7 @@ def test_kubectl_get_shows_the_columns_that_users_know_with_the_right_numbers(se
 
 
 @pytest.mark.e2e
-def test_the_metrics_page_is_well_formed_in_promtools_eyes(
-    sets: ReplicaSetNamespace, running: ControllerProcess
-) -> None:
+def test_promtool_accepts_the_metrics_page(sets: ReplicaSetNamespace, running: ControllerProcess) -> None:
     tool = promtool.find_or_skip()
     sets.make_set(2)
     sets.wait_for(2)
@@ -46,7 +44,9 @@ def test_the_metrics_page_is_well_formed_in_promtools_eyes(
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_a_sets_series_show_its_figures_and_go_with_it(sets: ReplicaSetNamespace, running: ControllerProcess) -> None:
+def test_the_series_of_a_set_show_its_counts_and_end_with_the_set(
+    sets: ReplicaSetNamespace, running: ControllerProcess
+) -> None:
     sets.make_set(3)
     sets.wait_for(3)
     sets.play(next(iter(sets.alive())))
@@ -55,7 +55,7 @@ def test_a_sets_series_show_its_figures_and_go_with_it(sets: ReplicaSetNamespace
     eventually(lambda: figures(sets, running) == {}, what="the series are removed")
 
 
-def test_the_probes_say_that_it_lives_and_is_ready(running: ControllerProcess) -> None:
+def test_the_probes_report_a_live_and_ready_controller(running: ControllerProcess) -> None:
     assert running.health("healthz")[0] == 200
     assert running.health("readyz")[0] == 200
     assert running.health("nothing")[0] == 404

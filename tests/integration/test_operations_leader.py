@@ -70,7 +70,7 @@ def test_only_the_leader_writes_and_both_are_ready(
     assert 'leader_election_master_status{name="vmherd"} 0.0' in new.metrics()
 
 
-def test_sigterm_in_the_middle_hands_over_within_two_seconds(
+def test_sigterm_during_work_hands_over_within_two_seconds(
     idle_namespace: ReplicaSetNamespace, old: ControllerProcess, new: ControllerProcess
 ) -> None:
     idle_namespace.make_set(300)
@@ -83,7 +83,7 @@ def test_sigterm_in_the_middle_hands_over_within_two_seconds(
     assert created(idle_namespace) == dict.fromkeys(alive, 1)
 
 
-def test_a_dead_leader_is_replaced_when_its_lease_has_run_out(
+def test_a_dead_leader_is_replaced_when_its_lease_has_expired(
     idle_namespace: ReplicaSetNamespace, old: ControllerProcess, new: ControllerProcess
 ) -> None:
     idle_namespace.make_set(3)
@@ -97,7 +97,7 @@ def test_a_dead_leader_is_replaced_when_its_lease_has_run_out(
     assert writers(idle_namespace) == {old.credential, new.credential}
 
 
-def test_a_leader_stopped_past_its_lease_writes_nothing_when_it_goes_on(
+def test_a_leader_suspended_beyond_its_lease_writes_nothing_when_it_continues(
     idle_namespace: ReplicaSetNamespace, old: ControllerProcess, new: ControllerProcess
 ) -> None:
     idle_namespace.make_set(300)

@@ -151,12 +151,12 @@ def test_the_log_has_no_token(watched: Watched) -> None:
     assert not [name for name, token in {**watched.tokens, "made up": "made.up.token"}.items() if token in log]
 
 
-def test_over_http_there_is_nothing(watched: Watched) -> None:
+def test_without_tls_a_request_gets_no_metrics(watched: Watched) -> None:
     with pytest.raises((urllib.error.URLError, ConnectionError)):
         urllib.request.urlopen(watched.program.metrics_url, timeout=10)
 
 
-def test_scrapes_go_on_with_a_new_certificate(watched: Watched) -> None:
+def test_scrapes_continue_with_a_new_certificate(watched: Watched) -> None:
     def serial() -> str:
         address = watched.program.metrics_url.removeprefix("http://").partition("/")[0].split(":")
         return ssl.get_server_certificate((address[0], int(address[1])))
@@ -168,7 +168,7 @@ def test_scrapes_go_on_with_a_new_certificate(watched: Watched) -> None:
     watched.prometheus.wait_for_scrape()
 
 
-def test_prometheus_takes_the_whole_page_and_finds_the_objects_where_they_are(watched: Watched) -> None:
+def test_prometheus_accepts_the_whole_page_and_shows_each_object_in_its_namespace(watched: Watched) -> None:
     [target] = watched.prometheus.targets()
     assert (target["health"], target["lastError"]) == ("up", "")
     labels = f'namespace="{watched.shop.namespace}"'
@@ -185,7 +185,7 @@ def test_prometheus_takes_the_whole_page_and_finds_the_objects_where_they_are(wa
     assert ask('leader_election_master_status{namespace="vmherd-system"}') == [1]
 
 
-def test_the_series_of_an_object_go_with_it(watched: Watched) -> None:
+def test_the_series_of_an_object_end_with_the_object(watched: Watched) -> None:
     watched.shop.make_pool(1, name="brief", template=quick())
     names = '__name__=~"vmherd_.*|kubevirt_.*"'
     brief = f'{{{names}, name="brief"}} or {{{names}, pool_name="brief"}}'

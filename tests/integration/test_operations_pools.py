@@ -70,7 +70,7 @@ def test_a_controller_killed_in_the_middle_of_a_scale_in_loses_no_disk_and_no_vm
         assert {name for name, _ in spare.asked_of_vms("delete")} == {f"pool-{n}" for n in range(wanted, before)}
 
 
-def test_a_controller_killed_in_the_middle_of_an_update_takes_no_more_vms_away_than_it_may(
+def test_a_controller_killed_in_the_middle_of_an_update_makes_no_more_vms_unavailable_than_allowed(
     spare: PoolNamespace, tmp_path: Path
 ) -> None:
     size, allowed = 8, 2

@@ -22,7 +22,7 @@ from tests.release import NAME, NAMESPACE
 pytestmark = pytest.mark.cluster
 
 
-def test_under_exactly_the_permissions_it_asks_for_nothing_is_refused(
+def test_with_exactly_the_listed_permissions_no_request_is_refused(
     idle_namespace: ReplicaSetNamespace, tmp_path: Path
 ) -> None:
     orphan = idle_namespace.make_vmi("orphan")

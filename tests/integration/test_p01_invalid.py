@@ -89,7 +89,7 @@ def test_p1_an_invalid_pool_does_nothing_and_says_so_once_a_generation(
     assert not pools.requests("create", "delete")
 
 
-def test_p1_a_pool_that_becomes_invalid_leaves_its_vms_alone_but_lets_go_those_that_users_delete(
+def test_p1_a_pool_that_becomes_invalid_keeps_its_vms_unchanged_but_releases_vms_that_users_delete(
     pools: PoolNamespace,
 ) -> None:
     pool = pools.make_pool(3)
@@ -109,7 +109,7 @@ def test_p1_a_pool_that_becomes_invalid_leaves_its_vms_alone_but_lets_go_those_t
     pools.wait_ready(3)
 
 
-def test_p1_an_invalid_pool_can_be_deleted_and_lets_its_vms_go(pools: PoolNamespace) -> None:
+def test_p1_an_invalid_pool_can_be_deleted_and_releases_its_vms(pools: PoolNamespace) -> None:
     pools.make_pool(2)
     pools.wait_for_ordinals(0, 1)
     pools.change_pool({"spec": {"selector": None}})

@@ -83,7 +83,7 @@ def test_p2_a_vm_whose_labels_stop_matching_is_released_and_keeps_its_spec_and_f
     pools.wait_for_ordinals(1, 2)
 
 
-def test_p2_a_vm_that_is_taken_out_as_documented_is_replaced_and_can_be_deleted_later(pools: PoolNamespace) -> None:
+def test_p2_a_vm_that_is_detached_as_documented_is_replaced_and_can_be_deleted_later(pools: PoolNamespace) -> None:
     pool = pools.make_pool(2)
     before = pools.wait_for_ordinals(0, 1)["pool-0"]
     pools.hold_vm("pool-0")
@@ -114,7 +114,7 @@ def test_p2_a_detached_vm_can_be_deleted_while_the_pool_is_paused(pools: PoolNam
     stays(lambda: list(pools.vms()) == ["pool-1"], for_s=0.7, what="no VM is created meanwhile")
 
 
-def test_p2_a_vm_that_left_can_be_deleted_when_its_pool_is_gone(pools: PoolNamespace) -> None:
+def test_p2_a_vm_that_left_its_pool_can_be_deleted_after_the_pool(pools: PoolNamespace) -> None:
     pools.make_pool(1)
     pools.wait_for_ordinals(0)
     pools.kubectl("patch", "vm", "pool-0", "--type", "merge", "--patch", DETACH)
@@ -124,7 +124,7 @@ def test_p2_a_vm_that_left_can_be_deleted_when_its_pool_is_gone(pools: PoolNames
     pools.kubectl("delete", "vm", "pool-0", "--timeout=10s")
 
 
-def test_p2_pools_of_one_namespace_with_the_same_labels_leave_each_others_vms_alone(pools: PoolNamespace) -> None:
+def test_p2_pools_of_one_namespace_with_the_same_labels_do_not_change_each_others_vms(pools: PoolNamespace) -> None:
     one, other = pools.make_pool(2, name="pool"), pools.make_pool(2, name="pool-1")
     pools.wait_for_vms("pool-0", "pool-1", "pool-1-0", "pool-1-1")
     before = uids(pools.vms())

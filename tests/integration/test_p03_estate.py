@@ -10,7 +10,7 @@ from tests.integration.pool_namespace import PoolNamespace, uids, vm_template
 pytestmark = pytest.mark.cluster
 
 
-def test_p3_a_vm_that_comes_back_has_new_disks_that_stay(pools: PoolNamespace) -> None:
+def test_p3_a_recreated_vm_has_new_disks_that_stay(pools: PoolNamespace) -> None:
     pools.make_pool(3, template=vm_template(disks=("root", "data")))
     before = pools.wait_for_ordinals(0, 1, 2)
     disks = uids(pools.data_volumes())

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.cluster
 ASCENDING = {"proactive": {"selectionPolicy": {"sortPolicy": "AscendingOrder"}}}
 
 
-def test_p3_names_are_the_pools_and_the_smallest_ordinals_and_gaps_are_filled(pools: PoolNamespace) -> None:
+def test_p3_names_have_the_smallest_ordinals_and_gaps_are_filled(pools: PoolNamespace) -> None:
     pools.make_pool(5, scaleInStrategy=ASCENDING)
     pools.wait_for_ordinals(0, 1, 2, 3, 4)
     pools.scale(2)
@@ -44,7 +44,7 @@ def test_p3_a_name_of_a_foreign_vm_is_skipped_until_it_is_free(pools: PoolNamesp
     assert sorted(owned_by(pools.wait_for_ordinals(0, 1, 2).values(), pool)) == ["pool-0", "pool-1", "pool-2"]
 
 
-def test_p3_a_vm_in_deletion_holds_its_name_and_its_replacement_waits_for_it(pools: PoolNamespace) -> None:
+def test_p3_a_terminating_vm_keeps_its_name_and_its_replacement_waits_for_the_name(pools: PoolNamespace) -> None:
     pools.make_pool(2)
     before = uids(pools.wait_for_ordinals(0, 1))
     pools.hold_vm("pool-0")

@@ -7,15 +7,23 @@ from typing import Any
 import pytest
 
 from tests.integration.controller_process import eventually, stays
-from tests.integration.pool_namespace import FINALIZER, POOL_LABELS, REVISION, PoolNamespace, finalizers_of, vm_template
+from tests.integration.pool_namespace import (
+    FINALIZER,
+    POOL_LABELS,
+    REVISION,
+    PoolNamespace,
+    finalizers_of,
+    vm_template,
+)
 from tests.integration.quota import allow
+from tests.integration.renewal import annotations_of
 
 pytestmark = pytest.mark.cluster
 
 VMS = "virtualmachines"
 
 
-def test_p4_a_vm_is_what_the_template_says_and_belongs_to_the_pool(pools: PoolNamespace) -> None:
+def test_p4_a_vm_has_the_contents_of_the_template_and_belongs_to_the_pool(pools: PoolNamespace) -> None:
     template = vm_template(vmi_labels={"tier": "web"}, vmi_annotations={"inner": "note"})
     template["metadata"] |= {"annotations": {"note": "kept"}}
     pool = pools.make_pool(1, template=template)
@@ -24,7 +32,7 @@ def test_p4_a_vm_is_what_the_template_says_and_belongs_to_the_pool(pools: PoolNa
     metadata, vmi_template = vm["metadata"], vm["spec"]["template"]
     assert vm["apiVersion"] == "kubevirt.io/v1"
     assert metadata["labels"] == {**POOL_LABELS, REVISION: revision}
-    assert metadata["annotations"] == {"note": "kept"}
+    assert annotations_of(metadata) == {"note": "kept"}
     assert FINALIZER in finalizers_of(vm)
     assert metadata["ownerReferences"] == [
         {
@@ -43,7 +51,7 @@ def test_p4_a_vm_is_what_the_template_says_and_belongs_to_the_pool(pools: PoolNa
     assert kept["metadata"]["ownerReferences"][0]["uid"] == pool["metadata"]["uid"]
 
 
-def test_p4_the_spec_is_the_templates_to_the_letter_unknown_fields_included(pools: PoolNamespace) -> None:
+def test_p4_the_spec_equals_that_of_the_template_including_unknown_fields(pools: PoolNamespace) -> None:
     unknown = {"z": [9007199254740993, {"none": {}}, 2.50, 1e22], "a": "é", "empty": "", "no": False, "list": []}
     template = vm_template(disks=("root",), vmi_spec={"unknownToUs": unknown}, alsoUnknown=unknown)
     template["spec"]["template"]["metadata"]["name"] = "left-to-kubevirt"
@@ -59,7 +67,7 @@ def test_p4_the_spec_is_the_templates_to_the_letter_unknown_fields_included(pool
     assert found == wanted
 
 
-def test_p4_of_the_templates_metadata_only_labels_and_annotations_count(pools: PoolNamespace) -> None:
+def test_p4_labels_and_annotations_are_the_only_metadata_of_the_template_that_count(pools: PoolNamespace) -> None:
     template = vm_template()
     template["metadata"] |= {
         "name": "named",
@@ -92,7 +100,7 @@ def test_p4_a_full_quota_costs_few_requests_and_few_events(pools: PoolNamespace)
     assert len(told) == 1, "one Event that counts up"
 
 
-def test_p4_the_revision_and_the_pools_finalizer_are_there_before_the_first_vm(pools: PoolNamespace) -> None:
+def test_p4_the_revision_and_the_pools_finalizer_exist_before_the_first_vm(pools: PoolNamespace) -> None:
     pools.make_pool(3)
     pools.wait_ready(3)
     written = [(each.verb, each.resource) for each in pools.requests("create", "patch") if not each.subresource]

@@ -99,7 +99,7 @@ def test_p5_disks_always_get_the_ordinal_and_other_references_as_the_settings_sa
             assert {device["name"] for device in devices} == set(EVERYTHING), "the disks still find their volumes"
 
 
-def test_p5_each_vm_runs_on_disks_of_its_own(pools: PoolNamespace) -> None:
+def test_p5_each_vm_runs_on_its_own_disks(pools: PoolNamespace) -> None:
     claim = {"name": "claim", "persistentVolumeClaim": {"claimName": "data"}}
     pools.make_pool(3, template=vm_template(disks=("root", "data"), volumes=(claim,)))
     vms = uids(pools.wait_for_ordinals(0, 1, 2))
@@ -127,7 +127,7 @@ def test_p5_references_of_sysprep_get_the_ordinal_only_if_an_annotation_asks_for
     eventually(lambda: {name: volumes_of(pools.vm("pool-0"))[name] for name in SYSPREP} == SYSPREP, what="as written")
 
 
-def test_p5_a_change_of_the_settings_reaches_the_vms_that_there_are(pools: PoolNamespace) -> None:
+def test_p5_a_change_of_the_settings_reaches_the_existing_vms(pools: PoolNamespace) -> None:
     pools.make_pool(2, template=halted_template())
     pools.wait_for_ordinals(0, 1, ready=False)
     pools.change_pool({"spec": {"nameGeneration": {"appendIndexToSecretRefs": True}}})

@@ -32,7 +32,7 @@ def test_p6_the_pools_finalizer_is_added_and_removed_without_touching_foreign_fi
     eventually(lambda: not pools.vms(), what="the garbage collector deletes the VMs")
 
 
-def test_p6_the_pools_finalizer_comes_back_when_somebody_takes_it_off(pools: PoolNamespace) -> None:
+def test_p6_the_pools_finalizer_is_added_again_after_a_user_removed_it(pools: PoolNamespace) -> None:
     pools.make_pool(1, finalizers=FOREIGN)
     before = uids(pools.wait_for_ordinals(0))
     pools.change_pool({"metadata": {"finalizers": [FOREIGN[1]]}})
@@ -42,7 +42,7 @@ def test_p6_the_pools_finalizer_comes_back_when_somebody_takes_it_off(pools: Poo
 
 
 @pytest.mark.parametrize("cascade", ["background", "foreground"])
-def test_p6_a_deleted_pool_and_its_vms_go_and_nobody_replaces_them(pools: PoolNamespace, cascade: str) -> None:
+def test_p6_a_deleted_pool_is_removed_with_its_vms_and_no_vm_is_replaced(pools: PoolNamespace, cascade: str) -> None:
     pools.make_pool(4, template=vm_template(disks=("root",)))
     pools.wait_for_ordinals(0, 1, 2, 3)
     pools.kubectl("delete", "vmpool", "pool", f"--cascade={cascade}", "--timeout=30s")
@@ -54,7 +54,7 @@ def test_p6_a_deleted_pool_and_its_vms_go_and_nobody_replaces_them(pools: PoolNa
     assert not pools.requests("delete"), "it is the garbage collector that deletes"
 
 
-def test_p6_orphans_stay_free_of_the_pool_and_can_be_deleted(pools: PoolNamespace) -> None:
+def test_p6_orphans_stay_without_the_pools_finalizer_and_can_be_deleted(pools: PoolNamespace) -> None:
     # The garbage collector patches the revisions. The server then rewrites their data and compares the bytes.
     odd = {"z": [2.50, 1e22, 0.1, {}], "a": "<é & \u2028>", "none": {"list": []}}
     template = vm_template(disks=("root",), alsoUnknown=odd)
@@ -94,7 +94,7 @@ def test_p6_a_foreground_deletion_waits_for_the_vms(pools: PoolNamespace) -> Non
     eventually(lambda: not pools.pool_exists(), what="the pool goes")
 
 
-def test_p6_a_pool_does_not_wait_for_a_vm_that_somebody_else_holds(pools: PoolNamespace) -> None:
+def test_p6_a_pool_does_not_wait_for_a_vm_with_a_foreign_finalizer(pools: PoolNamespace) -> None:
     pools.make_pool(2)
     pools.wait_for_ordinals(0, 1)
     pools.hold_vm("pool-0")

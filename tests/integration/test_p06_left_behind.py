@@ -10,7 +10,7 @@ from tests.integration.pool_namespace import FINALIZER, PoolNamespace, vm_templa
 pytestmark = pytest.mark.cluster
 
 
-def test_p6_vms_whose_pool_was_forced_away_are_collected_and_their_disks_stay(pools: PoolNamespace) -> None:
+def test_p6_vms_of_a_forcibly_removed_pool_are_deleted_and_their_disks_stay(pools: PoolNamespace) -> None:
     pools.make_pool(2, template=vm_template(disks=("root",)))
     pools.wait_for_ordinals(0, 1)
     pools.change_pool({"spec": {"paused": True}})
@@ -22,7 +22,7 @@ def test_p6_vms_whose_pool_was_forced_away_are_collected_and_their_disks_stay(po
     assert not any(disk["metadata"].get("ownerReferences") for disk in kept.values())
 
 
-def test_p6_our_finalizer_alone_touches_no_vm_that_lives(pools: PoolNamespace) -> None:
+def test_p6_a_vm_without_a_pool_keeps_our_finalizer_until_the_vm_is_deleted(pools: PoolNamespace) -> None:
     pools.make_vm("ghost-7", finalizers=(FINALIZER,))
     stays(lambda: FINALIZER in pools.vm("ghost-7")["metadata"]["finalizers"], for_s=0.7)
     pools.kubectl("delete", "vm", "ghost-7", "--timeout=30s")

@@ -15,7 +15,7 @@ def counts(pools: PoolNamespace) -> tuple[int, int]:
     return status.get("replicas", 0), status.get("readyReplicas", 0)
 
 
-def test_p7_replicas_are_all_members_and_ready_ones_those_that_say_so(pools: PoolNamespace) -> None:
+def test_p7_replicas_counts_all_members_and_ready_replicas_counts_ready_members(pools: PoolNamespace) -> None:
     pools.make_vm("stranger")
     pools.make_pool(3)
     pools.wait_ready(3)

@@ -71,7 +71,7 @@ def test_p8_each_sort_policy_has_its_own_order(pools: PoolNamespace) -> None:
     assert {policy: stayed[name] for policy, name in names.items()} == SORTED
 
 
-def test_p8_by_default_a_vm_that_is_not_ready_goes_before_one_that_is(pools: PoolNamespace) -> None:
+def test_p8_by_default_vms_that_are_not_ready_are_deleted_first(pools: PoolNamespace) -> None:
     names = [f"pool-{number}" for number in range(5)]
     for name in names:
         pools.make_pool(3, name=name)
@@ -95,7 +95,7 @@ SELECTORS: dict[str, tuple[dict[str, Any], set[int]]] = {
 }
 
 
-def test_p8_if_too_few_vms_match_only_those_go_and_an_event_counts_the_rest(
+def test_p8_if_too_few_vms_match_only_these_are_deleted_and_an_event_counts_the_rest(
     pools: PoolNamespace, pool_controller: ControllerProcess
 ) -> None:
     labelled = {"metadata": {"labels": {"tier": "batch"}}}
@@ -129,7 +129,7 @@ def test_p8_if_too_few_vms_match_only_those_go_and_an_event_counts_the_rest(
     eventually(lambda: ordinals(pools)["both"] == set(), what="the rest goes without selectors")
 
 
-def test_p8_the_count_that_is_to_go_is_filled_from_those_that_match(pools: PoolNamespace) -> None:
+def test_p8_surplus_vms_are_chosen_from_the_vms_that_match(pools: PoolNamespace) -> None:
     strategy = proactive(selectors=LABELS, sortPolicy="AscendingOrder")
     pools.make_pool(4, template=vm_template(**HALTED), scaleInStrategy=strategy)
     pools.wait_for_ordinals(0, 1, 2, 3, ready=False)
@@ -141,7 +141,7 @@ def test_p8_the_count_that_is_to_go_is_filled_from_those_that_match(pools: PoolN
     assert not pools.told("ScaleInIncomplete")
 
 
-def test_p8_marks_come_before_the_policy_remove_then_cost_and_protected_ones_never_go(pools: PoolNamespace) -> None:
+def test_p8_removal_mark_and_cost_outweigh_the_policy_and_protected_vms_stay(pools: PoolNamespace) -> None:
     strategy = proactive(sortPolicy="AscendingOrder")
     pools.make_pool(6, template=vm_template(**HALTED), scaleInStrategy=strategy)
     pools.wait_for_ordinals(*range(6), ready=False)

@@ -46,7 +46,7 @@ def test_p9_the_pool_deletes_no_vm_and_does_not_replace_a_surplus_vm_that_its_us
     assert pools.vms_deleted() == {}
 
 
-def test_p9_a_vm_that_its_user_deletes_comes_back_under_its_name_under_every_strategy(pools: PoolNamespace) -> None:
+def test_p9_a_vm_that_its_user_deletes_is_recreated_with_its_name_under_every_strategy(pools: PoolNamespace) -> None:
     before = make_pools(pools, *STRATEGIES, replicas=3)
     deleted = [f"{name}-1" for name in STRATEGIES]
     pools.kubectl("delete", "vm", *deleted, "--wait=false")
@@ -60,7 +60,7 @@ def test_p9_a_vm_that_its_user_deletes_comes_back_under_its_name_under_every_str
     assert pools.vms_deleted() == {}
 
 
-def test_p9_a_vm_that_its_user_deletes_in_the_foreground_comes_back_as_well(pools: PoolNamespace) -> None:
+def test_p9_a_vm_that_its_user_deletes_in_the_foreground_is_recreated_too(pools: PoolNamespace) -> None:
     pools.make_pool(2, template=vm_template(disks=("root",)), scaleInStrategy=STRATEGIES["opportunistic"])
     before = uids(pools.wait_for_ordinals(0, 1))
     disks = uids(pools.data_volumes())

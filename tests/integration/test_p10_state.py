@@ -62,7 +62,9 @@ def kept_of(names: dict[str, str], ordinal: int) -> dict[str, str]:
     }
 
 
-def test_p10_disks_outlive_a_vm_that_is_scaled_in_and_the_next_of_its_ordinal_finds_them(pools: PoolNamespace) -> None:
+def test_p10_disks_outlive_a_vm_that_is_scaled_in_and_the_next_vm_of_its_ordinal_uses_them(
+    pools: PoolNamespace,
+) -> None:
     make_pools(pools, PROACTIVE, replicas=2)
     volumes, claims = storage(pools)
     before = uids(pools.vms())
@@ -98,7 +100,7 @@ def delete_vms(pools: PoolNamespace, *names: str) -> None:
     eventually(lambda: not before & set(uids(pools.vms()).values()), what=f"{names} are gone")
 
 
-def test_p10_a_vm_that_its_user_deletes_comes_back_to_its_disks_where_they_are_preserved(pools: PoolNamespace) -> None:
+def test_p10_a_vm_that_its_user_deletes_is_recreated_with_its_preserved_disks(pools: PoolNamespace) -> None:
     # A new VM may run on the old disks for a while, until the garbage collector deletes them.
     make_pools(pools, LET_GO, replicas=2, run_strategy="Halted")
     volumes, claims = storage(pools)
@@ -126,7 +128,7 @@ def test_p10_disks_outlive_a_vm_that_its_user_deletes_from_a_pool_that_is_too_la
     stays(lambda: storage(pools) == kept and len(pools.vms()) == 2 * len(LET_GO), for_s=0.7)
 
 
-def test_p10_the_state_is_safe_before_the_finalizer_goes(pools: PoolNamespace) -> None:
+def test_p10_disks_are_preserved_before_the_finalizer_is_removed(pools: PoolNamespace) -> None:
     claim = {"name": "claim", "persistentVolumeClaim": {"claimName": "root"}}
     template = vm_template(disks=("root",), volumes=(claim,))
     pools.make_pool(2, template=template, scaleInStrategy=PROACTIVE["offline"])
@@ -140,7 +142,7 @@ def test_p10_the_state_is_safe_before_the_finalizer_goes(pools: PoolNamespace) -
     assert order == [("delete", "virtualmachines"), ("patch", "datavolumes"), ("patch", "virtualmachines")]
 
 
-def test_p10_only_this_vms_reference_is_taken_off_and_only_disks_of_its_own(pools: PoolNamespace) -> None:
+def test_p10_only_the_reference_of_this_vm_is_removed_and_only_from_its_own_disks(pools: PoolNamespace) -> None:
     """PVCs that a VM names and owns together with another owner."""
     volumes = tuple({"name": name, "persistentVolumeClaim": {"claimName": name}} for name in ("own", "shared"))
     for name in ("own", "shared", "unnamed"):
@@ -169,7 +171,7 @@ def test_p10_only_this_vms_reference_is_taken_off_and_only_disks_of_its_own(pool
     assert pools.claims()["shared"]["metadata"]["ownerReferences"] == [first, boss]
 
 
-def test_p10_what_is_to_be_kept_outlives_the_pool(pools: PoolNamespace) -> None:
+def test_p10_preserved_disks_outlive_the_pool(pools: PoolNamespace) -> None:
     make_pools(pools, PROACTIVE, replicas=2)
     volumes, claims = storage(pools)
     pools.kubectl("delete", "vmpool", *PROACTIVE, "--timeout=30s")
@@ -193,7 +195,7 @@ def without_cdi(own_plane: ControlPlane, tmp_path: Path) -> Iterator[PoolNamespa
         assert program.working
 
 
-def test_p10_without_cdi_claims_are_kept_and_data_volumes_as_soon_as_there_are_any(without_cdi: PoolNamespace) -> None:
+def test_p10_without_cdi_claims_are_preserved_and_data_volumes_too_once_they_exist(without_cdi: PoolNamespace) -> None:
     pools = without_cdi
     volume = {"name": "claim", "persistentVolumeClaim": {"claimName": "claim"}}
     template = vm_template(disks=("root",), volumes=(volume,))

@@ -42,7 +42,7 @@ def pruned(pools: PoolNamespace, *left: str) -> None:
     stays(lambda: pools.revisions().keys() == set(left), for_s=0.5, what="no other revision is deleted")
 
 
-def test_p11_the_spec_that_vms_are_made_from_is_kept_and_belongs_to_the_pool(pools: PoolNamespace) -> None:
+def test_p11_a_revision_stores_the_spec_of_the_vms_and_belongs_to_the_pool(pools: PoolNamespace) -> None:
     pool = pools.make_pool(2, template=halted(disks=("root",)), autohealing={}, maxUnavailable="50%")
     vms = pools.wait_for_ordinals(0, 1, ready=False)
     pools.wait_until_updated(2)
@@ -67,7 +67,7 @@ def test_p11_the_spec_that_vms_are_made_from_is_kept_and_belongs_to_the_pool(poo
     eventually(lambda: not pools.revisions(), what="the revisions go with the pool")
 
 
-def test_p11_scaling_and_whatever_else_leaves_the_template_alone_makes_no_revision(pools: PoolNamespace) -> None:
+def test_p11_changes_outside_the_template_such_as_scaling_make_no_revision(pools: PoolNamespace) -> None:
     pools.make_pool(1, template=halted())
     pools.wait_until_updated(1)
     kept = uids(pools.revisions())
@@ -90,7 +90,7 @@ def test_p11_scaling_and_whatever_else_leaves_the_template_alone_makes_no_revisi
     assert {revision_of(vm) for vm in pools.vms().values()} == kept.keys()
 
 
-def test_p11_a_new_template_and_new_name_generation_are_kept_under_the_pools_generation(pools: PoolNamespace) -> None:
+def test_p11_a_new_template_or_name_generation_makes_a_revision_with_the_pools_generation(pools: PoolNamespace) -> None:
     pools.make_pool(1, template=halted())
     pools.wait_until_updated(1)
     pools.scale(2)
@@ -109,7 +109,7 @@ def test_p11_a_new_template_and_new_name_generation_are_kept_under_the_pools_gen
     assert {revision_of(vm) for vm in pools.vms().values()} == {"pool-4"}
 
 
-def test_p11_a_template_that_no_vm_was_made_from_is_not_kept(pools: PoolNamespace) -> None:
+def test_p11_the_revision_of_a_template_without_vms_is_not_kept(pools: PoolNamespace) -> None:
     pools.make_pool(0, template=halted())
     for memory in ("1Gi", "2Gi"):
         pools.change_template(halted(memory=memory))
@@ -145,7 +145,7 @@ def test_p11_unused_revisions_are_pruned_except_the_newest_for_undo(pools: PoolN
     assert pools.pool_status()["updateRevision"] == names[-1]
 
 
-def test_p11_how_many_stay_for_undo_is_a_flag(idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> None:
+def test_p11_a_flag_sets_the_number_of_revisions_for_undo(idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> None:
     pools = PoolNamespace(idle_namespace.plane, idle_namespace.namespace)
     with controller_process(idle_namespace.plane, tmp_path, "--revision-history", "1"):
         pools.make_pool(1, template=halted(memory="1Mi"))

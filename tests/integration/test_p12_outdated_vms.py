@@ -17,7 +17,7 @@ from tests.integration.pool_namespace import (
     uids,
     vm_template,
 )
-from tests.integration.renewal import VMIS, VMS, done, revision_of, template_revision_of, vm_memory_of
+from tests.integration.renewal import VMIS, VMS, annotations_of, done, revision_of, template_revision_of, vm_memory_of
 
 pytestmark = pytest.mark.cluster
 
@@ -46,7 +46,7 @@ def halted_by_user(pools: PoolNamespace, name: str, **power: Any) -> None:
     eventually(lambda: name not in pools.vmis(), what=f"{name} is stopped")
 
 
-def test_p12_labels_annotations_and_the_indexed_spec_become_the_templates(pools: PoolNamespace) -> None:
+def test_p12_labels_annotations_and_the_indexed_spec_are_updated_to_the_template(pools: PoolNamespace) -> None:
     before = with_interface(vm_template(labels={"tier": "a", "goes": "x"}, disks=("root",), **HALTED))
     before["metadata"]["annotations"] = {"note": "old", "drop": "me"}
     pools.make_pool(2, template=before)
@@ -61,7 +61,7 @@ def test_p12_labels_annotations_and_the_indexed_spec_become_the_templates(pools:
     for ordinal in (0, 1):
         vm = vms[f"pool-{ordinal}"]
         assert vm["metadata"]["labels"] == {**POOL_LABELS, "tier": "b", "comes": "y", REVISION: revision}
-        assert vm["metadata"]["annotations"] == {"note": "new"}
+        assert annotations_of(vm["metadata"]) == {"note": "new"}
         assert template_revision_of(vm) == revision
         disks = [disk["metadata"]["name"] for disk in vm["spec"]["dataVolumeTemplates"]]
         assert disks == [f"root-{ordinal}", f"data-{ordinal}"]
@@ -73,7 +73,7 @@ def test_p12_labels_annotations_and_the_indexed_spec_become_the_templates(pools:
     assert found == [wanted] * 2
 
 
-def test_p12_what_the_template_did_not_change_stays_as_the_vm_has_it(pools: PoolNamespace) -> None:
+def test_p12_values_that_the_template_did_not_change_stay_in_the_vm(pools: PoolNamespace) -> None:
     pools.make_pool(1, template=with_interface(vm_template(disks=("root",), **HALTED)))
     before = pools.wait_for_ordinals(0, ready=False)["pool-0"]
     pools.hold_vm("pool-0")
@@ -108,7 +108,7 @@ def test_p12_what_the_template_did_not_change_stays_as_the_vm_has_it(pools: Pool
     assert vm_memory_of(vm) == "128Mi"
     for metadata in (vm["metadata"], vm["spec"]["template"]["metadata"]):
         assert metadata["labels"]["backup"] == "daily"
-        assert metadata["annotations"] == {"note": "mine"}
+        assert annotations_of(metadata) == {"note": "mine"}
     kept = [*finalizers_of(before), HOLD]
     assert [each for each in finalizers_of(vm) if each in kept] == kept, "the VM controller may have added its own"
     assert vm["metadata"]["ownerReferences"] == before["metadata"]["ownerReferences"]
@@ -173,7 +173,7 @@ def test_p12_a_vm_whose_revision_is_missing_is_brought_to_the_template(pools: Po
     assert "pool-0" not in pools.vmis()
 
 
-def test_p12_an_unmanaged_pool_touches_no_vm_and_makes_new_ones_from_the_template(pools: PoolNamespace) -> None:
+def test_p12_an_unmanaged_pool_changes_no_vm_and_creates_new_vms_from_the_template(pools: PoolNamespace) -> None:
     pools.make_pool(2, updateStrategy={"unmanaged": {}})
     pools.wait_ready(2)
     position = pools.plane.audit_position()
@@ -236,7 +236,7 @@ def test_p12_vms_that_the_selectors_exclude_stay_as_they_are_until_they_match(po
     eventually(lambda: updated("labels") == {0, 1, 3}, what="a matching VM is updated")
 
 
-def test_p12_what_is_sent_is_one_patch_for_each_vm_and_nothing_when_nothing_differs(pools: PoolNamespace) -> None:
+def test_p12_each_outdated_vm_gets_one_patch_and_other_vms_get_none(pools: PoolNamespace) -> None:
     pools.make_pool(10, template=vm_template(**HALTED))
     pools.wait_until_updated(10)
     position = pools.plane.audit_position()

@@ -80,7 +80,7 @@ def wait_until_looked_at(pools: PoolNamespace) -> None:
 
 
 @pytest.mark.parametrize("spelled", [as_go_writes, as_older_go_writes, otherwise])
-def test_p12_a_pool_that_is_spelled_otherwise_touches_nothing(pools: PoolNamespace, spelled: Any) -> None:
+def test_p12_another_spelling_of_a_pool_changes_nothing(pools: PoolNamespace, spelled: Any) -> None:
     pools.make_pool(2, template=plain(), scaleInStrategy={"proactive": {"statePreservation": "Disabled"}})
     pools.wait_ready(2)
     before, position = owned_by_the_pool(pools), pools.plane.audit_position()
@@ -115,7 +115,7 @@ def test_p12_kubectl_apply_and_a_go_client_may_take_turns(pools: PoolNamespace) 
     assert [each for each in touched(pools, position) if "999999" not in each[2]] == []
 
 
-def test_p12_an_object_that_means_something_is_rolled_out(pools: PoolNamespace) -> None:
+def test_p12_an_empty_object_with_a_meaning_is_rolled_out(pools: PoolNamespace) -> None:
     pools.make_pool(1, template=plain())
     pools.wait_ready(1)
     before = uids(pools.vmis())

@@ -57,7 +57,7 @@ def test_p13_opportunistic_vmis_take_the_change_at_their_next_restart(pools: Poo
     assert pools.vmis()["pool-1"]["metadata"]["uid"] == running["pool-1"]
 
 
-def test_p13_vmis_of_the_revision_of_their_vm_are_left_alone(pools: PoolNamespace) -> None:
+def test_p13_vmis_with_the_revision_of_their_vm_are_not_changed(pools: PoolNamespace) -> None:
     pools.make_pool(3)
     pools.wait_ready(3)
     position = pools.plane.audit_position()

@@ -48,7 +48,7 @@ ALLOWED: dict[str, tuple[int, Any]] = {
 LEAST = {"number": 4, "rounded": 3, "least": 2, "default": 0}
 
 
-def test_p14_no_more_are_missed_at_once_than_the_number_or_the_percentage_allows(pools: PoolNamespace) -> None:
+def test_p14_no_more_vms_are_unavailable_than_the_number_or_the_percentage_allows(pools: PoolNamespace) -> None:
     # A guest with a slow shutdown counts as unavailable during the shutdown, although its VMI still exists.
     slow = {SHUTDOWN_AFTER: "300ms"}
     make(pools, ALLOWED, vmi_annotations=slow)
@@ -102,7 +102,7 @@ def test_p14_ordinals_below_the_partition_keep_their_revision(pools: PoolNamespa
     pools.wait_ready(4)
 
 
-def test_p14_a_template_that_does_not_come_up_stops_its_own_rollout_and_says_so_once(pools: PoolNamespace) -> None:
+def test_p14_a_template_that_does_not_come_up_stops_its_own_rollout_and_is_reported_once(pools: PoolNamespace) -> None:
     pools.make_pool(6, maxUnavailable=2, updateStrategy=ASCENDING, annotations={DEADLINE: "1"})
     pools.wait_ready(6)
     running = uids(pools.vmis())

@@ -88,7 +88,7 @@ def wait_until_healed(pools: PoolNamespace, broken: dict[str, str]) -> None:
     eventually(healed, what=f"{sorted(broken)} are healed")
 
 
-def test_p15_a_vm_that_fails_to_start_so_often_comes_back_under_its_name(pools: PoolNamespace) -> None:
+def test_p15_a_vm_that_reaches_the_failure_threshold_is_recreated_with_its_name(pools: PoolNamespace) -> None:
     pools.make_pool(3, template=quick(), autohealing=BY_THRESHOLD)
     pools.wait_ready(3)
     before = uids(pools.vms())
@@ -165,7 +165,7 @@ STATES = {
 }
 
 
-def test_p15_a_vm_whose_status_says_that_it_cannot_come_up_is_healed_after_the_duration(pools: PoolNamespace) -> None:
+def test_p15_a_vm_in_a_broken_state_is_healed_after_the_duration(pools: PoolNamespace) -> None:
     healing = SOON | {"minFailingToStartDuration": "2s"}
     pools.make_pool(10, template=quick(), autohealing=healing)
     pools.wait_ready(10)
@@ -216,7 +216,7 @@ def test_p15_a_healed_vm_gets_new_disks(pools: PoolNamespace) -> None:
     assert owner_uid(pools.data_volumes()["root-1"]) == pools.vm("pool-1")["metadata"]["uid"]
 
 
-def test_p15_a_timer_wakes_the_pool_when_the_time_is_due(
+def test_p15_a_timer_triggers_the_pool_at_the_due_time(
     pools: PoolNamespace, pool_controller: ControllerProcess
 ) -> None:
     healing = SOON | {"minFailingToStartDuration": "4s"}
@@ -271,7 +271,7 @@ def test_p15_a_terminating_pool_heals_no_vm(pools: PoolNamespace) -> None:
     eventually(lambda: not pools.vms(), what="the VMs go with the pool")
 
 
-def test_p15_events_tell_of_nothing_that_was_not_done(pools: PoolNamespace) -> None:
+def test_p15_every_event_belongs_to_an_action_that_was_carried_out(pools: PoolNamespace) -> None:
     pools.make_pool(3, template=vm_template(vmi_annotations={BEHAVIOR: "never-ready"}), autohealing=SOON)
     pools.wait_for_ordinals(0, 1, 2, ready=False)
     eventually(lambda: len(pools.vmis()) == 3)

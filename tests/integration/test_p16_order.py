@@ -81,7 +81,7 @@ def test_p16_a_full_quota_does_not_hold_up_an_update(pools: PoolNamespace) -> No
     assert pools.pool_condition("ReplicaFailure") is None
 
 
-def test_p16_revisions_are_pruned_only_when_all_else_is_at_rest(pools: PoolNamespace) -> None:
+def test_p16_revisions_are_pruned_only_if_nothing_else_is_to_do(pools: PoolNamespace) -> None:
     allow(pools, 1, of=VMS)
     pools.make_pool(1, template=vm_template(**HALTED))
     pools.wait_until_updated(1)
@@ -100,7 +100,7 @@ def test_p16_revisions_are_pruned_only_when_all_else_is_at_rest(pools: PoolNames
     eventually(lambda: pools.revisions().keys() == set(names[-6:]), what="unused revisions are pruned")
 
 
-def test_p16_a_restart_follows_the_new_spec_so_that_none_is_made_from_the_old_one(pools: PoolNamespace) -> None:
+def test_p16_a_vmi_is_restarted_only_after_its_vm_has_the_new_spec(pools: PoolNamespace) -> None:
     pools.make_pool(4)
     pools.wait_ready(4)
     position = pools.plane.audit_position()

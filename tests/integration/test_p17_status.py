@@ -128,7 +128,7 @@ def test_p17_a_pool_tells_that_its_vms_cannot_start(idle_namespace: ReplicaSetNa
         assert pools.told("VirtualMachineFailure") == {"pool": 1}, "told once"
 
 
-def test_p17_conditions_of_others_stay_and_ours_are_two(pools: PoolNamespace) -> None:
+def test_p17_foreign_conditions_stay_and_two_conditions_are_ours(pools: PoolNamespace) -> None:
     pools.make_pool(1)
     pools.wait_ready(1)
     write_status(pools, {"conditions": [FOREIGN]})
@@ -208,7 +208,7 @@ def test_p17_a_status_that_the_server_refuses_is_written_later(pools: PoolNamesp
     eventually(lambda: pools.told("SuccessfulPaused") == {"pool": 1}, what="one Event")
 
 
-def test_p17_the_status_tells_which_generation_it_is_about(pools: PoolNamespace) -> None:
+def test_p17_the_status_has_the_observed_generation(pools: PoolNamespace) -> None:
     pools.make_pool(1)
     pools.wait_ready(1)
     assert pools.pool_status()["observedGeneration"] == 1

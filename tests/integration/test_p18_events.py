@@ -32,7 +32,7 @@ def event_requests(pools: PoolNamespace) -> int:
     return sum(record.resource == "events" and record.namespace == pools.namespace for record in ours)
 
 
-def test_p18_describe_tells_what_was_created_updated_and_deleted(pools: PoolNamespace) -> None:
+def test_p18_kubectl_describe_shows_creates_updates_and_deletes(pools: PoolNamespace) -> None:
     pools.make_pool(1)
     pools.wait_ready(1)
     pools.change_template(vm_template(memory="128M"))

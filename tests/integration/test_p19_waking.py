@@ -69,7 +69,7 @@ def test_p19_a_new_pool_and_a_new_size_trigger_a_pass_at_once(pools: PoolNamespa
     assert median(waits) < 0.5, waits
 
 
-def test_p19_the_readiness_and_the_revision_of_a_vmi_wake_the_pool_of_its_vm(
+def test_p19_the_readiness_and_the_revision_of_a_vmi_trigger_the_pool_of_its_vm(
     pools: PoolNamespace, pool_controller: ControllerProcess
 ) -> None:
     pools.make_pool(2)
@@ -98,7 +98,7 @@ def test_p19_an_irrelevant_change_triggers_no_pass(pools: PoolNamespace, pool_co
     stays(lambda: pool_controller.passes(pools.namespace) == before, for_s=0.6, what="no pass after a foreign change")
 
 
-def test_p19_the_removal_of_the_pool_wakes_it_and_lets_its_vms_go(
+def test_p19_the_deletion_of_the_pool_triggers_a_pass_that_releases_its_vms(
     pools: PoolNamespace, pool_controller: ControllerProcess
 ) -> None:
     pools.make_pool(2)

@@ -22,7 +22,7 @@ def held(pools: PoolNamespace, count: int) -> None:
         pools.hold_vm(f"pool-{ordinal}")
 
 
-def test_a_pool_shrunk_and_grown_again_while_its_vms_still_go_comes_to_its_number(
+def test_a_pool_that_is_scaled_in_and_out_while_its_vms_terminate_reaches_its_number(
     pools: PoolNamespace, pool_controller: ControllerProcess
 ) -> None:
     pools.make_pool(10, template=vm_template(**HALTED))
@@ -48,7 +48,7 @@ def test_a_pool_shrunk_and_grown_again_while_its_vms_still_go_comes_to_its_numbe
     assert not pool_controller.lines(level="error", namespace=pools.namespace)
 
 
-def test_a_vm_waits_until_its_disks_are_safe_however_often_that_is_refused(pools: PoolNamespace) -> None:
+def test_a_vm_waits_until_its_disks_are_preserved_even_after_many_refusals(pools: PoolNamespace) -> None:
     pools.make_pool(2, template=vm_template(disks=("root",), **HALTED), scaleInStrategy=OFFLINE)
     pools.wait_for_ordinals(0, 1, ready=False)
     eventually(lambda: pools.data_volumes().keys() == {"root-0", "root-1"})
@@ -65,7 +65,7 @@ def test_a_vm_waits_until_its_disks_are_safe_however_often_that_is_refused(pools
     eventually(lambda: pools.pool_condition("ReplicaFailure") is None)
 
 
-def test_a_large_pool_asks_for_each_vm_once_and_deletes_it_once(pools: PoolNamespace) -> None:
+def test_a_large_pool_creates_and_deletes_each_vm_once(pools: PoolNamespace) -> None:
     pools.make_pool(200, template=vm_template(**HALTED))
     eventually(lambda: pools.pool_status().get("replicas") == 200, within_s=60, what="all VMs exist")
     assert pools.asked_of_vms("create") == {(f"pool-{ordinal}", 201): 1 for ordinal in range(200)}
@@ -78,7 +78,7 @@ def test_a_large_pool_asks_for_each_vm_once_and_deletes_it_once(pools: PoolNames
     assert {code for _, code in asked} == {200}
 
 
-def test_vms_that_others_delete_while_the_pool_shrinks_are_no_failure(pools: PoolNamespace) -> None:
+def test_vms_that_others_delete_during_a_scale_in_cause_no_failure(pools: PoolNamespace) -> None:
     pools.make_pool(30, template=vm_template(**HALTED))
     eventually(lambda: pools.pool_status().get("replicas") == 30)
     pools.scale(0)
@@ -90,7 +90,7 @@ def test_vms_that_others_delete_while_the_pool_shrinks_are_no_failure(pools: Poo
     assert pools.vms_created().total() == 30, "none comes back"
 
 
-def test_nothing_is_asked_of_a_pool_that_is_gone(pools: PoolNamespace, pool_controller: ControllerProcess) -> None:
+def test_no_request_is_sent_for_a_deleted_pool(pools: PoolNamespace, pool_controller: ControllerProcess) -> None:
     for name in ("first", "second", "third"):
         pools.make_pool(2, name=name, template=vm_template(**HALTED))
     pools.wait_for_vms(*(f"{name}-{n}" for name in ("first", "second", "third") for n in (0, 1)), ready=False)
@@ -103,7 +103,7 @@ def test_nothing_is_asked_of_a_pool_that_is_gone(pools: PoolNamespace, pool_cont
     assert not pool_controller.lines(level="error", namespace=pools.namespace)
 
 
-def test_a_pool_that_a_user_abuses_holds_up_no_other(pools: PoolNamespace) -> None:
+def test_a_pool_that_cannot_scale_in_does_not_delay_other_pools(pools: PoolNamespace) -> None:
     never = {"proactive": {"selectionPolicy": {"selectors": {"labelSelector": {"matchLabels": {"no": "such"}}}}}}
     pools.make_pool(3, name="odd", template=vm_template(**HALTED), scaleInStrategy=never)
     pools.make_pool(2, template=vm_template(**HALTED))

@@ -77,7 +77,7 @@ def test_r1_an_invalid_set_does_nothing_and_says_so_once_a_generation(
     assert not sets.requests("create", "delete")
 
 
-def test_r1_a_set_that_is_mended_goes_to_work(sets: ReplicaSetNamespace) -> None:
+def test_r1_a_corrected_set_is_reconciled(sets: ReplicaSetNamespace) -> None:
     sets.make_set(2, selector={"matchLabels": {"app": "other"}})
     eventually(lambda: sets.reasons()["InvalidSpec"] == 1)
     sets.change_set({"spec": {"selector": {"matchLabels": {"app": "herd"}}}})

@@ -29,7 +29,7 @@ def test_r2_a_vmi_whose_labels_stop_matching_is_released_and_replaced(sets: Repl
     assert "vmherd.dev/template-hash" in released["metadata"]["labels"]
 
 
-def test_r2_a_released_vmi_that_matches_again_comes_back_and_the_surplus_goes(sets: ReplicaSetNamespace) -> None:
+def test_r2_a_released_vmi_that_matches_again_is_adopted_and_the_surplus_is_deleted(sets: ReplicaSetNamespace) -> None:
     owner = sets.make_set(1)
     name = next(iter(sets.wait_for(1)))
     sets.change_vmi(name, {"metadata": {"labels": {"app": None}}})
@@ -39,7 +39,7 @@ def test_r2_a_released_vmi_that_matches_again_comes_back_and_the_surplus_goes(se
     assert len(owned_by(sets.alive().values(), owner)) == 1
 
 
-def test_r2_a_vmi_that_somebody_else_controls_is_never_touched(sets: ReplicaSetNamespace) -> None:
+def test_r2_a_vmi_of_another_controller_is_never_changed(sets: ReplicaSetNamespace) -> None:
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "boss", "controller": True}
     sets.kubectl("create", "configmap", "boss")
     uid = sets.kubectl.json("get", "configmap", "boss")["metadata"]["uid"]

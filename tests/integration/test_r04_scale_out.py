@@ -24,7 +24,7 @@ def test_r4_a_refused_create_ends_the_pass_after_a_few_requests(sets: ReplicaSet
     assert not sets.vmis()
 
 
-def test_r4_what_fits_is_created_and_the_rest_when_there_is_room(sets: ReplicaSetNamespace) -> None:
+def test_r4_vmis_within_the_quota_are_created_and_the_rest_after_it_is_raised(sets: ReplicaSetNamespace) -> None:
     allow(sets, 5)
     sets.make_set(12)
     eventually(lambda: len(sets.vmis()) == 5, what="five VMIs, as the quota allows")
@@ -35,7 +35,7 @@ def test_r4_what_fits_is_created_and_the_rest_when_there_is_room(sets: ReplicaSe
     eventually(lambda: sets.condition("ReplicaFailure") is None, what="the failure is cleared")
 
 
-def test_r4_many_are_created_once_each(sets: ReplicaSetNamespace) -> None:
+def test_r4_each_of_many_vmis_is_created_once(sets: ReplicaSetNamespace) -> None:
     sets.make_set(300)
     sets.wait_for(300, within_s=60)
     assert sorted(record.code for record in sets.requests("create")) == [201] * 300
@@ -59,7 +59,7 @@ def test_r5_the_base_of_the_names(sets: ReplicaSetNamespace, template: dict[str,
     assert re.fullmatch(f"{base}{SAFE}", name)
 
 
-def test_r5_a_vmi_is_what_the_template_says_and_belongs_to_the_set(sets: ReplicaSetNamespace) -> None:
+def test_r5_a_vmi_has_the_contents_of_the_template_and_belongs_to_the_set(sets: ReplicaSetNamespace) -> None:
     unknown = {"z": [9007199254740993, {"none": None}, 2.50], "a": "é"}
     spec = {
         "domain": {"resources": {"requests": {"memory": "64M"}}, "unknownToUs": unknown},

@@ -32,7 +32,7 @@ def uid_of(vmi: dict[str, Any]) -> str:
     return uid
 
 
-def test_r4a_a_set_whose_vmis_fail_is_braked_and_says_so(sets: ReplicaSetNamespace) -> None:
+def test_r4a_failing_vmis_are_replaced_with_a_delay_and_the_set_reports_it(sets: ReplicaSetNamespace) -> None:
     sets.make_set(1)
     ((first, made),) = sets.wait_for(1).items()
     sets.change_set({"metadata": {"annotations": OBSERVED}})

@@ -69,7 +69,7 @@ def test_r6_each_criterion_outweighs_all_that_come_after_it(sets: ReplicaSetName
         assert shrink_to(sets, len(left), seen=seen) == sorted(left)
 
 
-def test_r6_of_equals_the_younger_goes(sets: ReplicaSetNamespace) -> None:
+def test_r6_of_two_equal_vmis_the_younger_is_deleted(sets: ReplicaSetNamespace) -> None:
     owner = sets.make_set(2, paused=True)
     put(sets, owner, {"a": (state(node="n1"), {})})
     born = sets.vmis()["a"]["metadata"]["creationTimestamp"]
@@ -86,7 +86,7 @@ def test_r6_of_equals_the_younger_goes(sets: ReplicaSetNamespace) -> None:
     assert shrink_to(sets, 1, seen=2) == ["a"]
 
 
-def test_r6_a_delete_says_which_uid_it_means(sets: ReplicaSetNamespace) -> None:
+def test_r6_a_delete_has_the_uid_as_precondition(sets: ReplicaSetNamespace) -> None:
     name = f"uid-in-{sets.namespace}"
     here = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": sets.namespace}}}
     rule = {

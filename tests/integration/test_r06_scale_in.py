@@ -22,7 +22,7 @@ def mark_seen(sets: ReplicaSetNamespace) -> None:
     eventually(lambda: sets.status().get("readyReplicas") == len(sets.alive()))
 
 
-def test_r6_a_protected_vmi_stays_and_the_set_says_so_once(sets: ReplicaSetNamespace) -> None:
+def test_r6_a_protected_vmi_stays_and_one_event_reports_it(sets: ReplicaSetNamespace) -> None:
     sets.make_set(2)
     first, second = sorted(sets.wait_for(2))
     for name in (first, second):

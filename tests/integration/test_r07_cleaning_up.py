@@ -10,7 +10,7 @@ from tests.integration.quota import allow
 pytestmark = pytest.mark.cluster
 
 
-def test_r7_what_is_finished_stays_until_its_replacement_is_there(sets: ReplicaSetNamespace) -> None:
+def test_r7_a_finished_vmi_stays_until_its_replacement_exists(sets: ReplicaSetNamespace) -> None:
     sets.make_set(1)
     (ended,) = sets.wait_for(1)
     allow(sets, 1)
@@ -22,7 +22,7 @@ def test_r7_what_is_finished_stays_until_its_replacement_is_there(sets: ReplicaS
     eventually(lambda: len(sets.vmis()) == 1 and ended not in sets.vmis(), what="replaced, then deleted")
 
 
-def test_r7_r8_a_paused_set_clears_nothing_away(sets: ReplicaSetNamespace) -> None:
+def test_r7_r8_a_paused_set_deletes_no_finished_vmi(sets: ReplicaSetNamespace) -> None:
     sets.make_set(1)
     (ended,) = sets.wait_for(1)
     sets.change_set({"spec": {"paused": True}})

@@ -41,7 +41,7 @@ def change_template(sets: ReplicaSetNamespace, note: str) -> None:
     sets.change_set({"spec": {"template": {"metadata": {"annotations": {"note": note}}}}})
 
 
-def test_r9_creates_whose_answers_are_lost_make_no_twin(
+def test_r9_creates_whose_answers_are_lost_make_no_duplicate(
     idle_namespace: ReplicaSetNamespace, proxy: FaultProxy, proxied: ControllerProcess
 ) -> None:
     proxy.lose("POST", VMIS, every=3)
@@ -54,7 +54,7 @@ def test_r9_creates_whose_answers_are_lost_make_no_twin(
     assert proxied.working
 
 
-def test_r9_deletes_whose_answers_are_lost_delete_none_too_much(
+def test_r9_deletes_whose_answers_are_lost_delete_no_other_vmi(
     idle_namespace: ReplicaSetNamespace, proxy: FaultProxy, proxied: ControllerProcess
 ) -> None:
     idle_namespace.make_set(40)
@@ -106,7 +106,7 @@ def test_r9_a_stale_cache_leads_to_no_second_delete(
     assert proxied.working
 
 
-def test_r9_a_watch_cut_in_the_middle_of_a_line_goes_on_where_it_was(
+def test_r9_a_watch_cut_in_the_middle_of_a_line_continues_without_a_gap(
     idle_namespace: ReplicaSetNamespace, proxy: FaultProxy, proxied: ControllerProcess
 ) -> None:
     idle_namespace.make_set(3)
@@ -119,7 +119,7 @@ def test_r9_a_watch_cut_in_the_middle_of_a_line_goes_on_where_it_was(
     assert [line["after"] for line in proxied.lines(msg="following again")]
 
 
-def test_too_many_requests_are_answered_with_the_pause_that_the_server_asks_for(
+def test_after_a_429_the_controller_pauses_for_the_retry_after_of_the_server(
     idle_namespace: ReplicaSetNamespace, proxy: FaultProxy, proxied: ControllerProcess
 ) -> None:
     proxy.refuse("POST", VMIS, 429, times=1, retry_after="2")
@@ -133,7 +133,7 @@ def test_too_many_requests_are_answered_with_the_pause_that_the_server_asks_for(
     assert proxied.working
 
 
-def test_r9_a_write_that_a_gateway_answered_with_503_is_looked_up_and_made_once(
+def test_r9_a_write_that_a_gateway_answered_with_503_is_looked_up_and_done_once(
     idle_namespace: ReplicaSetNamespace, proxy: FaultProxy, proxied: ControllerProcess
 ) -> None:
     proxy.refuse("POST", VMIS, 503, times=3)

@@ -16,7 +16,7 @@ def failure_of(sets: ReplicaSetNamespace) -> dict[str, Any] | None:
     return sets.condition("ReplicaFailure")
 
 
-def test_r10_a_quota_is_shown_in_the_servers_words_and_goes_when_it_is_raised(sets: ReplicaSetNamespace) -> None:
+def test_r10_a_full_quota_is_shown_with_the_servers_message_until_it_is_raised(sets: ReplicaSetNamespace) -> None:
     allow(sets, 0)
     sets.make_set(5)
     eventually(lambda: failure_of(sets), what="ReplicaFailure")
@@ -40,7 +40,7 @@ def test_r10_a_quota_is_shown_in_the_servers_words_and_goes_when_it_is_raised(se
     assert "conditions" not in sets.status()
 
 
-def test_r10_a_quota_is_no_hot_loop_and_no_flood_of_status_writes(sets: ReplicaSetNamespace) -> None:
+def test_r10_a_full_quota_causes_no_hot_loop_and_few_status_writes(sets: ReplicaSetNamespace) -> None:
     allow(sets, 0)
     sets.make_set(100)
     eventually(lambda: failure_of(sets), what="ReplicaFailure")
@@ -71,7 +71,7 @@ def refuse(sets: ReplicaSetNamespace, operation: str) -> None:
         )
 
 
-def test_r10_a_delete_that_admission_refuses_is_shown_and_goes_when_it_is_allowed(sets: ReplicaSetNamespace) -> None:
+def test_r10_a_delete_that_admission_refuses_is_shown_until_it_is_allowed(sets: ReplicaSetNamespace) -> None:
     sets.make_set(2)
     sets.wait_for(2)
     policies = f"validatingadmissionpolicy/no-delete-in-{sets.namespace}"

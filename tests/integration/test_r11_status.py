@@ -24,7 +24,7 @@ def test_r11_a_change_that_alters_no_count_writes_no_status(sets: ReplicaSetName
     stays(lambda: (status_writes(sets), sets.set()["metadata"]["resourceVersion"]) == before, what="no write")
 
 
-def test_r11_the_status_tells_which_generation_it_is_about(sets: ReplicaSetNamespace) -> None:
+def test_r11_the_status_has_the_observed_generation(sets: ReplicaSetNamespace) -> None:
     sets.make_set(1)
     sets.wait_for(1)
     eventually(lambda: sets.status().get("observedGeneration") == 1)
@@ -34,7 +34,7 @@ def test_r11_the_status_tells_which_generation_it_is_about(sets: ReplicaSetNames
     assert sets.status()["replicas"] == 1
 
 
-def test_r11_a_status_that_somebody_overwrites_is_put_right(sets: ReplicaSetNamespace) -> None:
+def test_r11_an_overwritten_status_is_corrected(sets: ReplicaSetNamespace) -> None:
     sets.make_set(2)
     sets.wait_for(2)
     patch = '{"status":{"replicas":7,"readyReplicas":7}}'

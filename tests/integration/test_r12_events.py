@@ -22,7 +22,7 @@ def events_in_describe(sets: ReplicaSetNamespace) -> str:
     return text[text.index("Events:") :]
 
 
-def test_r12_describe_tells_what_was_created_and_deleted(sets: ReplicaSetNamespace) -> None:
+def test_r12_kubectl_describe_shows_creates_and_deletes(sets: ReplicaSetNamespace) -> None:
     sets.make_set(2)
     first, second = sorted(sets.wait_for(2))
     eventually(lambda: sets.reasons()["SuccessfulCreate"] == 2, what="the Events arrive")

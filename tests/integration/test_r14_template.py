@@ -44,7 +44,7 @@ def unavailable(sets: ReplicaSetNamespace, wanted: int) -> int:
     return wanted - len(ready)
 
 
-def test_r14_a_new_template_touches_no_running_vmi_and_makes_the_next_one(sets: ReplicaSetNamespace) -> None:
+def test_r14_a_new_template_changes_no_running_vmi_and_applies_to_new_vmis(sets: ReplicaSetNamespace) -> None:
     sets.make_set(3)
     before = sets.wait_for(3)
     eventually(lambda: sets.status().get("updatedReplicas") == 3)
@@ -64,7 +64,7 @@ def test_r14_a_new_template_touches_no_running_vmi_and_makes_the_next_one(sets: 
     eventually(lambda: sets.status().get("updatedReplicas") == 1)
 
 
-def test_r14_the_old_template_again_is_up_to_date_again(sets: ReplicaSetNamespace) -> None:
+def test_r14_vmis_are_up_to_date_again_after_a_return_to_their_template(sets: ReplicaSetNamespace) -> None:
     sets.make_set(2)
     sets.wait_for(2)
     more_memory(sets)
@@ -73,7 +73,7 @@ def test_r14_the_old_template_again_is_up_to_date_again(sets: ReplicaSetNamespac
     eventually(lambda: sets.status().get("updatedReplicas") == 2)
 
 
-def test_r14_a_rolling_update_replaces_all_within_its_allowance(sets: ReplicaSetNamespace) -> None:
+def test_r14_a_rolling_update_replaces_all_vmis_within_its_limit(sets: ReplicaSetNamespace) -> None:
     sets.make_set(4)
     sets.wait_for(4)
     before = uids(sets).keys()
@@ -99,7 +99,7 @@ def test_r14_a_rolling_update_replaces_all_within_its_allowance(sets: ReplicaSet
     assert len(sets.requests("delete")) == 4
 
 
-def test_r14_a_template_that_does_not_come_up_stops_its_rollout_and_says_so(sets: ReplicaSetNamespace) -> None:
+def test_r14_a_template_that_does_not_come_up_stops_its_rollout_and_is_reported(sets: ReplicaSetNamespace) -> None:
     sets.make_set(4)
     sets.wait_for(4)
     before = uids(sets).keys()

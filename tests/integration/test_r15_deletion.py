@@ -14,7 +14,7 @@ def exists(sets: ReplicaSetNamespace) -> bool:
 
 
 @pytest.mark.parametrize("cascade", ["background", "foreground"])
-def test_r15_the_vmis_of_a_deleted_set_go_and_nobody_replaces_them(sets: ReplicaSetNamespace, cascade: str) -> None:
+def test_r15_the_vmis_of_a_deleted_set_are_deleted_and_not_replaced(sets: ReplicaSetNamespace, cascade: str) -> None:
     sets.make_set(5)
     sets.wait_for(5)
     sets.kubectl("delete", "vmirs", "herd", f"--cascade={cascade}", "--timeout=30s")

@@ -94,7 +94,7 @@ def test_the_subresources_need_their_own_permission(served: PoolNamespace) -> No
     assert "virtualmachines/restart" in done.stderr
 
 
-def test_nobody_can_go_around_the_api_server(served: PoolNamespace) -> None:
+def test_a_request_that_bypasses_the_api_server_is_refused(served: PoolNamespace) -> None:
     served.make_vm("vm")
     api_service = Admin(served.plane.kubeconfig).get(f"{API_SERVICES}/v1.subresources.kubevirt.io")
     port = api_service["spec"]["service"]["port"]

@@ -109,7 +109,7 @@ def mark_of(pools: PoolNamespace) -> str:
     return found
 
 
-def test_a_takeover_of_a_pool_at_rest_touches_nothing(pools: PoolNamespace, tmp_path: Path) -> None:
+def test_a_takeover_of_a_pool_at_rest_changes_nothing(pools: PoolNamespace, tmp_path: Path) -> None:
     as_kubevirt_left_it(pools, spelled_by_go())
     dry = vmherd(pools.plane.kubeconfig, "takeover", "--dry-run")
     assert f"virtualmachinepools {pools.namespace}/pool: nothing\n" in dry.stdout
@@ -123,7 +123,7 @@ def test_a_takeover_of_a_pool_at_rest_touches_nothing(pools: PoolNamespace, tmp_
     assert [uids(found) for found in (pools.vms(), pools.vmis(), pools.claims(), pools.revisions())] == before
 
 
-def test_an_update_that_was_not_asked_for_is_held_until_it_is_allowed(pools: PoolNamespace, tmp_path: Path) -> None:
+def test_an_update_that_no_user_requested_is_held_until_it_is_allowed(pools: PoolNamespace, tmp_path: Path) -> None:
     other = vm_template(disks=("root",), memory="128M")
     as_kubevirt_left_it(pools, other)
     dry = vmherd(pools.plane.kubeconfig, "takeover", "--dry-run").stdout

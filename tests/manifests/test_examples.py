@@ -54,7 +54,7 @@ def with_defaults(document: dict[str, Any]) -> dict[str, Any]:
     return {"maxUnavailable": "100%", **spec} if document["kind"] == POOL else spec
 
 
-def test_the_examples_of_the_guides_are_all_there() -> None:
+def test_all_examples_of_the_guides_exist() -> None:
     assert {path.stem for path in EXAMPLES} >= OF_THE_GUIDES
 
 
@@ -121,7 +121,7 @@ def test_a_service_selects_the_machines_of_one_example() -> None:
         assert len(selected) == 1
 
 
-def test_each_vm_of_a_pool_with_data_of_its_own_has_them_among_the_examples() -> None:
+def test_the_examples_include_the_secret_and_the_config_map_of_each_vm() -> None:
     [document] = [each for each in of_kind(POOL) if each["spec"].get("appendPostfixToSecretReferences")]
     names = {kind: {each["metadata"]["name"] for each in of_kind(kind)} for kind in ("Secret", "ConfigMap")}
     volumes = {

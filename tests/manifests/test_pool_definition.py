@@ -63,7 +63,7 @@ def test_kubectl_autoscale_makes_an_autoscaler_for_a_pool(kubectl: Kubectl) -> N
     assert (spec["minReplicas"], spec["maxReplicas"]) == (3, 10)
 
 
-def test_the_status_of_a_pool_is_written_through_its_subresource_alone(kubectl: Kubectl) -> None:
+def test_the_status_of_a_pool_is_written_only_through_its_subresource(kubectl: Kubectl) -> None:
     kubectl("create", "-f", "-", stdin=pool({"status": {"replicas": 9}}))
     assert "status" not in kubectl.json("get", "vmpool", "web")
     kubectl("patch", "vmpool", "web", *status_patch('{"replicas": 9}', spec='{"replicas": 8}'))
@@ -71,7 +71,7 @@ def test_the_status_of_a_pool_is_written_through_its_subresource_alone(kubectl: 
     assert (document["status"], document["spec"]["replicas"]) == ({"replicas": 9}, 2)
 
 
-def test_the_status_of_a_pool_holds_all_that_is_reported(kubectl: Kubectl) -> None:
+def test_the_status_of_a_pool_has_every_reported_field(kubectl: Kubectl) -> None:
     """P17: the schema knows every reported field, and prunes none."""
     condition = {"type": "ReplicaFailure", "status": "True", "reason": "FailedScaleOut", "message": "exceeded quota"}
     times = {"lastProbeTime": "2026-08-01T12:00:00Z", "lastTransitionTime": "2026-08-01T12:00:00Z"}

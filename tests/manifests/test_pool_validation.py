@@ -284,7 +284,7 @@ def test_an_invalid_pool_is_refused_with_the_field_and_the_valid_values(
 
 
 @pytest.mark.parametrize("changes", ACCEPTED.values(), ids=ACCEPTED)
-def test_an_odd_pool_is_taken_without_a_warning(dry: DryRun, changes: Mapping[str, Any]) -> None:
+def test_an_unusual_pool_is_accepted_without_a_warning(dry: DryRun, changes: Mapping[str, Any]) -> None:
     assert dry.warnings(pool(changes)) == []
 
 
@@ -358,7 +358,7 @@ def test_the_selector_of_a_pool_cannot_be_changed(kubectl: Kubectl, changes: Map
     assert answer.stderr.strip() == f'The VirtualMachinePool "web" is invalid: {FIXED_SELECTOR}'
 
 
-def test_all_of_a_pool_but_the_selector_can_be_changed(kubectl: Kubectl) -> None:
+def test_every_field_of_a_pool_except_the_selector_can_be_changed(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=pool({SCALE_IN: {"proactive": {}}}))
     changed = pool({"spec.replicas": 7, "spec.maxUnavailable": 1, SCALE_IN: {"unmanaged": {}}, f"{VMI}.domain": {}})
     kubectl("apply", "-f", "-", stdin=changed)

@@ -201,7 +201,7 @@ def test_an_invalid_set_is_refused_with_the_field_and_the_valid_values(
 
 
 @pytest.mark.parametrize("changes", ACCEPTED.values(), ids=ACCEPTED)
-def test_an_odd_set_is_taken_without_a_warning(dry: DryRun, changes: Mapping[str, Any]) -> None:
+def test_an_unusual_set_is_accepted_without_a_warning(dry: DryRun, changes: Mapping[str, Any]) -> None:
     """R13: old and unusual spellings are valid."""
     assert dry.warnings(replicaset(changes)) == []
 
@@ -250,7 +250,7 @@ def test_a_selector_cannot_be_changed(kubectl: Kubectl, changes: Mapping[str, An
     assert answer.stderr.strip() == (f'The VirtualMachineInstanceReplicaSet "web" is invalid: {FIXED_SELECTOR}')
 
 
-def test_all_but_the_selector_can_be_changed(kubectl: Kubectl) -> None:
+def test_every_field_except_the_selector_can_be_changed(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=replicaset())
     changed = replicaset({"spec.replicas": 7, "spec.paused": True, LABELS: {"app": "web"}, f"{SPEC}.domain": {}})
     kubectl("apply", "-f", "-", stdin=changed)

@@ -42,7 +42,7 @@ def test_each_alert_fires_when_it_should_and_only_then(promtool: Path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_alert_is_seen_firing_and_seen_waiting():
+def test_every_alert_has_a_case_that_fires_and_a_case_that_waits():
     """Each alert has a case in which it fires. An alert with `for` also has a case in which it does not fire yet."""
     cases = [case for test in yaml.safe_load(CASES.read_text())["tests"] for case in test["alert_rule_test"]]
     fires = {case["alertname"] for case in cases if case.get("exp_alerts")}
@@ -62,13 +62,13 @@ def test_a_rule_that_is_wrong_is_found(promtool: Path, tmp_path: Path):
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
-def test_an_alert_asks_only_for_what_the_program_exports(rule: dict[str, Any]):
+def test_an_alert_queries_only_exported_metrics(rule: dict[str, Any]):
     names = {name for metric in exported().values() for name in metric.samples}
     assert metrics_in(rule["expr"]) - names == set()
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
-def test_an_alert_says_how_bad_it_is_and_what_to_do(rule: dict[str, Any]):
+def test_an_alert_has_a_severity_and_says_what_to_do(rule: dict[str, Any]):
     assert rule["labels"]["severity"] in {"warning", "critical"}
     assert set(rule["annotations"]) == {"summary", "description"}
     assert rule["alert"].startswith("Vmherd")

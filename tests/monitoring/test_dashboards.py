@@ -18,7 +18,7 @@ FILES = sorted(dashboards())
 QUERIES = tuple(queries())
 
 
-def test_there_is_one_for_the_controller_and_one_for_the_fleet():
+def test_there_is_a_dashboard_for_the_controller_and_one_for_the_fleet():
     assert FILES == ["controller.json", "fleet.json"]
     assert len({board["uid"] for board in dashboards().values()}) == 2
     assert len({board["title"] for board in dashboards().values()}) == 2
@@ -38,20 +38,20 @@ def test_every_query_is_promql(tmp_path: Path):
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=str)
-def test_a_query_asks_only_for_what_the_program_exports(query: Query):
+def test_a_query_uses_only_exported_metrics(query: Query):
     names = {name for metric in exported().values() for name in metric.samples}
     assert metrics_in(query.expr) - names == set()
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=str)
-def test_a_query_looks_at_the_chosen_job_alone(query: Query):
+def test_a_query_selects_only_the_chosen_job(query: Query):
     """Every controller of a cluster exports names such as workqueue_depth."""
     selectors = query.expr.count("{") - query.expr.count("{{")
     assert selectors == query.expr.count('job=~"$job"') > 0
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_a_query_leaves_open_is_a_variable_of_its_dashboard(name: str):
+def test_every_variable_of_a_query_is_defined_in_its_dashboard(name: str):
     board = dashboards()[name]
     variables = {variable["name"] for variable in board["templating"]["list"]}
     text = json.dumps(board["panels"])
@@ -81,7 +81,7 @@ def test_panels_do_not_overlap_and_have_a_description(name: str):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_nothing_in_it_is_of_one_installation_alone(name: str):
+def test_a_dashboard_has_nothing_specific_to_one_installation(name: str):
     """The user chooses the data source, and a numeric id could clash with another dashboard."""
 
     def sources(value: Any) -> set[str]:

@@ -32,7 +32,7 @@ def documented() -> dict[str, tuple[str, str]]:
     return {name: (row[1], row[2]) for name, row in zip(names, all_rows, strict=True)}
 
 
-def test_the_page_lists_exactly_what_the_program_exports_with_types_and_labels():
+def test_the_page_lists_exactly_the_exported_metrics_with_types_and_labels():
     assert documented() == {name: (metric.type, ", ".join(metric.labels)) for name, metric in exported().items()}
 
 

@@ -34,7 +34,7 @@ def test_a_vmi_without_annotations_gets_one_patch_and_is_ready_after_300_ms() ->
     assert Life().live(3600).seen == [(0.3, READY)]
 
 
-def test_all_phases_can_be_watched_where_ready_after_is_a_second() -> None:
+def test_all_phases_can_be_watched_if_ready_after_is_one_second() -> None:
     life = Life({READY_AFTER: "1s"}).live(3600)
     assert [at for at, _ in life.seen] == [0, 0.25, 0.5, 0.75, 1]
     assert [look for _, look in life.seen] == [*(look for _, look in BOOT), READY]
@@ -51,7 +51,7 @@ def test_all_phases_can_be_watched_where_ready_after_is_a_second() -> None:
         ("unknown", [(2.0, READY), (3.0, VMIState("Unknown", "GuestNotRunning"))]),
     ],
 )
-def test_a_vmi_that_boots_goes_on_as_its_behavior_says(behavior: str, after_boot: list[tuple[float, VMIState]]) -> None:
+def test_a_vmi_follows_its_behavior_after_the_boot(behavior: str, after_boot: list[tuple[float, VMIState]]) -> None:
     assert behaving(behavior).live(3600).seen == [*BOOT, *after_boot]
 
 
@@ -81,12 +81,12 @@ def test_a_vmi_without_its_pvc_stays_pending_and_says_why() -> None:
     assert life.document["status"]["conditions"][1]["type"] == "Synchronized"
 
 
-def test_a_vmi_that_fails_for_its_vms_data_volumes_is_well_itself() -> None:
+def test_a_vmi_becomes_ready_if_only_the_data_volumes_of_its_vm_should_fail() -> None:
     assert behaving("datavolume-error").live(3600).seen == [*BOOT, (2.0, READY)]
 
 
 @pytest.mark.parametrize("trouble", ["", "FailedPvcNotFound"])
-def test_a_vmi_waits_before_an_obstacle_and_goes_on_when_it_is_gone(trouble: str) -> None:
+def test_a_vmi_waits_while_there_is_an_obstacle_and_then_continues(trouble: str) -> None:
     life = Life()
     waiting = next_step(life.vmi, life.now, life.first_seen, Obstacle(trouble)).write
     assert waiting is not None
@@ -111,7 +111,7 @@ def test_a_short_boot_shows_only_what_lasts(behavior: str, seen: list[tuple[floa
 
 
 @pytest.mark.parametrize("ready_after", ["300ms", "2s"])
-def test_the_history_tells_all_phases_those_that_were_skipped_too(ready_after: str) -> None:
+def test_the_history_has_all_phases_including_skipped_phases(ready_after: str) -> None:
     life = behaving("normal", ready_after).live(10)
     history = life.document["status"]["phaseTransitionTimestamps"]
     assert [entry["phase"] for entry in history] == WAY_UP[1:]
@@ -126,7 +126,7 @@ def test_the_history_names_each_phase_once() -> None:
     assert [entry["phase"] for entry in history] == [*WAY_UP[1:], "Succeeded"]
 
 
-def test_a_simulator_that_is_late_goes_straight_to_where_the_vmi_should_be() -> None:
+def test_a_late_simulator_sets_the_present_state_directly() -> None:
     life = behaving("normal", "10s").sleep(6).live(0.001)
     assert life.phases == ["Scheduled"]
     assert life.sleep(60).live(0.001).phases == ["Scheduled", "Running"]
@@ -138,7 +138,7 @@ def test_a_vmi_that_boots_keeps_its_times_over_a_restart_of_the_simulator() -> N
     assert life.seen == [(0.0, BOOT[0][1]), (3.5, BOOT[1][1]), (4.0, BOOT[2][1]), (6.0, BOOTING), (8.0, READY)]
 
 
-def test_a_vmi_that_nobody_saw_yet_is_ready_within_a_second_of_its_time_after_a_restart() -> None:
+def test_after_a_restart_a_new_vmi_becomes_ready_at_most_a_second_late() -> None:
     life = behaving("normal", "900ms").sleep(0.2).live(3600)
     [(at, look)] = life.seen
     assert look == READY
@@ -189,12 +189,12 @@ def test_a_vmi_that_is_not_scheduled_has_nothing_to_shut_down() -> None:
 
 
 @pytest.mark.parametrize("behavior", ["never-ready", "unknown"])
-def test_a_shutdown_takes_its_time_on_a_vmi_that_was_not_ready_anyway(behavior: str) -> None:
+def test_a_slow_shutdown_of_a_vmi_that_is_not_ready_takes_its_time(behavior: str) -> None:
     life = behaving(behavior, **{SHUTDOWN_AFTER: "20s"}).live(600).delete().live(3600)
     assert life.gone_at == pytest.approx(620, abs=0.01)
 
 
-def test_a_shutdown_goes_on_over_a_restart_of_the_simulator() -> None:
+def test_a_shutdown_continues_after_a_restart_of_the_simulator() -> None:
     life = behaving("slow-shutdown").live(10).delete().live(5).sleep(10).live(3600)
     assert life.gone_at == pytest.approx(40, abs=0.01)
 
@@ -206,12 +206,12 @@ def test_a_vmi_that_has_ended_has_nothing_to_shut_down(behavior: str) -> None:
     assert life.delete().live(3600).gone_at == 10
 
 
-def test_a_vmi_that_is_told_to_shut_down_at_once_after_all_does() -> None:
+def test_a_slow_shutdown_ends_at_once_if_the_annotation_is_removed() -> None:
     life = behaving("slow-shutdown").live(10).delete().live(1).annotate(behavior=None).live(1)
     assert life.gone_at == 11
 
 
-def test_finalizers_of_others_stay_and_their_vmi_ends_all_the_same() -> None:
+def test_foreign_finalizers_stay_and_the_vmi_still_ends() -> None:
     life = behaving("slow-shutdown")
     life.set_finalizers("example.org/a", "example.org/b")
     life.live(10)
@@ -221,14 +221,14 @@ def test_finalizers_of_others_stay_and_their_vmi_ends_all_the_same() -> None:
     assert life.seen[-1] == (40.0, VMIState("Succeeded", "PodTerminating"))
 
 
-def test_a_vmi_that_only_others_hold_ends_as_soon_as_it_is_deleted() -> None:
+def test_a_vmi_with_only_foreign_finalizers_ends_as_soon_as_it_is_deleted() -> None:
     life = Life()
     life.set_finalizers("example.org/a")
     assert life.live(10).delete().live(3600).seen[-1] == (10.0, VMIState("Succeeded", "PodTerminating"))
     assert life.finalizers == ["example.org/a"]
 
 
-def test_a_patch_of_finalizers_is_only_taken_by_the_version_that_was_read() -> None:
+def test_a_patch_of_finalizers_applies_only_to_the_version_that_was_read() -> None:
     life = behaving("slow-shutdown").live(10)
     assert ["resourceVersion" in patch["metadata"] for patch in life.patches] == [True, False, False, False, False]
 
@@ -270,7 +270,7 @@ def test_a_running_vmi_does_not_boot_again() -> None:
     assert life.annotate(behavior="image-error").live(7200).seen == seen
 
 
-def test_what_runs_already_can_be_made_to_shut_down_slowly() -> None:
+def test_a_running_vmi_can_be_made_to_shut_down_slowly() -> None:
     life = Life().live(10).annotate(behavior="slow-shutdown").live(1)
     assert life.finalizers == [FINALIZER]
     assert life.delete().live(3600).gone_at == pytest.approx(41, abs=0.01)
@@ -373,7 +373,7 @@ events = st.one_of(
 
 
 @given(st.lists(events, max_size=8), st.booleans())
-def test_whatever_happens_a_vmi_never_boots_twice_and_can_be_deleted(
+def test_after_any_changes_a_vmi_has_booted_at_most_once_and_can_be_deleted(
     story: list[tuple[str, Any]], foreign: bool
 ) -> None:
     life = Life()

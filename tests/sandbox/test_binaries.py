@@ -131,7 +131,7 @@ def test_the_directory_that_the_user_names_comes_before_the_cache(machine: Machi
     assert machine.find() == {name: machine.assets / name for name in PROGRAMS}
 
 
-def test_what_the_users_directory_lacks_comes_from_the_cache(
+def test_programs_that_the_users_directory_lacks_come_from_the_cache(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine.use_assets("etcd", "kube-apiserver")
@@ -143,23 +143,21 @@ def test_what_the_users_directory_lacks_comes_from_the_cache(
     ]
 
 
-def test_a_users_directory_without_programs_is_not_passed_over_in_silence(
-    machine: Machine, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_users_directory_without_programs_is_reported(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     machine.use_assets()
     machine.put(machine.store, *PROGRAMS)
     machine.find()
     assert f"KUBEBUILDER_ASSETS ({machine.assets}) has none of these programs" in capsys.readouterr().err
 
 
-def test_a_file_that_cannot_be_run_is_no_program(machine: Machine) -> None:
+def test_a_file_that_is_not_executable_is_not_used(machine: Machine) -> None:
     machine.use_assets(*PROGRAMS)
     machine.put(machine.store, *PROGRAMS)
     (machine.assets / "etcd").chmod(0o644)
     assert machine.find()["etcd"] == machine.store / "etcd"
 
 
-def test_the_cache_is_where_the_environment_has_it(tmp_path: Path) -> None:
+def test_the_environment_sets_the_directory_of_the_cache(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     machine.environment = {"XDG_CACHE_HOME": str(tmp_path / "xdg")}
     machine.put(tmp_path / "xdg" / "vmherd" / "control-plane" / f"v{KUBERNETES}", *PROGRAMS)
@@ -167,7 +165,7 @@ def test_the_cache_is_where_the_environment_has_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("published")
-def test_what_is_not_there_is_downloaded_and_kept(machine: Machine) -> None:
+def test_missing_programs_are_downloaded_and_kept(machine: Machine) -> None:
     machine.install_go()
     assert machine.contents() == {name: f"released {name}" for name in PROGRAMS}
     machine.releases = NOWHERE
@@ -197,7 +195,7 @@ def test_an_archive_without_the_program_leads_to_a_build(machine: Machine, publi
     assert machine.contents()["etcd"] == "built etcd"
 
 
-def test_what_cannot_be_downloaded_is_built(machine: Machine, published: Path) -> None:
+def test_programs_that_cannot_be_downloaded_are_built(machine: Machine, published: Path) -> None:
     machine.install_go()
     (published / "kubernetes" / "bin" / "linux" / MACHINE / "kube-controller-manager").unlink()
     assert machine.contents() == {
@@ -207,7 +205,7 @@ def test_what_cannot_be_downloaded_is_built(machine: Machine, published: Path) -
     }
 
 
-def test_without_internet_all_are_built_and_kept(machine: Machine) -> None:
+def test_without_internet_all_programs_are_built_and_kept(machine: Machine) -> None:
     machine.install_go()
     assert machine.contents() == {name: f"built {name}" for name in PROGRAMS}
     machine.environment["PATH"] = ""
@@ -229,7 +227,7 @@ def test_another_release_of_go_is_not_used(machine: Machine, version: str) -> No
         machine.find()
 
 
-def test_a_machine_with_nothing_is_told_the_three_ways(machine: Machine) -> None:
+def test_on_an_empty_machine_the_error_names_three_remedies(machine: Machine) -> None:
     with pytest.raises(BinariesUnavailable) as told:
         machine.find()
     line = str(told.value)
@@ -238,7 +236,7 @@ def test_a_machine_with_nothing_is_told_the_three_ways(machine: Machine) -> None
         assert way in line
 
 
-def test_a_failed_build_leaves_no_program_and_tells_what_go_said(machine: Machine) -> None:
+def test_a_failed_build_leaves_no_program_and_shows_the_output_of_go(machine: Machine) -> None:
     machine.install_go(during="echo 'internal compiler error: oh no' >&2; exit 1")
     with pytest.raises(BinariesUnavailable, match="go build failed: internal compiler error: oh no"):
         machine.find()
@@ -265,7 +263,7 @@ def test_a_build_that_is_killed_leaves_neither_a_program_nor_a_process(machine: 
     assert machine.stored() == set(PROGRAMS)
 
 
-def test_who_comes_second_waits_and_takes_what_the_first_brought(
+def test_a_second_process_waits_and_uses_the_programs_of_the_first(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine.store.mkdir(parents=True)
@@ -279,7 +277,7 @@ def test_who_comes_second_waits_and_takes_what_the_first_brought(
     assert "download" not in capsys.readouterr().err
 
 
-def test_looking_without_fetching_touches_nothing(machine: Machine) -> None:
+def test_a_search_without_fetching_changes_nothing(machine: Machine) -> None:
     machine.install_go()
     with pytest.raises(BinariesUnavailable):
         find_binaries(machine.environment, releases=machine.releases, may_fetch=False)

@@ -98,7 +98,7 @@ def detached(tmp_path_factory: pytest.TempPathFactory, control_plane_binaries: o
 
 
 @pytest.mark.cluster
-def test_up_tells_where_the_programs_are_from_and_how_to_use_the_sandbox(tmp_path: Path, detached: Path) -> None:
+def test_up_prints_the_source_of_the_programs_and_how_to_use_the_sandbox(tmp_path: Path, detached: Path) -> None:
     output = (detached / "logs" / "sandbox.log").read_text()
     assert output.startswith("control plane: etcd, ")
     assert f"export KUBECONFIG={detached}/kubeconfig\n" in output
@@ -113,14 +113,14 @@ def test_up_is_ready_within_ten_seconds(detached: Path) -> None:
 
 
 @pytest.mark.cluster
-def test_the_kubeconfig_is_the_admins_and_nobody_else_can_read_it(detached: Path) -> None:
+def test_the_kubeconfig_is_for_an_admin_and_only_its_owner_can_read_it(detached: Path) -> None:
     kubeconfig = detached / "kubeconfig"
     assert kubeconfig.stat().st_mode & 0o777 == 0o600
     assert Kubectl(kubeconfig)("auth", "can-i", "*", "*").stdout == "yes\n"
 
 
 @pytest.mark.cluster
-def test_our_kinds_are_there_from_the_start(detached: Path) -> None:
+def test_our_kinds_are_installed_from_the_start(detached: Path) -> None:
     assert Kubectl(detached / "kubeconfig")("get", "vmirs,vmi,vm").returncode == 0
 
 
@@ -140,7 +140,7 @@ def test_vmis_are_simulated(detached: Path) -> None:
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("options", [[], ["--detach"]])
-def test_a_second_up_in_the_same_directory_leaves_the_first_alone(detached: Path, options: list[str]) -> None:
+def test_a_second_up_in_the_same_directory_does_not_disturb_the_first(detached: Path, options: list[str]) -> None:
     state = Home(detached).state()
     done = run("up", "--dir", str(detached), *options)
     assert done.returncode == 1
@@ -191,7 +191,7 @@ def test_ctrl_c_during_the_start_leaves_no_process(directory: Path, tmp_path: Pa
 
 
 @cluster
-def test_ctrl_c_while_it_waits_for_the_background_stops_that_too(directory: Path, tmp_path: Path) -> None:
+def test_ctrl_c_while_up_waits_for_the_background_process_stops_that_process(directory: Path, tmp_path: Path) -> None:
     up = Foreground(directory, tmp_path / "output", "--detach")
     wait_for((directory / "logs" / "etcd.log").exists)
     assert up.end(signal.SIGINT) == 130
@@ -214,7 +214,7 @@ def test_a_sandbox_that_is_killed_takes_its_parts_with_it_and_can_be_started_aga
 
 
 @cluster
-def test_a_part_that_ends_by_itself_ends_the_sandbox_with_a_clear_word(directory: Path, tmp_path: Path) -> None:
+def test_a_part_that_ends_by_itself_ends_the_sandbox_with_a_clear_message(directory: Path, tmp_path: Path) -> None:
     up = Foreground(directory, tmp_path / "output")
     up.wait_until_ready()
     state = Home(directory).state()
@@ -227,7 +227,7 @@ def test_a_part_that_ends_by_itself_ends_the_sandbox_with_a_clear_word(directory
 
 
 @pytest.mark.parametrize("options", [[], ["--detach"]])
-def test_a_machine_without_the_programs_is_told_how_to_get_them(directory: Path, options: list[str]) -> None:
+def test_without_the_programs_the_error_says_how_to_get_them(directory: Path, options: list[str]) -> None:
     nothing = {"VMHERD_CACHE": str(directory.parent / "cache"), "KUBEBUILDER_ASSETS": "", "PATH": "/nowhere"}
     done = run("up", "--dir", str(directory), *options, **nothing)
     assert done.returncode == 1
@@ -240,7 +240,7 @@ def test_down_of_a_directory_without_a_sandbox_is_one_clear_line(tmp_path: Path)
     assert (done.returncode, done.stderr) == (1, f"vmherd: there is no sandbox in {tmp_path}\n")
 
 
-def test_down_does_not_stop_a_stranger_that_has_the_pid_by_now(tmp_path: Path) -> None:
+def test_down_does_not_stop_another_process_that_has_the_same_pid(tmp_path: Path) -> None:
     home = Home(tmp_path / "sandbox")
     home.prepare()
     with subprocess.Popen(["/bin/sleep", "600"]) as stranger:

@@ -75,14 +75,14 @@ def test_kubectl_apply_names_a_field_that_does_not_exist(kubectl: Kubectl) -> No
     assert 'unknown field "dta"' in done.stderr
 
 
-def test_dependents_of_a_builtin_object_go_with_it(kubectl: Kubectl) -> None:
+def test_dependents_of_a_builtin_object_are_deleted_with_it(kubectl: Kubectl) -> None:
     kubectl.apply(config_map("owner"))
     kubectl.apply(config_map("dependent", owner=kubectl.json("get", "configmap", "owner")))
     kubectl("delete", "configmap", "owner")
     kubectl("wait", "--for=delete", "configmap/dependent", "--timeout=30s")
 
 
-def test_dependents_of_a_custom_object_go_with_it_from_the_start(kubectl: Kubectl) -> None:
+def test_dependents_of_a_custom_object_are_deleted_with_it_from_the_start(kubectl: Kubectl) -> None:
     kubectl.apply(VMI)
     kubectl.apply(config_map("dependent", owner=kubectl.json("get", "vmi", "owner")))
     kubectl("delete", "vmi", "owner")
@@ -97,14 +97,14 @@ def test_orphans_stay(kubectl: Kubectl) -> None:
     assert "ownerReferences" not in kubectl.json("get", "configmap", "dependent")["metadata"]
 
 
-def test_a_namespace_goes_with_all_that_is_in_it(control_plane: ControlPlane, namespace: str) -> None:
+def test_a_namespace_is_deleted_with_all_its_objects(control_plane: ControlPlane, namespace: str) -> None:
     kubectl = Kubectl(control_plane.kubeconfig)
     kubectl("create", "namespace", f"{namespace}-short")
     Kubectl(control_plane.kubeconfig, f"{namespace}-short").apply(VMI, config_map("some"))
     kubectl("delete", "namespace", f"{namespace}-short", "--timeout=60s")
 
 
-def test_another_user_has_no_rights_but_those_given(
+def test_another_user_has_only_granted_permissions(
     control_plane: ControlPlane, kubectl: Kubectl, namespace: str, tmp_path: Path
 ) -> None:
     jane = Kubectl(control_plane.write_kubeconfig(tmp_path / "jane", f"jane-{namespace}", "readers"), namespace)
@@ -114,7 +114,7 @@ def test_another_user_has_no_rights_but_those_given(
     assert "cannot create resource" in jane("create", "configmap", "new", check=False).stderr
 
 
-def test_a_service_accounts_token_is_taken_for_it(
+def test_a_token_of_a_service_account_is_accepted(
     control_plane: ControlPlane, kubectl: Kubectl, namespace: str, tmp_path: Path
 ) -> None:
     kubectl("create", "serviceaccount", "robot")
@@ -124,7 +124,7 @@ def test_a_service_accounts_token_is_taken_for_it(
     assert "Forbidden" in robot("get", "pods", check=False).stderr
 
 
-def test_rules_are_aggregated_into_the_roles_that_users_have(kubectl: Kubectl, namespace: str) -> None:
+def test_rules_are_aggregated_into_the_roles_of_users(kubectl: Kubectl, namespace: str) -> None:
     kubectl.apply(
         {
             "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -137,7 +137,7 @@ def test_rules_are_aggregated_into_the_roles_that_users_have(kubectl: Kubectl, n
     kubectl("delete", "clusterrole", namespace)
 
 
-def test_each_request_is_in_the_audit_log_with_who_sent_it_and_the_answer(
+def test_the_audit_log_has_each_request_with_its_user_and_its_answer(
     control_plane: ControlPlane, kubectl: Kubectl, namespace: str
 ) -> None:
     position = control_plane.audit_position()
@@ -162,7 +162,7 @@ def test_each_request_is_in_the_audit_log_with_who_sent_it_and_the_answer(
     assert requests() == expected
 
 
-def test_the_audit_log_tells_when_a_request_came_and_when_it_was_answered(
+def test_the_audit_log_has_the_times_of_a_request_and_of_its_answer(
     control_plane: ControlPlane, kubectl: Kubectl
 ) -> None:
     kubectl("get", "configmaps")
@@ -170,7 +170,7 @@ def test_the_audit_log_tells_when_a_request_came_and_when_it_was_answered(
         assert record.request_received_timestamp <= record.stage_timestamp
 
 
-async def test_the_api_server_comes_back_on_its_port_with_everything_in_it(
+async def test_the_api_server_starts_again_on_its_port_with_all_objects(
     control_plane: ControlPlane, kubectl: Kubectl
 ) -> None:
     kubectl.apply(config_map("lasting"))
@@ -256,7 +256,7 @@ def test_after_a_stop_no_process_is_left_even_if_a_port_was_taken_at_first(
     assert processes_about(tmp_path) == []
 
 
-def test_a_part_that_cannot_start_is_named_with_its_last_words(
+def test_a_part_that_cannot_start_is_named_with_its_last_output(
     control_plane_binaries: Binaries, tmp_path: Path
 ) -> None:
     broken = Binaries({**control_plane_binaries.paths, "kube-apiserver": Path("/bin/false")})
@@ -265,7 +265,7 @@ def test_a_part_that_cannot_start_is_named_with_its_last_words(
     assert processes_about(tmp_path) == []
 
 
-def test_a_definition_that_the_server_refuses_is_named_and_nothing_is_left(
+def test_a_definition_that_the_server_refuses_is_named_and_no_process_is_left(
     control_plane_binaries: Binaries, tmp_path: Path
 ) -> None:
     (tmp_path / "crds").mkdir()

@@ -88,7 +88,7 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
     terminal.close()
 
 
-def test_without_a_terminal_it_says_at_once_what_to_do() -> None:
+def test_without_a_terminal_the_error_says_at_once_what_to_do() -> None:
     done = subprocess.run(DEMO, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "vmherd: demo: the output is not a terminal: use `vmherd demo --once`\n"
@@ -128,14 +128,14 @@ def test_once_updates_a_pool_one_vm_at_a_time(once: str) -> None:
 
 
 @pytest.mark.cluster
-def test_once_has_a_failing_vm_replaced_under_its_name(once: str) -> None:
+def test_once_shows_that_a_failing_vm_is_replaced_under_its_name(once: str) -> None:
     uids = re.findall(r"^vm-pool-web-1 (\S{36}): ", once, re.MULTILINE)
     assert len(set(uids)) == 2
     assert "Deleted VM default/vm-pool-web-1: healing: it failed to start 3 times in a row, the limit is 3; " in once
 
 
 @pytest.mark.cluster
-def test_once_prints_what_kubectl_says_of_the_pool(once: str) -> None:
+def test_once_prints_the_output_of_kubectl_for_the_pool(once: str) -> None:
     assert once.count("$ kubectl get vmpool,vm\n") == 2
     assert re.search(r"^virtualmachinepool\S*/vm-pool-web +4 +4 +4 ", once, re.MULTILINE)
     assert "$ kubectl describe vmpool vm-pool-web\n" in once
@@ -144,7 +144,9 @@ def test_once_prints_what_kubectl_says_of_the_pool(once: str) -> None:
 
 @pytest.mark.cluster
 @pytest.mark.usefixtures("control_plane_binaries")
-def test_on_a_terminal_it_shows_what_pasted_lines_do_until_ctrl_c(terminal: Terminal, tmp_path: Path) -> None:
+def test_on_a_terminal_the_demo_shows_the_effect_of_pasted_lines_until_ctrl_c(
+    terminal: Terminal, tmp_path: Path
+) -> None:
     terminal.reads("export KUBECONFIG=", ALL_SET, ALL_WELL)
     [kubeconfig] = tmp_path.glob("vmherd-demo-*/kubeconfig")
     run_kubectl(kubeconfig, *UPDATE)
@@ -160,7 +162,7 @@ def test_on_a_terminal_it_shows_what_pasted_lines_do_until_ctrl_c(terminal: Term
 
 @pytest.mark.cluster
 @pytest.mark.usefixtures("control_plane_binaries")
-def test_pressing_ctrl_c_over_and_over_leaves_nothing_behind_either(terminal: Terminal, tmp_path: Path) -> None:
+def test_pressing_ctrl_c_repeatedly_leaves_nothing_behind(terminal: Terminal, tmp_path: Path) -> None:
     terminal.reads(ALL_SET)
 
     def ends() -> bool:

@@ -40,7 +40,7 @@ def watch(*changes: dict[str, Any], at_once: int = 3) -> Callable[[str], list[di
     return changes_since
 
 
-def test_an_update_of_one_after_the_other_is_followed_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_update_of_one_vm_after_the_other_is_accepted(capsys: pytest.CaptureFixture[str]) -> None:
     changes = [each for ordinal in range(4) for each in replaced(f"pool-{ordinal}", 10 * ordinal + 10)]
     assert follow_update(watch(*changes), BEFORE, "1") == (16, 1)
     assert capsys.readouterr().out.splitlines() == [
@@ -55,7 +55,7 @@ def test_an_update_of_one_after_the_other_is_followed_to_its_end(capsys: pytest.
     ]
 
 
-def test_two_that_are_unavailable_for_a_single_change_fail_the_demo() -> None:
+def test_two_vms_that_are_unavailable_during_one_change_fail_the_demo() -> None:
     first, second = replaced("pool-0", 10), replaced("pool-1", 13)
     with pytest.raises(DemoFailed, match=r"^2 VMs were unavailable at once, but maxUnavailable allows 1$"):
         follow_update(watch(*first[:3], second[0], first[3], *second[1:], at_once=9), BEFORE, "1")
@@ -74,13 +74,13 @@ def test_the_example_allows_as_many_unavailable_as_the_demo_does() -> None:
     assert pool["spec"]["autohealing"]["startUpFailureThreshold"] == 3
 
 
-def test_a_vmi_that_is_being_deleted_is_not_ready_whatever_it_says() -> None:
+def test_a_vmi_that_is_being_deleted_is_not_ready_whatever_its_status_says() -> None:
     assert is_ready(vmi("pool-0"))
     assert not is_ready(vmi("pool-0", leaving=True))
     assert not is_ready(vmi("pool-0", ready=False))
 
 
-def test_a_vmi_that_is_gone_does_not_count_as_it_was_when_last_seen() -> None:
+def test_a_deleted_vmi_does_not_count_with_its_last_state() -> None:
     observed = ObservedVMIs.listed(BEFORE).after(change("DELETED", vmi("pool-1")))
     assert observed.progress("pool-1") == Progress(updated=0, ready=3)
 
@@ -102,7 +102,5 @@ def test_a_vmi_counts_as_updated_when_it_is_ready() -> None:
         (owner("web", "u", generation=2, **{**counts(3), "observedGeneration": 1}), False),
     ],
 )
-def test_an_owner_is_at_rest_when_all_its_counts_are_those_of_the_spec_it_has_seen(
-    subject: dict[str, Any], rests: bool
-) -> None:
+def test_an_owner_is_at_rest_if_all_counts_match_the_observed_spec(subject: dict[str, Any], rests: bool) -> None:
     assert is_complete(subject) is rests

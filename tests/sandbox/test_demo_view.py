@@ -56,7 +56,7 @@ def test_a_vm_whose_vmi_is_of_another_revision_shows_both() -> None:
     assert "web-2 (VMI: web-1)" in row(view, "web-0")
 
 
-def test_a_vm_that_nobody_controls_is_shown_as_detached() -> None:
+def test_a_vm_without_a_controller_is_shown_as_detached() -> None:
     assert row(View(vms=(vm("web-0", controller=None),)), "web-0").startswith("web-0 (detached) Running")
 
 
@@ -86,13 +86,13 @@ def test_events_of_other_kinds_are_left_out_and_the_latest_is_last() -> None:
     assert messages == ["first", "second"]
 
 
-def test_a_message_is_shown_to_the_letter() -> None:
+def test_a_message_is_shown_without_changes() -> None:
     assert "not [bold]so[/bold]" in row(View(events=(event("not [bold]so[/bold]"),)), "Successful")
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
 @pytest.mark.parametrize(("number", "height"), [(0, 24), (4, 24), (30, 24), (30, 50)])
-def test_the_picture_fits_the_terminal(number: int, height: int, width: int) -> None:
+def test_the_output_fits_the_terminal(number: int, height: int, width: int) -> None:
     lines = picture(of_everything(number), width=width, height=height)
     assert len(lines) < height
     assert max(map(len, lines)) <= width
@@ -107,14 +107,14 @@ def test_the_examples_fit_a_small_terminal_whole() -> None:
     assert len([line for line in lines if line.startswith("SuccessfulCreate")]) == 3
 
 
-def test_what_does_not_fit_is_counted() -> None:
+def test_rows_that_do_not_fit_are_counted() -> None:
     lines = picture(View(vms=of_everything(30).vms), height=24)
     shown = len([line for line in lines if line.startswith("pool-")])
     assert shown
     assert [line.strip() for line in lines if "more" in line] == [f"and {30 - shown} more"]
 
 
-def test_a_server_that_does_not_answer_is_told() -> None:
+def test_a_server_that_does_not_answer_is_reported() -> None:
     assert picture(View(error="connection refused")) == ["no answer from the API server: connection refused"]
 
 
@@ -128,5 +128,5 @@ def test_a_server_that_does_not_answer_is_told() -> None:
         (-3, (1, 1, 1), [0, 0, 0]),
     ],
 )
-def test_lines_are_dealt_out_one_by_one(free: int, wanted: tuple[int, ...], dealt: list[int]) -> None:
+def test_free_lines_are_distributed_one_by_one(free: int, wanted: tuple[int, ...], dealt: list[int]) -> None:
     assert share(free, wanted) == dealt

@@ -29,7 +29,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def test_a_directory_with_somebodys_files_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+def test_a_directory_with_other_files_is_refused_and_not_changed(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "mine").write_text("precious")
     with pytest.raises(HomeError, match="has other files than a sandbox's"):
@@ -37,7 +37,7 @@ def test_a_directory_with_somebodys_files_is_refused_and_left_as_it_is(tmp_path:
     assert [path.name for path in tmp_path.rglob("*")] == ["logs", "mine"]
 
 
-def test_a_directory_that_was_a_sandboxs_can_be_used_again(home: Home) -> None:
+def test_the_directory_of_an_earlier_sandbox_can_be_used_again(home: Home) -> None:
     (home.logs / "etcd.log").write_text("old")
     home.prepare()
     with home.occupied():
@@ -45,13 +45,13 @@ def test_a_directory_that_was_a_sandboxs_can_be_used_again(home: Home) -> None:
     assert not list(home.logs.iterdir())
 
 
-def test_a_place_where_no_directory_can_be_made_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_created_is_an_error_of_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(HomeError, match=r"cannot be used: Not a directory$"):
         Home(tmp_path / "file" / "sandbox").prepare()
 
 
-def test_two_cannot_be_in_it_at_once(home: Home) -> None:
+def test_two_sandboxes_cannot_use_a_directory_at_the_same_time(home: Home) -> None:
     with home.occupied():
         home.write_state(State(runner=ProcessRef(4711, "now")))
         with pytest.raises(Occupied, match=r"already runs in \S+ \(process 4711\)$"), home.occupied():
@@ -73,12 +73,12 @@ def test_a_state_that_cannot_be_read_counts_as_none(home: Home, content: str) ->
     assert home.evict() is None
 
 
-def test_a_directory_without_a_sandbox_has_nobody_to_evict(tmp_path: Path) -> None:
+def test_a_directory_without_a_sandbox_has_no_process_to_stop(tmp_path: Path) -> None:
     with pytest.raises(HomeError, match="there is no sandbox in"):
         Home(tmp_path).evict()
 
 
-def test_only_the_processes_that_were_written_down_are_stopped(home: Home, sleeper: subprocess.Popen[bytes]) -> None:
+def test_only_recorded_processes_are_stopped(home: Home, sleeper: subprocess.Popen[bytes]) -> None:
     home.write_state(State(runner=GONE, parts={"etcd": ProcessRef(sleeper.pid, "another-boot/1")}))
     assert home.evict() is None
     assert sleeper.poll() is None
@@ -89,7 +89,7 @@ def test_only_the_processes_that_were_written_down_are_stopped(home: Home, sleep
     assert sleeper.wait() == -signal.SIGTERM
 
 
-def test_what_a_killed_sandbox_left_is_removed_but_for_its_logs(home: Home) -> None:
+def test_the_files_of_a_killed_sandbox_are_removed_except_its_logs(home: Home) -> None:
     home.write_state(State(runner=GONE))
     home.kubeconfig.write_text("old")
     (home.directory / "pki").mkdir()

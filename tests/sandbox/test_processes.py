@@ -81,14 +81,14 @@ def test_closing_kills_the_children_that_were_not_stopped(tmp_path: Path) -> Non
     assert not child.running
 
 
-def test_a_child_that_does_not_listen_is_killed(spawner: Spawner, tmp_path: Path) -> None:
+def test_a_child_that_ignores_sigterm_is_killed(spawner: Spawner, tmp_path: Path) -> None:
     child = spawner.start("deaf", DEAF, tmp_path / "log")
     wait_for(lambda: child.log_tail() == "deaf")
     child.stop(grace_s=0.05)
     assert not child.running
 
 
-def test_a_program_that_is_not_there_says_so_in_its_log(spawner: Spawner, tmp_path: Path) -> None:
+def test_a_missing_program_is_reported_in_its_log(spawner: Spawner, tmp_path: Path) -> None:
     child = spawner.start("nothing", ["/nowhere/nothing"], tmp_path / "log")
     wait_for(lambda: not child.running)
     assert child.log_tail() == "/nowhere/nothing: No such file or directory"
@@ -100,14 +100,14 @@ def test_a_signal_to_the_parents_group_does_not_reach_the_child(spawner: Spawner
     child.stop()
 
 
-def test_the_process_that_is_meant_is_stopped(sleeper: subprocess.Popen[bytes]) -> None:
+def test_the_referenced_process_is_stopped(sleeper: subprocess.Popen[bytes]) -> None:
     ref = reference(sleeper.pid)
     assert stop_process(ref)
     assert not ref.alive
     assert sleeper.wait() == -signal.SIGTERM
 
 
-def test_one_that_does_not_listen_is_killed() -> None:
+def test_a_referenced_process_that_ignores_sigterm_is_killed() -> None:
     with subprocess.Popen(DEAF, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -116,17 +116,17 @@ def test_one_that_does_not_listen_is_killed() -> None:
 
 
 @pytest.mark.parametrize("started", ["", "another-boot/1", "0"])
-def test_a_stranger_that_has_the_pid_by_now_is_left_alone(sleeper: subprocess.Popen[bytes], started: str) -> None:
+def test_another_process_that_has_the_same_pid_is_not_stopped(sleeper: subprocess.Popen[bytes], started: str) -> None:
     assert not stop_process(ProcessRef(sleeper.pid, started))
     assert sleeper.poll() is None
 
 
-def test_the_same_pid_after_a_reboot_is_a_stranger(sleeper: subprocess.Popen[bytes]) -> None:
+def test_the_same_pid_after_a_reboot_is_another_process(sleeper: subprocess.Popen[bytes]) -> None:
     _, _, ticks = reference(sleeper.pid).started.partition("/")
     assert not ProcessRef(sleeper.pid, f"another-boot/{ticks}").alive
 
 
-def test_what_has_ended_and_waits_for_its_parent_is_not_alive() -> None:
+def test_a_zombie_process_is_not_alive() -> None:
     with subprocess.Popen(["/bin/true"]) as process:
         ref = reference(process.pid)
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)

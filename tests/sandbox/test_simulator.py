@@ -129,7 +129,7 @@ def writes_of_the_simulator(control_plane: ControlPlane, namespace: str) -> list
 
 
 @pytest.mark.cluster
-async def test_a_vmi_becomes_ready_with_a_single_write_and_goes_with_another(
+async def test_a_vmi_becomes_ready_with_one_write_and_is_removed_with_another(
     control_plane: ControlPlane, namespace: str, audience: Audience
 ) -> None:
     names = [f"vmi-{number}" for number in range(20)]
@@ -153,7 +153,9 @@ async def test_every_phase_can_be_watched(control_plane: ControlPlane, namespace
 
 
 @pytest.mark.cluster
-async def test_misbehavior_ends_as_asked(control_plane: ControlPlane, namespace: str, audience: Audience) -> None:
+async def test_each_simulated_failure_ends_in_its_state(
+    control_plane: ControlPlane, namespace: str, audience: Audience
+) -> None:
     ends = {
         "never-ready": VMIState("Running", "ContainersNotReady"),
         "crash-loop": VMIState("Failed", "PodTerminating"),
@@ -184,7 +186,7 @@ async def test_a_slow_shutdown_shows_and_ends(control_plane: ControlPlane, names
 
 
 @pytest.mark.cluster
-async def test_a_simulator_that_is_started_again_goes_on(
+async def test_a_simulator_that_is_started_again_continues(
     control_plane: ControlPlane, namespace: str, audience: Audience
 ) -> None:
     async with simulating(control_plane, namespace):
@@ -200,7 +202,7 @@ async def test_a_simulator_that_is_started_again_goes_on(
 
 
 @pytest.mark.cluster
-async def test_the_simulator_outlives_the_api_server(
+async def test_the_simulator_survives_an_outage_of_the_api_server(
     control_plane: ControlPlane, namespace: str, audience: Audience
 ) -> None:
     async with simulating(control_plane, namespace):
@@ -228,7 +230,7 @@ async def test_a_name_that_is_used_again_is_another_vmi(
 
 
 @pytest.mark.cluster
-async def test_a_mistake_in_a_template_is_told_once(
+async def test_a_mistake_in_a_template_is_reported_once(
     control_plane: ControlPlane, namespace: str, audience: Audience
 ) -> None:
     names = [f"vmi-{number}" for number in range(5)]
@@ -241,7 +243,7 @@ async def test_a_mistake_in_a_template_is_told_once(
     assert READY_AFTER in line["why"]
 
 
-async def test_a_kubeconfig_that_is_not_there_is_an_error_of_one_line() -> None:
+async def test_a_missing_kubeconfig_is_an_error_of_one_line() -> None:
     with pytest.raises(ConfigurationError):
         await simulator.run("no-such-file")
     command = [sys.executable, "-m", "sandbox.simulator", "--kubeconfig", "no-such-file"]

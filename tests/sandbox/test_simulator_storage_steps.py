@@ -38,7 +38,7 @@ def phase(machines: Machines) -> str | None:
         ),
     ],
 )
-def test_a_pvc_is_what_its_data_volume_asks_for(
+def test_a_pvc_has_the_spec_that_its_data_volume_requests(
     spec: dict[str, Any], modes: list[str], size: object, storage_class: str | None
 ) -> None:
     claim = with_volume(spec).live(1).get(CLAIMS, "disk")
@@ -66,14 +66,14 @@ def test_a_data_volume_shows_the_phases_that_last(annotations: dict[str, str], p
     assert seen == phases
 
 
-def test_a_data_volume_is_done_when_its_time_is_over() -> None:
+def test_a_data_volume_succeeds_after_its_time() -> None:
     machines = with_volume(ready_after="4s").live(3.9)
     assert phase(machines) == "ImportInProgress"
     assert phase(machines.live(0.2)) == "Succeeded"
     assert machines.get(DATA_VOLUMES, "disk")["status"]["progress"] == "100.0%"
 
 
-def test_a_pvc_that_is_there_and_belongs_to_nobody_is_adopted() -> None:
+def test_an_existing_pvc_without_an_owner_is_adopted() -> None:
     machines = with_volume()
     machines.create(CLAIMS, {"metadata": {"name": "disk"}, "spec": {"accessModes": ["ReadWriteOnce"]}})
     assert phase(machines.live(2)) == "Succeeded"
@@ -82,7 +82,7 @@ def test_a_pvc_that_is_there_and_belongs_to_nobody_is_adopted() -> None:
     assert (owner["kind"], owner["uid"]) == ("DataVolume", machines.uid(DATA_VOLUMES, "disk"))
 
 
-def test_a_data_volume_waits_while_somebody_elses_pvc_has_its_name() -> None:
+def test_a_data_volume_waits_while_a_foreign_pvc_has_its_name() -> None:
     machines = with_volume()
     other = {"apiVersion": "v1", "kind": "X", "name": "x", "uid": "x", "controller": True}
     machines.create(CLAIMS, {"metadata": {"name": "disk", "ownerReferences": [other]}, "spec": {}})
@@ -98,7 +98,7 @@ def test_a_pvc_that_is_never_ready_stays_unbound_and_its_data_volume_pending() -
     assert "status" not in machines.get(CLAIMS, "disk")
 
 
-def test_a_pvc_that_is_deleted_stays_as_long_as_a_vmi_needs_it_and_the_finalizers_of_others_longer() -> None:
+def test_a_deleted_pvc_stays_while_a_vmi_uses_it_or_a_foreign_finalizer_exists() -> None:
     machines = Machines()
     claim = {"metadata": {"name": "disk", "finalizers": ["example.org/a"]}, "spec": {}}
     machines.create(CLAIMS, claim)
@@ -123,7 +123,7 @@ def test_a_vmi_that_has_ended_needs_no_pvc() -> None:
     assert machines.document(CLAIMS, "disk") is None
 
 
-def test_a_data_volume_that_is_deleted_is_left_alone() -> None:
+def test_a_deleted_data_volume_is_not_changed() -> None:
     machines = with_volume()
     machines.get(DATA_VOLUMES, "disk")["metadata"]["finalizers"] = ["example.org/a"]
     machines.delete(DATA_VOLUMES, "disk")

@@ -35,7 +35,7 @@ def test_a_vm_that_should_run_comes_up_with_six_writes() -> None:
     ]
 
 
-def test_a_vmi_is_what_its_vms_template_says_and_belongs_to_the_vm() -> None:
+def test_a_vmi_has_the_contents_of_the_template_and_belongs_to_its_vm() -> None:
     labels = {"app": "herd", REVISION: "pool-1"}
     machines = Machines(vm_document(labels=labels, annotations={"a": "b"}, volumes=[{"name": "x", "unknown": 1}]))
     vmi = machines.live(1).get(VMIS)
@@ -67,14 +67,14 @@ def test_a_new_vm_is_started_as_its_strategy_says(strategy: str, runs: bool) -> 
 
 
 @pytest.mark.parametrize("strategy", ["Always", "RerunOnFailure", "Once"])
-def test_a_vm_that_waited_for_its_disks_is_started_all_the_same(strategy: str) -> None:
+def test_a_vm_is_started_after_it_has_waited_for_its_disks(strategy: str) -> None:
     machines = Machines(vm_document(strategy=strategy, disks=["a"])).live(0.2)
     assert machines.word == "Provisioning"
     assert machines.live(5).word == "Running"
 
 
 @pytest.mark.parametrize(("running", "runs"), [(True, True), (False, False), (None, False)])
-def test_a_vm_that_says_running_in_the_old_way_does_as_it_says(running: bool | None, runs: bool) -> None:
+def test_the_deprecated_field_running_decides_whether_a_vm_runs(running: bool | None, runs: bool) -> None:
     document = vm_document()
     document["spec"] |= {"running": running, "runStrategy": None}
     assert (Machines(document).live(10).document(VMIS) is not None) == runs
@@ -92,13 +92,15 @@ def test_a_vm_that_says_running_in_the_old_way_does_as_it_says(running: bool | N
         ("Manual", "finish", "never"),
     ],
 )
-def test_what_ended_is_started_anew_as_the_strategy_says(strategy: str, behavior: str, starts: str) -> None:
+def test_the_run_strategy_decides_whether_an_ended_vmi_is_started_again(
+    strategy: str, behavior: str, starts: str
+) -> None:
     started = len(asking(behavior, strategy).live(120).done("create", VMIS))
     assert {"again and again": started > 2, "once": started == 1, "never": started == 0}[starts]
 
 
 @pytest.mark.parametrize(("strategy", "comes_back"), [("Always", True), ("RerunOnFailure", False), ("Once", True)])
-def test_a_vmi_that_is_deleted_comes_back_under_always_and_once(strategy: str, comes_back: bool) -> None:
+def test_a_deleted_vmi_is_created_again_under_always_and_once(strategy: str, comes_back: bool) -> None:
     machines = Machines(vm_document(strategy=strategy)).live(5)
     before = machines.uid(VMIS)
     machines.delete(VMIS, "vm")
@@ -117,14 +119,14 @@ def test_a_vm_that_is_halted_loses_its_vmi_and_gets_a_new_one_when_it_runs_again
     assert machines.live(5).word == "Running"
 
 
-def test_a_vmi_that_takes_its_time_to_go_is_stopping() -> None:
+def test_a_vm_with_a_slow_shutdown_is_stopping() -> None:
     machines = Machines(vm_document(annotations={SHUTDOWN_AFTER: "5s"})).live(5)
     machines.patch(VMS, "vm", {"spec": {"runStrategy": "Halted"}})
     assert machines.live(3).word == "Stopping"
     assert machines.live(5).word == "Stopped"
 
 
-def test_a_manual_vm_is_started_and_stopped_on_request_and_the_request_is_taken_off() -> None:
+def test_a_manual_vm_is_started_and_stopped_on_request_and_the_request_is_removed() -> None:
     machines = Machines(vm_document(strategy="Manual")).live(1)
     machines.patch(VMS, "vm", {"status": {"stateChangeRequests": [{"action": "Start"}]}})
     assert machines.live(5).word == "Running"
@@ -146,7 +148,7 @@ def test_a_manual_vm_is_started_and_stopped_on_request_and_the_request_is_taken_
         ("fail", "CrashLoopBackOff"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_word_and_the_vm_is_not_ready(behavior: str, word: str) -> None:
+def test_the_printable_status_names_the_problem_and_the_vm_is_not_ready(behavior: str, word: str) -> None:
     machines = asking(behavior).live(20)
     assert machines.word == word
     assert "ready" not in machines.status()
@@ -175,7 +177,7 @@ def test_a_vm_without_a_vmi_says_since_when_it_is_not_ready() -> None:
     assert [each["type"] for each in copied] == ["LiveMigratable", "StorageLiveMigratable"], "until the next start"
 
 
-def test_a_status_tells_which_generation_runs() -> None:
+def test_the_status_has_the_generation_that_runs() -> None:
     machines = Machines(vm_document()).live(5)
     machines.patch(VMS, "vm", {"metadata": {"generation": 2}, "spec": {"template": {"spec": {"domain": {"cpu": 1}}}}})
     machines.live(1)
@@ -185,7 +187,7 @@ def test_a_status_tells_which_generation_runs() -> None:
     assert (machines.status()["observedGeneration"], machines.status()["desiredGeneration"]) == (2, 2)
 
 
-def test_a_vm_stays_until_its_vmi_has_gone_and_keeps_the_finalizers_of_others() -> None:
+def test_a_vm_stays_until_its_vmi_is_gone_and_keeps_foreign_finalizers() -> None:
     machines = Machines(vm_document(annotations={SHUTDOWN_AFTER: "5s"}))
     machines.patch(VMS, "vm", {"metadata": {"finalizers": ["example.org/a", "example.org/b"]}})
     machines.live(5)
@@ -199,7 +201,7 @@ def test_a_vm_stays_until_its_vmi_has_gone_and_keeps_the_finalizers_of_others() 
     assert machines.document(VMS) is None
 
 
-def test_a_vm_that_is_deleted_is_stopping_nothing_where_it_leaves_its_vmi_behind() -> None:
+def test_a_vm_that_is_deleted_with_orphan_does_not_stop_its_vmi() -> None:
     machines = Machines(vm_document()).live(5)
     machines.patch(VMS, "vm", {"metadata": {"finalizers": ["orphan", FINALIZER]}})
     machines.delete(VMS, "vm")
@@ -208,7 +210,7 @@ def test_a_vm_that_is_deleted_is_stopping_nothing_where_it_leaves_its_vmi_behind
     assert machines.get(VMS)["metadata"]["finalizers"] == ["orphan"]
 
 
-def test_a_vmi_without_a_controller_is_adopted_and_one_of_somebody_else_waited_for() -> None:
+def test_a_vmi_without_a_controller_is_adopted_and_a_foreign_vmi_delays_the_vm() -> None:
     free, foreign = Machines(vm_document()), Machines(vm_document())
     vmi = {"metadata": {"name": "vm"}, "spec": {}}
     free.create(VMIS, vmi)
@@ -259,7 +261,7 @@ def test_a_data_volume_that_lost_its_owner_is_adopted_by_the_next_vm_of_that_nam
     assert (owner["uid"], owner["controller"]) == (machines.uid(VMS), True)
 
 
-def test_an_adopted_data_volume_keeps_its_other_owners_and_one_that_goes_is_not_adopted() -> None:
+def test_an_adopted_data_volume_keeps_its_other_owners_and_a_terminating_one_is_not_adopted() -> None:
     other = {"apiVersion": "v1", "kind": "X", "name": "x", "uid": "x"}
     machines = Machines()
     for name, finalizers in (("stays", []), ("goes", ["example.org/a"])):
@@ -281,7 +283,7 @@ def test_an_unbound_pvc_matters_to_a_vm_that_should_run(strategy: str, word: str
     assert machines.live(5).word == word
 
 
-def test_a_data_volume_of_somebody_else_is_used_and_stays_theirs() -> None:
+def test_a_data_volume_of_another_owner_is_used_and_not_adopted() -> None:
     machines = Machines(vm_document("first", disks=["a"])).live(5)
     machines.create(VMS, vm_document("second", disks=["a"]))
     machines.live(5)
@@ -291,14 +293,14 @@ def test_a_data_volume_of_somebody_else_is_used_and_stays_theirs() -> None:
 
 
 @pytest.mark.parametrize("behavior", ["datavolume-error"])
-def test_a_data_volume_that_fails_is_the_vms_error(behavior: str) -> None:
+def test_a_failed_data_volume_puts_its_vm_in_an_error_state(behavior: str) -> None:
     machines = asking(behavior, disks=["a"]).live(5)
     assert machines.get(DATA_VOLUMES, "a")["status"]["phase"] == "Failed"
     assert machines.word == "DataVolumeError"
     assert machines.document(VMIS) is None
 
 
-def test_a_vm_with_data_volumes_waits_for_there_to_be_such_a_kind_and_says_so() -> None:
+def test_a_vm_with_data_volumes_waits_until_their_kind_is_served_and_reports_it() -> None:
     machines = Machines(vm_document(disks=["a"]), serves_data_volumes=False).live(5)
     assert machines.document(VMIS) is None
     assert machines.word == "Stopped"
@@ -308,7 +310,7 @@ def test_a_vm_with_data_volumes_waits_for_there_to_be_such_a_kind_and_says_so() 
     assert "Failure" not in {condition["type"] for condition in machines.status()["conditions"]}
 
 
-def test_a_vm_without_data_volumes_needs_no_such_kind() -> None:
+def test_a_vm_without_data_volumes_does_not_wait_for_their_kind() -> None:
     assert Machines(vm_document(), serves_data_volumes=False).live(5).word == "Running"
 
 
@@ -322,7 +324,7 @@ events = st.one_of(
 
 
 @given(st.lists(events, max_size=8))
-def test_whatever_happens_a_vm_comes_to_rest_and_can_be_deleted(story: list[tuple[str, object]]) -> None:
+def test_after_any_changes_a_vm_comes_to_rest_and_can_be_deleted(story: list[tuple[str, object]]) -> None:
     machines = Machines(vm_document(disks=["a"]))
     for event, value in story:
         match event:

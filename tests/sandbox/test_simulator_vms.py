@@ -130,9 +130,7 @@ async def test_a_vm_starts_as_its_run_strategy_says(
 
 
 @pytest.mark.cluster
-async def test_a_vmi_that_is_deleted_and_one_that_fails_are_started_anew(
-    control_plane: ControlPlane, namespace: str
-) -> None:
+async def test_a_deleted_vmi_and_a_failed_vmi_are_started_again(control_plane: ControlPlane, namespace: str) -> None:
     async with playing(control_plane, namespace) as scene:
         await scene.create(VMS, vm_document(strategy="Always"))
         await scene.create(VMS, vm_document("rerun", "RerunOnFailure"))
@@ -187,7 +185,7 @@ async def test_a_vm_shows_the_recorded_events_while_it_starts(control_plane: Con
 
 
 @pytest.mark.cluster
-async def test_a_vm_goes_after_its_vmi_and_leaves_the_finalizers_of_others(
+async def test_a_vm_is_removed_after_its_vmi_and_foreign_finalizers_stay(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     document = vm_document(annotations={SHUTDOWN_AFTER: "2s"})
@@ -207,7 +205,7 @@ async def test_a_vm_goes_after_its_vmi_and_leaves_the_finalizers_of_others(
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("propagation", ["Background", "Foreground"])
-async def test_everything_that_a_vm_made_goes_with_it(
+async def test_all_objects_of_a_vm_are_deleted_with_it(
     control_plane: ControlPlane, namespace: str, propagation: str
 ) -> None:
     async with playing(control_plane, namespace) as scene:
@@ -222,7 +220,7 @@ async def test_everything_that_a_vm_made_goes_with_it(
 
 
 @pytest.mark.cluster
-async def test_a_vm_that_is_orphaning_leaves_all_of_it(control_plane: ControlPlane, namespace: str) -> None:
+async def test_a_vm_that_is_deleted_with_orphan_leaves_its_objects(control_plane: ControlPlane, namespace: str) -> None:
     async with playing(control_plane, namespace) as scene:
         await scene.create(VMS, vm_document(disks=["a"]))
         await scene.until_it_is("Running")
@@ -233,9 +231,7 @@ async def test_a_vm_that_is_orphaning_leaves_all_of_it(control_plane: ControlPla
 
 
 @pytest.mark.cluster
-async def test_disks_whose_owner_was_taken_off_are_adopted_by_the_next_vm(
-    control_plane: ControlPlane, namespace: str
-) -> None:
+async def test_disks_without_an_owner_are_adopted_by_the_next_vm(control_plane: ControlPlane, namespace: str) -> None:
     document = vm_document(disks=["a"])
     document["metadata"]["finalizers"] = ["example.org/a"]
     async with playing(control_plane, namespace) as scene:
@@ -273,7 +269,7 @@ async def test_a_vm_waits_for_a_pvc_that_does_not_exist(control_plane: ControlPl
 
 
 @pytest.mark.cluster
-async def test_what_is_wrong_with_a_vm_is_said_in_one_word(control_plane: ControlPlane, namespace: str) -> None:
+async def test_the_printable_status_names_the_problem_of_a_vm(control_plane: ControlPlane, namespace: str) -> None:
     words = {
         "image-error": "ImagePullBackOff",
         "unschedulable": "ErrorUnschedulable",
@@ -288,7 +284,7 @@ async def test_what_is_wrong_with_a_vm_is_said_in_one_word(control_plane: Contro
 
 
 @pytest.mark.cluster
-async def test_a_simulator_that_is_started_again_goes_on(control_plane: ControlPlane, namespace: str) -> None:
+async def test_a_simulator_that_is_started_again_continues(control_plane: ControlPlane, namespace: str) -> None:
     async with playing(control_plane, namespace) as scene:
         await scene.create(VMS, vm_document("up", disks=["a"]))
         await scene.create(VMS, vm_document("down", strategy="Once", annotations={SHUTDOWN_AFTER: "1s"}))
@@ -342,7 +338,7 @@ def plane_without_data_volumes(control_plane_binaries: Binaries, tmp_path: Path)
 
 
 @pytest.mark.cluster
-async def test_data_volumes_are_used_as_soon_as_there_is_such_a_kind(plane_without_data_volumes: ControlPlane) -> None:
+async def test_data_volumes_are_used_as_soon_as_their_kind_is_served(plane_without_data_volumes: ControlPlane) -> None:
     plane = plane_without_data_volumes
     async with playing(plane, "default") as scene:
         await scene.create(VMS, vm_document("plain"))

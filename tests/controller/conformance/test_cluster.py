@@ -79,6 +79,6 @@ async def test_the_probe_finds_the_controller_and_the_simulator(controller: str,
     assert await probe(space) == found
 
 
-async def test_without_a_controller_the_probe_finds_nobody():
+async def test_without_a_controller_the_probe_finds_no_controller():
     server = StoredObjects()
     assert await probe(ReplicaSets(server.api, "here", SUBJECT, Conditions(image="image"))) == ("", False)

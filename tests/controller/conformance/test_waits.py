@@ -37,7 +37,7 @@ async def test_the_patience_of_the_run_multiplies_the_time_limit(patience: float
     assert unmet.value.expected == f"the end of time within {10 * patience:g} s"
 
 
-async def test_until_tells_the_last_state_in_one_line():
+async def test_until_reports_the_last_state_in_one_line():
     space = case_namespace(StoredObjects())
 
     async def look() -> list[str]:
@@ -48,7 +48,7 @@ async def test_until_tells_the_last_state_in_one_line():
     assert unmet.value.seen == '["first\\nline","second"]'
 
 
-async def test_a_failed_request_is_repeated_and_told_if_it_does_not_recover():
+async def test_a_failed_request_is_repeated_and_reported_if_it_does_not_recover():
     space = case_namespace(StoredObjects())
 
     async def look() -> int:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
+from controller.leaderelection import elector
 from controller.leaderelection.elector import ElectionImpossible, LeaderElector, LeaseLost, NotLeader, new_identity
 from informers.client import load_credentials, open_client
 from tests.cluster import Kubectl
@@ -277,7 +278,10 @@ def kubeconfig_of(kubectl: Kubectl, account: str, directory: Path) -> Path:
     return path
 
 
-async def test_the_error_for_a_missing_permission_names_the_required_verbs(control_plane, namespace, kubectl, tmp_path):
+async def test_the_error_for_a_missing_permission_names_the_required_verbs(
+    control_plane, namespace, kubectl, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(elector, "FORBIDDEN_S", 1.0)
     kubectl("create", "serviceaccount", "unprivileged")
     async with election(kubeconfig_of(kubectl, "unprivileged", tmp_path), namespace) as join:
         candidate = await join("a")

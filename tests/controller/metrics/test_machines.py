@@ -77,7 +77,7 @@ class MetricsSetup:
         (Rejected(three_way_merge(), NO), "updated", "VirtualMachine", "error"),
     ],
 )
-def test_a_write_is_counted_by_what_became_of_it(outcome: Outcome, verb: str, kind: str, result: str):
+def test_a_write_is_counted_by_its_outcome(outcome: Outcome, verb: str, kind: str, result: str):
     setup = MetricsSetup()
     setup.count(outcome)
     assert setup.value(f"vmherd_vms_{verb}_total", kind=kind, result=result) == 1
@@ -93,7 +93,7 @@ def test_a_write_is_counted_by_what_became_of_it(outcome: Outcome, verb: str, ki
         Done(Patch(resource=VMS, key=KEY, body=b"", type=PatchType.MERGE, why="adopt")),
     ],
 )
-def test_what_made_or_took_no_vm_is_not_counted(outcome: Outcome):
+def test_a_write_that_creates_or_deletes_no_vm_is_not_counted(outcome: Outcome):
     setup = MetricsSetup()
     setup.count(outcome)
     assert setup.all == 0
@@ -108,14 +108,14 @@ def test_a_vm_that_is_deleted_because_it_fails_is_a_healing():
     assert setup.counts.tallies() == {TALLY: MachineTally(started=0, stopped=1, healed=1)}
 
 
-def test_a_pool_has_a_tally_of_what_succeeded_with_its_vms():
+def test_a_pool_has_a_tally_of_the_successful_actions_on_its_vms():
     setup = MetricsSetup()
     setup.count(Done(create()), Done(create()), Rejected(create(), NO), Done(delete()), Done(delete(VMIS)))
     setup.count(Done(create()))
     assert setup.counts.tallies() == {TALLY: MachineTally(started=3, stopped=1)}
 
 
-def test_a_tally_goes_with_its_pool():
+def test_the_tally_of_a_deleted_pool_is_removed():
     setup = MetricsSetup()
     setup.count(Done(create()))
     before = setup.counts.tallies()
@@ -133,7 +133,7 @@ def test_a_set_has_no_tally():
     assert setup.counts.tallies() == {}
 
 
-def test_what_a_controller_may_do_is_zero_from_its_start():
+def test_the_counters_of_possible_actions_start_at_zero():
     setup = MetricsSetup()
     setup.counts.start("pool")
     setup.counts.start("replicaset")

@@ -94,7 +94,7 @@ def test_workers_are_counted_while_they_are_busy():
     assert page['controller_runtime_active_workers{controller="replicaset"}'] == 1
 
 
-def test_what_a_controller_may_count_is_zero_from_its_start():
+def test_all_counters_of_a_controller_start_at_zero():
     setup = RegistrySetup()
     setup.metrics.workers("replicaset", most=10)
     page = setup.scrape()
@@ -115,7 +115,7 @@ def test_a_queue_and_the_drops_of_events_are_zero_from_the_start():
     )
 
 
-def test_the_first_list_of_a_resource_shows_what_may_go_wrong_with_it_as_zero():
+def test_the_first_list_of_a_resource_starts_its_error_counters_at_zero():
     setup = RegistrySetup()
     setup.metrics.listed(VMIS, reason="start")
     page = setup.scrape()
@@ -138,7 +138,7 @@ def test_every_action_and_outcome_of_the_planning_vocabulary_has_a_label():
             assert f'vmherd_actions_total{{action="{action}",controller="replicaset",outcome="{outcome}"}}' in counted
 
 
-def test_silence_of_a_watch_grows_until_something_arrives():
+def test_the_silence_of_a_watch_grows_until_data_arrives():
     setup = RegistrySetup()
     name = f'vmherd_watch_silence_seconds{{resource="{VMIS}"}}'
     assert name not in setup.scrape()
@@ -166,7 +166,7 @@ def test_the_lease_is_one_for_its_holder_and_zero_for_a_standby():
     assert setup.scrape()['leader_election_master_status{name="vmherd"}'] == 1
 
 
-def test_the_worst_lag_is_that_since_the_last_scrape():
+def test_the_worst_lag_counts_from_the_last_scrape():
     setup = RegistrySetup()
     for lag in (0.002, 0.3, 0.01):
         setup.metrics.loop_lagged(lag)
@@ -176,7 +176,7 @@ def test_the_worst_lag_is_that_since_the_last_scrape():
     assert setup.scrape()["vmherd_event_loop_lag_max_seconds"] == 0
 
 
-def test_replicas_of_an_object_are_shown_while_it_exists_and_go_with_it():
+def test_replicas_of_an_object_are_shown_only_while_it_exists():
     setup = RegistrySetup()
     kind = "VirtualMachineInstanceReplicaSet"
     sets = [
@@ -206,7 +206,7 @@ def test_without_a_source_of_replicas_there_are_no_series_for_objects():
     assert not [name for name in setup.scrape() if name.startswith("vmherd_replicas")]
 
 
-def test_the_page_tells_what_is_running_and_how_the_process_does():
+def test_the_page_has_the_build_info_and_the_process_metrics():
     page = RegistrySetup().scrape()
     assert [name for name in page if name.startswith('vmherd_build_info{python="3.')]
     assert [name for name in page if 'revision="abc",version="1.2.3"' in name]
@@ -214,7 +214,7 @@ def test_the_page_tells_what_is_running_and_how_the_process_does():
     assert 'python_gc_collections_total{generation="2"}' in page
 
 
-def test_no_counter_brings_a_gauge_of_its_birth():
+def test_no_counter_has_a_created_series():
     setup = RegistrySetup()
     exercise(setup.metrics)
     assert not [name for name in setup.scrape() if name.partition("{")[0].endswith("_created")]
@@ -225,7 +225,7 @@ def promtool() -> Path:
     return find_or_skip()
 
 
-def test_prometheus_own_linter_has_nothing_to_say(promtool: Path):
+def test_promtool_reports_no_problem(promtool: Path):
     setup = RegistrySetup()
     exercise(setup.metrics, figures=lambda: tuple(talkative(kind.kind) for kind in KINDS))
     page, _ = setup.metrics.page().render()

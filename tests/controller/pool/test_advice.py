@@ -15,7 +15,7 @@ def notices_of(owner):
 
 
 @pytest.mark.parametrize("strategy", ["scaleInStrategy", "updateStrategy"])
-def test_p8_a_base_policy_beside_another_sort_policy_is_told(strategy):
+def test_p8_a_base_policy_beside_another_sort_policy_gives_an_event(strategy):
     [notice] = notices_of(pool(**{strategy: BOTH_POLICIES}))
     field = f"spec.{strategy}.proactive.selectionPolicy"
     assert (notice.reason, notice.warning) == ("FieldIgnored", True)
@@ -34,7 +34,7 @@ UNMATCHED = {
 
 
 @pytest.mark.parametrize(("labels", "missing"), UNMATCHED.values(), ids=UNMATCHED)
-def test_p17_a_selector_that_matches_no_pod_is_told_with_the_missing_label(labels, missing):
+def test_p17_a_selector_that_matches_no_pod_gives_an_event_with_the_missing_label(labels, missing):
     owner = pool(spec=vm_spec(labels=labels))
     [notice] = notices_of(owner)
     assert (notice.reason, notice.warning) == ("SelectorMatchesNoPod", True)
@@ -42,7 +42,7 @@ def test_p17_a_selector_that_matches_no_pod_is_told_with_the_missing_label(label
     assert notices_of(pool(spec=vm_spec(labels=labels), generation=2, replicas=3))[0].once == notice.once
 
 
-def test_p17_an_expression_that_matches_no_pod_is_told_too():
+def test_p17_an_expression_that_matches_no_pod_gives_an_event_too():
     expression = {"key": "tier", "operator": "In", "values": ["front", "back"]}
     labels = {"app": "web", "tier": "front"}
     owner = pool(selector={"matchLabels": {"app": "web"}, "matchExpressions": [expression]}, labels=labels)

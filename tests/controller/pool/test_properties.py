@@ -51,7 +51,7 @@ def count_that_should_be(simulation: PoolSimulation) -> range:
 
 
 @given(lived())
-def test_from_any_state_a_pool_reaches_what_is_wanted_and_stops_writing(simulation):
+def test_from_any_state_a_pool_reaches_the_wanted_number_and_stops_writing(simulation):
     simulation.come_to_rest()
     assert len(simulation.members()) in count_that_should_be(simulation)
     assert plan(simulation.snapshot()).stages == ()
@@ -60,7 +60,7 @@ def test_from_any_state_a_pool_reaches_what_is_wanted_and_stops_writing(simulati
 
 
 @given(lived())
-def test_at_rest_nobody_waits_for_our_finalizer_and_nobody_lost_another(simulation):
+def test_at_rest_no_terminating_vm_has_our_finalizer_and_foreign_finalizers_stay(simulation):
     """Guarantee 9, and P6."""
     had_another = OTHER_FINALIZER in finalizers_of(simulation.pool)
     simulation.come_to_rest()
@@ -71,7 +71,7 @@ def test_at_rest_nobody_waits_for_our_finalizer_and_nobody_lost_another(simulati
 
 
 @given(lived(), st.data())
-def test_p3_what_is_created_gets_the_smallest_ordinals_that_nobody_has(simulation, data):
+def test_p3_created_vms_get_the_smallest_free_ordinals(simulation, data):
     data.draw(edits(simulation, ("scale",)))
     taken = {ordinal_of(name, "web") for name in simulation.vms}
     created = [
@@ -92,14 +92,14 @@ def test_p3_creates_never_exceed_what_is_missing(simulation):
 
 
 @given(lived(bystanders=True))
-def test_p2_nothing_is_ever_done_to_a_vm_that_is_no_member(simulation):
+def test_p2_a_vm_that_is_not_a_member_is_never_changed(simulation):
     strangers = {name for name, vm in simulation.vms.items() if vm["metadata"]["labels"].items() >= BYSTANDING.items()}
     simulation.come_to_rest()
     assert not {each.key.name for each in simulation.actions if each.resource in (VMS, VMIS)} & strangers
 
 
 @given(lived(), st.randoms(use_true_random=False))
-def test_the_same_snapshot_gives_the_same_plan_however_the_cache_lists_it(simulation, random):
+def test_the_plan_does_not_depend_on_the_order_of_the_objects_in_the_cache(simulation, random):
     seen = simulation.snapshot()
     members, strays, revisions = list(seen.members), list(seen.strays), list(seen.revisions)
     for each in (members, strays, revisions):
@@ -148,7 +148,7 @@ def test_a_pool_that_is_held_creates_and_deletes_nothing(simulation, how):
 
 
 @given(simulations(replicas=5, spec=vm_spec(disks=["data"]), updateStrategy={"proactive": {}}), st.data())
-def test_guarantee_7_an_update_never_makes_more_unavailable_than_it_may(simulation, data):
+def test_guarantee_7_an_update_never_makes_more_vms_unavailable_than_allowed(simulation, data):
     simulation.come_to_rest()
     for _ in range(data.draw(st.integers(1, 3))):
         data.draw(edits(simulation, ("template", "disks", "halt")))
@@ -183,7 +183,7 @@ def preserving(draw: st.DrawFn) -> PoolSimulation:
 
 
 @given(preserving(), st.data())
-def test_guarantee_8_preserved_disks_are_never_collected_wherever_we_crash(simulation, data):
+def test_guarantee_8_preserved_disks_are_never_collected_even_after_crashes(simulation, data):
     """P10. The process may die after each write. The next process carries out the old plan or a new plan."""
     ever: set[str] = set()
     stages = plan(simulation.snapshot()).stages
@@ -209,7 +209,7 @@ def test_guarantee_8_preserved_disks_are_never_collected_wherever_we_crash(simul
 
 
 @given(lived(), st.sampled_from(["Background", "Foreground", "Orphan"]), st.data())
-def test_p6_a_deleted_pool_goes_and_leaves_no_finalizer_behind_wherever_we_crash(simulation, policy, data):
+def test_p6_a_deleted_pool_leaves_no_finalizer_behind_even_after_crashes(simulation, policy, data):
     simulation.server.change(POOLS, simulation.key("web"), {"metadata": {"finalizers": [POOL_FINALIZER]}})
     before = {name: simulation.vms[name]["metadata"]["uid"] for name in simulation.running()}
     simulation.delete_pool(policy)
@@ -227,7 +227,7 @@ def test_p6_a_deleted_pool_goes_and_leaves_no_finalizer_behind_wherever_we_crash
 
 
 @given(lived(), st.data())
-def test_a_crash_after_any_write_ends_as_no_crash_does(simulation, data):
+def test_a_crash_after_any_write_does_not_change_the_final_state(simulation, data):
     for _ in range(data.draw(st.integers(1, 3))):
         simulation.crash_in_a_pass(data.draw(st.integers(0, len(plan(simulation.snapshot()).actions))))
         if data.draw(st.booleans()):
@@ -252,7 +252,7 @@ def test_a_plan_that_is_carried_out_late_does_no_lasting_harm(simulation, data):
 
 
 @given(st.integers(1, 30), st.data())
-def test_a_burst_that_is_sent_again_makes_no_twin(wanted, data):
+def test_a_burst_that_is_sent_again_creates_no_duplicate(wanted, data):
     """The process died or the answers were lost, and the cache is stale. The whole plan is carried out again."""
     simulation = PoolSimulation(pool(replicas=wanted))
     stages = plan(simulation.snapshot()).stages
@@ -263,7 +263,7 @@ def test_a_burst_that_is_sent_again_makes_no_twin(wanted, data):
 
 
 @given(lived(), STEERING)
-def test_steering_annotations_never_keep_a_pool_from_its_number(simulation, annotations):
+def test_steering_annotations_never_change_the_final_number_of_members(simulation, annotations):
     simulation.annotate(**annotations)
     simulation.come_to_rest()
     assert len(simulation.members()) in count_that_should_be(simulation)

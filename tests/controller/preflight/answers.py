@@ -62,7 +62,7 @@ ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 async def problems(server: Answers, config: Config | None = None) -> tuple[object, ...]:
     """The problems that stop a start with this configuration."""
     try:
-        await check(server, config or Config(), now=wall_clock)
+        await check(server, config or Config(leader_election_namespace="default"), now=wall_clock)
     except StartupError as error:
         return error.problems
     return ()

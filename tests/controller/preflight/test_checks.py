@@ -210,7 +210,7 @@ async def test_the_group_of_the_sets_is_the_one_configured():
 
 
 @pytest.mark.looptime
-async def test_a_cluster_without_pools_is_told_and_does_not_stop_the_start():
+async def test_a_cluster_without_pools_is_reported_and_does_not_stop_the_start():
     server = Answers()
     server.by_path["/apis/pool.vmherd.dev/v1beta1"] = [not_found()]
     with capture_logs() as lines:

@@ -187,7 +187,7 @@ def test_r4a_while_nothing_is_ready_only_a_few_failed_vmis_stay():
     assert len(deleted(todo)) == 30 - MAX_EVIDENCE
 
 
-def test_r4a_scale_in_deletes_failed_vmis_whose_places_are_gone():
+def test_r4a_scale_in_deletes_failed_vmis_that_need_no_replacement():
     broken = [failed(f"f-{number}", before=number) for number in range(1, 5)]
     todo = planned(*broken, alive(), replicas=3)
     assert created(todo) == 0
@@ -252,7 +252,7 @@ NO_BACK_OFF = {
 
 
 @pytest.mark.parametrize("vmis", NO_BACK_OFF.values(), ids=NO_BACK_OFF)
-def test_r4a_otherwise_there_is_no_condition(vmis):
+def test_r4a_a_set_without_delayed_replacements_has_no_condition(vmis):
     assert condition(*vmis) is None
 
 

@@ -60,13 +60,13 @@ def test_r4a_the_times_between_the_tries_double():
     assert all(abs(gap - delay) <= 4 for gap, delay in zip(gaps, [0, 10, 20, 40, 80, 160, 300, 300], strict=False))
 
 
-def test_r4a_vmis_that_crash_after_they_were_ready_are_braked_as_well():
+def test_r4a_replacements_of_vmis_that_crash_after_readiness_are_delayed_too():
     launcher = set_of(3, crashes)
     run(launcher.live(HOUR_S))
     assert len(launcher.created) <= 3 * 20
 
 
-def test_r4a_a_template_that_fails_only_at_first_recovers_without_a_delay_that_is_left():
+def test_r4a_a_template_that_fails_only_at_first_recovers_completely():
     launcher = set_of(5, fails)
     run(launcher.live(300))
     launcher.fate = comes_up
@@ -95,7 +95,7 @@ def test_r4a_a_changed_template_is_tried_at_once():
     assert not [vmi for vmi in launcher.simulation.members if is_final(vmi)]
 
 
-def test_r4a_one_bad_place_does_not_slow_down_the_others():
+def test_r4a_one_vmi_that_always_fails_does_not_slow_down_the_others():
     """One VMI always fails, as on a bad node. A healthy VMI that is lost is still replaced at once."""
     bad: set[str] = set()
 
@@ -176,7 +176,7 @@ def test_r4a_a_rollout_to_a_failing_template_stops_and_is_reported_although_each
     deaths=st.sampled_from([fails, crashes]),
     finalizers=st.booleans(),
 )
-def test_r4a_whichever_vmis_fail_the_set_recovers_within_the_longest_delay(replicas, unlucky, deaths, finalizers):
+def test_r4a_after_any_failures_the_set_recovers_within_the_longest_delay(replicas, unlucky, deaths, finalizers):
     """The n-th VMI fails if n is in `unlucky`. All others come up."""
     born: dict[str, int] = {}
 

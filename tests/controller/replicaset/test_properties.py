@@ -47,7 +47,7 @@ def protected(vmis) -> int:
 
 
 @given(simulations())
-def test_from_any_state_a_set_reaches_what_is_wanted_and_stops_writing(simulation):
+def test_from_any_state_a_set_reaches_the_wanted_number_and_stops_writing(simulation):
     """Guarantee 1: the set reaches the wanted number of active VMIs, or more if VMIs are protected."""
     come_to_rest(simulation)
     wanted = simulation.owner.spec.replicas
@@ -68,7 +68,7 @@ def test_r14_a_rollout_leaves_only_protected_vmis_of_older_templates(simulation)
 
 
 @given(snapshots(), st.randoms(use_true_random=False))
-def test_the_same_snapshot_gives_the_same_plan_however_the_cache_lists_it(seen, random):
+def test_the_plan_does_not_depend_on_the_order_of_the_objects_in_the_cache(seen, random):
     members, orphans = list(seen.members), list(seen.orphans)
     random.shuffle(members)
     random.shuffle(orphans)
@@ -76,7 +76,7 @@ def test_the_same_snapshot_gives_the_same_plan_however_the_cache_lists_it(seen, 
 
 
 @given(snapshots())
-def test_only_members_are_deleted_and_none_that_is_protected_or_already_going(seen):
+def test_only_unprotected_members_that_are_not_terminating_are_deleted(seen):
     """Guarantee 3 and R6."""
     members = {vmi.metadata.uid: vmi for vmi in seen.members}
     for action in plan(seen).actions:
@@ -103,14 +103,14 @@ def test_guarantee_2_creates_never_exceed_what_is_missing(seen):
 
 
 @given(snapshots())
-def test_r5_no_name_is_created_twice_or_taken_from_anybody(seen):
+def test_r5_each_created_name_is_unique_and_free(seen):
     names = [action.key.name for action in plan(seen).actions if isinstance(action, Create)]
     assert len(set(names)) == len(names)
     assert not any(name in seen.taken for name in names)
 
 
 @given(snapshots())
-def test_r2_whoever_is_claimed_is_claimed_once_and_is_an_orphan_or_a_member(seen):
+def test_r2_each_claim_is_made_once_and_is_for_an_orphan_or_a_member(seen):
     patched = [action.key for action in plan(seen).actions if isinstance(action, Patch)]
     assert len(set(patched)) == len(patched)
     assert set(patched) <= {vmi.metadata.key for vmi in (*seen.members, *seen.orphans)}
@@ -136,7 +136,7 @@ def test_r9_r15_a_set_that_is_held_writes_nothing(seen, how):
 
 
 @given(simulations())
-def test_r2_nobody_elses_vmi_is_ever_touched(simulation):
+def test_r2_a_vmi_of_another_owner_is_never_changed(simulation):
     strangers = {
         vmi.metadata.name
         for vmi in simulation.server.objects(VMIS)
@@ -147,7 +147,7 @@ def test_r2_nobody_elses_vmi_is_ever_touched(simulation):
 
 
 @given(simulations(), st.data())
-def test_guarantee_5_a_crash_after_any_write_ends_as_no_crash_does(simulation, data):
+def test_guarantee_5_a_crash_after_any_write_does_not_change_the_final_state(simulation, data):
     """The process dies after some writes and before the status. The next process plans from the state of the server."""
     for _ in range(data.draw(st.integers(1, 3))):
         stages = plan(simulation.snapshot()).stages
@@ -160,7 +160,7 @@ def test_guarantee_5_a_crash_after_any_write_ends_as_no_crash_does(simulation, d
 
 
 @given(st.integers(1, 30), st.data())
-def test_guarantee_5_a_burst_that_is_sent_again_makes_no_twin(wanted, data):
+def test_guarantee_5_a_burst_that_is_sent_again_creates_no_duplicate(wanted, data):
     """The process died or the answers were lost, and the cache is stale. The whole plan is carried out again."""
     simulation = ReplicaSetSimulation.of(replicaset(replicas=wanted))
     stages = plan(simulation.snapshot()).stages
@@ -171,7 +171,7 @@ def test_guarantee_5_a_burst_that_is_sent_again_makes_no_twin(wanted, data):
 
 
 @given(st.integers(1, 30), st.data())
-def test_guarantee_5_a_cache_that_shows_only_some_of_a_burst_makes_no_twin(wanted, data):
+def test_guarantee_5_a_cache_that_shows_only_a_part_of_a_burst_causes_no_duplicate(wanted, data):
     owner = replicaset(replicas=wanted)
     simulation = ReplicaSetSimulation.of(owner)
     simulation.carry_out(plan(simulation.snapshot()).stages)
@@ -182,7 +182,7 @@ def test_guarantee_5_a_cache_that_shows_only_some_of_a_burst_makes_no_twin(wante
 
 
 @given(snapshots(rolling=True))
-def test_r14_no_more_than_the_allowance_are_made_unready(seen):
+def test_r14_a_rollout_makes_no_more_vmis_unready_than_allowed(seen):
     """A plan deletes at most as many ready VMIs as the limit permits. The set has the wanted size."""
     active = [vmi for vmi in seen.members if is_active(vmi) and vmi.metadata.labels["myvmi"] == "myvmi"]
     owner = replace(seen.owner, spec=replace(seen.owner.spec, replicas=len(active)))

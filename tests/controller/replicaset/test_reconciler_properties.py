@@ -265,7 +265,7 @@ def owner_uid_of(vmi: VirtualMachineInstance) -> str:
     burst=st.sampled_from([2, 250]),
     finalizers=st.booleans(),
 )
-def test_guarantees_1_to_4_hold_whatever_is_lost_late_refused_or_restarted(
+def test_guarantees_1_to_4_hold_under_any_faults(
     story: list[tuple[Any, ...]], replicas: int, burst: int, finalizers: bool
 ):
     async def play() -> None:
