@@ -67,7 +67,7 @@ def with_death_signal(command: Sequence[str]) -> list[str]:
 
 
 class Child:
-    """One child process whose output is appended to a log file. Only a `Spawner` creates instances."""
+    """One child process. Its output is appended to a log file. Only a `Spawner` creates instances."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
         self.name = name

@@ -68,7 +68,7 @@ START, STOP = "Start", "Stop"
 
 _RESTARTING: Final = frozenset({"Always", "RerunOnFailure", "Once"})
 _OWN_CONDITIONS: Final = frozenset({"Ready", "Failure", RESTART_REQUIRED})
-"""The conditions of a VM that are not copies of the VMI's conditions."""
+"""The VM's own conditions. All other conditions are copies of the VMI's conditions."""
 
 _PROBLEM_STATUSES: Final = {
     ERR_IMAGE_PULL: "ErrImagePull",

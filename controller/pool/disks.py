@@ -66,7 +66,7 @@ def is_safe_to_delete(snapshot: Snapshot, vm: VirtualMachine) -> bool:
     """Return True if the pool can delete the VM and still keep its disks.
 
     The VM must have the pool finalizer. The finalizer keeps a deleted VM until its disks have lost the owner reference.
-    A VM with a name of another form than `<pool>-<ordinal>` needs no finalizer.
+    A VM without an ordinal in its name needs no finalizer.
     """
     return has_pool_finalizer(vm) or snapshot.ordinal_of(vm) is None
 

@@ -32,7 +32,7 @@ from controller.pool.unready import open_period, unready_since
 
 
 class Failure(Struct, frozen=True):
-    """The reason why a VM fails, and the first time at which the failure allows a replacement.
+    """The reason why a VM fails, and the earliest time of its replacement.
 
     `is_certain` is false if the VM may only need more time to become ready.
     """
@@ -45,9 +45,9 @@ class Failure(Struct, frozen=True):
 class FailingVM(Struct, frozen=True):
     """A member that fails.
 
-    `due` is the first time at which the member may be replaced. `healed` is the number of earlier healings of its
-    ordinal in a row. `announced` is the time at which the announced deletion of the member is due, or None if no
-    deletion is announced. `is_certain` is false if the member may only need more time to become ready.
+    `due` is the earliest time of the member's replacement. `healed` is the number of earlier healings of its ordinal in
+    a row. `announced` is the time of the announced deletion, or None. `is_certain` is false if the member may only need
+    more time to become ready.
     """
 
     vm: VirtualMachine

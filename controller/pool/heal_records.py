@@ -91,7 +91,7 @@ def count_recovering(
 ) -> Recovering:
     """Count the healed VMs that are not available: terminating, absent and starting VMs.
 
-    A recreated VM whose UID is in `failing` is not counted.
+    VMs with a UID in `failing` are not counted.
     """
     by_ordinal = {snapshot.ordinal_of(vm): vm for vm in members}
     min_ready = min_ready_of(snapshot).number

@@ -101,8 +101,8 @@ def _with_optional_creates(scaling: Plan) -> Plan:
 
 
 def _count_is_right(intent: Intent, members: tuple[VirtualMachine, ...]) -> bool:
-    """Return False if the pool has too many members and one of them is terminating.
+    """Return False while surplus members are terminating.
 
-    Otherwise a surplus is accepted, because the scale-in policy may forbid the deletion (P8, P9).
+    Other surplus members are accepted, because the scale-in policy may forbid their deletion (P8, P9).
     """
     return len(members) <= intent.wanted or not any(map(is_deleting, members))

@@ -123,7 +123,7 @@ def plan_pruning(snapshot: Snapshot, revisions: Revisions) -> Plan:
 
 
 def delete_left_over(snapshot: Snapshot, *, orphans: bool) -> tuple[Stage, ...]:
-    """Return a stage that deletes revisions before the pool disappears, because the garbage collector would keep them.
+    """Return a stage that deletes revisions of a terminating pool. The garbage collector would keep these revisions.
 
     `orphans` is True if a user deletes the pool with `--cascade=orphan`. The garbage collector then removes the owner
     references of the revisions. At most `burst` revisions are deleted in a pass.

@@ -1,8 +1,8 @@
 """The limits of an update: the number of unavailable members, and the partition (P14).
 
 A member that should run is unavailable if its VMI is missing, not ready or only just ready. Terminating members are
-unavailable too. A VM that a user stopped is not unavailable. After a write, the controller plans no other write before
-the cache shows the first write (R9). So the number of unavailable members is always right.
+unavailable too. A VM that a user stopped is not unavailable. A new write waits until the cache shows the earlier writes
+(R9). So the number of unavailable members is always right.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def min_ready_of(snapshot: Snapshot) -> Setting:
 def template_for(snapshot: Snapshot, revisions: Revisions, ordinal: int, partition: int) -> tuple[str, Template]:
     """Return the revision and the template for a new VM.
 
-    A new VM below the partition gets the revision of its neighbours below the partition, if the revision is known.
-    Every other new VM gets the current revision.
+    A new VM below the partition gets the old revision, if this revision is known. Every other new VM gets the current
+    revision.
     """
     if ordinal < partition:
         owner = snapshot.owner
@@ -95,9 +95,9 @@ def template_for(snapshot: Snapshot, revisions: Revisions, ordinal: int, partiti
 
 
 def plan_partition_note(snapshot: Snapshot, revisions: Revisions) -> Plan:
-    """Plan a patch of the pool's annotation with the revision of the VMs below the partition.
+    """Plan a patch that stores the revision below the partition in an annotation of the pool.
 
-    If all these VMs are deleted, new VMs below the partition get this revision.
+    The annotation is used after all VMs below the partition are deleted.
     """
     meta, partition = snapshot.owner.metadata, partition_of(snapshot)
     name = "" if partition.notices else _revision_below(snapshot, revisions, partition.number)
@@ -112,7 +112,7 @@ def plan_partition_note(snapshot: Snapshot, revisions: Revisions) -> Plan:
 def _revision_below(snapshot: Snapshot, revisions: Revisions, partition: int) -> str:
     """Return the oldest revision of the VMs below the partition.
 
-    The result is "" if no VM below the partition has a revision with a known template.
+    The result is "" if no such revision has a known template.
     """
     if not partition:
         return ""

@@ -1,7 +1,7 @@
 """The input of one pass over a pool: the pool and its objects, read from the caches at one moment.
 
-A snapshot is a value that does not change. A plan depends only on its snapshot, so the same snapshot always gives the
-same plan. Indexes find the objects of the pool, so no pass reads all objects of a namespace.
+A snapshot is a value that does not change. A plan depends only on its snapshot. Indexes find the objects of the pool,
+so no pass reads all objects of a namespace.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ FORMER_POOL_UID: Final = "former-pool-uid"
 def by_pool_name(vm: VirtualMachine) -> Iterable[str]:
     """Return the index keys of a VM: `namespace/name` of the pool that created the VM.
 
-    The pool's name comes from the VM's name. A VM without the pool finalizer has no key, and a VM with a name of
-    another form has no key.
+    The pool's name comes from the VM's name. A VM without the pool finalizer or without an ordinal in its name has no
+    key.
     """
     parsed = parse_name(vm.metadata.name) if has_pool_finalizer(vm) else None
     return () if parsed is None else (str(ObjectKey(vm.metadata.namespace, parsed[0])),)

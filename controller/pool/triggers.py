@@ -64,9 +64,7 @@ def pools_of_vm(change: Change[VirtualMachine]) -> Iterable[Wake]:
 
 
 def pools_of_vmi(change: Change[VirtualMachineInstance], vms: StoreView[VirtualMachine]) -> Iterable[Wake]:
-    """Return the pools of the VM with the VMI's name, if the VMI appeared, vanished, or changed in a field of
-    `_rollout_fields`.
-    """
+    """Return the pools of the VM with the VMI's name. Only changes in `_rollout_fields` count."""
 
     def pools(vmi: VirtualMachineInstance) -> Iterable[ObjectKey]:
         vm = vms.get(vmi.metadata.key)
@@ -105,7 +103,7 @@ def _owner_key(meta: ObjectMeta) -> Iterable[ObjectKey]:
 
 
 def _decision_fields(vm: VirtualMachine) -> tuple[object, ...]:
-    """Return the fields of a VM whose change starts a pass at once."""
+    """Return the fields of a VM that start a pass at once when they change."""
     meta, annotations = vm.metadata, annotations_of(vm.metadata)
     return (
         is_deleting(vm),
@@ -123,7 +121,7 @@ def _decision_fields(vm: VirtualMachine) -> tuple[object, ...]:
 
 
 def _count_fields(vm: VirtualMachine) -> tuple[object, ...]:
-    """Return the fields of a VM whose change starts a pass after a delay.
+    """Return the fields of a VM that start a pass after a delay when they change.
 
     The fields are the condition Ready, and the conditions of a VM that cannot start. The transition time of Ready is
     included only while Ready is False, because healing measures only this time (P15).

@@ -1,4 +1,4 @@
-"""The start of the time in which a member of a pool is not ready (P14, P15)."""
+"""The times at which members of a pool became unready (P14, P15)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ def open_period(snapshot: Snapshot, vm: VirtualMachine) -> UnreadyPeriod | None:
 
 
 def unready_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
-    """Return the time at which a VM that should run became unready, or None if the VM is ready.
+    """Return the time at which the VM became unready, or None if the VM is ready.
+
+    The caller passes only VMs that should run.
 
     The result is the start of the VM's unready period, or an earlier time in the conditions of the VM and its VMI.
     After a restart of the controller, the conditions can have an earlier time.

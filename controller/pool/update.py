@@ -1,8 +1,8 @@
 """Updates to the current template: first the specs of the VMs (P12), then their VMIs (P13), within limits (P14).
 
-With the proactive strategy, the limit also applies to the new spec of a ready VM that must restart. So at most
-`maxUnavailable` ready VMs get a broken template, even if VMs crash or nodes are drained. A VM with the new spec counts
-towards the limit until its VMI is available with the new template.
+With the proactive strategy, a ready VM gets a spec that needs a restart only within the limit. So at most
+`maxUnavailable` ready VMs get a broken template. A VM with the new spec counts towards the limit until its VMI is
+available with the new template.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ MAX_NOTICES: Final = 10
 class Allowance(Struct, frozen=True):
     """The limits of one pass (P14).
 
-    `ready` is the number of ready VMs that may become unavailable. `is_unproven` is true if at least `maxUnavailable`
-    VMs with the current template are not available yet. Then VMs that are not ready keep their template, because the
-    current template may be broken. `waits_s` is the time until the next VM counts as available, or None.
+    `ready` is the number of ready VMs that may become unavailable. `is_unproven` is true if `maxUnavailable` or more
+    VMs with the current template are unavailable. The template may then be broken, so unready VMs keep their template.
+    `waits_s` is the time until the next VM counts as available, or None.
     """
 
     ready: int

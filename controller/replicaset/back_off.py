@@ -1,4 +1,4 @@
-"""The back-off of replacements: VMIs that fail soon after they start are replaced with a growing delay (R4a).
+"""The back-off of replacements: VMIs with early failures are replaced with a growing delay (R4a).
 
 An *early failure* is a VMI of the present template that failed within ten minutes after its start. The replacement of
 the first early failure is created at once. If the replacement fails early too, the next replacement waits for 10
@@ -6,13 +6,13 @@ seconds. The delay doubles with each further failure, up to 5 minutes. The kubel
 
 The state is in the objects, so a restart of the controller loses nothing:
 
-- A failed VMI stays until its replacement is created. Until then, the set creates one VMI fewer. If another VMI is
-  lost, its replacement is created at once. If a user deletes the failed VMI, the delay ends.
+- A failed VMI stays until its replacement is created. If a user deletes the failed VMI, the delay ends. If another VMI
+  is lost, its replacement is created at once.
 - A replacement has an annotation with the number of failures before it. The number is 0 again after a VMI has run for
   ten minutes, and for a new template.
 
-If no VMI of the template is ready, the template is the probable cause. In this case, after two failures in a row, the
-set tries only one VMI at a time and keeps only a few failed VMIs.
+If no VMI of the template is ready, the template is the probable cause. Then, after two failures in a row, the set
+starts only one VMI at a time and keeps only a few failed VMIs.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ The stages of a plan run in this order:
 5. If the set has the annotation for it, replace VMIs that run but are not ready for a long time (R4a).
 
 A paused set only adopts and releases VMIs (R8). If the set is being deleted or invalid, the plan has no stages. The
-same is true until the cache shows all writes of this controller. The field `held` of the plan then contains the reason.
+plan also has no stages until the cache shows all earlier writes. The field `held` of the plan then contains the reason.
 """
 
 from __future__ import annotations

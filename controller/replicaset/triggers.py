@@ -25,7 +25,7 @@ from informers.store import Change, StoreView
 
 
 def replicasets_of_vmi(change: Change[VirtualMachineInstance], sets: StoreView[ReplicaSet]) -> Iterable[Wake]:
-    """Return the replica sets that need a pass because of a change of a VMI, each with a delay in seconds."""
+    """Return the replica sets that need a pass after a change of a VMI, each with a delay in seconds."""
     return wakes_of(change, lambda vmi: _owner_or_adopters(vmi, sets), decides_by=_write_input, counts_by=_count_input)
 
 
@@ -66,7 +66,7 @@ def _candidates(namespace: str, labels: Mapping[str, str], sets: StoreView[Repli
 
 
 def _write_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
-    """Return the values of a VMI whose change starts a pass at once.
+    """Return the values of a VMI that start a pass at once when they change.
 
     - For a VMI without a controller, only the labels are returned.
     - For a terminating VMI with a controller, only the UID of the controller is returned.
@@ -83,7 +83,7 @@ def _write_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
 
 
 def _count_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
-    """Return the values of a VMI whose change starts a pass after a delay.
+    """Return the values of a VMI that start a pass after a delay when they change.
 
     These values affect the counts, a waiting rollout, or the order of a later scale-in.
     """
