@@ -30,7 +30,7 @@ from sandbox.processes import Child, Spawner, free_ports
 from sandbox.running import SIGNALS, interruptible
 
 MODES: Final = (Mode.STANDALONE, Mode.TAKEOVER, Mode.ALONGSIDE)
-NOBODY: Final = "none"
+NO_CONTROLLER: Final = "none"
 """The choice for `--mode` that starts no controller. It shows the failures of the suite."""
 
 SERVED_S: Final = 30.0
@@ -45,7 +45,7 @@ PROBLEMS: Final = (BinariesUnavailable, ControlPlaneError, CrdError, Rejected, U
 )
 @click.option(
     "--mode",
-    type=click.Choice([*(mode.value for mode in MODES), NOBODY]),
+    type=click.Choice([*(mode.value for mode in MODES), NO_CONTROLLER]),
     default=MODES[0].value,
     help="the mode of the controller",
 )
@@ -62,7 +62,7 @@ def command(*, mode: str, arguments: tuple[str, ...]) -> int:
 
 
 def _groups_of(mode: str) -> str:
-    return Mode.STANDALONE if mode == NOBODY else mode
+    return Mode.STANDALONE if mode == NO_CONTROLLER else mode
 
 
 def _suite(arguments: Sequence[str]) -> int:
@@ -89,7 +89,7 @@ def _running_cluster(mode: str) -> Iterator[Path]:
         stack.callback(spawner.close)
         prepare(plane, mode)
         _start(stack, spawner, plane, "simulator", "sandbox.simulator")
-        if mode != NOBODY:
+        if mode != NO_CONTROLLER:
             metrics, health = free_ports(2)
             _start(
                 stack,

@@ -334,12 +334,6 @@ def finalizers_of(item: dict[str, Any]) -> list[str]:
     return item["metadata"].get("finalizers") or []
 
 
-def annotations_of(metadata: dict[str, Any]) -> dict[str, str]:
-    """Return the annotations without those that KubeVirt adds to each object."""
-    found = metadata.get("annotations") or {}
-    return {name: value for name, value in found.items() if not name.startswith("kubevirt.io/")}
-
-
 def uids(items: dict[str, dict[str, Any]]) -> dict[str, str]:
     return {name: item["metadata"]["uid"] for name, item in items.items()}
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.looptime
 
 BY_VMHERD = Cluster(subjects={Kind.SETS: SUBJECT}, reconcilers={Kind.SETS: "vmherd"})
 BY_KUBEVIRT = Cluster(subjects={Kind.SETS: SUBJECT}, reconcilers={Kind.SETS: "virt-controller"})
-BY_NOBODY = Cluster(subjects={Kind.SETS: SUBJECT}, reconcilers={Kind.SETS: ""})
+WITHOUT_CONTROLLER = Cluster(subjects={Kind.SETS: SUBJECT}, reconcilers={Kind.SETS: ""})
 POOLS = "/apis/pool.kubevirt.io/v1beta1/namespaces/{}/virtualmachinepools/pool"
 VMS = "/apis/kubevirt.io/v1/namespaces/{}/virtualmachines/pool-0"
 
@@ -92,7 +92,7 @@ async def test_each_other_end_of_a_case_has_a_reason_and_leaves_no_namespace(
         (BY_KUBEVIRT, Origin.VMHERD, Status.DIFFERS),
         (BY_KUBEVIRT, Origin.KUBEVIRT, Status.FAILED),
         (BY_VMHERD, Origin.VMHERD, Status.FAILED),
-        (BY_NOBODY, Origin.VMHERD, Status.FAILED),
+        (WITHOUT_CONTROLLER, Origin.VMHERD, Status.FAILED),
     ],
 )
 async def test_only_what_another_controller_need_not_do_is_a_difference(
