@@ -66,13 +66,13 @@ def _groups_of(mode: str) -> str:
 
 
 def _suite(arguments: Sequence[str]) -> int:
-    """Run `vmherd conformance` as a process of its own, so that Ctrl-C ends the suite before the sandbox."""
+    """Run `vmherd conformance` as a separate process. Ctrl-C then ends the suite before the sandbox."""
     process = subprocess.Popen([sys.executable, "-m", "controller", "conformance", *arguments])
     while True:
         try:
             return process.wait()
         except KeyboardInterrupt:
-            # The suite gets the Ctrl-C of a terminal itself, but no other signal. It counts both as one signal.
+            # Ctrl-C in a terminal also reaches the suite directly. The suite counts both signals as one signal.
             process.send_signal(signal.SIGTERM)
 
 
@@ -122,7 +122,7 @@ def _start(stack: ExitStack, spawner: Spawner, plane: ControlPlane, name: str, m
 
 
 def prepare(plane: ControlPlane, mode: str) -> None:
-    """Change the definitions of both kinds as the mode needs it.
+    """Change the definitions of both kinds for the mode.
 
     In the mode `alongside`, the kinds are also served in vmherd's own API groups. In the mode `takeover`, the API
     server keeps only the status fields of KubeVirt's definitions.

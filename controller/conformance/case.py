@@ -46,7 +46,7 @@ class Status(StrEnum):
     FAILED = "failed"
     SKIPPED = "skipped"
     DIFFERS = "differs"
-    """The case failed because another controller reconciles the kind, and only vmherd has the behaviour."""
+    """The case failed with another controller, and only vmherd has the behaviour."""
 
 
 class Case(Struct, frozen=True, kw_only=True):

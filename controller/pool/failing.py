@@ -1,6 +1,6 @@
 """Failing VMs: the members that healing replaces, and the earliest time of each replacement (P15).
 
-A VM fails if one of these conditions is true. The first condition that becomes true decides.
+A VM fails if one of these conditions is true:
 
 - The VM has failed to start as often as `startUpFailureThreshold`.
 - The VM is in a broken state, and has not been ready for `minFailingToStartDuration`.

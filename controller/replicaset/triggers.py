@@ -30,11 +30,11 @@ def replicasets_of_vmi(change: Change[VirtualMachineInstance], sets: StoreView[R
 
 
 def replicasets_of_replicaset(change: Change[ReplicaSet]) -> Iterable[Wake]:
-    """Return the replica set that changed, with a delay in seconds, if the change affects a plan or the status.
+    """Return the changed replica set and a delay in seconds, if the change affects a plan or the status.
 
     A change of the status starts a pass for two reasons. First, another client may have overwritten the status. Second,
-    a status write waits until the cache shows the previous status write. So each status write of this controller causes
-    one more pass.
+    the next status write waits for this change in the cache. So each status write of this controller causes one more
+    pass.
 
     A change of only the condition `ReplicaFailure` starts no pass. The message of this condition can differ after each
     failure, and a pass would bypass the backoff.
@@ -43,7 +43,7 @@ def replicasets_of_replicaset(change: Change[ReplicaSet]) -> Iterable[Wake]:
 
 
 def _owner_or_adopters(vmi: VirtualMachineInstance, sets: StoreView[ReplicaSet]) -> Iterator[ObjectKey]:
-    """Yield the set that controls the VMI. For an orphan, yield the sets in its namespace whose selector matches it."""
+    """Yield the set that controls the VMI. For an orphan, yield the sets in its namespace with a matching selector."""
     meta = vmi.metadata
     reference = controller_of(meta)
     if reference is not None:
@@ -69,7 +69,7 @@ def _write_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
     """Return the values of a VMI whose change starts a pass at once.
 
     - For a VMI without a controller, only the labels are returned.
-    - For a VMI that has a controller and is being deleted, only the UID of the controller is returned.
+    - For a terminating VMI with a controller, only the UID of the controller is returned.
     - For any other VMI, the result contains the UID of the controller, the labels, the state, and the marks for removal
       and protection.
     """
