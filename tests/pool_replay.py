@@ -111,7 +111,7 @@ def _moment(seconds: float, began: datetime, machine: Json, instance: Json, owne
 
 
 def _object_of(line: Json, now: datetime) -> Json:
-    """The object that a line of an outline describes. The times of conditions are not in it, so they are now."""
+    """The object that a line of an outline describes. Outlines have no times of conditions, so these times are now."""
     is_vm = line["kind"] == "VirtualMachine"
     condition = {"type": "Ready", "status": line.get("ready"), "lastTransitionTime": now.isoformat()}
     status = {("printableStatus" if is_vm else "phase"): line["state"]}

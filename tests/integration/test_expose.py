@@ -57,7 +57,7 @@ class Shell:
         return done.stdout
 
     def refusal(self, *arguments: str) -> str:
-        """The error message of a failed command: one line, apart from kubectl's line about the plugin's exit code."""
+        """The error message of a failed command: one line. kubectl's own line about the exit code is removed."""
         done = self("vmherd", "expose", *arguments)
         line, _, rest = done.stderr.partition("\n")
         assert (done.returncode, done.stdout, rest) == (1, "", "")

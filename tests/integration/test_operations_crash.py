@@ -1,4 +1,4 @@
-"""Properties 1 and 5: after a crash or an outage, the final state is the same as without it."""
+"""Properties 1 and 5: a crash or an outage does not change the final state."""
 
 from __future__ import annotations
 

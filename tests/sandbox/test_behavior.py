@@ -324,7 +324,7 @@ def test_a_vmi_is_ready_with_the_time_at_which_its_pod_was_ready() -> None:
 
 
 def time_of_ready(life: Life) -> datetime:
-    """The last transition of the condition Ready, without the delay of the loop."""
+    """The last transition time of the condition Ready, in whole milliseconds."""
     at = datetime.fromisoformat(life.document["status"]["conditions"][0]["lastTransitionTime"])
     return at.replace(microsecond=at.microsecond // 1000 * 1000)
 

@@ -91,7 +91,7 @@ def test_p15_a_terminating_vm_has_no_period():
 
 
 def test_p15_a_restart_of_a_ready_vm_begins_another_period():
-    """The guest of a VM whose VMI is being deleted does not crash."""
+    """A guest that ends while its VMI is being deleted has not crashed."""
     history = History()
     history.see(0, ready=False)
     history.see(20)
