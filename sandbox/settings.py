@@ -33,7 +33,7 @@ BEHAVIOR: Final = "sim.vmherd.dev/behavior"
 """The annotation with the behavior of the simulated object. The value is one of `Behavior`."""
 
 SHUTDOWN_AFTER: Final = "sim.vmherd.dev/shutdown-after"
-"""The annotation with the duration of the deletion of a VMI.
+"""The annotation with the time from the deletion of a VMI to its end.
 
 The default is 0 seconds. With the behavior slow-shutdown, the default is the spec's `terminationGracePeriodSeconds`,
 but at most 30 seconds. If this value is 0 or missing, the default is 30 seconds.

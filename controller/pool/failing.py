@@ -122,8 +122,7 @@ def _start_failures(snapshot: Snapshot, vm: VirtualMachine, healing: Healing) ->
 def _unready_failure(snapshot: Snapshot, vm: VirtualMachine, limit: timedelta) -> Iterator[Failure]:
     """Yield the failure of a VM that runs and is not ready.
 
-    A VM in a crash loop always counts as running. Its VMI is in the phase Running only for a short time after each
-    start.
+    A VM in a crash loop always counts as running, because its VMI is in the phase Running only for short times.
     """
     period, vmi = open_period(snapshot, vm), snapshot.vmi_of(vm)
     since = unready_since(snapshot, vm)

@@ -21,9 +21,7 @@ def open_period(snapshot: Snapshot, vm: VirtualMachine) -> UnreadyPeriod | None:
 
 
 def unready_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
-    """Return the time at which the VM became unready, or None if the VM is ready.
-
-    The caller passes only VMs that should run.
+    """Return the time at which the VM became unready, or None if the VM is ready or stopped.
 
     The result is the start of the VM's unready period, or an earlier time in the conditions of the VM and its VMI.
     After a restart of the controller, the conditions can have an earlier time.
@@ -37,7 +35,7 @@ def unready_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
 
 
 def stuck_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
-    """Return the time at which a VM became unready with its present revision, or None if the VM is ready.
+    """Return the time at which the VM became unready with its present revision, or None if the VM is ready or stopped.
 
     Time before the creation of the revision does not count.
     """

@@ -1,7 +1,7 @@
 """This module creates the service account of the simulator.
 
 The account has the name of virt-controller's account. KubeVirt's webhooks treat writes of KubeVirt and of users
-differently. So the simulator must not use the administrator's certificate, which users of a sandbox have.
+differently. Users of a sandbox have the administrator's certificate. So the simulator needs another account.
 """
 
 from __future__ import annotations
