@@ -134,7 +134,7 @@ class KindSimulator(Generic[T]):
     async def _process(self, key: ObjectKey) -> None:
         """Execute one step for one object.
 
-        If the caches do not contain its writes yet, check the object again later.
+        If the caches do not show the earlier writes for the object yet, check the object again later.
         """
         obj = self._store.get(key)
         if obj is None:

@@ -1,4 +1,4 @@
-"""Finds the facts about a cluster: the served kinds, their controllers, and the use of a simulator."""
+"""Finds the facts about a cluster: the served kinds and their controllers. Finds out if a simulator runs the VMIs."""
 
 from __future__ import annotations
 

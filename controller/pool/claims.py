@@ -2,8 +2,8 @@
 
 There are three cases:
 
-1. A member whose labels do not match the selector any more is released. One patch removes the pool's owner reference
-   and the pool finalizer from the VM.
+1. A member is released if its labels no longer match the selector. One patch removes the pool's owner reference and the
+   pool finalizer from the VM.
 2. A stray is a former member without the pool's owner reference. A stray loses the pool finalizer.
 3. A terminating member loses the pool finalizer. If the pool keeps the VM's disks, the disks first lose their owner
    reference to the VM. Until then, the finalizer keeps the VM. So the garbage collector does not delete the disks, even

@@ -60,7 +60,7 @@ class Selection(Struct, frozen=True):
     labels: Selector | None = None
     nodes: NodeMatcher | None = None
     ignored: str = ""
-    """A message about a field of the selection without an effect, or ""."""
+    """If a field of the selection has no effect, a message about this field."""
 
 
 class ScaleIn(Struct, frozen=True):

@@ -95,7 +95,7 @@ def _count_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
 def _planning_input(owner: ReplicaSet) -> tuple[object, ...]:
     """Return the values of a set that a plan depends on.
 
-    The spec is compared in addition to the generation, because not every CRD increments the generation.
+    Both the spec and the generation are included, because not every CRD increments the generation.
     """
     meta = owner.metadata
     annotations = annotations_of(meta)
