@@ -59,7 +59,7 @@ def moments(name: str, owner: Pool) -> Iterator[Moment]:
 
 
 class Replay:
-    """The passes over the pool. The notes of the plans are written to the pool, nothing else."""
+    """Runs the passes over the pool. Only the notes of the plans are written to the pool."""
 
     def __init__(self, owner: Pool) -> None:
         self.owner = owner

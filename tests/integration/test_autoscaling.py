@@ -34,7 +34,9 @@ SCALED_WITHIN_S = 60.0
 
 
 class NotYet(dict[str, int]):
-    """The present counts, as a false value, so that a wait continues. After a timeout, the failure shows the counts."""
+    """The present counts. The value is false in a condition, so a wait continues. After a timeout, the failure shows
+    the counts.
+    """
 
     def __bool__(self) -> bool:
         return False

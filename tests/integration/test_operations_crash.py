@@ -157,8 +157,8 @@ def asked_in(program: ControllerProcess, seconds: float) -> int:
 def assert_each_once(written: Counter[str], *, of: set[str]) -> None:
     """Each of these names occurs at most once, and no other name occurs.
 
-    For a request that a crash or an outage interrupts, the audit log may show another result than the object. The
-    number of such requests is at most the number of concurrent requests.
+    A crash or an outage can interrupt a request after its effect. The audit log then has no success for it. The number
+    of such requests is at most the number of concurrent requests.
     """
     assert set(written.values()) == {1}
     assert written.keys() <= of

@@ -106,7 +106,7 @@ def test_a_vmi_waits_while_there_is_an_obstacle_and_then_continues(trouble: str)
         ("fail", [(0.225, FAILED)]),
     ],
 )
-def test_a_short_boot_shows_only_what_lasts(behavior: str, seen: list[tuple[float, VMIState]]) -> None:
+def test_a_short_boot_shows_only_lasting_phases(behavior: str, seen: list[tuple[float, VMIState]]) -> None:
     assert Life({BEHAVIOR: behavior}).live(3600).seen == seen
 
 

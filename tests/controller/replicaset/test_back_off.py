@@ -160,7 +160,7 @@ def test_r4a_if_no_vmi_of_the_template_is_ready_one_is_tried_at_a_time():
     assert waiting.requeue_after_s == 295
 
 
-def test_r4a_a_replacement_that_does_not_come_up_holds_up_the_next_for_five_minutes():
+def test_r4a_a_replacement_that_does_not_come_up_delays_the_next_for_five_minutes():
     starting = alive("starting", before=3, ready=False, at_s=301, phase="Scheduling")
     assert created(planned(failed(before=2, ago_s=400), starting, replicas=8)) == 1
     assert created(planned(starting, replicas=8)) == 1
