@@ -84,7 +84,7 @@ def shell(sets: ReplicaSetNamespace, tmp_path: Path) -> Shell:
 
 
 def make_set(sets: ReplicaSetNamespace, **fields: Any) -> None:
-    """Create the guide's set. Its template has one label more than its selector."""
+    """Create the set of the guide. The labels of its template have one label that the selector lacks."""
     labels = {**SET, "version": "1"}
     sets.make_set(
         2, name="vmi-ephemeral", selector={"matchLabels": SET}, template_metadata={"labels": labels}, **fields
