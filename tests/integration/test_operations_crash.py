@@ -131,7 +131,7 @@ def scale_down_begins(sets: ReplicaSetNamespace, *, to: int) -> None:
 
 @contextmanager
 def unplugged(plane: ControlPlane) -> Iterator[None]:
-    """Kill the API server, and start it again after the block unless the block did so."""
+    """Kill the API server. After the block, start it again if it does not run."""
     os.kill(plane.pids()[APISERVER], signal.SIGKILL)
     plane.stop_apiserver()
     try:

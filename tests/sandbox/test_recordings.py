@@ -29,7 +29,7 @@ SETTLED = (
 """The recordings that come to rest."""
 
 ENDLESS = {"vm-fail-start": 400, "vm-crash": 15}
-"""The recordings that end while the VM still fails, and the seconds that the simulator needs for each."""
+"""Recordings that end while the VM still fails. The number is the seconds that the simulator needs."""
 
 
 def played(name: str, settings: SimulationSettings = FULL) -> tuple[Recording, Replay]:
