@@ -19,7 +19,7 @@ import yaml
 from msgspec import Struct
 
 TIMEOUT_S = 30.0
-"""The default timeout in seconds of each network operation of a request."""
+"""The default timeout of a network operation in seconds."""
 
 
 class Unanswered(Exception):

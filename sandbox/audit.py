@@ -64,7 +64,7 @@ class AuditRecord(Struct, frozen=True, kw_only=True, rename="camel"):
     annotations: Mapping[str, str] = field(default_factory=dict)
     request_received_timestamp: datetime
     stage_timestamp: datetime
-    """The time at which the request was answered. For a watch, this is the time at which the watch ended."""
+    """The time of the response. For a watch, the end of the watch."""
 
     @property
     def username(self) -> str:
@@ -82,7 +82,7 @@ class AuditRecord(Struct, frozen=True, kw_only=True, rename="camel"):
     def lacked_permission(self) -> bool:
         """Return True if no role allows the request (RBAC).
 
-        A rejection by an admission plugin can have the same status code, but the result is then False.
+        The result is False for a rejection by an admission plugin.
         """
         return self.annotations.get(_DECISION) == "forbid"
 

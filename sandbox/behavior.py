@@ -1,4 +1,4 @@
-"""This module decides when a simulated VMI boots, how the VMI fails, and how long the VMI needs to shut down.
+"""This module decides about the boot, the failures and the shutdown of a simulated VMI.
 
 All functions of this module are pure.
 
@@ -64,10 +64,10 @@ from sandbox.vmis import (
 )
 
 SHORTEST_VISIBLE_S: Final = 0.25
-"""The minimum duration in seconds of a state that is written. The last state of a timeline is always written."""
+"""The minimum duration of a written state in seconds. The last state of a timeline is always written."""
 
 UP_BEFORE_END_S: Final = 1.0
-"""The seconds from the end of `ready-after` until a VMI ends, crashes or changes to phase Unknown."""
+"""The seconds between the end of `ready-after` and the end of a VMI, its crash, or its phase Unknown."""
 
 _BOOT_PHASES: Final = ("", "Pending", "Scheduling", "Scheduled", "Running")
 
@@ -80,7 +80,7 @@ class TimedState(Struct, frozen=True):
 class Timeline(Struct, frozen=True):
     """The states of a VMI over time.
 
-    `states` contains all states. `visible` contains the states that last long enough to be written.
+    `states` contains all states. `visible` contains the written states, without very short states.
     """
 
     states: tuple[TimedState, ...]
@@ -88,9 +88,10 @@ class Timeline(Struct, frozen=True):
 
 
 class Obstacle(Struct, frozen=True):
-    """A missing or unbound PVC, so that a VMI cannot be scheduled.
+    """A missing or unbound PVC of a VMI that waits for a node.
 
-    `problem` is the reason in the VMI's condition. `problem` is empty if the VMI only waits until its PVCs are bound.
+    `problem` is the reason in the VMI's condition. While the VMI only waits for the binding of its PVCs, `problem` is
+    empty.
     """
 
     problem: str = ""
@@ -110,7 +111,7 @@ def next_step(
     `first_seen` is the time at which this simulator first saw the VMI. This time makes the creation time more exact
     (see `creation_time`). After a restart of the simulator, `first_seen` may be late. This does no harm, because
     `creation_time` limits the error to one second. `obstacle` is the reason why the VMI cannot be scheduled, or None.
-    `vm_exists` says whether the VM that owns the VMI exists.
+    `vm_exists` is True if the VMI's VM exists.
     """
     settings = read_settings(annotations_of(vmi.metadata), grace_s=grace_period_of(vmi), defaults=defaults)
     step = _next_step(vmi, settings, now, first_seen, obstacle, vm_exists=vm_exists)
@@ -131,7 +132,7 @@ def _next_step(
     if settings.detail == "full" and not is_observed(vmi.metadata):
         return Step(write=observed_patch(vmi, _with_finalizer(vmi)))
     if is_final(vmi):
-        # virt-handler wrote the final phase. virt-controller changes the condition Ready after that.
+        # virt-handler wrote the final phase. Then virt-controller changes the condition Ready.
         ended = VMIState(phase_of(vmi), POD_TERMINATING)
         is_still_ready = state_of(vmi) == VMIState(phase_of(vmi))
         return Step(write=state_patch(ended, vmi, now=now) if is_still_ready else None)
@@ -170,8 +171,8 @@ def _is_reached(vmi: SimulatedVMI, state: VMIState) -> bool:
 def _position(states: tuple[TimedState, ...], current: VMIState | None) -> int:
     """Return the position of the current state in the timeline.
 
-    Return -1 for a new VMI. If the state is not in the timeline, return the position of the first state with the same
-    phase, or else the last position.
+    Return -1 for a new VMI. If the state is missing in the timeline, return the first state with the same phase, or
+    else the last position.
     """
     if current is None:
         return -1
@@ -207,9 +208,9 @@ def _terminate(
 ) -> Step:
     """Return the next step for a VMI that is being deleted: the guest shuts down, then the finalizers are removed.
 
-    The shutdown begins when the condition Ready=False with the reason PodTerminating is written, and lasts
-    `settings.shutdown_after_s` seconds. If the VMI has no node yet or is already in a final phase, no shutdown is
-    simulated. If the VM exists, the VM controller removes its own finalizer.
+    The shutdown begins with the condition Ready=False and the reason PodTerminating. It lasts
+    `settings.shutdown_after_s` seconds. A VMI without a node or in a final phase has no shutdown. If the VM exists, the
+    VM controller removes its own finalizer.
     """
     is_full, phase = settings.detail == "full", phase_of(vmi)
     of_others = tuple(name for name in finalizers_of(vmi) if name not in (FINALIZER, CONTROLLER_FINALIZER))
@@ -277,10 +278,7 @@ def _all_states(settings: SimulationSettings) -> tuple[TimedState, ...]:
 
 
 def _timeline_start(vmi: SimulatedVMI, first_seen: datetime) -> datetime:
-    """Return the time at which the VMI's timeline began.
-
-    The result is the first time in the VMI's phase history, or the creation time if the history contains no time.
-    """
+    """Return the start of the VMI's timeline: the first time in the VMI's phase history, or else the creation time."""
     for transition in history_of(vmi):
         if transition.phase_transition_timestamp is not None:
             return transition.phase_transition_timestamp
@@ -290,8 +288,8 @@ def _timeline_start(vmi: SimulatedVMI, first_seen: datetime) -> datetime:
 def creation_time(meta: ObjectMeta, first_seen: datetime) -> datetime:
     """Return the latest possible creation time of an object.
 
-    The API server stores the creation time in whole seconds only, so the actual creation may be up to one second later.
-    `first_seen` is the time at which the simulator first saw the object.
+    The API server stores whole seconds only. So the actual creation may be up to one second later. `first_seen` is the
+    time at which the simulator first saw the object.
     """
     created = meta.creation_timestamp
     return first_seen if created is None else min(first_seen, created + timedelta(seconds=1))
@@ -300,7 +298,7 @@ def creation_time(meta: ObjectMeta, first_seen: datetime) -> datetime:
 def _unseen_transitions(
     vmi: SimulatedVMI, line: Timeline, current: TimedState, began: datetime
 ) -> Iterator[PhaseTransition]:
-    """Yield the earlier phases that are missing in the VMI's history, each with the time at which the phase was due."""
+    """Yield the missing earlier phases of the VMI's history, with their planned times."""
     known = {transition.phase for transition in history_of(vmi)} | {current.state.phase}
     for timed in line.states:
         if timed.at_s < current.at_s and timed.state.phase not in known:

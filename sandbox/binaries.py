@@ -7,8 +7,8 @@ The module looks for each program in these places, in this order:
 3. a download of the releases (`sandbox.releases`);
 4. a build from source with Go, from the module in `sandbox/kube` that pins the versions (`sandbox.gobuild`).
 
-Only complete files are moved to their final paths in the cache. Because of a lock, only one process at a time downloads
-or builds programs.
+Only complete files get their final paths in the cache. With a lock, only one process at a time downloads or builds
+programs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SCRATCH_PREFIX = ".incomplete-"
 
 
 class BinariesUnavailable(Exception):
-    """The error when a program is not available on this machine. `str()` returns the ways to get the program."""
+    """The error when a program is not available on this machine. `str()` returns instructions to get the program."""
 
 
 class Binaries(Struct, frozen=True):
@@ -47,7 +47,7 @@ class Binaries(Struct, frozen=True):
 
 
 def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the cache directory, which keeps downloads and builds between runs.
+    """Return the directory for downloads and builds.
 
     The default is `vmherd` in the user's cache directory. The variable VMHERD_CACHE can name another directory.
     """
@@ -97,9 +97,9 @@ def _missing(found: Mapping[str, _Found]) -> tuple[str, ...]:
 def _fetch_or_build(
     store: Path, missing: tuple[str, ...], releases: Releases, environment: Mapping[str, str]
 ) -> dict[str, _Found]:
-    """Download the missing programs into the cache. Raises BinariesUnavailable.
+    """Download the missing programs into the cache.
 
-    After the first download that fails, build the programs that are still missing.
+    Raises BinariesUnavailable. If a download fails, build the remaining programs.
     """
     try:
         with _exclusive(store):
@@ -151,7 +151,9 @@ def _atomic_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _exclusive(store: Path) -> Iterator[None]:
-    """Lock the cache directory while the block runs, and first remove incomplete files of interrupted processes.
+    """Lock the cache directory while the block runs.
+
+    Before the block, remove the incomplete files of interrupted processes.
 
     If another process has locked the cache directory, wait for the lock.
     """

@@ -214,7 +214,7 @@ def _kubectl() -> str:
 
 
 def _error_message(output: Path) -> str:
-    """Return the error message in the terminal output of a sandbox, or the whole output if it has no error message."""
+    """Return the error message in the terminal output of a sandbox, or else the whole output."""
     text = output.read_text(errors="replace").strip()
     _, found, message = text.rpartition(f"\n{_PREFIX}")
     return message if found else text.removeprefix(_PREFIX)

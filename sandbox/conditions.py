@@ -1,4 +1,7 @@
-"""This module defines the conditions of VMs, VMIs and DataVolumes, and changes lists of conditions as KubeVirt does."""
+"""This module defines the conditions of VMs, VMIs and DataVolumes.
+
+It changes lists of conditions in the same way as KubeVirt.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ def find(conditions: Conditions | None, type_: str) -> Condition | None:
 def updated(conditions: Conditions, new: Condition) -> Conditions:
     """Return the list with the new condition.
 
-    If the status or the reason differs, the condition of the same type is replaced. Otherwise the list does not change,
+    If the status or the reason differs, the old condition of this type is replaced. Otherwise the list does not change,
     even if the message differs. KubeVirt's `UpdateCondition` does the same.
     """
     present = find(conditions, new.type)

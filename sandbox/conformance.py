@@ -30,7 +30,7 @@ from sandbox.processes import Child, Spawner, free_ports
 from sandbox.running import SIGNALS, interruptible
 
 MODES: Final = (Mode.STANDALONE, Mode.TAKEOVER, Mode.ALONGSIDE)
-NOBODY: Final = "none"
+NO_CONTROLLER: Final = "none"
 """The choice for `--mode` that starts no controller. It shows the failures of the suite."""
 
 SERVED_S: Final = 30.0
@@ -45,7 +45,7 @@ PROBLEMS: Final = (BinariesUnavailable, ControlPlaneError, CrdError, Rejected, U
 )
 @click.option(
     "--mode",
-    type=click.Choice([*(mode.value for mode in MODES), NOBODY]),
+    type=click.Choice([*(mode.value for mode in MODES), NO_CONTROLLER]),
     default=MODES[0].value,
     help="the mode of the controller",
 )
@@ -62,17 +62,17 @@ def command(*, mode: str, arguments: tuple[str, ...]) -> int:
 
 
 def _groups_of(mode: str) -> str:
-    return Mode.STANDALONE if mode == NOBODY else mode
+    return Mode.STANDALONE if mode == NO_CONTROLLER else mode
 
 
 def _suite(arguments: Sequence[str]) -> int:
-    """Run `vmherd conformance` as a process of its own, so that Ctrl-C ends the suite before the sandbox."""
+    """Run `vmherd conformance` as a separate process. Ctrl-C then ends the suite before the sandbox."""
     process = subprocess.Popen([sys.executable, "-m", "controller", "conformance", *arguments])
     while True:
         try:
             return process.wait()
         except KeyboardInterrupt:
-            # The suite gets the Ctrl-C of a terminal itself, but no other signal. It counts both as one signal.
+            # Ctrl-C in a terminal also reaches the suite directly. The suite counts both signals as one signal.
             process.send_signal(signal.SIGTERM)
 
 
@@ -89,7 +89,7 @@ def _running_cluster(mode: str) -> Iterator[Path]:
         stack.callback(spawner.close)
         prepare(plane, mode)
         _start(stack, spawner, plane, "simulator", "sandbox.simulator")
-        if mode != NOBODY:
+        if mode != NO_CONTROLLER:
             metrics, health = free_ports(2)
             _start(
                 stack,
@@ -122,7 +122,7 @@ def _start(stack: ExitStack, spawner: Spawner, plane: ControlPlane, name: str, m
 
 
 def prepare(plane: ControlPlane, mode: str) -> None:
-    """Change the definitions of both kinds as the mode needs it.
+    """Change the definitions of both kinds for the mode.
 
     In the mode `alongside`, the kinds are also served in vmherd's own API groups. In the mode `takeover`, the API
     server keeps only the status fields of KubeVirt's definitions.

@@ -27,10 +27,10 @@ from sandbox.pki import ADMIN_GROUP, Identity, Pki
 from sandbox.processes import Child, ProcessRef, Spawner, free_ports
 
 READY_WITHIN_S = 60.0
-"""The maximum seconds from the start of a component until the component is ready."""
+"""The maximum start time of a component in seconds."""
 
 PORT_TRIES = 3
-"""The maximum number of attempts to start the components. A further attempt is made only if a port was in use."""
+"""The maximum number of attempts to start the components. Only a port in use leads to another attempt."""
 
 PORT_TAKEN = "address already in use"
 """The text in a component's log if another process uses the port."""
@@ -104,7 +104,7 @@ class ControlPlane:
             try:
                 return self._start_components()
             except ControlPlaneError as error:
-                # Another process may have started to use the port after `_find_ports` returned the port.
+                # Another process may have taken the port after the call of `_find_ports`.
                 self.stop()
                 if not tries_left or PORT_TAKEN not in str(error):
                     raise
@@ -133,7 +133,7 @@ class ControlPlane:
         self.start_apiserver()
 
     def failed(self) -> str:
-        """Return the name and the last log lines of a component that ended by itself, or "" if all components run."""
+        """Return the name and the last log lines of a component that ended by itself, or ""."""
         for child in tuple(self._children.values()):
             if not child.running:
                 return f"{child.name} ended:\n{child.log_tail()}"

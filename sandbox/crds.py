@@ -17,7 +17,7 @@ CRD_DIRECTORIES = (PROJECT / "manifests" / "crds", Path(__file__).parent / "crds
 """The directory of vmherd's own CRDs, and the directory of the CRDs of KubeVirt and CDI."""
 
 SERVED_TIMEOUT_S = 30.0
-"""The maximum seconds from the installation of all definitions until discovery lists their kinds."""
+"""The maximum wait in seconds until discovery lists the installed kinds."""
 
 PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
@@ -37,10 +37,10 @@ class _Served(NamedTuple):
 
 
 def install(kubeconfig: Path, directories: Iterable[Path]) -> list[str]:
-    """Apply every definition in these directories. Return the names of the definitions when discovery lists all kinds.
+    """Apply every definition in these directories.
 
-    Raises CrdError. A second call with the same definitions changes nothing. A directory that does not exist is
-    skipped.
+    Wait until discovery lists all kinds, and return the names of the definitions. Raises CrdError. A second call with
+    the same definitions changes nothing. A directory that does not exist is skipped.
     """
     admin = Admin(kubeconfig)
     definitions = [definition for directory in directories for definition in _definitions(directory)]
@@ -81,10 +81,10 @@ def _served_versions(definition: dict[str, Any]) -> Iterator[_Served]:
 
 
 def _wait_until_served(admin: Admin, wanted: set[_Served]) -> None:
-    """Wait until discovery lists all wanted resources. Raises CrdError after SERVED_TIMEOUT_S seconds.
+    """Wait until discovery lists all wanted resources.
 
-    kubectl knows a kind only when discovery lists the kind. Discovery lists a kind shortly after the definition of the
-    kind has the condition Established.
+    Raises CrdError after SERVED_TIMEOUT_S seconds. Discovery lists a kind shortly after the definition has the
+    condition Established.
     """
     deadline = time.monotonic() + SERVED_TIMEOUT_S
     while missing := wanted - _discovered(admin, {served.group_version for served in wanted}):
@@ -106,7 +106,7 @@ def _discovered(admin: Admin, group_versions: Iterable[str]) -> set[_Served]:
 
 
 def _failure_reason(admin: Admin) -> str:
-    """Return the first problem in the conditions of all definitions, or a general text if there is no problem."""
+    """Return the first problem in the conditions of all definitions, or else a general text."""
     for definition in admin.get(PATH)["items"]:
         for condition in definition.get("status", {}).get("conditions", ()):
             bad = "True" if condition["type"] == "NonStructuralSchema" else "False"

@@ -2,17 +2,17 @@
 
 All functions of this module are pure.
 
-For each DataVolume, a PVC with the same name is created. The DataVolume is the controller of the PVC. If a PVC with the
-name exists and has no controller, the DataVolume adopts the PVC. The DataVolume succeeds when the PVC is bound and the
-duration in the annotation `sim.vmherd.dev/ready-after` is over. Before that, the DataVolume is in phase Pending or
-ImportInProgress. Very short phases are not written.
+For each DataVolume, a PVC with the same name is created. The DataVolume is the controller of the PVC. The DataVolume
+adopts an existing PVC without a controller. The DataVolume succeeds when the PVC is bound and the duration in the
+annotation `sim.vmherd.dev/ready-after` is over. Before that, the DataVolume is in phase Pending or ImportInProgress.
+Very short phases are not written.
 
-A PVC is bound at once. A deleted PVC stays until no VMI uses the PVC. In a real cluster, kube-controller-manager does
+A PVC is bound at once. A deleted PVC stays while a VMI uses the PVC. In a real cluster, kube-controller-manager does
 this.
 
 The annotation `sim.vmherd.dev/waiting-phase` of a DataVolume simulates a storage class with the volumeBindingMode
-WaitForFirstConsumer. The DataVolume stays in the phase that the annotation names, and its PVC stays unbound, until a
-VMI uses the PVC.
+WaitForFirstConsumer. Until a VMI uses the PVC, the PVC is unbound, and the DataVolume stays in the phase from the
+annotation.
 
 A DataVolume with CDI's annotation `cdi.kubevirt.io/storage.deleteAfterCompletion: "true"` is deleted after it has
 succeeded. The owners of the DataVolume then own its PVC.
@@ -56,7 +56,7 @@ Its PVC has the annotation too. The value is one of `WAITING`.
 DELETE_AFTER_COMPLETION: Final = "cdi.kubevirt.io/storage.deleteAfterCompletion"
 
 DEFAULT_SIZE: Final = "1Gi"
-"""The requested storage size of a new PVC if the DataVolume names no size."""
+"""The storage request of a new PVC for a DataVolume without a size."""
 
 
 class _Requests(Struct, frozen=True):
@@ -156,21 +156,21 @@ def is_bound(claim: SimulatedClaim) -> bool:
 
 
 def waiting_phase(meta: ObjectMeta) -> str:
-    """Return the phase in which the DataVolume waits for its first consumer, or "" if it does not wait."""
+    """Return the phase in which the DataVolume waits for its first consumer, or ""."""
     phase = annotations_of(meta).get(WAITING_PHASE, "")
     return phase if phase in WAITING else ""
 
 
 def is_handed_over(claim: SimulatedClaim | None, owner: ObjectMeta) -> bool:
-    """Return True if `owner`, a VM, controls the PVC, because CDI has deleted the succeeded DataVolume."""
+    """Return True if the VM `owner` controls the PVC. This is the case after CDI has deleted a succeeded DataVolume."""
     return claim is not None and is_controlled_by(claim.metadata, owner)
 
 
 def volume_step(volume: SimulatedDataVolume, claim: SimulatedClaim | None, now: datetime, first_seen: datetime) -> Step:
-    """Return the next step that CDI would take for this DataVolume.
+    """Return the next step of CDI for this DataVolume.
 
-    `claim` is the PVC with the name of the DataVolume, or None if there is no such PVC. `first_seen` is the time at
-    which the simulator first saw the DataVolume.
+    `claim` is the PVC with the name of the DataVolume, or None. `first_seen` is the time at which the simulator first
+    saw the DataVolume.
     """
     meta = volume.metadata
     if meta.deletion_timestamp is not None:
@@ -195,7 +195,7 @@ def volume_step(volume: SimulatedDataVolume, claim: SimulatedClaim | None, now: 
     usable = is_bound(claim) and is_controlled_by(claim.metadata, meta)
     left_s = settings.ready_after_s - (now - creation_time(meta, first_seen)).total_seconds()
     wanted = _phase(settings, usable=usable, left_s=left_s)
-    # Do not write a very short phase. Write Pending only after the duration `ready-after`, because the PVC may be bound
+    # Do not write a very short phase. Pending is written only after the duration `ready-after`. The PVC may be bound
     # before that.
     is_visible = left_s <= 0 or (usable and settings.ready_after_s >= SHORTEST_VISIBLE_S * 2)
     if wanted != phase and is_visible:
@@ -204,7 +204,7 @@ def volume_step(volume: SimulatedDataVolume, claim: SimulatedClaim | None, now: 
 
 
 def claim_step(claim: SimulatedClaim, users: Iterable[SimulatedVMI]) -> Step:
-    """Return the next step that a real cluster would take for this PVC. `users` are the VMIs that refer to the PVC."""
+    """Return the next step of a real cluster for this PVC. `users` are the VMIs that refer to the PVC."""
     meta = claim.metadata
     if meta.deletion_timestamp is not None:
         if PROTECTION not in (meta.finalizers or ()) or any(phase_of(vmi) not in FINAL_PHASES for vmi in users):

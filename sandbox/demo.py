@@ -1,12 +1,11 @@
 """This module has the command `vmherd demo`, which starts a control plane and shows vmherd's main task on it.
 
-Without options, the demo needs a terminal. The demo applies a replica set and a pool, shows their state in tables that
-are updated twice a second, and runs until Ctrl-C. The user can paste the suggested commands into another terminal and
-see the effect in the tables.
+Without options, the demo needs a terminal. The demo applies a replica set and a pool, and shows their state in tables
+until Ctrl-C. The user can paste the suggested commands into another terminal and see the effect in the tables.
 
-With `--once`, the demo needs no terminal. The demo applies the same objects, scales the replica set out and in, updates
-the pool, lets one VM fail until the pool heals the VM, and prints the output of kubectl. The exit code is 0 only if
-every step finished within its time limit.
+With `--once`, the demo needs no terminal. It applies the same objects, scales the replica set and updates the pool.
+Then it lets one VM fail, and the pool heals the VM. The exit code is 0 only if every step finished within its time
+limit.
 
 At the end, the demo stops all its processes and removes all its files.
 """
@@ -94,7 +93,7 @@ def _watch(cluster: DemoCluster) -> None:
     """Apply the example objects and show their state until Ctrl-C."""
     for example in (SET_EXAMPLE, POOL_EXAMPLE):
         print(run_kubectl(cluster.kubeconfig, "apply", "-f", str(example)), end="")
-    # Print the hints only once, above the tables. Text that is drawn again twice a second is hard to copy.
+    # Print the hints only once, above the tables. The tables are drawn twice a second, so their text is hard to copy.
     for line in _hints(cluster):
         print(line)
     console = Console()

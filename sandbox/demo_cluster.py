@@ -44,7 +44,7 @@ LOG_LINES = 5
 
 
 class DemoFailed(Exception):
-    """The error when a step does not finish within its time limit, has a wrong result or cannot run.
+    """The error when a step is too slow, has a wrong result or cannot run.
 
     `str()` returns the reason. If a process has ended by itself, the reason contains the end of the process's log.
     """
@@ -75,9 +75,9 @@ class DemoCluster:
         return View(owners=owners, vms=vms, vmis=vmis, events=events)
 
     def list(self, path: str, selector: str) -> tuple[tuple[dict[str, Any], ...], str]:
-        """Return the objects that match a label selector, and the resource version of this list. Raises DemoFailed.
+        """Return the objects with a label selector, and the resource version of this list.
 
-        Pass the resource version to `changes_since` to get the later changes.
+        Raises DemoFailed. `changes_since` returns the changes after this resource version.
         """
         try:
             answer = self._admin.get(f"{path}?labelSelector={selector}")
@@ -86,9 +86,9 @@ class DemoCluster:
         return tuple(answer["items"]), str(answer["metadata"]["resourceVersion"])
 
     def changes_since(self, path: str, selector: str, version: str) -> tuple[dict[str, Any], ...]:
-        """Return all watch events since a resource version for the objects that match a label selector.
+        """Return the watch events after a resource version, for objects with a label selector.
 
-        The call takes one second and also returns the changes during this second. Raises DemoFailed.
+        The call takes one second, and includes the events of this second. Raises DemoFailed.
         """
         self._check()
         query = f"labelSelector={selector}&watch=1&timeoutSeconds=1&resourceVersion={version}"

@@ -1,7 +1,7 @@
 """This module runs the steps of `vmherd demo --once`: it creates, scales, updates and heals the example objects.
 
-The command `vmherd demo --once` fails if a step does not finish within its time limit. Most kubectl commands of the
-steps are printed before they run, so that the user can copy the commands into a terminal.
+The command `vmherd demo --once` fails if a step does not finish within its time limit. Most kubectl commands are
+printed, so that the user can copy them into a terminal.
 """
 
 from __future__ import annotations
@@ -35,10 +35,7 @@ SET_EXAMPLE, SET_NAME = EXAMPLES / "replicaset-v1alpha3.yaml", "testreplicaset"
 POOL_EXAMPLE, POOL_NAME = EXAMPLES / "pool-v1beta1-vm-pool-web.yaml", "vm-pool-web"
 POOL_LABEL = f"kubevirt.io/vmpool%3D{POOL_NAME}"
 EXAMPLE_MAX_UNAVAILABLE = 1
-"""The number of VMs of the example pool that may be unavailable at the same time.
-
-The example pool has 4 VMs, and its maxUnavailable is 25%.
-"""
+"""The maximum number of unavailable VMs of the example pool. This pool has 4 VMs, and its maxUnavailable is 25%."""
 
 BROKEN = f"{POOL_NAME}-1"
 
@@ -132,8 +129,8 @@ def follow_update(
 
     `vmis` are the VMIs before the update, read at resource version `version`. All these VMIs have the same revision.
     `changes_since` returns the watch events after a resource version, so no change is missed. Return the number of
-    watch events and the highest number of VMs that were unavailable at the same time. Raises DemoFailed if too many VMs
-    are unavailable, or after `within_s` seconds.
+    watch events and the highest number of unavailable VMs. Raises DemoFailed if too many VMs are unavailable, or after
+    `within_s` seconds.
     """
     observed, outdated, total = ObservedVMIs.listed(vmis), revision_of(vmis[0]), len(vmis)
     progress, changes, peak = observed.progress(outdated), 0, 0

@@ -65,7 +65,7 @@ def draw(view: View, height: int) -> RenderableType:
 def share(free: int, wanted: Sequence[int]) -> list[int]:
     """Return the number of lines for each table. `free` is the number of free lines for all tables.
 
-    The tables get one line at a time, in their order, until no line is free or every table has its wanted lines.
+    The lines are shared equally. No table gets more lines than it wants.
     """
     given = [0] * len(wanted)
     while free > 0 and given != list(wanted):
@@ -131,7 +131,7 @@ def _vms(view: View) -> list[Row]:
 
 
 def _by_ordinal(vm: dict[str, Any]) -> tuple[str, int]:
-    """Return the sort key of a VM. The key sorts the VMs of a pool by number, so that pool-10 is after pool-9."""
+    """Return the sort key of a VM. The key sorts by number: pool-10 is after pool-9."""
     stem, _, ordinal = name_of(vm).rpartition("-")
     return (stem, int(ordinal)) if ordinal.isdecimal() else (name_of(vm), 0)
 
@@ -175,7 +175,7 @@ def _table(*headers: str) -> Table:
 def _with_rows(table: Table, rows: Sequence[Row], max_rows: int) -> Table:
     """Add at most `max_rows` rows to the table and return the table.
 
-    If there are more rows, the last row of the table shows how many rows are left out.
+    If rows are left out, the last row shows their number.
     """
     shown = rows if len(rows) <= max_rows else rows[: max(max_rows - 1, 0)]
     for row in shown:

@@ -42,15 +42,15 @@ class Files(Struct, frozen=True, kw_only=True):
 
 
 class Autoscaling(Struct, frozen=True):
-    """The times in seconds that decide how fast the horizontal autoscaler reacts.
+    """The reaction times of the horizontal autoscaler in seconds.
 
-    Kubernetes' defaults for the three fields are 15 seconds, 5 minutes and 5 minutes.
+    Kubernetes' defaults are 15 seconds, 5 minutes and 5 minutes.
     """
 
     sync_period_s: float = 1.0
     downscale_stabilization_s: float = 5.0
     cpu_initialization_s: float = 0.0
-    """The seconds after a Pod's start in which the autoscaler may ignore the Pod's CPU load."""
+    """For this time after a Pod's start, the autoscaler may ignore the Pod's CPU load."""
 
 
 def etcd(files: Files, ports: Ports) -> list[str]:
@@ -81,9 +81,8 @@ def apiserver(files: Files, ports: Ports, admission_plugins: Sequence[str] = ())
         f"--service-account-issuer=https://127.0.0.1:{ports.api}/",
         f"--service-account-key-file={files.account_public_key}",
         f"--service-account-signing-key-file={files.account_key}",
-        # The next flags support aggregated API servers. The API server must not use the endpoints of a Service, because
-        # endpoints must not be on loopback. A Service of type ExternalName with the external name localhost refers to a
-        # server on this machine.
+        # The next flags support aggregated API servers. Endpoints of a Service must not be on loopback. So a Service of
+        # type ExternalName refers to localhost.
         f"--requestheader-client-ca-file={files.front_proxy_ca}",
         "--requestheader-allowed-names=front-proxy-client",
         "--requestheader-username-headers=X-Remote-User",

@@ -1,7 +1,7 @@
 """This module builds the control plane's programs from source with Go.
 
-The Go module in `sandbox/kube` pins the versions of the programs. Go stores downloaded and compiled packages in its own
-caches, so Go downloads and compiles each package only once. If a build is interrupted, all its processes are killed.
+The Go module in `sandbox/kube` pins the versions of the programs. Go has its own caches, so Go downloads and compiles
+each package only once. If a build is interrupted, all its processes are killed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class BuildError(Exception):
 def find_go(environment: Mapping[str, str] = os.environ) -> str:
     """Return the path of the program `go`.
 
-    Raises BuildError if `go` is not on the PATH, does not run, or is not the release in the constant `GO`.
+    Raises BuildError if `go` is missing, does not run, or is another release than `GO`.
     """
     go = shutil.which("go", path=environment.get("PATH"))
     if go is None:
@@ -136,9 +136,9 @@ def _go_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _version_flags(version: str) -> str:
-    """Return the linker flags that set the version which the programs report.
+    """Return the linker flags for the version of the programs.
 
-    Without these flags, the programs report the version v0.0.0, and kubectl warns about a version skew.
+    The default version v0.0.0 would cause warnings of kubectl.
     """
     major, minor, _ = version.split(".")
     variables = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}

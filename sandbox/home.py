@@ -64,7 +64,7 @@ class Home:
         return self._lock.is_file()
 
     def prepare(self) -> None:
-        """Create the directory, its lock file and its log directory if they do not exist.
+        """Create the directory, its lock file and its log directory, if they are missing.
 
         Raises HomeError if the directory contains other files or cannot be written.
         """
@@ -125,7 +125,7 @@ class Home:
         """Stop the sandbox in this directory and remove its files.
 
         Return the stopped processes, or None if no process ran. Raises HomeError if no sandbox ever ran in the
-        directory, or if the sandbox is another user's.
+        directory, or if another user runs the sandbox.
         """
         if not self.exists():
             raise HomeError(f"there is no sandbox in {self.directory}")

@@ -1,6 +1,6 @@
 """This module runs a behavior for the objects of one kind. A behavior is a pure function that returns the next step.
 
-- An object is processed when the object or a related object changes, or when the delay of its last step is over. Two
+- An object is processed after a change of the object or a related object, and after the delay of its last step. Two
   workers never process the same object at the same time.
 - After a write, the next call of the behavior waits until the cache contains the write. So a delayed watch does not
   lead to a second write. The cache is checked after each change, and after `STALE_CACHE_RETRY_S` seconds.
@@ -39,9 +39,9 @@ RETRY_FROM_S, RETRY_TO_S = 0.2, 5.0
 """The shortest and the longest delay in seconds before a failed step is repeated."""
 
 STALE_CACHE_RETRY_S = 5.0
-"""The seconds between two checks of whether the caches contain all writes for an object.
+"""The seconds between two checks of whether the caches contain a write.
 
-Without these checks, an object could wait forever, because a broken watch may miss a new object that is deleted soon.
+A broken watch may miss the event that would start the check.
 """
 
 Informers = Mapping[Resource[Any], SharedInformer[Any]]
@@ -61,7 +61,7 @@ _decode_written = msgspec.json.Decoder(_Written).decode
 class KindSimulator(Generic[T]):
     """The simulator of all objects of one kind.
 
-    `informers` must contain an informer for each kind that the steps of the behavior write.
+    `informers` must contain an informer for each written kind.
     """
 
     def __init__(self, resource: Resource[T], behavior: NextStep[T], client: ApiClient, informers: Informers) -> None:
@@ -134,7 +134,7 @@ class KindSimulator(Generic[T]):
     async def _process(self, key: ObjectKey) -> None:
         """Execute one step for one object.
 
-        If the caches do not contain its writes yet, check the object again later.
+        If the caches do not show the earlier writes for the object yet, check the object again later.
         """
         obj = self._store.get(key)
         if obj is None:
@@ -201,9 +201,9 @@ class KindSimulator(Generic[T]):
             self._record_write(key, resource, answer)
 
     def _record_write(self, key: ObjectKey, resource: Resource[Any], answer: bytes) -> None:
-        """Store the resource version that the response `answer` to a write contains.
+        """Store the resource version in the response `answer` to a write.
 
-        A response without a resource version is ignored. It means that the object was deleted immediately.
+        If the object was deleted immediately, the response has no resource version and is ignored.
         """
         version = version_number(_decode_written(answer).metadata.resource_version)
         if version is not None and self._store.get(key) is not None:

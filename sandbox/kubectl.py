@@ -12,7 +12,7 @@ TIMEOUT_S = 60.0
 
 
 class KubectlMissing(Exception):
-    """The error when kubectl is not found. `str()` returns a message that says how to install kubectl."""
+    """The error when kubectl is not found. `str()` returns instructions to install kubectl."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -27,8 +27,7 @@ class KubectlFailed(Exception):
 def kubectl_path() -> str:
     """Return the path of kubectl. Raises KubectlMissing.
 
-    The kubectl in the directory of this Python comes before a kubectl on the PATH, because it has the version of the
-    control plane.
+    The kubectl in the directory of this Python is preferred, because it has the version of the control plane.
     """
     beside = Path(sys.executable).parent / "kubectl"
     found = str(beside) if beside.exists() else shutil.which("kubectl")

@@ -1,4 +1,4 @@
-"""This script starts a program that the kernel kills when the parent process ends.
+"""This script starts a program that ends with the parent process.
 
     python launch.py PARENT_PID PROGRAM ARGUMENT ...
 

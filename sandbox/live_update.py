@@ -1,4 +1,4 @@
-"""This module decides what happens to a running VMI when the spec of its VM changes.
+"""This module decides about the effect of a changed VM spec on a running VMI.
 
 All functions of this module are pure. KubeVirt applies some changes to the running VMI: more CPU sockets, more memory,
 and another node selector, affinity or list of tolerations. For each other change of the template, the VM gets the
@@ -32,10 +32,13 @@ LESS_MEMORY: Final = "memory updated in template spec to a value lower than what
 TOO_MUCH_MEMORY: Final = "memory updated in template spec to a value higher than what's available"
 
 MAX_HOTPLUG_RATIO: Final = 4
-"""The maximum factor for more CPU sockets and memory, if the VMI names no maximum. The value is KubeVirt's default."""
+"""The default maximum of CPU sockets and memory, as a multiple of the values at the start.
+
+KubeVirt has the same default.
+"""
 
 SMALLEST_PLUGGABLE: Final = 1024**3
-"""The minimum memory in bytes of a guest that can get more memory while the guest runs."""
+"""The minimum memory of a guest in bytes for memory hotplug."""
 
 _PLACEMENT: Final = ("nodeSelector", "affinity", "tolerations")
 _encode: Final = msgspec.json.Encoder().encode
@@ -74,7 +77,7 @@ def _is_live_updatable(started: Fields, current: Fields, vmi: SimulatedVMI) -> b
 
 
 def _with_live_fields(old: Fields, new: Fields, vmi: SimulatedVMI) -> Fields:
-    """Return the old template with new values for the fields that KubeVirt can change without a restart."""
+    """Return the old template, with new values in the live-updatable fields."""
     result = {**old, **{name: new.get(name) for name in _PLACEMENT}}
     old_domain, new_domain = old.get("domain") or {}, new.get("domain") or {}
     domain = dict(old_domain)
@@ -92,7 +95,7 @@ def _with_live_fields(old: Fields, new: Fields, vmi: SimulatedVMI) -> Fields:
 
 
 def _hotplugged(spec: Fields) -> set[str]:
-    """Return the names of the volumes that can be added to and removed from a running VMI."""
+    """Return the names of the hotpluggable volumes."""
     sources = ("dataVolume", "persistentVolumeClaim")
     volumes = spec.get("volumes") or ()
     return {each["name"] for each in volumes if any(_nested(each, source, "hotpluggable") for source in sources)}

@@ -32,8 +32,8 @@ class Identity(Struct, frozen=True):
 class Pki:
     """Two certificate authorities (CAs) of a control plane, and the directory of their certificates and keys.
 
-    One CA signs the certificates of the API server and of clients. The front proxy CA signs the client certificate that
-    the API server uses for aggregated API servers.
+    One CA signs the certificates of the API server and of clients. The front proxy CA signs the API server's client
+    certificate for aggregated API servers.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -47,7 +47,7 @@ class Pki:
     def server(self) -> Identity:
         """Create the serving certificate of kube-apiserver.
 
-        The certificate is valid for every host name and address that clients and controllers use.
+        The certificate is valid for all host names and addresses of clients and controllers.
         """
         names = ("localhost", "127.0.0.1", SERVICE_ADDRESS, "kubernetes", "kubernetes.default.svc")
         return self._issue(self._ca, "apiserver", "kube-apiserver", "", names)
@@ -64,10 +64,7 @@ class Pki:
         return self._issue(self._front_proxy, "front-proxy", "front-proxy-client", "", ("front-proxy.client",))
 
     def service_account_keys(self) -> tuple[Path, Path]:
-        """Create the private key that signs service account tokens and the public key that verifies these tokens.
-
-        Return the path of the private key and the path of the public key.
-        """
+        """Create the key pair for service account tokens. Return the paths of the private key and the public key."""
         key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         private = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()

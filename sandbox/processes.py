@@ -1,4 +1,4 @@
-"""This module starts child processes that end with their parent, and recognizes a pid that was reused.
+"""This module starts child processes that end with their parent, and detects reused pids.
 
 The module works only on Linux.
 """
@@ -59,15 +59,15 @@ def _start_of(pid: int) -> str:
 
 
 def with_death_signal(command: Sequence[str]) -> list[str]:
-    """Return a command that runs `command` in a process that ends with its parent.
+    """Return a command that runs `command`.
 
-    The kernel kills the process when the thread that started it ends.
+    The kernel kills the process when the thread that started the process ends.
     """
     return [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), *command]
 
 
 class Child:
-    """One child process whose output is appended to a log file. Only a `Spawner` creates instances."""
+    """One child process. Its output is appended to a log file. Only a `Spawner` creates instances."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
         self.name = name
@@ -79,8 +79,8 @@ class Child:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=_environment(),
-                # Use a separate process group, so that Ctrl-C in the terminal sends a signal only to the parent. The
-                # parent then stops its children in order.
+                # With a separate process group, Ctrl-C in the terminal reaches only the parent. The parent then stops
+                # its children in order.
                 process_group=0,
             )
 
@@ -121,8 +121,8 @@ class Child:
 class Spawner:
     """An object that starts child processes from its own thread. `close` kills the child processes that still run.
 
-    The kernel kills a child process when the *thread* that started the child ends. A worker thread of an event loop
-    ends with the event loop, so such a thread must not start a child.
+    The kernel kills a child process when the child's parent *thread* ends. Worker threads of an event loop end with the
+    event loop, so they must not start children.
     """
 
     def __init__(self) -> None:
@@ -178,8 +178,8 @@ def _wait_for_exit(handle: int, within_s: float) -> bool:
 def free_ports(count: int) -> list[int]:
     """Return `count` different ports on loopback that are free now.
 
-    The ports are not ephemeral ports, if there are enough other ports. The kernel gives ephemeral ports to clients. A
-    client of a stopped server could get the server's port, so the server could not start again on its port.
+    Ephemeral ports are avoided, because the kernel gives these ports to clients. A client could take the port of a
+    stopped server.
     """
     ports = _candidate_ports()
     candidates = iter(random.sample(ports, k=len(ports)))

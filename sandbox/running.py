@@ -1,8 +1,8 @@
 """This module runs a sandbox in its directory until a signal comes. A sandbox is a control plane and a simulator.
 
-A signal that comes before the sandbox is ready interrupts the current action. A later signal starts an orderly
-shutdown. During the shutdown, signals are ignored. After the shutdown, no process of the sandbox runs, and only the
-logs and the lock file are left.
+During the start of the sandbox, a signal interrupts the current action. Later, a signal starts an orderly shutdown.
+During the shutdown, signals are ignored. After the shutdown, no process of the sandbox runs, and only the logs and the
+lock file are left.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from sandbox.processes import reference
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 POLL_INTERVAL_S = 0.5
-"""The seconds between two checks of whether all components still run."""
+"""The seconds between two checks of the components."""
 
 Simulate: TypeAlias = Callable[[Path], Coroutine[Any, Any, None]]
-"""A function that simulates virtual machines on the cluster of a kubeconfig until the task is cancelled."""
+"""A function that simulates virtual machines on the cluster of a kubeconfig. It runs until the task is cancelled."""
 
 _Handler: TypeAlias = Callable[[int, FrameType | None], None] | signal.Handlers
 
@@ -82,7 +82,7 @@ def interruptible() -> Iterator[None]:
 async def _run_until_signal(plane: ControlPlane, simulate: Simulate | None, ready: Callable[[], None]) -> None:
     """Call `ready` and run until a signal comes. Raises SandboxError if a component ends by itself.
 
-    `ready` is called after the signal handlers are set, because an earlier signal would interrupt the start of asyncio.
+    The signal handlers are set before the call of `ready`.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -2,8 +2,8 @@
 
 A VMI gets the annotations from its template. DataVolumes and PVCs can have the annotations too. A DataVolume with the
 behavior `fail` fails. A DataVolume with the behavior `never-ready` stays in progress. A PVC with the behavior
-`never-ready` stays unbound. If the template of a VM has the behavior `datavolume-error`, the DataVolumes that the VM
-creates get the behavior `fail`.
+`never-ready` stays unbound. With the behavior `datavolume-error` in a VM's template, the VM's DataVolumes get the
+behavior `fail`.
 
 The annotations `time-scale` and `detail` are annotations of a VM's template. If they are absent, the defaults of the
 simulator apply.
@@ -24,29 +24,29 @@ from controller.config.types import seconds_in
 T = TypeVar("T")
 
 READY_AFTER: Final = "sim.vmherd.dev/ready-after"
-"""The annotation with the duration from the creation of a VMI until the VMI is ready.
+"""The annotation with the duration from the creation of a VMI to the condition Ready.
 
 For a DataVolume, the duration ends with the phase Succeeded.
 """
 
 BEHAVIOR: Final = "sim.vmherd.dev/behavior"
-"""The annotation that says how the simulated object behaves. The value is one of `Behavior`."""
+"""The annotation with the behavior of the simulated object. The value is one of `Behavior`."""
 
 SHUTDOWN_AFTER: Final = "sim.vmherd.dev/shutdown-after"
-"""The annotation with the duration from the deletion of a VMI until the VMI no longer exists.
+"""The annotation with the time from the deletion of a VMI to its end.
 
 The default is 0 seconds. With the behavior slow-shutdown, the default is the spec's `terminationGracePeriodSeconds`,
 but at most 30 seconds. If this value is 0 or missing, the default is 30 seconds.
 """
 
 TIME_SCALE: Final = "sim.vmherd.dev/time-scale"
-"""The annotation with the factor of KubeVirt's waiting times.
+"""The annotation with a factor for KubeVirt's waiting times.
 
 The value is a number from 0 to 1. With 0.05, the backoff after a failed start is 20 times shorter than in KubeVirt.
 """
 
 DETAIL: Final = "sim.vmherd.dev/detail"
-"""The annotation that says how many of KubeVirt's writes the simulator shows. The value is one of `Detail`.
+"""The annotation with the level of detail of the simulator's writes. The value is one of `Detail`.
 
 With `full`, the simulator writes each state of KubeVirt. With `short`, the simulator leaves out states that do not
 last.

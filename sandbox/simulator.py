@@ -5,8 +5,8 @@
 Each simulated kind has a `KindSimulator`. A `KindSimulator` has a behavior: a function that returns the next step for
 an object of the kind. The behavior reads related objects, such as the VMI and the disks of a VM, from the caches of the
 other kinds. When a related object changes, the behavior is called again. All state is in the cluster, so the simulator
-can be stopped, killed and started again at any time. The simulator continues after a restart of the API server. If the
-definition (CRD) of a kind is missing, the simulator starts to simulate the kind when the definition is installed.
+can be stopped, killed and started again at any time. The simulator continues after a restart of the API server. The
+definition (CRD) of a kind may be installed later. The simulation of the kind then starts.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ More workers would slow down the controller under test.
 """
 
 STARTING_POLL_S = 0.05
-"""The seconds between two checks of whether the caches contain the existing objects."""
+"""The seconds between two checks of the caches during the start."""
 
 _STORAGE = "storage"
 _OWNER = "owner"
@@ -103,7 +103,7 @@ async def run(
 
 
 class _Cluster:
-    """The simulators and informers of all kinds, and the handlers that pass changes between the kinds."""
+    """The simulators and informers of all kinds, and the handlers for changes of related objects."""
 
     def __init__(
         self, client: ApiClient, namespaces: tuple[str, ...], defaults: SimulationSettings, *, launchers: bool
@@ -145,7 +145,7 @@ class _Cluster:
         async with asyncio.TaskGroup() as group:
             for informer in self._informers:
                 group.create_task(informer.run(), name=f"simulator-{informer.resource.plural}-informer")
-            # Poll, because no event reports that the definition of a kind is missing.
+            # Poll, because no event reports a missing definition.
             while not all(informer.synced.is_set() or informer.missing for informer in self._informers):  # noqa: ASYNC110
                 await asyncio.sleep(STARTING_POLL_S)
             for simulator in (self._vm_simulator, self._vmi_simulator, self._volume_simulator, self._claim_simulator):
@@ -154,7 +154,7 @@ class _Cluster:
                 await self._launchers.create_nodes()
                 for each in self._launchers.simulators:
                     group.create_task(each.run(workers), name=f"simulator-launcher-{each.name}")
-            # If the definition of DataVolumes was installed after the start, VMs may wait for DataVolumes.
+            # VMs may wait for DataVolumes, if the definition of DataVolumes was installed late.
             await self._volumes.synced.wait()
             self._vm_simulator.enqueue_all()
 

@@ -2,9 +2,9 @@
 
 A behavior is a pure function. Its input is one object, the related objects and the current time. Its result is one
 `Step`. The loop in `sandbox.kind_simulator` calls the behavior and executes the step. The loop calls the behavior again
-when one of these objects changes, when the delay of the step is over, or when the step failed. After a write, the next
-call waits until the caches contain the write. A behavior stores no data, so a restarted simulator continues from the
-state of the cluster.
+after a change of one of these objects, after the delay of the step, or after a failure. After a write, the next call
+waits until the caches contain the write. A behavior stores no data, so a restarted simulator continues from the state
+of the cluster.
 """
 
 from __future__ import annotations
@@ -61,9 +61,8 @@ Effect: TypeAlias = Create | Change | Delete
 class Step(Struct, frozen=True, kw_only=True):
     """The next action for one object. `effects` change other objects, and `write` then patches the object itself.
 
-    If `effects` and `write` are empty, `after_s` is the number of seconds until the next call of the behavior, or None
-    to wait for a change. After a step with `effects` or `write`, the changes lead to the next call. `warnings` are
-    texts about ignored annotations.
+    `after_s` is the number of seconds until the next call of the behavior. With None, the next call waits for a change.
+    `after_s` is used only in steps without `effects` and `write`. `warnings` are texts about ignored annotations.
     """
 
     effects: tuple[Effect, ...] = ()
@@ -75,5 +74,5 @@ class Step(Struct, frozen=True, kw_only=True):
 NextStep: TypeAlias = Callable[[T, datetime, datetime], Step]
 """A behavior of a kind.
 
-The arguments are the object, the current time and the time at which the simulator first saw the object.
+The arguments are the object, the current time, and the time when the simulator first saw the object.
 """

@@ -1,4 +1,6 @@
-"""This module simulates KubeVirt's VM controller, which creates storage, starts and stops VMIs, and writes VM statuses.
+"""This module simulates KubeVirt's VM controller.
+
+The VM controller creates storage, starts and stops VMIs, and writes VM statuses.
 
 All functions of this module are pure. The run strategy of a VM decides when a VMI is started:
 
@@ -77,7 +79,7 @@ NO_DATA_VOLUMES: Final = (
 )
 
 ORPHAN: Final = "orphan"
-"""The finalizer that the API server adds if a VM is deleted but its VMI and its disks must be kept."""
+"""The finalizer that `--cascade=orphan` adds to a deleted VM."""
 
 
 def next_step(
@@ -106,7 +108,7 @@ def _run(
     now: datetime,
     settings: SimulationSettings,
 ) -> Step:
-    """Return the step of one pass: effects of the run strategy and of changes of the spec, and the new status."""
+    """Return the step of one pass: the effects of the run strategy and of a changed spec, and the new status."""
     bumped = _generation_bump(vm, own_vmi, related)
     effects: list[Effect] = [bumped] if bumped is not None else []
     is_provisioned = strategy_of(vm) == "Halted" or _provisioned(vm, related)
@@ -224,7 +226,7 @@ def _update(vm: SimulatedVM, own_vmi: SimulatedVMI | None, related: RelatedObjec
 def _adopt(vm: SimulatedVM, related: RelatedObjects) -> Iterator[Effect]:
     """Yield the patches that make the VM the controller of its VMI and of its DataVolumes.
 
-    Only objects that have no controller and are not being deleted are patched.
+    Terminating objects and objects with another controller are not patched.
     """
     controller = controlled_by(VMS, vm.metadata)
     if related.vmi is not None and can_be_adopted(related.vmi.metadata):
@@ -236,7 +238,7 @@ def _adopt(vm: SimulatedVM, related: RelatedObjects) -> Iterator[Effect]:
 
 
 def _missing_data_volumes(vm: SimulatedVM, related: RelatedObjects, settings: SimulationSettings) -> Iterator[Effect]:
-    """Yield the creation of each missing DataVolume, or nothing if the definition of DataVolumes is not installed."""
+    """Yield the creation of each missing DataVolume. Without the definition of DataVolumes, yield nothing."""
     if not related.serves_data_volumes:
         return
     failing = {BEHAVIOR: "fail"} if settings.behavior == "datavolume-error" else {}
@@ -275,7 +277,7 @@ def _must_start(vm: SimulatedVM, now: datetime) -> bool:
 
 
 def _provisioned(vm: SimulatedVM, related: RelatedObjects) -> bool:
-    """Return True if the VM's DataVolumes are ready. A DataVolume that CDI has deleted is ready."""
+    """Return True if the VM's DataVolumes are ready. A DataVolume also counts as ready after CDI has deleted it."""
     names = [
         name
         for name in data_volume_templates_of(vm)
@@ -285,7 +287,7 @@ def _provisioned(vm: SimulatedVM, related: RelatedObjects) -> bool:
 
 
 def _backoff_s(vm: SimulatedVM, now: datetime) -> float | None:
-    """Return the seconds until the VM may be started, or None if the backoff allows the start now."""
+    """Return the remaining seconds of the backoff, or None if the VM may be started now."""
     failure = status_of(vm).start_failure
     if failure is None or failure.retry_after_timestamp is None:
         return None

@@ -1,7 +1,7 @@
-"""This module builds the ControllerRevisions that KubeVirt's VM controller creates when a VM is started.
+"""This module builds the ControllerRevision that KubeVirt creates at each start of a VM.
 
-All functions of this module are pure. A revision contains the VM's spec at the time of the start. With the revision,
-the VM controller finds out whether a later change of the spec needs a restart.
+All functions of this module are pure. A revision contains the VM's spec at the time of the start. The VM controller
+compares this spec with later specs. A difference can need a restart.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _decode_data: Final = msgspec.json.Decoder(_Data).decode
 
 
 def record_start(vm: SimulatedVM, revisions: Mapping[str, SimulatedRevision]) -> Iterator[Effect]:
-    """Yield the effects that create the start revision of this generation and delete the VM's other start revisions."""
+    """Yield the effects that create the start revision of this generation and delete all others of the VM."""
     name = revision_name(vm)
     for other in _of_starts(vm, revisions.values()):
         if other.metadata.name != name:

@@ -1,7 +1,7 @@
 """This module computes the status of a VM, as KubeVirt would write the status.
 
 All functions of this module are pure. The status depends on the VM, on its VMI, on its storage and on the current time.
-If nothing has changed since the last write, the new status equals the old status, including all times and counts.
+If nothing has changed since the last write, the new status equals the old status.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ BACKOFF_S: Final = 10
 LONGEST_BACKOFF_S: Final = 300
 """The longest wait in seconds after a failed start.
 
-As in KubeVirt, the wait is BACKOFF_S times the square of the number of failed starts, plus a random part of up to 50 %.
-The time scale of the simulation shortens the wait.
+As in KubeVirt, the wait is BACKOFF_S times the square of the number of failed starts. Up to 50 % are added. The time
+scale of the simulation shortens the wait.
 """
 
 RESTART_REQUIRED: Final = "RestartRequired"
@@ -68,7 +68,7 @@ START, STOP = "Start", "Stop"
 
 _RESTARTING: Final = frozenset({"Always", "RerunOnFailure", "Once"})
 _OWN_CONDITIONS: Final = frozenset({"Ready", "Failure", RESTART_REQUIRED})
-"""The conditions of a VM that are not copies of the VMI's conditions."""
+"""The VM's own conditions. All other conditions are copies of the VMI's conditions."""
 
 _PROBLEM_STATUSES: Final = {
     ERR_IMAGE_PULL: "ErrImagePull",
@@ -79,9 +79,9 @@ _PROBLEM_STATUSES: Final = {
 class RelatedObjects(Struct, frozen=True, kw_only=True):
     """The existing objects that are related to a VM.
 
-    `vmi` is the VMI with the name of the VM. `volumes` and `claims` contain by name the DataVolumes and PVCs that
-    `storage_of` names. `revisions` contains by name the ControllerRevisions that the VM owns. `serves_data_volumes`
-    says whether the definition of DataVolumes is installed.
+    `vmi` is the VMI with the name of the VM. `volumes` and `claims` contain the DataVolumes and PVCs in `storage_of`,
+    by name. `revisions` contains the VM's ControllerRevisions, by name. `serves_data_volumes` is True if the definition
+    of DataVolumes is installed.
     """
 
     vmi: SimulatedVMI | None = None
@@ -131,9 +131,9 @@ def next_status(
 
 
 def asks_for(vm: SimulatedVM, action: str, uid: str | None = None) -> bool:
-    """Return True if the VM's first change request has this action, and this VMI UID if `uid` is not None.
+    """Return True if the VM's first change request has this action and `uid`.
 
-    Later requests are ignored, because KubeVirt handles one request at a time.
+    With `uid` None, every UID matches. Later requests are ignored, because KubeVirt handles one request at a time.
     """
     requests = status_of(vm).state_change_requests or ()
     return bool(requests) and requests[0].action == action and (uid is None or requests[0].uid == uid)
@@ -145,12 +145,12 @@ def must_rerun(vm: SimulatedVM) -> bool:
 
 
 def lacks_data_volumes(vm: SimulatedVM, related: RelatedObjects) -> bool:
-    """Return True if the VM needs DataVolumes but the definition of DataVolumes is not installed."""
+    """Return True if the VM needs DataVolumes and their definition is not installed."""
     return not related.serves_data_volumes and bool(data_volume_templates_of(vm))
 
 
 def _requests(vm: SimulatedVM, vmi: SimulatedVMI | None) -> tuple[ChangeRequest, ...]:
-    """Return the VM's change requests without a completed first request.
+    """Return the VM's change requests. A completed first request is removed.
 
     If no request is left and the strategy is RerunOnFailure, a failed VMI causes a new start request.
     """
@@ -172,8 +172,7 @@ def _fulfilled(request: ChangeRequest, vmi: SimulatedVMI | None) -> bool:
 def _start_failure(vm: SimulatedVM, vmi: SimulatedVMI | None, now: datetime, time_scale: float) -> StartFailure | None:
     """Return the number of consecutive failed starts and the time of the next attempt, or None if no start failed.
 
-    A start has failed if the VMI ended before it reached the phase Running. The first VMI that reaches Running resets
-    the number to 0.
+    A start has failed if the VMI ended before the phase Running. A VMI in the phase Running resets the number to 0.
     """
     before = status_of(vm).start_failure
     if strategy_of(vm) not in _RESTARTING or (vmi is not None and has_run(vmi)):
@@ -248,8 +247,8 @@ def _should_start(vm: SimulatedVM, vmi: SimulatedVMI | None) -> bool:
 def _conditions(vm: SimulatedVM, vmi: SimulatedVMI | None, now: datetime, done: Pass) -> Conditions:
     """Return the VM's conditions: Ready, Failure, RestartRequired and the other conditions of the VMI.
 
-    A condition that is copied from the VMI has the times of the VMI's condition. After the VMI has gone, the copied
-    conditions stay until the next VMI exists.
+    The conditions of the VMI are copied with their times. After the end of the VMI, the copies stay until the next VMI
+    exists.
     """
     conditions = _with_restart_required(status_of(vm).conditions or (), now, done)
     conditions = updated(conditions, _ready(vmi, now))

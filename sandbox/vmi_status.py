@@ -109,8 +109,8 @@ def state_patch(
     """Return the patch that writes this state to the VMI.
 
     `unseen` are earlier phases that were not written. The patch adds these phases to the phase history. The patch
-    replaces the list of finalizers with `finalizers`, so the API server rejects the patch if the VMI's resource version
-    has changed. If `detailed` is True, the patch leaves out the fields that `detail_patch` writes.
+    replaces the list of finalizers with `finalizers`, so the patch contains the resource version. If `detailed` is
+    True, the patch leaves out the fields of `detail_patch`.
     """
     status: dict[str, Any] = {}
     history = history_of(vmi)
@@ -139,7 +139,7 @@ def finalizers_patch(vmi: SimulatedVMI, finalizers: Iterable[str]) -> Patch:
 
 
 def observed_patch(vmi: SimulatedVMI, finalizers: Iterable[str] | None = None) -> Patch:
-    """Return the patch with the annotations that virt-controller adds before any other change."""
+    """Return the patch with the annotations of virt-controller's first write."""
     return _patch(vmi, annotations=OBSERVED_VERSIONS, finalizers=finalizers)
 
 
@@ -153,7 +153,7 @@ def generation_patch(vmi: SimulatedVMI, annotation: str, generation: int) -> Pat
 
 
 def detail_patch(vmi: SimulatedVMI) -> Patch | None:
-    """Return the next patch that KubeVirt sends while a VMI is in phase Scheduling, or None if no patch is missing.
+    """Return KubeVirt's next patch of a VMI in phase Scheduling, or None.
 
     virt-controller first writes the class of the Pod, then the node of the Pod.
     """
@@ -169,7 +169,7 @@ def detail_patch(vmi: SimulatedVMI) -> Patch | None:
 
 
 def hotplug_patch(vmi: SimulatedVMI) -> Patch | None:
-    """Return the patch with the condition for CPUs or memory that are plugged into a running VMI, or None.
+    """Return the patch with the condition for hotplugged CPUs or memory, or None.
 
     The condition stays until a migration of the VMI has finished.
     """
@@ -186,7 +186,10 @@ def pod_uid(vmi: SimulatedVMI) -> str:
 
 
 def is_migratable(vmi: SimulatedVMI) -> bool:
-    """Return True if the VMI's network allows a live migration. The default network, a bridge, does not."""
+    """Return True if the VMI's network allows a live migration.
+
+    The default network is a bridge, and does not allow it.
+    """
     devices = domain_of(vmi).devices
     if devices is None or not devices.interfaces:
         return devices is not None and devices.autoattach_pod_interface is False
@@ -248,7 +251,7 @@ def _launcher_fields(vmi: SimulatedVMI, *, detailed: bool, has_node: bool) -> di
 
 
 def _node_fields(vmi: SimulatedVMI, *, runs: bool) -> dict[str, Any]:
-    """Return the fields that name the node. If the guest runs, also return the fields that virt-handler writes."""
+    """Return the fields with the node. If the guest runs, also return the fields of virt-handler."""
     fields: dict[str, Any] = {}
     names = _interfaces(vmi)
     if status_of(vmi).node_name is None:
@@ -295,7 +298,7 @@ def _ready(state: VMIState, vmi: SimulatedVMI, history: Iterable[PhaseTransition
     """Return the condition Ready.
 
     As in KubeVirt, the condition of a ready VMI is a copy of the Pod's condition. The Pod is ready before the guest
-    runs, so the condition is as old as the phase Scheduled.
+    runs. So the condition has the time of the phase Scheduled.
     """
     if state.unready_reason:
         return _false("Ready", state.unready_reason, now, probed=now)

@@ -18,13 +18,13 @@ FINALIZER: Final = "kubevirt.io/foregroundDeleteVirtualMachine"
 """The finalizer of every VMI. The finalizer of a deleted VMI is removed after the VMI's Pod has gone."""
 
 CONTROLLER_FINALIZER: Final = "kubevirt.io/virtualMachineControllerFinalize"
-"""The finalizer of a VMI that belongs to a VM. The VM controller removes the finalizer after it has read the result."""
+"""The finalizer of a VM's VMI. The VM controller removes the finalizer after it has read the VMI's result."""
 
 OBSERVED_VERSIONS: Final = {
     "kubevirt.io/latest-observed-api-version": "v1",
     "kubevirt.io/storage-observed-api-version": "v1",
 }
-"""The annotations that virt-controller adds to each VM and to each VMI before any other change."""
+"""The annotations of virt-controller's first write to each VM and VMI."""
 
 NODE_LABEL: Final = "kubevirt.io/nodeName"
 NODES: Final = ("node01", "node02", "node03", "node04", "node05")
@@ -91,7 +91,7 @@ class _ClaimSource(Struct, frozen=True, rename="camel"):
 
 
 class Volume(Struct, frozen=True, rename="camel"):
-    """One volume of a VMI. A volume that is neither a DataVolume nor a PVC is always available."""
+    """One volume of a VMI. Volumes other than DataVolumes and PVCs are always available."""
 
     name: str = ""
     data_volume: _DataVolumeSource | None = None
@@ -99,7 +99,7 @@ class Volume(Struct, frozen=True, rename="camel"):
 
     @property
     def claim(self) -> str:
-        """Return the name of the PVC that the volume needs, or "" if the volume needs no PVC.
+        """Return the name of the volume's PVC, or "" if the volume needs no PVC.
 
         The PVC of a DataVolume has the name of the DataVolume.
         """
@@ -205,7 +205,7 @@ def volumes_of(vmi: SimulatedVMI) -> tuple[Volume, ...]:
 
 
 def grace_period_of(vmi: SimulatedVMI) -> int:
-    """Return the seconds after which a guest that does not shut down is killed, or 0 if the spec has no value."""
+    """Return the grace period for the shutdown of the guest in seconds, or 0 if the spec has no value."""
     return (vmi.spec.termination_grace_period_seconds or 0) if vmi.spec is not None else 0
 
 
@@ -241,7 +241,7 @@ def has_finalizer(vmi: SimulatedVMI, name: str = FINALIZER) -> bool:
 
 
 def is_observed(meta: ObjectMeta) -> bool:
-    """Return True if the object has the annotations that virt-controller adds before any other change."""
+    """Return True if the object has the annotations of virt-controller's first write."""
     annotations = annotations_of(meta)
     return all(annotations.get(name) == version for name, version in OBSERVED_VERSIONS.items())
 

@@ -31,7 +31,7 @@ FINALIZER: Final = CONTROLLER_FINALIZER
 """
 
 GENERATION: Final = "kubevirt.io/vm-generation"
-"""The annotation of a VMI with the generation of the VM at the time when the VMI was created."""
+"""The annotation of a VMI with the VM's generation at the creation of the VMI."""
 
 
 class TemplateMeta(Struct, frozen=True):
@@ -61,7 +61,7 @@ class StartFailure(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ChangeRequest(Struct, frozen=True, omit_defaults=True):
-    """A request of `virtctl start` to start the VM, or of `virtctl stop` to stop the VMI with this UID."""
+    """A request to start the VM, or to stop the VMI with this UID. `virtctl` writes such requests."""
 
     action: str = ""
     uid: str | None = None
@@ -203,16 +203,15 @@ def has_finalizer(vm: SimulatedVM) -> bool:
 
 
 def observed_patch(vm: SimulatedVM) -> Patch:
-    """Return the patch with the annotations that virt-controller adds before any other change."""
+    """Return the patch with the annotations of virt-controller's first write."""
     return Patch(_encode(_Body(_Meta(uid=vm.metadata.uid, annotations=OBSERVED_VERSIONS))))
 
 
 def finalizer_patch(vm: SimulatedVM, *, finalizer: bool) -> Patch:
-    """Return the patch that adds KubeVirt's finalizer if `finalizer` is True, and otherwise removes this finalizer.
+    """Return the patch that adds or removes KubeVirt's finalizer.
 
-    The patch keeps all other finalizers. A merge patch replaces the whole list of finalizers, so the API server rejects
-    the patch if the VM's resource version has changed. A patch that adds the finalizer also adds the annotations of
-    `observed_patch`.
+    The patch keeps all other finalizers. A merge patch replaces the whole list of finalizers, so the patch contains the
+    resource version. A patch that adds the finalizer also adds the annotations of `observed_patch`.
     """
     others = tuple(name for name in vm.metadata.finalizers or () if name != FINALIZER)
     finalizers = (*others, FINALIZER) if finalizer else others
@@ -260,7 +259,7 @@ def start(vm: SimulatedVM, now: datetime) -> Create:
 
 
 def revision_name(vm: SimulatedVM) -> str:
-    """Return the name of the ControllerRevision that KubeVirt creates when the VM is started."""
+    """Return the name of the ControllerRevision of the VM's start."""
     return f"revision-start-vm-{vm.metadata.uid}-{generation_of(vm)}"
 
 
@@ -271,7 +270,7 @@ def manifest(
     annotations: Mapping[str, str],
     owner: OwnerReference,
 ) -> bytes:
-    """Return the JSON manifest of an object that is created from a template of the VM."""
+    """Return the JSON manifest of an object from a template of the VM."""
     return _encode(_new(resource, name, template, annotations, owner))
 
 

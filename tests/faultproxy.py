@@ -75,14 +75,14 @@ class FaultProxy:
         self._to_cut: set[str] = set()
 
     def lose(self, method: str, plural: str, *, every: int) -> None:
-        """Lose the answer of the first and then every `every`-th successful write of this kind; 0 ends it."""
+        """Lose the answer of the first successful write of this kind, and then of every `every`-th write. 0 ends it."""
         if every:
             self._losing[method, plural] = lambda number: number % every == 0
         else:
             self._losing.pop((method, plural), None)
 
     def refuse(self, method: str, plural: str, status: int, *, times: int, retry_after: str = "") -> None:
-        """Answer the next requests of this kind with an error, without the server."""
+        """Answer the next requests of this kind with an error. These requests do not reach the server."""
         self._refusals.append(Refusal(method, plural, status, retry_after, times))
 
     def delay_watch(self, plural: str, seconds: float) -> None:

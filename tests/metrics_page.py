@@ -21,7 +21,7 @@ VMIS = "virtualmachineinstances.kubevirt.io"
 
 
 class HangingQueue:
-    """A queue with one key in process since the time 90."""
+    """A queue whose worker has been busy with one key since the time 90."""
 
     name = "replicaset"
 
@@ -33,7 +33,7 @@ class HangingQueue:
 
 
 def talkative(kind: str) -> SetFigures:
-    """The figures of an object with a value in every field."""
+    """The figures of an object. Every field has a value."""
     return SetFigures(
         kind=kind,
         group="example.org",

@@ -192,7 +192,7 @@ def revision(
     annotations: Mapping[str, str] | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> ControllerRevision:
-    """A revision that stores this pool's spec. `owned=False` gives it another controller, `owned=None` none."""
+    """A revision that stores this pool's spec. `owned=False` sets another controller, `owned=None` no controller."""
     number = (owner.metadata.generation or 0) if number is None else number
     name = f"{owner.metadata.name}-{number}" if name is None else name
     reference = controller_reference(POOLS, owner.metadata) if owned else ANOTHER_CONTROLLER
@@ -238,9 +238,9 @@ def snapshot(
 ) -> Snapshot:
     """The snapshot of a pool in a cluster with exactly these objects.
 
-    By default, each VM has a VMI with the same readiness since the same time. The default revision stores the pool's
-    spec. Its number is 1, so its name is the default revision name of VMs. `unready_before` are the unready periods of
-    an earlier snapshot.
+    By default, each VM has a VMI. Both have been ready, or not ready, since the same time. The default revision stores
+    the pool's spec. It has the number 1, and the VMs have its name in their label. `unready_before` are the unready
+    periods of an earlier snapshot.
     """
     vms = tuple(vms)
     if vmis is None:

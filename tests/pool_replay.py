@@ -59,7 +59,7 @@ def moments(name: str, owner: Pool) -> Iterator[Moment]:
 
 
 class Replay:
-    """The passes over the pool. The notes of the plans are written to the pool, nothing else."""
+    """Runs the passes over the pool. Only the notes of the plans are written to the pool."""
 
     def __init__(self, owner: Pool) -> None:
         self.owner = owner
@@ -111,7 +111,7 @@ def _moment(seconds: float, began: datetime, machine: Json, instance: Json, owne
 
 
 def _object_of(line: Json, now: datetime) -> Json:
-    """The object that a line of an outline describes. The times of conditions are not in it, so they are now."""
+    """The object that a line of an outline describes. Outlines have no condition times, so the present time is used."""
     is_vm = line["kind"] == "VirtualMachine"
     condition = {"type": "Ready", "status": line.get("ready"), "lastTransitionTime": now.isoformat()}
     status = {("printableStatus" if is_vm else "phase"): line["state"]}

@@ -30,7 +30,7 @@ NAMED_LISTS = {"disks", "interfaces", "filesystems", "gpus", "hostDevices", "net
 
 
 class Node:
-    """The record of one path and of the paths below it."""
+    """The entry for one recorded path, with the entries for the paths below it."""
 
     def __init__(self) -> None:
         self.kinds: set[str] = set()

@@ -185,7 +185,7 @@ def test_every_required_package_is_pinned():
     assert names_in([*dev, *PROJECT["build-system"]["requires"]]) - pinned("dev") == set()
 
 
-def test_the_image_installs_what_the_tests_ran_with():
+def test_the_image_installs_the_package_versions_of_the_tests():
     assert pinned_lines("run") <= pinned_lines("dev")
 
 

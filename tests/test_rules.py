@@ -48,7 +48,7 @@ def existing_tests() -> set[str]:
 
 
 def unknown_citations(text: str) -> set[str]:
-    """Rule numbers in a text that no rule has."""
+    """The rule numbers in a text that belong to no rule."""
     return set(CITATION.findall(text)) - set(RULES)
 
 

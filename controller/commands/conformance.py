@@ -118,7 +118,7 @@ GROUPS: Final[Mapping[str, Sequence[Option]]] = {
 @click.command("conformance", cls=Command, params=(), groups=GROUPS)
 @click.pass_context
 def command(ctx: click.Context, /, **_: Any) -> int:
-    """Check how a cluster reconciles replica sets and pools, whoever reconciles them, and print a table.
+    """Check how a cluster reconciles replica sets and pools, with any controller, and print a table.
 
     Each case runs in a namespace of its own. The exit code is 1 if a case failed.
     """

@@ -54,7 +54,7 @@ class Api:
         return _document(await self._client.request("PATCH", path, body=_encode(steps), content_type=PatchType.JSON))
 
     async def delete(self, path: str, propagation: str = "Background") -> None:
-        """Delete an object. An object that does not exist is no error."""
+        """Delete an object. A missing object is no error."""
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
         try:
             await self._client.request("DELETE", path, body=_encode(options))
@@ -119,6 +119,6 @@ def is_ready(document: Mapping[str, Any]) -> bool:
 
 
 def managers_of(document: Mapping[str, Any], subresource: str | None = None) -> set[str]:
-    """Return the names of the clients that wrote an object, or one subresource of the object."""
+    """Return the field managers of an object, or of one subresource."""
     fields = document["metadata"].get("managedFields") or ()
     return {each["manager"] for each in fields if subresource is None or each.get("subresource", "") == subresource}

@@ -22,7 +22,7 @@ class Kind(StrEnum):
 
 
 class Origin(StrEnum):
-    """The origin of a behaviour: KubeVirt, or an addition of vmherd."""
+    """The origin of a behaviour: KubeVirt or vmherd."""
 
     KUBEVIRT = "kubevirt"
     VMHERD = "vmherd"
@@ -46,7 +46,7 @@ class Status(StrEnum):
     FAILED = "failed"
     SKIPPED = "skipped"
     DIFFERS = "differs"
-    """The case failed because another controller reconciles the kind, and only vmherd has the behaviour."""
+    """A failed case about a behaviour of vmherd, with another controller."""
 
 
 class Case(Struct, frozen=True, kw_only=True):

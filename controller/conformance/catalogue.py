@@ -52,5 +52,5 @@ def select(
 
 
 def matches(case: Case, pattern: str) -> bool:
-    """Return True if a shell pattern matches the id of a case, or is one of its rules."""
+    """Return True if the shell pattern matches the id of the case, or equals one of the rules of the case."""
     return fnmatchcase(case.id, pattern) or pattern in case.rules.split()

@@ -1,4 +1,4 @@
-"""Finds the facts about a cluster: the served kinds, their controllers, and whether a simulator runs the VMIs."""
+"""Finds the facts about a cluster: the served kinds and their controllers. Finds out if a simulator runs the VMIs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from controller.conformance.replica_sets import ReplicaSets
 VMHERD: Final = "vmherd"
 SIMULATOR: Final = "vmherd-simulator"
 PROBE_S: Final = 20.0
-"""How long the probe waits for a controller and for a started VMI."""
+"""The maximum wait of the probe for a controller and for a started VMI."""
 
 GROUPS: Final[Mapping[Kind, tuple[str, str]]] = {
     Kind.SETS: ("kubevirt.io", "vmherd.dev"),

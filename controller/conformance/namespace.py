@@ -1,4 +1,4 @@
-"""The namespace of one case: waits for states, and reads the VMs, VMIs and Events in the namespace."""
+"""The namespace of one case, with functions that read objects and wait for states."""
 
 from __future__ import annotations
 

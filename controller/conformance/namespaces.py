@@ -18,7 +18,7 @@ GONE_S: Final = 120.0
 """The maximum wait for the deletion of all namespaces at the end of a run."""
 
 PATIENCE_S: Final = 30.0
-"""After this time, the finalizers of the suite's own pools and VMs are removed, because no controller removes them."""
+"""After this time, the run itself removes the finalizers of its pools and VMs."""
 
 POLL_S: Final = 0.5
 FINALIZED: Final = ("pool.kubevirt.io", "pool.vmherd.dev")

@@ -88,7 +88,7 @@ class Pools(CaseNamespace):
         return await self.until_names(*range(replicas))
 
     async def relabel_template(self, labels: Mapping[str, str], *, vmi: bool = False, name: str = NAME) -> None:
-        """Add labels to the VMs of the template, or to the VMIs of the template."""
+        """Add labels to the VM template, or to the VMI template inside the VM template."""
         change: Document = {"metadata": {"labels": dict(labels)}}
         if vmi:
             change = {"spec": {"template": change}}

@@ -122,5 +122,5 @@ def _judged(case: Case, cluster: Cluster, outcome: Unmet | Skip | None, seconds:
 
 
 def differs(case: Case, cluster: Cluster) -> bool:
-    """Return True if only vmherd has the behaviour of a case, and another controller reconciles the kind."""
+    """Return True if the case is about a behaviour of vmherd, and another controller reconciles the kind."""
     return case.origin is Origin.VMHERD and cluster.reconcilers.get(case.kind, "") not in ("", VMHERD)

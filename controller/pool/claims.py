@@ -1,9 +1,9 @@
-"""Plans for members that leave the pool, and for VMs that lose the pool finalizer (P2, P6, P9, P10).
+"""Plans for the release of members, and for the removal of the pool finalizer from VMs (P2, P6, P9, P10).
 
 There are three cases:
 
-1. A member whose labels do not match the selector any more is released. One patch removes the pool's owner reference
-   and the pool finalizer from the VM.
+1. A member is released if its labels no longer match the selector. One patch removes the pool's owner reference and the
+   pool finalizer from the VM.
 2. A stray is a former member without the pool's owner reference. A stray loses the pool finalizer.
 3. A terminating member loses the pool finalizer. If the pool keeps the VM's disks, the disks first lose their owner
    reference to the VM. Until then, the finalizer keeps the VM. So the garbage collector does not delete the disks, even
@@ -32,17 +32,17 @@ from informers.objects import PatchType
 
 
 class Claims(Struct, frozen=True):
-    """The members that the pool keeps, and the members that it releases."""
+    """The kept members and the released members."""
 
     kept: tuple[VirtualMachine, ...]
     released: tuple[VirtualMachine, ...]
 
 
 def choose_claims(snapshot: Snapshot, selector: Selector) -> Claims:
-    """Return the members that the pool keeps and the members that it releases.
+    """Separate the members into kept and released members.
 
-    A member is kept if the selector matches its labels. A terminating member is always kept, because it leaves the pool
-    anyway.
+    A member is kept if the selector matches its labels. Terminating members are always kept, because they leave the
+    pool anyway.
     """
     kept: list[VirtualMachine] = []
     released: list[VirtualMachine] = []
@@ -98,8 +98,8 @@ def remove_finalizers(
 def remove_finalizers_of_strays(snapshot: Snapshot, *, preserve: bool) -> tuple[Stage, ...]:
     """Return stages that remove the pool finalizer from former members, at most `burst` VMs.
 
-    With `preserve`, the disks of terminating strays are kept too, because a terminating stray may have been a member
-    when it was deleted.
+    With `preserve`, the disks of terminating strays are kept too. A terminating stray may have been a member at the
+    time of its deletion.
     """
     return remove_finalizers(
         snapshot, by_name(snapshot.strays), preserve=preserve, why="it is not a member of the pool any more"

@@ -25,9 +25,8 @@ def plan_cleanup(
 ) -> Cleanup:
     """Plan patches that remove the pool finalizer from these pools and VMs (P16).
 
-    The patches change disks first, then VMs, then pools. The caller passes only objects that have the finalizer. If
-    only the controller can keep the disks of a pool's VMs, the pool and its VMs are skipped. With `force`, nothing is
-    skipped.
+    The patches change disks first, then VMs, then pools. The caller passes only objects that have the finalizer.
+    Without `force`, a pool and its VMs are skipped if the disks of the VMs would be lost.
     """
     by_uid = {pool.metadata.uid: pool for pool in pools}
     vms = [vm for vm in vms if not _is_of_another_group(vm, resource.group)]

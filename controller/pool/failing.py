@@ -1,6 +1,6 @@
 """Failing VMs: the members that healing replaces, and the earliest time of each replacement (P15).
 
-A VM fails if one of these conditions is true. The first condition that becomes true decides.
+A VM fails if one of these conditions is true:
 
 - The VM has failed to start as often as `startUpFailureThreshold`.
 - The VM is in a broken state, and has not been ready for `minFailingToStartDuration`.
@@ -32,7 +32,7 @@ from controller.pool.unready import open_period, unready_since
 
 
 class Failure(Struct, frozen=True):
-    """The reason why a VM fails, and the first time at which the failure allows a replacement.
+    """The reason why a VM fails, and the earliest time of its replacement.
 
     `is_certain` is false if the VM may only need more time to become ready.
     """
@@ -45,9 +45,9 @@ class Failure(Struct, frozen=True):
 class FailingVM(Struct, frozen=True):
     """A member that fails.
 
-    `due` is the first time at which the member may be replaced. `healed` is the number of earlier healings of its
-    ordinal in a row. `announced` is the time at which the announced deletion of the member is due, or None if no
-    deletion is announced. `is_certain` is false if the member may only need more time to become ready.
+    `due` is the earliest time of the member's replacement. `healed` is the number of earlier healings of its ordinal in
+    a row. `announced` is the time of the announced deletion, or None. `is_certain` is false if the member may only need
+    more time to become ready.
     """
 
     vm: VirtualMachine
@@ -122,8 +122,7 @@ def _start_failures(snapshot: Snapshot, vm: VirtualMachine, healing: Healing) ->
 def _unready_failure(snapshot: Snapshot, vm: VirtualMachine, limit: timedelta) -> Iterator[Failure]:
     """Yield the failure of a VM that runs and is not ready.
 
-    A VM in a crash loop always counts as running. Its VMI is in the phase Running only for a short time after each
-    start.
+    A VM in a crash loop always counts as running, because its VMI is in the phase Running only for short times.
     """
     period, vmi = open_period(snapshot, vm), snapshot.vmi_of(vm)
     since = unready_since(snapshot, vm)

@@ -1,9 +1,8 @@
 """The conditions of a pool about failures (P17): `ReplicaFailure` for writes that failed, and `VirtualMachineFailure`
 for VMs that cannot start.
 
-KubeVirt sets the condition `Failure` on a VM if it cannot create the VM's VMI, for example because the instancetype of
-the VM does not exist. Such a VM has no failed start, and its `printableStatus` is Stopped. Therefore the pool's
-condition shows the reason.
+If KubeVirt cannot create the VMI of a VM, the VM gets the condition `Failure`. A typical reason is a missing
+instancetype. The `printableStatus` of such a VM is Stopped. The pool's condition shows the reason.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ LONGEST_CAUSE: Final = 300
 
 
 def replica_failure(current: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:
-    """Return the condition `ReplicaFailure` after these outcomes, or None if the condition is not set (P17).
+    """Return the condition `ReplicaFailure` after these outcomes, or None (P17).
 
     A failed write sets the condition. A pass in which all writes succeed removes the condition. `current` is the
     condition before the pass. The message begins as in KubeVirt.
@@ -74,7 +73,7 @@ def is_failure(outcome: Rejected | Unknown | Unserved) -> bool:
 
 
 def is_scale_out_refused(snapshot: Snapshot) -> bool:
-    """Return True if the API server refused to create VMs in the last pass that tried to create VMs."""
+    """Return True if the API server rejected the last creates of VMs."""
     status = snapshot.owner.status
     failure = find_true(status.conditions if status is not None else None, REPLICA_FAILURE)
     return failure is not None and failure.reason == FAILED_SCALE_OUT
@@ -83,7 +82,7 @@ def is_scale_out_refused(snapshot: Snapshot) -> bool:
 def virtual_machine_failure(snapshot: Snapshot) -> Condition | None:
     """Return the condition `VirtualMachineFailure`, or None if all VMs can start.
 
-    The condition has the reason and the message of the first failing VM in the order of the names.
+    The reason and the message come from the failing VM with the first name in alphabetical order.
     """
     failing = [
         (vm, failure) for vm in by_name(snapshot.members) if (failure := _start_failure(snapshot, vm)) is not None
@@ -103,7 +102,7 @@ def virtual_machine_failure(snapshot: Snapshot) -> Condition | None:
 
 
 def _start_failure(snapshot: Snapshot, vm: VirtualMachine) -> Condition | None:
-    """Return the VM's condition with the reason why a VM without a VMI cannot start, or None."""
+    """Return the condition that explains why a VM without a VMI cannot start, or None."""
     if vm.status is None or is_deleting(vm) or _is_halted(vm) or snapshot.vmi_of(vm) is not None:
         return None
     conditions = vm.status.conditions

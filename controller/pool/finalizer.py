@@ -29,7 +29,7 @@ from controller.runtime.plan import Delete, Patch, Plan, Stage
 from informers.objects import PatchType
 
 ORPHAN: Final = "orphan"
-"""The finalizer that the API server sets on an owner that a user deletes with `--cascade=orphan`."""
+"""The finalizer that `--cascade=orphan` adds to a deleted owner."""
 
 
 def has_finalizer(snapshot: Snapshot) -> bool:
@@ -37,7 +37,7 @@ def has_finalizer(snapshot: Snapshot) -> bool:
 
 
 def plan_own_finalizer(snapshot: Snapshot) -> Plan:
-    """Plan a patch that adds the finalizer to the pool, if the pool does not have it.
+    """Plan a patch that adds a missing finalizer to the pool.
 
     The caller puts this stage before the creation of the first VM.
     """
@@ -106,7 +106,7 @@ def _deletes(snapshot: Snapshot, vms: Iterable[VirtualMachine]) -> tuple[Stage, 
 def _ownership_test(snapshot: Snapshot, vm: VirtualMachine) -> bytes:
     """Return a JSON patch that changes nothing.
 
-    The patch fails if the VM's UID has changed, or if the VM's owner reference to the pool has changed.
+    The patch fails if the VM's UID or its owner reference to the pool has changed.
     """
     uid = snapshot.owner.metadata.uid
     owners = [reference.uid for reference in vm.metadata.owner_references or ()]

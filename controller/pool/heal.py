@@ -1,13 +1,15 @@
-"""Healing: the controller replaces VMs that fail (P15). Limits keep healing from making many VMs unavailable.
+"""Healing: the controller replaces VMs that fail (P15).
+
+Limits restrict the number of VMs that are replaced at the same time.
 
 Healing a VM takes two passes. The first pass announces the deletion in the pool's annotation `vmherd.dev/healed`. A few
 seconds later, another pass deletes the VM, if the VM still fails. So users can see the failure, and the limits also
 apply after a crash of the controller. A later pass creates a new VM with the same ordinal.
 
 If `statePreservation` is Disabled, the VM is deleted in the foreground together with its disks. If `statePreservation`
-is Offline or Online, the disks are kept, and the new VM uses them again. If a kept disk is the cause of the failure,
-the VM is not healed, because a new VM would use the same disk. The VM is not healed either while KubeVirt works on the
-VM or its disks, for example during a snapshot. In both cases an Event has the reason.
+is Offline or Online, the disks are kept, and the new VM uses them again. A VM whose kept disk causes the failure is not
+healed, because a new VM would use the same disk. While KubeVirt works on the VM or its disks, for example during a
+snapshot, the VM is not healed either. In both cases, an Event shows the reason.
 """
 
 from __future__ import annotations
@@ -109,7 +111,7 @@ def plan_healing(snapshot: Snapshot, intent: Intent, members: tuple[VirtualMachi
 
 
 def _wake(snapshot: Snapshot, times: Iterable[datetime]) -> Plan:
-    """Return a plan whose next pass runs at the first of these times."""
+    """Return a plan that runs the next pass at the first of these times."""
     first = min(times, default=None)
     return Plan(requeue_after_s=(first - snapshot.now).total_seconds() if first is not None else None)
 
@@ -117,7 +119,7 @@ def _wake(snapshot: Snapshot, times: Iterable[datetime]) -> Plan:
 def _sort_due(snapshot: Snapshot, intent: Intent, due: list[FailingVM]) -> _Sorted:
     """Separate the VMs that may be deleted now from the other VMs.
 
-    VMs whose deletion was announced come first. Then VMs with fewer healings come first.
+    VMs whose deletion was announced come first. In both groups, VMs with fewer healings come first.
     """
     curable, with_failing_disk, delicate = [], [], []
     for each in due:

@@ -29,7 +29,7 @@ FIRST_PAUSE: Final = timedelta(seconds=10)
 LONGEST_PAUSE: Final = timedelta(minutes=5)
 RECORD_LIFETIME: Final = timedelta(minutes=30)
 START_TIMEOUT: Final = timedelta(minutes=5)
-"""The time that a recreated VM has to become available. After this time, the VM no longer delays other healings."""
+"""The time limit for a recreated VM to become available. After this time, the VM no longer delays other healings."""
 
 ANNOUNCEMENT: Final = timedelta(seconds=3)
 """The time between the record of a healing and the deletion of the VM."""
@@ -89,9 +89,9 @@ def count_recovering(
     records: Mapping[int, Record],
     failing: Collection[str] = (),
 ) -> Recovering:
-    """Count the healed VMs that are terminating, absent, or recreated and not available yet.
+    """Count the healed VMs that are not available: terminating, absent and starting VMs.
 
-    A recreated VM whose UID is in `failing` is not counted.
+    VMs with a UID in `failing` are not counted.
     """
     by_ordinal = {snapshot.ordinal_of(vm): vm for vm in members}
     min_ready = min_ready_of(snapshot).number
@@ -110,7 +110,7 @@ def count_recovering(
 
 
 def _start_deadline(snapshot: Snapshot, vm: VirtualMachine, record: Record, min_ready_s: int) -> datetime | None:
-    """Return the time by which a recreated VM must become available (P14).
+    """Return the deadline for a recreated VM to become available (P14).
 
     The result is None if the VM is available, overdue or terminating.
     """

@@ -14,19 +14,19 @@ def name_of(pool: str, ordinal: int) -> str:
 
 
 def parse_name(name: str) -> tuple[str, int] | None:
-    """Return the pool's name and the ordinal in a VM's name, or None if no pool generates such a name."""
+    """Return the pool's name and the ordinal in a VM's name, or None if the name has another form."""
     match = _NAME.fullmatch(name)
     return (match["pool"], int(match["ordinal"])) if match else None
 
 
 def ordinal_of(name: str, pool: str) -> int | None:
-    """Return the ordinal in a VM's name, or None if the pool with the name `pool` does not generate such a name."""
+    """Return the ordinal in a VM's name, or None if the name does not have the form `<pool>-<ordinal>`."""
     parsed = parse_name(name)
     return parsed[1] if parsed is not None and parsed[0] == pool else None
 
 
 def free_ordinals(pool: str, taken: Container[str]) -> Iterator[int]:
-    """Yield the ordinals whose VM names are not in `taken`, without end.
+    """Yield all ordinals with VM names outside `taken`. The sequence has no end.
 
     The smallest ordinals come first, so that new VMs fill gaps.
     """

@@ -19,10 +19,10 @@ from informers.objects import PatchType
 from informers.resource import Resource
 
 MAX_ENTRIES: Final = 1000
-"""The maximum number of entries of a note. These entries need a third of an object's maximum size of annotations."""
+"""The maximum number of entries of a note. This number of entries needs a third of the maximum size of annotations."""
 
 VALID_NUMBERS: Final = range(10**9)
-"""The range of valid ordinals and of valid counts in an entry."""
+"""The valid ordinals and counts in an entry."""
 
 Entry = TypeVar("Entry", bound=Struct)
 

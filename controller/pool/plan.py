@@ -1,16 +1,14 @@
-"""The plan of one pass over a pool: the rules P1 to P16, in the order in which they take effect.
+"""The plan of one pass over a pool, with the rules P1 to P16.
 
 `plan` is a pure function. It returns a plan for every snapshot, and always the same plan for the same snapshot. If
 nothing has to change, the plan is empty. The stages do these steps, in this order:
 
-1. They remove the pool finalizer from VMs that leave, and release members that the selector no longer matches (P2, P9,
-   P10).
+1. They remove the pool finalizer from VMs that leave, and release members (P2, P9, P10).
 2. They add the finalizer to the pool (P6).
 3. They heal VMs (P15).
 4. They create or delete VMs (P3, P4, P8).
-5. They update VMs (P12 to P14), if this pass releases no member and step 4 does nothing. If the API server refused the
-   last creates, for example because of a quota, the update does not wait for the creates. The update then ignores the
-   missing members.
+5. They update VMs (P12 to P14), if this pass releases no member and step 4 does nothing. After rejected creates, for
+   example because of a quota, the update ignores the missing members.
 6. They delete old revisions (P11), if no other step writes anything.
 
 If the pool is invalid or paused, the plan only removes the pool finalizer from VMs that leave. So users can always
@@ -103,8 +101,8 @@ def _with_optional_creates(scaling: Plan) -> Plan:
 
 
 def _count_is_right(intent: Intent, members: tuple[VirtualMachine, ...]) -> bool:
-    """Return False if the pool has too many members and one of them is terminating.
+    """Return False while surplus members are terminating.
 
-    Otherwise a surplus is accepted, because the scale-in policy may forbid the deletion (P8, P9).
+    Other surplus members are accepted, because the scale-in policy may forbid their deletion (P8, P9).
     """
     return len(members) <= intent.wanted or not any(map(is_deleting, members))

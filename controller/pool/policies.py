@@ -41,7 +41,7 @@ class Strategy(StrEnum):
 class Sort(StrEnum):
     """A value of `sortPolicy`.
 
-    UNSTATED means that the spec has no `sortPolicy`: VMs that are not ready come first, and the order is otherwise
+    UNSTATED means that the spec has no `sortPolicy`. Then VMs that are not ready come first. The order is otherwise
     random (P8).
     """
 
@@ -54,13 +54,13 @@ class Sort(StrEnum):
 
 
 class Selection(Struct, frozen=True):
-    """The rules that decide which VMs may be chosen, and in which order. Without a selector, every VM may be chosen."""
+    """The rules for the choice of VMs: selectors and an order. Without a selector, every VM may be chosen."""
 
     sort: Sort = Sort.UNSTATED
     labels: Selector | None = None
     nodes: NodeMatcher | None = None
     ignored: str = ""
-    """The message about a field without an effect, or ""."""
+    """If a field of the selection has no effect, a message about this field."""
 
 
 class ScaleIn(Struct, frozen=True):
@@ -82,8 +82,7 @@ class Healing(Struct, frozen=True):
 def parse_scale_in(spec: PoolSpec) -> ScaleIn | FieldError:
     """Parse `scaleInStrategy` and return a ScaleIn, or the first error (P8, P9, P10).
 
-    The default strategy is proactive. By default, VMs that are not ready are deleted first, the order is otherwise
-    random, and no disks are kept.
+    The default strategy is proactive. By default, VMs that are not ready are deleted first, and no disks are kept.
     """
     field = "spec.scaleInStrategy"
     wire = spec.scale_in_strategy or ScaleInStrategy()

@@ -1,10 +1,9 @@
-"""The ControllerRevisions of a pool. Each revision stores a pool spec from which VMs were created (P11).
+"""The ControllerRevisions of a pool. Each revision stores an earlier or present spec of the pool (P11).
 
-A revision belongs to the pool if the pool is its controller. The revision of the pool's present generation is current,
-because a generation has only one spec. But if the annotation `INDEX_SYSPREP` changes, the revision is outdated, because
-annotations do not change the generation. Every other revision is current if its template has the same meaning as the
-pool's template. Therefore scaling creates no revision. A return to an earlier template creates no revision either: the
-earlier revision becomes current again.
+A revision belongs to the pool if the pool is its controller. A revision is current if its template has the same meaning
+as the pool's template. The revision of the pool's present generation is always current, unless the annotation
+`INDEX_SYSPREP` has changed. Therefore scaling creates no revision. A return to an earlier template creates no revision
+either: the earlier revision becomes current again.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ def read_revisions(snapshot: Snapshot, template: Template) -> Revisions:
 
 
 def plan_revision(snapshot: Snapshot, revisions: Revisions) -> tuple[Stage, ...]:
-    """Return a stage that creates the current revision, or no stage if the revision exists.
+    """Return a stage that creates a missing current revision.
 
     The caller puts this stage before any write that needs the revision.
     """
@@ -124,7 +123,7 @@ def plan_pruning(snapshot: Snapshot, revisions: Revisions) -> Plan:
 
 
 def delete_left_over(snapshot: Snapshot, *, orphans: bool) -> tuple[Stage, ...]:
-    """Return a stage that deletes the revisions that the garbage collector does not delete.
+    """Return a stage that deletes revisions of a terminating pool. The garbage collector would keep these revisions.
 
     `orphans` is True if a user deletes the pool with `--cascade=orphan`. The garbage collector then removes the owner
     references of the revisions. At most `burst` revisions are deleted in a pass.
@@ -143,7 +142,7 @@ def _deletes(revisions: Iterable[ControllerRevision], why: str) -> tuple[Stage, 
 
 
 def oldest_in_use(snapshot: Snapshot, revisions: Revisions, members: tuple[VirtualMachine, ...]) -> str:
-    """Return the name of the oldest revision that an outdated member has.
+    """Return the name of the oldest revision of all outdated members.
 
     If no member is outdated, return the current revision.
     """

@@ -1,9 +1,8 @@
-"""The limits of an update: the number of unavailable members, and the partition of ordinals that are not updated (P14).
+"""The limits of an update: the number of unavailable members, and the partition (P14).
 
-A member that should run is unavailable in two cases: its VMI is missing, not ready or only just ready, or the VM or its
-VMI is terminating. A VM that a user stopped is not unavailable. A VM that the controller deletes or restarts becomes
-unavailable when the cache shows the write. The controller plans no other write before that (R9), so the number of
-unavailable members is always right.
+A member that should run is unavailable if its VMI is missing, not ready or only just ready. Terminating members are
+unavailable too. A VM that a user stopped is not unavailable. A new write waits until the cache shows the earlier writes
+(R9). So the number of unavailable members is always right.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from informers.meta import annotations_of
 from informers.objects import PatchType
 
 ALL_ORDINALS: Final = 2**31
-"""A partition that is higher than every ordinal, so that no VM is updated."""
+"""A partition above every ordinal. With this partition, no VM is updated."""
 
 LONG_AGO: Final = timedelta(seconds=2**31)
 
@@ -74,15 +73,15 @@ def partition_of(snapshot: Snapshot) -> Setting:
 
 
 def min_ready_of(snapshot: Snapshot) -> Setting:
-    """Return the number of seconds for which a VMI must be ready before its VM counts as available."""
+    """Return the minimum number of seconds that a VMI must be ready to count as available."""
     return _setting(snapshot, MIN_READY, default=0, consequence="it counts as 0")
 
 
 def template_for(snapshot: Snapshot, revisions: Revisions, ordinal: int, partition: int) -> tuple[str, Template]:
     """Return the revision and the template for a new VM.
 
-    A new VM below the partition gets the revision of the other VMs below the partition, if this revision is known.
-    Every other new VM gets the current revision.
+    A new VM below the partition gets the old revision, if this revision is known. Every other new VM gets the current
+    revision.
     """
     if ordinal < partition:
         owner = snapshot.owner
@@ -96,10 +95,9 @@ def template_for(snapshot: Snapshot, revisions: Revisions, ordinal: int, partiti
 
 
 def plan_partition_note(snapshot: Snapshot, revisions: Revisions) -> Plan:
-    """Plan a patch that writes the revision of the VMs below the partition to an annotation of the pool.
+    """Plan a patch that stores the revision below the partition in an annotation of the pool.
 
-    The annotation is needed if all VMs below the partition are deleted. New VMs below the partition then get this
-    revision.
+    The annotation is used after all VMs below the partition are deleted.
     """
     meta, partition = snapshot.owner.metadata, partition_of(snapshot)
     name = "" if partition.notices else _revision_below(snapshot, revisions, partition.number)
@@ -114,7 +112,7 @@ def plan_partition_note(snapshot: Snapshot, revisions: Revisions) -> Plan:
 def _revision_below(snapshot: Snapshot, revisions: Revisions, partition: int) -> str:
     """Return the oldest revision of the VMs below the partition.
 
-    The result is "" if no VM below the partition has a revision with a known template.
+    The result is "" if no such revision has a known template.
     """
     if not partition:
         return ""
@@ -130,7 +128,7 @@ def _revision_below(snapshot: Snapshot, revisions: Revisions, partition: int) ->
 def count_unavailable(snapshot: Snapshot, members: Iterable[VirtualMachine], min_ready_s: int) -> Availability:
     """Count the members that should run and are not available. `min_ready_s` is a number of seconds.
 
-    A VM whose guest crashed soon after it became ready is available only after it has been ready for `STEADY`.
+    After an early crash of its guest, a VM must be ready for `STEADY`.
     """
     unavailable, next_times = 0, []
     for vm in members:
@@ -151,7 +149,7 @@ def count_unavailable(snapshot: Snapshot, members: Iterable[VirtualMachine], min
 
 
 def _crashes(snapshot: Snapshot, vm: VirtualMachine) -> bool:
-    """Return True if the VM's guest crashed soon after it became ready, and the VM has not been stable since."""
+    """Return True if the VM's guest crashed early, and the VM has not been ready for `STEADY` since."""
     period = snapshot.unready.get(vm.metadata.name)
     return (
         period is not None and period.uid == vm.metadata.uid and period.crashes and not period.has_ended(snapshot.now)
@@ -161,8 +159,8 @@ def _crashes(snapshot: Snapshot, vm: VirtualMachine) -> bool:
 def should_run(snapshot: Snapshot, vm: VirtualMachine) -> bool:
     """Return True if the VM should have a running VMI now.
 
-    If the VMI of a VM with the run strategy Once is deleted, KubeVirt starts the VM again. The VM's `printableStatus`
-    is "Stopped" until then.
+    With the run strategy Once, KubeVirt starts the VM again after its VMI is deleted. Until then, the VM's
+    `printableStatus` is "Stopped".
     """
     if is_meant_to_run(vm):
         return True
@@ -172,7 +170,7 @@ def should_run(snapshot: Snapshot, vm: VirtualMachine) -> bool:
 
 
 def _ready_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
-    """Return the time since which the VM's VMI is ready.
+    """Return the time at which the VM's VMI became ready.
 
     The result is None if the VMI is missing, not ready or terminating. The result is also None if the VM is terminating
     or a restart was requested.

@@ -1,4 +1,4 @@
-"""The pure functions for VirtualMachinePools, together with the caches that the functions read."""
+"""The pure functions for VirtualMachinePools, connected to the caches."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from informers.store import StoreView
 
 
 class UnreadyMemory:
-    """The unready periods of each pool's members, as the last snapshot of the pool shows them (P15).
+    """The unready periods of each pool's members at the last snapshot (P15).
 
-    The memory contains only pools with at least one unready period. Only `PoolRules.take_snapshot` changes an entry.
+    Pools without unready periods are left out. Only `PoolRules.take_snapshot` changes an entry.
     """
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ from controller.runtime.plan import Cause, Create, Delete, Notice, Plan, Stage
 from informers.meta import ObjectKey
 
 MAX_NOTICES: Final = 10
-"""The maximum number of Events in one pass about surplus VMs that are not deleted now."""
+"""The maximum number of Events about surplus VMs in one pass."""
 
 
 def plan_scale(
@@ -41,7 +41,7 @@ def plan_scale(
 ) -> Plan:
     """Plan the creation of missing VMs or the deletion of surplus VMs.
 
-    `deleted_uids` are the UIDs of the VMs that the same plan deletes in order to heal them.
+    `deleted_uids` are the UIDs of the VMs that healing deletes in the same plan.
     """
     missing = intent.wanted - len(members)
     if missing > 0:
@@ -126,7 +126,7 @@ def _delicate_notice(vm: VirtualMachine, reason: str) -> Notice:
 def _surplus_notice(snapshot: Snapshot, intent: Intent, candidates: Candidates, undeletable: int) -> Notice:
     """Return an Event about the surplus VMs that may not be deleted (P8).
 
-    The Event is sent once for each pair of generation and wanted number of VMs.
+    A changed spec or wanted number causes a new Event.
     """
     reasons = []
     if candidates.unselected:

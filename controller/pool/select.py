@@ -1,8 +1,7 @@
-"""Selection among a pool's VMs: selectors decide which VMs may be chosen, and sort policies decide the order (P8, P13).
+"""Selection among a pool's VMs: selectors limit the choice, and sort policies decide the order (P8, P13).
 
-The random order uses no random numbers. It sorts the VMs by a hash of the pool's UID, the pool's generation and the
-VM's UID. So the same snapshot gives the same order, and a retry chooses the same VMs. Over many pools, every VM has the
-same chance to be chosen.
+The random order sorts the VMs by a hash of the pool's UID, the pool's generation and the VM's UID. So the same snapshot
+gives the same order, and a retry chooses the same VMs.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ SortKey = Callable[[VirtualMachine], tuple[Any, ...]]
 class Candidates(Struct, frozen=True):
     """The result of a choice for deletion.
 
-    `ranked` are the VMs that may be deleted, in the order of deletion. `delicate` has the reasons why some of these VMs
-    must not be deleted now, by UID. `protected` is the number of VMs with a protecting annotation. `unselected` is the
+    `ranked` are the VMs that may be deleted, in the order of deletion. `delicate` maps the UIDs of VMs that must not be
+    deleted now to the reasons. `protected` is the number of VMs with a protecting annotation. `unselected` is the
     number of VMs that the selectors do not match. `notices` report malformed deletion costs.
     """
 
@@ -59,9 +58,9 @@ def in_order(snapshot: Snapshot, selection: Selection, vms: Iterable[VirtualMach
 def choose_for_removal(snapshot: Snapshot, selection: Selection, vms: Iterable[VirtualMachine]) -> Candidates:
     """Return the VMs that may be deleted, in the order of deletion (P8).
 
-    VMs that a user marked for removal come first. Then VMs with a lower deletion cost come before VMs with a higher
-    cost. The sort policy orders VMs with the same cost. VMs that must not be deleted now come last, even if a user
-    marked them. Protected VMs and VMs that the selectors do not match are never deleted.
+    VMs that a user marked for removal come first. The other VMs are sorted by deletion cost, lowest first. The sort
+    policy orders VMs with the same cost. VMs that must not be deleted now come last in any case. Protected VMs and VMs
+    that the selectors do not match are left out.
     """
     key = _sort_key(snapshot, selection.sort)
     vms = tuple(vms)

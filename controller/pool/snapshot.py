@@ -1,7 +1,7 @@
 """The input of one pass over a pool: the pool and its objects, read from the caches at one moment.
 
-A snapshot is a value that does not change. A plan depends only on its snapshot, so the same snapshot always gives the
-same plan. Indexes find the objects of the pool, so no pass reads all objects of a namespace.
+A snapshot is a value that does not change. A plan depends only on its snapshot. Indexes find the objects of the pool,
+so no pass reads all objects of a namespace.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ FORMER_POOL_UID: Final = "former-pool-uid"
 def by_pool_name(vm: VirtualMachine) -> Iterable[str]:
     """Return the index keys of a VM: `namespace/name` of the pool that created the VM.
 
-    A VM without the pool finalizer has no key. A VM has no key either if no pool generates such a name. The pool's name
-    comes from the VM's name, so the present owner of the VM does not matter.
+    The pool's name comes from the VM's name. A VM without the pool finalizer or without an ordinal in its name has no
+    key.
     """
     parsed = parse_name(vm.metadata.name) if has_pool_finalizer(vm) else None
     return () if parsed is None else (str(ObjectKey(vm.metadata.namespace, parsed[0])),)
@@ -58,16 +58,13 @@ REVISION_INDEXES: Final[Mapping[str, Callable[[ControllerRevision], Iterable[str
 
 
 def without_foreign_data(revision: ControllerRevision) -> ControllerRevision:
-    """Return the revision, without its data if no pool controls the revision.
-
-    Other controllers can have many revisions, and their data would need memory.
-    """
+    """Return the revision, but drop its data if no pool controls it. This saves memory."""
     owner = controller_of(revision.metadata)
     return revision if owner is not None and owner.kind == POOL_KIND else replace(revision, data=Raw())
 
 
 class Stores(NamedTuple):
-    """The caches that a pool's snapshot is read from."""
+    """The caches for the snapshot of a pool."""
 
     pools: StoreView[Pool]
     vms: StoreView[VirtualMachine]
@@ -79,8 +76,7 @@ class Limits(Struct, frozen=True):
     """Limits from the configuration.
 
     `burst` is the maximum number of writes of one kind in one pass (P4). `revision_history` is the number of unused
-    revisions that are kept, so that a user can undo a change of the template (P11). `takes_over` is True if vmherd
-    takes the pools over from KubeVirt's controller.
+    revisions to keep (P11). `takes_over` is True if vmherd takes the pools over from KubeVirt's controller.
     """
 
     burst: int = 250
@@ -93,10 +89,9 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
     `members` are the VMs that the pool controls. `strays` are former members that still have the pool finalizer (P2).
     `vmis` are the VMIs of the members, by name. `revisions` are the ControllerRevisions that the pool controls.
-    `orphaned_revisions` are revisions that the pool created and that now have no controller. `taken` has the names of
-    all VMs in the namespace, and `revision_names` the names of all ControllerRevisions. `unready` are the unready
-    periods of the members, by the name of the VM (P15). `settled` is True if the caches show all earlier writes for
-    this pool (R9).
+    `orphaned_revisions` are the pool's former revisions without a controller. `taken` has the names of all VMs in the
+    namespace, and `revision_names` the names of all ControllerRevisions. `unready` are the unready periods of the
+    members, by the name of the VM (P15). `settled` is True if the caches show all earlier writes for this pool (R9).
     """
 
     owner: Pool
@@ -185,10 +180,7 @@ def strays_of(pool: ObjectMeta, vms: StoreView[VirtualMachine], pools: Resource[
 
 
 def _has_left(owner: OwnerReference | None, pool: ObjectMeta, pools: Resource[Pool]) -> bool:
-    """Return True if a VM with the controller `owner` belongs to no existing pool.
-
-    Then `owner` is None, is not a pool, or is an earlier pool with the same name as `pool`.
-    """
+    """Return True if a VM with the controller `owner` belongs to no existing pool."""
     if owner is None or owner.kind != POOL_KIND:
         return True
     # A pool in another API group belongs to another controller. That pool may still exist.

@@ -112,7 +112,7 @@ def _pause_notices(old: PoolStatus | None, new: PoolStatus) -> tuple[Notice, ...
 
 
 def _failure_notices(old: PoolStatus | None, new: PoolStatus) -> tuple[Notice, ...]:
-    """Return one Event for each condition about failures that was added or has another reason."""
+    """Return one Event for each new failure condition, and for each failure condition with a new reason."""
     notices = []
     for type_ in (REPLICA_FAILURE, VIRTUAL_MACHINE_FAILURE):
         before, after = _true_condition(old, type_), _true_condition(new, type_)
@@ -194,8 +194,8 @@ def _printable_status(
 def _counts_as_updated(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine) -> bool:
     """Return True if the VM counts in `updatedReplicas`.
 
-    A terminating VM does not count. A VM that is Ready without a VMI does not count either: its VMI was deleted, and
-    the VM's status is too old. So the status does not report too early that an update is complete.
+    A terminating VM does not count. A VM that is Ready without a VMI does not count either. Its VMI was deleted, and
+    the VM's status does not show this yet.
     """
     has_outdated_status = is_ready(vm) and snapshot.vmi_of(vm) is None
     return is_updated(snapshot, revisions, vm) and not is_deleting(vm) and not has_outdated_status

@@ -34,7 +34,7 @@ from informers.meta import labels_of
 
 
 class Step(Enum):
-    """The next action that brings a VM and its VMI to the current template.
+    """The next action of the update of a VM and its VMI.
 
     UPDATE changes the spec of the VM. RELABEL patches a label of the VMI. RESTART restarts the VMI. RECREATE deletes
     the VM, and a later pass creates the VM again.
@@ -95,7 +95,7 @@ def pending_step(
 ) -> PendingStep | None:
     """Return the next step of a member, or None if the member needs no step.
 
-    If `restarts` is false, the pool restarts no VMI, so only the specs of VMs are updated.
+    If `restarts` is false, only the specs of VMs are updated.
     """
     if not revisions.is_current(revision_of(vm)):
         return _step_of_outdated(snapshot, revisions, vm, restarts=restarts)

@@ -1,4 +1,4 @@
-"""Block of the first update of a pool that vmherd takes over from KubeVirt's own controller.
+"""Block of a pool's first update after vmherd takes over the pool from KubeVirt's own controller.
 
 In takeover mode, the VMs of a pool should already match the pool's template. If they do not match, vmherd may have
 misread the objects of KubeVirt's controller. An update could then restart VMs without need, or delete VMs with their
@@ -33,9 +33,10 @@ PROCEED: Final = "proceed"
 DONE: Final = "done"
 
 _DIGEST_VERSION: Final = "1"
-"""The version of the method that computes template digests.
+"""The version of the digest method.
 
-Change this number if vmherd computes digests in another way. Then blocked updates stay blocked.
+Change this number if the method changes. Otherwise a new digest would look like a changed template, and blocked updates
+would start.
 """
 
 
@@ -85,7 +86,7 @@ def plan_first_mark(snapshot: Snapshot, template: Template) -> Plan:
 
 
 def _consequences(snapshot: Snapshot, changes: list[PendingStep], revisions: Revisions) -> str:
-    """Return a message about the effect of the update on the VMs, and about the fields of the template that differ."""
+    """Return a message about the effect of the update on the VMs, and about the changed fields of the template."""
     if not changes:
         return "an update of its virtual machines is not finished"
     found = Counter(_consequence(_revision_before(change), revisions) for change in changes)
@@ -93,7 +94,9 @@ def _consequences(snapshot: Snapshot, changes: list[PendingStep], revisions: Rev
 
 
 def _revision_before(change: PendingStep) -> str:
-    """Return the revision that the step replaces. If the VM is already updated, this is the revision of its VMI."""
+    """Return the revision that the step replaces: the VMI's revision if the VM is already updated, else the VM's
+    revision.
+    """
     return vmi_revision_of(change.vmi) if change.begun and change.vmi is not None else revision_of(change.vm)
 
 

@@ -2,8 +2,8 @@
 
 Templates with the same meaning have the same digests, even if the templates are written differently (see
 `normal_form`). A template has three digests, because each part of the template needs another update step (P13).
-`digest` covers the whole template. `machine` covers the parts that reach a VMI: the VMI template, the instance type and
-the preference. `disks` covers the names and specs of the dataVolumeTemplates.
+`digest` covers the whole template. `machine` covers the VMI template, the instance type and the preference. `disks`
+covers the names and specs of the dataVolumeTemplates.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ class Template(Struct, frozen=True, kw_only=True):
     """A valid template.
 
     `machine_labels` are the labels of the VMI template. `spec` is the VM spec in JSON. The spec is an object, and its
-    field `template` is an object too. `index_sysprep` is True only if the template has a `sysprep` volume whose
-    reference gets the ordinal.
+    field `template` is an object too. `index_sysprep` is True if the reference of a `sysprep` volume gets the ordinal.
     """
 
     labels: Mapping[str, str]
@@ -51,9 +50,9 @@ class Template(Struct, frozen=True, kw_only=True):
 
 
 def parse_template(spec: PoolSpec, *, index_sysprep: bool = False) -> Template | FieldError:
-    """Parse the template of a present or past pool spec and return a Template, or the first error (P1).
+    """Parse the template of a pool spec and return a Template, or the first error (P1).
 
-    `index_sysprep` is True if the pool, or the revision with the spec, has the annotation `INDEX_SYSPREP`.
+    `index_sysprep` is True if the pool or the revision has the annotation `INDEX_SYSPREP`.
     """
     wire = spec.virtual_machine_template
     if wire is None:
@@ -90,7 +89,7 @@ def parse_template(spec: PoolSpec, *, index_sysprep: bool = False) -> Template |
 
 
 def describe_difference(old: Template, new: Template, *, most: int = 3) -> str:
-    """Return the paths of the first `most` fields whose meaning differs between two templates.
+    """Return the paths of the first `most` fields with a different meaning in two templates.
 
     The result is "" if all fields have the same meaning.
     """
@@ -118,7 +117,7 @@ def _names_and_specs(vm_spec: Fields) -> list[tuple[object, object]]:
 
 
 def _parts_of_vmi(vm_spec: Fields) -> list[object]:
-    """Return the parts of a VM spec from which KubeVirt makes a VMI, in normal form.
+    """Return the parts of a VM spec that affect a VMI, in normal form.
 
     The run strategy, the dataVolumeTemplates and `updateVolumesStrategy` are left out.
     """
@@ -130,7 +129,7 @@ def _parts_of_vmi(vm_spec: Fields) -> list[object]:
 
 
 def _index_rules(spec: PoolSpec) -> tuple[bool, bool]:
-    """Return two flags: references to ConfigMaps get the ordinal, and references to Secrets get the ordinal (P5).
+    """Return two flags for references with an ordinal: for ConfigMaps and for Secrets (P5).
 
     Both the old and the new field names are read.
     """

@@ -64,10 +64,7 @@ def pools_of_vm(change: Change[VirtualMachine]) -> Iterable[Wake]:
 
 
 def pools_of_vmi(change: Change[VirtualMachineInstance], vms: StoreView[VirtualMachine]) -> Iterable[Wake]:
-    """Return the pools of the VM with the VMI's name.
-
-    The result is empty unless the VMI appeared, vanished, or changed a field that a rollout depends on.
-    """
+    """Return the pools of the VM with the VMI's name. Only changes in `_rollout_fields` count."""
 
     def pools(vmi: VirtualMachineInstance) -> Iterable[ObjectKey]:
         vm = vms.get(vmi.metadata.key)
@@ -77,12 +74,12 @@ def pools_of_vmi(change: Change[VirtualMachineInstance], vms: StoreView[VirtualM
 
 
 def pools_of_revision(change: Change[ControllerRevision]) -> Iterable[Wake]:
-    """Return the pool that controls the revision, and the pool that controlled the revision before the change."""
+    """Return the present and the previous pool of the revision."""
     return wakes_of(change, lambda revision: _owner_key(revision.metadata), decides_by=_revision_fields)
 
 
 def pools_of_pool(change: Change[Pool]) -> Iterable[Wake]:
-    """Return the pool itself, if a field changed that a plan or the status depends on.
+    """Return the pool itself, if the change affects a plan or the status.
 
     A changed status triggers the pool after a delay, because another client may have overwritten the status. A change
     of only the condition `ReplicaFailure` triggers nothing. The message of this condition can differ after each
@@ -106,7 +103,7 @@ def _owner_key(meta: ObjectMeta) -> Iterable[ObjectKey]:
 
 
 def _decision_fields(vm: VirtualMachine) -> tuple[object, ...]:
-    """Return the fields of a VM whose change starts a pass at once."""
+    """Return the fields of a VM that start a pass at once when they change."""
     meta, annotations = vm.metadata, annotations_of(vm.metadata)
     return (
         is_deleting(vm),
@@ -124,10 +121,10 @@ def _decision_fields(vm: VirtualMachine) -> tuple[object, ...]:
 
 
 def _count_fields(vm: VirtualMachine) -> tuple[object, ...]:
-    """Return the fields of a VM whose change starts a pass after a delay.
+    """Return the fields of a VM that start a pass after a delay when they change.
 
-    The fields are the condition Ready, and the conditions with the reason why a VM cannot start. The transition time of
-    Ready is included only while Ready is False, because healing measures only this time (P15).
+    The fields are the condition Ready, and the conditions of a VM that cannot start. The transition time of Ready is
+    included only while Ready is False, because healing measures only this time (P15).
     """
     conditions = vm.status.conditions if vm.status is not None else None
     failures = [find_true(conditions, type_) for type_ in (FAILURE, MANUAL_RECOVERY_REQUIRED)]
@@ -166,8 +163,7 @@ def _revision_fields(revision: ControllerRevision) -> tuple[object, ...]:
 def _pool_fields(owner: Pool) -> tuple[object, ...]:
     """Return the fields of a pool that a plan depends on.
 
-    The fields include the spec as well as the generation, because not every CRD increments the generation when the spec
-    changes.
+    Both the spec and the generation are included, because not every CRD increments the generation.
     """
     meta = owner.metadata
     annotations = annotations_of(meta)

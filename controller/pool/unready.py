@@ -1,4 +1,4 @@
-"""Functions that find out since when a member of a pool is not ready (P14, P15)."""
+"""The times at which members of a pool became unready (P14, P15)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def open_period(snapshot: Snapshot, vm: VirtualMachine) -> UnreadyPeriod | None:
 
 
 def unready_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
-    """Return the time since when a VM that should run is not ready, or None if the VM is ready.
+    """Return the time at which the VM became unready, or None if the VM is ready or stopped.
 
-    The result is the earliest of these times: the start of the VM's unready period, and the times in the conditions of
-    the VM and its VMI. After a restart of the controller, the times in the conditions can be earlier.
+    The result is the start of the VM's unready period, or an earlier time in the conditions of the VM and its VMI.
+    After a restart of the controller, the conditions can have an earlier time.
     """
     period = open_period(snapshot, vm)
     if period is None:
@@ -35,15 +35,16 @@ def unready_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
 
 
 def stuck_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
-    """Return the time since when a VM that should run is not ready with its present revision, or None if it is ready.
+    """Return the time at which the VM became unready with its present revision, or None if the VM is ready or stopped.
 
-    The time before the creation of the revision does not count.
+    Time before the creation of the revision does not count.
     """
     period = open_period(snapshot, vm)
     if period is None:
         return None
     vmi = snapshot.vmi_of(vm)
-    # The VM's condition does not change when the VM gets another revision. So its time may belong to an old template.
+    # The VM's condition does not change when the VM gets another revision. So the condition's time may belong to an old
+    # template.
     has_new_template = period.template_since > period.since
     condition_time = None if has_new_template else vms.unready_since(vm)
     observed = vmis.unready_since(vmi) if vmi is not None else condition_time

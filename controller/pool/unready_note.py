@@ -1,6 +1,6 @@
 """The note of old unready periods in the pool's annotation `vmherd.dev/unready` (P15).
 
-After a restart of the controller, the note gives the ages of the unready periods. Few writes are necessary:
+After a restart, the controller reads the ages of the unready periods from the note. Few writes are needed:
 
 - A pool has a note only while the pool uses autohealing, replaces unready VMs, or rolls out a template.
 - Only a VM that has been unready for `NOTE_AFTER` needs an entry. So a VM that starts in a normal way causes no write.
@@ -78,7 +78,7 @@ def _note_of(period: UnreadyPeriod) -> UnreadyNote:
 
 
 def _wake(now: datetime, unnoted: list[UnreadyPeriod], noted: list[UnreadyPeriod]) -> Plan:
-    """Return a plan whose next pass runs when an entry becomes necessary or stale."""
+    """Return a plan that runs the next pass when an entry becomes necessary or stale."""
     times = [period.since + NOTE_AFTER for period in unnoted if period.ready_at is None]
     times += [period.ready_at + STEADY for period in noted if period.ready_at is not None]
     waits = [(time - now).total_seconds() for time in times if time > now]

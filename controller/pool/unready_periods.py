@@ -30,11 +30,10 @@ from controller.pool.ordinal_notes import read_note
 from informers.meta import ObjectMeta
 
 STEADY: Final = timedelta(seconds=30)
-"""The time for which a VM must be ready so that its unready period ends."""
+"""After a VM has been ready for this time, its unready period ends."""
 
 ABSENCE: Final = timedelta(minutes=5)
-"""The time for which the period of an absent VM is kept. A VM that is recreated within this time continues the period.
-"""
+"""The time for which the period of an absent VM is kept, for a recreated VM with the same name."""
 
 CLOCK_SKEW: Final = timedelta(minutes=5)
 """The maximum difference between the clocks of two leaders. An entry further in the future is invalid."""
@@ -50,7 +49,7 @@ class UnreadyNote(Struct, frozen=True, array_like=True):
 class UnreadyPeriod(Struct, frozen=True, gc=False):
     """The unready period of the VM `uid`.
 
-    `since` is the start of the period. `template_since` is the time in the period since which the VM has the revision
+    `since` is the start of the period. `template_since` is the time in the period at which the VM got the revision
     `revision`. A recreated VM with the same name and revision keeps `template_since`. `ready_at` is None if the VM is
     not ready now. Otherwise `ready_at` is the time at which the VM became ready, or was stopped by a user. `was_ready`
     is true if the VM was ready during the period. `crashes` is true if the VM became unready again after that.
@@ -163,6 +162,9 @@ def _is_restart(period: UnreadyPeriod, vm: VirtualMachine, vmi: VirtualMachineIn
 
 
 def _noted_since(vm: VirtualMachine, note: UnreadyNote, now: datetime) -> datetime:
-    """Return the noted start of the period, but not a time in the future or before the creation of the VM."""
+    """Return the start of the period in the entry.
+
+    A time in the future or before the creation of the VM is corrected.
+    """
     created = with_timezone(vm.metadata.creation_timestamp)
     return min(note.since if created is None else max(note.since, created), now)

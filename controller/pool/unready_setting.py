@@ -15,7 +15,9 @@ from informers.meta import annotations_of
 
 
 class ReplaceUnreadyAfter(Struct, frozen=True):
-    """The time after which a running VM that is not ready is replaced, or None if the pool does not request it.
+    """The time limit for a running VM to become ready, or None if the pool has no limit.
+
+    After this time, the VM is replaced.
 
     `notices` contains a warning if the annotation has an invalid value.
     """

@@ -1,8 +1,8 @@
 """Updates to the current template: first the specs of the VMs (P12), then their VMIs (P13), within limits (P14).
 
-With the proactive strategy, a ready VM that must restart gets the new spec only when the limit allows the restart. So
-at most `maxUnavailable` ready VMs get a broken template, even if VMs crash or nodes are drained. A VM with the new spec
-counts towards the limit until its VMI is available with the new template.
+With the proactive strategy, a ready VM gets a spec that needs a restart only within the limit. So at most
+`maxUnavailable` ready VMs get a broken template. A VM with the new spec counts towards the limit until its VMI is
+available with the new template.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from controller.runtime.plan import Delete, Notice, Patch, Plan, Restart, Stage,
 from informers.objects import PatchType
 
 MAX_NOTICES: Final = 10
-"""The maximum number of Events in one pass about VMs whose update waits."""
+"""The maximum number of Events about waiting updates in one pass."""
 
 
 class Allowance(Struct, frozen=True):
     """The limits of one pass (P14).
 
-    `ready` is the number of ready VMs that may become unavailable. `is_unproven` is true if at least `maxUnavailable`
-    VMs with the current template are not available yet. Then VMs that are not ready keep their template, because the
-    current template may be broken. `waits_s` is the time until the next VM counts as available, or None.
+    `ready` is the number of ready VMs that may become unavailable. `is_unproven` is true if `maxUnavailable` or more
+    VMs with the current template are unavailable. The template may then be broken, so unready VMs keep their template.
+    `waits_s` is the time until the next VM counts as available, or None.
     """
 
     ready: int
@@ -52,7 +52,7 @@ class Allowance(Struct, frozen=True):
 class Choice(Struct, frozen=True):
     """The steps of one pass.
 
-    `waiting` is the number of steps that wait for other VMs. `held` are the steps that wait because of their own VM.
+    `waiting` is the number of steps that wait for other VMs. `held` are the steps that must wait for another reason.
     """
 
     steps: list[PendingStep]
@@ -68,9 +68,9 @@ def pending_steps(
     *,
     deleted_uids: Collection[str] = (),
 ) -> list[PendingStep]:
-    """Return the next step of each member that needs a step, in the order of the sort policy, without limits.
+    """Return the next step of each member that needs a step, in the order of the sort policy.
 
-    `deleted_uids` are the UIDs of the VMs that the same plan deletes in order to heal them. These VMs are not updated.
+    `deleted_uids` are the UIDs of the VMs that healing deletes in the same plan. These VMs are not updated.
     """
     if intent.update.strategy is Strategy.UNMANAGED:
         return []
@@ -101,8 +101,8 @@ def plan_update(
 ) -> Plan:
     """Plan the next of the pending steps, within the limits of a pass.
 
-    The caller checks first that the number of members is right. `deleted_uids` are the UIDs of the VMs that the same
-    plan deletes in order to heal them.
+    The caller checks first that the number of members is right. `deleted_uids` are the UIDs of the VMs that healing
+    deletes in the same plan.
     """
     if intent.update.strategy is Strategy.UNMANAGED:
         return Plan()
@@ -162,8 +162,8 @@ def _allowance(
 def _choose(pending: list[PendingStep], allowance: Allowance, *, burst: int) -> Choice:
     """Return the steps of this pass, at most `burst` updates of VMs and at most `burst` other steps.
 
-    Steps that put no ready VM at risk come first. VMs that already have the current spec come before other VMs. They
-    use up the allowance even if their restart must wait.
+    Steps that put no ready VM at risk come first. VMs that already have the current spec come before other VMs. VMs
+    with the current spec use up the allowance even if their restart must wait.
     """
     ready, waiting = allowance.ready, 0
     chosen: list[PendingStep] = []

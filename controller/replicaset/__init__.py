@@ -1,1 +1,4 @@
-"""The controller of replica sets. All functions that make decisions are pure. `rules` connects them to the caches."""
+"""The controller of replica sets.
+
+All decisions are made by pure functions. `rules` connects these functions to the caches.
+"""

@@ -1,4 +1,4 @@
-"""The back-off of replacements: VMIs that fail soon after they start are replaced with a growing delay (R4a).
+"""The back-off of replacements: VMIs with early failures are replaced with a growing delay (R4a).
 
 An *early failure* is a VMI of the present template that failed within ten minutes after its start. The replacement of
 the first early failure is created at once. If the replacement fails early too, the next replacement waits for 10
@@ -6,13 +6,13 @@ seconds. The delay doubles with each further failure, up to 5 minutes. The kubel
 
 The state is in the objects, so a restart of the controller loses nothing:
 
-- A failed VMI stays until its replacement is created. Until then, the set creates one VMI fewer. If another VMI is
-  lost, its replacement is created at once. If a user deletes the failed VMI, the delay ends.
+- A failed VMI stays until its replacement is created. If a user deletes the failed VMI, the delay ends. If another VMI
+  is lost, its replacement is created at once.
 - A replacement has an annotation with the number of failures before it. The number is 0 again after a VMI has run for
   ten minutes, and for a new template.
 
-If no VMI of the template is ready, the template is the probable cause. After two failures in a row, the set then tries
-only one VMI at a time, and keeps only a few failed VMIs.
+If no VMI of the template is ready, the template is the probable cause. Then, after two failures in a row, the set
+starts only one VMI at a time and keeps only a few failed VMIs.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from informers.meta import annotations_of
 FIRST_DELAY: Final = timedelta(seconds=10)
 LONGEST_DELAY: Final = timedelta(minutes=5)
 PROVEN_AFTER: Final = timedelta(minutes=10)
-"""The minimum running time of a VMI whose failure is no early failure."""
+"""A VMI that fails before it has run for this time is an early failure."""
 
 FORGOTTEN_AFTER: Final = timedelta(minutes=30)
-"""The age at which the failure of a replacement no longer counts."""
+"""The maximum age of a replacement with an early failure. The failure of an older replacement does not count."""
 
 MAX_EVIDENCE: Final = 10
 """The maximum number of failed VMIs that a set keeps while no VMI of its template is ready."""
@@ -80,9 +80,10 @@ class EarlyFailure(Struct, frozen=True):
 
 
 class BackOff(Struct, frozen=True):
-    """The early failures of a set. The failure with the most failures before it is first.
+    """The early failures of a set.
 
-    `since` is the time since when VMIs of the template fail, or None if there is no failure.
+    The VMI with the longest row of failures is first. `since` is the start of the row of failures, or None if there is
+    no failure.
 
     `one_at_a_time` is true if no VMI of the template is ready and the first replacement has failed too. `trying_until`
     is the time until which the set waits for a starting replacement, or None.
@@ -97,8 +98,7 @@ class BackOff(Struct, frozen=True):
 class Creates(Struct, frozen=True):
     """The VMIs that a pass may create: a replacement for each VMI in `replaced`, and `fresh` other VMIs.
 
-    `waiting` is the number of missing VMIs that must wait. `next_at` is the time of the next create, or None if there
-    is no such time.
+    `waiting` is the number of missing VMIs that must wait. `next_at` is the time of the next create, or None.
     """
 
     replaced: tuple[EarlyFailure, ...] = ()
@@ -200,7 +200,7 @@ def failing_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
 def condition_of(
     back_off: BackOff, creates: Creates, active: Iterable[VirtualMachineInstance], template_hash: str
 ) -> Condition | None:
-    """Return the condition `ReplicaBackOff` if a replacement waits, or starts after a delay. Otherwise return None."""
+    """Return the condition `ReplicaBackOff` if a replacement waits or starts after a wait. Otherwise return None."""
     starting = [
         (-trial.failures, vmi.metadata.name)
         for vmi in active

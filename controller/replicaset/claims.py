@@ -1,4 +1,4 @@
-"""The rules that decide which VMIs a replica set adopts and which members it releases (R2)."""
+"""The rules for the adoption and the release of VMIs by a replica set (R2)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from informers.objects import PatchType
 
 
 class Claims(Struct, frozen=True):
-    """The members that the set keeps, the orphans that the set adopts and the members that the set releases."""
+    """The VMIs of a set: kept members, adopted orphans and released members."""
 
     kept: tuple[VirtualMachineInstance, ...]
     adopted: tuple[VirtualMachineInstance, ...]
@@ -22,7 +22,7 @@ class Claims(Struct, frozen=True):
 
 
 def choose_claims(snapshot: Snapshot, selector: Selector) -> Claims:
-    """Return which VMIs the set keeps, adopts and releases. The choice depends on the labels and the selector.
+    """Separate the VMIs into kept, adopted and released VMIs. The choice depends on the labels and the selector.
 
     A VMI that is being deleted is neither adopted nor released.
     """

@@ -11,9 +11,8 @@ The stages of a plan run in this order:
 4. If the number of VMIs is right, replace outdated VMIs (R14).
 5. If the set has the annotation for it, replace VMIs that run but are not ready for a long time (R4a).
 
-A paused set only adopts and releases VMIs (R8). The plan has no stages in three cases: the set is being deleted, the
-set is invalid, or the cache does not show all writes of this controller yet. The field `held` of the plan then contains
-the reason.
+A paused set only adopts and releases VMIs (R8). If the set is being deleted or invalid, the plan has no stages. The
+plan also has no stages until the cache shows all earlier writes. The field `held` of the plan then contains the reason.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def plan(snapshot: Snapshot) -> Plan:
 def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
     claims = choose_claims(snapshot, intent.selector)
     kept = split_active_and_spent(claims.kept)
-    # VMIs that this pass adopts already count as active, so that the pass does not create too many VMIs.
+    # Adopted VMIs already count as active. Otherwise the pass would create too many VMIs.
     adopted = split_active_and_spent(claims.adopted)
     active = kept.active + adopted.active
     missing = intent.wanted - len(active)
@@ -78,7 +77,7 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
 
 
 def _back_off_notice(back_off: BackOff, creates: Creates, intent: Intent) -> Plan:
-    """Return a plan with a notice if creates wait because VMIs fail. Each row of failures is reported once (R4a)."""
+    """Return a plan with a notice if failing VMIs delay creates. Each row of failures is reported once (R4a)."""
     if not creates.waiting or not back_off.failures:
         return Plan()
     once = f"back-off {intent.template.hash} {back_off.since:%Y-%m-%dT%H:%M:%S}"

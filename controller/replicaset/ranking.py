@@ -25,9 +25,9 @@ _by_rank = itemgetter(0)
 def rank_for_removal(active: Iterable[VirtualMachineInstance]) -> tuple[VirtualMachineInstance, ...]:
     """Return the active VMIs that may be deleted, in the order of deletion.
 
-    The result contains no protected VMIs. But `active` must contain them, because they count towards the number of VMIs
-    on a node. The VMIs are sorted by removal mark, state and deletion cost, then by the number of VMIs on the node,
-    then by age.
+    The result contains no protected VMIs. `active` must contain the protected VMIs, because they count towards the
+    number of VMIs on a node. The VMIs are sorted by removal mark, state and deletion cost, then by the number of VMIs
+    on the node, then by age.
     """
     vmis = tuple(active)
     vmis_per_node = Counter(map(node_of, vmis))
@@ -64,7 +64,7 @@ def state_rank_of(vmi: VirtualMachineInstance) -> StateRank:
 def age_rank_of(vmi: VirtualMachineInstance) -> AgeRank:
     """Return the last part of the sort key: the criteria of R6 after "VMIs on the same node".
 
-    The VMI that became ready later is deleted first. After that, the VMI that was created later is deleted first.
+    The VMI that became ready later is deleted first. With the same time, the younger VMI is deleted first.
     """
     since, created = ready_since(vmi), vmi.metadata.creation_timestamp
     return (

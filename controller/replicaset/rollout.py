@@ -5,8 +5,8 @@ ready is deleted at once, because its deletion makes no further VMI unavailable.
 template do not become ready, the rollout stops. A VMI that replaces an early failure (R4a) counts as ready only after
 it has been ready for ten minutes. So a crash loop stops the rollout, too.
 
-If no VMI of the template becomes ready within the progress deadline, the controller sends an Event, once for each
-template. Failed VMIs are replaced, so the time begins with the first failed VMI, and not with its replacement.
+If no VMI of the template becomes ready within the progress deadline, the controller sends an Event. The Event is sent
+once for each template. The time begins with the first failed VMI, and not with its replacement.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def plan_rollout(
 ) -> Plan:
     """Plan to delete at most `limit` outdated VMIs. A later pass creates the new VMIs.
 
-    If VMIs are missing, no VMI is deleted. `failures` are the early failures of the set.
+    While VMIs are missing, the plan deletes no VMI. `failures` are the early failures of the set.
     """
     rollout = parse_rollout(snapshot, intent.wanted)
     if rollout is None:
@@ -113,7 +113,7 @@ def plan_rollout(
 
 
 def _with_proofs(plan: Plan, unproven: list[VirtualMachineInstance], now: datetime) -> Plan:
-    """Return the plan with a requeue at the time when the first of these VMIs has been ready for ten minutes."""
+    """Return the plan with another pass ten minutes after the first of these VMIs became ready."""
     ready_at = [since for since in map(ready_since, unproven) if since is not None]
     if not ready_at:
         return plan
@@ -122,7 +122,9 @@ def _with_proofs(plan: Plan, unproven: list[VirtualMachineInstance], now: dateti
 
 
 def _stuck_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
-    """Return the time since when this VMI, or its failed predecessors, are not ready.
+    """Return the time at which this VMI became unready.
+
+    If the VMI replaces failed VMIs, return the creation time of the first of these VMIs.
 
     The transition time of the condition `Ready` is used only while the VMI runs. Before that, KubeVirt changes this
     time with each new reason.
@@ -136,7 +138,7 @@ def _stuck_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
 
 
 def _choose(outdated: list[VirtualMachineInstance], allowance: int) -> tuple[list[VirtualMachineInstance], int]:
-    """Return the VMIs that are replaced now, in the given order, and the number of outdated VMIs that must wait.
+    """Return the VMIs to replace now, and the number of waiting VMIs.
 
     `allowance` is the number of ready VMIs that may be replaced now.
     """

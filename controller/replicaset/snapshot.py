@@ -39,10 +39,10 @@ REQUIRED_LABEL: Final = "required-label"
 
 
 def by_required_label(owner: ReplicaSet) -> Iterable[str]:
-    """Return the index keys of a set: a label that its selector requires, once for each allowed value.
+    """Return the index keys of a set: one required label of its selector, once for each allowed value.
 
-    Without such a label, the key is the namespace alone. The index finds the sets that may adopt a VMI by the labels of
-    the VMI. This is an index function.
+    If the selector requires no label, the key is the namespace. With the index, the labels of a VMI lead to the sets
+    that may adopt the VMI. This is an index function.
     """
     selector = owner.spec.selector or LabelSelector()
     namespace = owner.metadata.namespace
@@ -65,7 +65,7 @@ REPLICASET_INDEXES: Final[Mapping[str, Callable[[ReplicaSet], Iterable[str]]]] =
 class Snapshot(Struct, frozen=True, kw_only=True):
     """One replica set, its VMIs and the orphans of its namespace.
 
-    - `members`: the VMIs in the namespace of the set whose controller reference has the UID of the set.
+    - `members`: the VMIs that the set controls.
     - `orphans`: the VMIs in the same namespace without a controller. Their labels need not match the selector.
     - `taken`: the names that VMIs in the namespace of the set already have.
     - `settled`: True if the caches show all earlier writes for this set (R9).

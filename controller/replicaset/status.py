@@ -1,8 +1,8 @@
 """The status of a replica set after a pass (R10, R11), and the notices for its Events (R8, R12).
 
 The counts come from the newest snapshot. The status contains the conditions `ReplicaFailure`, `ReplicaPaused` and
-`ReplicaBackOff` only while they are true. The transition time of such a condition is set when the condition is added,
-and then does not change. Conditions of other types belong to other controllers and are not changed.
+`ReplicaBackOff` only while they are true. The transition time of these conditions is the time at which they were added.
+Conditions of other types belong to other controllers and are not changed.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ def transition_notices(old: ReplicaSetStatus | None, new: ReplicaSetStatus) -> t
 
 
 def outcome_notices(outcomes: Iterable[Outcome]) -> tuple[Notice, ...]:
-    """Return the notices about creates and deletes of VMIs that succeeded or failed (R12).
+    """Return the notices about creates and deletes of VMIs (R12).
 
-    The reasons and messages are similar to those of KubeVirt, because users know them.
+    The reasons and messages are similar to KubeVirt's.
     """
     return tuple(notice for outcome in outcomes if (notice := _notice_of(outcome)) is not None)
 
@@ -80,7 +80,7 @@ def _notice_of(outcome: Outcome) -> Notice | None:
     name = outcome.action.key.name
     match outcome:
         case Done(action=Create()) | AlreadyThere():
-            # AlreadyThere means that an earlier create of the VMI succeeded, but the answer to the create was lost.
+            # AlreadyThere means that an earlier create succeeded, but its answer was lost.
             return Notice(reason="SuccessfulCreate", message=f"Created virtual machine: {name}", warning=False)
         case Done(action=Delete()):
             return Notice(reason="SuccessfulDelete", message=f"Deleted virtual machine: {name}", warning=False)
@@ -108,8 +108,7 @@ def _failure_reason(outcome: Outcome) -> str:
 def _back_off(snapshot: Snapshot, intent: Intent | None, active: list[VirtualMachineInstance]) -> Condition | None:
     """Return the condition `ReplicaBackOff` (R4a).
 
-    The condition does not change until the cache shows all earlier writes, because a replacement may be missing in the
-    cache.
+    Until the cache shows all earlier writes, the condition does not change.
     """
     if intent is None:
         return None
@@ -122,10 +121,10 @@ def _back_off(snapshot: Snapshot, intent: Intent | None, active: list[VirtualMac
 
 
 def _failure(previous: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:
-    """Return the condition `ReplicaFailure` after these outcomes, or None if the set must not have the condition (R10).
+    """Return the condition `ReplicaFailure` after these outcomes, or None (R10).
 
-    A failed create or delete sets the condition. A pass without failures may remove the condition (see
-    `without_failures`).
+    A failed create or delete sets the condition. After a pass without failures, `without_failures` decides about the
+    condition.
     """
     for outcome in outcomes:
         if isinstance(outcome, Rejected | Unknown) and (reason := _failure_reason(outcome)):

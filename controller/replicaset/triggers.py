@@ -25,16 +25,16 @@ from informers.store import Change, StoreView
 
 
 def replicasets_of_vmi(change: Change[VirtualMachineInstance], sets: StoreView[ReplicaSet]) -> Iterable[Wake]:
-    """Return the replica sets that need a pass because of a change of a VMI, each with a delay in seconds."""
+    """Return the replica sets that need a pass after a change of a VMI, each with a delay in seconds."""
     return wakes_of(change, lambda vmi: _owner_or_adopters(vmi, sets), decides_by=_write_input, counts_by=_count_input)
 
 
 def replicasets_of_replicaset(change: Change[ReplicaSet]) -> Iterable[Wake]:
-    """Return the replica set that changed, with a delay in seconds, if the change affects a plan or the status.
+    """Return the changed replica set and a delay in seconds, if the change affects a plan or the status.
 
     A change of the status starts a pass for two reasons. First, another client may have overwritten the status. Second,
-    a status write waits until the cache shows the previous status write. So each status write of this controller causes
-    one more pass.
+    the next status write waits for this change in the cache. So each status write of this controller causes one more
+    pass.
 
     A change of only the condition `ReplicaFailure` starts no pass. The message of this condition can differ after each
     failure, and a pass would bypass the backoff.
@@ -43,7 +43,7 @@ def replicasets_of_replicaset(change: Change[ReplicaSet]) -> Iterable[Wake]:
 
 
 def _owner_or_adopters(vmi: VirtualMachineInstance, sets: StoreView[ReplicaSet]) -> Iterator[ObjectKey]:
-    """Yield the set that controls the VMI. For an orphan, yield the sets in its namespace whose selector matches it."""
+    """Yield the set that controls the VMI. For an orphan, yield the sets in its namespace with a matching selector."""
     meta = vmi.metadata
     reference = controller_of(meta)
     if reference is not None:
@@ -66,10 +66,10 @@ def _candidates(namespace: str, labels: Mapping[str, str], sets: StoreView[Repli
 
 
 def _write_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
-    """Return the values of a VMI whose change starts a pass at once.
+    """Return the values of a VMI that start a pass at once when they change.
 
     - For a VMI without a controller, only the labels are returned.
-    - For a VMI that has a controller and is being deleted, only the UID of the controller is returned.
+    - For a terminating VMI with a controller, only the UID of the controller is returned.
     - For any other VMI, the result contains the UID of the controller, the labels, the state, and the marks for removal
       and protection.
     """
@@ -83,7 +83,7 @@ def _write_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
 
 
 def _count_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
-    """Return the values of a VMI whose change starts a pass after a delay.
+    """Return the values of a VMI that start a pass after a delay when they change.
 
     These values affect the counts, a waiting rollout, or the order of a later scale-in.
     """
@@ -95,7 +95,7 @@ def _count_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
 def _planning_input(owner: ReplicaSet) -> tuple[object, ...]:
     """Return the values of a set that a plan depends on.
 
-    The spec is compared in addition to the generation, because not every CRD increments the generation.
+    Both the spec and the generation are included, because not every CRD increments the generation.
     """
     meta = owner.metadata
     annotations = annotations_of(meta)

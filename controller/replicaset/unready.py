@@ -1,9 +1,9 @@
-"""The replacement of VMIs that run but are not ready, for sets that ask for it (R4a).
+"""The replacement of VMIs that run but are not ready (R4a).
 
-The annotation `vmherd.dev/replace-unready-after-seconds` sets how long a VMI may run without being ready. A VMI that is
-not ready for longer is replaced, and counts as an early failure. If its replacement is not ready in time either, the
-next replacement comes later. At most a quarter of the VMIs are replaced at the same time. So a common cause, for
-example an unreachable database, does not restart all VMIs of a set.
+The annotation `vmherd.dev/replace-unready-after-seconds` sets the time limit. After this time, the VMI is replaced and
+counts as an early failure. If its replacement is not ready in time either, the next replacement comes later. At most a
+quarter of the VMIs are replaced at the same time. So a common cause, for example an unreachable database, does not
+restart all VMIs of a set.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from controller.runtime.plan import Notice, Plan, Stage
 from informers.meta import annotations_of
 
 SHARE: Final = 4
-"""At most the wanted number of VMIs divided by this number is replaced at the same time, but at least one VMI."""
+"""A quarter of the VMIs may be replaced at the same time, but at least one VMI."""
 
 _NO_VM: Final = VirtualMachine()
 
@@ -90,10 +90,10 @@ def _unready_vmis(
 
 
 def _unready_since(vmi: VirtualMachineInstance) -> datetime | None:
-    """Return since when the VMI runs without being ready.
+    """Return the time at which the running VMI became unready.
 
-    Before the phase Running, KubeVirt changes the time of the condition `Ready` with each new reason. So times before
-    the start are ignored.
+    Times before the phase Running are ignored, because KubeVirt changes the time of the condition `Ready` with each new
+    reason.
     """
     started = entered(vmi, "Running") or with_timezone(vmi.metadata.creation_timestamp)
     times = [time for time in (started, unready_since(vmi)) if time is not None]
@@ -101,7 +101,7 @@ def _unready_since(vmi: VirtualMachineInstance) -> datetime | None:
 
 
 def _slots(intent: Intent, active: tuple[VirtualMachineInstance, ...], overdue: list[UnreadyVMI]) -> int:
-    """Return how many more VMIs may be replaced now. A replacement that is not ready yet uses a slot."""
+    """Return the number of VMIs that may be replaced now. A replacement that is not ready yet uses a slot."""
     overdue_uids = {each.vmi.metadata.uid for each in overdue}
     starting = sum(
         trial_of(vmi).failures > 0 and not is_ready(vmi) and vmi.metadata.uid not in overdue_uids for vmi in active

@@ -1,4 +1,4 @@
-"""The function that assembles the controller of replica sets, and the caches that the controller needs."""
+"""Assembles the controller of replica sets from its caches, queue and rules."""
 
 from __future__ import annotations
 

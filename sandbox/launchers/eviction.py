@@ -13,7 +13,7 @@ Document = Mapping[str, Any]
 class Verdict(Struct, frozen=True):
     """The answer to an eviction. `denial` is "" if the Pod may be evicted.
 
-    If `is_marked` is True, the VMI gets `status.evacuationNodeName`, so that KubeVirt migrates the VMI.
+    If `is_marked` is True, the VMI gets `status.evacuationNodeName`. KubeVirt then migrates the VMI.
     """
 
     denial: str = ""

@@ -46,7 +46,7 @@ CPU_CHANGE: Final = "HotVCPUChange"
 MEMORY_CHANGE: Final = "HotMemoryChange"
 
 DURATION_S: Final = 1.0
-"""The seconds that a migration runs."""
+"""The duration of a migration in seconds."""
 
 Pods = Iterable[Pod]
 
@@ -70,7 +70,7 @@ def evacuation_step(vmi: VMI) -> Step | None:
 
 
 def migration_step(migration: Migration, vmi: VMI | None, pods: Pods, nodes: Mapping[str, Node], now: datetime) -> Step:
-    """Return the next step for a migration. `vmi` is the VMI that the migration names, `pods` are its Pods."""
+    """Return the next step for a migration. `vmi` is the VMI of the migration, and `pods` are the VMI's Pods."""
     if phase_of(migration) in FINAL:
         return Step()
     if vmi is None or not is_active(vmi) or migration.metadata.deletion_timestamp is not None:

@@ -1,9 +1,9 @@
 """This module simulates the virt-launcher Pod of each VMI. All functions of this module are pure.
 
-The Pod follows its VMI: it is created when the VMI is scheduled, and has the VMI's node, address and readiness. When
-the VMI ends, the Pod ends. If a user deletes or evicts the Pod of a VMI, the VMI ends.
+The Pod is created when the VMI is scheduled, and has the VMI's node, address and readiness. When the VMI ends, the Pod
+ends. If a user deletes or evicts the Pod of a VMI, the VMI ends.
 
-In a real cluster, the VMI follows its Pod. The final state is the same in both cases.
+In a real cluster, the VMI gets these values from its Pod. The final state is the same.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ STARTED: Final = frozenset({"Scheduled", "Running", "Unknown"})
 """The phases of a VMI in which the containers of its Pod run."""
 
 CPU_OF_ONE_VCPU_M: Final = 100
-"""The CPU request in millicores for each virtual CPU: a tenth, which is KubeVirt's default `cpuAllocationRatio`."""
+"""The CPU request in millicores for each virtual CPU. KubeVirt's default `cpuAllocationRatio` is a tenth."""
 
 _NOT_COPIED: Final = ("kubectl.kubernetes.io/last-applied-configuration",)
 _BINDING: Final = "binding"
 
 
 def vmi_step(vmi: VMI, pods: tuple[Pod, ...]) -> Step:
-    """Return the creation of the VMI's Pod, or the patch that writes the VMI's Pods to `status.activePods`.
+    """Return the creation of a missing Pod for the VMI, or the patch that writes the VMI's Pods to `status.activePods`.
 
     `pods` are the existing Pods of the VMI.
     """
@@ -70,7 +70,7 @@ def pod_step(pod: Pod, vmi: VMI | None, now: datetime) -> Step:
         ended: tuple[Effect, ...] = ()
         if vmi is not None and is_active(vmi) and not _is_target(pod, vmi) and not _is_source_of_past(pod, vmi):
             ended = (Change(VMIS, vmi.metadata.name, end_of(vmi, now)),)
-        # No kubelet reports that the containers have ended, so the Pod is deleted without a grace period.
+        # The Pod is deleted without a grace period, because no kubelet reports the end of the containers.
         return Step(effects=(*ended, Delete(PODS, meta.name, meta.uid, grace_s=0)))
     node = node_of(vmi)
     if node and not pod.spec.node_name and not _is_target(pod, vmi):

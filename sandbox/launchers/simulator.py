@@ -40,7 +40,7 @@ class InformerOf(Protocol):
 class LauncherSimulator:
     """The simulators of Pods and migrations, with their own informers.
 
-    VMIs have a second informer, because the simulation of VMs reads other fields of a VMI.
+    The simulation of VMs reads other fields of a VMI, so this simulator has its own informer of VMIs.
     """
 
     def __init__(self, client: ApiClient, informer_of: InformerOf) -> None:
@@ -67,8 +67,8 @@ class LauncherSimulator:
     async def create_nodes(self) -> None:
         """Create the Node objects, unless the cluster has Nodes.
 
-        Existing Nodes stay, because a user may have deleted some Nodes on purpose. Return when the cache contains all
-        new Nodes, because a VMI on a missing Node would fail.
+        The function returns when the cache contains the new Nodes, because a VMI on a missing Node would fail. If some
+        Nodes exist, a user may have deleted the others.
         """
         if self._nodes.store.values():
             return

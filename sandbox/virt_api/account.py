@@ -1,7 +1,7 @@
-"""This module creates the service account of the simulator, as the account of virt-controller.
+"""This module creates the service account of the simulator.
 
-KubeVirt's webhooks treat the writes of KubeVirt differently from those of users. If the webhooks are served, the
-simulator needs its own account, because users of a sandbox have the administrator's certificate.
+The account has the name of virt-controller's account. KubeVirt's webhooks treat writes of KubeVirt and of users
+differently. Users of a sandbox have the administrator's certificate. So the simulator needs another account.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from informers.errors import ApiError
 log = structlog.get_logger()
 
 RETRY_S = 1.0
-"""The seconds between two attempts while kube-apiserver does not accept an object."""
+"""The seconds between two attempts to apply an object."""
 
 APPLY = "application/apply-patch+yaml"
 FIELD_MANAGER = {"fieldManager": "vmherd-sandbox", "force": "true"}

@@ -1,4 +1,4 @@
-"""This module fills in the fields that KubeVirt's mutating webhooks fill in. All functions of this module are pure.
+"""This module sets the defaults of KubeVirt's mutating webhooks. All functions of this module are pure.
 
 The defaults are those of KubeVirt 1.9 without configuration, for the architecture amd64. The recordings
 `pool-vm-created.json` and `replicaset-vmi-created.json` show both kinds before and after the webhook. Instance types,
@@ -102,7 +102,7 @@ def _default_spec(spec: Fields, new_uuid: Callable[[], str]) -> None:
 
 
 def _default_resources(domain: Fields) -> None:
-    """Set the CPU request to the CPU limit, and the guest's memory to the requested or limited memory."""
+    """Set a missing CPU request to the CPU limit, and the guest's memory to the memory request or limit."""
     resources, memory = domain["resources"], _child(domain, "memory")
     requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
     if _amount(limits.get("cpu")) and not _amount(requests.get("cpu")):

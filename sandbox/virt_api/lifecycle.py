@@ -27,7 +27,7 @@ RECOVERY: Final = (
 UNDERWAY: Final = "unable to complete request: stop/start already underway"
 
 SHORTEST_GRACE_S: Final = 1
-"""The grace period in seconds that virt-api writes to the VMI for a forced restart."""
+"""The grace period of the VMI in seconds for a forced restart."""
 
 
 class JsonPatch(Struct, frozen=True):

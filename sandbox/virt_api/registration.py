@@ -1,4 +1,4 @@
-"""This module builds the objects that make kube-apiserver send requests to virt-api. All functions are pure."""
+"""This module builds the objects that register virt-api with kube-apiserver. All functions are pure."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def resources(names: tuple[str, ...]) -> dict[str, Any]:
 def webhooks(port: int, ca: bytes) -> dict[str, dict[str, Any]]:
     """Return the webhook configurations by path: first the mutating webhook, then the validating webhook.
 
-    KubeVirt's own changes of VMIs are not sent to the webhooks, because KubeVirt's webhooks accept them all.
+    KubeVirt's own changes of VMIs are not sent to the webhooks, because they are always accepted.
     """
     server = _Server(port, ca)
     by_user = f"request.operation == 'CREATE' || request.userInfo.username != '{USER}'"
@@ -137,7 +137,7 @@ def _configuration(kind: str, name: str, webhooks: list[dict[str, Any]]) -> dict
 
 
 def names_port(document: dict[str, Any], port: int) -> bool:
-    """Return True if this registration from kube-apiserver names the server on this port."""
+    """Return True if this registration in kube-apiserver contains this port."""
     if "webhooks" in document:
         return all(f":{port}/" in webhook["clientConfig"]["url"] for webhook in document["webhooks"])
     return bool(document["spec"]["service"]["port"] == port)

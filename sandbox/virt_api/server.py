@@ -1,6 +1,6 @@
 """This module serves KubeVirt's aggregated API `subresources.kubevirt.io/v1` and its webhooks on loopback.
 
-kube-apiserver authenticates and authorizes each request, and passes the request to this server with its front proxy
+kube-apiserver authenticates and authorizes each request. It sends the request to this server with its front proxy
 certificate. The server accepts subresource requests only with this certificate. The server stores nothing: it reads the
 VM and its VMI, and patches the VM.
 """
@@ -235,8 +235,8 @@ def _answer(failure: Failure) -> web.Response:
 async def _registered(client: ApiClient, authority: trustme.CA, port: int, *, webhooks: bool) -> AsyncIterator[None]:
     """Register the server while the block runs.
 
-    The registrations are removed at the end. Otherwise kube-apiserver would report an unavailable API, would not finish
-    the deletion of namespaces, and would reject all writes of VMs.
+    The registrations are removed at the end. Otherwise kube-apiserver would reject all writes of VMs, and the deletion
+    of namespaces would never finish.
     """
     ca = authority.cert_pem.bytes()
     registrations = {registration.API_SERVICE_PATH: registration.api_service(port, ca)}

@@ -1,4 +1,4 @@
-"""Prometheus' service discovery for a namespace of Kubernetes: every port of every Pod, with and without Services.
+"""Imitates Prometheus' service discovery in one namespace: it finds every port of every Pod, with and without Services.
 
 Some builds of Prometheus lack this discovery. The labels are those in the documentation of Prometheus. The job's
 relabeling rules select the targets.

@@ -22,7 +22,9 @@ OFFLINE = {"proactive": {"statePreservation": "Offline", "selectionPolicy": {"so
 
 @pytest.fixture(scope="module")
 def plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
-    """As on OpenShift: the removal of an ownerReference requires the permission to delete the object."""
+    """A control plane that requires the permission to delete an object for the removal of its ownerReference, as
+    OpenShift.
+    """
     plugins = ("OwnerReferencesPermissionEnforcement",)
     with bare_plane(control_plane_binaries, CRD_DIRECTORIES[1], admission_plugins=plugins) as plane, simulator(plane):
         yield plane

@@ -170,7 +170,7 @@ def test_every_setting_reaches_the_program(helm: Helm) -> None:
         )
     )
     untouched = {field for field in Config.__struct_fields__ if getattr(found, field) == getattr(Config(), field)}
-    assert untouched == {"kubeconfig", "context", "leader_elect"}
+    assert untouched == {"kubeconfig", "context", "leader_elect", "versions"}
     assert (found.burst, found.kube_api_qps, found.replicaset_group) == (100_000, 12.5, "vmherd.dev")
 
 
@@ -237,7 +237,7 @@ def test_a_monitor_scrapes_the_port_that_the_program_listens_at(helm: Helm) -> N
     assert monitor["metadata"]["labels"]["release"] == "p"
 
 
-def test_alerts_and_dashboards_are_those_of_the_files(helm: Helm) -> None:
+def test_the_rendered_alerts_and_dashboards_equal_the_files(helm: Helm) -> None:
     objects = helm.render({"metrics": {"prometheusRule": {"enabled": True}, "dashboards": {"enabled": True}}})
     rule, [dashboards] = only(objects, "PrometheusRule"), of_kind(objects, "ConfigMap")
     assert rule["spec"] == yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
@@ -296,7 +296,7 @@ def test_disabled_features_render_no_objects(helm: Helm) -> None:
     assert settings(objects).metrics_bind_address is None
 
 
-def test_extras_arrive_as_they_are(helm: Helm) -> None:
+def test_extra_values_are_rendered_without_changes(helm: Helm) -> None:
     volume = {"name": "ca", "configMap": {"name": "ca"}}
     objects = helm.render(
         {

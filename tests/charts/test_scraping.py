@@ -129,7 +129,7 @@ def settle(watched: Watched) -> None:
 
 
 def live(watched: Watched) -> None:
-    """Update and scale the pool, pause another one, and wait until the failing VM is replaced."""
+    """Update and scale one pool, pause another pool, and wait until the failing VM is replaced."""
     shop, clinic = watched.shop, watched.clinic
     shop.change_template(quick(memory="128M"))
     shop.wait_ready(3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ class Call(NamedTuple):
     timeout_s: float | None
 
 
-class Answering:
+class Answering(ABC):
     """The method `request` of a client. A subclass answers each call in `answer`."""
 
     async def request(
@@ -35,8 +36,8 @@ class Answering:
     ) -> bytes:
         return await self.answer(Call(method, path, params or {}, body or b"", content_type, timeout_s))
 
-    async def answer(self, call: Call) -> bytes:
-        raise NotImplementedError
+    @abstractmethod
+    async def answer(self, call: Call) -> bytes: ...
 
 
 class AnswersByPath(Answering):

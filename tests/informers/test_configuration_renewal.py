@@ -21,7 +21,9 @@ from tests.informers.subjects import CONFIGMAPS, key
 
 
 class Cluster:
-    """A cluster whose authority changes: `old` signed the first server's certificate, `new` the second one's."""
+    """A cluster whose authority changes. `old` signed the certificate of the first server, and `new` that of the
+    second.
+    """
 
     def __init__(self, ca_file: Path, client: ApiClient, credentials: Credentials, addresses: tuple[str, str]) -> None:
         self.ca_file = ca_file

@@ -37,7 +37,7 @@ class KubeVirtInstallation:
         self._admin = Admin(plane.kubeconfig)
 
     def install(self, *args: str, patches: tuple[dict[str, str], ...] = ()) -> None:
-        """Install KubeVirt. virt-controller has the usual arguments and then these."""
+        """Install KubeVirt. virt-controller has the usual arguments, followed by these arguments."""
         self.define()
         self._apply(f"/api/v1/namespaces/{NAMESPACE}", _namespace())
         self._apply(KUBEVIRT, _kubevirt(patches))

@@ -287,11 +287,7 @@ class PoolNamespace(ReplicaSetNamespace):
         self.change_vm(name, {"metadata": {"annotations": texts}})
 
     def wait_until_seen(self, *, name: str = "pool") -> None:
-        """Wait until the controller has seen all earlier writes to VMs.
-
-        The controller removes the pool's finalizer from a VM that is not a member. Once the finalizer of a new such VM
-        is gone, the controller has seen all earlier writes.
-        """
+        """Wait until the controller has seen all earlier writes to VMs: it has removed the finalizer of a later VM."""
         witness = f"{name}-999999"
         self.make_vm(witness, labels={"app": "witness"}, finalizers=(FINALIZER,), template=vm_template(running=False))
         eventually(lambda: FINALIZER not in finalizers_of(self.vm(witness)), what="the earlier writes are seen")
@@ -338,12 +334,6 @@ def finalizers_of(item: dict[str, Any]) -> list[str]:
     return item["metadata"].get("finalizers") or []
 
 
-def annotations_of(metadata: dict[str, Any]) -> dict[str, str]:
-    """Return the annotations without those that KubeVirt adds to each object."""
-    found = metadata.get("annotations") or {}
-    return {name: value for name, value in found.items() if not name.startswith("kubevirt.io/")}
-
-
 def uids(items: dict[str, dict[str, Any]]) -> dict[str, str]:
     return {name: item["metadata"]["uid"] for name, item in items.items()}
 
@@ -354,7 +344,7 @@ def is_vm_ready(vm: dict[str, Any]) -> bool:
 
 @contextmanager
 def simulator(plane: ControlPlane, *flags: str) -> Iterator[None]:
-    """Run the simulator, which runs VMs and VMIs, while the block runs. KubeVirt's backoff takes a twentieth."""
+    """Run the simulator of VMs and VMIs while the block runs. It shortens KubeVirt's backoff to a twentieth."""
     command = [
         sys.executable,
         "-m",

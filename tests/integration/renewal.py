@@ -80,3 +80,9 @@ def hold_volume(pools: PoolNamespace, name: str, *, finalizers: tuple[str, ...])
     """Replace the finalizers of a DataVolume."""
     patch = {"metadata": {"finalizers": list(finalizers)}}
     pools.kubectl("patch", "datavolume", name, "--type=merge", "--patch", json.dumps(patch))
+
+
+def annotations_of(metadata: dict[str, Any]) -> dict[str, str]:
+    """Return the annotations without those that KubeVirt adds to each object."""
+    found = metadata.get("annotations") or {}
+    return {name: value for name, value in found.items() if not name.startswith("kubevirt.io/")}

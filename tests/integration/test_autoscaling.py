@@ -34,7 +34,9 @@ SCALED_WITHIN_S = 60.0
 
 
 class NotYet(dict[str, int]):
-    """The present counts, as a false value, so that a wait continues. After a timeout, the failure shows the counts."""
+    """The present counts. The value is false in a condition, so a wait continues. After a timeout, the failure shows
+    the counts.
+    """
 
     def __bool__(self) -> bool:
         return False
@@ -161,7 +163,7 @@ def test_an_autoscaler_scales_a_pool_with_the_load(busy: PoolNamespace, metrics:
 def test_kubectl_autoscale_in_the_guides_brings_up_the_minimum_of_replicas(
     kind: str, command: str, target: int, busy: PoolNamespace, metrics: MetricsAPI
 ) -> None:
-    """Without a target, the default of Kubernetes applies."""
+    """The command sets no target, so the default target of Kubernetes applies."""
     scene = Scene(kind, busy, metrics, name=command.split()[2])
     scene.make(1)
     assert busy.kubectl(*command.split()).stdout.endswith(" autoscaled\n")

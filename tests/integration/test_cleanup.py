@@ -62,7 +62,7 @@ def test_cleanup_removes_our_finalizers_and_changes_nothing_else(idle_namespace:
     assert again.stdout.startswith("0 objects cleaned up")
 
 
-def test_a_pool_can_be_deleted_after_the_controller_has_gone_and_a_cleanup(
+def test_a_pool_of_a_removed_controller_can_be_deleted_after_a_cleanup(
     idle_namespace: ReplicaSetNamespace, tmp_path: Path
 ) -> None:
     pools, kubeconfig = PoolNamespace(idle_namespace.plane, idle_namespace.namespace), idle_namespace.plane.kubeconfig

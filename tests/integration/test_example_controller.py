@@ -31,7 +31,7 @@ def greeting(name: str, text: str) -> dict[str, Any]:
 
 
 def texts(kubectl: Kubectl) -> dict[str, str]:
-    """The text in each ConfigMap that has one."""
+    """The field `text` of each ConfigMap with such a field."""
     items = kubectl.json("get", "configmaps")["items"]
     return {item["metadata"]["name"]: item["data"]["text"] for item in items if "text" in item.get("data", {})}
 

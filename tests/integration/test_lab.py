@@ -141,7 +141,7 @@ def creates_a_set_and_looks_at_it(student: Student) -> None:
 
 
 def scales_it_by_hand(student: Student) -> None:
-    """Scale with `kubectl scale`, and then as the lab does it."""
+    """Scale a set with `kubectl scale`, and then with the commands of the lab."""
     said = student(f"kubectl scale vmirs {SET} --replicas 1 --namespace=$USER")
     assert said == f"virtualmachineinstancereplicaset.kubevirt.io/{SET} scaled\n"
     student.sees("kubectl get vmirs", f"{SET}  1  1  1")

@@ -1,4 +1,4 @@
-"""Properties 1 and 5: after a crash or an outage, the final state is the same as without it."""
+"""Properties 1 and 5: a crash or an outage does not change the final state."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def scale_down_begins(sets: ReplicaSetNamespace, *, to: int) -> None:
 
 @contextmanager
 def unplugged(plane: ControlPlane) -> Iterator[None]:
-    """Kill the API server, and start it again after the block unless the block did so."""
+    """Kill the API server. After the block, start it again if it does not run."""
     os.kill(plane.pids()[APISERVER], signal.SIGKILL)
     plane.stop_apiserver()
     try:
@@ -157,8 +157,8 @@ def asked_in(program: ControllerProcess, seconds: float) -> int:
 def assert_each_once(written: Counter[str], *, of: set[str]) -> None:
     """Each of these names occurs at most once, and no other name occurs.
 
-    For a request that a crash or an outage interrupts, the audit log may show another result than the object. The
-    number of such requests is at most the number of concurrent requests.
+    A crash or an outage can interrupt a request after its effect. The audit log then has no success for it. The number
+    of such requests is at most the number of concurrent requests.
     """
     assert set(written.values()) == {1}
     assert written.keys() <= of

@@ -61,7 +61,7 @@ class Watched(NamedTuple):
     clinic: PoolNamespace
 
     def scrape(self, token: str) -> tuple[int, str]:
-        """Request the metrics with this token, or without one if it is ""."""
+        """Request the metrics with this token. Without a token, the request has no Authorization header."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         request = urllib.request.Request(self.url, headers=headers)
         context = ssl.create_default_context(cafile=str(self.certificate.authority))

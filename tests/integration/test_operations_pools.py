@@ -95,7 +95,7 @@ def test_a_controller_killed_in_the_middle_of_an_update_makes_no_more_vms_unavai
 
 
 def old_ones(pools: PoolNamespace, old: set[str]) -> set[str]:
-    """The VMIs with these UIDs that still exist."""
+    """The VMIs that still exist and have one of these UIDs."""
     return old & {vmi["metadata"]["uid"] for vmi in pools.vmis().values() if "deletionTimestamp" not in vmi["metadata"]}
 
 

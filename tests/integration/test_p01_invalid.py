@@ -60,7 +60,7 @@ FLAWS: dict[str, dict[str, Any]] = {
 }
 
 
-def test_p1_an_invalid_pool_does_nothing_and_says_so_once_a_generation(
+def test_p1_an_invalid_pool_changes_nothing_and_is_reported_once_for_each_generation(
     pools: PoolNamespace, unchecked: ControllerProcess
 ) -> None:
     orphan = pools.make_vm("orphan", labels={"app": "other"}, template=vm_template(running=False))

@@ -1,4 +1,4 @@
-"""P2: members of a pool, VMs that leave the pool, and VMs of other owners. The controller never changes the latter."""
+"""P2: members of a pool, and VMs that leave the pool. The controller never changes VMs of other owners."""
 
 from __future__ import annotations
 

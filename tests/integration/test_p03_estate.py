@@ -43,7 +43,7 @@ def test_p3_a_create_waits_for_a_claim_that_the_old_vm_owns_without_a_data_volum
     assert vms.keys() == {"pool-0"}
 
 
-def test_p3_a_create_waits_for_a_disk_whose_old_owner_is_gone_without_a_failure(pools: PoolNamespace) -> None:
+def test_p3_a_create_that_waits_for_a_disk_of_a_deleted_vm_is_no_failure(pools: PoolNamespace) -> None:
     pools.make_pool(0, template=vm_template(disks=("root",)))
     eventually(lambda: pools.pool_status().get("observedGeneration"), what="a pass for the pool")
     gone = {"metadata": {"name": "pool-0", "uid": "00000000-0000-0000-0000-000000000000"}}

@@ -12,11 +12,11 @@ from tests.integration.pool_namespace import (
     POOL_LABELS,
     REVISION,
     PoolNamespace,
-    annotations_of,
     finalizers_of,
     vm_template,
 )
 from tests.integration.quota import allow
+from tests.integration.renewal import annotations_of
 
 pytestmark = pytest.mark.cluster
 

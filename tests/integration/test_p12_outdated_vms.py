@@ -13,12 +13,11 @@ from tests.integration.pool_namespace import (
     POOL_LABELS,
     REVISION,
     PoolNamespace,
-    annotations_of,
     finalizers_of,
     uids,
     vm_template,
 )
-from tests.integration.renewal import VMIS, VMS, done, revision_of, template_revision_of, vm_memory_of
+from tests.integration.renewal import VMIS, VMS, annotations_of, done, revision_of, template_revision_of, vm_memory_of
 
 pytestmark = pytest.mark.cluster
 

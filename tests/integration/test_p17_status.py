@@ -102,7 +102,9 @@ def test_p17_vms_that_cannot_be_created_are_a_failure_to_scale_out(pools: PoolNa
     eventually(lambda: pools.pool_condition("ReplicaFailure") is None, what="the condition goes")
 
 
-def test_p17_a_pool_tells_that_its_vms_cannot_start(idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> None:
+def test_p17_the_status_of_a_pool_says_that_its_vms_cannot_start(
+    idle_namespace: ReplicaSetNamespace, tmp_path: Path
+) -> None:
     """The test writes the conditions of the VMs, in place of KubeVirt."""
     pools = PoolNamespace(idle_namespace.plane, idle_namespace.namespace)
     cause = {"type": "Failure", "status": "True", "reason": "FailedCreate", "message": "no such instancetype"}

@@ -45,7 +45,7 @@ FLAWS: dict[str, dict[str, Any]] = {
 }
 
 
-def test_r1_an_invalid_set_does_nothing_and_says_so_once_a_generation(
+def test_r1_an_invalid_set_changes_nothing_and_is_reported_once_for_each_generation(
     sets: ReplicaSetNamespace, unchecked: ControllerProcess
 ) -> None:
     orphan = sets.make_vmi("orphan", labels={"app": "other"})

@@ -1,4 +1,4 @@
-"""R2: adoption, release, and VMIs of other owners. The controller never changes the latter."""
+"""R2: adoption and release. The controller never changes VMIs of other owners."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def pool(changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
 
 
 def undescribed_fields(definition: Path) -> list[str]:
-    """The paths of all fields of the newest version without a description."""
+    """The paths of all fields of the newest version that have no description."""
     found = []
 
     def walk(schema: dict[str, Any], path: str) -> None:

@@ -68,7 +68,7 @@ def test_a_definition_is_served_whole_and_named_like_its_file(kubectl: Kubectl, 
 
 @pytest.mark.parametrize("path", DEFINITIONS, ids=lambda path: path.stem)
 def test_kubectl_accepts_a_definition_without_changes(kubectl: Kubectl, path: Path) -> None:
-    """With kubectl only: no YAML aliases, no unknown fields, no warning."""
+    """Strict validation finds no unknown field, and kubectl prints no warning."""
     applied = kubectl("apply", "--dry-run=server", "--validate=strict", "-f", str(path), check=False)
     warnings = [line for line in applied.stderr.splitlines() if "last-applied-configuration" not in line]
     assert (applied.returncode, warnings) == (0, [])
@@ -184,7 +184,7 @@ def test_the_status_of_a_set_has_every_reported_field(kubectl: Kubectl) -> None:
 
 
 def test_a_vmi_has_no_status_subresource(kubectl: Kubectl) -> None:
-    """As in KubeVirt: the status is written together with the object."""
+    """As in KubeVirt, the status of a VMI is written together with the VMI."""
     kubectl("create", "-f", "-", stdin=sample("VirtualMachineInstance"))
     assert kubectl.json("get", "vmi", "web")["status"]["phase"] == "Running"
     assert kubectl("patch", "vmi", "web", *status_patch('{"phase": "Failed"}'), check=False).returncode != 0

@@ -1,7 +1,7 @@
 """Validation of pools by the API server, before the controller sees them (P1, P5).
 
-An error names the field and the valid values. test_replicaset_validation.py tests the rules that pools share with
-replica sets in more detail.
+An error names the field and the valid values. test_replicaset_validation.py has more tests of the rules that both kinds
+share.
 """
 
 from __future__ import annotations

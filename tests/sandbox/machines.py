@@ -106,7 +106,7 @@ class Machines:
         return None if document is None else document["metadata"]["uid"]
 
     def _advance(self, resource: Resource[Any], name: str) -> float | None:
-        """Do the next step of an object: 0 if there was one, otherwise the seconds until the next step, or None."""
+        """Do the next step of an object. Returns 0 after a step, otherwise the seconds until the next step, or None."""
         document = self.document(resource, name)
         if document is None:
             return 0

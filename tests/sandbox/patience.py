@@ -1,4 +1,4 @@
-"""Functions that wait for other processes, and a function that lists processes."""
+"""Functions that list processes and wait for them."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def test_a_vmi_waits_while_there_is_an_obstacle_and_then_continues(trouble: str)
         ("fail", [(0.225, FAILED)]),
     ],
 )
-def test_a_short_boot_shows_only_what_lasts(behavior: str, seen: list[tuple[float, VMIState]]) -> None:
+def test_a_short_boot_shows_only_lasting_phases(behavior: str, seen: list[tuple[float, VMIState]]) -> None:
     assert Life({BEHAVIOR: behavior}).live(3600).seen == seen
 
 
@@ -325,7 +325,7 @@ def test_a_vmi_is_ready_with_the_time_at_which_its_pod_was_ready() -> None:
 
 
 def time_of_ready(life: Life) -> datetime:
-    """The last transition of the condition Ready, without the delay of the loop."""
+    """The last transition time of the condition Ready, in whole milliseconds."""
     at = datetime.fromisoformat(life.document["status"]["conditions"][0]["lastTransitionTime"])
     return at.replace(microsecond=at.microsecond // 1000 * 1000)
 

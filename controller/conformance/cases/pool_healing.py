@@ -10,7 +10,7 @@ from controller.conformance.templates import FAILING
 
 cases: Cases[Pools] = Cases(Kind.POOLS)
 HEALED_S = 300.0
-"""KubeVirt waits up to a minute before the third start of a VM."""
+"""The time limit for the healing of a VM. KubeVirt waits up to a minute before the third start."""
 
 MISSING: Document = {"name": "absent", "persistentVolumeClaim": {"claimName": "absent"}}
 

@@ -185,7 +185,7 @@ def references() -> list[Document]:
 
 
 async def names_of_references(pools: Pools) -> dict[str, tuple[str, str, str]]:
-    """Return the names of the ConfigMap and of the two Secrets for each VM."""
+    """Return the names of the referenced ConfigMap and Secrets in each VM."""
     found = {}
     for name, vm in (await pools.members()).items():
         volumes = {volume["name"]: volume for volume in vm["spec"]["template"]["spec"]["volumes"]}

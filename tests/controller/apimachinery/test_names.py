@@ -18,7 +18,7 @@ def test_r5_suffixes_are_five_letters_of_the_safe_alphabet_and_depend_on_the_see
     assert all(len(word) == 5 and set(word) <= set(SAFE_ALPHABET) for word in words)
 
 
-def test_a_slot_keeps_its_suffix_however_many_are_read():
+def test_the_suffix_of_a_slot_does_not_depend_on_the_number_of_slots():
     assert first("uid", 10) == first("uid", 5000)[:10]
 
 

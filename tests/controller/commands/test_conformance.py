@@ -74,7 +74,7 @@ async def test_a_cluster_without_the_kinds_is_an_error_and_gets_no_namespace():
 
 
 async def interrupted_by(*numbers: signal.Signals, after_s: float) -> int:
-    """The number of cancellations of a task that gets these signals, each `after_s` seconds after the last one."""
+    """How often these signals cancel a task. Each signal comes `after_s` seconds after the previous signal."""
     loop = asyncio.get_running_loop()
     count = 0
     with cancelled_by_signals():

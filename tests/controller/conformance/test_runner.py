@@ -20,7 +20,7 @@ pytestmark = pytest.mark.looptime
 
 BY_VMHERD = Cluster(subjects={Kind.SETS: SUBJECT}, reconcilers={Kind.SETS: "vmherd"})
 BY_KUBEVIRT = Cluster(subjects={Kind.SETS: SUBJECT}, reconcilers={Kind.SETS: "virt-controller"})
-BY_NOBODY = Cluster(subjects={Kind.SETS: SUBJECT}, reconcilers={Kind.SETS: ""})
+WITHOUT_CONTROLLER = Cluster(subjects={Kind.SETS: SUBJECT}, reconcilers={Kind.SETS: ""})
 POOLS = "/apis/pool.kubevirt.io/v1beta1/namespaces/{}/virtualmachinepools/pool"
 VMS = "/apis/kubevirt.io/v1/namespaces/{}/virtualmachines/pool-0"
 
@@ -77,7 +77,7 @@ async def test_a_case_that_passes_has_its_duration_and_leaves_no_namespace():
         (never_ends, Status.FAILED, "expected an end of the case; seen: it still runs after 900 s"),
     ],
 )
-async def test_each_other_end_of_a_case_has_a_reason_and_leaves_no_namespace(
+async def test_a_case_that_does_not_pass_has_a_reason_and_leaves_no_namespace(
     check: Check[Any], status: Status, detail: str
 ):
     server = StoredObjects()
@@ -92,10 +92,10 @@ async def test_each_other_end_of_a_case_has_a_reason_and_leaves_no_namespace(
         (BY_KUBEVIRT, Origin.VMHERD, Status.DIFFERS),
         (BY_KUBEVIRT, Origin.KUBEVIRT, Status.FAILED),
         (BY_VMHERD, Origin.VMHERD, Status.FAILED),
-        (BY_NOBODY, Origin.VMHERD, Status.FAILED),
+        (WITHOUT_CONTROLLER, Origin.VMHERD, Status.FAILED),
     ],
 )
-async def test_only_what_another_controller_need_not_do_is_a_difference(
+async def test_only_a_failure_of_another_controller_in_a_case_of_vmherd_is_a_difference(
     cluster: Cluster, origin: Origin, status: Status
 ):
     result = await run_case(setup(StoredObjects()), cluster, case(fails, origin=origin))
@@ -146,7 +146,7 @@ async def test_cases_run_in_parallel_and_results_have_the_order_of_the_cases():
     assert sorted(result.case.id for result in seen) == [result.case.id for result in results]
 
 
-async def test_each_case_has_a_labelled_namespace_of_its_own():
+async def test_each_case_has_its_own_labelled_namespace():
     server = StoredObjects()
     seen: list[tuple[str, Any]] = []
 

@@ -1,4 +1,4 @@
-"""VMs, their templates, and the VM after the server has applied the patch between two templates."""
+"""VMs and their templates, and the VM on the server after a three-way merge."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def rebased_spec(current: Json, old: Json, new: Json) -> Json:
 
 
 def canonical(value: object) -> bytes:
-    """JSON with sorted fields, to compare values: true and 1 differ."""
+    """JSON with sorted fields, for the comparison of values. Unlike in Python, true and 1 differ."""
     return msgspec.json.encode(value, order="sorted")
 
 

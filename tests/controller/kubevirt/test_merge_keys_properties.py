@@ -167,7 +167,7 @@ def put_in(data: st.DataObject, holder: Json, field: str, element: Json) -> None
 
 
 def take_out(holder: Json, field: str, element: Json, wanted: Json) -> None:
-    """Remove an element from a list. Remove an empty list too if the template does not contain it."""
+    """Remove an element from a list. If the list is then empty and not in the template, remove the list too."""
     assert element in holder[field], f"{element['name']} was lost"
     holder[field].remove(element)
     if not holder[field] and field not in wanted:

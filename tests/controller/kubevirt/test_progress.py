@@ -1,4 +1,4 @@
-"""The progress deadline: when a waiting rollout is checked again, and when the user is told (R14, P14)."""
+"""The progress deadline: the next check of a waiting rollout, and the report to the user (R14, P14)."""
 
 from __future__ import annotations
 

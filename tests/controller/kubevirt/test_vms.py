@@ -142,7 +142,9 @@ def test_p13_a_requested_stop_names_the_vmi():
         (None, AfterStop.STAYS, False),
     ],
 )
-def test_p13_what_kubevirt_does_after_a_vmi_was_deleted(spec: Any, after: AfterStop, starts_when_new: bool):
+def test_p13_the_run_strategy_decides_what_kubevirt_does_after_a_vmi_is_deleted(
+    spec: Any, after: AfterStop, starts_when_new: bool
+):
     assert vms.after_stop(vm(spec)) is after
     assert vms.starts_after_creation(vm(spec)) is starts_when_new
 

@@ -1,4 +1,4 @@
-"""A process outside a cluster uses the lease that exists, so that it does not lead beside another controller."""
+"""A process outside a cluster uses an existing lease, so that it does not lead together with another controller."""
 
 from __future__ import annotations
 

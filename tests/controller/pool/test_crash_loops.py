@@ -128,7 +128,7 @@ def test_p14_a_guest_that_crashes_after_each_start_stalls_the_rollout():
 
 
 def test_p14_a_guest_that_crashed_after_its_first_start_is_not_available_when_it_is_ready_for_seconds():
-    """Otherwise the rollout would take the next VM at each of the 30 starts."""
+    """The guest is ready for a few seconds after each start. The rollout must not update the next VM each time."""
     replay = Replay(single())
     available = []
     for moment in moments("vm-crash", replay.owner):

@@ -39,7 +39,7 @@ def failure_of(*machines, owner=OWNER, **more):
     return next((each for each in status.conditions or () if each.type == "VirtualMachineFailure"), None)
 
 
-def test_p17_a_pool_tells_why_its_vms_cannot_start():
+def test_p17_the_status_of_a_pool_says_why_its_vms_cannot_start():
     failure = failure_of(*vms(OWNER, 0), *vms(OWNER, 1, 2, **NOT_STARTED))
     assert (failure.status, failure.reason, failure.last_transition_time) == ("True", "FailedCreate", NOW)
     assert failure.message == f"2 of 3 virtual machines cannot start; web-1: {MESSAGE}"
@@ -49,7 +49,7 @@ def test_p17_a_pool_whose_vms_cannot_start_is_degraded():
     assert status_of(OWNER, *vms(OWNER, 0, 1, 2, **NOT_STARTED), vmis=()).printable_status == "Degraded"
 
 
-def test_p17_the_condition_goes_when_the_vms_start():
+def test_p17_the_condition_is_removed_when_the_vms_start():
     told = status_of(OWNER, *vms(OWNER, 0, 1, 2, **NOT_STARTED), vmis=())
     assert failure_of(*vms(OWNER, 0, 1, 2), owner=replace(OWNER, status=told)) is None
 

@@ -182,7 +182,7 @@ def test_p15_a_vm_that_is_ready_again_after_the_announcement_is_not_deleted():
 
 @pytest.mark.parametrize("seconds", [30, 600, -4])
 def test_p15_an_old_announcement_is_repeated_and_the_healing_is_counted_once(seconds):
-    """The VM was ready in the meantime, or a limit did not allow the deletion, or the clock of a leader was wrong."""
+    """Three possible causes: the VM was ready again, a limit blocked the deletion, or a leader's clock was wrong."""
     owner = healing_pool(healed={0: entry("uid-web-0", 3, seconds)})
     todo = announce(owner, *vms(owner, 0, **FAILING), *vms(owner, 1, 2))
     assert (healed(todo), record_of(todo)) == ([], {"0": ["uid-web-0", 3, at(0)]})

@@ -54,7 +54,7 @@ INDEXED = {"nameGeneration": {"appendIndexToSecretRefs": True}, "spec": SYSPREP}
 ASKED = {INDEX_SYSPREP: "true"}
 
 
-def test_p5_a_revision_of_indexed_sysprep_references_says_so():
+def test_p5_a_revision_stores_that_sysprep_references_are_indexed():
     [create, *_] = plan(snapshot(pool(annotations=ASKED, **INDEXED), revisions=())).actions
     assert json.loads(create.body)["metadata"]["annotations"] == ASKED
     [create, *_] = plan(snapshot(pool(**INDEXED), revisions=())).actions

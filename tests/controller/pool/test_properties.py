@@ -238,7 +238,7 @@ def test_a_crash_after_any_write_does_not_change_the_final_state(simulation, dat
 
 @given(lived(), st.data())
 def test_a_plan_that_is_carried_out_late_does_no_lasting_harm(simulation, data):
-    """A paused leader or a stale cache causes such a delay."""
+    """A paused leader or a stale cache can cause a late plan."""
     late = plan(simulation.snapshot()).stages
     data.draw(edits(simulation))
     for _ in range(data.draw(st.integers(0, 2))):

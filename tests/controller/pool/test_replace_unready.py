@@ -71,7 +71,7 @@ def test_p15_without_the_annotation_a_vm_that_is_never_ready_stays():
     assert heal_among(owner, *unready(owner, 0, seconds=9999), 1, 2) == Plan()
 
 
-def test_p15_the_annotation_alone_does_not_heal_vms_that_fail_to_start():
+def test_p15_without_autohealing_the_annotation_does_not_heal_vms_that_fail_to_start():
     owner = replacing_pool()
     assert heal(owner, *vms(owner, 0, **FAILING), *vms(owner, 1, ready_for_s=9999, **STUCK), vmis=[]) == Plan()
 

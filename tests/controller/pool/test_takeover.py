@@ -21,7 +21,7 @@ OTHER_DISKS = vm_spec(image="v1", disks=["data"], size="2Gi")
 
 
 def seen(owner, machines, *, kept=OLD, takes_over=True, **more):
-    """A pool in a later generation, with one revision. The VMs have this revision, and its VM spec is `kept`."""
+    """A pool in a later generation, with one revision. The VMs have this revision. Its VM spec is `kept`."""
     revisions = [revision(pool(spec=kept), "web-1", number=1)]
     found = snapshot(owner, machines, revisions=revisions, **more)
     return replace(found, limits=Limits(takes_over=takes_over))
@@ -98,7 +98,7 @@ def test_vms_of_an_unknown_revision_are_held():
 
 
 def test_an_update_whose_restarts_wait_for_other_vms_is_held():
-    """No VMI would be restarted in this pass, but in a later pass."""
+    """This pass would restart no VMI, but a later pass would."""
     owner = outdated(maxUnavailable=1)
     machines = (*vms(owner, 0, 1, revision="web-2"), *vms(owner, 2, revision="web-2", ready=False))
     started = [vmi(machines[0], revision="web-1"), vmi(machines[1], revision="web-1"), vmi(machines[2], ready=False)]

@@ -22,7 +22,7 @@ PATIENT = {"startUpFailureThreshold": 99, "minFailingToStartDuration": "1h"}
 
 
 def periods(machines, seconds):
-    """The unready periods of these VMs, which have not been ready for so many seconds."""
+    """The unready periods of these VMs. Each VM has not been ready for the given number of seconds."""
     running = [vmi(each, ready=False) for each in machines]
     return snapshot(pool(), machines, vmis=running, now=NOW - timedelta(seconds=seconds)).unready
 

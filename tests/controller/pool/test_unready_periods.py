@@ -91,7 +91,7 @@ def test_p15_a_terminating_vm_has_no_period():
 
 
 def test_p15_a_restart_of_a_ready_vm_begins_another_period():
-    """The guest of a VM whose VMI is being deleted does not crash."""
+    """A guest that ends while its VMI is being deleted has not crashed."""
     history = History()
     history.see(0, ready=False)
     history.see(20)
@@ -130,7 +130,7 @@ def test_p14_another_template_begins_another_time_for_the_rollout_but_not_for_he
 
 
 def test_p14_a_recreated_vm_of_the_same_template_continues_the_time_of_the_rollout():
-    """Otherwise healing would hide that the new template never comes up."""
+    """Healing recreates the VM, and must not hide that the new template never comes up."""
     history = History()
     history.see(0, ready=False)
     history.see(100, ready=False, deleting=True)
@@ -170,7 +170,7 @@ def test_p15_a_note_of_another_vm_is_ignored():
 
 
 def test_p15_a_stale_note_does_not_begin_another_period():
-    """The plan removes the note only after the next pass, and a paused pool has no such pass."""
+    """The plan of a later pass removes the note. A paused pool has no such plan, so its note becomes stale."""
     history = History(noted(OWNER, *vms(OWNER, 0), 400))
     history.see(0, ready=False)
     history.see(10)

@@ -46,7 +46,7 @@ def test_p17_a_restart_that_is_not_served_is_a_failure_to_update():
     assert (failure.reason, failure.message) == ("FailedUpdate", f"error during VMI update: {WHY}")
 
 
-def test_p13_a_pool_without_restarts_is_degraded_says_so_once_and_asks_rarely():
+def test_p13_a_pool_without_restarts_is_degraded_and_reports_it_once_and_retries_rarely():
     simulation = manual_pool()
     start = simulation.now
     for _ in range(60):

@@ -49,7 +49,7 @@ Allow = Callable[[Config, Callable[[Permission], bool]], None]
 
 @pytest.fixture
 def allow(kubectl: Kubectl, namespace: str, herder: tuple[str, Path]) -> AsyncIterator[Allow]:
-    """Grant the user the permissions of a configuration that are also in `wanted`."""
+    """Grant the user the permissions in `wanted` that the configuration needs."""
     name, _ = herder
 
     def given(config: Config, wanted: Callable[[Permission], bool]) -> None:

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.looptime
 
 
 class Told:
-    """Records the Events and the metric. `blocked` tells for each Event if the gate was closed at that time."""
+    """Records the Events and the metric. For each Event, `blocked` says if the gate was closed at that time."""
 
     def __init__(self) -> None:
         self.notices: list[Notice] = []
@@ -109,7 +109,7 @@ async def test_a_status_that_virt_controller_writes_is_a_second_writer_if_its_de
         pytest.param({DEPLOYMENT: [TransportError("refused", sent=False)]}, id="no answer"),
     ],
 )
-async def test_a_doubt_does_not_stop_the_writes(answer):
+async def test_an_inconclusive_check_does_not_stop_the_writes(answer):
     cluster = resting()
     cluster.by_path |= answer
     async with watching(cluster) as (watch, told):
@@ -119,7 +119,7 @@ async def test_a_doubt_does_not_stop_the_writes(answer):
 
 
 @pytest.mark.parametrize("flags", [["--no-second-writer-check"], ["--observe"]])
-async def test_without_the_check_nothing_is_asked(flags):
+async def test_without_the_check_no_request_is_sent(flags):
     cluster = Cluster()
     async with watching(cluster, "--mode", "takeover", *flags) as (watch, _):
         await asyncio.sleep(3 * INTERVAL_S)

@@ -18,7 +18,7 @@ CURRENT = {**LABELS, TEMPLATE_HASH: template_hash_of(replicaset())}
 
 
 def failed(name="failed", *, before=0, ago_s=1.0, started_ago_s=None, **changes):
-    """A VMI that failed `ago_s` seconds ago. `before` is the number of failures in a row before it."""
+    """A VMI that failed `ago_s` seconds ago. `before` counts the consecutive failures before this failure."""
     entered = {"Failed": ago_s} if started_ago_s is None else {"Running": started_ago_s, "Failed": ago_s}
     annotations = {EARLY_FAILURES: annotation_of(before, seconds_ago(900), seconds_ago(ago_s + 2))} if before else None
     state = {"phase": "Failed", "ready": False, "age_s": (started_ago_s or ago_s) + 2, "entered_s": entered}
@@ -44,7 +44,7 @@ def deleted(todo) -> list[str]:
 
 
 def histories(todo) -> list[int]:
-    """For each VMI that the plan creates, the number of failures in a row before it."""
+    """For each VMI that the plan creates, the number of consecutive failures before it."""
     return [trial_of(VMIS.decode(action.body)).failures for action in todo.actions if isinstance(action, Create)]
 
 
@@ -160,7 +160,7 @@ def test_r4a_if_no_vmi_of_the_template_is_ready_one_is_tried_at_a_time():
     assert waiting.requeue_after_s == 295
 
 
-def test_r4a_a_replacement_that_does_not_come_up_holds_up_the_next_for_five_minutes():
+def test_r4a_a_replacement_that_does_not_come_up_delays_the_next_for_five_minutes():
     starting = alive("starting", before=3, ready=False, at_s=301, phase="Scheduling")
     assert created(planned(failed(before=2, ago_s=400), starting, replicas=8)) == 1
     assert created(planned(starting, replicas=8)) == 1

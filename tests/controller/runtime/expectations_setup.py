@@ -62,7 +62,7 @@ def an_object(
 
 
 class ExpectationsSetup:
-    """Expectations over two stores, one of which has opaque versions. The test sets the clock."""
+    """Expectations for two stores. One store has opaque versions. The test sets the clock."""
 
     def __init__(self) -> None:
         self.now = 1000.0

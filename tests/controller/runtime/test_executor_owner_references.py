@@ -64,7 +64,7 @@ async def test_p10_a_disk_of_another_owner_is_not_changed(owners: list[dict[str,
 
 
 async def test_p10_a_disk_that_does_not_exist_is_missing():
-    """The same is true on a cluster without DataVolumes, because the server does not serve that path."""
+    """A cluster without DataVolumes gives the same answer, because it does not serve their path."""
     assert await ExecutorSetup().outcome_of(disown()) == Missing(disown())
 
 

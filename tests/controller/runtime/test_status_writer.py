@@ -1,4 +1,4 @@
-"""The status writer writes a status only after the cache shows the previous one (R11)."""
+"""The status writer writes the next status only after the cache shows the previous status (R11)."""
 
 from __future__ import annotations
 
