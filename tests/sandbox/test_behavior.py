@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from sandbox.behavior import Obstacle, next_step
 from sandbox.settings import BEHAVIOR, BEHAVIORS, READY_AFTER, SHUTDOWN_AFTER
 from sandbox.step import Step
-from sandbox.vmi_status import detail_patch, pod_uid
 from sandbox.vmis import CONTROLLER_FINALIZER, FINALIZER, NODES, VMIState, address_for, node_for
 from tests.sandbox.lives import CREATED, FINAL, WAY_UP, Life, behaving
 
@@ -340,21 +339,6 @@ def test_vmis_have_a_node_from_scheduled_on_and_an_address_while_they_run() -> N
     assert life.document["status"]["interfaces"] == [{"name": "default", "podInterfaceName": "eth0"}]
     life.live(10)
     assert life.document["status"]["interfaces"][0]["ipAddress"] == address_for(life.vmi)
-
-
-def test_only_a_vmi_without_a_pod_gets_an_active_pod_with_a_derived_uid() -> None:
-    derived, simulated = Life().live(10), Life(has_pod=True).live(10)
-    assert derived.document["status"]["activePods"] == {pod_uid(derived.vmi): node_for(derived.vmi)}
-    assert "activePods" not in simulated.document["status"]
-    assert simulated.seen == derived.seen
-
-
-def test_the_detail_full_writes_no_derived_uid_for_a_vmi_with_a_pod() -> None:
-    scheduling = Life({READY_AFTER: "4s"}, has_pod=True).live(1.5)
-    assert scheduling.seen[-1][1].phase == "Scheduling"
-    assert detail_patch(scheduling.vmi) is None
-    scheduling.has_pod = False
-    assert detail_patch(scheduling.vmi) is not None
 
 
 def test_a_vmi_that_was_migrated_stays_on_its_node() -> None:
