@@ -64,7 +64,7 @@ def is_running(vmi: VirtualMachineInstance) -> bool:
 
 
 def entered(vmi: VirtualMachineInstance, phase: str) -> datetime | None:
-    """Return the time when the VMI entered the phase "Running" or "Failed", or None if this time is unknown."""
+    """Return the time when the VMI entered this phase ("Running" or "Failed"), or None if the time is unknown."""
     for transition in (vmi.status.phase_transition_timestamps or ()) if vmi.status is not None else ():
         if transition.phase == phase:
             return with_timezone(transition.phase_transition_timestamp)

@@ -1,5 +1,5 @@
-"""After each change in a cache, triggers return the owners to wake and the delay (R16, P19). To wake an owner means to
-queue the key of the owner for a reconciliation. The functions in this module are pure.
+"""Triggers decide which owners wake after a change in a cache, and after which delay (R16, P19). To wake an owner means
+to queue the key of the owner for a reconciliation. The functions in this module are pure.
 
 There are three cases:
 
@@ -7,8 +7,8 @@ There are three cases:
   at once.
 - The owner wakes after `COUNT_DELAY_S` if the change affects only the status counts or the order of later choices. More
   such changes usually follow soon, and one reconciliation handles all of these changes.
-- The owner does not wake, if no decision and no status depends on the change. Most updates that a node sends belong to
-  this case.
+- The owner does not wake, if no decision and no status depends on the change. Most updates that virt-handler sends
+  belong to this case.
 """
 
 from __future__ import annotations
