@@ -181,7 +181,7 @@ class _Cluster:
         elif any(claim is not None and not is_bound(claim) for claim in claims) or self._is_populating(vmi):
             obstacle = Obstacle()
         if self._launchers is not None:
-            vmi = msgspec.structs.replace(vmi, placement=self._launchers.node_for(vmi.metadata))
+            vmi = msgspec.structs.replace(vmi, placement=self._launchers.node_for(vmi.metadata), has_pod=True)
         vm = self._vms.store.get(vmi.metadata.key)
         vm_exists = vm is not None and is_controlled_by(vmi.metadata, vm.metadata)
         return behavior.next_step(vmi, now, first_seen, obstacle, vm_exists=vm_exists, defaults=self._defaults)

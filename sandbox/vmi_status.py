@@ -162,7 +162,8 @@ def detail_patch(vmi: SimulatedVMI) -> Patch | None:
         return None
     if status.qos_class is None:
         return _patch(vmi, status={"qosClass": QOS_CLASS})
-    if not any((status.active_pods or {}).values()) and problem_of(vmi) != UNSCHEDULABLE:
+    has_node = vmi.has_pod or any((status.active_pods or {}).values())
+    if not has_node and problem_of(vmi) != UNSCHEDULABLE:
         return _patch(vmi, status={"activePods": {pod_uid(vmi): node_for(vmi)}})
     return None
 
@@ -170,7 +171,7 @@ def detail_patch(vmi: SimulatedVMI) -> Patch | None:
 def hotplug_patch(vmi: SimulatedVMI) -> Patch | None:
     """Return the patch with the condition for hotplugged CPUs or memory, or None.
 
-    The condition stays until the VMI is migrated.
+    The condition stays until a migration of the VMI has finished.
     """
     conditions = conditions_of(vmi)
     for type_, is_needed in (("HotVCPUChange", _has_new_sockets(vmi)), ("HotMemoryChange", _has_new_memory(vmi))):
@@ -180,7 +181,7 @@ def hotplug_patch(vmi: SimulatedVMI) -> Patch | None:
 
 
 def pod_uid(vmi: SimulatedVMI) -> str:
-    """Return the UID of the VMI's virt-launcher Pod. The UID depends only on the VMI's UID."""
+    """Return the UID that stands for the virt-launcher Pod if the simulator creates no Pods."""
     return str(uuid5(_LAUNCHERS, vmi.metadata.uid))
 
 
@@ -241,7 +242,8 @@ def _launcher_fields(vmi: SimulatedVMI, *, detailed: bool, has_node: bool) -> di
     fields: dict[str, Any] = {}
     if not pods:
         fields |= {"launcherContainerImageVersion": LAUNCHER_IMAGE, "memory": {"memoryOverhead": MEMORY_OVERHEAD}}
-    if not any(pods.values()) and (not pods or (has_node and not detailed)):
+    # If the VMI has a Pod, `sandbox.launchers` writes `activePods`.
+    if not vmi.has_pod and not any(pods.values()) and (not pods or (has_node and not detailed)):
         fields["activePods"] = {pod_uid(vmi): node_for(vmi) if has_node and not detailed else ""}
     if not detailed and told.qos_class is None:
         fields["qosClass"] = QOS_CLASS

@@ -151,6 +151,9 @@ class SimulatedVMI(Struct, frozen=True):
     placement: str = ""
     """The node for the VMI, or "" if any node of `NODES` is suitable. The field is not stored in the cluster."""
 
+    has_pod: bool = False
+    """True if the simulator creates a Pod for the VMI. The field is not stored in the cluster."""
+
 
 VMIS: Final = Resource(
     SimulatedVMI, group="kubevirt.io", version="v1", plural="virtualmachineinstances", kind="VirtualMachineInstance"

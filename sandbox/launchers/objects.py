@@ -35,6 +35,7 @@ class VMIStatus(Struct, frozen=True, rename="camel"):
     node_name: str | None = None
     reason: str | None = None
     evacuation_node_name: str | None = None
+    active_pods: Mapping[str, str] | None = None
     conditions: tuple[Fields, ...] | None = None
     interfaces: tuple[Fields, ...] | None = None
     migration_state: Fields | None = None
