@@ -31,7 +31,7 @@ Fields: TypeAlias = dict[str, Json]
 
 
 class FieldType(Protocol):
-    """The type of a JSON value. The rules use the type to compare two values."""
+    """The type of a JSON value. The merge uses the type to decide if two values have the same meaning."""
 
     def field(self, name: str) -> FieldType: ...
 

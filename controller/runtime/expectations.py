@@ -80,7 +80,7 @@ class Expectations:
         self._awaited: dict[ObjectKey, _Awaited] = {}
 
     def record(self, key: ObjectKey, owner_uid: str, outcomes: Iterable[Outcome]) -> None:
-        """Record the writes of a reconciliation. Call this as soon as the outcomes are known."""
+        """Record the writes of a reconciliation."""
         awaited = self._of(key, owner_uid) or _Awaited(owner_uid, self._now(), self._rewinds())
         for outcome in outcomes:
             self._add(awaited, outcome)
