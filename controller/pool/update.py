@@ -233,14 +233,14 @@ def _spec_update(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine) -
 def _action(pending: PendingStep, revisions: Revisions) -> Delete | Patch | Restart:
     vm, revision = pending.vm.metadata, revisions.current
     if pending.step is Step.RECREATE:
-        return delete_of(pending.vm, f"its dataVolumeTemplates differ in {revision}", foreground=True)
+        return delete_of(pending.vm, f"its dataVolumeTemplates differ from revision {revision}", foreground=True)
     assert pending.vmi is not None, "only a VM with a VMI needs such a step"
     vmi, revision = pending.vmi.metadata, revision_of(pending.vm)
     if pending.step is Step.RELABEL:
         body = msgspec.json.encode({"metadata": {"uid": vmi.uid, "labels": {REVISION_NAME: revision}}})
         why = "the VMI template did not change"
         return Patch(resource=VMIS, key=vmi.key, body=body, type=PatchType.MERGE, why=why)
-    why = f"it runs an older template than {revision}"
+    why = f"its template is older than revision {revision}"
     if after_stop(pending.vm) is AfterStop.STARTS:
         return Delete(resource=VMIS, key=vmi.key, uid=vmi.uid, why=why)
     return Restart(

@@ -67,7 +67,7 @@ def test_an_example_begins_with_one_line_that_says_what_it_is(path: Path) -> Non
 
 @each_example
 def test_an_example_is_named_after_its_kind_and_version(path: Path) -> None:
-    """A modern autoscaler is named after its own version. In the guides, the name has the version of the target."""
+    """The name contains the API version. An autoscaler of the guides has the version of its target instead."""
     document = load(path)
     guides = document["apiVersion"] == "autoscaling/v1"
     version = (document["spec"]["scaleTargetRef"] if guides else document)["apiVersion"].rpartition("/")[2]
