@@ -58,7 +58,7 @@ REVISION_INDEXES: Final[Mapping[str, Callable[[ControllerRevision], Iterable[str
 
 
 def without_foreign_data(revision: ControllerRevision) -> ControllerRevision:
-    """Return the revision. If no pool controls the revision, its data is removed, so that the cache needs less memory."""
+    """Return the revision. If no pool controls the revision, its data is removed to save memory."""
     owner = controller_of(revision.metadata)
     return revision if owner is not None and owner.kind == POOL_KIND else replace(revision, data=Raw())
 
