@@ -59,7 +59,7 @@ def moments(name: str, owner: Pool) -> Iterator[Moment]:
 
 
 class Replay:
-    """Runs the passes over the pool. Only the notes of the plans are written to the pool."""
+    """Plans each pass over the pool. Of each plan, only the changes of the pool's annotations are carried out."""
 
     def __init__(self, owner: Pool) -> None:
         self.owner = owner
@@ -111,7 +111,9 @@ def _moment(seconds: float, began: datetime, machine: Json, instance: Json, owne
 
 
 def _object_of(line: Json, now: datetime) -> Json:
-    """The object that a line of an outline describes. Outlines have no times of conditions, so these times are now."""
+    """The object that a line of an outline describes. An outline does not record when a condition changed, so `now` is
+    used.
+    """
     is_vm = line["kind"] == "VirtualMachine"
     condition = {"type": "Ready", "status": line.get("ready"), "lastTransitionTime": now.isoformat()}
     status = {("printableStatus" if is_vm else "phase"): line["state"]}
