@@ -1,6 +1,6 @@
-"""This module has the commands `vmherd sandbox up` and `vmherd sandbox down`, which start and stop a sandbox.
+"""This module has the commands of `vmherd sandbox`.
 
-    up            runs in the foreground until Ctrl-C or SIGTERM; with --detach, it returns when the sandbox is ready
+    up            runs a sandbox until Ctrl-C or SIGTERM; with --detach, it returns when the sandbox is ready
     down          stops only the processes that `up` started in the same directory
     conformance   runs the conformance suite on a sandbox of its own
 
@@ -14,8 +14,9 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
 import time
-from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import click
@@ -26,6 +27,7 @@ from sandbox.controlplane import ControlPlaneError
 from sandbox.crds import CrdError
 from sandbox.home import Home, HomeError
 from sandbox.running import SandboxError, Simulate, interruptible, run_sandbox
+from sandbox.settings import DEFAULT, DETAILS, Detail, SimulationSettings, scale_of
 
 OK, INTERRUPTED = 0, 130
 
@@ -44,6 +46,13 @@ DIRECTORY = click.option(
 )
 
 
+def _scale(text: str) -> float:
+    scale = scale_of(text)
+    if scale is None:
+        raise click.BadParameter("expected a number from 0 to 1")
+    return scale
+
+
 @click.group("sandbox")
 def command() -> None:
     """A local control plane, with simulated virtual machines in it."""
@@ -52,14 +61,30 @@ def command() -> None:
 @command.command("up", short_help="start a sandbox, and stop it at Ctrl-C")
 @click.option("--detach", is_flag=True, help="return when the sandbox is ready, and let it run in the background")
 @click.option("--simulator/--no-simulator", default=True, help="simulate virtual machines", show_default=True)
+@click.option(
+    "--time-scale",
+    type=_scale,
+    metavar="FLOAT",
+    default=DEFAULT.time_scale,
+    help="factor of KubeVirt's waiting times, from 0 to 1",
+    show_default=True,
+)
+@click.option(
+    "--detail",
+    type=click.Choice(DETAILS),
+    default=DEFAULT.detail,
+    help="full: show each write of KubeVirt; short: leave out states that do not last",
+    show_default=True,
+)
 @DIRECTORY
-def up(*, directory: Path, detach: bool, simulator: bool) -> int:
+def up(*, directory: Path, detach: bool, simulator: bool, time_scale: float, detail: Detail) -> int:
     """Start a local control plane, and run it until Ctrl-C or SIGTERM.
 
     The control plane is etcd, kube-apiserver and kube-controller-manager with an empty cluster and the CRDs of
     virtual machines. A simulator runs the virtual machines.
     """
-    return sandbox_up(directory, detach=detach, simulator=simulator)
+    settings = SimulationSettings(time_scale=time_scale, detail=detail) if simulator else None
+    return sandbox_up(directory, detach=detach, settings=settings)
 
 
 @command.command("down", short_help="stop the sandbox of a directory")
@@ -72,10 +97,11 @@ def down(*, directory: Path) -> None:
 command.add_command(conformance.command)
 
 
-def sandbox_up(directory: Path, *, detach: bool = False, simulator: bool = True) -> int:
+def sandbox_up(directory: Path, *, detach: bool = False, settings: SimulationSettings | None = DEFAULT) -> int:
     """Start a sandbox in a directory and return the exit code. Raises click.ClickException after a failure.
 
-    Return when the sandbox has ended. If `detach` is True, return when the sandbox is ready.
+    Return when the sandbox has ended. If `detach` is True, return when the sandbox is ready. `settings` are the
+    simulator's settings of objects without annotations. If `settings` is None, no simulator runs.
     """
     home = Home(directory)
     started = time.monotonic()
@@ -90,11 +116,11 @@ def sandbox_up(directory: Path, *, detach: bool = False, simulator: bool = True)
         with interruptible():
             home.prepare()
             if detach:
-                _run_in_background(home, simulator=simulator)
+                _run_in_background(home, settings)
                 ready()
             else:
                 with home.occupied():
-                    run_sandbox(home, simulate=_simulate() if simulator else None, on_ready=ready)
+                    run_sandbox(home, simulate=_simulate(settings) if settings else None, on_ready=ready)
     except PROBLEMS as error:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
@@ -116,10 +142,10 @@ def sandbox_down(directory: Path) -> None:
         print(f"stopped the sandbox in {home.directory} ({parts}); its logs are in {home.logs}")
 
 
-def _run_in_background(home: Home, *, simulator: bool) -> None:
+def _run_in_background(home: Home, settings: SimulationSettings | None) -> None:
     """Run the sandbox in a separate process, and return when the sandbox is ready.
 
-    Raises one of PROBLEMS, or KeyboardInterrupt. Before an error is raised, the separate process has ended.
+    Raises one of PROBLEMS, or KeyboardInterrupt. After an error, the separate process does not run.
     """
     with home.occupied():
         pass
@@ -127,7 +153,7 @@ def _run_in_background(home: Home, *, simulator: bool) -> None:
     command = [sys.executable, "-m", "controller", "sandbox", "up", "--dir", str(home.directory)]
     with home.output.open("w") as output:
         process = subprocess.Popen(
-            command if simulator else [*command, "--no-simulator"],
+            [*command, *_flags_for(settings)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -144,17 +170,30 @@ def _run_in_background(home: Home, *, simulator: bool) -> None:
         raise SandboxError(_error_message(home.output))
 
 
+def _flags_for(settings: SimulationSettings | None) -> list[str]:
+    """Return the options of `up` that give these settings."""
+    if settings is None:
+        return ["--no-simulator"]
+    return [f"--time-scale={settings.time_scale}", f"--detail={settings.detail}"]
+
+
 def _is_ready(home: Home, pid: int) -> bool:
     state = home.state()
     return state is not None and state.ready and state.runner.pid == pid
 
 
-def _simulate() -> Simulate:
-    from controller.logs import configure  # noqa: PLC0415  the HTTP client is slow to import
-    from sandbox import simulator  # noqa: PLC0415
+def _simulate(settings: SimulationSettings) -> Simulate:
+    # The HTTP client of the simulator is slow to import. Import the simulator while the API server starts.
+    threading.Thread(target=import_module, args=("sandbox.simulator",), daemon=True).start()
 
-    configure("info", "auto", stream=sys.stderr)
-    return partial(simulator.run, virt_api=True, webhooks=True, launchers=True)
+    async def simulate(kubeconfig: Path) -> None:
+        from controller.logs import configure  # noqa: PLC0415
+        from sandbox import simulator  # noqa: PLC0415
+
+        configure("info", "auto", stream=sys.stderr)
+        await simulator.run(kubeconfig, defaults=settings, virt_api=True, webhooks=True, launchers=True)
+
+    return simulate
 
 
 def _print_ready(home: Home, *, seconds: float, detached: bool) -> None:

@@ -37,6 +37,16 @@ PORT_TAKEN = "address already in use"
 
 APISERVER, MANAGER, ETCD = "kube-apiserver", "kube-controller-manager", "etcd"
 FAST_AUTOSCALING = flags.Autoscaling()
+NOT_NEEDED_FOR_CRDS = (
+    "poststarthook/rbac/bootstrap-roles",
+    "poststarthook/scheduling/bootstrap-system-priority-classes",
+    "poststarthook/start-service-ip-repair-controllers",
+    "poststarthook/priority-and-fairness-config-producer",
+)
+"""The last steps of the API server's start. The installation of CRDs does not depend on these steps."""
+
+READY_FOR_CRDS = f"/readyz?{'&'.join(f'exclude={check}' for check in NOT_NEEDED_FOR_CRDS)}"
+
 DEFAULT_ACCOUNT = "/api/v1/namespaces/default/serviceaccounts/default"
 
 
@@ -82,7 +92,7 @@ class ControlPlane:
         return self._pki.ca
 
     def start(self) -> None:
-        """Start all components. Return when the API server serves the definitions and the controller manager works.
+        """Start all components. Return when the API server serves the CRDs and the controller manager works.
 
         Raises ControlPlaneError or CrdError. After an error, no component runs.
         """
@@ -182,10 +192,12 @@ class ControlPlane:
         self._write_kubeconfig(self._files.manager_kubeconfig, _certificate(self._manager), MANAGER)
         self._run(ETCD, flags.etcd(self._files, self._ports))
         self._run(APISERVER, flags.apiserver(self._files, self._ports, self._admission_plugins))
-        self._wait_for(APISERVER, "/readyz")
-        # Install the CRDs before the controller manager starts, because the garbage collector looks for new kinds only
-        # every 30 seconds.
+        # Install the CRDs while the API server still creates its roles.
+        self._wait_for(APISERVER, READY_FOR_CRDS)
         self.crds = crds.install(self.kubeconfig, self._crd_directories)
+        self._wait_for(APISERVER, "/readyz")
+        # Start the controller manager after the CRDs, because the garbage collector looks for new kinds only every 30
+        # seconds.
         self._run(MANAGER, flags.manager(self._files, self._ports, self._autoscaling))
         # Wait for the default service account. Tokens and Pods need the account. The controller manager creates the
         # account, so the account also shows that the controller manager works.

@@ -106,7 +106,7 @@ def _discovered(admin: Admin, group_versions: Iterable[str]) -> set[_Served]:
 
 
 def _failure_reason(admin: Admin) -> str:
-    """Return the first problem in the conditions of all definitions, or else a general text."""
+    """Return the first problem in the conditions of all definitions, or else a general message."""
     for definition in admin.get(PATH)["items"]:
         for condition in definition.get("status", {}).get("conditions", ()):
             bad = "True" if condition["type"] == "NonStructuralSchema" else "False"

@@ -3,8 +3,8 @@
 KubeVirt's VMIs have no status subresource, so a patch of the status is sent to the object itself. A patch contains the
 complete list of conditions, because a JSON merge patch replaces lists.
 
-In KubeVirt, several programs write to a VMI. With the detail `full`, the simulator sends each of these writes as its
-own patch. With the detail `short`, one patch contains all writes up to the next lasting state.
+In KubeVirt, several programs write to a VMI. If the annotation `detail` is `full`, the simulator sends each of these
+writes as a separate patch. If it is `short`, one patch contains all writes up to the next state that lasts.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def state_patch(
 
     `unseen` are earlier phases that were not written. The patch adds these phases to the phase history. The patch
     replaces the list of finalizers with `finalizers`, so the patch contains the resource version. If `detailed` is
-    True, the patch leaves out the fields of `detail_patch`.
+    True, the patch leaves out the fields that `detail_patch` writes separately.
     """
     status: dict[str, Any] = {}
     history = history_of(vmi)
@@ -162,7 +162,8 @@ def detail_patch(vmi: SimulatedVMI) -> Patch | None:
         return None
     if status.qos_class is None:
         return _patch(vmi, status={"qosClass": QOS_CLASS})
-    if not any((status.active_pods or {}).values()) and problem_of(vmi) != UNSCHEDULABLE:
+    has_node = vmi.has_pod or any((status.active_pods or {}).values())
+    if not has_node and problem_of(vmi) != UNSCHEDULABLE:
         return _patch(vmi, status={"activePods": {pod_uid(vmi): node_for(vmi)}})
     return None
 
@@ -170,7 +171,7 @@ def detail_patch(vmi: SimulatedVMI) -> Patch | None:
 def hotplug_patch(vmi: SimulatedVMI) -> Patch | None:
     """Return the patch with the condition for hotplugged CPUs or memory, or None.
 
-    The condition stays until the VMI is migrated.
+    The condition stays until a migration of the VMI has finished.
     """
     conditions = conditions_of(vmi)
     for type_, is_needed in (("HotVCPUChange", _has_new_sockets(vmi)), ("HotMemoryChange", _has_new_memory(vmi))):
@@ -180,14 +181,14 @@ def hotplug_patch(vmi: SimulatedVMI) -> Patch | None:
 
 
 def pod_uid(vmi: SimulatedVMI) -> str:
-    """Return the UID of the VMI's virt-launcher Pod. The UID depends only on the VMI's UID."""
+    """Return the UID that stands for the virt-launcher Pod if the simulator creates no Pods."""
     return str(uuid5(_LAUNCHERS, vmi.metadata.uid))
 
 
 def is_migratable(vmi: SimulatedVMI) -> bool:
     """Return True if the VMI's network allows a live migration.
 
-    The default network is a bridge, and does not allow it.
+    The default network is a bridge, which does not allow a live migration.
     """
     devices = domain_of(vmi).devices
     if devices is None or not devices.interfaces:
@@ -235,13 +236,14 @@ def _initial_fields(vmi: SimulatedVMI, now: datetime) -> dict[str, Any]:
 
 
 def _launcher_fields(vmi: SimulatedVMI, *, detailed: bool, has_node: bool) -> dict[str, Any]:
-    """Return the fields about the virt-launcher Pod. They are written when the Pod exists."""
+    """Return the status fields about the virt-launcher Pod."""
     told = status_of(vmi)
     pods = told.active_pods or {}
     fields: dict[str, Any] = {}
     if not pods:
         fields |= {"launcherContainerImageVersion": LAUNCHER_IMAGE, "memory": {"memoryOverhead": MEMORY_OVERHEAD}}
-    if not any(pods.values()) and (not pods or (has_node and not detailed)):
+    # If the VMI has a Pod, `sandbox.launchers` writes `activePods`.
+    if not vmi.has_pod and not any(pods.values()) and (not pods or (has_node and not detailed)):
         fields["activePods"] = {pod_uid(vmi): node_for(vmi) if has_node and not detailed else ""}
     if not detailed and told.qos_class is None:
         fields["qosClass"] = QOS_CLASS
@@ -249,7 +251,7 @@ def _launcher_fields(vmi: SimulatedVMI, *, detailed: bool, has_node: bool) -> di
 
 
 def _node_fields(vmi: SimulatedVMI, *, runs: bool) -> dict[str, Any]:
-    """Return the fields with the node. If the guest runs, also return the fields of virt-handler."""
+    """Return the status fields about the node, and the IP address and migration method if the guest runs."""
     fields: dict[str, Any] = {}
     names = _interfaces(vmi)
     if status_of(vmi).node_name is None:

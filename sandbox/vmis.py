@@ -91,7 +91,7 @@ class _ClaimSource(Struct, frozen=True, rename="camel"):
 
 
 class Volume(Struct, frozen=True, rename="camel"):
-    """One volume of a VMI. Volumes other than DataVolumes and PVCs are always available."""
+    """One volume of a VMI. Both sources are None for other volumes, such as container disks."""
 
     name: str = ""
     data_volume: _DataVolumeSource | None = None
@@ -150,6 +150,9 @@ class SimulatedVMI(Struct, frozen=True):
     status: VMIStatus | None = None
     placement: str = ""
     """The node for the VMI, or "" if any node of `NODES` is suitable. The field is not stored in the cluster."""
+
+    has_pod: bool = False
+    """True if the simulator creates a Pod for the VMI. The field is not stored in the cluster."""
 
 
 VMIS: Final = Resource(
@@ -260,7 +263,7 @@ def problem_of(vmi: SimulatedVMI) -> str:
 
 
 def node_for(vmi: SimulatedVMI) -> str:
-    """Return the name of the VMI's node. Without a placement, the node depends only on the VMI's UID.
+    """Return the name of the VMI's node: its field `placement`, or else a node that depends only on the VMI's UID.
 
     All nodes get about the same number of VMIs.
     """

@@ -111,9 +111,7 @@ def _moment(seconds: float, began: datetime, machine: Json, instance: Json, owne
 
 
 def _object_of(line: Json, now: datetime) -> Json:
-    """The object that a line of an outline describes. An outline does not record when a condition changed, so `now` is
-    used.
-    """
+    """The object that a line of an outline describes. Outlines have no condition times, so the present time is used."""
     is_vm = line["kind"] == "VirtualMachine"
     condition = {"type": "Ready", "status": line.get("ready"), "lastTransitionTime": now.isoformat()}
     status = {("printableStatus" if is_vm else "phase"): line["state"]}

@@ -2,7 +2,8 @@
 
 A migration is a VirtualMachineInstanceMigration. A user creates it, or KubeVirt creates it for a VMI that must leave
 its node (`status.evacuationNodeName`). The migration creates a second Pod on another node. While the migration runs,
-`status.migrationState` of the VMI has no `endTimestamp`. The VMI keeps its name and its UID.
+`status.migrationState` of the VMI has no `endTimestamp`. The VMI keeps its name and its UID. A finished migration ends
+a hot-plug of CPUs or memory.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ from sandbox.step import Change, Create, Patch, Step
 
 EVACUATION: Final = "kubevirt.io/evacuationMigration"
 """The annotation of a migration that empties a node. Its value is the node."""
+
+CPU_CHANGE: Final = "HotVCPUChange"
+MEMORY_CHANGE: Final = "HotMemoryChange"
 
 DURATION_S: Final = 1.0
 """The duration of a migration in seconds."""
@@ -114,12 +118,35 @@ def _run(migration: Migration, vmi: VMI, state: Fields, now: datetime) -> Step:
         return Step(after_s=left_s)
     target = state["targetNode"]
     ended = {"endTimestamp": now, "completed": True}
+    plugged = hotplug_result(vmi)
+    # A merge patch replaces all conditions, so the API server rejects the patch if the VMI has changed.
+    version = {"resourceVersion": vmi.metadata.resource_version} if plugged else {}
     change = patch_of(
         vmi.metadata,
-        metadata={"labels": {NODE_NAME: target}},
-        status={"nodeName": target, "evacuationNodeName": None, "migrationState": ended},
+        metadata={"labels": {NODE_NAME: target}, **version},
+        status={"nodeName": target, "evacuationNodeName": None, "migrationState": ended, **plugged},
     )
     return Step(effects=(Change(VMIS, vmi.metadata.name, change),), write=_phase(migration, "Succeeded", now))
+
+
+def hotplug_result(vmi: VMI) -> Fields:
+    """Return the status fields that a migration changes at its end because of a hot-plug.
+
+    The result is {} if no hot-plug is in progress. The guest then has the CPUs and the memory of the spec.
+    """
+    has_cpus, has_memory = condition_of(vmi, CPU_CHANGE), condition_of(vmi, MEMORY_CHANGE)
+    if vmi.status is None or not (has_cpus or has_memory):
+        return {}
+    conditions = [each for each in vmi.status.conditions or () if each["type"] not in (CPU_CHANGE, MEMORY_CHANGE)]
+    fields: Fields = {"conditions": conditions}
+    domain = vmi.spec.domain or {}
+    if has_cpus:
+        cpu = domain.get("cpu") or {}
+        fields["currentCPUTopology"] = {name: cpu.get(name) or 1 for name in ("cores", "sockets", "threads")}
+    guest = (domain.get("memory") or {}).get("guest")
+    if has_memory and guest is not None:
+        fields["memory"] = {"guestCurrent": str(guest), "guestRequested": str(guest)}
+    return fields
 
 
 def _phase(migration: Migration, phase: str, now: datetime) -> Patch:

@@ -35,6 +35,7 @@ class VMIStatus(Struct, frozen=True, rename="camel"):
     node_name: str | None = None
     reason: str | None = None
     evacuation_node_name: str | None = None
+    active_pods: Mapping[str, str] | None = None
     conditions: tuple[Fields, ...] | None = None
     interfaces: tuple[Fields, ...] | None = None
     migration_state: Fields | None = None
@@ -146,11 +147,11 @@ def is_schedulable(node: Node) -> bool:
 
 
 def is_responsive(node: Node) -> bool:
-    """Return False if the node reports that it is not ready. A new node reports nothing yet."""
+    """Return True if the node's condition Ready is True, or if a new node does not have this condition yet."""
     return condition_of(node, "Ready") in ("True", "")
 
 
 def patch_of(meta: ObjectMeta, subresource: str = "", **fields: Any) -> Patch:
-    """Return a merge patch for the object with this UID. `fields` are top-level fields; `metadata` is merged."""
+    """Return a merge patch for the object with this UID. `fields` are the changed top-level fields."""
     metadata = {"uid": meta.uid, **fields.pop("metadata", {})}
     return Patch(msgspec.json.encode({"metadata": metadata, **fields}), subresource)

@@ -3,7 +3,7 @@
 The Pod is created when the VMI is scheduled, and has the VMI's node, address and readiness. When the VMI ends, the Pod
 ends. If a user deletes or evicts the Pod of a VMI, the VMI ends.
 
-In a real cluster, the VMI gets these values from its Pod. The final state is the same.
+In a real cluster, the direction is the opposite: the VMI gets its node, address and readiness from the Pod.
 """
 
 from __future__ import annotations
@@ -48,10 +48,19 @@ _BINDING: Final = "binding"
 
 
 def vmi_step(vmi: VMI, pods: tuple[Pod, ...]) -> Step:
-    """Return the creation of a missing Pod for the VMI. `pods` are the existing Pods of the VMI."""
-    if pods or not is_active(vmi) or phase_of(vmi) in ("", "Pending"):
+    """Return the creation of a missing Pod for the VMI, or the patch that writes the VMI's Pods to `status.activePods`.
+
+    `pods` are the existing Pods of the VMI.
+    """
+    if not is_active(vmi) or phase_of(vmi) in ("", "Pending"):
         return Step()
-    return Step(effects=(Create(PODS, manifest(vmi, node=node_of(vmi))),))
+    if not pods:
+        return Step(effects=(Create(PODS, manifest(vmi, node=node_of(vmi))),))
+    told = (vmi.status.active_pods or {}) if vmi.status is not None else {}
+    active = {pod.metadata.uid: pod.spec.node_name or "" for pod in pods}
+    # A JSON merge patch keeps the fields that it does not name, except those that are null.
+    changes = {uid: active.get(uid) for uid in (*told, *active) if told.get(uid) != active.get(uid)}
+    return Step(write=patch_of(vmi.metadata, status={"activePods": changes})) if changes else Step()
 
 
 def pod_step(pod: Pod, vmi: VMI | None, now: datetime) -> Step:
@@ -126,7 +135,10 @@ def manifest(vmi: VMI, *, node: str, migration_uid: str = "") -> bytes:
 
 
 def requests_of(vmi: VMI) -> dict[str, Any]:
-    """Return the requests of the container. The memory that virt-launcher itself needs is not added."""
+    """Return the container's resource requests.
+
+    In a real cluster, the memory request also includes the memory of virt-launcher itself.
+    """
     domain = vmi.spec.domain or {}
     requests: dict[str, Any] = dict((domain.get("resources") or {}).get("requests") or {})
     cpu = domain.get("cpu") or {}

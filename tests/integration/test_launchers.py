@@ -81,6 +81,8 @@ def test_a_vmi_has_a_pod_that_a_service_and_a_disruption_budget_find(cluster: La
     assert pod["metadata"]["labels"]["kubevirt.io/created-by"] == vmi["metadata"]["uid"]
     assert [owner["kind"] for owner in pod["metadata"]["ownerReferences"]] == ["VirtualMachineInstance"]
     assert pod["spec"]["nodeName"] == vmi["status"]["nodeName"]
+    active = {pod["metadata"]["uid"]: pod["spec"]["nodeName"]}
+    eventually(lambda: cluster.vmis()["vm"]["status"].get("activePods") == active, what="the VMI names its Pod")
     assert pod["status"]["podIP"] == vmi["status"]["interfaces"][0]["ipAddress"]
 
     def addresses() -> list[str]:
@@ -126,6 +128,29 @@ def test_an_eviction_migrates_a_vmi_that_keeps_its_uid(cluster: Launched) -> Non
     assert "evacuationNodeName" not in after["status"]
     eventually(lambda: [each["status"].get("phase") for each in cluster.migrations()] == ["Succeeded"])
     eventually(lambda: sorted(each["status"]["phase"] for each in cluster.pods("vm")) == ["Running", "Succeeded"])
+
+
+def test_a_migration_ends_a_hotplug(cluster: Launched) -> None:
+    domain = {**MASQUERADE["domain"], "cpu": {"sockets": 1}, "memory": {"guest": "1Gi"}}
+    cluster.start(domain=domain)
+    larger = {"domain": {"cpu": {"sockets": 2}, "memory": {"guest": "2Gi"}}}
+    cluster.change_vm("vm", {"spec": {"template": {"spec": larger}}})
+
+    def changes() -> set[str]:
+        conditions = cluster.vmis()["vm"]["status"]["conditions"]
+        return {each["type"] for each in conditions} & {"HotVCPUChange", "HotMemoryChange"}
+
+    eventually(lambda: len(changes()) == 2, what="the VMI waits for a migration")
+    migration = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration"}
+    cluster.kubectl.apply({**migration, "metadata": {"name": "grow"}, "spec": {"vmiName": "vm"}})
+    eventually(lambda: not changes(), what="the hot-plug has ended")
+    status = cluster.vmis()["vm"]["status"]
+    assert status["currentCPUTopology"]["sockets"] == 2
+    assert (status["memory"]["guestCurrent"], status["memory"]["guestRequested"]) == ("2Gi", "2Gi")
+    assert status["memory"]["guestAtBoot"] == "1Gi"
+    nodes = {pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in cluster.pods("vm")}
+    assert len(nodes) == 2
+    eventually(lambda: cluster.vmis()["vm"]["status"]["activePods"] == nodes, what="the VMI names both Pods")
 
 
 def test_a_drain_ends_a_vmi_that_does_not_migrate_and_its_vm_starts_on_another_node(cluster: Launched) -> None:

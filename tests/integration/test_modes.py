@@ -235,7 +235,7 @@ def test_a_takeover_from_beginning_to_end(kubevirt: KubeVirtInstallation, namesp
 
 
 def test_in_a_takeover_no_status_is_written_twice(own_plane: ControlPlane, tmp_path: Path) -> None:
-    """KubeVirt's definitions prune unknown status fields: the controller omits them, and the passes come to rest."""
+    """KubeVirt's definitions prune unknown status fields, so the controller omits these fields."""
     with_kubevirts_status(own_plane)
     KubeVirtInstallation(own_plane).install(*RESTING)
     Kubectl(own_plane.kubeconfig)("create", "namespace", "test-namespace")

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from informers.meta import ObjectKey
 from informers.objects import PatchType
 from sandbox.behavior import next_step
@@ -25,10 +27,16 @@ class Life:
     """One VMI on an API server, and a simulator without delays."""
 
     def __init__(
-        self, annotations: Mapping[str, str] | None = None, *, grace_s: int | None = None, uid: str = "uid-1"
+        self,
+        annotations: Mapping[str, str] | None = None,
+        *,
+        grace_s: int | None = None,
+        uid: str = "uid-1",
+        has_pod: bool = False,
     ) -> None:
         self.now = CREATED
         self.first_seen = CREATED
+        self.has_pod = has_pod
         self.gone_at: float | None = None
         self.seen: list[tuple[float, VMIState]] = []
         self.patches: list[dict[str, Any]] = []
@@ -44,7 +52,8 @@ class Life:
 
     @property
     def vmi(self) -> SimulatedVMI:
-        return VMIS.decode(json.dumps(self.document).encode())
+        vmi = VMIS.decode(json.dumps(self.document).encode())
+        return msgspec.structs.replace(vmi, has_pod=self.has_pod)
 
     @property
     def elapsed_s(self) -> float:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from controller import logs
+from sandbox import commands, simulator
 from sandbox.binaries import PROGRAMS
 from sandbox.home import Home, State
 from sandbox.processes import ProcessRef, reference
+from sandbox.running import Simulate
+from sandbox.settings import SimulationSettings
 from tests.cluster import Kubectl
 from tests.sandbox.patience import processes_about, wait_for
 
@@ -233,6 +238,43 @@ def test_without_the_programs_the_error_says_how_to_get_them(directory: Path, op
     assert done.returncode == 1
     assert "Three ways to get them" in done.stderr.splitlines()[-1]
     assert not (directory / "state.json").exists()
+
+
+def test_the_simulator_gets_the_time_scale_and_the_detail_of_the_options(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[SimulationSettings] = []
+
+    async def simulate(_: Path, *, defaults: SimulationSettings, **__: bool) -> None:
+        given.append(defaults)
+
+    def run_sandbox(home: Home, *, simulate: Simulate, on_ready: Callable[[], None]) -> None:
+        asyncio.run(simulate(home.kubeconfig))
+
+    monkeypatch.setattr(simulator, "run", simulate)
+    monkeypatch.setattr(logs, "configure", lambda *_, **__: None)
+    monkeypatch.setattr(commands, "run_sandbox", run_sandbox)
+    commands.up.main(["--dir", str(directory), "--time-scale=0.05", "--detail=full"], standalone_mode=False)
+    assert given == [SimulationSettings(time_scale=0.05, detail="full")]
+
+
+@pytest.mark.parametrize(
+    "options", [["--no-simulator"], ["--time-scale=0.25", "--detail=full"], ["--time-scale=0.0", "--detail=short"]]
+)
+def test_detach_passes_the_options_on_to_the_process_in_the_background(
+    directory: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[SimulationSettings | None] = []
+    monkeypatch.setattr(commands, "sandbox_up", lambda *_, settings, **__: given.append(settings))
+    commands.up.main(["--dir", str(directory), *options], standalone_mode=False)
+    assert commands._flags_for(given[0]) == options
+
+
+@pytest.mark.parametrize("option", ["--time-scale=2", "--time-scale=nan", "--detail=some"])
+def test_a_wrong_option_is_named(directory: Path, option: str) -> None:
+    done = run("up", "--dir", str(directory), option)
+    assert done.returncode == 2
+    assert option.partition("=")[0] in done.stderr
 
 
 def test_down_of_a_directory_without_a_sandbox_is_one_clear_line(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_the_short_sequence_leaves_out_events_of_the_full_one_and_adds_none(name
 
 
 def without_generation(event: Told) -> Told:
-    """The event without the number of writes, which is the generation of a VMI."""
+    """The event without the generation, which for a VMI only counts the writes."""
     type_, obj = event
     meta = {field: value for field, value in obj.get("metadata", {}).items() if field != "generation"}
     return type_, {**obj, "metadata": meta}

@@ -1,4 +1,4 @@
-"""VMs, their templates, and the VM after the server has applied the patch between two templates."""
+"""VMs and their templates, and the VM on the server after a three-way merge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decoding and encoding pools: a decoded spec can be encoded again, and a template loses nothing."""
+"""Decoding and encoding of pools: a decoded spec can be encoded again, and no field of a template is lost."""
 
 from __future__ import annotations
 

@@ -79,7 +79,27 @@ def test_a_vmi_that_is_not_scheduled_or_has_ended_gets_no_pod(phase: str) -> Non
 
 def test_a_deleted_vmi_and_a_vmi_with_a_pod_get_no_pod() -> None:
     assert pods.vmi_step(vmi(deleted=True), ()) == Step()
-    assert pods.vmi_step(vmi(), (pod(),)) == Step()
+    assert pods.vmi_step(vmi(), (pod(),)).effects == ()
+
+
+@pytest.mark.parametrize(
+    ("told", "written"),
+    [
+        (None, {f"{LAUNCHER}-uid": "node01", "target-uid": ""}),
+        ({f"{LAUNCHER}-uid": "", "target-uid": ""}, {f"{LAUNCHER}-uid": "node01"}),
+        ({"gone": "node03", f"{LAUNCHER}-uid": "node01"}, {"gone": None, "target-uid": ""}),
+    ],
+)
+def test_the_status_of_a_vmi_names_the_uids_and_the_nodes_of_its_pods(
+    told: dict[str, str] | None, written: dict[str, str | None]
+) -> None:
+    step = pods.vmi_step(vmi(activePods=told), (pod(), pod("target", node="")))
+    assert body(step.write)["status"] == {"activePods": written}
+
+
+def test_the_active_pods_are_written_once_and_stay_after_the_end_of_the_vmi() -> None:
+    assert pods.vmi_step(vmi(activePods={f"{LAUNCHER}-uid": "node01"}), (pod(),)) == Step()
+    assert pods.vmi_step(vmi("Failed"), (pod(),)) == Step()
 
 
 def test_the_pod_of_a_vmi_has_its_labels_node_and_owner() -> None:
@@ -210,6 +230,42 @@ def test_a_migration_ends_on_the_target_node() -> None:
     assert (changed["status"]["nodeName"], changed["status"]["evacuationNodeName"]) == ("node02", None)
     assert changed["status"]["migrationState"]["completed"] is True
     assert body(step.write)["status"]["phase"] == "Succeeded"
+
+
+def finished(domain: dict[str, Any], *conditions: dict[str, str]) -> dict[str, Any]:
+    """The change of a VMI at the end of its migration."""
+    state = {"migrationUid": "m1", "startTimestamp": NOW.isoformat(), "targetNode": "node02", "targetPod": "target"}
+    moving = vmi(migrationState=state, conditions=[READY, *conditions])
+    moving = msgspec.structs.replace(moving, spec=msgspec.convert({"domain": domain}, type(moving.spec)))
+    moving = msgspec.structs.replace(moving, metadata=msgspec.structs.replace(moving.metadata, resource_version="7"))
+    [change] = migrate(moving, phase="Running", now=NOW + timedelta(seconds=migrations.DURATION_S)).effects
+    assert isinstance(change, Change)
+    return body(change.patch)
+
+
+CPU_CHANGE = {"type": "HotVCPUChange", "status": "True"}
+MEMORY_CHANGE = {"type": "HotMemoryChange", "status": "True"}
+
+
+def test_a_migration_ends_a_hotplug_of_cpus_and_memory() -> None:
+    domain = {"cpu": {"sockets": 4, "cores": 2}, "memory": {"guest": "2Gi"}}
+    changed = finished(domain, CPU_CHANGE, MEMORY_CHANGE)
+    assert changed["metadata"]["resourceVersion"] == "7"
+    assert changed["status"]["conditions"] == [READY]
+    assert changed["status"]["currentCPUTopology"] == {"cores": 2, "sockets": 4, "threads": 1}
+    assert changed["status"]["memory"] == {"guestCurrent": "2Gi", "guestRequested": "2Gi"}
+
+
+def test_a_migration_without_a_hotplug_changes_neither_conditions_nor_sizes() -> None:
+    changed = finished({"cpu": {"sockets": 4}, "memory": {"guest": "2Gi"}})
+    assert not {"conditions", "currentCPUTopology", "memory"} & changed["status"].keys()
+    assert "resourceVersion" not in changed["metadata"]
+
+
+def test_a_migration_changes_only_the_size_that_was_plugged_in() -> None:
+    domain = {"cpu": {"sockets": 4}, "memory": {"guest": "2Gi"}}
+    assert "memory" not in finished(domain, CPU_CHANGE)["status"]
+    assert "currentCPUTopology" not in finished(domain, MEMORY_CHANGE)["status"]
 
 
 def test_the_pod_that_a_vmi_has_left_has_succeeded() -> None:
