@@ -180,7 +180,7 @@ async def check_columns(space: CaseNamespace, name: str, cells: list[object]) ->
 
 
 async def quiet(space: CaseNamespace, name: str) -> None:
-    """Check that an object does not change for some seconds. One write at the start is allowed."""
+    """Wait until an object is unchanged between two reads. Then check that the object stays unchanged."""
     version = [""]
 
     async def look() -> str:
