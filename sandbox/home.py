@@ -162,9 +162,9 @@ class Home:
                 path.unlink(missing_ok=True)
 
     def _expected_state(self) -> State | None:
-        """Return the state, or None if there is no state.
+        """Return the content of the state file, or None if there is no state file.
 
-        If a starting sandbox has not written its state yet, wait at most `_STATE_TIMEOUT_S` seconds.
+        If a starting sandbox has not written the file yet, wait at most `_STATE_TIMEOUT_S` seconds.
         """
         deadline = time.monotonic() + _STATE_TIMEOUT_S
         while (state := self.state()) is None and self.is_occupied() and time.monotonic() < deadline:
