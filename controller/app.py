@@ -6,7 +6,7 @@ open the API clients; select the mode if it is `auto`
 └── open the HTTP server; do the checks before the start
     └── start the event recorder, the loop monitor and the informers; wait for the first lists
         └── wait for the lease
-            └── run the workers until a signal; then let running passes finish, send Events and release the lease
+            └── run the workers until a signal; then let running reconciliations end, send Events and release the lease
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ async def run(config: Config) -> int:
 
 
 class _Program(NamedTuple):
-    """All components, before they are started."""
+    """The created components of the program, which are not started yet."""
 
     parts: Parts
     informers: Sequence[SharedInformer[Any]]
@@ -123,9 +123,9 @@ async def _run(requested: Config, stop: asyncio.Event) -> None:
 
 
 async def _with_mode(client: ApiClient, config: Config, stop: asyncio.Event) -> Config | None:
-    """Return the configuration for this cluster, with its mode and the versions of its kinds.
+    """Return the configuration with the values that depend on the cluster, or None if `stop` is set first.
 
-    Only the mode `auto` is replaced. Returns None if `stop` is set first.
+    These values are the mode if it is `auto`, the versions of the kinds and the namespace of the lease.
     """
     resolved: list[Config] = []
 
@@ -139,10 +139,10 @@ async def _with_mode(client: ApiClient, config: Config, stop: asyncio.Event) -> 
 
 @asynccontextmanager
 async def _clients(config: Config, metrics: Metrics) -> AsyncIterator[tuple[ApiClient, ApiClient, ApiClient]]:
-    """Open three clients: for the reconciliation, for the lease, and for the authorization of metrics readers.
+    """Open three API clients: for the reconciliation, for the lease, and for the authorization of metrics readers.
 
-    The lease and the authorization have their own clients. So their requests do not wait for the requests of the
-    reconciliation. Only the client for the reconciliation gets a gate, which can refuse writes.
+    The lease and the authorization have their own clients, so that their requests do not wait for the requests of the
+    reconciliation.
     """
     credentials = await load_credentials(config.kubeconfig, config.context)
     agent = f"{PROGRAM}/{version()} ({revision() or 'unknown'})"
@@ -206,7 +206,7 @@ def _secure(config: Config, client: ApiClient) -> Secure | None:
 
 
 def _gate(config: Config, elector: LeaderElector | None, watch: SecondWriterWatch) -> Gate:
-    """Return the function that allows or refuses each write."""
+    """Return the check to call before each write. It raises an exception if the controller must not write now."""
     if config.observe:
         return forbid_writes
     if elector is None:
@@ -274,7 +274,7 @@ async def _synced(program: _Program, stop: asyncio.Event) -> bool:
 
 
 async def _all_synced(program: _Program) -> None:
-    """Wait until each informer has its first list. An optional kind that the cluster does not serve has no list."""
+    """Wait until each informer has its first list. Do not wait for optional kinds that the cluster does not serve."""
     for informer in program.informers:
         while not (informer in program.optional and informer.missing):
             try:

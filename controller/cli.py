@@ -1,9 +1,9 @@
-"""The command `vmherd` with its subcommands. Each error of a user is one line on stderr. The exit codes are:
+"""The command `vmherd` with its subcommands. Each expected error is one line on stderr. The exit codes are:
 
     0  success          1  failure at run time          2  wrong flags or variables          130  Ctrl-C
 
 The module of a subcommand is imported when the subcommand is called. So `--help` and completion are fast. The modules
-of `demo` and `sandbox` may be missing, for example in the image.
+of `demo` and `sandbox` are not in the container image.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class LazyCommand(click.Command):
         self.module = module
 
     def load(self) -> click.Command:
-        """Import the module and return its command. Raises ClickException if a package of the sandbox is missing."""
+        """Import the module of the command, and return the command. Raises ClickException if a package for the sandbox
+        is missing.
+        """
         try:
             command: click.Command = importlib.import_module(self.module).command
         except ModuleNotFoundError as error:

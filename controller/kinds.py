@@ -33,7 +33,7 @@ READ: Final = ("get", "list", "watch")
 
 
 class Access(Struct, frozen=True):
-    """The API verbs for one other resource, such as VMs, or for its subresource."""
+    """The API verbs that a kind needs on one other resource, such as VMs, or on its subresource."""
 
     resource: Resource[Any]
     verbs: tuple[str, ...]
@@ -45,7 +45,7 @@ class Access(Struct, frozen=True):
 
 
 class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
-    """The descriptor of one kind. Two descriptors are equal only if they are the same Python object."""
+    """The descriptor of one kind."""
 
     name: str
     """The short name of the kind, used for the flag `--<name>-group`, the queue and the metric label `controller`."""
@@ -139,8 +139,6 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
         """Return a new resource of this kind in an API group and version.
 
         An empty group means `self.group`, and an empty version means `self.version`.
-
-        Two resources are equal only if they are the same Python object.
         """
         return Resource(
             self.object_type,

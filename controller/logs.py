@@ -5,11 +5,11 @@ log call. It also contains the fields of the context: controller, namespace, nam
 of one field.
 
 Some libraries log with the `logging` module of the standard library. Their lines have the same form and the additional
-field `logger`. Only lines of level WARNING and above are written for them. At lower levels, some libraries log whole
-request bodies and headers.
+field `logger`. Their lines below level WARNING are not written, because some libraries log whole request bodies and
+headers at these levels.
 
-Writing a line never raises an exception. A value that cannot be encoded is written as text. If the reader
-of a pipe has closed it, the line is lost.
+Writing a line never raises an exception. A value that cannot be encoded is written as text. If the output is already
+closed, the line is lost.
 """
 
 from __future__ import annotations
@@ -72,7 +72,10 @@ def _redirect_standard_logging(
 
 
 class _Lines:
-    """A writer that writes one line and then flushes the stream. structlog needs one method for each level."""
+    """A writer that writes one line and then flushes the stream.
+
+    structlog calls the method with the name of the line's level, so each level has a method. All methods do the same.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -1,7 +1,7 @@
 """This module reads the audit log of the API server. The log has one line for each request that the server answered.
 
-A client may receive a response a moment before the line is in the log. The line of a watch is written when the watch
-ends.
+The API server may write the line of a request a moment after it has sent the response. The line of a watch is written
+when the watch ends.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ class AuditRecord(Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def lacked_permission(self) -> bool:
-        """Return True if no role allows the request (RBAC).
+        """Return True if RBAC rejected the request.
 
-        The result is False for a rejection by an admission plugin.
+        The result is False if an admission plugin rejected the request.
         """
         return self.annotations.get(_DECISION) == "forbid"
 
@@ -104,7 +104,10 @@ class AuditRecord(Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def name(self) -> str:
-        """Return the name of the object, or "" for a list, a watch and most create requests."""
+        """Return the name of the object, or "" if the URL contains no name.
+
+        The URL of a list, a watch and most create requests contains no name.
+        """
         return self.object_ref.name
 
     @property

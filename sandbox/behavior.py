@@ -2,12 +2,13 @@
 
 All functions of this module are pure.
 
-Each behavior has a timeline. A timeline is a list of states. Each state begins at a fixed time after the creation of
-the VMI. The next step for a VMI is to write the state that is due now, or to wait for the next state. A late or
-restarted simulator skips the earlier states. States shorter than `SHORTEST_VISIBLE_S` seconds are not written. If
-`ready-after` is at least one second, all of the phases Pending, Scheduling, Scheduled and Running are written. With the
-default `ready-after` of 300 ms, one patch makes the VMI ready. With the detail `full`, all states are written, one
-after the other.
+An annotation selects the behavior of a VMI, for example `fail`. Each behavior has a timeline: a list of states. Each
+state begins at a fixed time after the creation of the VMI. The next step for a VMI is to write the state that is due
+now, or to wait for the next state. A late or restarted simulator skips the earlier states. States shorter than
+`SHORTEST_VISIBLE_S` seconds are not written. So one patch makes the VMI ready if the annotation `ready-after` has its
+default value of 300 ms. If the value is at least one second, the phases Pending, Scheduling, Scheduled and Running are
+all written. If the setting `detail` (an annotation or an option) is `full`, all states are written, one after the
+other.
 
 Annotations can be changed at any time. If a user adds the annotation `behavior` to a running VMI, the new behavior
 takes effect. If the user removes the annotation, an unready VMI or a VMI in phase Unknown becomes ready again. A VMI
@@ -80,7 +81,7 @@ class TimedState(Struct, frozen=True):
 class Timeline(Struct, frozen=True):
     """The states of a VMI over time.
 
-    `states` contains all states. `visible` contains the written states, without very short states.
+    `states` contains all states. `visible` contains only the states that are long enough to be written to the VMI.
     """
 
     states: tuple[TimedState, ...]
@@ -90,8 +91,7 @@ class Timeline(Struct, frozen=True):
 class Obstacle(Struct, frozen=True):
     """A missing or unbound PVC of a VMI that waits for a node.
 
-    `problem` is the reason in the VMI's condition. While the VMI only waits for the binding of its PVCs, `problem` is
-    empty.
+    If a PVC is missing, `problem` is the reason in the VMI's condition. If all PVCs exist, `problem` is empty.
     """
 
     problem: str = ""
@@ -108,10 +108,9 @@ def next_step(
 ) -> Step:
     """Return the next step for this VMI.
 
-    `first_seen` is the time at which this simulator first saw the VMI. This time makes the creation time more exact
-    (see `creation_time`). After a restart of the simulator, `first_seen` may be late. This does no harm, because
-    `creation_time` limits the error to one second. `obstacle` is the reason why the VMI cannot be scheduled, or None.
-    `vm_exists` is True if the VMI's VM exists.
+    `first_seen` is the time at which this simulator first saw the VMI. The function `creation_time` uses `first_seen`
+    because the API server stores creation times only in whole seconds. `obstacle` is the reason why the VMI cannot be
+    scheduled, or None. `vm_exists` is True if the VMI's VM exists.
     """
     settings = read_settings(annotations_of(vmi.metadata), grace_s=grace_period_of(vmi), defaults=defaults)
     step = _next_step(vmi, settings, now, first_seen, obstacle, vm_exists=vm_exists)
@@ -161,7 +160,10 @@ def _follow_timeline(vmi: SimulatedVMI, settings: SimulationSettings, now: datet
 
 
 def _is_reached(vmi: SimulatedVMI, state: VMIState) -> bool:
-    """Return True if the VMI has this state. A VMI that already has a Ready condition keeps the condition."""
+    """Return True if the VMI has this state.
+
+    A state without the condition Ready also matches a VMI that has this condition.
+    """
     current = state_of(vmi)
     if current is None or state.unready_reason != CONDITION_MISSING:
         return current == state
@@ -171,8 +173,8 @@ def _is_reached(vmi: SimulatedVMI, state: VMIState) -> bool:
 def _position(states: tuple[TimedState, ...], current: VMIState | None) -> int:
     """Return the position of the current state in the timeline.
 
-    Return -1 for a new VMI. If the state is missing in the timeline, return the first state with the same phase, or
-    else the last position.
+    Return -1 for a new VMI. If the state is missing in the timeline, return the position of the first state with the
+    same phase, or else the last position.
     """
     if current is None:
         return -1
@@ -209,8 +211,8 @@ def _terminate(
     """Return the next step for a VMI that is being deleted: the guest shuts down, then the finalizers are removed.
 
     The shutdown begins with the condition Ready=False and the reason PodTerminating. It lasts
-    `settings.shutdown_after_s` seconds. A VMI without a node or in a final phase has no shutdown. If the VM exists, the
-    VM controller removes its own finalizer.
+    `settings.shutdown_after_s` seconds. A VMI without a node or in a final phase has no shutdown. If the VM of the VMI
+    exists, the finalizer of the VM controller stays, because the simulated VM controller removes it.
     """
     is_full, phase = settings.detail == "full", phase_of(vmi)
     of_others = tuple(name for name in finalizers_of(vmi) if name not in (FINALIZER, CONTROLLER_FINALIZER))
@@ -288,8 +290,8 @@ def _timeline_start(vmi: SimulatedVMI, first_seen: datetime) -> datetime:
 def creation_time(meta: ObjectMeta, first_seen: datetime) -> datetime:
     """Return the latest possible creation time of an object.
 
-    The API server stores whole seconds only. So the actual creation may be up to one second later. `first_seen` is the
-    time at which the simulator first saw the object.
+    The API server stores only the whole seconds of the creation time, so the object may have been created up to one
+    second after the stored time. `first_seen` is the time at which the simulator first saw the object.
     """
     created = meta.creation_timestamp
     return first_seen if created is None else min(first_seen, created + timedelta(seconds=1))
@@ -298,7 +300,7 @@ def creation_time(meta: ObjectMeta, first_seen: datetime) -> datetime:
 def _unseen_transitions(
     vmi: SimulatedVMI, line: Timeline, current: TimedState, began: datetime
 ) -> Iterator[PhaseTransition]:
-    """Yield the missing earlier phases of the VMI's history, with their planned times."""
+    """Yield the earlier phases that are missing in the VMI's phase history, with their times in the timeline."""
     known = {transition.phase for transition in history_of(vmi)} | {current.state.phase}
     for timed in line.states:
         if timed.at_s < current.at_s and timed.state.phase not in known:
@@ -317,7 +319,7 @@ def _boot_position(phase: str) -> int:
 
 
 def _final_phase(phase: str) -> str:
-    """Return the final phase after a shutdown in this phase.
+    """Return the final phase of a VMI that is shut down in the phase `phase`.
 
     As in KubeVirt, the result is Failed if the guest never ran. A final phase does not change.
     """

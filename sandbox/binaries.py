@@ -7,8 +7,8 @@ The module looks for each program in these places, in this order:
 3. a download of the releases (`sandbox.releases`);
 4. a build from source with Go, from the module in `sandbox/kube` that pins the versions (`sandbox.gobuild`).
 
-Only complete files get their final paths in the cache. With a lock, only one process at a time downloads or builds
-programs.
+Each program is first written to a temporary file, so the cache never contains an incomplete program. A lock ensures
+that only one process at a time downloads or builds programs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""This module has the commands `vmherd sandbox up` and `vmherd sandbox down`, which start and stop a sandbox.
+"""This module has the commands of `vmherd sandbox`.
 
-    up            runs in the foreground until Ctrl-C or SIGTERM; with --detach, it returns when the sandbox is ready
+    up            runs a sandbox until Ctrl-C or SIGTERM; with --detach, it returns when the sandbox is ready
     down          stops only the processes that `up` started in the same directory
     conformance   runs the conformance suite on a sandbox of its own
 
@@ -145,7 +145,7 @@ def sandbox_down(directory: Path) -> None:
 def _run_in_background(home: Home, settings: SimulationSettings | None) -> None:
     """Run the sandbox in a separate process, and return when the sandbox is ready.
 
-    Raises one of PROBLEMS, or KeyboardInterrupt. Before an error is raised, the separate process has ended.
+    Raises one of PROBLEMS, or KeyboardInterrupt. After an error, the separate process does not run.
     """
     with home.occupied():
         pass

@@ -1,7 +1,7 @@
 """This module has the command `vmherd sandbox conformance`, which runs the conformance suite on a new sandbox.
 
-The command starts a control plane, the simulator and the controller in the chosen mode. Then it runs `vmherd
-conformance` with the remaining arguments. At the end, it stops all its processes and removes all its files.
+The command starts a control plane, the simulator, and the controller in the mode from `--mode`. Then it runs `vmherd
+conformance` and passes all other arguments to it. At the end, it stops all its processes and removes all its files.
 """
 
 from __future__ import annotations
@@ -66,7 +66,10 @@ def _groups_of(mode: str) -> str:
 
 
 def _suite(arguments: Sequence[str]) -> int:
-    """Run `vmherd conformance` as a separate process. Ctrl-C then ends the suite before the sandbox."""
+    """Run `vmherd conformance` as a separate process.
+
+    After Ctrl-C, return only when the suite has ended, because the suite needs the sandbox until then.
+    """
     process = subprocess.Popen([sys.executable, "-m", "controller", "conformance", *arguments])
     while True:
         try:
@@ -122,10 +125,11 @@ def _start(stack: ExitStack, spawner: Spawner, plane: ControlPlane, name: str, m
 
 
 def prepare(plane: ControlPlane, mode: str) -> None:
-    """Change the definitions of both kinds for the mode.
+    """Change the CRDs of replica sets and pools as the controller's mode requires.
 
-    In the mode `alongside`, the kinds are also served in vmherd's own API groups. In the mode `takeover`, the API
-    server keeps only the status fields of KubeVirt's definitions.
+    In the mode `alongside`, replica sets and pools get additional CRDs in vmherd's own API groups. In the mode
+    `takeover`, the CRDs get only the status fields that KubeVirt defines, so the API server removes all other status
+    fields.
     """
     admin = Admin(plane.kubeconfig)
     for kind in KINDS:
@@ -138,7 +142,7 @@ def prepare(plane: ControlPlane, mode: str) -> None:
 
 
 def under_own_group(definition: dict[str, Any], group: str, short_names: Sequence[str]) -> dict[str, Any]:
-    """Return the definition of the same kind in another API group, with other short names."""
+    """Return the CRD of the same kind in another API group, with other short names."""
     names = {**definition["spec"]["names"], "shortNames": list(short_names)}
     return {
         "apiVersion": definition["apiVersion"],
@@ -149,7 +153,7 @@ def under_own_group(definition: dict[str, Any], group: str, short_names: Sequenc
 
 
 def with_status(definition: dict[str, Any], known: frozenset[str]) -> dict[str, Any]:
-    """Return the definition with only these status fields."""
+    """Return the CRD with only these status fields."""
     changed: dict[str, Any] = json.loads(json.dumps(definition))
     for version in changed["spec"]["versions"]:
         properties = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]

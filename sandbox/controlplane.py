@@ -92,7 +92,7 @@ class ControlPlane:
         return self._pki.ca
 
     def start(self) -> None:
-        """Start all components. Return when the API server serves the definitions and the controller manager works.
+        """Start all components. Return when the API server serves the CRDs and the controller manager works.
 
         Raises ControlPlaneError or CrdError. After an error, no component runs.
         """

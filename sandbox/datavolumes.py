@@ -7,8 +7,8 @@ adopts an existing PVC without a controller. The DataVolume succeeds when the PV
 annotation `sim.vmherd.dev/ready-after` is over. Before that, the DataVolume is in phase Pending or ImportInProgress.
 Very short phases are not written.
 
-A PVC is bound at once. A deleted PVC stays while a VMI uses the PVC. In a real cluster, kube-controller-manager does
-this.
+A PVC is bound at once. A deleted PVC stays while a VMI uses the PVC. In a real cluster, kube-controller-manager binds
+PVCs and protects PVCs in use.
 
 The annotation `sim.vmherd.dev/waiting-phase` of a DataVolume simulates a storage class with the volumeBindingMode
 WaitForFirstConsumer. Until a VMI uses the PVC, the PVC is unbound, and the DataVolume stays in the phase from the
@@ -162,7 +162,10 @@ def waiting_phase(meta: ObjectMeta) -> str:
 
 
 def is_handed_over(claim: SimulatedClaim | None, owner: ObjectMeta) -> bool:
-    """Return True if the VM `owner` controls the PVC. This is the case after CDI has deleted a succeeded DataVolume."""
+    """Return True if the VM `owner` controls the PVC.
+
+    The VM becomes the controller of the PVC when CDI deletes a succeeded DataVolume.
+    """
     return claim is not None and is_controlled_by(claim.metadata, owner)
 
 
@@ -204,7 +207,10 @@ def volume_step(volume: SimulatedDataVolume, claim: SimulatedClaim | None, now: 
 
 
 def claim_step(claim: SimulatedClaim, users: Iterable[SimulatedVMI]) -> Step:
-    """Return the next step of a real cluster for this PVC. `users` are the VMIs that refer to the PVC."""
+    """Return the step that binds the PVC, or that removes the protection finalizer of a deleted and unused PVC.
+
+    `users` are the VMIs that refer to the PVC.
+    """
     meta = claim.metadata
     if meta.deletion_timestamp is not None:
         if PROTECTION not in (meta.finalizers or ()) or any(phase_of(vmi) not in FINAL_PHASES for vmi in users):

@@ -1,4 +1,4 @@
-"""This module has the command `vmherd demo`, which starts a control plane and shows vmherd's main task on it.
+"""This module has the command `vmherd demo`, which shows on a local control plane how vmherd works.
 
 Without options, the demo needs a terminal. The demo applies a replica set and a pool, and shows their state in tables
 until Ctrl-C. The user can paste the suggested commands into another terminal and see the effect in the tables.

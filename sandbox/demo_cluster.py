@@ -88,7 +88,7 @@ class DemoCluster:
     def changes_since(self, path: str, selector: str, version: str) -> tuple[dict[str, Any], ...]:
         """Return the watch events after a resource version, for objects with a label selector.
 
-        The call takes one second, and includes the events of this second. Raises DemoFailed.
+        The watch runs for one second, so the result includes the events of this second. Raises DemoFailed.
         """
         self._check()
         query = f"labelSelector={selector}&watch=1&timeoutSeconds=1&resourceVersion={version}"
@@ -129,7 +129,7 @@ def running_cluster() -> Iterator[DemoCluster]:
 
 
 def _start(stack: ExitStack) -> DemoCluster:
-    """Start all components. If a component fails to start, the stack stops the earlier components."""
+    """Start all components, and add their stop functions to `stack`."""
     directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vmherd-demo-")))
     started = time.monotonic()
     plane = ControlPlane(directory, find_binaries())

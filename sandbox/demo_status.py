@@ -56,7 +56,7 @@ def owned_by(owner: Object, candidates: Iterable[dict[str, Any]]) -> tuple[dict[
 def is_complete(owner: Object) -> bool:
     """Return True if a replica set or pool is complete.
 
-    All wanted replicas must exist, be ready and be updated. The status must be of the newest generation.
+    All wanted replicas must exist, be ready and be updated. The controller must have observed the newest generation.
     """
     status = status_of(owner)
     counts = {status.get(count, 0) for count in ("replicas", "readyReplicas", "updatedReplicas")}
@@ -67,7 +67,7 @@ def is_complete(owner: Object) -> bool:
 class Progress(Struct, frozen=True):
     """The progress of an update.
 
-    `ready` is the number of ready VMIs. `updated` is the number of ready VMIs with a newer revision.
+    `ready` is the number of ready VMIs. `updated` is the number of ready VMIs that no longer have the old revision.
     """
 
     updated: int
@@ -75,7 +75,7 @@ class Progress(Struct, frozen=True):
 
 
 class ObservedVMIs(Struct, frozen=True):
-    """The VMIs by name, as they were after a watch event. An instance never changes."""
+    """The VMIs by name, as they were after a watch event."""
 
     vmis: Mapping[str, Object]
 

@@ -44,7 +44,7 @@ class Files(Struct, frozen=True, kw_only=True):
 class Autoscaling(Struct, frozen=True):
     """The reaction times of the horizontal autoscaler in seconds.
 
-    Kubernetes' defaults are 15 seconds, 5 minutes and 5 minutes.
+    In Kubernetes, the default is 15 seconds for the sync period and 5 minutes for each of the two other times.
     """
 
     sync_period_s: float = 1.0

@@ -2,8 +2,8 @@
 
 - An object is processed after a change of the object or a related object, and after the delay of its last step. Two
   workers never process the same object at the same time.
-- After a write, the next call of the behavior waits until the cache contains the write. So a delayed watch does not
-  lead to a second write. The cache is checked after each change, and after `STALE_CACHE_RETRY_S` seconds.
+- After a write, the behavior is not called again for the object until the informer's cache contains the write. So a
+  delayed watch does not lead to a second write.
 - A failed write is repeated until the write succeeds, also while the API server is down.
 """
 
@@ -61,7 +61,7 @@ _decode_written = msgspec.json.Decoder(_Written).decode
 class KindSimulator(Generic[T]):
     """The simulator of all objects of one kind.
 
-    `informers` must contain an informer for each written kind.
+    `informers` must contain an informer for each kind that the behavior writes.
     """
 
     def __init__(self, resource: Resource[T], behavior: NextStep[T], client: ApiClient, informers: Informers) -> None:
@@ -201,7 +201,7 @@ class KindSimulator(Generic[T]):
             self._record_write(key, resource, answer)
 
     def _record_write(self, key: ObjectKey, resource: Resource[Any], answer: bytes) -> None:
-        """Store the resource version in the response `answer` to a write.
+        """Store the resource version of the written object from the API server's response `answer`.
 
         If the object was deleted immediately, the response has no resource version and is ignored.
         """
@@ -215,10 +215,10 @@ class KindSimulator(Generic[T]):
             log.warning("annotation ignored", resource=self.name, namespace=key.namespace, name=key.name, why=warning)
 
     def _log_failure(self, key: ObjectKey, error: Exception) -> None:
-        """Log the first failure of a series.
+        """Log the failure, unless the last attempt for the object failed too.
 
-        Failed connections are logged by the informer instead. Conflicts and failed writes into a terminating namespace
-        are expected, so they are not logged.
+        Failed connections are not logged, because the informer logs them. Conflicts and failed writes into a
+        terminating namespace are expected, so they are not logged either.
         """
         expected = isinstance(error, Conflict | TransportError) or (
             isinstance(error, Forbidden) and error.namespace_terminating

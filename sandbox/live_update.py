@@ -2,7 +2,7 @@
 
 All functions of this module are pure. KubeVirt applies some changes to the running VMI: more CPU sockets, more memory,
 and another node selector, affinity or list of tolerations. For each other change of the template, the VM gets the
-condition RestartRequired. The simulator compares templates by meaning, as KubeVirt does.
+condition RestartRequired. As in KubeVirt, a difference without an effect, such as `1Gi` and `1024Mi`, is not a change.
 
 The simulator does not expand instance types: if `instancetype` or `preference` changes, the VM needs a restart. The
 simulator does not change the VMI's resource requests when CPUs or memory are added.

@@ -47,7 +47,7 @@ class Pki:
     def server(self) -> Identity:
         """Create the serving certificate of kube-apiserver.
 
-        The certificate is valid for all host names and addresses of clients and controllers.
+        The certificate is valid for all names and addresses under which programs connect to the API server.
         """
         names = ("localhost", "127.0.0.1", SERVICE_ADDRESS, "kubernetes", "kubernetes.default.svc")
         return self._issue(self._ca, "apiserver", "kube-apiserver", "", names)

@@ -59,9 +59,9 @@ def _start_of(pid: int) -> str:
 
 
 def with_death_signal(command: Sequence[str]) -> list[str]:
-    """Return a command that runs `command`.
+    """Return a command that runs `command` until the thread that started the process ends.
 
-    The kernel kills the process when the thread that started the process ends.
+    The kernel then kills the process.
     """
     return [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), *command]
 

@@ -82,7 +82,7 @@ def interruptible() -> Iterator[None]:
 async def _run_until_signal(plane: ControlPlane, simulate: Simulate | None, ready: Callable[[], None]) -> None:
     """Call `ready` and run until a signal comes. Raises SandboxError if a component ends by itself.
 
-    The signal handlers are set before the call of `ready`.
+    The signal handlers are set before the call of `ready`, because a signal may come immediately after this call.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -5,8 +5,8 @@
 Each simulated kind has a `KindSimulator`. A `KindSimulator` has a behavior: a function that returns the next step for
 an object of the kind. The behavior reads related objects, such as the VMI and the disks of a VM, from the caches of the
 other kinds. When a related object changes, the behavior is called again. All state is in the cluster, so the simulator
-can be stopped, killed and started again at any time. The simulator continues after a restart of the API server. The
-definition (CRD) of a kind may be installed later. The simulation of the kind then starts.
+can be stopped, killed and started again at any time. The simulator continues after a restart of the API server. If the
+CRD of a kind is installed later, the simulation of the kind starts then.
 """
 
 from __future__ import annotations
@@ -81,8 +81,9 @@ async def run(
     """Simulate the objects in these namespaces until the task is cancelled.
 
     `defaults` are the settings of objects without annotations. If `virt_api` is True, serve the subresources of VMs in
-    the whole cluster. If `webhooks` is True too, also serve KubeVirt's webhooks. The simulator then writes with its own
-    account. If `launchers` is True, also simulate the virt-launcher Pods of VMIs, their nodes, and migrations.
+    the whole cluster. If `webhooks` is True too, also serve KubeVirt's webhooks, and use a separate service account for
+    the simulator's writes, because the webhooks treat users and KubeVirt differently. If `launchers` is True, also
+    simulate the virt-launcher Pods of VMIs, their nodes, and migrations.
 
     Raises ConfigurationError if the kubeconfig cannot be used. If the API server does not answer, the simulator waits
     for the API server.
@@ -186,7 +187,7 @@ class _Cluster:
         return behavior.next_step(vmi, now, first_seen, obstacle, vm_exists=vm_exists, defaults=self._defaults)
 
     def _is_populating(self, vmi: SimulatedVMI) -> bool:
-        """Return True if a DataVolume of the VMI waited for the VMI and is not ready yet."""
+        """Return True if a DataVolume of the VMI has the annotation `waiting-phase` and is not ready yet."""
         volumes = [self._volumes.store.get(ObjectKey(vmi.metadata.namespace, name)) for name in claims_of(vmi)]
         waited = [volume for volume in volumes if volume is not None and waiting_phase(volume.metadata)]
         return any(phase_of_volume(volume) != SUCCEEDED for volume in waited)
@@ -263,7 +264,10 @@ def _scale(text: str) -> float:
 
 
 async def _run_until_signal(simulation: Coroutine[Any, Any, None]) -> None:
-    """Run the simulation until SIGTERM or Ctrl-C. The cancelled simulation removes its registrations."""
+    """Run the simulation until SIGTERM or Ctrl-C.
+
+    SIGTERM cancels the simulation, so that it can remove its webhook configurations and its APIService.
+    """
     task = asyncio.current_task()
     was_terminated = False
 

@@ -22,7 +22,10 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class Patch(Struct, frozen=True):
-    """A JSON merge patch for one object. The body contains the UID of the object."""
+    """A JSON merge patch for one object.
+
+    The body contains the object's UID, so that the patch never changes a new object with the same name.
+    """
 
     body: bytes
     subresource: str = ""

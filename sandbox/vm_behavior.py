@@ -13,8 +13,8 @@ All functions of this module are pure. The run strategy of a VM decides when a V
 A VM is started only when its DataVolumes are ready. After a failed start, the next start waits until the backoff is
 over.
 
-One pass creates or deletes the VMI and then writes the VM's status. The status describes the VMI before the pass. A
-deleted VMI stays until a later pass has written its result to the VM's status.
+If a step creates or deletes the VMI, a status in the same step still describes the VMI before the step. An ended VMI
+keeps the VM controller's finalizer until its result is in the VM's status.
 """
 
 from __future__ import annotations
@@ -108,7 +108,10 @@ def _run(
     now: datetime,
     settings: SimulationSettings,
 ) -> Step:
-    """Return the step of one pass: the effects of the run strategy and of a changed spec, and the new status."""
+    """Return the next step for a VM that is not being deleted.
+
+    The step contains the effects of the run strategy and of a changed spec, and the new status.
+    """
     bumped = _generation_bump(vm, own_vmi, related)
     effects: list[Effect] = [bumped] if bumped is not None else []
     is_provisioned = strategy_of(vm) == "Halted" or _provisioned(vm, related)
@@ -192,7 +195,8 @@ def _delete(
 def _generation_bump(vm: SimulatedVM, own_vmi: SimulatedVMI | None, related: RelatedObjects) -> Change | None:
     """Return the patch that writes the VM's generation to the VMI, or None.
 
-    The patch is needed only if the template has not changed since the start of the VMI.
+    The VMI's annotation with the generation says that the VMI runs the VM's template of this generation. So the patch
+    is needed only if the template has not changed since the start of the VMI.
     """
     if own_vmi is None or annotations_of(own_vmi.metadata).get(GENERATION) == str(generation_of(vm)):
         return None
@@ -238,7 +242,7 @@ def _adopt(vm: SimulatedVM, related: RelatedObjects) -> Iterator[Effect]:
 
 
 def _missing_data_volumes(vm: SimulatedVM, related: RelatedObjects, settings: SimulationSettings) -> Iterator[Effect]:
-    """Yield the creation of each missing DataVolume. Without the definition of DataVolumes, yield nothing."""
+    """Yield the creation of each missing DataVolume, or nothing if the CRD of DataVolumes is not installed."""
     if not related.serves_data_volumes:
         return
     failing = {BEHAVIOR: "fail"} if settings.behavior == "datavolume-error" else {}

@@ -52,7 +52,7 @@ _decode_data: Final = msgspec.json.Decoder(_Data).decode
 
 
 def record_start(vm: SimulatedVM, revisions: Mapping[str, SimulatedRevision]) -> Iterator[Effect]:
-    """Yield the effects that create the start revision of this generation and delete all others of the VM."""
+    """Yield the effects that create the revision of the VM's generation and delete the revisions of earlier starts."""
     name = revision_name(vm)
     for other in _of_starts(vm, revisions.values()):
         if other.metadata.name != name:

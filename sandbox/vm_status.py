@@ -79,9 +79,9 @@ _PROBLEM_STATUSES: Final = {
 class RelatedObjects(Struct, frozen=True, kw_only=True):
     """The existing objects that are related to a VM.
 
-    `vmi` is the VMI with the name of the VM. `volumes` and `claims` contain the DataVolumes and PVCs in `storage_of`,
-    by name. `revisions` contains the VM's ControllerRevisions, by name. `serves_data_volumes` is True if the definition
-    of DataVolumes is installed.
+    `vmi` is the VMI with the name of the VM. `volumes` and `claims` contain the DataVolumes and PVCs that the VM uses,
+    by name. `revisions` contains the VM's ControllerRevisions, by name. `serves_data_volumes` is True if the CRD of
+    DataVolumes is installed.
     """
 
     vmi: SimulatedVMI | None = None
@@ -92,9 +92,9 @@ class RelatedObjects(Struct, frozen=True, kw_only=True):
 
 
 class Pass(Struct, frozen=True, kw_only=True):
-    """The actions of one pass of the VM controller before the write of the status.
+    """What one run of the VM controller has done or found before it writes the VM's status.
 
-    `starts` and `stops` say whether the pass created or deleted the VMI. `generation` is the generation in the VMI's
+    `starts` and `stops` are True if the run creates or deletes the VMI. `generation` is the VM generation in the VMI's
     annotation, or None if the VM has no VMI. `restart_message` is the message of the condition RestartRequired. The
     value "" means that no restart is needed. The value None leaves the condition unchanged. `failure` is the reason and
     the message of the condition Failure. `time_scale` shortens the backoff after a failed start.
@@ -145,7 +145,7 @@ def must_rerun(vm: SimulatedVM) -> bool:
 
 
 def lacks_data_volumes(vm: SimulatedVM, related: RelatedObjects) -> bool:
-    """Return True if the VM needs DataVolumes and their definition is not installed."""
+    """Return True if the VM needs DataVolumes and their CRD is not installed."""
     return not related.serves_data_volumes and bool(data_volume_templates_of(vm))
 
 
@@ -190,7 +190,7 @@ def _start_failure(vm: SimulatedVM, vmi: SimulatedVMI | None, now: datetime, tim
 def backoff_s(failures: int, uid: str) -> int:
     """Return the seconds until the next start.
 
-    KubeVirt's random part is replaced with a value that depends on the VMI's UID.
+    KubeVirt adds a random number of seconds. The simulator adds a number that depends only on the VMI's UID.
     """
     delay = BACKOFF_S * failures**2
     return min(LONGEST_BACKOFF_S, delay + crc32(uid.encode()) % (delay // 2 + 1))
@@ -245,10 +245,9 @@ def _should_start(vm: SimulatedVM, vmi: SimulatedVMI | None) -> bool:
 
 
 def _conditions(vm: SimulatedVM, vmi: SimulatedVMI | None, now: datetime, done: Pass) -> Conditions:
-    """Return the VM's conditions: Ready, Failure, RestartRequired and the other conditions of the VMI.
+    """Return the VM's own conditions (Ready, Failure and RestartRequired) and copies of the VMI's other conditions.
 
-    The conditions of the VMI are copied with their times. After the end of the VMI, the copies stay until the next VMI
-    exists.
+    The copies keep their times. After the end of the VMI, the copies stay until the next VMI exists.
     """
     conditions = _with_restart_required(status_of(vm).conditions or (), now, done)
     conditions = updated(conditions, _ready(vmi, now))

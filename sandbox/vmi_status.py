@@ -3,8 +3,9 @@
 KubeVirt's VMIs have no status subresource, so a patch of the status is sent to the object itself. A patch contains the
 complete list of conditions, because a JSON merge patch replaces lists.
 
-In KubeVirt, several programs write to a VMI. With the detail `full`, the simulator sends each of these writes as its
-own patch. With the detail `short`, one patch contains all writes up to the next lasting state.
+In KubeVirt, several programs write to a VMI. If the setting `detail` (an annotation or an option) is `full`, the
+simulator sends each of these writes as a separate patch. If it is `short`, one patch contains all writes up to the next
+state that lasts.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def state_patch(
 
     `unseen` are earlier phases that were not written. The patch adds these phases to the phase history. The patch
     replaces the list of finalizers with `finalizers`, so the patch contains the resource version. If `detailed` is
-    True, the patch leaves out the fields of `detail_patch`.
+    True, the patch leaves out the fields that `detail_patch` writes separately.
     """
     status: dict[str, Any] = {}
     history = history_of(vmi)
@@ -188,7 +189,7 @@ def pod_uid(vmi: SimulatedVMI) -> str:
 def is_migratable(vmi: SimulatedVMI) -> bool:
     """Return True if the VMI's network allows a live migration.
 
-    The default network is a bridge, and does not allow it.
+    The default network is a bridge, which does not allow a live migration.
     """
     devices = domain_of(vmi).devices
     if devices is None or not devices.interfaces:
@@ -236,7 +237,7 @@ def _initial_fields(vmi: SimulatedVMI, now: datetime) -> dict[str, Any]:
 
 
 def _launcher_fields(vmi: SimulatedVMI, *, detailed: bool, has_node: bool) -> dict[str, Any]:
-    """Return the fields about the virt-launcher Pod. They are written when the Pod exists."""
+    """Return the status fields about the virt-launcher Pod."""
     told = status_of(vmi)
     pods = told.active_pods or {}
     fields: dict[str, Any] = {}
@@ -251,7 +252,7 @@ def _launcher_fields(vmi: SimulatedVMI, *, detailed: bool, has_node: bool) -> di
 
 
 def _node_fields(vmi: SimulatedVMI, *, runs: bool) -> dict[str, Any]:
-    """Return the fields with the node. If the guest runs, also return the fields of virt-handler."""
+    """Return the status fields about the node, and the IP address and migration method if the guest runs."""
     fields: dict[str, Any] = {}
     names = _interfaces(vmi)
     if status_of(vmi).node_name is None:

@@ -1,4 +1,4 @@
-"""Actions of a pool's plan for tests of outcomes, and the conditions and status that follow from the outcomes."""
+"""Helpers for tests of how the outcomes of a pool's actions change the pool's status and conditions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DELETE = Delete(resource=VMS, key=KEY, uid="uid", why="surplus: 4 VMs exist, 3 a
 MERGE = ThreeWayMerge(
     resource=VMS, key=KEY, uid="uid", old=b"{}", new=b"{}", why="its revision is web-1, the current revision is web-2"
 )
-RESTART = Delete(resource=VMIS, key=KEY, uid="uid", why="it runs an older template than web-2")
+RESTART = Delete(resource=VMIS, key=KEY, uid="uid", why="its template is older than revision web-2")
 REQUESTED_RESTART = Restart(
     resource=VMS,
     key=KEY,
@@ -30,7 +30,7 @@ REQUESTED_RESTART = Restart(
     subresource="restart",
     instance=VMIS,
     instance_uid="vmi",
-    why="it runs an older template than web-2",
+    why="its template is older than revision web-2",
 )
 RELABEL = Patch(resource=VMIS, key=KEY, body=b"{}", type=PatchType.MERGE, why="")
 REMOVE_FINALIZER = Patch(resource=VMS, key=KEY, body=b"{}", type=PatchType.JSON, why="")

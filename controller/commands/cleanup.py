@@ -1,14 +1,14 @@
 """`vmherd cleanup`: removes our finalizers from pools and VMs, so that users can delete these objects.
 
-Use the command after the controller is uninstalled. While the controller runs, it removes its finalizers itself.
+Use the command after the controller is uninstalled. A running controller removes its finalizers itself.
 
-The command does not delete VMs or pools. But if an object is already being deleted, the removal of its last finalizer
-completes the deletion. For a terminating VM, the command therefore follows rule P10 of the controller. If the pool
-preserves disks, the command first removes the VM's ownerReference from each disk. If the setting of the pool is
-unknown, the command does the same.
+The command does not delete VMs or pools. But if a VM is already being deleted, the removal of its last finalizer
+completes the deletion. Kubernetes then also deletes the disks that the VM owns. So if the pool preserves disks, the
+command first removes the VM's ownerReference from each disk. The command does the same if the pool does not exist or
+has an invalid setting.
 
-Only the controller can keep the disks of VMs that will be deleted with their pool. If their pool is being deleted, the
-command changes neither the pool nor its VMs. `--force` overrides this.
+If a pool that preserves disks is being deleted together with its VMs, only the controller can keep the disks. So the
+command changes neither this pool nor its VMs. `--force` overrides this.
 """
 
 from __future__ import annotations
@@ -159,10 +159,7 @@ def _executor(client: ApiClient) -> Executor:
 
 
 def _never() -> None:
-    """Do nothing, because the command has no caches.
-
-    Expectations call this function if a cache does not show a write in time.
-    """
+    """Do nothing. The command has no caches, so it never waits until a cache shows a write."""
 
 
 def _print_plan(plan: Plan) -> None:
@@ -185,7 +182,7 @@ def _describe(action: Action) -> str:
 
 
 def _describe_failures(failures: Sequence[Outcome]) -> str:
-    """Return one line with the number of failed writes. The line has the error of the first write that was sent."""
+    """Return one line for the user: the number of failed writes, and the error of the first failed request."""
     for outcome in failures:
         if isinstance(outcome, Rejected | Unknown):
             return f"{len(failures)} writes failed, such as {_describe(outcome.action)}: {outcome.message}"

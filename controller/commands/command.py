@@ -1,7 +1,8 @@
 """The common parts of the commands that do one task and end.
 
 These parts are options, the API client, the conversion of errors into one line, and the check whether a controller
-runs. Such a command has only the permissions of the user who runs it. So the command sends only necessary requests.
+runs. The commands use the permissions of the user, who may have fewer permissions than the controller. So they send
+only the necessary requests.
 """
 
 from __future__ import annotations
@@ -108,9 +109,9 @@ async def list_all(client: Requests, resource: Resource[T], namespace: str = "")
 async def active_holder(client: Requests, *, name: str, namespace: str = "") -> Holder | None:
     """Return the controller that renews the lease `name`, or None if there is none.
 
-    An empty namespace means any namespace. The function does not compare the timestamps in a lease with the local
-    clock. They come from the clock of another machine. Instead, the function waits until it sees a renewal or until the
-    duration of the lease has passed. Raises ApiError.
+    An empty namespace means any namespace. The timestamps in a lease come from the clock of another machine, so the
+    function does not compare them with the local clock. Instead, it waits until it sees a renewal or until the duration
+    of the lease has passed. Raises ApiError.
     """
     clock = asyncio.get_running_loop().time
     observed: dict[ObjectKey, Observed] = {}
@@ -131,8 +132,8 @@ async def active_holder(client: Requests, *, name: str, namespace: str = "") -> 
 async def refuse_if_controller_runs(client: Requests, *, name: str, namespace: str, why: str, force: bool) -> None:
     """Raise CommandFailed if a controller renews the lease `name`. If `force` is true, do nothing.
 
-    CommandFailed is also raised if the user has no permission to read leases. `why` is the end of the error message. It
-    says what the user has to do, and the reason.
+    CommandFailed is also raised if the user has no permission to read leases. `why` is the part of the error message
+    that tells what the user has to do, with the reason.
     """
     if force:
         return

@@ -200,8 +200,9 @@ async def run(client: ApiClient, settings: Settings, cases: Sequence[Case]) -> i
 
 
 async def _examine(setup: Setup, settings: Settings, cases: Sequence[Case]) -> Cluster:
-    """Find the kinds of the test cases, their controllers, and the abilities of the cluster. Raises CommandFailed,
-    ApiError.
+    """Find the kinds of the test cases, the controllers of these kinds, and the optional features of the cluster.
+
+    Raises CommandFailed, ApiError.
     """
     subjects = {}
     for kind in Kind:

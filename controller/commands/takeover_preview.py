@@ -44,7 +44,9 @@ async def preview(client: ApiClient, *, now: datetime) -> list[str]:
 
 
 async def _every_rules(client: ApiClient) -> AsyncIterator[Rules[Any]]:
-    """Yield the rules of each kind in `TAKEN_OVER`, with the objects of the cluster."""
+    """List the objects of the cluster. For each kind in `TAKEN_OVER`, yield the rules that make the plans for its
+    objects.
+    """
     modules = {kind: kind.module("wiring") for kind in TAKEN_OVER}
     caches = merged_caches(module.CACHES for module in modules.values())
     stores = {resource: await _listed(client, resource, cache) for resource, cache in caches.items()}
@@ -71,8 +73,9 @@ def _lines_of(rules: Rules[Any], now: datetime) -> Iterator[str]:
 def _lines(subject: str, report: DryRunReport) -> Iterator[str]:
     """Yield the lines for one object.
 
-    If the plan is held back, the first line is the reason. Otherwise, the first lines are the Events of the
-    reconciliation. One line for each action follows. Another line has the number of actions that are not shown.
+    If the plan leaves out necessary writes, the first line is the reason. Otherwise, the Events of the reconciliation
+    come first. One line for each of the first `LISTED` actions follows. The last line has the number of further
+    actions.
     """
     texts = [f"held: {report.held}"] if report.held else [*report.notices]
     texts += report.actions[:LISTED]

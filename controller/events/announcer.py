@@ -1,4 +1,4 @@
-"""Sends Events about the controller itself. Such an Event is about the controller's lease, as in client-go."""
+"""Sends Events about the controller itself. The object of these Events is the controller's lease, as in client-go."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from controller.runtime.plan import Notice
 
 
 class LeaseAnnouncer(NamedTuple):
-    """Sends Events about the lease of this controller."""
+    """Sends Events whose object is the lease of this controller."""
 
     recorder: EventRecorder
     config: Config

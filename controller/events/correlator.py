@@ -2,15 +2,17 @@
 
 The rules are the same as in client-go, so that the output of `kubectl describe` looks familiar:
 
-- A repeat of an Event has the same object, component, type, reason and message as the Event. A repeat within ten
-  minutes raises the count of the Event.
-- Up to ten Events within ten minutes may differ only in the message. All further messages are counted in one combined
-  Event, "(combined from similar events): ...". The combined Event shows the latest of these messages.
-- Each object has a token bucket of 25 requests for each component. Every five minutes, one request is added.
+- A repeat has the same object, source component, type, reason and message as an earlier Event. A repeat within ten
+  minutes raises the count of this Event.
+- Within ten minutes, at most ten Events may differ only in the message. All further messages are counted in one
+  combined Event, "(combined from similar events): ...". The combined Event shows the latest of these messages.
+- Each pair of object and source component has a token bucket of 25 requests. Every five minutes, one request is added.
+
+If the token bucket prevents a request, the next request for the Event contains the full count. After ten minutes
+without a repeat, the count of an Event starts again.
 
 The code in this module does not wait, does not send requests and does not read a clock. The argument `at` is always the
-time of the occurrence. The memory is bounded, and the count of an Event starts again after ten minutes without a
-repeat. If the token bucket prevents a request, the next request for the Event contains the full count.
+time at which the Event occurred.
 """
 
 from __future__ import annotations
@@ -59,7 +61,9 @@ class ObjectRef(Struct, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
-        """Return the values that identify the object. The resourceVersion is not one of these values."""
+        """Return the values that identify the object. The resourceVersion is not included, because each write changes
+        it.
+        """
         return (self.uid, self.kind, self.namespace, self.name)
 
 
@@ -67,10 +71,7 @@ Identity: TypeAlias = tuple[str, str, str, str]
 
 
 class Series:
-    """One Event with its latest message, first time, last time and count.
-
-    The Event is on the server or will be sent.
-    """
+    """One Event with its latest message, first time, last time and count."""
 
     __slots__ = (
         "combined",
@@ -115,7 +116,7 @@ class Series:
 
 
 class _Group:
-    """The Events with the same object, component, type and reason. They differ only in the message."""
+    """A group of Events that differ only in the message. They have the same object, component, type and reason."""
 
     __slots__ = ("combined", "singles")
 
@@ -129,7 +130,7 @@ class _Group:
 
 
 class Correlator:
-    """Maps each occurrence to the Event that shows it."""
+    """Finds the existing Event that counts a new occurrence, or creates an Event."""
 
     def __init__(self, *, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
@@ -143,10 +144,7 @@ class Correlator:
     def record(
         self, ref: ObjectRef, *, component: str, reason: str, message: str, warning: bool, at: datetime
     ) -> Series:
-        """Count one occurrence, and return the Event that shows the occurrence.
-
-        The result is a new Event or an existing Event whose count was raised.
-        """
+        """Count one occurrence. Return the Event that counts it, which may be new."""
         message = truncate(message)
         group = self._group((component, ref.identity, warning, reason), at)
         series = group.singles.pop(message, None)
@@ -172,7 +170,9 @@ class Correlator:
         return group
 
     def _evict(self, at: datetime) -> None:
-        """Remove all expired groups. If there is still no room for one more group, remove the oldest group."""
+        """Remove all groups without an Event within `WINDOW`. If there is still no room for a new group, remove the
+        oldest group.
+        """
         while self._groups:
             key, (last, _) = next(iter(self._groups.items()))
             if at - last <= WINDOW and len(self._groups) < self._capacity:
@@ -181,9 +181,9 @@ class Correlator:
 
     @staticmethod
     def _has_room(group: _Group, at: datetime) -> bool:
-        """Return True if the group may have one more single Event.
+        """Return True if the group may have one more Event besides its combined Event.
 
-        If the oldest single Event has expired, remove this Event.
+        If the group is full but its oldest Event did not occur within `WINDOW`, remove this Event.
         """
         if len(group.singles) < DISTINCT:
             return True
@@ -233,9 +233,10 @@ class SpamFilter:
 
 
 class Occasions:
-    """Remembers the occasions for which an Event was already published.
+    """Remembers what was already reported in an Event, so that it is reported only once.
 
-    If there are more than `capacity` occasions, the least recently used occasion is removed.
+    An occasion identifies an object, a reason and a cause. If there are more than `capacity` occasions, the least
+    recently used occasion is removed.
     """
 
     def __init__(self, *, capacity: int = 2 * CAPACITY) -> None:

@@ -2,8 +2,8 @@
 
 `publish` only stores Events in a queue. `publish` never waits and never raises an exception. So an Event cannot delay a
 reconciliation or make it fail. One service sends the Events in the order of the queue, one request at a time. If an
-Event is in the queue, a repeat of the Event only raises the count of the Event. Therefore a thousand similar notices at
-the same time need only about ten requests.
+Event is in the queue, a repeat of the Event only raises the count of the Event. So a thousand similar Events at the
+same time need only about ten requests.
 
 Events that cannot be sent are dropped. A metric counts the dropped Events by reason:
 
@@ -75,10 +75,7 @@ class EventInstruments(Protocol):
 
 
 class EventRecorder:
-    """Publishes notices as Events, as explained at the start of this module.
-
-    A process has one recorder for all kinds.
-    """
+    """Sends Events, as explained at the start of this module. A process has one recorder for all kinds."""
 
     def __init__(
         self,
@@ -130,7 +127,7 @@ class EventRecorder:
         return len(self._waiting)
 
     def publish(self, ref: ObjectRef, notices: Iterable[Notice], *, component: str = "") -> None:
-        """Put the notices about an object into the queue, in this order. Never wait and never raise an exception."""
+        """Put an Event for each notice about the object into the queue. Never wait and never raise an exception."""
         try:
             at = self._now()
             for notice in notices:
@@ -228,7 +225,7 @@ class EventRecorder:
     async def _send(self, series: Series) -> None:
         """Create or patch the Event on the server.
 
-        If an answer was lost, the same call can be repeated without harm.
+        After a lost answer, the call can be repeated: if the Event already exists, it is not created a second time.
         """
         namespace = namespace_of(series.ref)
         if series.posted:

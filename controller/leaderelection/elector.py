@@ -122,7 +122,7 @@ def new_identity() -> str:
 
 
 class LeaderElector:
-    """A candidate for one lease in the name of this process. All times are seconds on the clock of the event loop."""
+    """Acquires, renews and releases one lease for this process. All times are in seconds, on the event loop's clock."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class LeaderElector:
         """Wait until this process holds the lease, and yield True. Yield False if `stop` is set first.
 
         Raises ElectionImpossible if no retry can succeed. If the lease is lost, cancels the block and raises LeaseLost.
-        An exception of the block is raised inside an ExceptionGroup, as with `running`.
+        An exception of the block is raised inside an ExceptionGroup.
         """
         if not await self._acquire(stop):
             yield False
@@ -214,8 +214,8 @@ class LeaderElector:
     def keep_lease(self) -> None:
         """Let the lease expire at the end of the block of `elected`, instead of releasing it.
 
-        Call this method if requests were cut off. The API server may still carry them out, and a new leader must not
-        begin before that.
+        Call this method if requests were cancelled before their answers arrived. The API server may still carry out
+        these requests, and a new leader must not begin before that.
         """
         self._releases = False
 
@@ -331,9 +331,9 @@ class LeaderElector:
             self._log_failure("cannot release the lease", error)
 
     async def _apply_decision(self) -> bool:
-        """Write the lease, unless the last known state of the lease has another holder.
+        """Write the lease, unless another process is its last known holder.
 
-        Return True if the write succeeded. Then this process is the holder. Return False if nothing was written.
+        Return True if this process then holds the lease. Return False if nothing was written.
         """
         if self._observed is None:
             return False

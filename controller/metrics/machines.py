@@ -1,4 +1,4 @@
-"""Counts the creations, deletions and updates of VMs and VMIs, for each controller and for each owner.
+"""Counts the creations, deletions and updates of VMs and VMIs, for each controller and for each replica set or pool.
 
 The counters count the outcomes of planned writes. A write whose answer was lost counts as `unknown`, even if a later
 reconciliation learns the result. A write that was not sent does not count. A deletion does not count if the VM or VMI
@@ -44,7 +44,8 @@ MEANINGS: Final[Mapping[str, str]] = {
 
 
 class MachineCounts:
-    """The counters of all controllers, and one `MachineTally` for each owner. Call the methods only on the event loop.
+    """The counters of all controllers, and one `MachineTally` for each owner (a replica set or pool). Call the methods
+    only on the event loop.
 
     Only owners whose kind is in `TALLIED` have a `MachineTally`.
     """

@@ -2,12 +2,12 @@
 
 The replica gauges are named `vmherd_replicas_*`. These gauges have the kind as a label, so that one query can read the
 replicas of all kinds. The names of most other series begin with a prefix for the kind. The series of pools have the
-names `kubevirt_vmpool_*`. KubeVirt uses or has proposed these names. The series of replica sets have similar names,
+names `kubevirt_vmpool_*`, as in KubeVirt or its proposals. The series of replica sets have similar names,
 `kubevirt_vmirs_*`. If an object does not have a field, the page has no series for this field. For example, there is no
 gauge of updated replicas if the status has no `updatedReplicas`.
 
 All functions read immutable values and return text, so any thread may call the functions. For ten thousand objects, the
-page has about two hundred thousand lines. To save time, the labels of each object are formatted only once.
+page has about two hundred thousand lines. So to save time, the labels of each object are formatted only once.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ class SetFigures(Struct, frozen=True, gc=False):
 
 
 class MachineTally(NamedTuple):
-    """The number of VMs of one owner that were created, deleted and healed since this process began to reconcile."""
+    """The numbers of VMs that this process has created, deleted and healed for one owner.
+
+    A VM is healed if it is deleted because it failed.
+    """
 
     started: int = 0
     stopped: int = 0
@@ -157,9 +160,8 @@ class _Row(NamedTuple):
 
 
 def render(families: Iterable[Family], *, openmetrics: bool) -> str:
-    """Return the text of these families, in the OpenMetrics format or in Prometheus' text format.
-
-    The text does not contain families without lines.
+    """Return the families as text, in the OpenMetrics format or in Prometheus' text format. Leave out families without
+    lines.
     """
     parts = []
     for family in families:

@@ -1,11 +1,10 @@
-"""Makes the page /metrics. Some values are read again at each scrape.
+"""Makes the page /metrics.
 
-These are the ages of unfinished work and the values of existing objects. The series of these values are not stored
-between scrapes. Therefore the series of an object disappear when the object is deleted.
+The ages of unfinished work and the values of existing objects are not stored between scrapes, but read at each scrape.
+Therefore the series of an object disappear when the object is deleted.
 
-A `Page` is created on the event loop. No other code changes the program's state during this time. To create a page
-takes little time. Another thread renders the page. So the formatting of thousands of lines does not block the event
-loop.
+A `Page` is created on the event loop, so that no other code changes the program's state at the same time. Another
+thread renders the page, so that the formatting of thousands of lines does not block the event loop.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class Page(Collector):
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """Return the text of the page in the format that the `Accept` header requests, and the content type.
 
-        Any thread may call this method, but a page can be rendered only once.
+        Any thread may call this method. Call it only once, because it consumes iterators of the page.
         """
         # None of our names needs an escape, but the escaping schemes `dots` and `values` would change our names.
         # The scheme `underscores` does not change our names.

@@ -117,30 +117,27 @@ class Metrics:
         """The longest delay of a timer of the event loop since the last page was made, in seconds."""
 
     def show_queue(self, queue: QueueAges) -> None:
-        """Show the metrics of a work queue, with all counters at zero. The queue reports each change of a counter."""
+        """Add the metrics of a work queue to the page, with all counters at zero."""
         self._queue_ages.append(queue)
         self._queue(queue.name)
 
     def show_unsettled(self, controller: str, oldest_s: Callable[[], float]) -> None:
-        """Show how long a controller has waited until the cache shows its writes.
+        """Add to the page how long a controller has waited until its cache shows its own writes.
 
-        `oldest_s` is called at each scrape. `oldest_s` must return the longest wait of all objects, in seconds, or 0 if
-        the cache shows all writes. `Expectations.oldest_s` is such a function.
+        `oldest_s` is called at each scrape. It must return the longest wait of all objects, in seconds, or 0 if the
+        cache shows all writes. `Expectations.oldest_s` is such a function.
         """
         self._unsettled[controller] = oldest_s
 
     def show_replicas(self, source: FigureSource) -> None:
-        """At each scrape, call the source and show the values of the objects that the source returns.
+        """At each scrape, call the source and add the values of the returned objects to the page.
 
-        A process that waits for the lease shows no series of objects.
+        A process that waits for the lease adds no series of objects, because the leader already does.
         """
         self._figures.append(source)
 
     def page(self) -> Page:
-        """Return a snapshot of all series.
-
-        Call this method on the event loop. Any thread may render the page, but only once.
-        """
+        """Return a snapshot of all series. Call this method on the event loop. Any thread may then render the page."""
         worst_lag_s, self._worst_lag_s = self._worst_lag_s, 0.0
         live = (
             *queue_ages(self._queue_ages, self._clock()),
@@ -256,16 +253,15 @@ class Metrics:
             series.errors.labels(controller).inc()
 
     def panicked(self, controller: str) -> None:
-        """Count a reconciliation that raised an unexpected exception.
-
-        A call of `reconciled` counts the result of the same reconciliation.
+        """Count a reconciliation that raised an unexpected exception. `reconciled` counts the same reconciliation as an
+        error.
         """
         self._reconcile_series.panics.labels(controller).inc()
 
     def acted(self, controller: str, *, action: str, outcome: str) -> None:
         """Count a planned write with this outcome.
 
-        Both labels are class names of controller/runtime/plan.py in snake case.
+        `action` and `outcome` are class names of controller/runtime/plan.py in snake case.
         """
         series = self._actions.get((controller, action, outcome))
         if series is None:
@@ -282,7 +278,9 @@ class Metrics:
         self._machines.forget(owner_kind, owner)
 
     def stale_pass(self, controller: str) -> None:
-        """Count a reconciliation without writes. The cache did not show the previous writes for the object yet."""
+        """Count a reconciliation that wrote nothing, because the cache did not show the previous writes for the object
+        yet.
+        """
         self._reconcile_series.stale_skips.labels(controller).inc()
 
     def gave_up(self, controller: str) -> None:

@@ -9,8 +9,8 @@ The checks are, in this order:
     5. No other controller reconciles the same objects.
 
 The problems from the checks 2 to 5 are reported together, each with a remedy. If the API server does not answer, the
-program waits for a limited time and then exits with an error. The output of `kubectl get pods` shows that the Pod of
-the program does not start.
+program waits for a limited time and then exits with an error, so that `kubectl get pods` shows that the Pod does not
+start.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ async def _missing_permissions(client: Requests, needed: Sequence[Permission]) -
 
 @asynccontextmanager
 async def _errors_as_problems() -> AsyncIterator[None]:
-    """Raise a StartupError with the problem if a request in the body fails."""
+    """Raise a StartupError with the problem if a request in the `with` block fails."""
     try:
         yield
     except Unauthorized as error:
@@ -275,9 +275,9 @@ async def reach(client: Requests, *, wait_s: float) -> None:
 
 
 async def _check_kubevirt_version(client: Requests, config: Config) -> tuple[Problem, ...]:
-    """Return the problem with the version of the installed KubeVirt.
+    """Return a problem if the installed KubeVirt is too old for the mode, or else an empty tuple.
 
-    There is no problem if KubeVirt is not installed, or if the controller has no permission to list its objects.
+    The tuple is also empty if KubeVirt is not installed, or if the controller has no permission to read its version.
     """
     if not await is_served(client, KUBEVIRTS.group_path, KUBEVIRTS.plural):
         return ()
@@ -289,10 +289,10 @@ async def _check_kubevirt_version(client: Requests, config: Config) -> tuple[Pro
 
 
 async def _check_optional(client: Requests, kind: NeededKind) -> tuple[Problem, ...]:
-    """Log a warning if the optional kind is not served.
+    """Log a warning if the cluster does not serve the optional kind.
 
-    Return a problem if another version of the kind is served. The API server did not answer when the version was
-    chosen. The next start chooses the served version.
+    Return a problem if the cluster serves another supported version of the kind. For example, the API server did not
+    answer when the version was chosen. After a new start, the controller uses the served version.
     """
     if await is_served(client, f"/apis/{kind.group}/{kind.version}", kind.plural):
         return ()

@@ -1,4 +1,4 @@
-"""Asks the API server whether KubeVirt is installed, and when virt-controller last wrote a status.
+"""Asks the API server whether KubeVirt is installed, and when virt-controller last wrote the status of an object.
 
 Every user may ask whether a kind is served. Only users with a permission may read the objects of the kind KubeVirt. If
 this permission is missing, `find_kubevirt` returns `Hidden`. All other failures raise ApiError or msgspec.DecodeError.

@@ -89,9 +89,9 @@ def permissions_needed(config: Config) -> tuple[Permission, ...]:
 
 
 def _reads(config: Config) -> Iterable[Permission]:
-    """Yield the permissions to fill the caches.
+    """Yield the permissions to list and watch the cached kinds.
 
-    With `--observe`, the controller needs no other permissions for objects.
+    With `--observe`, the controller writes no objects, so it needs no other permissions for objects.
     """
     kinds = [(config.group_of(kind), kind.plural) for kind in KINDS]
     kinds += [(each.resource.group, each.resource.plural) for each in accesses() if each.is_cached]
@@ -104,7 +104,7 @@ def check_permissions(config: Config) -> tuple[Permission, ...]:
     """Return the permissions to check whether KubeVirt's own loops are stopped.
 
     Only the mode `takeover` needs these permissions. In other modes, KubeVirt usually is not installed or has other API
-    groups. If KubeVirt has the same API groups but these permissions are missing, the controller does not start.
+    groups.
     """
     if config.mode != Mode.TAKEOVER or not config.second_writer_check or not shared_with_kubevirt(config):
         return ()
@@ -118,7 +118,7 @@ def check_permissions(config: Config) -> tuple[Permission, ...]:
 def scrape_permissions(config: Config) -> tuple[Permission, ...]:
     """Return the permissions to find out which user sent a token, and whether this user may read the metrics.
 
-    Objects of the two resources have no namespace, so only a ClusterRole can grant these permissions.
+    TokenReviews and SubjectAccessReviews have no namespace, so only a ClusterRole can grant these permissions.
     """
     if not config.metrics_secure:
         return ()
@@ -196,10 +196,10 @@ async def missing_permissions(client: Requests, needed: Iterable[Permission]) ->
 
 
 async def _is_allowed(client: Requests, permission: Permission) -> bool | ApiError:
-    """Return True if the controller has the permission. Return True also if the controller has no permission to ask for
-    its permissions.
+    """Return True if the controller has the permission.
 
-    An ApiError is returned instead of raised. So it does not cancel the concurrent requests.
+    If the controller may not ask for its permissions, the check is impossible, and the result is also True. An ApiError
+    is returned instead of raised, so that it does not cancel the concurrent requests.
     """
     attributes = {
         "namespace": permission.namespace,

@@ -9,11 +9,11 @@ API group. A write is recent if the write is newer than `RECENT`. The first row 
     the permission to read KubeVirt's objects is missing   second writer after a recent write, otherwise unknown
     the Deployment virt-controller does not exist          second writer after a recent write, otherwise none
     by its flags, a loop for a shared kind has workers     second writer
-    the Deployment is rolling out until the deadline       second writer, because Pods with other flags may still run
+    at the deadline, the Deployment is still rolling out   second writer, because Pods with other flags may still run
     all other cases                                        no second writer
 
-If the result is unknown, the controller does not start. virt-controller writes no status while nothing changes. So it
-may run although no write is recent. The error message names the possible remedies, for example
+If the result is unknown, the controller does not start, because virt-controller may run although no write is recent: it
+writes no status while nothing changes. The error message names the possible remedies, for example
 `--no-second-writer-check`.
 """
 
@@ -117,7 +117,8 @@ async def find_second_writer(
     """Return the reasons why the controller must not start, or an empty tuple if there is no reason.
 
     While a Deployment is rolling out, wait until `deadline`. `deadline` is a time of the running loop. If `advises` is
-    True, log warnings about a mode that does not fit. If a request fails, raise ApiError or msgspec.DecodeError.
+    True, log a warning about an unsuitable mode or a missing virt-controller. If a request fails, raise ApiError or
+    msgspec.DecodeError.
     """
     kinds = shared_with_kubevirt(config)
     if not kinds or not config.second_writer_check:

@@ -1,7 +1,7 @@
 """Looks for a second writer every minute while this process works, and stops its writes while there is one.
 
-KubeVirt's loops can come back while vmherd works: an administrator removes the flags of virt-controller, or an upgrade
-undoes the takeover. Then two controllers would delete each other's VMs. The check before the start does not see that.
+KubeVirt's loops can come back after the check before the start. For example, an administrator removes the flags of
+virt-controller, or an upgrade undoes the takeover. Then two controllers would delete each other's VMs.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Announcer(Protocol):
 
 
 class SecondWriterWatch:
-    """The state of the check. `reason` names the second writer, and is empty if there is none."""
+    """Checks for a second writer at intervals. `reason` names the second writer, and is empty if there is none."""
 
     def __init__(
         self,

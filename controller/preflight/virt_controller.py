@@ -205,7 +205,7 @@ def _is_ours(patch: ComponentPatch) -> bool:
 def _encode(kubevirt: KubeVirt, steps: Sequence[Step]) -> bytes:
     """Return a JSON patch with these steps. The API server rejects the patch if the KubeVirt object has changed.
 
-    After a change, the patches in the list may have other indexes than in `kubevirt`.
+    The steps contain list indexes, which a change of the object may make wrong.
     """
     version: Step = {"op": "replace", "path": "/metadata/resourceVersion", "value": kubevirt.metadata.resource_version}
     return msgspec.json.encode([version, *steps])

@@ -43,7 +43,10 @@ class Certificate(Protocol):
     """A source from which the server loads a certificate and the private key of the certificate."""
 
     def stamp(self) -> object:
-        """Return a value that changes when there is a new certificate to load. This method must be fast."""
+        """Return a value that changes when there is a new certificate to load.
+
+        The server calls this method for each connection, so the method must be fast.
+        """
 
     def load_into(self, context: ssl.SSLContext) -> None:
         """Load the certificate and its key into the TLS context. Raises CertificateError."""

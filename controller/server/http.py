@@ -60,7 +60,7 @@ class Secure(NamedTuple):
 class HttpServer:
     """The HTTP server of the process. It serves probes on the address `health`, and metrics on the address `metrics`.
 
-    If one of these addresses is None, the server does not serve this part.
+    If `health` is None, the server serves no probes. If `metrics` is None, the server serves no metrics.
     """
 
     def __init__(
@@ -205,7 +205,7 @@ def run_checks(
 
 
 def _ping() -> str | None:
-    """Return None, so that this check always passes. A process that can answer is running."""
+    """Return None, because the check `ping` always passes. It only shows that the process answers."""
     return None
 
 

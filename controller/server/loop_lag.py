@@ -1,8 +1,7 @@
 """Measures the lag of the event loop. A large lag means that code blocks the loop or that the process lacks CPU time.
 
-A timer fires every half second. The lag is the time by which the timer fires too late. The timer needs so little CPU
-time that it always runs. The timer detects every block of at least half a second, and some of the shorter blocks. So
-the histogram shows short blocks only if they are frequent.
+A timer fires every half second. The lag is the time by which the timer fires too late. The timer detects every block of
+at least half a second. It detects a shorter block only if the timer should fire during the block.
 """
 
 from __future__ import annotations

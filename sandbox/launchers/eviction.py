@@ -21,7 +21,7 @@ class Verdict(Struct, frozen=True):
 
 
 def decide(pod: Document, vmi: Document) -> Verdict:
-    """Return the verdict for a Pod of this VMI."""
+    """Return whether the Pod of this VMI may be evicted."""
     phase = (pod.get("status") or {}).get("phase")
     if (pod["metadata"].get("labels") or {}).get("kubevirt.io") != "virt-launcher" or phase in ("Succeeded", "Failed"):
         return Verdict()

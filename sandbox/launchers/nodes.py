@@ -47,7 +47,7 @@ def node_for(vmi: ObjectMeta, nodes: Mapping[str, Node]) -> str:
 
 
 def manifest(name: str) -> bytes:
-    """Return the manifest of a Node. The API server ignores the status in a create."""
+    """Return the manifest of a Node without a status, because the API server ignores the status in a create request."""
     labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubevirt.io/schedulable": "true"}
     return _encode({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
 

@@ -3,7 +3,7 @@
 The Pod is created when the VMI is scheduled, and has the VMI's node, address and readiness. When the VMI ends, the Pod
 ends. If a user deletes or evicts the Pod of a VMI, the VMI ends.
 
-In a real cluster, the VMI gets these values from its Pod. The final state is the same.
+In a real cluster, the direction is the opposite: the VMI gets its node, address and readiness from the Pod.
 """
 
 from __future__ import annotations
@@ -135,7 +135,10 @@ def manifest(vmi: VMI, *, node: str, migration_uid: str = "") -> bytes:
 
 
 def requests_of(vmi: VMI) -> dict[str, Any]:
-    """Return the requests of the container. The memory that virt-launcher itself needs is not added."""
+    """Return the container's resource requests.
+
+    In a real cluster, the memory request also includes the memory of virt-launcher itself.
+    """
     domain = vmi.spec.domain or {}
     requests: dict[str, Any] = dict((domain.get("resources") or {}).get("requests") or {})
     cpu = domain.get("cpu") or {}

@@ -32,7 +32,7 @@ _BY_NAME = "name"
 
 
 class InformerOf(Protocol):
-    """A function that creates the informer of a resource, with index functions by name."""
+    """A function that creates an informer. The keyword arguments are the index functions of the informer's cache."""
 
     def __call__(self, resource: Resource[Any], **indexes: Any) -> SharedInformer[Any]: ...
 
@@ -40,7 +40,7 @@ class InformerOf(Protocol):
 class LauncherSimulator:
     """The simulators of Pods and migrations, with their own informers.
 
-    The simulation of VMs reads other fields of a VMI, so this simulator has its own informer of VMIs.
+    These simulators decode other fields of a VMI than the simulation of VMs, so they have their own VMI informer.
     """
 
     def __init__(self, client: ApiClient, informer_of: InformerOf) -> None:
@@ -65,10 +65,10 @@ class LauncherSimulator:
         self._nodes.add_handler(self._on_node_change)
 
     async def create_nodes(self) -> None:
-        """Create the Node objects, unless the cluster has Nodes.
+        """Create all Node objects if the cluster has no Node, and wait until the cache contains the new Nodes.
 
-        The function returns when the cache contains the new Nodes, because a VMI on a missing Node would fail. If some
-        Nodes exist, a user may have deleted the others.
+        If the cluster has only some of the Nodes, nothing is created, because a user may have deleted the others. The
+        function waits for the cache because a VMI fails if the cache does not contain its Node.
         """
         if self._nodes.store.values():
             return

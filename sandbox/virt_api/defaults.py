@@ -1,8 +1,8 @@
 """This module sets the defaults of KubeVirt's mutating webhooks. All functions of this module are pure.
 
 The defaults are those of KubeVirt 1.9 without configuration, for the architecture amd64. The recordings
-`pool-vm-created.json` and `replicaset-vmi-created.json` show both kinds before and after the webhook. Instance types,
-preferences, presets, Hyper-V dependencies and the architecture of a DataSource are not simulated.
+`pool-vm-created.json` and `replicaset-vmi-created.json` show a VM and a VMI before and after the webhook. Instance
+types, preferences, presets, Hyper-V dependencies and the architecture of a DataSource are not simulated.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def _set_pci_topology(owner: Fields, spec: Fields) -> None:
 
 
 def _without_empty_metadata(document: Fields) -> Fields:
-    """Return a copy without empty labels, annotations, finalizers and owners. Go does not encode empty fields."""
+    """Return a copy without empty labels, annotations, finalizers and owners, as Go's encoder leaves them out."""
     document = copy.deepcopy(document)
     meta = _child(document, "metadata")
     for field in ("labels", "annotations", "finalizers", "ownerReferences"):
@@ -174,7 +174,7 @@ def _without_empty_metadata(document: Fields) -> Fields:
 
 
 def _with_plain_structs(spec: Fields) -> Fields:
-    """Return the domain with the fields `devices` and `resources`, because Go always encodes these fields."""
+    """Return the domain with the fields `devices` and `resources`, which KubeVirt stores even if they are empty."""
     domain = _child(spec, "domain")
     _child(domain, "devices")
     _child(domain, "resources")

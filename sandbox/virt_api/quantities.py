@@ -16,7 +16,10 @@ _SMALLEST_DECIMAL: Final = Fraction(1, 1000**3)
 
 
 def canonical(value: Any) -> Any:
-    """Return the canonical form of a quantity. Other values, and quantities with an exponent, are not changed."""
+    """Return the canonical form of a quantity.
+
+    A quantity with an exponent, or a value that is not a quantity, is returned unchanged.
+    """
     amount = parse_quantity(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else None
     text = str(value)
     if amount is None or "e" in text or "E" in text.rstrip("Ei"):

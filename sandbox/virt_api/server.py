@@ -139,7 +139,7 @@ class Subresources:
         self._client = client
 
     async def put(self, request: web.Request) -> web.Response:
-        """Return 202 if the VM was patched, and otherwise a Status."""
+        """Patch the VM and return status code 202, or a Status object with the error."""
         if "*/*" not in request.headers.get("Accept", "*/*"):
             # virt-api declares no media type for this answer, so it rejects clients that accept only JSON.
             return web.Response(status=406, text="406: Not Acceptable")
@@ -235,8 +235,8 @@ def _answer(failure: Failure) -> web.Response:
 async def _registered(client: ApiClient, authority: trustme.CA, port: int, *, webhooks: bool) -> AsyncIterator[None]:
     """Register the server while the block runs.
 
-    The registrations are removed at the end. Otherwise kube-apiserver would reject all writes of VMs, and the deletion
-    of namespaces would never finish.
+    The registrations are removed at the end, because the server no longer answers. With the registrations,
+    kube-apiserver would reject all writes of VMs, and the deletion of namespaces would never finish.
     """
     ca = authority.cert_pem.bytes()
     registrations = {registration.API_SERVICE_PATH: registration.api_service(port, ca)}

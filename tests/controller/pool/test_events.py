@@ -111,7 +111,7 @@ EVENTS = {
         Done(RESTART),
         (
             "SuccessfulDelete",
-            "Deleted VMI default/vm-pool-cirros-0: it runs an older template than web-2",
+            "Deleted VMI default/vm-pool-cirros-0: its template is older than revision web-2",
             False,
         ),
     ),

@@ -30,7 +30,7 @@ def manual_pool() -> PoolSimulation:
 
 def test_p18_a_restart_has_an_event_with_its_reason():
     [notice] = outcome_notices([Done(REQUESTED_RESTART)])
-    text = "Restarted VM default/vm-pool-cirros-0: it runs an older template than web-2"
+    text = "Restarted VM default/vm-pool-cirros-0: its template is older than revision web-2"
     assert (notice.reason, notice.message, notice.warning) == ("SuccessfulUpdate", text, False)
 
 
