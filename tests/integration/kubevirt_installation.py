@@ -54,7 +54,7 @@ class KubeVirtInstallation:
         eventually(lambda: _serves(self._admin, KUBEVIRT.rpartition("/")[0]), what="kubevirts are served")
 
     def start(self, *args: str) -> None:
-        """Give virt-controller these arguments, and write the status of a finished rollout: no Pod runs here."""
+        """Give virt-controller these arguments, and write a finished rollout to its status: no Pod runs here."""
         made = self._apply(DEPLOYMENT, _deployment([*ARGS, *args]))
         status = {"observedGeneration": made["metadata"]["generation"], "replicas": 2, "updatedReplicas": 2}
         self._set_status(status)
@@ -92,7 +92,7 @@ class KubeVirtInstallation:
 
 
 def under_own_groups(plane: ControlPlane) -> None:
-    """Install the kinds under the project's own groups, as for the mode `alongside`."""
+    """Copy the definitions of both kinds into the project's own groups, as the mode `alongside` needs them."""
     admin = Admin(plane.kubeconfig)
     for theirs, ours in GROUPS.items():
         plural = "virtualmachinepools" if theirs.startswith("pool.") else "virtualmachineinstancereplicasets"

@@ -181,7 +181,7 @@ class PoolNamespace(ReplicaSetNamespace):
             self._send("DELETE", path)
 
     def make_disk(self, name: str, *, owner: dict[str, Any], finalizers: tuple[str, ...] = ()) -> None:
-        """Create a DataVolume and its claim, both owned by this VM. The claim comes first: the simulator adopts it."""
+        """Create a claim and then its DataVolume, both owned by this VM. The simulator adopts the existing claim."""
         meta = owner["metadata"]
         reference = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": meta["name"], "uid": meta["uid"]}
         references = [{**reference, "controller": True}]
@@ -215,7 +215,7 @@ class PoolNamespace(ReplicaSetNamespace):
         return self._send("PATCH", f"{self._core}/persistentvolumeclaims/{name}", change)
 
     def revisions(self) -> dict[str, dict[str, Any]]:
-        """The ControllerRevisions of pools by name. KubeVirt also records each start of a VM in a revision."""
+        """The ControllerRevisions of pools by name, without those in which KubeVirt records the start of a VM."""
         return {name: each for name, each in self._named(self._apps).items() if not name.startswith(START_REVISION)}
 
     def wait_for_vms(self, *names: str, ready: bool = True, within_s: float = 30.0) -> dict[str, dict[str, Any]]:

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture(scope="module")
 def shared_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
-    """A cluster for all tests of this file, with the kinds under the project's own groups as well."""
+    """A cluster for all tests of this file. It serves the kinds under the project's own groups too."""
     with running_plane(control_plane_binaries) as plane:
         under_own_groups(plane)
         yield plane
@@ -252,7 +252,7 @@ def test_in_a_takeover_no_status_is_written_twice(own_plane: ControlPlane, tmp_p
 
 
 def quiet(pools: PoolNamespace, program: ControllerProcess) -> bool:
-    """Change both owners and wait for their passes. True if the passes wrote nothing."""
+    """Change the set and the pool, and wait for their passes. True if the passes wrote nothing."""
 
     def passes(name: str) -> int:
         return len(program.lines(msg="reconciled", namespace=pools.namespace, name=name))

@@ -1,4 +1,4 @@
-"""Properties 1 and 5: a crash or an outage does not change the final state."""
+"""G1 and G5: a crash or an outage does not change the final state."""
 
 from __future__ import annotations
 

@@ -47,9 +47,9 @@ def pools(taken_plane: ControlPlane) -> PoolNamespace:
 
 
 def as_kubevirt_left_it(pools: PoolNamespace, written: dict[str, Any], *, number: int = 1) -> None:
-    """Create a pool of two with VMs as KubeVirt's controller makes them, and a revision with the spec `written`.
+    """Create a pool with two VMs as KubeVirt's controller makes them, and a revision with the spec `written`.
 
-    `number` is the number of the revision. The pool is at generation 2.
+    `number` is the number of the revision. The pool has generation 2.
     """
     template = vm_template(disks=("root",))
     pools.make_pool(1, template=template, finalizers=(FINALIZER,))

@@ -1,4 +1,4 @@
-"""An API server in memory for the conformance suite: it stores JSON objects by their URL paths, of any kind."""
+"""An API server in memory for the conformance suite: it stores JSON objects of any kind by their URL paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The catalogue: ids, sentences, selection, and the table in the manual."""
+"""The catalogue of conformance cases: ids, titles, the selection by patterns, and the table in the manual."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Template changes (P12): own values of a VM stay, and the differences between the templates are applied."""
+"""P12: a template change reaches the VMs, and the values that users set on a VM stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions that read one VM, and the memory of a cached VM."""
+"""Functions that read one VM, and the bytes that a cached VM needs."""
 
 from __future__ import annotations
 

@@ -270,7 +270,7 @@ def test_every_annotation_value_gives_a_plan(text):
 
 
 def test_the_annotation_stays_below_the_size_limit_of_the_server():
-    """The oldest records are removed. All annotations of an object together may have 256 KiB."""
+    """The oldest records are removed, because all annotations of an object together may have at most 256 KiB."""
     owner = healing_pool(
         replicas=3000,
         healed={number: entry(UUID, 5, 2000 - number / 2) for number in range(1, 2000)},

@@ -1,4 +1,4 @@
-"""P15: the limits of healing: `maxUnavailable`, `vmherd.dev/max-unhealthy` and the burst."""
+"""P15: the limits of healing: `maxUnavailable`, `vmherd.dev/max-unhealthy`, and the number of VMs per pass."""
 
 from __future__ import annotations
 

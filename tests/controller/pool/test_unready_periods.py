@@ -170,7 +170,7 @@ def test_p15_a_note_of_another_vm_is_ignored():
 
 
 def test_p15_a_stale_note_does_not_begin_another_period():
-    """The plan of a later pass removes the note. A paused pool has no such plan, so its note becomes stale."""
+    """A paused pool has no plan that removes the note after the VM is ready again. So its note becomes stale."""
     history = History(noted(OWNER, *vms(OWNER, 0), 400))
     history.see(0, ready=False)
     history.see(10)

@@ -1,4 +1,4 @@
-"""A second writer that begins to work later: the writes stop, users are told, and the writes begin again."""
+"""A second writer that starts later: the controller stops its writes, tells users, and later writes again."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def stays_unready(document: Document, age_s: float) -> str:
 
 
 class Launcher:
-    """Acts as virt-controller and the nodes. `fate` decides the state of each VMI, and a test may replace it."""
+    """Acts as virt-controller and the nodes. `fate` decides the state of each VMI. Tests may replace `fate`."""
 
     def __init__(self, simulation: ReplicaSetSimulation, fate: Fate = fails) -> None:
         self.simulation = simulation

@@ -37,7 +37,7 @@ def ready(launcher: Launcher) -> int:
 
 
 def reported(launcher: Launcher, reason: str) -> int:
-    """The number of Events, as the recorder would send them."""
+    """The number of Events that the recorder would send."""
     return len({each.once for each in launcher.simulation.process.recorder.published if each.reason == reason})
 
 

@@ -77,7 +77,7 @@ def test_the_plan_does_not_depend_on_the_order_of_the_objects_in_the_cache(seen,
 
 @given(snapshots())
 def test_only_unprotected_members_that_are_not_terminating_are_deleted(seen):
-    """Guarantee 3 and R6."""
+    """G3 and R6: the controller deletes only members that are neither protected nor terminating."""
     members = {vmi.metadata.uid: vmi for vmi in seen.members}
     for action in plan(seen).actions:
         if isinstance(action, Delete):
