@@ -7,7 +7,8 @@ It writes these files:
     .ci/requirements-dev.txt      both of these, the sandbox, and the tools for tests and lint
     .ci/requirements-checkov.txt  a tool with its own environment
 
-No file names a package index. pip uses its configured index, and the hashes ensure that the packages are the same.
+The files contain no address of a package index. pip uses its configured index, and the hashes ensure that every index
+supplies the same packages.
 
 Run it with the oldest supported Python. Then backports that only this version needs are pinned too.
 """

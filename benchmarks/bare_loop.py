@@ -1,8 +1,8 @@
 """The baseline: a minimal loop that sends the same creates and deletes as the controller.
 
 It uses one aiohttp session and fifty concurrent requests. Bodies are encoded in advance. Responses are read and
-discarded. Its time is the cost of the API server and the HTTP client. The controller's own cost is the difference
-between the controller's time and this time.
+discarded. The loop's time is the cost of the API server and the HTTP client. The controller's own cost is the
+controller's time minus the loop's time.
 
     python -m benchmarks.bare_loop KUBECONFIG NAMESPACE COUNT    prints one JSON object
 """

@@ -35,7 +35,8 @@ def measure_metrics() -> dict[str, Any]:
 def _scrape(count: int) -> dict[str, float]:
     """Measure one scrape of this number of pools: its CPU time and the size of the page.
 
-    `page_ms` is the CPU time on the event loop, and `render_ms` is the CPU time on another thread.
+    `page_ms` is the CPU time to collect the values on the event loop. `render_ms` is the CPU time to format them as
+    text in another thread.
     """
     metrics = _metrics()
     pools = [_pool(number) for number in range(count)]
@@ -52,7 +53,7 @@ def _scrape(count: int) -> dict[str, float]:
 
 
 def _pass_us() -> float:
-    """The CPU time of all metric updates of one reconciliation: in the watch, queue, worker and executor."""
+    """The CPU time of all metric updates of one reconciliation, in microseconds."""
     metrics, best = _metrics(), float("inf")
     for _ in range(ROUNDS):
         started = time.process_time()

@@ -42,7 +42,7 @@ def replica_set(replicas: int) -> dict[str, Any]:
 
 
 def vmi(name: str) -> dict[str, Any]:
-    """A VMI as the controller creates it from that set. Only the hash and the owner's UID are made up."""
+    """A VMI as the controller creates it for the replica set. Only the hash and the owner's UID are made up."""
     owner = {
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachineInstanceReplicaSet",
@@ -65,7 +65,7 @@ def vmi(name: str) -> dict[str, Any]:
 
 
 def vmi_body(name: str) -> bytes:
-    """The same VMI without an owner. The garbage collector would delete a VMI whose owner does not exist."""
+    """The same VMI as JSON, without an owner. With an owner that does not exist, it would be garbage-collected."""
     body = vmi(name)
     del body["metadata"]["ownerReferences"]
     return json.dumps(body).encode()

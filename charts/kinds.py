@@ -1,6 +1,4 @@
-"""Generates the named templates for the groups, the names and the nouns of the kinds. Some templates depend on the
-mode.
-"""
+"""Generates named Helm templates with the API groups, the names and the English nouns of the kinds."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ LONGEST_DEFAULT = 60
 
 
 def text(prose: str, values: Iterable[Value]) -> str:
-    """The written text, with the table instead of the marker."""
+    """The text `prose`, with the table of values in place of the marker."""
     before, marker, after = prose.partition(MARKER)
     if not marker:
         raise ValueError(f"charts/README.md.in has no line {MARKER.strip()}")

@@ -1,7 +1,7 @@
 """The RBAC rules of the chart's roles, as named Helm templates.
 
-The controller's rules come from `controller.preflight.permissions`. The controller's startup check asks for exactly
-these permissions. The rules for users of replica sets and pools are defined here.
+The controller's rules come from `controller.preflight.permissions`. The controller's startup check uses the same list
+of permissions. The rules for users of replica sets and pools are defined here.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def template() -> str:
 def controller_rules() -> dict[str, tuple[Rule, ...]]:
     """The controller's rules.
 
-    There is one set of rules for each of these subjects: the watched namespaces, the lease, `--observe`, the check of
-    KubeVirt's controllers, and the authorization of scrapes.
+    There is one set of rules for each of these tasks: work in the watched namespaces, leader election, the flag
+    `--observe`, the check of KubeVirt's own controllers, and the authorization of metrics scrapes.
     """
     working = structs.replace(
         Config(

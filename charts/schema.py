@@ -111,7 +111,7 @@ item type.
 
 
 class Unknown(ValueError):
-    """A name in REFINED is not in `values.yaml`, or a default has no known type. `str()` names it."""
+    """A limit is for a name that is not in `values.yaml`, or the type of a default is unknown. `str()` names it."""
 
 
 def document(values: Sequence[Value]) -> str:

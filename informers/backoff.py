@@ -1,8 +1,8 @@
 """A backoff computes the delay after each failed attempt. The delays are random and grow with each failure.
 
 Each delay is a random number between `initial_s` and a ceiling, with a uniform distribution. The ceiling grows with
-each failure in a row, up to `maximum_s`. Many clients may lose the connection to one server at the same time. Their
-first retries still happen at different times. No client retries sooner than `initial_s` seconds after a failure.
+each failure in a row, up to `maximum_s`. So clients that lose the connection to one server at the same time retry at
+different times. No client retries sooner than `initial_s` seconds after a failure.
 
 One `Backoff` object serves one activity, such as the list and watch of one resource. The object does
 not sleep and reads no clock.

@@ -6,8 +6,8 @@ A write first waits until fewer than `max_inflight` writes are running. `informe
 Then the request waits for the token bucket if the client has one. The reported duration of a request includes both
 waits. Reads do not wait for `max_inflight`. Watches do not wait for either limit.
 
-Before a write, the client calls the gate. At that moment the connection is open, and nothing of the request has been
-sent.
+Before a write, the client calls the gate, a function that can forbid the write. At that moment the connection is open,
+and nothing of the request has been sent.
 
 The client repeats a request only in these three cases:
 

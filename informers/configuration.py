@@ -226,8 +226,9 @@ async def _from_kubeconfig(path: str, context: str) -> Loaded:
 def _first_context(path: str) -> str | None:
     """Return the current-context of the first file in `path` that has one. kubectl makes the same choice.
 
-    Return None if `path` is a single file or if no file has a current-context. The loader of kubernetes_asyncio uses
-    the current-context of the last file instead.
+    `path` is a list of files, as in KUBECONFIG. The loader of kubernetes_asyncio would use the current-context of the
+    last file. Return None if no file has a current-context, or if the list has only one file: then the loader finds the
+    same context.
     """
     files = path.split(os.pathsep)
     if len(files) == 1:

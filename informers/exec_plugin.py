@@ -1,6 +1,7 @@
 """An exec plugin is a command in a kubeconfig. It prints a token or a certificate. A plugin that hangs is killed.
 
-`kubernetes_asyncio` reads the plugin's settings. The `run` of that package does not kill a plugin that hangs.
+`kubernetes_asyncio` reads the plugin's settings. This module runs the plugin, because that package does not kill a
+plugin that hangs.
 """
 
 from __future__ import annotations
@@ -52,5 +53,5 @@ class ExecPlugin(_config.exec_provider.ExecProvider):  # type: ignore[name-defin
 
 
 def use_killable_plugins() -> None:
-    """Let the loader of kubeconfigs use `ExecPlugin`."""
+    """Make kubernetes_asyncio run the exec plugins of kubeconfigs with `ExecPlugin`."""
     _config.kube_config.ExecProvider = ExecPlugin

@@ -19,9 +19,10 @@ Gate = Callable[[], None]
 
 
 class GatedConnector(aiohttp.TCPConnector):
-    """A connector that opens the connection, calls the gate and then sends the request.
+    """A connector that calls the gate after it has opened the connection for a request.
 
-    The leader's lease may expire while the connection is made. GET requests do not call the gate.
+    An earlier call would be too early, because the leader's lease may expire while the connection is opened. GET
+    requests do not call the gate.
     """
 
     gate: Gate | None = None

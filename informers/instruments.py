@@ -19,7 +19,7 @@ class ClientInstruments(Protocol):
 
 
 class InformerInstruments(Protocol):
-    """The calls of an informer.
+    """The methods that an informer calls.
 
     In each method, `resource` is `Resource.name`, such as `virtualmachineinstances.kubevirt.io`.
     """
@@ -45,7 +45,8 @@ class InformerInstruments(Protocol):
     def progress(self, resource: str) -> None:
         """Report that data arrived: events, a bookmark or a page of a list.
 
-        The informer also calls this method once when it starts.
+        The informer also calls this method once when it starts, so that the time since the last call is known from the
+        start.
         """
 
     def decode_failed(self, resource: str) -> None: ...
@@ -56,7 +57,7 @@ class InformerInstruments(Protocol):
 
 
 class QueueInstruments(Protocol):
-    """The calls of a work queue. In each method, `queue` is the queue's name."""
+    """The methods that a work queue calls. In each method, `queue` is the queue's name."""
 
     def depth(self, queue: str, items: int) -> None: ...
 
@@ -70,7 +71,7 @@ class QueueInstruments(Protocol):
 
 
 class NoInstruments:
-    """An implementation of all three interfaces. Its methods do nothing."""
+    """The methods for clients, informers and work queues. They do nothing."""
 
     def request_finished(self, *, verb: str, host: str, code: str, seconds: float) -> None: ...
 

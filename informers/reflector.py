@@ -280,7 +280,9 @@ class Reflector(Generic[T]):
                 assert_never(effect)
 
     def _update_replacement(self, effect: Collect[T] | Uncollect | Keep) -> None:
-        """Apply an effect to the new list: add objects, remove an object, or add the cached state of an object."""
+        """Add objects to the new list, remove an object, or add the cached state of an object that cannot be
+        decoded.
+        """
         if self._replacement is None:
             self._replacement = self._begin_replace()
         match effect:

@@ -1,14 +1,14 @@
 """A store is the cache for the objects of one resource. Readers find an object by its key or by an index.
 
-Only the informer writes to a store, and any number of readers read it. A reader has a `StoreView`. It has no methods
+Only the informer writes to a store, and any number of readers read it. Readers use a `StoreView`, which has no methods
 that write. Objects are immutable, so a reader may keep an object for any time. Every write is atomic for readers. No
 reader sees a part of a new list. The indexes never contradict each other.
 
 The methods `apply`, `remove` and `drop` write one object and return the changes:
 
 - If the object is not newer than the cached object, nothing changes.
-- A deleted object and its successor of the same name have different UIDs. The changes are `Removed` for the old object
-  and then `Added` for the new object, never `Updated`.
+- If the new object has the cached object's name but another UID, the cached object was deleted. The changes are
+  `Removed` for the old object and then `Added` for the new object, never `Updated`.
 - If the informer missed the deletion event, `Removed.last_known` can be older than the last state of the object.
 
 The changes of one object are returned in the order of the object's versions. The order of changes of two different
@@ -71,8 +71,8 @@ class StoreView(Protocol[T_co]):
 
     @property
     def rewinds(self) -> int:
-        """Return the number of times that the server has gone back in time. Each time, all earlier resourceVersions
-        become invalid.
+        """Return how many times the server was restored from a backup. Each time, all earlier resourceVersions become
+        invalid.
         """
 
 
@@ -120,7 +120,7 @@ class Shard(Generic[T]):
             _remove_from_buckets(self._indexes[name], key, function(old))
 
     def forget_indexes(self) -> None:
-        """Free the memory of the indexes. The shard must not be read by index after this call."""
+        """Free the memory of the indexes. No index can be read after this call."""
         self._indexes.clear()
 
     def by_index(self, index: str, value: str) -> tuple[T, ...]:
@@ -138,12 +138,13 @@ def _remove_from_buckets(buckets: dict[str, _Bucket[T]], key: ObjectKey, values:
 
 
 class Replacement(Generic[T]):
-    """A new list that is not yet visible to readers. `Store.commit` shows the complete list to readers in one step.
+    """A new list that is not yet visible to readers. `Store.commit` makes the complete list visible in one step.
 
     If the cached object has the same or a newer version, the new list contains the cached object. So the new list needs
     additional memory only for its indexes and for changed objects.
 
-    With `rewind`, the new list contains the given objects, even if the cache has newer versions of them.
+    With `rewind`, the new list contains the given objects, even if the cache has newer versions of them. This is for a
+    server that was restored from a backup.
     """
 
     def __init__(self, old: Shard[T], shard: Shard[T], *, rewind: bool = False) -> None:
@@ -259,10 +260,10 @@ class Store(Generic[T]):
     def commit(
         self, replacement: Replacement[T], version: str, *, scope: str = ALL_NAMESPACES, rewound: bool = False
     ) -> None:
-        """Show the new list to readers and record the resourceVersion of the list.
+        """Make the new list visible to readers, and record the resourceVersion of the list.
 
-        `rewound` is True if the server has gone back in time. The caller must not write to this scope between
-        `begin_replace` and this call.
+        `rewound` is True if the list is older than the cache, because the server was restored from a backup. The caller
+        must not write to this scope between `begin_replace` and this call.
         """
         self._shards[scope] = replacement.shard
         self._versions[scope] = version

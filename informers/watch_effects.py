@@ -24,7 +24,7 @@ class Uncollect(Struct, frozen=True):
 
 
 class Keep(Struct, frozen=True):
-    """Add the cached state of this object to the new list. The object in the new list cannot be decoded."""
+    """Add the cached state of this object to the new list, because the object in the new list cannot be decoded."""
 
     meta: ObjectMeta
 
@@ -34,9 +34,9 @@ class Discard(Struct, frozen=True):
 
 
 class Commit(Struct, frozen=True):
-    """Show the new list to readers. The list is complete, and `version` is its resourceVersion.
+    """Make the new list visible to readers. The list is complete, and `version` is its resourceVersion.
 
-    `rewound` is True if the list is older than the cache, because the server has gone back in time.
+    `rewound` is True if the list is older than the cache, because the server was restored from a backup.
     """
 
     version: str
@@ -44,7 +44,7 @@ class Commit(Struct, frozen=True):
 
 
 class Rewind(Struct, frozen=True):
-    """Use the objects of the next list even if the cache has newer versions of them."""
+    """Use the next list even if it is older than the cache, because the server was restored from a backup."""
 
 
 class Apply(Struct, Generic[T], frozen=True):

@@ -17,10 +17,11 @@ Promises of the machine:
 - The exception: if `OLD_LISTS` lists in a row are older than the cache, the server has gone back in time. This happens
   after etcd was restored from a backup. Then the next list replaces the cached objects.
 - If a watch receives no data for too long, the reflector closes the watch. It reads a list of one object to find out if
-  the server has gone back in time. If a bookmark is older than the cache, the reflector lists again.
+  the server has gone back in time. A bookmark that is older than the cache has the same meaning. Then the reflector
+  lists again.
 - After an error, the same request is repeated only after a delay.
-- An object that cannot be decoded is skipped. The cache keeps the last decoded state of the object. The cache keeps it
-  until a newer version can be decoded or the object is deleted.
+- An object that cannot be decoded is skipped. The cache keeps the last decoded state of the object until a newer
+  version can be decoded or the object is deleted.
 - If the server no longer serves the resource, the cache keeps its contents. An answer 404 does not prove the deletion
   of the objects. If they are deleted, the server sends the deletion events before it stops serving the resource.
 """
@@ -247,9 +248,10 @@ def _after_streaming(error: ApiError, *, in_stream: bool) -> Step[T]:
 
     `in_stream` is True if the error arrived in an ERROR event. There are three cases:
 
-    - After a failed connection or a code 401, 403, 404, 410 or 429: start a streaming list after a delay.
-    - If the connection was lost or the server failed, start a paged list after a delay. If the paged list fails too,
-      the reflector repeats only the failed page. A streaming list would have to start again from its first object.
+    - If no connection could be opened or the code is 401, 403, 404, 410 or 429, start a streaming list after a delay.
+    - If an open connection was lost or the server failed, start a paged list after a delay. If the paged list fails
+      too, the reflector repeats only the failed page. A streaming list would have to start again from its first
+      object.
     - After any other error, use only paged lists from now on, because the server does not support streaming lists.
     """
     match error:

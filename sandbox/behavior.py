@@ -7,7 +7,8 @@ state begins at a fixed time after the creation of the VMI. The next step for a 
 now, or to wait for the next state. A late or restarted simulator skips the earlier states. States shorter than
 `SHORTEST_VISIBLE_S` seconds are not written. So one patch makes the VMI ready if the annotation `ready-after` has its
 default value of 300 ms. If the value is at least one second, the phases Pending, Scheduling, Scheduled and Running are
-all written. If the annotation `detail` is `full`, all states are written, one after the other.
+all written. If the setting `detail` (an annotation or an option) is `full`, all states are written, one after the
+other.
 
 Annotations can be changed at any time. If a user adds the annotation `behavior` to a running VMI, the new behavior
 takes effect. If the user removes the annotation, an unready VMI or a VMI in phase Unknown becomes ready again. A VMI

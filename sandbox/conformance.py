@@ -68,7 +68,7 @@ def _groups_of(mode: str) -> str:
 def _suite(arguments: Sequence[str]) -> int:
     """Run `vmherd conformance` as a separate process.
 
-    After Ctrl-C, return when the suite has ended, so that the suite can still use the sandbox.
+    After Ctrl-C, return only when the suite has ended, because the suite needs the sandbox until then.
     """
     process = subprocess.Popen([sys.executable, "-m", "controller", "conformance", *arguments])
     while True:
@@ -142,7 +142,7 @@ def prepare(plane: ControlPlane, mode: str) -> None:
 
 
 def under_own_group(definition: dict[str, Any], group: str, short_names: Sequence[str]) -> dict[str, Any]:
-    """Return the definition of the same kind in another API group, with other short names."""
+    """Return the CRD of the same kind in another API group, with other short names."""
     names = {**definition["spec"]["names"], "shortNames": list(short_names)}
     return {
         "apiVersion": definition["apiVersion"],
@@ -153,7 +153,7 @@ def under_own_group(definition: dict[str, Any], group: str, short_names: Sequenc
 
 
 def with_status(definition: dict[str, Any], known: frozenset[str]) -> dict[str, Any]:
-    """Return the definition with only these status fields."""
+    """Return the CRD with only these status fields."""
     changed: dict[str, Any] = json.loads(json.dumps(definition))
     for version in changed["spec"]["versions"]:
         properties = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]

@@ -23,9 +23,9 @@ PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 class CrdError(Exception):
-    """The error when definitions cannot be installed. `str()` returns the reason.
+    """The error when CRDs cannot be installed. `str()` returns the reason.
 
-    Causes are an invalid file, a rejected or unserved definition, and an API server that does not answer.
+    Causes are an invalid file, a CRD that the API server rejects or does not serve, and a server that does not answer.
     """
 
 
@@ -37,10 +37,10 @@ class _Served(NamedTuple):
 
 
 def install(kubeconfig: Path, directories: Iterable[Path]) -> list[str]:
-    """Apply every definition in these directories.
+    """Apply every CRD in these directories.
 
-    Wait until discovery lists all kinds, and return the names of the definitions. Raises CrdError. A second call with
-    the same definitions changes nothing. A directory that does not exist is skipped.
+    Wait until discovery lists all kinds, and return the names of the CRDs. Raises CrdError. A second call with the same
+    CRDs changes nothing. A directory that does not exist is skipped.
     """
     admin = Admin(kubeconfig)
     definitions = [definition for directory in directories for definition in _definitions(directory)]
@@ -65,7 +65,7 @@ def _definitions(directory: Path) -> Iterator[dict[str, Any]]:
 
 
 def _apply(admin: Admin, definition: dict[str, Any]) -> None:
-    """Apply one definition with server-side apply. A second call with the same definition changes nothing."""
+    """Apply one CRD with server-side apply. A second call with the same CRD changes nothing."""
     path = f"{PATH}/{_name(definition)}?fieldManager=vmherd-sandbox&force=true"
     try:
         admin.send("PATCH", path, json.dumps(definition).encode(), "application/apply-patch+yaml")
@@ -83,8 +83,8 @@ def _served_versions(definition: dict[str, Any]) -> Iterator[_Served]:
 def _wait_until_served(admin: Admin, wanted: set[_Served]) -> None:
     """Wait until discovery lists all wanted resources.
 
-    Raises CrdError after SERVED_TIMEOUT_S seconds. Discovery lists a kind shortly after the definition has the
-    condition Established.
+    Raises CrdError after SERVED_TIMEOUT_S seconds. Discovery lists a kind shortly after its CRD has the condition
+    Established.
     """
     deadline = time.monotonic() + SERVED_TIMEOUT_S
     while missing := wanted - _discovered(admin, {served.group_version for served in wanted}):
@@ -106,7 +106,7 @@ def _discovered(admin: Admin, group_versions: Iterable[str]) -> set[_Served]:
 
 
 def _failure_reason(admin: Admin) -> str:
-    """Return the first problem in the conditions of all definitions, or else a general message."""
+    """Return the first problem in the conditions of all CRDs, or else a general message."""
     for definition in admin.get(PATH)["items"]:
         for condition in definition.get("status", {}).get("conditions", ()):
             bad = "True" if condition["type"] == "NonStructuralSchema" else "False"

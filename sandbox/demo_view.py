@@ -65,7 +65,7 @@ def draw(view: View, height: int) -> RenderableType:
 def share(free: int, wanted: Sequence[int]) -> list[int]:
     """Return the number of lines for each table. `free` is the number of free lines for all tables.
 
-    The lines are shared equally. `wanted` contains the maximum for each table.
+    The lines are shared equally. `wanted` contains the maximum number of lines for each table.
     """
     given = [0] * len(wanted)
     while free > 0 and given != list(wanted):

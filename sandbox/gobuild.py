@@ -138,7 +138,7 @@ def _go_environment(environment: Mapping[str, str]) -> dict[str, str]:
 def _version_flags(version: str) -> str:
     """Return the linker flags for the version of the programs.
 
-    The default version v0.0.0 would cause warnings of kubectl.
+    Without these flags, kubectl would print warnings about the version v0.0.0.
     """
     major, minor, _ = version.split(".")
     variables = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}

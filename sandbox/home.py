@@ -1,7 +1,7 @@
 """This module manages the directory of a sandbox: the lock, the state file, the logs and the other files.
 
     sandbox.lock    the lock file; the main process of the sandbox locks it while the sandbox runs
-    state.json      the pid and start time of the main process and of each component; with the time, a reused pid is detected
+    state.json      the pid and start time of the main process and of each component; the time reveals a reused pid
     kubeconfig      the credentials of the cluster's administrator; the file exists only while the sandbox runs
     logs/           the log of each component, the audit log, and the terminal output of a detached sandbox
     etcd/, pki/ ... the cluster's data and keys; they are removed when the sandbox ends and before each start
@@ -162,9 +162,9 @@ class Home:
                 path.unlink(missing_ok=True)
 
     def _expected_state(self) -> State | None:
-        """Return the state, or None if there is no state.
+        """Return the content of the state file, or None if there is no state file.
 
-        If a starting sandbox has not written its state yet, wait at most `_STATE_TIMEOUT_S` seconds.
+        If a starting sandbox has not written the file yet, wait at most `_STATE_TIMEOUT_S` seconds.
         """
         deadline = time.monotonic() + _STATE_TIMEOUT_S
         while (state := self.state()) is None and self.is_occupied() and time.monotonic() < deadline:

@@ -51,8 +51,8 @@ def adoption_patch(meta: ObjectMeta, controller: OwnerReference) -> Patch:
     """Return the patch that adds the controller to the ownerReferences of an object.
 
     The patch keeps the references to other owners. If the object already has a reference to the controller, the patch
-    replaces this reference. A merge patch replaces the whole list. So the patch contains the resource version, to
-    detect other changes.
+    replaces this reference. A merge patch replaces the whole list. So the patch contains the resource version: the API
+    server then rejects the patch if another client has changed the object.
     """
     others = tuple(owner for owner in meta.owner_references or () if owner.uid != controller.uid)
     return Patch(

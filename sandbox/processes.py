@@ -59,9 +59,9 @@ def _start_of(pid: int) -> str:
 
 
 def with_death_signal(command: Sequence[str]) -> list[str]:
-    """Return a command that runs `command` and ends with its parent.
+    """Return a command that runs `command` until the thread that started the process ends.
 
-    The kernel kills the started process when the thread that started it ends.
+    The kernel then kills the process.
     """
     return [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), *command]
 

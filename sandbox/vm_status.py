@@ -190,7 +190,7 @@ def _start_failure(vm: SimulatedVM, vmi: SimulatedVMI | None, now: datetime, tim
 def backoff_s(failures: int, uid: str) -> int:
     """Return the seconds until the next start.
 
-    KubeVirt's random part is replaced with a value that depends on the VMI's UID.
+    KubeVirt adds a random number of seconds. The simulator adds a number that depends only on the VMI's UID.
     """
     delay = BACKOFF_S * failures**2
     return min(LONGEST_BACKOFF_S, delay + crc32(uid.encode()) % (delay // 2 + 1))

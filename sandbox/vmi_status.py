@@ -3,8 +3,9 @@
 KubeVirt's VMIs have no status subresource, so a patch of the status is sent to the object itself. A patch contains the
 complete list of conditions, because a JSON merge patch replaces lists.
 
-In KubeVirt, several programs write to a VMI. If the annotation `detail` is `full`, the simulator sends each of these
-writes as a separate patch. If it is `short`, one patch contains all writes up to the next state that lasts.
+In KubeVirt, several programs write to a VMI. If the setting `detail` (an annotation or an option) is `full`, the
+simulator sends each of these writes as a separate patch. If it is `short`, one patch contains all writes up to the next
+state that lasts.
 """
 
 from __future__ import annotations

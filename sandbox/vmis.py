@@ -91,7 +91,7 @@ class _ClaimSource(Struct, frozen=True, rename="camel"):
 
 
 class Volume(Struct, frozen=True, rename="camel"):
-    """One volume of a VMI. Both sources are None for other volumes, such as container disks."""
+    """One volume of a VMI. The simulator reads only DataVolumes and PVCs, not other volume sources."""
 
     name: str = ""
     data_volume: _DataVolumeSource | None = None
@@ -163,8 +163,8 @@ VMIS: Final = Resource(
 class VMIState(Struct, frozen=True):
     """The visible state of a VMI. The VMI is ready if `unready_reason` is empty.
 
-    If KubeVirt cannot start the VMI, `problem` is the reason in the condition Synchronized=False. If no node is
-    suitable, `problem` is the reason in the condition PodScheduled=False. Otherwise `problem` is empty.
+    `problem` is the reason why the VMI cannot start, or "". If no node is suitable, the reason is in the condition
+    PodScheduled=False. Any other reason is in the condition Synchronized=False.
     """
 
     phase: str

@@ -1,4 +1,4 @@
-"""Objects for tests: complete and plausible by default. A test sets the fields it is about by keyword."""
+"""Builds objects for tests. They are complete and plausible, and a test sets single fields by keyword."""
 
 from __future__ import annotations
 
@@ -133,7 +133,9 @@ def replicaset(
     spec: bytes = SPEC,
     status: ReplicaSetStatus | None = None,
 ) -> ReplicaSet:
-    """A valid set of three. `template` replaces the template that the `template_...` keywords and `spec` describe."""
+    """A valid replica set of three VMIs. A given `template` is used instead of `spec` and the `template_...`
+    keywords.
+    """
     meta = TemplateMeta(
         name=template_name,
         generate_name=generate_name,

@@ -1,8 +1,8 @@
 """Finds checkov, a linter for Kubernetes manifests, or installs it in a separate environment in the cache.
 
-`.ci/requirements-checkov.txt` pins its packages, which conflict with the project's. Only the cache is searched, because
-another version has other checks. `python -m tests.checkov` installs it, which takes one to three minutes and 300 MB the
-first time.
+`.ci/requirements-checkov.txt` pins its packages, which conflict with the project's. A checkov on the PATH is not used,
+because another version has other checks. `python -m tests.checkov` installs checkov, which takes one to three minutes
+and 300 MB the first time.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def find_or_install() -> Path:
 
 
 def findings(manifests: Iterable[dict[str, Any]], directory: Path, *, proxy: str = "") -> list[Finding]:
-    """checkov's findings for these objects of one cluster. checkov must send no requests: `proxy` records them."""
+    """checkov's findings for these objects of one cluster. checkov sends any HTTP requests to `proxy`."""
     file = directory / "manifests.yaml"
     file.write_text(yaml.safe_dump_all(manifests))
     command = [str(find()), "-m", "checkov.main", "--framework", "kubernetes", "--file", str(file)]

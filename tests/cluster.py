@@ -82,7 +82,9 @@ _running: list[pytest.FixtureDef[Any]] = []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of one control plane together. Unit tests come last: they balance the load of the workers."""
+    """Sort the tests by their control plane. Unit tests come last, for the workers that finish their other tests
+    early.
+    """
     items.sort(key=lambda item: (item.get_closest_marker("cluster") is None, plane_of(item)))
 
 

@@ -68,7 +68,7 @@ def needs_control_plane(item: pytest.Item) -> bool:
 
 
 def leaving_no_task_behind(test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
-    """Wrap a test. After the test, look for running tasks in the test's own loop and virtual time."""
+    """Wrap an asynchronous test, so that it fails if it leaves a task running."""
 
     @functools.wraps(test)
     async def wrapped(*args: object, **kwargs: object) -> None:

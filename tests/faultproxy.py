@@ -4,8 +4,9 @@
         proxy.lose("POST", "virtualmachineinstances", every=3)
         run_the_controller(proxy.write_kubeconfig(path, token))
 
-The proxy runs in a separate thread, for tests that run the controller as a process. Every request reaches the server
-unless it is refused: a write whose answer is lost did happen. Without a fault the proxy changes nothing.
+The proxy runs in a separate thread, for tests that run the controller as a process. A request that the proxy refuses
+does not reach the server. Every other request does, so a write whose answer is lost has its effect. Without a fault the
+proxy changes nothing.
 """
 
 from __future__ import annotations
@@ -75,7 +76,9 @@ class FaultProxy:
         self._to_cut: set[str] = set()
 
     def lose(self, method: str, plural: str, *, every: int) -> None:
-        """Lose the answer of the first successful write of this kind, and then of every `every`-th write. 0 ends it."""
+        """Lose the answer of the first successful write of this kind, and then of every `every`-th one. With `every=0`,
+        no more answers are lost.
+        """
         if every:
             self._losing[method, plural] = lambda number: number % every == 0
         else:

@@ -53,7 +53,7 @@ class Helm:
     def render(
         self, values: Mapping[str, Any] | None = None, *, kinds: tuple[str, ...] = (), kubernetes: str = NEWEST
     ) -> list[dict[str, Any]]:
-        """The objects of the chart, rendered without a cluster. `kinds` are the available API versions."""
+        """The objects of the chart, rendered without a cluster. `kinds` are given to Helm as `--api-versions`."""
         flags = ["--kube-version", kubernetes, *(part for kind in kinds for part in ("--api-versions", kind))]
         done = self("template", "vmherd", str(CHART), *flags, values=values or {})
         return [document for document in yaml.safe_load_all(done.stdout) if document]

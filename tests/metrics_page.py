@@ -21,7 +21,7 @@ VMIS = "virtualmachineinstances.kubevirt.io"
 
 
 class HangingQueue:
-    """A queue whose worker has been busy with one key since the time 90."""
+    """A work queue with a worker that started a key at the time 90 and has not finished it."""
 
     name = "replicaset"
 
@@ -33,7 +33,7 @@ class HangingQueue:
 
 
 def talkative(kind: str) -> SetFigures:
-    """The figures of an object. Every field has a value."""
+    """The metric values of an object, with a value in every field."""
     return SetFigures(
         kind=kind,
         group="example.org",
@@ -92,7 +92,7 @@ def exercise(metrics: Metrics, *, figures: Callable[[], Iterable[SetFigures]] = 
 
 
 class Exported(NamedTuple):
-    """A metric with its name in queries: a counter has the suffix `_total`, a histogram has no suffix."""
+    """The type and the labels of a metric. `samples` are the names of its series."""
 
     type: str
     labels: Sequence[str]
@@ -100,7 +100,7 @@ class Exported(NamedTuple):
 
 
 def exported() -> dict[str, Exported]:
-    """Every metric that the program exports, by its name."""
+    """Every metric that the program exports, by name. The name of a counter ends with `_total`."""
     metrics = Metrics(CollectorRegistry())
     exercise(metrics, figures=lambda: tuple(talkative(kind.kind) for kind in KINDS))
     found = {}

@@ -1,4 +1,4 @@
-"""Builds pools and their objects for tests. The defaults are complete and plausible. Documents are JSON."""
+"""Builds pools and their objects for tests. The defaults are complete and plausible."""
 
 from __future__ import annotations
 
@@ -133,8 +133,8 @@ def vm(
     """A VM that is ready. `owner` is its controller. `conditions` are its conditions other than Ready.
 
     `revision=None` leaves out the revision label, `ready=None` leaves out the Ready condition. `ready_for_s` is the age
-    of the condition's present value. `foreground` gives a VM in foreground deletion. `snapshot` is the name of the
-    snapshot of the VM that is in progress.
+    of the condition's present value. `foreground` gives a VM in foreground deletion. `snapshot` is the name of a VM
+    snapshot that is in progress.
     """
     labels = {**(labels or {}), **({REVISION_NAME: revision} if revision is not None else {})}
     ready_now = "True" if ready else "False"
@@ -165,7 +165,7 @@ def vm(
 
 
 def vms(owner: Pool, *ordinals: int, **changes: Any) -> tuple[VirtualMachine, ...]:
-    """The pool's VMs with these ordinals. All get the same changes."""
+    """The pool's VMs with these ordinals. `changes` are keywords of `vm` and apply to each VM."""
     return tuple(vm(f"{owner.metadata.name}-{ordinal}", owner=owner, **changes) for ordinal in ordinals)
 
 

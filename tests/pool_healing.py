@@ -28,14 +28,16 @@ SOON: Json = {"startUpFailureThreshold": 99, "minFailingToStartDuration": "0s"}
 
 
 def healing_pool(*, healed: Json | None = None, annotations: Json | None = None, **changes: object) -> Pool:
-    """A pool of ten VMs that are healed after three failures or five minutes. `healed` are its records."""
+    """A pool of ten VMs that are healed after three failures or five minutes. `healed` are the pool's healing
+    records.
+    """
     all_annotations = {**(annotations or {}), **({HEALED: json.dumps(healed)} if healed is not None else {})}
     healing = {"startUpFailureThreshold": 3, "minFailingToStartDuration": "5m"}
     return pool(**{"replicas": 10, "autohealing": healing, "annotations": all_annotations or None, **changes})
 
 
 def entry(uid: str = "another", count: int = 1, seconds: float = 60.0) -> list[object]:
-    """The record of a healing, as long ago as `seconds`. The default UID belongs to no VM, so the VM was recreated."""
+    """A healing record. `seconds` is its age. The default UID belongs to no VM, as if the VM had been recreated."""
     return [uid, count, at(seconds)]
 
 
@@ -45,7 +47,7 @@ def at(seconds: float) -> str:
 
 
 def announce(owner: Pool, *machines: VirtualMachine, **more: object) -> Plan:
-    """The healing part of the first plan for these VMs. It announces deletions."""
+    """The healing part of the first plan for these VMs. This plan announces deletions in the healing records."""
     seen = snapshot(owner, machines, **more)
     return plan_healing(seen, intent_of(owner), seen.members).plan
 
@@ -57,7 +59,9 @@ def heal(owner: Pool, *machines: VirtualMachine, **more: object) -> Plan:
 
 
 def announced(owner: Pool, records: Json) -> Pool:
-    """The pool with these records. Records that were written just now are 3 seconds old."""
+    """The pool with these healing records. A record with the current time gets an age of 3 seconds, as if an earlier
+    pass had written it.
+    """
     aged = {ordinal: [*others, at(3) if when == at(0) else when] for ordinal, (*others, when) in records.items()}
     return annotated(owner, HEALED, aged)
 
@@ -68,7 +72,7 @@ def announced_for(owner: Pool, *machines: VirtualMachine) -> Pool:
 
 
 def noted(owner: Pool, machine: VirtualMachine, seconds: float) -> Pool:
-    """The pool with a note that this VM has not been ready for so many seconds."""
+    """The pool with a note that this VM is not ready. `seconds` is the time since it became unready."""
     return annotated(owner, UNREADY, {ordinal_of(machine): [machine.metadata.uid, at(seconds)]})
 
 

@@ -1,4 +1,4 @@
-"""Actions of a pool's plan for tests of outcomes, and the conditions and status that follow from the outcomes."""
+"""Helpers for tests of how the outcomes of a pool's actions change the pool's status and conditions."""
 
 from __future__ import annotations
 

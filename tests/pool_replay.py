@@ -59,7 +59,7 @@ def moments(name: str, owner: Pool) -> Iterator[Moment]:
 
 
 class Replay:
-    """Runs the passes over the pool. Only the notes of the plans are written to the pool."""
+    """Plans each pass over the pool. Of each plan, only the changes of the pool's annotations are carried out."""
 
     def __init__(self, owner: Pool) -> None:
         self.owner = owner

@@ -36,7 +36,9 @@ FORBIDDEN = refusal(403, "Forbidden", "no")
 
 
 class PoolSimulation:
-    """The namespace begins with `pool`. The server answers Forbidden to each request for which `refuses` is true."""
+    """At the start, the namespace contains only `pool`. The server answers Forbidden to each request for which
+    `refuses` is true.
+    """
 
     def __init__(self, pool: Pool, *, burst: int = 250, revision_history: int = 5, cdi: bool = True) -> None:
         self._started = loop().time()
@@ -140,7 +142,7 @@ class PoolSimulation:
         self.process.restart()
 
     def carry_out(self, stages: Sequence[Stage]) -> tuple[Outcome, ...]:
-        """Carry out stages that were planned before."""
+        """Carry out the stages of an earlier plan, without making a new plan."""
         return run(self.process.carry_out(self.key(self.name), self.uid, stages))
 
     def crash_while_carrying_out(self, stages: Sequence[Stage], writes: int) -> None:

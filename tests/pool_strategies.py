@@ -84,7 +84,9 @@ GENTLE_EDITS = ("scale", "scale", "template", "rename", "delete", "mark", "halt"
 
 @st.composite
 def edits(draw: st.DrawFn, simulation: PoolSimulation, kinds: tuple[str, ...] = EDITS) -> str:
-    """One edit by a user of the pool or of one of its VMs. The returned kind of edit is shown in failing examples."""
+    """One edit by a user of the pool or of one of its VMs. Return the kind of the edit, so that a failing example shows
+    it.
+    """
     kind = draw(st.sampled_from(kinds))
     names = simulation.running()
     if kind == "scale" or not names:

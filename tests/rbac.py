@@ -1,4 +1,4 @@
-"""Roles with exactly the permissions that `permissions_needed` lists, for tests of the controller under them."""
+"""Roles with exactly the permissions that `permissions_needed` lists. Tests run the controller with these roles."""
 
 from __future__ import annotations
 

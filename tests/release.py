@@ -3,8 +3,8 @@
 The release is `manifests/controller`, which the chart renders with its default values. The arguments, the environment
 and the account come from the Deployment in the API server, and the token comes from the API server, too.
 
-Some flags need other permissions: another mode, other groups, other namespaces. In the chart, such a flag is a value
-that also changes the rendered role. Here, a separate account with the list of `permissions_needed` replaces that role.
+Some flags need other permissions, for example a flag for another mode or other namespaces. The chart would render
+another role for them. Here, the Pod uses a separate account with the permissions that `permissions_needed` lists.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def pod_that_may(plane: ControlPlane, permissions: Iterable[Permission]) -> Pod:
 
 
 def settings(plane: ControlPlane, *flags: str) -> Config:
-    """The configuration of a release with these flags after its own."""
+    """The configuration of a release with these flags in addition to its own."""
     arguments, environment, _ = _installed(plane)
     return parse([*arguments, *flags], environment)
 

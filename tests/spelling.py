@@ -1,4 +1,4 @@
-"""Templates that KubeVirt's types allow, other spellings of a template, and changes of its meaning.
+"""Makes templates that KubeVirt's types allow, other spellings of a template, and templates with another meaning.
 
 The source is `tests/recordings/api-types.json`, which records how Go's types treat empty values. This module reads it
 independently of the controller's own table.
@@ -137,7 +137,9 @@ def _as_good_as_absent(node: Node) -> list[Any]:
 
 
 def paths_where_presence_matters() -> list[tuple[str, ...]]:
-    """The fields below `spec` whose empty object has a meaning. Fields inside lists and maps are left out."""
+    """The fields below `spec` for which an empty object differs from a missing field. Fields inside lists and maps are
+    left out.
+    """
     listed = (
         path.removeprefix(_PREFIX) for path in POOL_PATHS["presenceMatters"] if path.startswith(f"{_PREFIX}spec.")
     )

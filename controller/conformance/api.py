@@ -1,4 +1,4 @@
-"""A client for JSON objects of the API server, given by their URL paths."""
+"""A client of the API server for JSON objects. The caller gives the URL path of each object."""
 
 from __future__ import annotations
 

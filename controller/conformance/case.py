@@ -29,7 +29,9 @@ class Origin(StrEnum):
 
 
 class Requirement(StrEnum):
-    """A property of the cluster that a case needs. `MISSING` has the reason for a skipped case."""
+    """A property of the cluster that a case needs. Without the property, the case is skipped with the reason from
+    `MISSING`.
+    """
 
     CDI = "cdi"
     SIMULATOR = "simulator"
@@ -50,7 +52,7 @@ class Status(StrEnum):
 
 
 class Case(Struct, frozen=True, kw_only=True):
-    """One behaviour. `id` never changes. `title` is a sentence, and `rules` names the rules of docs/rules.md."""
+    """The check of one behaviour. `id` never changes. `rules` has the numbers of the checked rules in docs/rules.md."""
 
     id: str
     title: str
@@ -62,7 +64,9 @@ class Case(Struct, frozen=True, kw_only=True):
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """The result of a case. A case that failed or differs has `expected` and `seen`. A skipped case has a `reason`."""
+    """The result of a case. A skipped case has a `reason`. A case with the status FAILED or DIFFERS has `expected` and
+    `seen`.
+    """
 
     case: Case
     status: Status
@@ -91,7 +95,7 @@ class Skip(Exception):
 
 
 class Cases(Generic[B]):
-    """The cases of one module, in the order of their definition. `B` is the namespace type of the cases."""
+    """The cases of one module, in the order of their definition. Each case gets a namespace of the class `B`."""
 
     def __init__(self, kind: Kind) -> None:
         self._kind = kind

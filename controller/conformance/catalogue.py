@@ -52,5 +52,5 @@ def select(
 
 
 def matches(case: Case, pattern: str) -> bool:
-    """Return True if the shell pattern matches the id of the case, or equals one of the rules of the case."""
+    """Return True if the shell pattern matches the id of the case, or is the number of a rule that the case checks."""
     return fnmatchcase(case.id, pattern) or pattern in case.rules.split()

@@ -110,7 +110,7 @@ class CaseNamespace:
     async def stays(
         self, expected: str, look: Callable[[], Awaitable[T]], met: Callable[[T], object], *, for_s: float = QUIET_S
     ) -> None:
-        """Call `look` for `for_s` seconds. Raises Unmet if `met` rejects a result."""
+        """Check for some time that `met` accepts each result of `look`. Raises Unmet if `met` rejects a result."""
         loop = asyncio.get_running_loop()
         end = loop.time() + for_s
         while loop.time() < end:
@@ -119,9 +119,9 @@ class CaseNamespace:
             await asyncio.sleep(POLL_S)
 
     async def refused(self, what: str, document: Document, *about: str) -> bool:
-        """Create an invalid object.
+        """Try to create an invalid object. Return True if the server rejects the object.
 
-        Return True if the server rejects the object with a message that contains all words.
+        Raises Unmet if the server's message lacks one of the words in `about`.
         """
         try:
             await self.api.create(self.objects, document)
@@ -156,7 +156,7 @@ class CaseNamespace:
         await self.api.merge(self.path(name, "scale"), {"spec": {"replicas": replicas}})
 
     async def autoscale(self, replicas: int, name: str) -> None:
-        """Create an autoscaler that accepts only this number of replicas."""
+        """Create an autoscaler with this minimum and maximum number of replicas."""
         reference = {"apiVersion": self.subject.api_version, "kind": self.subject.kind, "name": name}
         body = {
             "apiVersion": "autoscaling/v2",
@@ -190,7 +190,7 @@ class CaseNamespace:
         return _by_name(await self.api.items(self.volumes))
 
     async def revisions(self) -> dict[str, Document]:
-        """Return the revisions of pools by name. KubeVirt also records each start of a VM in a revision."""
+        """Return the revisions of pools by name. The revisions that KubeVirt writes when a VM starts are left out."""
         found = _by_name(await self.api.items(self.revision_path))
         return {name: each for name, each in found.items() if not name.startswith("revision-start-vm-")}
 

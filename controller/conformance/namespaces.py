@@ -71,7 +71,7 @@ class Namespaces:
             await asyncio.sleep(POLL_S)
 
     async def _remove_finalizers(self, namespace: str) -> None:
-        """Remove the finalizers of the suite and of pools from the objects in a terminating namespace."""
+        """Remove the suite's finalizer and the pool finalizer from all objects. Then the namespace can be deleted."""
         kubevirt = f"/apis/kubevirt.io/v1/namespaces/{namespace}"
         pools = [f"/apis/{group}/v1beta1/namespaces/{namespace}/virtualmachinepools" for group in FINALIZED]
         for path in (*pools, f"{kubevirt}/virtualmachines", f"{kubevirt}/virtualmachineinstances"):

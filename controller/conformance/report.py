@@ -88,7 +88,7 @@ def as_json(cluster: Cluster, results: Sequence[Result], seconds: float) -> str:
 
 
 def as_junit(cluster: Cluster, results: Sequence[Result], seconds: float) -> str:
-    """Return a JUnit report. A result with the status `differs` is a skipped test, because JUnit has no such status."""
+    """Return a JUnit report. JUnit has no status `differs`, so a result with this status is a skipped test."""
     counts = Counter(result.status for result in results)
     suite = ElementTree.Element(
         "testsuite",

@@ -57,7 +57,7 @@ def vm_template(
     volumes: Sequence[Document] = (),
     disks: Sequence[str] = (),
 ) -> Document:
-    """Return a `virtualMachineTemplate`. Each of `disks` is a dataVolumeTemplate with its volume."""
+    """Return a `virtualMachineTemplate`. Each name in `disks` gives a dataVolumeTemplate and a volume."""
     attached = [{"name": name, "dataVolume": {"name": name}} for name in disks]
     spec: Document = {
         "runStrategy": "Always" if running else "Halted",

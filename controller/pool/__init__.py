@@ -1,4 +1,4 @@
 """The controller of VirtualMachinePools.
 
-`take_snapshot`, `plan`, `next_status` and `triggers` are pure functions. `rules` binds them to the caches.
+All decisions are made by pure functions. The reconciler calls these functions through the module `rules`.
 """

@@ -1,4 +1,4 @@
-"""Events about settings of a valid pool without an effect, or with an unexpected effect."""
+"""Events about a valid pool with settings that have no effect or an unexpected effect."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from controller.runtime.plan import Notice, Plan
 
 
 def plan_advice(intent: Intent) -> Plan:
-    """Return a plan that contains only notices. Each cause is reported once."""
+    """Return a plan that writes nothing and only sends Events. Each Event is sent once."""
     return Plan(notices=(*_ignored_fields(intent), *_unmatched_pods(intent)))
 
 
 def _ignored_fields(intent: Intent) -> tuple[Notice, ...]:
-    """Return a notice for each `basePolicy` that has no effect because of a different `sortPolicy` (P8)."""
+    """Return an Event for each `basePolicy` that is ignored, because `sortPolicy` has another value (P8)."""
     found = dict.fromkeys((intent.scale_in.selection.ignored, intent.update.selection.ignored))
     return tuple(Notice(reason="FieldIgnored", message=message, once=message) for message in found if message)
 
 
 def _unmatched_pods(intent: Intent) -> tuple[Notice, ...]:
-    """Return a notice if the pool's selector can match no Pod of the pool.
+    """Return an Event if the pool's selector matches no Pod of the pool.
 
-    An autoscaler finds Pods by the selector in the status. The Pods of a VM have the labels of the VMI template.
+    An autoscaler finds Pods by the pool's selector. But a Pod has the labels of the VMI template, not of the VM.
     """
     labels = intent.template.machine_labels
     if intent.selector.matches(labels):

@@ -6,8 +6,7 @@ There are three cases:
    pool finalizer from the VM.
 2. A stray is a former member without the pool's owner reference. A stray loses the pool finalizer.
 3. A terminating member loses the pool finalizer. If the pool keeps the VM's disks, the disks first lose their owner
-   reference to the VM. Until then, the finalizer keeps the VM. So the garbage collector does not delete the disks, even
-   if the controller crashes.
+   reference to the VM. The finalizer keeps the VM until then, so that the garbage collector does not delete the disks.
 
 If the write for one VM fails, the plan continues with the other VMs.
 """
@@ -98,8 +97,8 @@ def remove_finalizers(
 def remove_finalizers_of_strays(snapshot: Snapshot, *, preserve: bool) -> tuple[Stage, ...]:
     """Return stages that remove the pool finalizer from former members, at most `burst` VMs.
 
-    With `preserve`, the disks of terminating strays are kept too. A terminating stray may have been a member at the
-    time of its deletion.
+    With `preserve`, the disks of terminating strays are kept too, because a stray may have been a member when its
+    deletion was requested.
     """
     return remove_finalizers(
         snapshot, by_name(snapshot.strays), preserve=preserve, why="it is not a member of the pool any more"

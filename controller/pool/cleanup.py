@@ -26,7 +26,7 @@ def plan_cleanup(
     """Plan patches that remove the pool finalizer from these pools and VMs (P16).
 
     The patches change disks first, then VMs, then pools. The caller passes only objects that have the finalizer.
-    Without `force`, a pool and its VMs are skipped if the disks of the VMs would be lost.
+    Without `force`, a pool and its VMs are skipped if the VMs would lose disks that the pool must keep.
     """
     by_uid = {pool.metadata.uid: pool for pool in pools}
     vms = [vm for vm in vms if not _is_of_another_group(vm, resource.group)]
@@ -46,7 +46,7 @@ def plan_cleanup(
 def _is_of_another_group(vm: VirtualMachine, group: str) -> bool:
     """Return True if a pool of another API group controls the VM.
 
-    KubeVirt's own pool controller uses a finalizer with the same name.
+    The finalizer of such a VM belongs to KubeVirt's own pool controller, which uses the same name.
     """
     owner = controller_of(vm.metadata)
     return owner is not None and owner.kind == POOL_KIND and owner.api_version.partition("/")[0] != group
@@ -60,18 +60,18 @@ def _owner_uid(vm: VirtualMachine) -> str:
 def _preserves(pool: Pool | None) -> bool:
     """Return True if the pool keeps the disks of deleted VMs.
 
-    The result is also True if the pool is missing or its `scaleInStrategy` is invalid. A user can delete kept disks
-    later.
+    The result is also True if the pool is missing or its `scaleInStrategy` is invalid. Kept disks are the safe choice,
+    because a user can delete them later.
     """
     scale_in = parse_scale_in(pool.spec) if pool is not None else None
     return scale_in is None or isinstance(scale_in, FieldError) or scale_in.preserve
 
 
 def _needs_controller(pool: Pool | None, vm: VirtualMachine) -> bool:
-    """Return True if the VM would lose its disks without the controller.
+    """Return True if the pool must keep the VM's disks, and only a running controller can keep them.
 
-    If the pool is being deleted without `--cascade=orphan`, the garbage collector deletes the VM and its disks.
-    Terminating VMs need no controller, because the cleanup keeps their disks.
+    If the pool is being deleted without `--cascade=orphan`, the garbage collector deletes the VM and its disks. The
+    cleanup itself keeps the disks of VMs that are already terminating.
     """
     if pool is None or pool.metadata.deletion_timestamp is None or is_deleting(vm):
         return False

@@ -6,8 +6,8 @@ The controller finds disks by name. It uses the disk names from the VM's spec an
 names are needed because a new template can rename a disk. The VM's spec then has the new name at once. But the VM owns
 and uses the old disk until the VM is recreated.
 
-Only the disks of terminating VMs lose the owner reference. KubeVirt's VM controller restores the owner references to
-all other VMs.
+Only the disks of terminating VMs lose the owner reference. For any other VM, KubeVirt's VM controller would restore the
+owner reference.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from informers.objects import PatchType
 def preserves_disks(snapshot: Snapshot) -> bool:
     """Return True if the pool keeps the disks of deleted VMs.
 
-    The result is also True if `scaleInStrategy` is invalid. A user can delete kept disks later.
+    The result is also True if `scaleInStrategy` is invalid. Kept disks are the safe choice, because a user can delete
+    them later.
     """
     scale_in = parse_scale_in(snapshot.owner.spec)
     return isinstance(scale_in, FieldError) or scale_in.preserve
@@ -55,7 +56,7 @@ def owner_removals(snapshot: Snapshot, vms: Iterable[VirtualMachine]) -> tuple[R
 def owner_removals_of_left_behind(vms: Iterable[VirtualMachine]) -> tuple[RemoveOwnerReference, ...]:
     """Return actions that remove the owner references to these VMs from their disks.
 
-    The VMs' pool and its earlier templates no longer exist. So only the disks in a VM's spec are kept. VMs in
+    Only the disks in a VM's spec are kept, because the earlier templates of the pool are not available. VMs in
     foreground deletion are skipped, because their disks are deleted in any case. The caller passes only terminating
     VMs.
     """
@@ -66,7 +67,7 @@ def is_safe_to_delete(snapshot: Snapshot, vm: VirtualMachine) -> bool:
     """Return True if the pool can delete the VM and still keep its disks.
 
     The VM must have the pool finalizer. The finalizer keeps a deleted VM until its disks have lost the owner reference.
-    A VM without an ordinal in its name needs no finalizer.
+    A VM without an ordinal in its name never gets the finalizer. For such a VM, the result is always True.
     """
     return has_pool_finalizer(vm) or snapshot.ordinal_of(vm) is None
 

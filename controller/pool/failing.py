@@ -3,7 +3,7 @@
 A VM fails if one of these conditions is true:
 
 - The VM has failed to start as often as `startUpFailureThreshold`.
-- The VM is in a broken state, and has not been ready for `minFailingToStartDuration`.
+- The VM's `printableStatus` reports an error, and the VM has not been ready for `minFailingToStartDuration`.
 - The VM runs, and has not been ready for the time in the annotation `vmherd.dev/replace-unready-after-seconds`.
 """
 
@@ -45,9 +45,9 @@ class Failure(Struct, frozen=True):
 class FailingVM(Struct, frozen=True):
     """A member that fails.
 
-    `due` is the earliest time of the member's replacement. `healed` is the number of earlier healings of its ordinal in
-    a row. `announced` is the time of the announced deletion, or None. `is_certain` is false if the member may only need
-    more time to become ready.
+    `due` is the earliest time of the member's replacement. `healed` is the number of recent healings of the member's
+    ordinal. `announced` is the time of the announced deletion, or None. `is_certain` is false if the member may only
+    need more time to become ready.
     """
 
     vm: VirtualMachine
@@ -106,7 +106,7 @@ def _is_up(snapshot: Snapshot, vm: VirtualMachine) -> bool:
 
 
 def _start_failures(snapshot: Snapshot, vm: VirtualMachine, healing: Healing) -> Iterator[Failure]:
-    """Yield the failures of a VM that fails to start. Each text shows both limits of `autohealing`."""
+    """Yield the failures of a VM that fails to start."""
     failures, state = start_failures_of(vm), printable_status_of(vm)
     since = unready_since(snapshot, vm)
     unready_s = (snapshot.now - since) // timedelta(seconds=1) if since is not None else 0
@@ -122,7 +122,7 @@ def _start_failures(snapshot: Snapshot, vm: VirtualMachine, healing: Healing) ->
 def _unready_failure(snapshot: Snapshot, vm: VirtualMachine, limit: timedelta) -> Iterator[Failure]:
     """Yield the failure of a VM that runs and is not ready.
 
-    A VM in a crash loop always counts as running, because its VMI is in the phase Running only for short times.
+    A VM in a crash loop counts as running all the time, although its VMI is often not in the phase Running.
     """
     period, vmi = open_period(snapshot, vm), snapshot.vmi_of(vm)
     since = unready_since(snapshot, vm)

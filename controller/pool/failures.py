@@ -2,7 +2,7 @@
 for VMs that cannot start.
 
 If KubeVirt cannot create the VMI of a VM, the VM gets the condition `Failure`. A typical reason is a missing
-instancetype. The `printableStatus` of such a VM is Stopped. The pool's condition shows the reason.
+instancetype. The `printableStatus` of such a VM is only Stopped, so the pool's condition shows the reason.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def replica_failure(current: Condition | None, outcomes: tuple[Outcome, ...], *,
     """Return the condition `ReplicaFailure` after these outcomes, or None (P17).
 
     A failed write sets the condition. A pass in which all writes succeed removes the condition. `current` is the
-    condition before the pass. The message begins as in KubeVirt.
+    condition before the pass. The message starts with the same words as in KubeVirt's pool controller.
     """
     # A plan creates a revision before the write that needs the revision. If the pass updates VMs, a failed creation of
     # a revision has the reason FailedUpdate.
@@ -73,7 +73,7 @@ def is_failure(outcome: Rejected | Unknown | Unserved) -> bool:
 
 
 def is_scale_out_refused(snapshot: Snapshot) -> bool:
-    """Return True if the API server rejected the last creates of VMs."""
+    """Return True if the pool's condition `ReplicaFailure` reports a failed creation of VMs."""
     status = snapshot.owner.status
     failure = find_true(status.conditions if status is not None else None, REPLICA_FAILURE)
     return failure is not None and failure.reason == FAILED_SCALE_OUT

@@ -1,10 +1,9 @@
 """Healing: the controller replaces VMs that fail (P15).
 
-Limits restrict the number of VMs that are replaced at the same time.
-
 Healing a VM takes two passes. The first pass announces the deletion in the pool's annotation `vmherd.dev/healed`. A few
-seconds later, another pass deletes the VM, if the VM still fails. So users can see the failure, and the limits also
-apply after a crash of the controller. A later pass creates a new VM with the same ordinal.
+seconds later, another pass deletes the VM, if the VM still fails. So users have time to see the failure. If the
+controller crashes, the next leader reads the healings from the annotation. A later pass creates a new VM with the same
+ordinal.
 
 If `statePreservation` is Disabled, the VM is deleted in the foreground together with its disks. If `statePreservation`
 is Offline or Online, the disks are kept, and the new VM uses them again. A VM whose kept disk causes the failure is not
@@ -65,7 +64,9 @@ class HealingPlan(Struct, frozen=True):
 
 
 class _Sorted(Struct, frozen=True):
-    """The failing VMs that are due. Only the VMs in `curable` may be deleted now. `obstacles` reports the other VMs."""
+    """The failing VMs that are due. Only the VMs in `curable` may be deleted now. `obstacles` has the Events that say
+    why the other VMs must wait.
+    """
 
     curable: list[FailingVM]
     obstacles: Plan
@@ -74,11 +75,11 @@ class _Sorted(Struct, frozen=True):
 def plan_healing(snapshot: Snapshot, intent: Intent, members: tuple[VirtualMachine, ...]) -> HealingPlan:
     """Plan the deletion of as many failing members as the limits allow.
 
-    The next pass runs when the next member may be replaced, or when a recreated VM is available or overdue.
+    The next pass runs when the next member may be replaced, or when a recreated VM becomes available or exceeds
+    `START_TIMEOUT`.
 
-    A VM that is not ready because of a rollout does not count towards the limit. A failing VM was already unavailable,
-    so its healing makes no further VM unavailable. The rollout counts healed VMs as unavailable. Therefore healing and
-    rollout together never make more than `maxUnavailable` ready VMs unavailable.
+    At most `maxUnavailable` healed VMs may be unavailable at the same time. Healing does not wait for VMs that a
+    rollout restarts, because a failing VM is already unavailable. The rollout counts healed VMs as unavailable.
     """
     setting = replace_unready_after(snapshot)
     if intent.healing is None and setting.after is None:
@@ -146,8 +147,8 @@ def _sort_due(snapshot: Snapshot, intent: Intent, due: list[FailingVM]) -> _Sort
 def _heal(snapshot: Snapshot, chosen: list[FailingVM], records: Mapping[int, Record], *, preserve: bool) -> Plan:
     """Plan the announcements and the deletions of the chosen VMs.
 
-    If the controller crashes after an announcement, the next leader deletes the same VMs. The healing is counted once.
-    With `preserve`, a VM without the pool finalizer gets the finalizer before the VM is deleted (P10).
+    If the controller crashes after an announcement, the next leader deletes the same VMs, and does not count the
+    healing again. With `preserve`, a VM without the pool finalizer gets the finalizer before the VM is deleted (P10).
     """
     unsafe = [each.vm for each in chosen if preserve and not is_safe_to_delete(snapshot, each.vm)]
     announced = {each.ordinal: each.vm for each in chosen if each.announced is None}
@@ -170,7 +171,9 @@ def _heal(snapshot: Snapshot, chosen: list[FailingVM], records: Mapping[int, Rec
 
 
 def _max_unhealthy(snapshot: Snapshot, members: int) -> tuple[int, tuple[Notice, ...]]:
-    """Return the number of members that may fail at the same time, and an Event if the annotation cannot be parsed."""
+    """Return the number of members that may fail at the same time. Also return an Event if the annotation
+    `MAX_UNHEALTHY` cannot be parsed.
+    """
     meta = snapshot.owner.metadata
     text = annotations_of(meta).get(MAX_UNHEALTHY)
     amount = parse_amount(text) if text is not None else MAX_UNHEALTHY_DEFAULT
@@ -186,7 +189,8 @@ def _max_unhealthy(snapshot: Snapshot, members: int) -> tuple[int, tuple[Notice,
 def _too_many_notice(snapshot: Snapshot, members: Iterable[VirtualMachine], failing: int, limit: int) -> Notice:
     """Return an Event about blocked healing, because too many VMs fail.
 
-    The Event is sent again only if the spec changes, or if the VM with the longest unready period recovers.
+    The Event is sent once for one series of failures. Another series begins if the spec changes, or if the VM with the
+    longest unready period recovers.
     """
     periods = [period for vm in members if (period := open_period(snapshot, vm)) is not None]
     first = min(((period.since, period.uid) for period in periods), default="")

@@ -54,7 +54,7 @@ class Recovering(Struct, frozen=True):
     """The healed ordinals whose new VM is not available yet.
 
     `number` counts all these ordinals, and `absent` counts the ordinals without a VM. `until` is the first time at
-    which a recreated VM becomes available or overdue, or None.
+    which a recreated VM becomes available or exceeds `START_TIMEOUT`, or None.
     """
 
     number: int
@@ -112,7 +112,7 @@ def count_recovering(
 def _start_deadline(snapshot: Snapshot, vm: VirtualMachine, record: Record, min_ready_s: int) -> datetime | None:
     """Return the deadline for a recreated VM to become available (P14).
 
-    The result is None if the VM is available, overdue or terminating.
+    The result is None if the VM is available or terminating, or if the deadline has passed.
     """
     availability = count_unavailable(snapshot, (vm,), min_ready_s)
     if is_deleting(vm) or not availability.unavailable:
@@ -144,8 +144,8 @@ def pause_after(count: int) -> timedelta:
 def announced_deletion(vm: VirtualMachine, record: Record | None, now: datetime) -> datetime | None:
     """Return the time at which the announced deletion of the VM is due, or None if no deletion is announced.
 
-    An announcement is void if it is older than `ANNOUNCEMENT_LIFETIME` or lies in the future. An announcement becomes
-    too old if the VM was ready in the meantime, or if the limits of healing prevented the deletion.
+    An announcement older than `ANNOUNCEMENT_LIFETIME` is void, because the VM may have been ready in the meantime. An
+    announcement in the future is void too.
     """
     if record is None or record.uid != vm.metadata.uid or not -ANNOUNCEMENT <= now - record.at < ANNOUNCEMENT_LIFETIME:
         return None

@@ -7,11 +7,11 @@ nothing has to change, the plan is empty. The stages do these steps, in this ord
 2. They add the finalizer to the pool (P6).
 3. They heal VMs (P15).
 4. They create or delete VMs (P3, P4, P8).
-5. They update VMs (P12 to P14), if this pass releases no member and step 4 does nothing. After rejected creates, for
-   example because of a quota, the update ignores the missing members.
+5. They update VMs (P12 to P14), if this pass releases no member and step 4 does nothing. If the server rejects new VMs,
+   for example because of a quota, the update does not wait for the missing members.
 6. They delete old revisions (P11), if no other step writes anything.
 
-If the pool is invalid or paused, the plan only removes the pool finalizer from VMs that leave. So users can always
+If the pool is invalid or paused, the plan only removes the pool finalizer from VMs that leave, so that users can still
 delete VMs. If the caches do not show all earlier writes for this pool, the plan contains no writes.
 """
 
@@ -101,8 +101,8 @@ def _with_optional_creates(scaling: Plan) -> Plan:
 
 
 def _count_is_right(intent: Intent, members: tuple[VirtualMachine, ...]) -> bool:
-    """Return False while surplus members are terminating.
+    """Return False if there are surplus members, and a member is terminating.
 
-    Other surplus members are accepted, because the scale-in policy may forbid their deletion (P8, P9).
+    If no member is terminating, surplus members are accepted, because the scale-in policy may keep them (P8, P9).
     """
     return len(members) <= intent.wanted or not any(map(is_deleting, members))

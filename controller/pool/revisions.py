@@ -1,9 +1,8 @@
 """The ControllerRevisions of a pool. Each revision stores an earlier or present spec of the pool (P11).
 
 A revision belongs to the pool if the pool is its controller. A revision is current if its template has the same meaning
-as the pool's template. The revision of the pool's present generation is always current, unless the annotation
-`INDEX_SYSPREP` has changed. Therefore scaling creates no revision. A return to an earlier template creates no revision
-either: the earlier revision becomes current again.
+as the pool's template. Scaling creates no revision, because it does not change the template. A return to an earlier
+template creates no revision either: the earlier revision becomes current again.
 """
 
 from __future__ import annotations
@@ -54,7 +53,8 @@ class Revisions(Struct, frozen=True, kw_only=True):
 def read_revisions(snapshot: Snapshot, template: Template) -> Revisions:
     """Return the pool's revisions and the name of the current revision.
 
-    If no current revision exists, the name is a new name.
+    If no current revision exists, the name is a new name. The revision of the pool's present generation has the pool's
+    template, unless the annotation `INDEX_SYSPREP` has changed.
     """
     generation = snapshot.owner.metadata.generation
     templates: dict[str, Template] = {}
@@ -123,10 +123,10 @@ def plan_pruning(snapshot: Snapshot, revisions: Revisions) -> Plan:
 
 
 def delete_left_over(snapshot: Snapshot, *, orphans: bool) -> tuple[Stage, ...]:
-    """Return a stage that deletes revisions of a terminating pool. The garbage collector would keep these revisions.
+    """Return a stage that deletes the revisions that the garbage collector would keep after the deletion of the pool.
 
-    `orphans` is True if a user deletes the pool with `--cascade=orphan`. The garbage collector then removes the owner
-    references of the revisions. At most `burst` revisions are deleted in a pass.
+    `orphans` is True if a user deletes the pool with `--cascade=orphan`. Then the garbage collector would keep all
+    revisions of the pool. At most `burst` revisions are deleted in a pass.
     """
     kept = (*(snapshot.revisions if orphans else ()), *snapshot.orphaned_revisions)
     left_over = [revision for revision in kept if revision.metadata.deletion_timestamp is None]

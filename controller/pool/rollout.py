@@ -1,8 +1,8 @@
 """The limits of an update: the number of unavailable members, and the partition (P14).
 
-A member that should run is unavailable if its VMI is missing, not ready or only just ready. Terminating members are
-unavailable too. A VM that a user stopped is not unavailable. A new write waits until the cache shows the earlier writes
-(R9). So the number of unavailable members is always right.
+A member that should run is unavailable if its VMI is missing, not ready, or ready for less than the minimum time.
+Terminating members are unavailable too. A VM that a user stopped is not unavailable. No pass writes until the cache
+shows all earlier writes (R9), so the number also includes VMs that the last pass restarted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LONG_AGO: Final = timedelta(seconds=2**31)
 
 
 class Setting(Struct, frozen=True):
-    """A number from an annotation, and an Event if the annotation cannot be parsed."""
+    """The number in an annotation of the pool. `notices` has an Event if the annotation cannot be parsed."""
 
     number: int
     notices: tuple[Notice, ...] = ()
@@ -95,9 +95,9 @@ def template_for(snapshot: Snapshot, revisions: Revisions, ordinal: int, partiti
 
 
 def plan_partition_note(snapshot: Snapshot, revisions: Revisions) -> Plan:
-    """Plan a patch that stores the revision below the partition in an annotation of the pool.
+    """Plan a patch that stores the revision of the VMs below the partition in an annotation of the pool.
 
-    The annotation is used after all VMs below the partition are deleted.
+    If all VMs below the partition are deleted, new VMs below the partition get the stored revision.
     """
     meta, partition = snapshot.owner.metadata, partition_of(snapshot)
     name = "" if partition.notices else _revision_below(snapshot, revisions, partition.number)
@@ -126,9 +126,10 @@ def _revision_below(snapshot: Snapshot, revisions: Revisions, partition: int) ->
 
 
 def count_unavailable(snapshot: Snapshot, members: Iterable[VirtualMachine], min_ready_s: int) -> Availability:
-    """Count the members that should run and are not available. `min_ready_s` is a number of seconds.
+    """Count the members that should run and are not available.
 
-    After an early crash of its guest, a VM must be ready for `STEADY`.
+    A VM is available after it has been ready for `min_ready_s` seconds. If its guest crashed early, the time is at
+    least `STEADY`.
     """
     unavailable, next_times = 0, []
     for vm in members:
@@ -159,8 +160,8 @@ def _crashes(snapshot: Snapshot, vm: VirtualMachine) -> bool:
 def should_run(snapshot: Snapshot, vm: VirtualMachine) -> bool:
     """Return True if the VM should have a running VMI now.
 
-    With the run strategy Once, KubeVirt starts the VM again after its VMI is deleted. Until then, the VM's
-    `printableStatus` is "Stopped".
+    The result is also True for a VM with the run strategy Once whose VMI was deleted. Its `printableStatus` is
+    "Stopped", but KubeVirt starts the VM again.
     """
     if is_meant_to_run(vm):
         return True

@@ -1,4 +1,4 @@
-"""The pure functions for VirtualMachinePools, connected to the caches."""
+"""The rules of VirtualMachinePools, with the interface that the reconciler calls."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def _delicate_notice(vm: VirtualMachine, reason: str) -> Notice:
 def _surplus_notice(snapshot: Snapshot, intent: Intent, candidates: Candidates, undeletable: int) -> Notice:
     """Return an Event about the surplus VMs that may not be deleted (P8).
 
-    A changed spec or wanted number causes a new Event.
+    The Event is sent again only if the spec or the wanted number of VMs changes.
     """
     reasons = []
     if candidates.unselected:

@@ -32,8 +32,8 @@ FORMER_POOL_UID: Final = "former-pool-uid"
 def by_pool_name(vm: VirtualMachine) -> Iterable[str]:
     """Return the index keys of a VM: `namespace/name` of the pool that created the VM.
 
-    The pool's name comes from the VM's name. A VM without the pool finalizer or without an ordinal in its name has no
-    key.
+    The pool's name is the part before the ordinal in the VM's name. A VM without an ordinal or without the pool
+    finalizer has no key.
     """
     parsed = parse_name(vm.metadata.name) if has_pool_finalizer(vm) else None
     return () if parsed is None else (str(ObjectKey(vm.metadata.namespace, parsed[0])),)
@@ -58,7 +58,7 @@ REVISION_INDEXES: Final[Mapping[str, Callable[[ControllerRevision], Iterable[str
 
 
 def without_foreign_data(revision: ControllerRevision) -> ControllerRevision:
-    """Return the revision, but drop its data if no pool controls it. This saves memory."""
+    """Return the revision. If no pool controls the revision, its data is removed to save memory."""
     owner = controller_of(revision.metadata)
     return revision if owner is not None and owner.kind == POOL_KIND else replace(revision, data=Raw())
 

@@ -194,8 +194,8 @@ def _printable_status(
 def _counts_as_updated(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine) -> bool:
     """Return True if the VM counts in `updatedReplicas`.
 
-    A terminating VM does not count. A VM that is Ready without a VMI does not count either. Its VMI was deleted, and
-    the VM's status does not show this yet.
+    A terminating VM does not count. A VM that is Ready without a VMI does not count either: its VMI was deleted, and
+    the VM's status is out of date.
     """
     has_outdated_status = is_ready(vm) and snapshot.vmi_of(vm) is None
     return is_updated(snapshot, revisions, vm) and not is_deleting(vm) and not has_outdated_status

@@ -1,7 +1,7 @@
 """Block of a pool's first update after vmherd takes over the pool from KubeVirt's own controller.
 
-In takeover mode, the VMs of a pool should already match the pool's template. If they do not match, vmherd may have
-misread the objects of KubeVirt's controller. An update could then restart VMs without need, or delete VMs with their
+In takeover mode, the VMs of a pool should already match the pool's template. If they do not match, vmherd may interpret
+the pool differently from KubeVirt's controller. An update could then restart VMs without need, or delete VMs with their
 disks. Therefore the controller does not update VMs until the user allows the update. The user allows the update with
 the annotation `vmherd.dev/takeover: proceed`, or with a change of the template. Scaling, healing and the removal of
 finalizers are not blocked.

@@ -82,8 +82,8 @@ def pools_of_pool(change: Change[Pool]) -> Iterable[Wake]:
     """Return the pool itself, if the change affects a plan or the status.
 
     A changed status triggers the pool after a delay, because another client may have overwritten the status. A change
-    of only the condition `ReplicaFailure` triggers nothing. The message of this condition can differ after each
-    failure, and a trigger would shorten the backoff.
+    of only the condition `ReplicaFailure` triggers nothing, because its message can change with each failed pass. A
+    trigger would start the next pass before the end of the backoff.
     """
     return wakes_of(change, itself, decides_by=_pool_fields, counts_by=lambda owner: without_failure(owner.status))
 
@@ -124,7 +124,7 @@ def _count_fields(vm: VirtualMachine) -> tuple[object, ...]:
     """Return the fields of a VM that start a pass after a delay when they change.
 
     The fields are the condition Ready, and the conditions of a VM that cannot start. The transition time of Ready is
-    included only while Ready is False, because healing measures only this time (P15).
+    included only while Ready is False, because healing measures how long a VM is not ready (P15).
     """
     conditions = vm.status.conditions if vm.status is not None else None
     failures = [find_true(conditions, type_) for type_ in (FAILURE, MANUAL_RECOVERY_REQUIRED)]
@@ -138,7 +138,8 @@ def _count_fields(vm: VirtualMachine) -> tuple[object, ...]:
 def _rollout_fields(vmi: VirtualMachineInstance) -> tuple[object, ...]:
     """Return the fields of a VMI that a rollout depends on.
 
-    The UID shows that a VMI was replaced between two lists. The cache then reports the replacement as a single update.
+    The UID is included because a VMI can be deleted and created again while the watch is interrupted. The cache then
+    reports only one update.
     """
     ready = vmis.ready_condition(vmi)
     return (
@@ -161,10 +162,7 @@ def _revision_fields(revision: ControllerRevision) -> tuple[object, ...]:
 
 
 def _pool_fields(owner: Pool) -> tuple[object, ...]:
-    """Return the fields of a pool that a plan depends on.
-
-    Both the spec and the generation are included, because not every CRD increments the generation.
-    """
+    """Return the fields of a pool that a plan depends on."""
     meta = owner.metadata
     annotations = annotations_of(meta)
     return (

@@ -23,8 +23,8 @@ def open_period(snapshot: Snapshot, vm: VirtualMachine) -> UnreadyPeriod | None:
 def unready_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
     """Return the time at which the VM became unready, or None if the VM is ready or stopped.
 
-    The result is the start of the VM's unready period, or an earlier time in the conditions of the VM and its VMI.
-    After a restart of the controller, the conditions can have an earlier time.
+    The result is the start of the VM's unready period, or an earlier time in the conditions of the VM and its VMI. The
+    conditions have an earlier time if the controller was not running when the VM became unready.
     """
     period = open_period(snapshot, vm)
     if period is None:

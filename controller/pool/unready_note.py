@@ -1,10 +1,12 @@
 """The note of old unready periods in the pool's annotation `vmherd.dev/unready` (P15).
 
-After a restart, the controller reads the ages of the unready periods from the note. Few writes are needed:
+After a restart, the controller reads the start times of the unready periods from the note. These rules limit the number
+of writes:
 
 - A pool has a note only while the pool uses autohealing, replaces unready VMs, or rolls out a template.
 - Only a VM that has been unready for `NOTE_AFTER` needs an entry. So a VM that starts in a normal way causes no write.
-- A write also adds entries that will soon be needed. So a pool gets new entries at most every 15 seconds.
+- A write also adds the entries that will be needed in the next 15 seconds. So new entries cause at most one write every
+  15 seconds.
 - Entries of ended periods are removed when at least half of all entries are stale.
 """
 
@@ -63,7 +65,7 @@ def _has_reader(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> boo
 
 
 def _periods_by_ordinal(snapshot: Snapshot) -> Mapping[int, UnreadyPeriod]:
-    """Return the periods of the members that have not ended."""
+    """Return the members' unready periods that have not ended, by ordinal."""
     found = {}
     for vm in snapshot.members:
         period, ordinal = snapshot.unready.get(vm.metadata.name), snapshot.ordinal_of(vm)

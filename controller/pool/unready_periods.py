@@ -1,9 +1,8 @@
 """Unready periods: the times during which members of a pool are not ready (P14, P15).
 
 KubeVirt sets a new `lastTransitionTime` whenever the status or the reason of a condition changes. So the condition
-`Ready` of a VM in a crash loop is always young. A crash loop cannot reset an unready period. The period belongs to the
-UID of a VM, and ends when the VM has been ready for `STEADY`. If the VM is ready for a shorter time, the period
-continues.
+`Ready` does not show how long a VM has been in a crash loop. An unready period does, because it ends only when the VM
+has been ready for `STEADY`. A period belongs to the UID of a VM.
 
 The periods of a pool are computed from the previous periods of the same pool, and from the present VMs and VMIs. The
 controller keeps the periods in memory, and writes old periods to the pool's annotation `vmherd.dev/unready`. So the
@@ -52,8 +51,8 @@ class UnreadyPeriod(Struct, frozen=True, gc=False):
     `since` is the start of the period. `template_since` is the time in the period at which the VM got the revision
     `revision`. A recreated VM with the same name and revision keeps `template_since`. `ready_at` is None if the VM is
     not ready now. Otherwise `ready_at` is the time at which the VM became ready, or was stopped by a user. `was_ready`
-    is true if the VM was ready during the period. `crashes` is true if the VM became unready again after that.
-    `seen_at` is the time of the last snapshot with the VM.
+    is true if the VM was ready during the period. `crashes` is true if the VM was ready during the period and then
+    became unready again. `seen_at` is the time of the last snapshot with the VM.
     """
 
     uid: str

@@ -1,8 +1,8 @@
 """Updates to the current template: first the specs of the VMs (P12), then their VMIs (P13), within limits (P14).
 
-With the proactive strategy, a ready VM gets a spec that needs a restart only within the limit. So at most
-`maxUnavailable` ready VMs get a broken template. A VM with the new spec counts towards the limit until its VMI is
-available with the new template.
+If a new spec needs a restart, the proactive strategy also limits the number of ready VMs that get the spec. So a
+template with an error reaches at most `maxUnavailable` ready VMs. A VM with the new spec counts towards the limit until
+its VMI is available with the new template.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class Allowance(Struct, frozen=True):
 class Choice(Struct, frozen=True):
     """The steps of one pass.
 
-    `waiting` is the number of steps that wait for other VMs. `held` are the steps that must wait for another reason.
+    `waiting` is the number of steps that wait for other VMs. `held` are the steps that wait while KubeVirt works on the
+    VM or its disks.
     """
 
     steps: list[PendingStep]
@@ -101,8 +102,8 @@ def plan_update(
 ) -> Plan:
     """Plan the next of the pending steps, within the limits of a pass.
 
-    The caller checks first that the number of members is right. `deleted_uids` are the UIDs of the VMs that healing
-    deletes in the same plan.
+    The caller checks first that no member has to be created or deleted. `deleted_uids` are the UIDs of the VMs that
+    healing deletes in the same plan.
     """
     if intent.update.strategy is Strategy.UNMANAGED:
         return Plan()
@@ -162,8 +163,9 @@ def _allowance(
 def _choose(pending: list[PendingStep], allowance: Allowance, *, burst: int) -> Choice:
     """Return the steps of this pass, at most `burst` updates of VMs and at most `burst` other steps.
 
-    Steps that put no ready VM at risk come first. VMs that already have the current spec come before other VMs. VMs
-    with the current spec use up the allowance even if their restart must wait.
+    Steps that put no ready VM at risk come first. VMs that already have the current spec come before other VMs. A ready
+    VM with the current spec counts towards the limit even if its restart must wait, because the restart is still
+    needed.
     """
     ready, waiting = allowance.ready, 0
     chosen: list[PendingStep] = []

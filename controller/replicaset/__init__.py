@@ -1,4 +1,4 @@
 """The controller of replica sets.
 
-All decisions are made by pure functions. `rules` connects these functions to the caches.
+All decisions are made by pure functions. The reconciler calls these functions through the module `rules`.
 """

@@ -6,8 +6,8 @@ seconds. The delay doubles with each further failure, up to 5 minutes. The kubel
 
 The state is in the objects, so a restart of the controller loses nothing:
 
-- A failed VMI stays until its replacement is created. If a user deletes the failed VMI, the delay ends. If another VMI
-  is lost, its replacement is created at once.
+- A failed VMI stays until its replacement is created. If a user deletes the failed VMI, the delay ends. The replacement
+  of a VMI without an early failure is created at once.
 - A replacement has an annotation with the number of failures before it. The number is 0 again after a VMI has run for
   ten minutes, and for a new template.
 
@@ -82,8 +82,8 @@ class EarlyFailure(Struct, frozen=True):
 class BackOff(Struct, frozen=True):
     """The early failures of a set.
 
-    The VMI with the longest row of failures is first. `since` is the start of the row of failures, or None if there is
-    no failure.
+    The VMI with the most failures in a row is first. `since` is the creation time of the first VMI that failed, or None
+    if there is no failure.
 
     `one_at_a_time` is true if no VMI of the template is ready and the first replacement has failed too. `trying_until`
     is the time until which the set waits for a starting replacement, or None.
@@ -190,7 +190,7 @@ def trial_of(vmi: VirtualMachineInstance) -> Trial:
 
 
 def failing_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
-    """Return the creation time of the first VMI in the row of failures before this VMI.
+    """Return the creation time of the first VMI in the series of failures before this VMI.
 
     Without such failures, return the creation time of this VMI.
     """
@@ -200,7 +200,7 @@ def failing_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
 def condition_of(
     back_off: BackOff, creates: Creates, active: Iterable[VirtualMachineInstance], template_hash: str
 ) -> Condition | None:
-    """Return the condition `ReplicaBackOff` if a replacement waits or starts after a wait. Otherwise return None."""
+    """Return the condition `ReplicaBackOff`, or None if no replacement waits or starts after two or more failures."""
     starting = [
         (-trial.failures, vmi.metadata.name)
         for vmi in active
@@ -250,8 +250,8 @@ def _early_failure(vmi: VirtualMachineInstance, now: datetime) -> EarlyFailure:
 def _failed_early(vmi: VirtualMachineInstance, now: datetime) -> bool:
     """Return True if a spent VMI failed within `PROVEN_AFTER`.
 
-    A VMI with a terminating launcher Pod counts as failed, because KubeVirt sets the phase Failed later. The loss of a
-    node does not count. Old failures, for example from the time of a pause, do not count either.
+    A VMI with a terminating launcher Pod counts as failed, because KubeVirt sets the phase Failed later. A VMI that was
+    lost with its node does not count. A replacement that is older than `FORGOTTEN_AFTER` does not count either.
     """
     at = trial_of(vmi).at
     if at is not None and now - at > FORGOTTEN_AFTER:

@@ -9,7 +9,7 @@ The stages of a plan run in this order:
 2. Create VMIs (R4) or delete VMIs (R6).
 3. Delete spent VMIs (R7). A VMI is spent if it has finished or if its state is unknown.
 4. If the number of VMIs is right, replace outdated VMIs (R14).
-5. If the set has the annotation for it, replace VMIs that run but are not ready for a long time (R4a).
+5. Replace VMIs that run but are not ready in time, if an annotation of the set contains the time limit (R4a).
 
 A paused set only adopts and releases VMIs (R8). If the set is being deleted or invalid, the plan has no stages. The
 plan also has no stages until the cache shows all earlier writes. The field `held` of the plan then contains the reason.
@@ -77,7 +77,7 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
 
 
 def _back_off_notice(back_off: BackOff, creates: Creates, intent: Intent) -> Plan:
-    """Return a plan with a notice if failing VMIs delay creates. Each row of failures is reported once (R4a)."""
+    """Return a plan with a notice if failing VMIs delay creates. Each series of failures is reported once (R4a)."""
     if not creates.waiting or not back_off.failures:
         return Plan()
     once = f"back-off {intent.template.hash} {back_off.since:%Y-%m-%dT%H:%M:%S}"

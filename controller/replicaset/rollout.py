@@ -6,7 +6,7 @@ template do not become ready, the rollout stops. A VMI that replaces an early fa
 it has been ready for ten minutes. So a crash loop stops the rollout, too.
 
 If no VMI of the template becomes ready within the progress deadline, the controller sends an Event. The Event is sent
-once for each template. The time begins with the first failed VMI, and not with its replacement.
+once for each template. If failed VMIs are replaced, the time still begins with the creation of the first failed VMI.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def plan_rollout(
 
 
 def _with_proofs(plan: Plan, unproven: list[VirtualMachineInstance], now: datetime) -> Plan:
-    """Return the plan with another pass ten minutes after the first of these VMIs became ready."""
+    """Return the plan with another pass at the time when the first of these VMIs has been ready for ten minutes."""
     ready_at = [since for since in map(ready_since, unproven) if since is not None]
     if not ready_at:
         return plan
@@ -126,8 +126,8 @@ def _stuck_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
 
     If the VMI replaces failed VMIs, return the creation time of the first of these VMIs.
 
-    The transition time of the condition `Ready` is used only while the VMI runs. Before that, KubeVirt changes this
-    time with each new reason.
+    The transition time of the condition `Ready` is used only while the VMI runs. During the start of the VMI, KubeVirt
+    changes this time with each new reason.
     """
     since, started = failing_since(vmi, now), entered(vmi, "Running")
     if trial_of(vmi).failures:

@@ -1,4 +1,4 @@
-"""The rules of VirtualMachineInstanceReplicaSets, connected to the caches that they read."""
+"""The rules of VirtualMachineInstanceReplicaSets, with the interface that the reconciler calls."""
 
 from __future__ import annotations
 

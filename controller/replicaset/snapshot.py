@@ -41,8 +41,8 @@ REQUIRED_LABEL: Final = "required-label"
 def by_required_label(owner: ReplicaSet) -> Iterable[str]:
     """Return the index keys of a set: one required label of its selector, once for each allowed value.
 
-    If the selector requires no label, the key is the namespace. With the index, the labels of a VMI lead to the sets
-    that may adopt the VMI. This is an index function.
+    If the selector requires no label, the key is the namespace. The index finds the sets that may adopt a VMI, by the
+    labels of the VMI. This is an index function.
     """
     selector = owner.spec.selector or LabelSelector()
     namespace = owner.metadata.namespace

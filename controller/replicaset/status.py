@@ -25,8 +25,8 @@ from informers.errors import StatusError
 def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetStatus:
     """Return the status after a pass with these outcomes. `snapshot` was taken after the writes of the pass.
 
-    `observedGeneration` is the generation of the set in the snapshot. The reconciler replaces it with the generation of
-    the plan (see `runtime.status.recounted`).
+    `observedGeneration` is the generation of the set in the snapshot. The reconciler passes a snapshot with the
+    generation that the plan observed (see `runtime.status.recounted`).
     """
     owner = snapshot.owner
     old = owner.status or ReplicaSetStatus()
@@ -123,8 +123,8 @@ def _back_off(snapshot: Snapshot, intent: Intent | None, active: list[VirtualMac
 def _failure(previous: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:
     """Return the condition `ReplicaFailure` after these outcomes, or None (R10).
 
-    A failed create or delete sets the condition. After a pass without failures, `without_failures` decides about the
-    condition.
+    A failed create or delete sets the condition. Otherwise the result depends on whether all other actions succeeded
+    (see `without_failures`).
     """
     for outcome in outcomes:
         if isinstance(outcome, Rejected | Unknown) and (reason := _failure_reason(outcome)):

@@ -30,8 +30,8 @@ class Template(Struct, frozen=True, kw_only=True):
     """A parsed and valid template. Old spellings of fields are converted (R13). `base` is the start of each VMI name.
 
     The hash identifies the template. The hash depends only on the labels, the annotations, the finalizers and the spec
-    of a new VMI. The order of fields and the spelling of values (see `normal_form`) do not change the hash. After a set
-    is deleted with `--cascade=orphan` and created again, its VMIs are still up to date.
+    of a new VMI. The order of fields and the spelling of values (see `normal_form`) do not change the hash. So if a set
+    is deleted with `--cascade=orphan` and created again, its VMIs count as up to date.
     """
 
     base: str

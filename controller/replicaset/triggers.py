@@ -36,8 +36,8 @@ def replicasets_of_replicaset(change: Change[ReplicaSet]) -> Iterable[Wake]:
     the next status write waits for this change in the cache. So each status write of this controller causes one more
     pass.
 
-    A change of only the condition `ReplicaFailure` starts no pass. The message of this condition can differ after each
-    failure, and a pass would bypass the backoff.
+    A change of only the condition `ReplicaFailure` starts no pass, because its message can change with each failed
+    pass. Otherwise the next pass would start before the end of the backoff.
     """
     return wakes_of(change, itself, decides_by=_planning_input, counts_by=lambda owner: without_failure(owner.status))
 
@@ -93,10 +93,7 @@ def _count_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
 
 
 def _planning_input(owner: ReplicaSet) -> tuple[object, ...]:
-    """Return the values of a set that a plan depends on.
-
-    Both the spec and the generation are included, because not every CRD increments the generation.
-    """
+    """Return the values of a set that a plan depends on."""
     meta = owner.metadata
     annotations = annotations_of(meta)
     return (

@@ -1,9 +1,9 @@
 """The replacement of VMIs that run but are not ready (R4a).
 
 The annotation `vmherd.dev/replace-unready-after-seconds` sets the time limit. After this time, the VMI is replaced and
-counts as an early failure. If its replacement is not ready in time either, the next replacement comes later. At most a
-quarter of the VMIs are replaced at the same time. So a common cause, for example an unreachable database, does not
-restart all VMIs of a set.
+counts as an early failure. If its replacement is not ready in time either, the delay before the next replacement grows.
+At most a quarter of the VMIs are replaced at the same time. So a common cause, for example an unreachable database,
+does not restart all VMIs of a set.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _unready_since(vmi: VirtualMachineInstance) -> datetime | None:
 
 
 def _slots(intent: Intent, active: tuple[VirtualMachineInstance, ...], overdue: list[UnreadyVMI]) -> int:
-    """Return the number of VMIs that may be replaced now. A replacement that is not ready yet uses a slot."""
+    """Return the number of VMIs that may be replaced now. Replacements that are not ready yet reduce the number."""
     overdue_uids = {each.vmi.metadata.uid for each in overdue}
     starting = sum(
         trial_of(vmi).failures > 0 and not is_ready(vmi) and vmi.metadata.uid not in overdue_uids for vmi in active

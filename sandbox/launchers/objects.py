@@ -147,11 +147,11 @@ def is_schedulable(node: Node) -> bool:
 
 
 def is_responsive(node: Node) -> bool:
-    """Return True if the node's condition Ready is True, or if a new node does not have this condition yet."""
+    """Return True if the node's condition Ready is True, or is missing because the node is new."""
     return condition_of(node, "Ready") in ("True", "")
 
 
 def patch_of(meta: ObjectMeta, subresource: str = "", **fields: Any) -> Patch:
-    """Return a merge patch for the object with this UID. `fields` are the changed top-level fields."""
+    """Return a merge patch for the object with the metadata `meta`. `fields` are the changed top-level fields."""
     metadata = {"uid": meta.uid, **fields.pop("metadata", {})}
     return Patch(msgspec.json.encode({"metadata": metadata, **fields}), subresource)

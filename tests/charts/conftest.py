@@ -56,7 +56,9 @@ def helm(major: int, tmp_path: Path) -> Helm:
 
 @pytest.fixture(scope="session")
 def plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
-    """A control plane with KubeVirt's VMs and VMIs. A release installs the project's kinds."""
+    """A control plane with KubeVirt's VMs and VMIs, but without the project's kinds. Each release installs these
+    kinds.
+    """
     with bare_plane(control_plane_binaries, CRD_DIRECTORIES[1]) as plane:
         yield plane
 

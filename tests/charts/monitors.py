@@ -32,7 +32,7 @@ ENDPOINTS = {"ServiceMonitor": "endpoints", "PodMonitor": "podMetricsEndpoints"}
 
 
 class Files(Struct, frozen=True):
-    """The files of Prometheus' Pod. A folder takes the place of the Pod's root directory."""
+    """The files of Prometheus' Pod, in a folder instead of the Pod's root directory."""
 
     root: Path
 

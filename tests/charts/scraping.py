@@ -1,6 +1,6 @@
-"""A running release that a Prometheus scrapes. No Pod runs here: both are processes of the test.
+"""A running release and a Prometheus that scrapes it. Both run as processes, because the control plane has no nodes.
 
-The test creates the Pod and its mounted Secrets as Kubernetes does.
+The test creates the Pod object and the files of its mounted Secrets, as Kubernetes would do.
 """
 
 from __future__ import annotations
@@ -120,7 +120,9 @@ class Monitoring(Struct, frozen=True):
         return cls(kubectl, files)
 
     def hand_token_to(self, site: Site, secret: str) -> None:
-        """Store a token of the account in a Secret of the release's namespace. A monitor names that Secret."""
+        """Store a token of the account in a Secret of the release's namespace, for a monitor that refers to this
+        Secret.
+        """
         site.kubectl("create", "secret", "generic", secret, f"--from-literal=token={_token(self.kubectl)}")
 
     def let_in(self, role: str) -> None:
@@ -136,7 +138,7 @@ class Monitoring(Struct, frozen=True):
         return [job for monitor in monitors for job in scrape_jobs(monitor, site.kubectl, self.files)]
 
     def rules(self, site: Site) -> Path:
-        """Write the alerts of the PrometheusRules in that namespace to a file."""
+        """Write the alerts of the PrometheusRules in the release's namespace to a file."""
         found = site.kubectl.json("get", "prometheusrules.monitoring.coreos.com")["items"]
         groups = [group for each in found for group in each["spec"]["groups"]]
         return self.files.write("/etc/prometheus/rules/rules.yaml", yaml.safe_dump({"groups": groups}))
@@ -149,7 +151,7 @@ def dashboards(site: Site) -> dict[str, dict[str, Any]]:
 
 
 def _deployment(site: Site) -> dict[str, Any]:
-    """The Deployment of the release, under any name."""
+    """The only Deployment in the namespace of the release."""
     [found] = site.kubectl.json("get", "deployments")["items"]
     return dict(found)
 

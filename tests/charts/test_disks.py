@@ -22,9 +22,7 @@ OFFLINE = {"proactive": {"statePreservation": "Offline", "selectionPolicy": {"so
 
 @pytest.fixture(scope="module")
 def plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
-    """A control plane that requires the permission to delete an object for the removal of its ownerReference, as
-    OpenShift.
-    """
+    """As in OpenShift, removing an ownerReference from an object requires the permission to delete the object."""
     plugins = ("OwnerReferencesPermissionEnforcement",)
     with bare_plane(control_plane_binaries, CRD_DIRECTORIES[1], admission_plugins=plugins) as plane, simulator(plane):
         yield plane

@@ -1,4 +1,4 @@
-"""Generated files are up to date, and contain only their sources' contents."""
+"""Tests of the generated files: they are up to date and agree with their sources."""
 
 from __future__ import annotations
 

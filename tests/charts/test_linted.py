@@ -84,7 +84,7 @@ def render(tmp_path: Path) -> Render:
 
 
 def unexcused(objects: list[dict[str, Any]], directory: Path, *excuses: dict[tuple[str, str], str]) -> list[str]:
-    """The findings of the linter that have no excuse."""
+    """The findings of the linter that are not listed in `excuses`."""
     excused = {key for reasons in excuses for key in reasons}
     return [str(each) for each in checkov.findings(objects, directory) if (each.check, each.kind) not in excused]
 

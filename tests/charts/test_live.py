@@ -123,7 +123,7 @@ def test_probes_and_the_helm_test_succeed(site: Site, tmp_path: Path) -> None:
 
 
 def helm_test(site: Site, url: str, *, patience_s: float = 60) -> subprocess.CompletedProcess[str]:
-    """Run the script of the `helm test` Pod with another address."""
+    """Run the script of the `helm test` Pod against this URL."""
     [hook] = [each for each in site.helm.render() if each["kind"] == "Pod"]
     command, script = hook["spec"]["containers"][0]["command"], hook["spec"]["containers"][0]["args"][0]
     assert command == ["python", "-c"]

@@ -56,7 +56,7 @@ def monitored_plane(
 
 @pytest.fixture(scope="module")
 def site(monitored_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """A namespace for the monitored release. It is deleted with its control plane."""
+    """A namespace for the monitored release."""
     try:
         find_helm(4)
     except HelmMissing as error:

@@ -22,7 +22,7 @@ class Call(NamedTuple):
 
 
 class Answering(ABC):
-    """The method `request` of a client. A subclass answers each call in `answer`."""
+    """A base class of fake clients. `request` returns the result of `answer`, which a subclass defines."""
 
     async def request(
         self,
@@ -57,7 +57,7 @@ class AnswersByPath(Answering):
 
 
 def encoded(answer: Any) -> bytes:
-    """The body of an answer. Raises an answer that is an ApiError."""
+    """Return the body of an answer. If the answer is an ApiError, raise it."""
     if isinstance(answer, ApiError):
         raise answer
     return answer if isinstance(answer, bytes) else json.dumps(answer).encode()

@@ -56,10 +56,10 @@ class Event(NamedTuple):
 
 
 class FakeApiServer(Answering):
-    """See the module. `serves` lists the resources that `request` finds by their path.
+    """An API server in memory. `serves` lists the resources that `request` finds by their path.
 
     `has_status` lists the resources with a status subresource. `finalizers` are added to each created object of a
-    resource, as by an admission plugin. `now` gives the time for timestamps.
+    resource, as an admission plugin would do. `now` gives the time for timestamps.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class FakeApiServer(Answering):
         return None if held is None else resource.decode(msgspec.json.encode(held))
 
     def current(self, resource: AnyResource, key: ObjectKey) -> Document | None:
-        """The whole object, if there is one."""
+        """The whole object, or None if it does not exist."""
         return self._of(resource).get(key)
 
     def document(self, resource: AnyResource, key: ObjectKey) -> Document:

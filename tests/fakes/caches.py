@@ -54,7 +54,7 @@ class LaggingCache(Generic[T]):
             self._scanned += 1
 
     def bookmark(self) -> None:
-        """Advance the version of the store to the next event of this resource, or to the present."""
+        """Receive a bookmark: advance the version of the store past the next events of other resources."""
         while self._heard < len(self._server.events):
             event = self._server.events[self._heard]
             if event.resource is self.resource:

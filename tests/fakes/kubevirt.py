@@ -82,7 +82,7 @@ class FakeKubeVirt:
         return {}
 
     def _starts(self, vm: Document) -> bool:
-        """True if the run strategy starts a VM without a VMI."""
+        """True if the VM controller has to create a VMI for this VM, which has none."""
         strategy, status = vm["spec"].get("runStrategy"), vm.get("status") or {}
         requested = any(each["action"] == "Start" for each in status.get("stateChangeRequests") or ())
         is_new = status.get("runStrategy") != strategy

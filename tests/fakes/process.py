@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class RecordedNotices:
-    """Keeps the notices that would become Events."""
+    """Records the notices. The real controller would send them as Events."""
 
     def __init__(self) -> None:
         self.published: list[Notice] = []
@@ -46,7 +46,7 @@ class Counts(Counter[str]):
 
 
 class ReconcilerProcess:
-    """`children` are the caches of the objects that plans write. `actions` lists all tried actions in order."""
+    """A controller process. `children` are the caches of the objects that its plans write."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class ReconcilerProcess:
         return await self.reconciler.reconcile(key)
 
     async def carry_out(self, key: ObjectKey, owner_uid: str, stages: Sequence[Stage]) -> tuple[Outcome, ...]:
-        """Carry out these stages without making a new plan."""
+        """Carry out the stages of an earlier plan, without making a new plan."""
         return await self.executor.carry_out(key, owner_uid, Plan(stages=tuple(stages)))
 
     async def kill_after(self, writes: int, work: Coroutine[Any, Any, T]) -> T | None:

@@ -24,7 +24,7 @@ def wire(moment: datetime) -> str:
 
 
 def without_nulls(document: Any) -> Any:
-    """The document without null fields, at any depth, but unchanged inside lists."""
+    """The document without null fields at any depth. Lists are not changed."""
     if isinstance(document, dict):
         return {field: without_nulls(value) for field, value in document.items() if value is not None}
     return document
@@ -117,7 +117,7 @@ def stored(held: Document | None, new: Document, *, has_status: bool) -> Documen
 
 
 def _content(document: Document, *, has_status: bool) -> Document:
-    """The part of an object that increments its generation."""
+    """The fields of an object whose changes increment its generation."""
     return {
         field: each
         for field, each in document.items()

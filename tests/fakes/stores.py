@@ -14,7 +14,7 @@ T = TypeVar("T", bound=KubeObject)
 def replace(
     store: Store[T], objects: Iterable[T], version: str, *, scope: str = ALL_NAMESPACES
 ) -> tuple[Change[T], ...]:
-    """Show a whole list in the store, and return what it changed."""
+    """Replace the contents of the store by a new list. Return the changes."""
     replacement = store.begin_replace(scope=scope)
     for obj in objects:
         replacement.put(obj)

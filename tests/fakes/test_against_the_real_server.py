@@ -117,7 +117,9 @@ class Recorder:
         return message
 
     def _number(self, seen: list[str], value: str) -> int:
-        """A number for the value, in the order of first appearance. Servers with other values give the same numbers."""
+        """Replace a value, such as a UID, by the number of its first appearance. These numbers are equal for both
+        servers.
+        """
         if value not in seen:
             seen.append(value)
         return seen.index(value)
@@ -246,7 +248,7 @@ async def deletion_with_a_finalizer(server: Recorder) -> None:
 
 
 async def deletion_in_the_foreground(server: Recorder) -> None:
-    """Only the answer is compared, because the real garbage collector then removes the finalizer."""
+    """Only the answer is compared: the garbage collector of the real server changes the object afterwards."""
     await server.create(finalizers=[FINALIZER])
     await server.delete(propagation="Foreground")
 

@@ -1,4 +1,4 @@
-"""The simulated process and the simulated faults behave as the tests of the guarantees assume."""
+"""Tests of the simulated controller process and of its simulated faults."""
 
 from __future__ import annotations
 

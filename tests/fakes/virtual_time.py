@@ -1,7 +1,7 @@
 """Runs coroutines of synchronous tests in virtual time: a sleep takes no real time.
 
-All tests share one event loop. Otherwise a property test would create a loop for each example. The clock of the loop is
-never reset, so a test uses only differences of times.
+All tests share one event loop, because a property test would otherwise create a loop for each example. The clock of the
+loop is never reset, so a test uses only differences of times.
 """
 
 from __future__ import annotations

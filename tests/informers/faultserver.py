@@ -172,7 +172,7 @@ async def client_of(
 
 
 def tls_of(authority: trustme.CA) -> ssl.SSLContext:
-    """A TLS context of a server with a new certificate of this authority."""
+    """A TLS context for a server, with a new certificate that `authority` signs."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("127.0.0.1").configure_cert(context)
     return context

@@ -215,7 +215,7 @@ async def test_after_a_lost_connection_sent_is_true(tmp_path: Path, after: bytes
 
 
 async def test_a_post_is_not_repeated_after_a_lost_connection(tmp_path: Path):
-    """The server may have carried out the request before it closed the connection."""
+    """A repeated POST could create a second object, because the server may have carried out the first POST."""
     server = FaultServer(answer(), cut)
     async with client_of(server, tmp_path) as client:
         await client.get(CONFIGMAPS, key("a"))

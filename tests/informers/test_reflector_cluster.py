@@ -182,7 +182,9 @@ def restartable(control_plane_binaries: Binaries, tmp_path: Path) -> Iterator[Co
 
 
 async def test_the_informer_recovers_after_a_restart_of_the_api_server(restartable: ControlPlane):
-    """A restarted API server has no events from before its start. The watch expires, and a list has the differences."""
+    """A restarted API server has lost its earlier events. So the watch expires, and the informer finds the changes in a
+    new list.
+    """
     reports = RecordedInstruments()
     async with client_with(restartable.kubeconfig) as client:
         for name in ("kept", "gone"):

@@ -175,7 +175,7 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
     @precondition(lambda self: isinstance(self.state, Watching) and self.server.history)
     @rule(back=st.integers(1, 8), count=st.integers(1, 8))
     def replay(self, back: int, count: int) -> None:
-        """A server that is behind sends old events again."""
+        """A stale server sends events again that the informer has already received."""
         seen = [entry for entry in self.server.history if entry.version <= self.reached]
         for entry in seen[-back:][:count]:
             self.step(entry.as_event())
@@ -193,7 +193,7 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
     def list_again(
         self, by_pages: bool, lag: int, answers: int, error: ApiError, before: list[Write], meanwhile: list[Write]
     ) -> None:
-        """The history has expired and a list begins. The server may be behind, and the list may stay incomplete."""
+        """The watch expires and a new list begins. A stale server may answer it, and the list may stay incomplete."""
         self.relist = Listing() if by_pages else Streaming()
         self.step(WatchError(Gone("too old", code=410)))
         self.step(None)

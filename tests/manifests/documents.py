@@ -99,7 +99,7 @@ def columns(line: str) -> str:
 
 
 def status_patch(status: str, *, spec: str = "{}") -> tuple[str, ...]:
-    """The arguments for `kubectl patch` that send this status, and this spec, to the status subresource."""
+    """The arguments for `kubectl patch` to the status subresource. The server should ignore `spec` there."""
     return ("--subresource=status", "--type=merge", "-p", f'{{"status": {status}, "spec": {spec}}}')
 
 

@@ -67,7 +67,7 @@ def test_an_example_begins_with_one_line_that_says_what_it_is(path: Path) -> Non
 
 @each_example
 def test_an_example_is_named_after_its_kind_and_version(path: Path) -> None:
-    """The name contains the API version. An autoscaler of the guides has the version of its target instead."""
+    """An autoscaler's file name has its own version. For `autoscaling/v1`, it has the version of the target instead."""
     document = load(path)
     guides = document["apiVersion"] == "autoscaling/v1"
     version = (document["spec"]["scaleTargetRef"] if guides else document)["apiVersion"].rpartition("/")[2]
@@ -78,7 +78,7 @@ def test_an_example_is_named_after_its_kind_and_version(path: Path) -> None:
 @pytest.mark.cluster
 @each_example
 def test_an_example_can_be_applied_and_applied_again(kubectl: Kubectl, path: Path) -> None:
-    """R13 among others: no manifest, old or new, needs a change."""
+    """R13: an example can be applied twice without warnings, and the second time changes nothing."""
     for _ in range(2):
         assert kubectl("apply", "--validate=strict", "-f", str(path)).stderr == ""
     document = load(path)
@@ -110,9 +110,7 @@ def test_an_autoscaler_has_its_target_among_the_examples() -> None:
 
 
 def test_a_service_selects_the_machines_of_one_example() -> None:
-    """A Service selects Pods, which have the labels of their VMIs. In a pool, the VMI template of the VM has these
-    labels.
-    """
+    """A Service selects Pods by the labels of the VMI template. In a pool, it is part of the VM template."""
     labels = [document["spec"]["template"]["metadata"]["labels"] for document in of_kind(REPLICASET)]
     vm_specs = [document["spec"]["virtualMachineTemplate"]["spec"] for document in of_kind(POOL)]
     labels += [spec["template"]["metadata"]["labels"] for spec in vm_specs]

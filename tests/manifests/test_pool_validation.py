@@ -279,7 +279,7 @@ ACCEPTED: dict[str, Mapping[str, Any]] = {
 def test_an_invalid_pool_is_refused_with_the_field_and_the_valid_values(
     dry: DryRun, changes: Mapping[str, Any], message: str
 ) -> None:
-    """P1: the API server refuses most of the invalid pools that the controller would ignore."""
+    """P1: the API server refuses most invalid pools. The controller only reports the others."""
     assert any(message in mistake for mistake in dry.refusal(pool(changes)))
 
 
@@ -308,7 +308,7 @@ def test_the_defaults_are_filled_in(kubectl: Kubectl, value: object) -> None:
 
 
 def test_no_default_is_set_for_fields_whose_absence_has_a_meaning(kubectl: Kubectl) -> None:
-    """P8, P15: a missing sortPolicy differs from Random, and without autohealing there is no healing."""
+    """P8, P15: the API server sets no default for sortPolicy and autohealing, because their absence has a meaning."""
     sent = pool({SCALE_IN: {"proactive": {"selectionPolicy": {}}}, UPDATE: {"proactive": {}}})
     kubectl("create", "-f", "-", stdin=sent)
     assert kubectl.json("get", "vmpool", "web")["spec"] == sent["spec"]

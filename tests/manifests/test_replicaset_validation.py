@@ -196,7 +196,7 @@ ACCEPTED: dict[str, Mapping[str, Any]] = {
 def test_an_invalid_set_is_refused_with_the_field_and_the_valid_values(
     dry: DryRun, changes: Mapping[str, Any], message: str
 ) -> None:
-    """R1: the API server refuses most of the invalid sets that the controller would ignore."""
+    """R1: the API server refuses most invalid sets. The controller only reports the others."""
     assert any(message in mistake for mistake in dry.refusal(replicaset(changes)))
 
 
@@ -273,7 +273,7 @@ FLAWED_AS_A_WHOLE = {"selector of other labels", "no labels", "no selector", "no
 
 @pytest.fixture
 def older(kubectl: Kubectl) -> Iterator[Kubectl]:
-    """Create the sets of OLDER_THAN_ITS_RULES under a definition without rules, and then add the rules."""
+    """Store the sets of OLDER_THAN_ITS_RULES while the definition has no validation rules. Then add the rules."""
     definition = load(REPLICASETS)
     definition["metadata"]["name"] = f"virtualmachineinstancereplicasets.{GROUP}"
     definition["spec"] |= {"group": GROUP, "names": definition["spec"]["names"] | {"shortNames": [], "categories": []}}

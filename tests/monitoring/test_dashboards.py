@@ -45,7 +45,7 @@ def test_a_query_uses_only_exported_metrics(query: Query):
 
 @pytest.mark.parametrize("query", QUERIES, ids=str)
 def test_a_query_selects_only_the_chosen_job(query: Query):
-    """Every controller of a cluster exports names such as workqueue_depth."""
+    """Other controllers of a cluster export metrics with the same names, such as workqueue_depth."""
     selectors = query.expr.count("{") - query.expr.count("{{")
     assert selectors == query.expr.count('job=~"$job"') > 0
 
@@ -82,7 +82,9 @@ def test_panels_do_not_overlap_and_have_a_description(name: str):
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_dashboard_has_nothing_specific_to_one_installation(name: str):
-    """The user chooses the data source, and a numeric id could clash with another dashboard."""
+    """The user chooses the data source. The dashboard has no numeric id, because another dashboard could have the same
+    id.
+    """
 
     def sources(value: Any) -> set[str]:
         if isinstance(value, list):

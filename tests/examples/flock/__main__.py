@@ -1,6 +1,6 @@
 """`python -m tests.examples.flock`: vmherd with one more kind.
 
-A new kind normally has an entry in `KINDS`. This module adds the entry before other modules read `KINDS`.
+This module adds the new kind to `KINDS` before other modules read `KINDS`. A real kind is added in controller/kinds.py.
 """
 
 from __future__ import annotations

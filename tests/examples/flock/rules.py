@@ -1,4 +1,4 @@
-"""The rules of VirtualMachineFlocks, with the caches that they read."""
+"""The reconciler's interface `Rules`, implemented for VirtualMachineFlocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The flocks that a change triggers, and the delay of the pass."""
+"""Decides which flocks the controller reconciles after a change of an object, and after which delay."""
 
 from __future__ import annotations
 
