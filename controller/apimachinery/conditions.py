@@ -1,7 +1,7 @@
 """Functions that find and merge the conditions of a status and set their times.
 
 The transition time of a condition is the time at which vmherd added the condition to the status. This time does not
-change while the condition is true. Conditions of other types belong to other writers and are not changed.
+change while the condition is true. The conditions of other writers are not changed.
 """
 
 from __future__ import annotations

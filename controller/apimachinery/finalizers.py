@@ -6,9 +6,9 @@ No patch changes the finalizers and ownerReferences of other writers.
 The patch that adds the finalizer replaces the whole list of finalizers. So this patch contains the UID and the
 resourceVersion of the object. The API server rejects the patch if the object has changed.
 
-The patches that remove values are JSON patches. A JSON patch tests only the UID and the removed values, and does not
-test the resourceVersion. The status of a VM that is shutting down changes often. These changes must not delay the
-removal.
+The patches that remove values are JSON patches. These patches test only the UID and the removed values. They do not
+test the resourceVersion, because each change of the object would then make the API server reject the patch. The status
+of a VM that is shutting down changes often.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Index functions for the caches, and a type that finds used names."""
+"""The cache index that finds objects by their owner, and the type of the names that are in use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ def by_owner_uid(thing: KubeObject) -> Iterable[str]:
 
 
 class NamesInUse(Struct, frozen=True):
-    """The names of all objects of a kind in a namespace, with any owner. `name in names` checks a name."""
+    """The names of all objects of a kind in a namespace, with any owner.
+
+    `name in names` is True if an object has this name.
+    """
 
     objects: StoreView[Any]
     namespace: str

@@ -1,10 +1,10 @@
 """Types and functions that parse, match and print label selectors in the format of Kubernetes.
 
-`parse_selector` returns a `FieldError` for a selector that is not valid. A stored set can have such a selector, because
-the set may be older than the API server's validation.
+`parse_selector` returns a `FieldError` for a selector that is not valid. A stored object can have such a selector,
+because the object may be older than the API server's validation.
 
-A selector without equalities and requirements matches all labels, as in Kubernetes. A caller that must not accept such
-a selector checks `is_empty`.
+An empty selector matches all labels, as in Kubernetes. A caller that must not accept an empty selector checks
+`is_empty`.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ _SAFE_IN_HTML: Final = {char.encode(): f"\\u{ord(char):04x}".encode() for char i
 def encode_as_server(value: object) -> bytes:
     """Return the value as JSON with sorted fields, without spaces, and with the special characters of HTML escaped.
 
-    The fields inside a part of the type `Raw` are not sorted. Such a part must come from the API server.
+    The fields inside a part of the type `Raw` are not sorted. Such a part must come from the API server, which has
+    already sorted the fields.
     """
     text = msgspec.json.encode(value, order="sorted")
     for char, escaped in _SAFE_IN_HTML.items():

@@ -4,13 +4,13 @@
 according to the new template. A value that is the same in `old` and `new` stays unchanged in `current`. A value that
 differs between `old` and `new` is set to the value in `new`. So an object that equals `old` becomes equal to `new`.
 
-Objects are merged field by field. If `new` does not contain an object any more, the merge removes only the fields that
-`old` contains. Other fields of the object stay in `current`.
+JSON objects are merged field by field. If `new` does not contain a JSON object any more, the merge removes only the
+fields that the object has in `old`. Other fields of the JSON object stay in `current`.
 
-Named lists are merged element by element. The merged list has the order of `current`. If the order differs between
-`old` and `new`, the list has the order of `new`. If `new` does not contain an element any more, the whole element is
-removed. If a user removed an element from `current`, the element is not added again. Any other list that differs
-between `old` and `new` is replaced as a whole.
+Lists whose elements have names (named lists) are merged element by element. The merged list has the order of `current`.
+If the order differs between `old` and `new`, the list has the order of `new`. If `new` does not contain an element any
+more, the whole element is removed. If a user removed an element from `current`, the element is not added again. Any
+other list that differs between `old` and `new` is replaced as a whole.
 
 `MergeRules` contains the rules for a kind of object. The rules compare two values by meaning. They name the lists with
 named elements, and the fields that exclude each other. The merge patch contains only fields whose meaning changes.
@@ -31,7 +31,7 @@ Fields: TypeAlias = dict[str, Json]
 
 
 class FieldType(Protocol):
-    """The type of a JSON value. The rules use the type to compare two values."""
+    """The type of a JSON value. The merge uses the type to decide if two values have the same meaning."""
 
     def field(self, name: str) -> FieldType: ...
 
@@ -54,7 +54,7 @@ class NamedList(Struct, frozen=True):
     """The rules for a list whose elements are identified by name.
 
     `name` is the path of the name in an element. `is_choice` returns True for a field that excludes other fields of the
-    element.
+    element. For example, the sources of a volume exclude each other.
     """
 
     name: tuple[str, ...] = ("name",)
@@ -83,8 +83,8 @@ class MergeRules(Struct, frozen=True):
 
     `type` is the type of the whole document. `is_same` returns True if two values of a type have the same meaning.
     `named_lists` maps the name of a field to the rules for the list in that field. `whole` contains the names of the
-    fields whose objects are replaced as a whole. `spec` is called after the merge. The function gets the merged spec
-    and the specs of `current`, `old` and `new`. It returns the spec to write.
+    fields whose objects are replaced as a whole. `spec` is a function that is called after the merge. It gets the
+    merged spec and the specs of `current`, `old` and `new`, and returns the spec to write.
     """
 
     type: FieldType = Untyped()
@@ -215,7 +215,8 @@ def _mutable(document: Fields) -> Fields:
 def _in_order(names: Iterable[str], current: Iterable[str], old: Fields, new: Fields) -> list[str]:
     """Return the names in the order of `current`. If the order differs between `old` and `new`, use the order of `new`.
 
-    A name that is only in the other list is inserted after its predecessor in that list.
+    A name that is missing in this order comes from the other list (`new` or `current`). The name is inserted after its
+    predecessor in that list.
     """
     is_reordered = [name for name in old if name in new] != [name for name in new if name in old]
     leading, other = (new, current) if is_reordered else (current, new)

@@ -59,7 +59,7 @@ def unknown_variables(options: Iterable[Option], env: Mapping[str, str]) -> tupl
 
 
 def _where(param: click.Parameter, ctx: click.Context | None) -> str:
-    """Return the name of the environment variable, flag or argument with the value."""
+    """Return the name of the source of a value: the environment variable, the flag or the argument."""
     if isinstance(param, click.Argument):
         return param.human_readable_name
     if ctx and ctx.get_parameter_source(param.name) is ParameterSource.ENVIRONMENT:

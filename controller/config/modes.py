@@ -3,7 +3,7 @@
 The modes exist because KubeVirt may reconcile the same kinds as vmherd.
 
 standalone   No other controller reconciles KubeVirt's API groups, so vmherd reconciles these groups.
-takeover     KubeVirt is installed, but KubeVirt's loops for pools and replica sets are stopped. vmherd reconciles
+takeover     KubeVirt is installed, but KubeVirt's controllers of pools and replica sets are stopped. vmherd reconciles
              KubeVirt's API groups.
 alongside    KubeVirt runs unchanged. vmherd reconciles kinds with the same names in vmherd's own API groups.
 auto         vmherd selects alongside if KubeVirt is installed, and standalone otherwise. It never selects takeover.

@@ -272,7 +272,8 @@ def make_config(ctx: click.Context, *, pod_namespace: str = "") -> Config:
     """Return the configuration from parsed flags and variables.
 
     Raise click.BadParameter if two settings contradict each other. `pod_namespace` is the namespace of the Pod, or ""
-    outside a cluster. `leader_election_namespace` is "" if neither the user nor the Pod determines it.
+    outside a cluster. The field `leader_election_namespace` stays "" if the user does not set it and `pod_namespace` is
+    "".
     """
     settings = chosen(ctx)
     settings.setdefault("leader_election_namespace", pod_namespace)
@@ -288,8 +289,8 @@ def with_groups(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """Return the chosen settings with the mode and the API groups of all kinds.
 
     If the user has not chosen the group of a kind, the mode determines the group. If the mode is `auto` and the user
-    has chosen a group, the mode becomes standalone, even beside KubeVirt. In this case too, the check for a second
-    writer protects the objects.
+    has chosen a group, the mode becomes standalone, even if KubeVirt is installed. vmherd still writes nothing while it
+    detects that KubeVirt reconciles the same objects.
     """
     named = chosen.keys() & {kind.group_setting for kind in KINDS}
     mode = str(chosen.get("mode", Mode.AUTO))

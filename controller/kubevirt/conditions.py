@@ -22,12 +22,12 @@ PAUSED: Final = Condition(type=REPLICA_PAUSED, status="True", reason="Paused", m
 
 
 def without_failures(current: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:
-    """Return the condition `ReplicaFailure` after a reconciliation without a new failure (R10). Return None if the
-    condition is removed or absent.
+    """Return the condition `ReplicaFailure` after a reconciliation that reports no new failure (R10). Return None if
+    the condition is removed or absent.
 
     `current` is the condition before the reconciliation. The condition is removed if all actions of the reconciliation
-    succeeded. The condition stays if an action did not succeed or was not tried. The condition also stays if the
-    reconciliation was not allowed to write.
+    succeeded. The condition stays if an action did not succeed, for example because it was not tried. The condition
+    also stays if the reconciliation was not allowed to write.
     """
     if outcomes:
         all_succeeded = all(isinstance(outcome, Done | AlreadyThere | Missing) for outcome in outcomes)

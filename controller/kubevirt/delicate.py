@@ -2,8 +2,8 @@
 
 KubeVirt shows such a moment in the status of the VM or of its VMI. Two states are not such moments:
 
-- A VirtualMachineExport needs a stopped VM, and KubeVirt changes neither the VM nor a VMI. The finalizer
-  `kubernetes.io/pvc-protection` keeps the disks while the export uses the disks.
+- A VirtualMachineExport reads the disks of a stopped VM. Even if the VM is deleted, the finalizer
+  `kubernetes.io/pvc-protection` keeps the disks until the end of the export.
 - The VM's field `status.volumeUpdateState` keeps its value after a successful volume migration. So this field alone
   does not show a volume migration that is running. The condition `VolumesChange` and the VMI's field
   `status.migratedVolumes` do show this, and KubeVirt clears both at the end.
@@ -30,9 +30,9 @@ def delicate_reason(
 ) -> str:
     """Return the reason why the VM must not be restarted, deleted or healed now, or "".
 
-    `vmi` is the VM's VMI, or None. If `may_interrupt_resizing` is true, a hot-plug of CPU or memory is no reason. A
-    restart also gives the VM its new size. So a caller that changed the size does not have to wait for the hot-plug.
-    The text of a reason stays the same while the reason lasts. So a caller can report each reason once.
+    `vmi` is the VM's VMI, or None. If `may_interrupt_resizing` is true, a hot-plug of CPU or memory is no reason to
+    wait, because a restart also gives the VM its new size. The text of a reason stays the same while the reason lasts.
+    So a caller can report each reason once.
     """
     return _reason_of_vm(vm) or (delicate_reason_of_vmi(vmi, may_interrupt_resizing) if vmi is not None else "")
 

@@ -3,8 +3,8 @@ exclusive fields, and the objects that are always replaced completely.
 
 Some fields exclude each other: the sources of a volume, the types of a disk, and `running` and `runStrategy`. KubeVirt
 rejects a VM that has two fields of such a group. So if the template changed one field of a group, the other fields of
-the group are removed. If the new template has no firmware any more, the VM keeps the firmware UUID that KubeVirt has
-set. Two spellings of the same value are not a change (`normal_form`).
+the group are removed. KubeVirt sets a firmware UUID in each VM. The VM keeps this UUID even if the new template has no
+firmware any more. Two spellings of the same value are not a change (`normal_form`).
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def _with_power(merged: Fields, current: Fields, old: Fields, new: Fields) -> Fi
     """Return the merged VM spec with only one of the fields `running` and `runStrategy`.
 
     The VM keeps its current setting if the new template's setting has the same meaning as the old template's setting.
-    The VM also keeps its current setting if the old template has no setting. This rule protects
-    VMs that a user has stopped. In all other cases the VM gets the setting of the new template.
+    The VM also keeps its current setting if the old template has no setting, because a user has made this setting, for
+    example to stop the VM. In all other cases the VM gets the setting of the new template.
     """
     vm_strategy, old_strategy, new_strategy = (strategy_of(spec) for spec in (current, old, new))
     is_set_by_user = vm_strategy not in (None, old_strategy) and old_strategy is None

@@ -1,6 +1,6 @@
 """The type VirtualMachinePool, with the fields that the controller reads.
 
-A spec that is decoded and encoded again still contains all fields of the type.
+A ControllerRevision stores the spec of a pool with only these fields.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def invalid_annotation(annotation: str, owner: ObjectMeta, message: str) -> Noti
 def watch_progress(
     progress: Plan, stuck: Sequence[tuple[datetime, str]], deadline: timedelta, *, now: datetime, template: str
 ) -> Plan:
-    """Return the plan. Add a notice if a VM of the new template has exceeded the deadline.
+    """Return the plan, with a notice if a VM of the new template has exceeded the deadline.
 
     If no VM has reached the deadline yet, the returned plan asks for a new reconciliation at the deadline. `stuck` has
     one entry for each VM of the new template that is not ready. The entry has the start of the VM's unready time, and

@@ -18,7 +18,7 @@ class ReplicaSetSpec(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class ReplicaSetStatus(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
-    """The status of a set (R11). All fields are optional, because another controller may have written the status."""
+    """The status of a replica set (R11). All fields are optional, because another controller may have written it."""
 
     replicas: int | None = None
     ready_replicas: int | None = None

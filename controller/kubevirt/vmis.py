@@ -39,7 +39,8 @@ def is_final(vmi: VirtualMachineInstance) -> bool:
 
 
 def is_spent(vmi: VirtualMachineInstance) -> bool:
-    """Return True if the VMI is final or unknown. Such a VMI is not counted as a replica and is replaced (R3, R7).
+    """Return True if the VMI is final (finished) or unknown. Such a VMI is not counted as a replica and is replaced
+    (R3, R7).
 
     A VMI is unknown if the phase is Unknown, or if the condition `Ready` says that the Pod is terminating.
     """
@@ -47,7 +48,7 @@ def is_spent(vmi: VirtualMachineInstance) -> bool:
 
 
 def is_active(vmi: VirtualMachineInstance) -> bool:
-    """Return True if the VMI is not final, not unknown and not being deleted.
+    """Return True if the VMI has not finished, is not unknown and is not being deleted.
 
     `status.replicas` is the number of active members (R3).
     """
@@ -64,7 +65,7 @@ def is_running(vmi: VirtualMachineInstance) -> bool:
 
 
 def entered(vmi: VirtualMachineInstance, phase: str) -> datetime | None:
-    """Return the time when the VMI entered the phase "Running" or "Failed", or None if this time is unknown."""
+    """Return the time when the VMI entered this phase ("Running" or "Failed"), or None if the time is unknown."""
     for transition in (vmi.status.phase_transition_timestamps or ()) if vmi.status is not None else ():
         if transition.phase == phase:
             return with_timezone(transition.phase_transition_timestamp)

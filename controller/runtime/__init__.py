@@ -1,3 +1,1 @@
-"""This package runs the rules of every kind. It contains the plans, the executor, the expectations, the reconciler and
-the workers.
-"""
+"""The code that carries out the rules of every kind: plans, executor, expectations, reconciler and workers."""

@@ -1,11 +1,11 @@
 """The workers of a kind. A worker takes a key from the queue, reconciles its object, and decides when the key is
 reconciled again.
 
-The queue ensures that no key is reconciled twice at the same time. One reconciliation of a key is also called a pass.
-If a reconciliation raises an unexpected exception, the exception is logged and counted. The key is retried with
-backoff, and the process continues. After a failure of the API server, the key is retried, but its own backoff does not
-grow (see `Outage`). Each reconciliation writes one log line. The level of this line is warning after a failure, info if
-there were actions, and debug otherwise. A conflict with another writer is not a failure.
+The queue ensures that no key is reconciled twice at the same time. If a reconciliation raises an unexpected exception,
+the exception is logged and counted. The key is retried with backoff, and the process continues. After a failure of the
+API server, the key is retried, but its own backoff does not grow (see `Outage`). Each reconciliation writes one log
+line. The level of this line is warning after a failure, info if there were actions, and debug otherwise. A conflict
+with another writer is not a failure.
 """
 
 from __future__ import annotations

@@ -8,9 +8,8 @@ counted once in the metric `vmherd_actions_total`, with the outcome `would`.
 A plan contains only the next step, because later steps depend on the result of that step. For example, the report for a
 new pool contains the patch with the pool's finalizer. The report does not contain the creates of the VMs.
 
-A dry run changes no object. The next reconciliation of an object starts when another writer changes the object. The
-plan may request another reconciliation after a delay. This reconciliation starts after the delay, but not before
-`LOOK_AGAIN_S` seconds.
+An object is reconciled again when another writer changes the object, or after the delay that the plan requests. This
+delay is at least `LOOK_AGAIN_S` seconds.
 """
 
 from __future__ import annotations
@@ -118,7 +117,7 @@ def dry_run_report(plan: Plan, *, status: bool) -> DryRunReport:
 
 
 def reported_actions(plan: Plan) -> tuple[Action, ...]:
-    """Return the actions of a plan, without the patches that have `is_note`."""
+    """Return the actions of a plan, without the patches that only store data for later reconciliations (`is_note`)."""
     return tuple(action for action in plan.actions if not (isinstance(action, Patch) and action.is_note))
 
 
@@ -126,7 +125,7 @@ def facts_of(plan: Plan, report: DryRunReport) -> dict[str, object]:
     """Return the facts for the log line of a reconciliation.
 
     The facts are the number of actions of each type (for example `create_would=3`), the first actions and notices, and
-    `plan.held`. A further fact says if the status would be written.
+    the reason for missing writes (`plan.held`). A further fact says if the status would be written.
     """
     facts: dict[str, object] = dict(Counter(f"{label_of(type(action))}_would" for action in reported_actions(plan)))
     if report.actions:

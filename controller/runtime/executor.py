@@ -3,8 +3,9 @@
 The stages of a plan run in order. If an action of an essential stage fails, the executor skips all later stages. The
 creates of a stage start slowly (R4): at first 1 create runs, then 2, 4, 8 ... creates run in parallel. After the first
 failed create, the executor sends no further create. So a full quota causes one rejected create, and not 250 of them.
-The other actions of a stage do not depend on each other. If one of them fails, the executor still tries the rest. It
-stops at a sign of an outage. The client limits the number of parallel requests.
+The other actions of a stage do not depend on each other. If one of them fails, the executor still tries the rest. But
+if the API server is down or overloaded, the executor starts no further action. The client limits the number of parallel
+requests.
 
 A failed action raises no exception. Its outcome is a failure. A write whose answer is lost has the outcome `Unknown`.
 Before the next plan for the key, `resolve` asks the server whether such a write happened.
@@ -171,8 +172,9 @@ class Executor:
     async def _run_together(self, actions: Numbered) -> dict[int, Outcome]:
         """Perform the actions, at most PARALLEL at once, and return the outcome of each action by index.
 
-        After the first sign of an outage, no further action is started. Each further request would only wait for its
-        timeout, or load a server that is overloaded. An action that was not tried has no outcome.
+        After the first error that shows that the server is down or overloaded, no further action is started. Each
+        further request would only wait for its timeout, or load the server even more. An action that was not tried has
+        no outcome.
         """
         outcomes: dict[int, Outcome] = {}
         todo = iter(actions)
@@ -281,8 +283,8 @@ class Executor:
         If the existing object has the same owner as the create, return `AlreadyThere`. In this case an earlier attempt
         created the object, but the answer was lost. Otherwise return `Rejected`.
 
-        Return `AlreadyThere` even if the existing object is being deleted. The cache must show the deletion before the
-        next plan.
+        Return `AlreadyThere` even if the existing object is being deleted. With this outcome, the next plan waits until
+        the cache shows the deletion.
         """
         try:
             found = read_meta(await self._client.get(action.resource, action.key))

@@ -4,8 +4,8 @@ Expectations count no events, and event handlers do not update expectations. Eac
 create or a patch is the resourceVersion in the answer. The record of a restart is the resourceVersion of the object
 after the request. The record of a delete is the UID of the object. The record of a write whose answer was lost is the
 write itself. `settled` compares the records with the current contents of the stores, like the ConsistencyStore of
-Kubernetes 1.36. A resourceVersion that cannot be parsed is ignored. A write to a resource without a store is awaited
-only if the answer to the write was lost.
+Kubernetes 1.36. A resourceVersion that cannot be parsed is ignored. No cache can show a write to a resource without a
+store. Such a write is awaited only if its answer was lost.
 
 A key is settled if the cache shows all of its writes. Five minutes after its last write, a key always counts as
 settled. If the cache does not show all writes then, a warning is logged. Without this limit, an object might never be
@@ -80,7 +80,7 @@ class Expectations:
         self._awaited: dict[ObjectKey, _Awaited] = {}
 
     def record(self, key: ObjectKey, owner_uid: str, outcomes: Iterable[Outcome]) -> None:
-        """Record the writes of a reconciliation. Call this as soon as the outcomes are known."""
+        """Record the writes of a reconciliation."""
         awaited = self._of(key, owner_uid) or _Awaited(owner_uid, self._now(), self._rewinds())
         for outcome in outcomes:
             self._add(awaited, outcome)
@@ -89,9 +89,7 @@ class Expectations:
             self._awaited[key] = awaited
 
     def settled(self, key: ObjectKey, owner_uid: str) -> bool:
-        """Return True if the cache shows all writes for this owner. Return True also five minutes after the last
-        write.
-        """
+        """Return True if the cache shows all writes for this owner, or if the last one is at least five minutes old."""
         awaited = self._of(key, owner_uid)
         if awaited is not None:
             self._remove_confirmed(awaited)
@@ -135,9 +133,9 @@ class Expectations:
     def _of(self, key: ObjectKey, owner_uid: str) -> _Awaited | None:
         """Return the expectations of this owner, or None if the owner has none.
 
-        Expectations of another owner of the same name are ignored. If the server has gone back in time since the
-        writes, the expectations are dropped. The writes may be undone, and their resourceVersions are not valid any
-        more.
+        Expectations of another owner of the same name are ignored. If the server was restored from a backup after the
+        writes, the expectations are dropped. The restore may have undone the writes, and their resourceVersions are not
+        valid any more.
         """
         awaited = self._awaited.get(key)
         if awaited is not None and awaited.rewinds != self._rewinds():
@@ -187,7 +185,8 @@ class Expectations:
     def _shows(self, write: Write, owner_uid: str) -> bool:
         """Return True if the cache shows that the write happened.
 
-        The result is always False for a patch, for a restart, and for a resource without a store.
+        The result is always False for a patch or a restart, because only the lost answer contains the resourceVersion.
+        The result is also False for a resource without a store.
         """
         store = self._stores.get(write.resource)
         match write:

@@ -14,7 +14,7 @@ rules apply:
   retried within `LONGEST_S`, one after the other.
 
 If the server has served another key within `RECENT_S`, there is no outage. Then the failure concerns only the failed
-key, and the key has its own backoff. So failures of one tenant do not delay the retries of other tenants.
+key, and the key has its own backoff. So the failures of one object do not delay the retries of other objects.
 """
 
 from __future__ import annotations

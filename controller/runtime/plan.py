@@ -121,8 +121,8 @@ class ThreeWayMerge(Struct, frozen=True, kw_only=True):
 
 
 class Restart(Struct, frozen=True, kw_only=True):
-    """An action that requests a restart of the object `key`. The request is a PUT on `subresource` of the resource
-    `requests`.
+    """An action that requests a restart of the object `key`. The request is a PUT. `requests` and `subresource` are the
+    resource and the subresource in the path of the request.
 
     `instance` and `instance_uid` are the resource and the UID of the running instance. The instance has the same key as
     the object. If the instance was replaced or is being deleted, no restart is requested. So a restart can be sent
@@ -216,8 +216,8 @@ def join(parts: Iterable[Plan]) -> Plan:
 class Cleanup(Struct, frozen=True):
     """A plan that removes the finalizers of this controller from the objects of a kind.
 
-    `left` contains the keys of the owners that the plan does not change. A running controller should handle these
-    owners.
+    `left` contains the keys of the owners that the plan does not change, because their children need a running
+    controller.
     """
 
     plan: Plan
@@ -276,7 +276,8 @@ class Unknown(Struct, frozen=True):
 
 
 class Postponed(Struct, frozen=True):
-    """The outcome of a create that was not tried. The garbage collector will first delete a disk of the new object.
+    """The outcome of a create that was not tried, because the garbage collector must first delete a disk of an
+    earlier object of the same name.
 
     The next reconciliation tries the create again. It starts after `result.POSTPONED_S` seconds.
     """

@@ -8,7 +8,7 @@ A reconciliation has these steps:
 3. Make the plan, and carry it out.
 4. Take a second snapshot, because the caches have changed in the meantime.
 5. Write the status if the new status differs from the old status.
-6. 6. Return a report. The report says when the key is reconciled again.
+6. Return a report. The report says when the key is reconciled again.
 """
 
 from __future__ import annotations

@@ -155,8 +155,8 @@ def facts_of(plan: Plan, outcomes: Iterable[Outcome], *, other_error: ApiError |
     """Return the facts for the log line of a reconciliation. The result is empty if the reconciliation did nothing and
     nothing failed.
 
-    The facts are the number of each outcome of each action type, the first failure, and `plan.held`. If all failures
-    are conflicts with other writers, the fact is `conflict` instead of `failure`.
+    The facts are the number of each outcome of each action type, the first failure, and the reason for missing writes
+    (`plan.held`). If all failures are conflicts with other writers, the fact is `conflict` instead of `failure`.
     """
     outcomes = tuple(outcomes)
     names = (f"{label_of(type(outcome.action))}_{label_of(type(outcome))}" for outcome in outcomes)

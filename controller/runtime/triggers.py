@@ -1,14 +1,14 @@
-"""After each change in a cache, triggers return the owners to wake and the delay (R16, P19). To wake an owner means to
-queue the key of the owner for a reconciliation. The functions in this module are pure.
+"""Triggers decide which owners wake after a change in a cache, and after which delay (R16, P19). To wake an owner means
+to queue the key of the owner for a reconciliation. The functions in this module are pure.
 
 There are three cases:
 
 - The owner wakes at once, if the change may require a write. An object that is added or removed always wakes its owners
   at once.
-- The owner wakes after `COUNT_DELAY_S` if the change affects only the status counts or the order of later choices. More
-  such changes usually follow soon, and one reconciliation handles all of these changes.
-- The owner does not wake, if no decision and no status depends on the change. Most updates that a node sends belong to
-  this case.
+- The owner wakes after `COUNT_DELAY_S` if the change affects only the counts in the status, or which objects a later
+  plan chooses first. More such changes usually follow soon, and one reconciliation handles all of these changes.
+- The owner does not wake, if no decision and no status depends on the change. Most updates that virt-handler sends
+  belong to this case.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ def wakes_of(
     """Return the keys of the owners that the change wakes, each with a delay in seconds.
 
     `owners_of` returns the keys of the owners of an object. `decides_by` returns the values of the object that plans
-    depend on. If one of these values changes, the owners wake at once. `counts_by` returns the values that only
-    statuses and rankings depend on. If only such values change, the owners wake after `COUNT_DELAY_S`.
+    depend on. If one of these values changes, the owners wake at once. `counts_by` returns the values that affect only
+    counts in the status and the order in which plans choose objects. If only such values change, the owners wake after
+    `COUNT_DELAY_S`.
     """
     match change:
         case Added(new=obj) | Removed(last_known=obj):

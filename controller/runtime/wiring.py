@@ -39,7 +39,7 @@ Triggers = Callable[[Change[T]], Iterable[tuple[ObjectKey, float]]]
 
 
 class Cache(NamedTuple):
-    """The requirements of a kind for the cache of a resource.
+    """What a kind needs in the cache of a resource.
 
     `transform` makes each object smaller before the cache stores the object.
     """
