@@ -1,5 +1,5 @@
 """Checks the behaviours of replica sets and pools on a cluster.
 
 The cases read and write only objects of the API server. So the cases work with every controller: vmherd in each mode,
-or KubeVirt's virt-controller. The package does not import vmherd's rules. docs/conformance.md is the manual.
+or KubeVirt's virt-controller. docs/conformance.md is the manual.
 """

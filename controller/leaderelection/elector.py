@@ -71,8 +71,8 @@ MIN_PAUSE_S = 0.05
 FORBIDDEN_S = 30.0
 """The election fails if all answers within this time, in seconds, have the status 403.
 
-A short series of such answers does not prove a missing permission. A starting API server may answer each request with
-403.
+A short series of such answers does not prove a missing permission, because a starting API server may answer each
+request with 403.
 """
 
 ATTEMPT_SHARE = 0.3
@@ -82,7 +82,7 @@ After an attempt that hangs, two more attempts fit into the deadline.
 """
 
 SHORTEST_ATTEMPT_S = 1.0
-"""The shortest timeout of an attempt, in seconds. If half of the renew deadline is shorter, it is the timeout."""
+"""The shortest timeout of an attempt, in seconds. But the timeout is never longer than half of the renew deadline."""
 
 NEVER = float("-inf")
 """The deadline of a process without the lease: a time in the past."""
@@ -315,8 +315,8 @@ class LeaderElector:
     async def _release(self) -> None:
         """Release the lease, so that a standby can take it immediately.
 
-        If the release does not succeed within half of the renew deadline, the lease expires later instead. The lease
-        also expires later if the caller cancels this method.
+        If the release does not succeed within half of the renew deadline, or if the caller cancels this method, the
+        lease is not released and expires later.
         """
         try:
             async with asyncio.timeout(self._renew_deadline_s / 2):

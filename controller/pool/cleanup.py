@@ -60,8 +60,8 @@ def _owner_uid(vm: VirtualMachine) -> str:
 def _preserves(pool: Pool | None) -> bool:
     """Return True if the pool keeps the disks of deleted VMs.
 
-    The result is also True if the pool is missing or its `scaleInStrategy` is invalid. A user can delete kept disks
-    later.
+    The result is also True if the pool is missing or its `scaleInStrategy` is invalid. Kept disks are the safe choice,
+    because a user can delete them later.
     """
     scale_in = parse_scale_in(pool.spec) if pool is not None else None
     return scale_in is None or isinstance(scale_in, FieldError) or scale_in.preserve

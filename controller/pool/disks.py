@@ -33,7 +33,8 @@ from informers.objects import PatchType
 def preserves_disks(snapshot: Snapshot) -> bool:
     """Return True if the pool keeps the disks of deleted VMs.
 
-    The result is also True if `scaleInStrategy` is invalid. A user can delete kept disks later.
+    The result is also True if `scaleInStrategy` is invalid. Kept disks are the safe choice, because a user can delete
+    them later.
     """
     scale_in = parse_scale_in(snapshot.owner.spec)
     return isinstance(scale_in, FieldError) or scale_in.preserve

@@ -123,10 +123,10 @@ def plan_pruning(snapshot: Snapshot, revisions: Revisions) -> Plan:
 
 
 def delete_left_over(snapshot: Snapshot, *, orphans: bool) -> tuple[Stage, ...]:
-    """Return a stage that deletes revisions of a terminating pool. The garbage collector would keep these revisions.
+    """Return a stage that deletes the revisions that the garbage collector would keep after the deletion of the pool.
 
-    `orphans` is True if a user deletes the pool with `--cascade=orphan`. The garbage collector then removes the owner
-    references of the revisions. At most `burst` revisions are deleted in a pass.
+    `orphans` is True if a user deletes the pool with `--cascade=orphan`. Then the garbage collector would keep all
+    revisions of the pool. At most `burst` revisions are deleted in a pass.
     """
     kept = (*(snapshot.revisions if orphans else ()), *snapshot.orphaned_revisions)
     left_over = [revision for revision in kept if revision.metadata.deletion_timestamp is None]

@@ -291,8 +291,8 @@ async def _check_kubevirt_version(client: Requests, config: Config) -> tuple[Pro
 async def _check_optional(client: Requests, kind: NeededKind) -> tuple[Problem, ...]:
     """Log a warning if the cluster does not serve the optional kind.
 
-    Return a problem if the cluster serves another supported version of the kind. For example, the API server did not
-    answer when the version was chosen. After a new start, the controller uses the served version.
+    Return a problem if the cluster serves another supported version of the kind. This can happen if the API server did
+    not answer when the version was chosen. After a new start, the controller uses the served version.
     """
     if await is_served(client, f"/apis/{kind.group}/{kind.version}", kind.plural):
         return ()

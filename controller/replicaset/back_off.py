@@ -200,7 +200,7 @@ def failing_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
 def condition_of(
     back_off: BackOff, creates: Creates, active: Iterable[VirtualMachineInstance], template_hash: str
 ) -> Condition | None:
-    """Return the condition `ReplicaBackOff` if a replacement waits or starts after a wait. Otherwise return None."""
+    """Return the condition `ReplicaBackOff`, or None if no replacement waits or starts after two or more failures."""
     starting = [
         (-trial.failures, vmi.metadata.name)
         for vmi in active

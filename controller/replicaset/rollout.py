@@ -113,7 +113,7 @@ def plan_rollout(
 
 
 def _with_proofs(plan: Plan, unproven: list[VirtualMachineInstance], now: datetime) -> Plan:
-    """Return the plan with another pass ten minutes after the first of these VMIs became ready."""
+    """Return the plan with another pass at the time when the first of these VMIs has been ready for ten minutes."""
     ready_at = [since for since in map(ready_since, unproven) if since is not None]
     if not ready_at:
         return plan

@@ -1,4 +1,6 @@
-"""Cases about autohealing. A VM fails to start because of an annotation, or because its claim is missing."""
+"""Cases about autohealing. A VM fails to start because of the test annotations `FAILING`, or because its
+PersistentVolumeClaim is missing.
+"""
 
 from __future__ import annotations
 

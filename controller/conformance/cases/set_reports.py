@@ -170,7 +170,7 @@ async def until_condition(space: CaseNamespace, type_: str, name: str) -> Docume
 
 
 async def check_columns(space: CaseNamespace, name: str, cells: list[object]) -> None:
-    """Check the columns and the first cells of the API server's table for an object."""
+    """Check the columns and the cells that `kubectl get` prints for an object."""
     table = await space.api.table(space.path(name))
     shown = [column["name"] for column in table["columnDefinitions"] if column.get("priority", 0) == 0]
     require(f"the columns {', '.join(COLUMNS)}", set(COLUMNS) <= {*shown}, shown)
