@@ -5,8 +5,8 @@
             await work_until(stop)
 
 Deadline: the block is cancelled if the lease is lost. This happens at most `renew_deadline_s` after the start of the
-last successful renewal. For other processes, the lease expires later, by `lease_duration_s - renew_deadline_s`. This
-difference is the time in which the cancelled block has to end its work.
+last successful renewal. For other processes, the lease expires `lease_duration_s - renew_deadline_s` seconds later. In
+this time, the cancelled block has to end its work.
 
 Gate: cancellation alone is not safe. The operating system can stop a process at any line and continue it later.
 Therefore call `check` directly before every write. `check` compares the clock with the deadline. The elector never
@@ -273,8 +273,8 @@ class LeaderElector:
     async def _keep_renewing(self, term: asyncio.Timeout) -> None:
         """Renew the lease until cancelled. Each successful renewal moves the timeout `term` to the new deadline.
 
-        The time of a failed attempt counts as a part of the next pause. So after an attempt that hangs, the next one
-        follows at once.
+        The time of a failed attempt shortens the next pause. So after an attempt that hangs, the next one follows at
+        once.
         """
         loop = asyncio.get_running_loop()
         failed_s = 0.0

@@ -66,7 +66,7 @@ class NeededKind(Struct, frozen=True):
 
     `remedy` says what to do if the API server does not serve the resource. If `is_optional` is true, the controller
     starts without the resource. It waits for the resource while it reconciles the other kinds. `other_versions` are the
-    supported versions that are not used in this cluster.
+    versions that vmherd supports but does not use in this cluster.
     """
 
     group: str
