@@ -36,7 +36,8 @@ SPEC: dict[str, Any] = {"domain": {"resources": {"requests": {"memory": "64M"}}}
 def eventually(look: Callable[[], T], *, within_s: float = 60.0, what: str = "") -> T:
     """Call `look` until it returns a true value, and return that value. Fails the test after `within_s`.
 
-    The default suits a machine with several workers. A test that measures time gives its own limit.
+    The default limit is long, because other tests may run at the same time. A test that measures time gives its own
+    limit.
     """
     give_up = time.monotonic() + within_s
     while not (seen := look()):
@@ -47,7 +48,7 @@ def eventually(look: Callable[[], T], *, within_s: float = 60.0, what: str = "")
 
 
 def steady(look: Callable[[], T], *, for_s: float = 0.6, within_s: float = 30.0) -> T:
-    """Wait until the value of `look` has not changed for `for_s`, and return it. The audit log may lag behind."""
+    """Wait until the value of `look` stops changing, and return it. The audit log shows requests with a delay."""
     seen, since = look(), time.monotonic()
     give_up = since + within_s
     while time.monotonic() - since < for_s:
@@ -134,12 +135,12 @@ def controller_process(
     through: Callable[[Path, str], Path] | None = None,
     program: str = "controller",
 ) -> Iterator[ControllerProcess]:
-    """Run the controller while the block runs.
+    """Run the controller while the block runs. `who` decides its permissions and its first flags:
 
-    `who` decides the permissions and the first flags. A control plane stands for its release: the controller has the
-    arguments and environment of the Deployment, and a token of the Deployment's account. A missing permission then
-    fails the test. With a Pod, permissions may be missing. With a kubeconfig, there are no other flags than the given
-    ones.
+    - A control plane: the arguments, environment and account of the Deployment in the chart's release. After the block,
+      the test fails if a permission was missing.
+    - A Pod: its arguments, environment and account. Permissions may be missing.
+    - A path of a kubeconfig: the permissions of that kubeconfig, and only the given flags.
 
     `through` writes the kubeconfig for a token if requests must not go directly to the API server. `program` is the
     package to run.
@@ -346,7 +347,7 @@ def owned_by(vmis: Iterable[dict[str, Any]], owner: dict[str, Any]) -> list[str]
 
 
 def stays(look: Callable[[], object], *, for_s: float = 1.0, what: str = "") -> None:
-    """Fail the test unless `look` returns true values for the whole time `for_s`."""
+    """Fail the test if `look` returns a false value within this time."""
     until = time.monotonic() + for_s
     while time.monotonic() < until:
         seen = look()

@@ -44,7 +44,7 @@ def vm_template(
     vmi_spec: dict[str, Any] | None = None,
     **spec: Any,
 ) -> dict[str, Any]:
-    """A `virtualMachineTemplate`. `disks` are dataVolumeTemplates, each with its volume."""
+    """A `virtualMachineTemplate`. For each name in `disks`, it has a dataVolumeTemplate and a volume with this name."""
     own = [{"name": name, "dataVolume": {"name": name}} for name in disks]
     devices = {"disks": [{"name": volume["name"], "disk": {"bus": "virtio"}} for volume in (*own, *volumes)]}
     template = {
@@ -168,7 +168,7 @@ class PoolNamespace(ReplicaSetNamespace):
         return self._send("PATCH", f"{self._vms}/{name}/status", {"status": change})
 
     def change_vm_by_steps(self, name: str, *steps: tuple[str, Any]) -> None:
-        """Add a value at each path of the VM."""
+        """Apply a JSON patch to the VM. Each step is the path and the value of an `add` operation."""
         changes = [{"op": "add", "path": path, "value": value} for path, value in steps]
         self._change_by_steps(f"{self._vms}/{name}", changes)
 
@@ -287,7 +287,11 @@ class PoolNamespace(ReplicaSetNamespace):
         self.change_vm(name, {"metadata": {"annotations": texts}})
 
     def wait_until_seen(self, *, name: str = "pool") -> None:
-        """Wait until the controller has seen all earlier writes to VMs: it has removed the finalizer of a later VM."""
+        """Wait until the controller has seen all earlier writes to VMs.
+
+        The method creates another VM with the pool's finalizer, and waits until the controller has removed the
+        finalizer.
+        """
         witness = f"{name}-999999"
         self.make_vm(witness, labels={"app": "witness"}, finalizers=(FINALIZER,), template=vm_template(running=False))
         eventually(lambda: FINALIZER not in finalizers_of(self.vm(witness)), what="the earlier writes are seen")

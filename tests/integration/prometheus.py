@@ -44,7 +44,7 @@ class Target(NamedTuple):
 
 
 def prometheus_program() -> Path:
-    """The program `prometheus`. If it cannot be fetched, the test is skipped or fails."""
+    """The path of the program `prometheus`. If there is none, the test is skipped. In CI, the test fails."""
     found = find_or_fetch("prometheus")
     if found is None:
         skip_or_fail("prometheus is neither on the PATH nor in the cache, and could not be downloaded")

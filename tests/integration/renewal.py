@@ -70,7 +70,7 @@ def change_machine(pools: PoolNamespace, name: str, change: dict[str, Any]) -> N
 
 
 def break_vm(pools: PoolNamespace, name: str, behavior: str, *, ready_after: str = "100ms") -> None:
-    """Restart a VM with a simulated failure. A VM recreated from its template works again."""
+    """Restart a VM with a simulated failure. If the controller recreates the VM, the failure is gone."""
     annotations = {BEHAVIOR: behavior, READY_AFTER: ready_after}
     change_machine(pools, name, {"template": {"metadata": {"annotations": annotations}}})
     pools.delete_vmi(name)

@@ -34,9 +34,7 @@ SCALED_WITHIN_S = 60.0
 
 
 class NotYet(dict[str, int]):
-    """The present counts. The value is false in a condition, so a wait continues. After a timeout, the failure shows
-    the counts.
-    """
+    """Counts that are not accepted yet. They are false, so `eventually` waits, and prints them after its timeout."""
 
     def __bool__(self) -> bool:
         return False
@@ -163,7 +161,7 @@ def test_an_autoscaler_scales_a_pool_with_the_load(busy: PoolNamespace, metrics:
 def test_kubectl_autoscale_in_the_guides_brings_up_the_minimum_of_replicas(
     kind: str, command: str, target: int, busy: PoolNamespace, metrics: MetricsAPI
 ) -> None:
-    """The command sets no target, so the default target of Kubernetes applies."""
+    """The guide's command for sets gives no CPU target, so the Kubernetes default of 80 % is expected."""
     scene = Scene(kind, busy, metrics, name=command.split()[2])
     scene.make(1)
     assert busy.kubectl(*command.split()).stdout.endswith(" autoscaled\n")
@@ -175,7 +173,7 @@ def test_kubectl_autoscale_in_the_guides_brings_up_the_minimum_of_replicas(
 
 
 def test_every_autoscaler_of_the_examples_scales_its_target(busy: PoolNamespace) -> None:
-    """R13 among others: the autoscaler may name any version of a group."""
+    """R13: the autoscalers refer to sets and pools by the API versions that the guides use."""
     targets = {load(path)["metadata"]["name"]: path for path in EXAMPLES if path.stem.startswith(("replica", "pool"))}
     for path in AUTOSCALERS:
         target = load(path)["spec"]["scaleTargetRef"]["name"]

@@ -84,7 +84,7 @@ def shell(sets: ReplicaSetNamespace, tmp_path: Path) -> Shell:
 
 
 def make_set(sets: ReplicaSetNamespace, **fields: Any) -> None:
-    """Create the set of the guide. The labels of its template have one label that the selector lacks."""
+    """Create the set of the guide. Its template has the label `version`, which its selector does not contain."""
     labels = {**SET, "version": "1"}
     sets.make_set(
         2, name="vmi-ephemeral", selector={"matchLabels": SET}, template_metadata={"labels": labels}, **fields

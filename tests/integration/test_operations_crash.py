@@ -115,7 +115,7 @@ def test_a_leader_without_an_api_server_exits_and_its_successor_waits_and_contin
 
 
 def waiting(program: ControllerProcess) -> set[str]:
-    """The resources whose lists and watches have waited for the API server."""
+    """The resources for which the controller logged that it waits for the API server."""
     return {line["resource"].partition(".")[0] for line in program.lines(msg="waiting")}
 
 
@@ -155,10 +155,10 @@ def asked_in(program: ControllerProcess, seconds: float) -> int:
 
 
 def assert_each_once(written: Counter[str], *, of: set[str]) -> None:
-    """Each of these names occurs at most once, and no other name occurs.
+    """Check that these names occur at most once each, and no other name.
 
-    A crash or an outage can interrupt a request after its effect. The audit log then has no success for it. The number
-    of such requests is at most the number of concurrent requests.
+    A few names may be missing: if a crash or an outage interrupts a request, the audit log may contain no success for
+    it. At most as many are missing as requests run at the same time.
     """
     assert set(written.values()) == {1}
     assert written.keys() <= of

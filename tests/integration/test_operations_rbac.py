@@ -83,7 +83,7 @@ def without_rule_for(plane: ControlPlane, resource: str) -> Iterator[None]:
 
 
 def live_through_a_set(sets: ReplicaSetNamespace, orphan: dict[str, Any]) -> None:
-    """Make a set adopt, release, scale and pause."""
+    """Run through the life of a set: adoption, release, deletion of a surplus VMI, pause, and scale-in."""
     owner = sets.make_set(3)
     alive = sets.wait_for(3)
     assert alive["orphan"]["metadata"]["uid"] == orphan["metadata"]["uid"]

@@ -33,7 +33,7 @@ def ordinals(pools: PoolNamespace) -> dict[str, set[int]]:
 
 
 def numbers(pools: PoolNamespace) -> set[int]:
-    """The numbers of VMs that are not terminating, over all pools; one number if all pools have the same."""
+    """How many VMs of each pool are not terminating. Equal numbers appear once."""
     return {len(each) for each in ordinals(pools).values()}
 
 

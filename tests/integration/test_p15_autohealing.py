@@ -77,7 +77,7 @@ def times(pools: PoolNamespace, *, since: int) -> list[datetime]:
 
 
 def wait_until_healed(pools: PoolNamespace, broken: dict[str, str]) -> None:
-    """Wait until each VM of `broken` is ready with another UID than the given one."""
+    """Wait until each VM of `broken` has been recreated with another UID and is ready."""
 
     def healed() -> bool:
         vms = pools.vms()
@@ -285,7 +285,7 @@ def test_p15_every_event_belongs_to_an_action_that_was_carried_out(pools: PoolNa
 
 
 def test_p15_the_same_ordinal_is_healed_again_after_a_pause(chronic: PoolNamespace) -> None:
-    """A unit test with virtual time shows the longer pauses."""
+    """This test measures the first pause only. A unit test with virtual time checks the longer pauses."""
     first, second, *_ = eventually(
         lambda: (found := times(chronic, since=chronic.since)) and len(found) >= 2 and found, within_s=60
     )

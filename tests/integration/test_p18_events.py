@@ -52,7 +52,7 @@ def test_p18_kubectl_describe_shows_creates_updates_and_deletes(pools: PoolNames
 
 
 def assert_warns(words: list[str], *parts: str) -> None:
-    """The words of an Event begin with its type, and its message contains these parts."""
+    """Check that the Event has the type Warning and that its message contains these parts."""
     assert words[0] == "Warning"
     assert [part for part in parts if part not in " ".join(words)] == []
 

@@ -17,7 +17,7 @@ def annotate(sets: ReplicaSetNamespace, name: str, **annotations: str) -> None:
 
 
 def mark_seen(sets: ReplicaSetNamespace) -> None:
-    """Wait until the controller's cache has all marks: wait for the effect of a later write to the same VMIs."""
+    """Wait until the controller has seen the earlier changes of all VMIs: its status counts a later change."""
     sets.play_all()
     eventually(lambda: sets.status().get("readyReplicas") == len(sets.alive()))
 

@@ -37,7 +37,6 @@ def proxied(proxy: FaultProxy, idle_namespace: ReplicaSetNamespace, tmp_path: Pa
 
 
 def change_template(sets: ReplicaSetNamespace, note: str) -> None:
-    """Trigger the set and give it a new generation."""
     sets.change_set({"spec": {"template": {"metadata": {"annotations": {"note": note}}}}})
 
 

@@ -19,10 +19,10 @@ GROUP = "unchecked.vmherd.dev"
 def unchecked_controller(
     plane: ControlPlane, directory: Path, definition: Path, flag: str, *, has_finalizers: bool = False
 ) -> Iterator[ControllerProcess]:
-    """Define the kind in GROUP without validation, and run a controller for GROUP while the block runs.
+    """Define a kind in GROUP without validation, and run a controller for GROUP while the block runs.
 
-    `flag` sets the group of the kind. With `has_finalizers`, the controller removes the finalizers of the objects at
-    the end of the block.
+    `flag` is the controller's flag for the group of this kind. If `has_finalizers` is true, all objects are deleted
+    while the controller still runs and can remove their finalizers.
     """
     document = yaml.safe_load(definition.read_text())
     spec = document["spec"]

@@ -106,7 +106,10 @@ class Machines:
         return None if document is None else document["metadata"]["uid"]
 
     def _advance(self, resource: Resource[Any], name: str) -> float | None:
-        """Do the next step of an object. Returns 0 after a step, otherwise the seconds until the next step, or None."""
+        """Do the next step of an object if it is due, and return 0.
+
+        Otherwise, return the seconds until the next step, or None if there is no next step.
+        """
         document = self.document(resource, name)
         if document is None:
             return 0

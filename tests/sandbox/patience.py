@@ -34,7 +34,7 @@ def processes_about(directory: Path) -> list[str]:
 async def until(
     holds: Callable[[], object], changed: asyncio.Event, *, within_s: float, seen: Callable[[], object]
 ) -> None:
-    """Wait until `holds` is true, and check again after each `changed`. After a timeout, the failure shows `seen`."""
+    """Call `holds` after each event `changed` until it returns true. After a timeout, the failure shows `seen()`."""
     try:
         async with asyncio.timeout(within_s):
             while not holds():

@@ -1,4 +1,4 @@
-"""Replays a recording of real KubeVirt. The simulator gets the same objects and actions, and its story is compared.
+"""Replays a recording of real KubeVirt on the simulator, and compares the stories of both.
 
 A story is the list of events of one kind of object, in order. Two stories must have equal events in the same order. The
 comparison ignores the fields in `LEFT_OUT`.

@@ -1,4 +1,4 @@
-"""JSON in the encoding of the API server: a patch by the garbage collector does not change its bytes."""
+"""JSON in the encoding of the API server: the order of the fields, and the escaped characters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A merge without rules for a kind: values are compared as JSON, and every list is one value."""
+"""A three-way merge without merge rules for a kind: values are compared as JSON, and a list is replaced as a whole."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def flaw(owner: ReplicaSet | Pool, wish: ServiceRequest = WISH) -> str:
 
 
 def listening(*ports: dict[str, Any], network: str = "default", networks: Any = None) -> bytes:
-    """A VMI spec with an interface of this name and its ports."""
+    """A VMI spec with a network interface that has these ports. `network` is the name of the interface."""
     interface = {"name": network, "masquerade": {}, "ports": list(ports)}
     networks = [{"name": "default", "pod": {}}] if networks is None else networks
     spec = {"domain": {"devices": {"interfaces": [{"name": "other"}, interface]}}, "networks": networks}

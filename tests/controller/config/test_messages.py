@@ -1,4 +1,4 @@
-"""The lines about variables that have no flag."""
+"""The messages about environment variables that do not belong to any flag."""
 
 from __future__ import annotations
 

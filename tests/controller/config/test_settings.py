@@ -1,4 +1,4 @@
-"""Flags and variables of `vmherd run`: the values they accept, and the line that a wrong value gives."""
+"""Flags and variables of `vmherd run`: the values they accept, and the error messages for wrong values."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ BY_FLAG = {option.flag: option for option in OPTIONS.values()}
 
 
 def complaint(*argv: str, **env: str) -> str:
-    """The line that a user reads after these flags and variables; "" if they are right."""
+    """The error message for these flags and variables; "" if they are valid."""
     try:
         parse(argv, env)
     except click.UsageError as error:

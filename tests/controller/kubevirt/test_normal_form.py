@@ -1,4 +1,4 @@
-"""The normal form: two values have the same normal form only if they are the same for Go's types."""
+"""The normal form of a VM spec: two specs have the same form only if Go decodes them to equal values."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def owner(text: str | None) -> ObjectMeta:
 
 
 def watched(*stuck: tuple[float, str], progress: Plan | None = None, template: str = "t1") -> Plan:
-    """The plan of a rollout. Each pair is the seconds without readiness and the name of a VM. Deadline: a minute."""
+    """The plan of a rollout with a deadline of one minute. `stuck`: VMs and their seconds without readiness."""
     pairs = [(seconds_ago(seconds), name) for seconds, name in stuck]
     return watch_progress(progress or Plan(held="waits"), pairs, MINUTE, now=NOW, template=template)
 

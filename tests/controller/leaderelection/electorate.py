@@ -129,7 +129,7 @@ async def one_leader() -> tuple[LeaseServer, Process, asyncio.Task[bool]]:
 async def leader_and_standby(
     **options: Any,
 ) -> tuple[LeaseServer, tuple[Process, asyncio.Task[bool]], tuple[Process, asyncio.Task[bool]]]:
-    """A server, a leader, and a process with these options that has just started, each process with its task."""
+    """A server, a leader and a standby, both with their tasks. `options` are those of the standby."""
     server, leader, task = await one_leader()
     standby = Process(server, "b", **options)
     return server, (leader, task), (standby, standby.start())

@@ -34,7 +34,7 @@ def make(kind: str = POOL, **fields: Any) -> SetFigures:
 
 
 def shown(*figures: SetFigures, **tallies: MachineTally) -> dict[str, float]:
-    """All samples, by `name{label="value",...}`. A tally belongs to the pool of its name in the namespace `shop`."""
+    """All metric samples by name and labels. `tallies` are the VM counts of pools in the namespace `shop`, by name."""
     counts = {(POOL, "shop", name): tally for name, tally in tallies.items()}
     text = render(families_of([figures], counts), openmetrics=False)
     return {

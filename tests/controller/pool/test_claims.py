@@ -28,7 +28,7 @@ DISABLED = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
 
 
 def owner_removals(todo):
-    """The disks that lose an owner reference: resource, name and UID of the owner."""
+    """The owner references that the plan removes from disks: resource and name of the disk, and UID of the owner."""
     return [
         (each.resource, each.key.name, each.owner_uid)
         for each in todo.actions
@@ -126,7 +126,7 @@ def test_p2_a_vm_of_another_controller_loses_only_the_pool_finalizer():
 
 
 def test_p10_a_terminating_vm_that_is_orphaned_keeps_its_disks():
-    """The VM was scaled in. Before its disks were safe, the pool was deleted with `--cascade=orphan`."""
+    """The pool is scaled in, and then deleted with `--cascade=orphan` while the surplus VM still owns its disks."""
     simulation = simulation_of(scaleInStrategy=OFFLINE)
     simulation.change(replicas=2)
     simulation.run_pass()

@@ -58,7 +58,7 @@ def test_p15_the_age_of_a_crash_loop_grows_while_its_conditions_stay_young(name)
 
 
 def test_p15_a_vm_that_fails_before_it_runs_is_healed_after_the_minimum_failing_time():
-    """KubeVirt resets the time of the condition at each attempt, and waits longer before each attempt."""
+    """KubeVirt resets the time of the VM's condition Ready at each start. The failing time must not begin again."""
     replay = Replay(single(autohealing=PATIENT))
     moment, delete = healings(replay, "vm-fail-start")[0]
     assert 63 <= moment.seconds < 66
@@ -104,7 +104,7 @@ def test_p15_a_guest_that_crashes_after_each_start_is_replaced_if_the_pool_reque
 
 
 def test_p14_a_guest_that_crashes_after_each_start_stalls_the_rollout():
-    """The new template is in `web-0`, which was ready 30 times. The ready VM `web-1` waits for its turn."""
+    """`web-0` has the new template and crashes after each start. So the rollout does not restart `web-1`."""
     owner = single(annotations={PROGRESS_DEADLINE: "60"}, spec=vm_spec(image="v2"))
     replay = Replay(owner)
     for moment in moments("vm-crash", owner):
@@ -128,7 +128,7 @@ def test_p14_a_guest_that_crashes_after_each_start_stalls_the_rollout():
 
 
 def test_p14_a_guest_that_crashed_after_its_first_start_is_not_available_when_it_is_ready_for_seconds():
-    """The guest is ready for a few seconds after each start. The rollout must not update the next VM each time."""
+    """The guest is ready for a few seconds after each start. If that counted, the rollout would update the next VM."""
     replay = Replay(single())
     available = []
     for moment in moments("vm-crash", replay.owner):

@@ -186,7 +186,7 @@ def test_p15_an_invalid_annotation_gives_one_event_for_each_value():
 
 
 def occasion_of(owner, *machines, **more):
-    """The occasion of the Event that healing is blocked. An Event is sent once for each occasion."""
+    """The occasion in the notice `HealingHeld`. Further notices with the same occasion send no Event."""
     [notice] = heal(owner, *machines, **more).notices
     assert notice.reason == "HealingHeld"
     assert notice.warning
@@ -212,7 +212,7 @@ def test_p15_blocked_healing_gives_one_event_until_the_first_failing_vm_recovers
 
 
 def test_p15_no_event_is_sent_while_no_failing_vm_is_due():
-    """Many new VMs can be unschedulable for a short time."""
+    """All VMs are new. They have failed for a second, which is too short for healing."""
     owner = healing_pool()
     fresh = vms(owner, *range(10), ready=False, printable="ErrorUnschedulable", ready_for_s=1)
     assert heal(owner, *fresh) == Plan(requeue_after_s=299)

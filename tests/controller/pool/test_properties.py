@@ -61,7 +61,7 @@ def test_from_any_state_a_pool_reaches_the_wanted_number_and_stops_writing(simul
 
 @given(lived())
 def test_at_rest_no_terminating_vm_has_our_finalizer_and_foreign_finalizers_stay(simulation):
-    """Guarantee 9, and P6."""
+    """G9 and P6: the controller removes its own finalizer from VMs that leave the pool, and no other finalizer."""
     had_another = OTHER_FINALIZER in finalizers_of(simulation.pool)
     simulation.come_to_rest()
     assert not [name for name, vm in simulation.vms.items() if "deletionTimestamp" in vm["metadata"]]
@@ -238,7 +238,7 @@ def test_a_crash_after_any_write_does_not_change_the_final_state(simulation, dat
 
 @given(lived(), st.data())
 def test_a_plan_that_is_carried_out_late_does_no_lasting_harm(simulation, data):
-    """A paused leader or a stale cache can cause a late plan."""
+    """A leader that was paused, or that has a stale cache, carries out a plan that no longer fits the objects."""
     late = plan(simulation.snapshot()).stages
     data.draw(edits(simulation))
     for _ in range(data.draw(st.integers(0, 2))):

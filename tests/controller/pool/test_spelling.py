@@ -26,7 +26,7 @@ RECORDED = ["kubevirt-pool-revision", "kubevirt-pool-revision-unit", "kubevirt-p
 
 
 def kept(spec, *, number=1):
-    """A revision with this VM spec. Its generation is older than the pool's, so only its content is compared."""
+    """A revision with this VM spec, from an earlier generation of the pool. The plan must compare the contents."""
     return revision(pool(spec=spec), f"web-{number}", number=number)
 
 

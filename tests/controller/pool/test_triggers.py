@@ -1,4 +1,4 @@
-"""P19: the pools that a change triggers, and the delay. A change without a trigger alters no decision."""
+"""P19: the pools that a change triggers, and the delay. If a change triggers no pool, the decisions stay the same."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def updated_pool(**changes):
 
 
 def seen(owner, machines, *, before=BEFORE, current=True, **more):
-    """A snapshot with the revision web-1 of the pool `before` and, with `current`, the revision web-2."""
+    """A snapshot with the revision web-1 of the pool `before`. If `current` is true, it also has the revision web-2."""
     kept = [revision(before, "web-1", number=1)]
     if current:
         kept.append(revision(owner, "web-2", number=2))
@@ -270,7 +270,7 @@ def test_p14_a_vm_that_is_created_below_the_partition_gets_the_revision_of_the_s
 
 
 def test_p14_below_the_partition_a_new_vm_gets_the_revision_of_the_other_vms_there():
-    """The revision does not come from the status, because KubeVirt's CRD has no `currentRevision`."""
+    """The plan copies the revision from other VMs, because KubeVirt's CRD has no status field `currentRevision`."""
     owner = updated_pool(replicas=4, annotations={PARTITION: "2"})
     machines = (*vms(owner, 1), *current_vms(owner, 2, 3))
     todo = plan(seen(owner, machines))

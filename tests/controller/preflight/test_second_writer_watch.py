@@ -31,7 +31,7 @@ pytestmark = pytest.mark.looptime
 
 
 class Told:
-    """Records the Events and the metric. For each Event, `blocked` says if the gate was closed at that time."""
+    """Records the Events and the metric. For each Event, `blocked` says whether writes were stopped at that time."""
 
     def __init__(self) -> None:
         self.notices: list[Notice] = []

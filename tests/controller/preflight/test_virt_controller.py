@@ -1,4 +1,4 @@
-"""How stopped loops of virt-controller are detected, and the JSON patch that stops the loops."""
+"""Whether virt-controller's loops for sets and pools are stopped, and the JSON patch that stops these loops."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class ReplicaSetSimulation:
         vmi_handler: Callable[[Change[VirtualMachineInstance]], None] = lambda change: None,
         set_handler: Callable[[Change[ReplicaSet]], None] = lambda change: None,
     ) -> None:
-        """With `finalizers`, each VMI has a finalizer, as in KubeVirt: a deleted VMI stays until `live_on`."""
+        """If `finalizers` is true, a deleted VMI keeps KubeVirt's finalizer until the next call of `live_on`."""
         held_by = {VMIS: ["kubevirt.io/virtualMachineControllerFinalize"]} if finalizers else {}
         self.key = key
         self.elapsed = timedelta()

@@ -220,7 +220,7 @@ def test_r4a_a_malformed_record_counts_as_none(text):
 
 
 def test_r4a_a_clock_that_is_behind_does_not_skip_the_delay():
-    """The times in a VMI come from other clocks. The record of earlier failures has the time of our clock."""
+    """The times in a VMI are from KubeVirt's clocks, the time in its record of failures from the controller's clock."""
     record = {EARLY_FAILURES: annotation_of(5, seconds_ago(500), seconds_ago(1))}
     todo = planned(failed(ago_s=7200, annotations=record))
     assert (created(todo), todo.requeue_after_s) == (0, 159)

@@ -62,7 +62,7 @@ def an_object(
 
 
 class ExpectationsSetup:
-    """Expectations for two stores. One store has opaque versions. The test sets the clock."""
+    """Expectations for two stores. The test sets the clock. In the store `opaque`, resourceVersions have no order."""
 
     def __init__(self) -> None:
         self.now = 1000.0

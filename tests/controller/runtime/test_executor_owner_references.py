@@ -64,7 +64,7 @@ async def test_p10_a_disk_of_another_owner_is_not_changed(owners: list[dict[str,
 
 
 async def test_p10_a_disk_that_does_not_exist_is_missing():
-    """A cluster without DataVolumes gives the same answer, because it does not serve their path."""
+    """The API server answers 404 for a missing disk, and also if the cluster has no kind DataVolume."""
     assert await ExecutorSetup().outcome_of(disown()) == Missing(disown())
 
 
@@ -225,5 +225,5 @@ async def test_p6_a_finalizer_is_not_removed_by_its_index_alone():
 
 
 def test_the_owner_reference_of_a_disk_has_all_fields_of_the_api():
-    """The patch writes the other references back, so it must keep all fields of the API."""
+    """The patch replaces the list of owner references. A field that `OwnerReference` lacks would be lost."""
     assert set(OWN) == set(msgspec.to_builtins(msgspec.convert(OWN, OwnerReference)))

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.looptime
 
 
 class SimulatedLoop:
-    """A monitor of a simulated loop. `block` moves the clock forward without firing a timer."""
+    """An event loop with a monitor. `block` advances the clock, as a callback that blocks the loop does."""
 
     def __init__(self) -> None:
         self.lags: list[float] = []

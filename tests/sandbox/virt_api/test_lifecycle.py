@@ -31,7 +31,7 @@ def patches(answer: Answer) -> list[tuple[str, tuple[dict[str, Any], ...]]]:
 
 
 def requested(*requests: dict[str, Any]) -> tuple[str, tuple[dict[str, Any], ...]]:
-    """The patch that adds these requests to a VM without requests."""
+    """The patch that adds these state change requests to the status of a VM that has none."""
     operations = ({"op": "test", "path": CHANGES, "value": None}, {"op": "add", "path": CHANGES, "value": [*requests]})
     return "vm/status", operations
 
