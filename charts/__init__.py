@@ -1,1 +1,1 @@
-"""The Helm chart is in `vmherd`. `python -m charts` generates the files that depend on other files."""
+"""The Helm chart is in `vmherd`. `python -m charts` writes its generated files."""

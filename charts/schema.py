@@ -111,11 +111,13 @@ item type.
 
 
 class Unknown(ValueError):
-    """A limit is for a name that is not in `values.yaml`, or the type of a default is unknown. `str()` names it."""
+    """`values.yaml` has no value of this name, or the type of the value's default is unknown. `str()` names the
+    value.
+    """
 
 
 def document(values: Sequence[Value]) -> str:
-    """The text of `values.schema.json`. Raises Unknown."""
+    """The text of `values.schema.json`. Raises `Unknown` for a value without a known type."""
     if unknown := REFINED.keys() - {value.name for value in values}:
         raise Unknown(f"not in values.yaml: {', '.join(sorted(unknown))}")
     root: Schema = {"$schema": "http://json-schema.org/draft-07/schema#", **_section(values, depth=0)}

@@ -57,7 +57,7 @@ EVENTS_FLUSHED_WITHIN_S = 5.0
 
 
 SYNC_POLL_S = 0.1
-"""The time, in seconds, between two requests that check whether an optional kind is served."""
+"""The time, in seconds, between two checks whether an optional kind is still missing in the cluster."""
 
 
 class Fatal(Exception):

@@ -1,10 +1,10 @@
 """The kinds that this controller reconciles. Each kind has one descriptor, and `KINDS` contains all descriptors.
 
-All code for several kinds reads `KINDS`: flags, modes, permissions, checks before the start, metrics, commands and
-wiring. docs/adding-a-kind.md shows how to add a kind.
+All parts of the program that handle several kinds read `KINDS`: flags, modes, permissions, checks before the start,
+metrics, commands and wiring. docs/adding-a-kind.md shows how to add a kind.
 
-A descriptor contains only data. The rules of a kind are in a package of the kind. This package is imported only when
-the rules are needed. So `--help` is fast.
+A descriptor contains only data. The rules of a kind are in the kind's own package. To keep `--help` fast, this package
+is imported only when the rules are needed.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
     """Further versions with the same schema, the newest first, for clusters that do not serve `version`."""
 
     is_optional: bool = False
-    """True if the controller also starts in a cluster that does not serve the kind. It waits for the kind then."""
+    """True if the controller also starts in a cluster that does not serve the kind. Then it waits for the kind."""
 
     group: str
     """The API group in all modes except `alongside`. For a kind of KubeVirt, this is KubeVirt's group."""
@@ -89,9 +89,10 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
     """The prefix of all metrics that have one series for each object of the kind."""
 
     writes: tuple[tuple[str, tuple[Resource[Any], ...]], ...]
-    """The counted writes: a verb in the past tense, and the resources that the kind's controller writes in this way.
+    """The writes that metrics count: each verb in the past tense, with the resources that the kind's controller writes
+    in this way.
 
-    Each of these counters exists from the start, with the value 0.
+    The counters start at 0.
     """
 
     access: tuple[Access, ...]

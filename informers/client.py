@@ -266,7 +266,7 @@ class ApiClient:
         return answer.body
 
     async def _send_in_turn(self, request: _Request, token: str | None, started: float) -> _Answer:
-        """Wait for the limits, and send the request. `started` is the beginning of the reported duration."""
+        """Wait until the limits allow the request, and send it. `started` is the beginning of the reported duration."""
         async with _NO_LIMIT if request.method == "GET" else self._slots:
             if self._bucket is not None:
                 await asyncio.sleep(self._bucket.reserve(asyncio.get_running_loop().time()))

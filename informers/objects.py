@@ -1,4 +1,4 @@
-"""This module defines the interface for reading and writing single objects: five requests and two types of patches.
+"""This module defines the interface for reading and writing single objects.
 
 `ApiClient` implements the interface with requests to a server.
 """

@@ -17,8 +17,8 @@ Promises of the machine:
 - The exception: if `OLD_LISTS` lists in a row are older than the cache, the server has gone back in time. This happens
   after etcd was restored from a backup. Then the next list replaces the cached objects.
 - If a watch receives no data for too long, the reflector closes the watch. It reads a list of one object to find out if
-  the server has gone back in time. A bookmark that is older than the cache has the same meaning. Then the reflector
-  lists again.
+  the server has gone back in time. If this list is older than the cache, the reflector lists again. It also does so if
+  a bookmark of a watch is older than the cache.
 - After an error, the same request is repeated only after a delay.
 - An object that cannot be decoded is skipped. The cache keeps the last decoded state of the object until a newer
   version can be decoded or the object is deleted.
@@ -305,7 +305,7 @@ def _checking(state: Checking, event: Input[T], *, relist: Listing | Streaming) 
 
 
 def _after_watching(state: Watching, error: ApiError, *, in_stream: bool, relist: Listing | Streaming) -> State:
-    """Return the next state after a watch failed with `error`. The state is a delay, and then a watch or a new list.
+    """Return the next state after a watch failed with `error`. The reflector waits, and then watches or lists again.
 
     The next watch starts at the last version if the error may be temporary. Otherwise the reflector lists again.
     """

@@ -123,7 +123,7 @@ def skip_or_fail(why: str) -> NoReturn:
 
 @pytest.fixture(scope="session")
 def control_plane_binaries() -> Binaries:
-    """The programs of the control plane. `conftest.py` fetches them before the first test: a build takes minutes."""
+    """The programs of the control plane. `conftest.py` fetches or builds them before the first test."""
     try:
         return find_binaries()
     except BinariesUnavailable as error:

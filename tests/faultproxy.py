@@ -34,7 +34,7 @@ TICK_S = 0.02
 
 
 class Refusal:
-    """A false answer, and how many times the proxy still gives it."""
+    """An error that the proxy sends as an answer, and how many times it still does so."""
 
     def __init__(self, method: str, plural: str, status: int, retry_after: str, times: int) -> None:
         self.method = method

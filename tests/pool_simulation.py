@@ -1,6 +1,6 @@
 """A namespace with one pool on the fake API server. The real reconciler and a simulated KubeVirt work on the pool.
 
-Time is virtual. The caches receive our own writes at once. They receive all other events before each pass.
+Time is virtual. The caches receive the controller's writes at once, and all other events before each pass.
 """
 
 from __future__ import annotations

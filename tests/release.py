@@ -141,7 +141,7 @@ def _token(plane: ControlPlane, account: str) -> str:
 
 
 def _wait_until_in_force(admin: Admin, objects: Iterable[dict[str, Any]]) -> None:
-    """Wait until each role of an account is in force: the server reads roles from a watch."""
+    """Wait until each role of an account is in force, because the server uses new roles only after a short delay."""
     by_name = {(each["kind"], each["metadata"]["name"], each["metadata"].get("namespace")): each for each in objects}
     give_up = time.monotonic() + IN_FORCE_WITHIN_S
     for binding in by_name.values():

@@ -7,8 +7,8 @@ The patch that adds the finalizer replaces the whole list of finalizers. So this
 resourceVersion of the object. The API server rejects the patch if the object has changed.
 
 The patches that remove values are JSON patches. These patches test only the UID and the removed values. They do not
-test the resourceVersion, because each change of the object would then make the API server reject the patch. The status
-of a VM that is shutting down changes often.
+test the resourceVersion. The status of a VM that is shutting down changes often, and the API server would reject the
+patch after each of these changes.
 """
 
 from __future__ import annotations

@@ -272,8 +272,7 @@ def make_config(ctx: click.Context, *, pod_namespace: str = "") -> Config:
     """Return the configuration from parsed flags and variables.
 
     Raise click.BadParameter if two settings contradict each other. `pod_namespace` is the namespace of the Pod, or ""
-    outside a cluster. The field `leader_election_namespace` stays "" if the user does not set it and `pod_namespace` is
-    "".
+    outside a cluster. It is the default of the setting `leader_election_namespace`.
     """
     settings = chosen(ctx)
     settings.setdefault("leader_election_namespace", pod_namespace)

@@ -183,7 +183,7 @@ class Correlator:
     def _has_room(group: _Group, at: datetime) -> bool:
         """Return True if the group may have one more Event besides its combined Event.
 
-        If the group is full but its oldest Event did not occur within `WINDOW`, remove this Event.
+        If the group is full but its oldest Event did not occur within `WINDOW`, remove this Event to make room.
         """
         if len(group.singles) < DISTINCT:
             return True

@@ -259,15 +259,12 @@ class EventRecorder:
 
 
 def _is_temporary(error: Exception) -> bool:
-    """Return True if the error is temporary. Then a retry may succeed."""
+    """Return True if the error is temporary, so that a retry may succeed."""
     return isinstance(error, TransportError | ServerError | TooManyRequests) and not isinstance(error, GateClosed)
 
 
 def _retry_after_s(error: Exception) -> float:
-    """Return the delay in seconds that the server requests, or 0.
-
-    The limit is the longest delay in `RETRY_DELAYS_S`.
-    """
+    """Return the delay in seconds that the server requests, or 0. It is at most the last of `RETRY_DELAYS_S`."""
     requested_s = error.retry_after_s if isinstance(error, StatusError) else None
     return min(requested_s or 0.0, RETRY_DELAYS_S[-1])
 

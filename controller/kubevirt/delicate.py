@@ -1,4 +1,4 @@
-"""Moments in which a VM must not be restarted, deleted or healed. The VM or its disks could be damaged.
+"""Moments in which a VM must not be restarted, deleted or healed, because the VM or its disks could be damaged.
 
 KubeVirt shows such a moment in the status of the VM or of its VMI. Two states are not such moments:
 

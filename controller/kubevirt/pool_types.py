@@ -1,6 +1,6 @@
 """The type VirtualMachinePool, with the fields that the controller reads.
 
-A ControllerRevision stores the spec of a pool with only these fields.
+The controller stores a pool's spec in a ControllerRevision, with only the fields of `PoolSpec`.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
             await work_until(stop)
 
 Deadline: the block is cancelled if the lease is lost. This happens at most `renew_deadline_s` after the start of the
-last successful renewal. For other processes, the lease expires later, by `lease_duration_s - renew_deadline_s`. This
-difference is the time in which the cancelled block has to end its work.
+last successful renewal. For other processes, the lease expires `lease_duration_s - renew_deadline_s` seconds later. In
+this time, the cancelled block has to end its work.
 
 Gate: cancellation alone is not safe. The operating system can stop a process at any line and continue it later.
 Therefore call `check` directly before every write. `check` compares the clock with the deadline. The elector never
@@ -71,8 +71,8 @@ MIN_PAUSE_S = 0.05
 FORBIDDEN_S = 30.0
 """The election fails if all answers within this time, in seconds, have the status 403.
 
-A short series of such answers does not prove a missing permission. A starting API server may answer each request with
-403.
+A short series of such answers does not prove a missing permission, because a starting API server may answer each
+request with 403.
 """
 
 ATTEMPT_SHARE = 0.3
@@ -82,7 +82,7 @@ After an attempt that hangs, two more attempts fit into the deadline.
 """
 
 SHORTEST_ATTEMPT_S = 1.0
-"""The shortest timeout of an attempt, in seconds. If half of the renew deadline is shorter, it is the timeout."""
+"""The shortest timeout of an attempt, in seconds. But the timeout is never longer than half of the renew deadline."""
 
 NEVER = float("-inf")
 """The deadline of a process without the lease: a time in the past."""
@@ -273,8 +273,8 @@ class LeaderElector:
     async def _keep_renewing(self, term: asyncio.Timeout) -> None:
         """Renew the lease until cancelled. Each successful renewal moves the timeout `term` to the new deadline.
 
-        The time of a failed attempt counts as a part of the next pause. So after an attempt that hangs, the next one
-        follows at once.
+        The time of a failed attempt shortens the next pause. So after an attempt that hangs, the next one follows at
+        once.
         """
         loop = asyncio.get_running_loop()
         failed_s = 0.0
@@ -315,8 +315,8 @@ class LeaderElector:
     async def _release(self) -> None:
         """Release the lease, so that a standby can take it immediately.
 
-        If the release does not succeed within half of the renew deadline, the lease expires later instead. The lease
-        also expires later if the caller cancels this method.
+        If the release does not succeed within half of the renew deadline, or if the caller cancels this method, the
+        lease is not released and expires later.
         """
         try:
             async with asyncio.timeout(self._renew_deadline_s / 2):

@@ -109,7 +109,7 @@ class Take(Struct, frozen=True):
 
 
 class Wait(Struct, frozen=True):
-    """The decision to wait at least until the time `until`. Another process is the holder."""
+    """The decision to wait at least until the time `until`, because another process is the holder."""
 
     until: float
 
@@ -147,9 +147,7 @@ def claim(decision: Create | Renew | Take, *, identity: str, duration_s: float, 
 
 
 def release(*, now: datetime) -> LeaseSpec:
-    """Return the record of a released lease. Any process may take a released lease. client-go writes the same
-    record.
-    """
+    """Return the record of a released lease, as client-go writes it. Any process may take a released lease."""
     moment = micro_time(now)
     return LeaseSpec(holder_identity="", lease_duration_seconds=1, acquire_time=moment, renew_time=moment)
 

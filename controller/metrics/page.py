@@ -84,7 +84,7 @@ def gauge(name: str, help_text: str, label: str, values: Mapping[str, float]) ->
 def queue_ages(queues: Iterable[QueueAges], now: float) -> Iterator[Metric]:
     """Yield two gauges of the time, in seconds, that workers have spent on unfinished keys.
 
-    Only these gauges show a worker that hangs. The other metrics count a key at the end of its processing.
+    Only these gauges show a worker that hangs, because the other metrics count a key at the end of its processing.
     """
     unfinished = GaugeMetricFamily(
         "workqueue_unfinished_work_seconds",

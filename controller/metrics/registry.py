@@ -253,9 +253,7 @@ class Metrics:
             series.errors.labels(controller).inc()
 
     def panicked(self, controller: str) -> None:
-        """Count a reconciliation that raised an unexpected exception. `reconciled` counts the same reconciliation as an
-        error.
-        """
+        """Count a reconciliation that raised an unexpected exception. `reconciled` counts this reconciliation too."""
         self._reconcile_series.panics.labels(controller).inc()
 
     def acted(self, controller: str, *, action: str, outcome: str) -> None:

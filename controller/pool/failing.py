@@ -2,7 +2,7 @@
 
 A VM fails if one of these conditions is true:
 
-- The VM has failed to start as often as `startUpFailureThreshold`.
+- The VM has failed to start at least `startUpFailureThreshold` times in a row.
 - The VM's `printableStatus` reports an error, and the VM has not been ready for `minFailingToStartDuration`.
 - The VM runs, and has not been ready for the time in the annotation `vmherd.dev/replace-unready-after-seconds`.
 """

@@ -1,8 +1,8 @@
 """The limits of an update: the number of unavailable members, and the partition (P14).
 
-A member that should run is unavailable if its VMI is missing, not ready, or ready for less than the minimum time.
-Terminating members are unavailable too. A VM that a user stopped is not unavailable. No pass writes until the cache
-shows all earlier writes (R9), so the number also includes VMs that the last pass restarted.
+A member that should run is unavailable if its VMI is missing, not ready, or ready for less than the minimum time (see
+`min_ready_of`). Terminating members are unavailable too. A VM that a user stopped is not unavailable. No pass writes
+until the cache shows all earlier writes (R9), so the number also includes VMs that the last pass restarted.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ def _parts_of_vmi(vm_spec: Fields) -> list[object]:
 def _index_rules(spec: PoolSpec) -> tuple[bool, bool]:
     """Return two flags for references with an ordinal: for ConfigMaps and for Secrets (P5).
 
-    KubeVirt has renamed the fields. Both the old and the new names are accepted.
+    KubeVirt has renamed the fields of these flags. Both the old and the new names are accepted.
     """
     names = spec.name_generation or NameGeneration()
     config_maps = (

@@ -1,8 +1,8 @@
 """Unready periods: the times during which members of a pool are not ready (P14, P15).
 
 KubeVirt sets a new `lastTransitionTime` whenever the status or the reason of a condition changes. So the condition
-`Ready` does not show how long a VM has been in a crash loop. An unready period does, because it ends only when the VM
-has been ready for `STEADY`. A period belongs to the UID of a VM.
+`Ready` does not show how long a VM has been in a crash loop. An unready period does, because a short ready time does
+not end the period. The period ends when the VM has been ready for `STEADY`. It belongs to the UID of a VM.
 
 The periods of a pool are computed from the previous periods of the same pool, and from the present VMs and VMIs. The
 controller keeps the periods in memory, and writes old periods to the pool's annotation `vmherd.dev/unready`. So the

@@ -52,8 +52,8 @@ class Allowance(Struct, frozen=True):
 class Choice(Struct, frozen=True):
     """The steps of one pass.
 
-    `waiting` is the number of steps that wait for other VMs. `held` are the steps that wait while KubeVirt works on the
-    VM or its disks.
+    `waiting` is the number of steps that wait for other VMs. `held` are the steps that must wait because of the state
+    of their own VM, for example during a snapshot.
     """
 
     steps: list[PendingStep]

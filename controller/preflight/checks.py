@@ -66,7 +66,7 @@ class NeededKind(Struct, frozen=True):
 
     `remedy` says what to do if the API server does not serve the resource. If `is_optional` is true, the controller
     starts without the resource. It waits for the resource while it reconciles the other kinds. `other_versions` are the
-    supported versions that are not used in this cluster.
+    versions that vmherd supports but does not use in this cluster.
     """
 
     group: str
@@ -291,8 +291,8 @@ async def _check_kubevirt_version(client: Requests, config: Config) -> tuple[Pro
 async def _check_optional(client: Requests, kind: NeededKind) -> tuple[Problem, ...]:
     """Log a warning if the cluster does not serve the optional kind.
 
-    Return a problem if the cluster serves another supported version of the kind. For example, the API server did not
-    answer when the version was chosen. After a new start, the controller uses the served version.
+    Return a problem if the cluster serves another supported version of the kind. This can happen if the API server did
+    not answer when the version was chosen. After a new start, the controller uses the served version.
     """
     if await is_served(client, f"/apis/{kind.group}/{kind.version}", kind.plural):
         return ()

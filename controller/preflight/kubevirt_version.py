@@ -43,8 +43,9 @@ class TooOld(Struct, frozen=True):
 
 
 def check_version(config: Config, installation: Installation) -> tuple[TooOld, ...]:
-    """Return a problem if the mode cannot work with the installed KubeVirt. Log a warning if the installed KubeVirt is
-    not supported.
+    """Return a problem if the mode is `takeover` and the installed KubeVirt is too old for a takeover.
+
+    If the mode can work with the installed KubeVirt, but vmherd does not support this old version, log a warning.
     """
     problems = []
     for kubevirt in installation.kubevirts if isinstance(installation, Found) else ():

@@ -148,7 +148,7 @@ def _lease_permissions(config: Config) -> tuple[Permission, ...]:
 ASKED_AT_ONCE = 20
 """The maximum number of questions to the API server at the same time.
 
-With many watched namespaces there are thousands of questions. Each parallel question needs a connection.
+Without this limit, many watched namespaces would cause thousands of parallel questions, each with its own connection.
 """
 
 

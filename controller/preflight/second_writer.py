@@ -2,7 +2,8 @@
 
 If two controllers reconcile the same object, each controller deletes the VMs of the other controller. The other
 controller can be KubeVirt's virt-controller. A kind is shared if both controllers can reconcile the kind in the same
-API group. A write is recent if the write is newer than `RECENT`. The first row that applies decides:
+API group. A recent write is a status that virt-controller has written within the last ten minutes. The first row that
+applies decides:
 
     fact                                                   result
     KubeVirt is not installed, or no kind is shared        no second writer
@@ -47,7 +48,7 @@ PAUSE_S: Final = 1.0
 class SecondWriter(Struct, frozen=True):
     """Another controller reconciles the same kinds, or may do so.
 
-    `evidence` is the fact that shows the other controller. `is_certain` is False during a rollout of the Deployment,
+    `evidence` is the fact that shows the other controller. `is_certain` is False during a rollout of virt-controller,
     because only its earlier Pods may reconcile the same kinds.
     """
 
@@ -101,8 +102,8 @@ class StatusWrites(NamedTuple):
 async def decide_mode(client: Requests, config: Config) -> Config:
     """Replace the mode `auto` by the mode that fits this cluster. Return a configuration with another mode unchanged.
 
-    If the API server denies the request for KubeVirt's objects, KubeVirt counts as installed. If a request fails for
-    another reason, raise ApiError or msgspec.DecodeError.
+    If the API server denies the request for KubeVirt's objects, KubeVirt counts as installed, because its kind is
+    served. If a request fails for another reason, raise ApiError or msgspec.DecodeError.
     """
     if config.mode != Mode.AUTO:
         return config
@@ -168,8 +169,8 @@ async def _check_kubevirt(writes: StatusWrites, kubevirt: KubeVirt, deadline: fl
 async def _latest_write(client: Requests, path: str) -> Write | None:
     """Return the last status that virt-controller wrote in a collection, or None if there is no such status.
 
-    Return None also if the kind is not served, or if there is no permission to list it. Other checks report these
-    problems.
+    Return None also if the kind is not served, or if there is no permission to list it, because other checks report
+    these problems.
     """
     try:
         return await latest_write(client, path, manager=VIRT_CONTROLLER)

@@ -26,7 +26,7 @@ INTERVAL_S: Final = 60.0
 """The time between two checks, in seconds."""
 
 TELL_WITHIN_S: Final = 2.0
-"""The time, in seconds, in which the Event has to be sent. After it, the writes stop, and Events are writes too."""
+"""The time, in seconds, in which the Event has to be sent. After this time, all writes stop, also those of Events."""
 
 FOUND: Final = "SecondWriter"
 GONE: Final = "SecondWriterGone"

@@ -1,7 +1,8 @@
 """Chooses the version of each kind that the controller reads and writes.
 
 KubeVirt up to 1.6 serves pools only in `v1alpha1`. The controller uses the first version of a kind that the API server
-serves. If the API server serves none of them, the controller uses the newest version and waits for this version.
+serves. If the API server serves no supported version, the controller uses the newest version and waits for this
+version.
 """
 
 from __future__ import annotations

@@ -188,9 +188,9 @@ def patches_of(kubevirt: KubeVirt) -> tuple[ComponentPatch, ...]:
 
 
 def _is_ours(patch: ComponentPatch) -> bool:
-    """Return True if this patch does the same as `stop_patch()`.
+    """Return True if this patch does the same as `stop_patch()`, even if a user has formatted it differently.
 
-    The formatting of the JSON may differ, and also upper and lower case in the names of the object.
+    The JSON may have other whitespace, and the type and name of the patched object may be in upper or lower case.
     """
     ours = stop_patch()
     subject = (patch.resource_type.lower(), patch.resource_name.lower(), patch.type)
@@ -205,7 +205,7 @@ def _is_ours(patch: ComponentPatch) -> bool:
 def _encode(kubevirt: KubeVirt, steps: Sequence[Step]) -> bytes:
     """Return a JSON patch with these steps. The API server rejects the patch if the KubeVirt object has changed.
 
-    The steps contain list indexes, which a change of the object may make wrong.
+    The steps contain list indexes, which may be wrong after a change of the object.
     """
     version: Step = {"op": "replace", "path": "/metadata/resourceVersion", "value": kubevirt.metadata.resource_version}
     return msgspec.json.encode([version, *steps])

@@ -2,10 +2,9 @@
 
 The stages of a plan run in order. If an action of an essential stage fails, the executor skips all later stages. The
 creates of a stage start slowly (R4): at first 1 create runs, then 2, 4, 8 ... creates run in parallel. After the first
-failed create, the executor sends no further create. So a full quota causes one rejected create, and not 250 of them.
-The other actions of a stage do not depend on each other. If one of them fails, the executor still tries the rest. But
-if the API server is down or overloaded, the executor starts no further action. The client limits the number of parallel
-requests.
+failed create, the executor sends no further create. So a full quota causes only one rejected create. The other actions
+of a stage do not depend on each other. If one of them fails, the executor still tries the rest. But if the API server
+is down or overloaded, the executor starts no further action. The client limits the number of parallel requests.
 
 A failed action raises no exception. Its outcome is a failure. A write whose answer is lost has the outcome `Unknown`.
 Before the next plan for the key, `resolve` asks the server whether such a write happened.

@@ -8,8 +8,8 @@ Kubernetes 1.36. A resourceVersion that cannot be parsed is ignored. No cache ca
 store. Such a write is awaited only if its answer was lost.
 
 A key is settled if the cache shows all of its writes. Five minutes after its last write, a key always counts as
-settled. If the cache does not show all writes then, a warning is logged. Without this limit, an object might never be
-reconciled again.
+settled. If the cache does not show all writes then, a warning is logged. Without this limit of five minutes, an object
+might never be reconciled again.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class Expectations:
     def _shows(self, write: Write, owner_uid: str) -> bool:
         """Return True if the cache shows that the write happened.
 
-        The result is always False for a patch or a restart, because only the lost answer contains the resourceVersion.
+        The result is always False for a patch or a restart, because the resourceVersion after such a write is unknown.
         The result is also False for a resource without a store.
         """
         store = self._stores.get(write.resource)

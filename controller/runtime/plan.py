@@ -216,8 +216,8 @@ def join(parts: Iterable[Plan]) -> Plan:
 class Cleanup(Struct, frozen=True):
     """A plan that removes the finalizers of this controller from the objects of a kind.
 
-    `left` contains the keys of the owners that the plan does not change, because their children need a running
-    controller.
+    `left` contains the keys of the owners that the plan does not change, because a running controller must first handle
+    the children of these owners.
     """
 
     plan: Plan

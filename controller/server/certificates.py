@@ -4,9 +4,9 @@ Each connection gets the newest certificate. The server looks for a newer certif
 background task is needed. Sometimes the certificate and the key do not match, for example while only one of the files
 has been replaced. Then the previous certificate and key stay in use, and a warning is logged.
 
-A self-signed certificate exists only in memory, and a new one replaces it long before it expires. The connection is
-then encrypted, but the certificate does not prove the identity of the server. So the scraper must be configured not to
-verify the certificate.
+A self-signed certificate exists only in memory, and a new one replaces it long before it expires. It encrypts the
+connection, but does not prove the identity of the server. So the scraper must be configured not to verify the
+certificate.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ A short time is enough, because clients repeat a probe or a scrape that gets no 
 
 
 class BindError(Exception):
-    """The server cannot listen on an address. `str()` is one line with address, reason and flag."""
+    """The server cannot listen on an address. `str()` is one line with the address, the reason and the flag."""
 
 
 class Secure(NamedTuple):
@@ -74,7 +74,7 @@ class HttpServer:
         secure: Secure | None = None,
         debug: Mapping[str, Callable[[], str]] | None = None,
     ) -> None:
-        """For each name in `debug`, the health address serves `/debug/NAME` with the text that the function returns."""
+        """`debug` maps a NAME to a function. The address `health` serves the text of this function at `/debug/NAME`."""
         probes = {
             **_check_routes("healthz", live),
             **_check_routes("livez", live),

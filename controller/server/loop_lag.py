@@ -20,7 +20,7 @@ INTERVAL_S = 0.5
 WARN_OVER_S = 0.1
 """Above this lag, in seconds, a warning is logged. On a busy machine, a smaller lag is normal.
 
-Our code may block the loop for half of this time.
+Our own code should block the loop for at most half of this time.
 """
 
 WARN_EVERY_S = 60.0

@@ -16,7 +16,9 @@ Labels = dict[str, str]
 
 
 def discovered(role: str, kubectl: Kubectl) -> Iterator[dict[str, Any]]:
-    """The discovered targets as a static configuration. The role is "endpointslice" or "pod"."""
+    """The discovered targets as a static configuration. `role` is "endpointslice" or "pod", as in Prometheus'
+    configuration.
+    """
     services = kubectl.json("get", "services")["items"] if role == "endpointslice" else []
     for pod in kubectl.json("get", "pods")["items"]:
         for container in pod["spec"]["containers"]:

@@ -1,7 +1,7 @@
 """Monitoring as the chart installs it, with a real Prometheus and a real API server.
 
-Prometheus finds the release by the release's monitor, and authenticates with a token. The release's role authorizes its
-requests. Prometheus evaluates the release's alerts and dashboards.
+Prometheus finds the release by the release's monitor, and authenticates with a token. A role of the release allows
+Prometheus' requests. Prometheus evaluates the release's alerts and dashboards.
 """
 
 from __future__ import annotations

@@ -32,11 +32,11 @@ class FakeKubeVirt:
         self.serve()
 
     def serve(self) -> None:
-        """Serve restarts, as virt-api does."""
+        """Carry out requests to restart a VM from now on, as virt-api does."""
         self._server.on_update = self._restart
 
     def act(self) -> None:
-        """Do one step: the nodes for each VMI, and then the VM controller for each VM."""
+        """Let the nodes act once on each VMI, and then the VM controller on each VM."""
         vms = self._of(VMS)
         for name, vmi in self._of(VMIS).items():
             if "deletionTimestamp" in vmi["metadata"]:

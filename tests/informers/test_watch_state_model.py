@@ -3,8 +3,8 @@
 After any sequence of failures, the cache has the same contents as the server.
 
 The model keeps a history of versions. It answers lists and watches as an API server may. Lists are paged or streaming.
-Events may be repeated, the history may expire, and objects may be undecodable. A stale server may be behind the load
-balancer.
+Events may be repeated, the history may expire, and objects may be undecodable. The load balancer may choose a stale
+server.
 """
 
 from __future__ import annotations

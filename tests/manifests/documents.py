@@ -99,7 +99,9 @@ def columns(line: str) -> str:
 
 
 def status_patch(status: str, *, spec: str = "{}") -> tuple[str, ...]:
-    """The arguments for `kubectl patch` to the status subresource. The server should ignore `spec` there."""
+    """The arguments for `kubectl patch` to the status subresource. Tests also send a `spec`, to check that the server
+    ignores it.
+    """
     return ("--subresource=status", "--type=merge", "-p", f'{{"status": {status}, "spec": {spec}}}')
 
 

@@ -323,7 +323,7 @@ def test_a_pool_without_its_defaults_can_be_applied_again_and_again(kubectl: Kub
 
 
 def test_a_pool_template_comes_back_as_it_was_sent(kubectl: Kubectl) -> None:
-    """P4, P12: fields that the schema does not know reach the VMs with any value."""
+    """P4, P12: the API server keeps template fields that the schema does not know, with any value."""
     odd = {"number": 9007199254740993, "share": 1.25, "null": None, "list": [None, {"a": None}, ""]}
     sent = pool(
         {

@@ -1,4 +1,4 @@
-"""Puts the flock's controller together."""
+"""Creates the controller of VirtualMachineFlocks from its parts."""
 
 from __future__ import annotations
 
