@@ -1,4 +1,4 @@
-"""A quota for VMIs or VMs. The API server enforces its status, which the test writes: no quota controller runs."""
+"""A quota for VMIs or VMs. The test writes its status, because no quota controller runs."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def running(machines, *, phase="Running", ready_for_s=0):
 
 
 def unready(owner, *ordinals, seconds, phase="Running"):
-    """VMs that have not been ready for so many seconds, and their VMIs."""
+    """VMs that have not been ready for the given seconds, and their VMIs."""
     machines = vms(owner, *ordinals, ready=False, printable="Running", ready_for_s=seconds)
     return machines, running(machines, phase=phase, ready_for_s=seconds)
 
