@@ -155,7 +155,7 @@ def control_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
 
 @contextmanager
 def new_namespace(plane: ControlPlane) -> Iterator[str]:
-    """Create a namespace while the block runs. Its objects are deleted in the background."""
+    """Create a namespace for the block, and delete it at the end without waiting for the deletion of its objects."""
     name = f"test-{uuid.uuid4().hex[:10]}"
     admin = Admin(plane.kubeconfig)
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}

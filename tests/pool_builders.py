@@ -132,9 +132,9 @@ def vm(
 ) -> VirtualMachine:
     """A VM that is ready. `owner` is its controller. `conditions` are its conditions other than Ready.
 
-    `revision=None` leaves out the revision label, `ready=None` leaves out the Ready condition. `ready_for_s` is the age
-    of the condition's present value. `foreground` gives a VM in foreground deletion. `snapshot` is the name of a VM
-    snapshot that is in progress.
+    `revision=None` leaves out the revision label, `ready=None` leaves out the Ready condition. `ready_for_s` is the
+    time since the Ready condition last changed. `foreground` gives a VM in foreground deletion. `snapshot` is the name
+    of a VM snapshot that is in progress.
     """
     labels = {**(labels or {}), **({REVISION_NAME: revision} if revision is not None else {})}
     ready_now = "True" if ready else "False"

@@ -53,7 +53,7 @@ def announce(owner: Pool, *machines: VirtualMachine, **more: object) -> Plan:
 
 
 def heal(owner: Pool, *machines: VirtualMachine, **more: object) -> Plan:
-    """The healing part of the plan for these VMs, 3 seconds after the deletions that it announced."""
+    """The healing part of the plan for these VMs, 3 seconds after the plan that announced their deletions."""
     first = announce(owner, *machines, **more)
     return announce(announced(owner, record_of(first)), *machines, **more) if is_announced(first) else first
 

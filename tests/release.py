@@ -44,7 +44,7 @@ HARMLESS = frozenset([("get", "customresourcedefinitions")])
 
 
 class Pod(Struct, frozen=True):
-    """A Pod of the release from the controller's view: arguments, environment and the token of an account."""
+    """The parts of a Pod that the controller needs: its arguments, its environment and the token of its account."""
 
     plane: ControlPlane
     arguments: tuple[str, ...]

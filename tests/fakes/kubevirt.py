@@ -1,4 +1,4 @@
-"""KubeVirt and CDI on the fake API server: the VM controller, the nodes that run VMIs, and disks."""
+"""Simulates KubeVirt and CDI on the fake API server: the VM controller, the nodes that run VMIs, and disks."""
 
 from __future__ import annotations
 

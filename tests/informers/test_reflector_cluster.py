@@ -1,4 +1,6 @@
-"""The informer on a real API server: its cache shows the objects of the server, also after the server was away."""
+"""The informer on a real API server: its cache has the same objects as the server, also after a restart of the
+server.
+"""
 
 from __future__ import annotations
 

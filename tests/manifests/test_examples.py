@@ -110,7 +110,9 @@ def test_an_autoscaler_has_its_target_among_the_examples() -> None:
 
 
 def test_a_service_selects_the_machines_of_one_example() -> None:
-    """A Service selects Pods by the labels of the VMI template. In a pool, it is part of the VM template."""
+    """A Service selects Pods by the labels of the VMI template. The template of a pool is a VM template, which contains
+    the VMI template.
+    """
     labels = [document["spec"]["template"]["metadata"]["labels"] for document in of_kind(REPLICASET)]
     vm_specs = [document["spec"]["virtualMachineTemplate"]["spec"] for document in of_kind(POOL)]
     labels += [spec["template"]["metadata"]["labels"] for spec in vm_specs]

@@ -11,7 +11,7 @@ _METRIC = re.compile(
 
 
 def metrics_in(query: str) -> set[str]:
-    """The names of metrics in a query. The project's metrics have a few prefixes that no function or label has."""
+    """The names of metrics in a query. The prefixes of the project's metrics identify them."""
     return set(_METRIC.findall(re.sub(r'"[^"]*"', '""', query)))
 
 
