@@ -173,8 +173,7 @@ def test_p15_fifty_vms_that_recover_one_after_the_other_cost_few_writes():
 
 
 def test_p14_a_stalled_rollout_is_reported_at_its_deadline_after_restarts_of_the_controller():
-    """VMs with the new template never become ready. After a restart, the controller reads the unready times from the
-    pool."""
+    """VMs with the new template never become ready. A new process reads their unready times from the pool."""
     simulation = PoolSimulation(pool(replicas=2, maxUnavailable=1, annotations={PARTITION: "0"}))
     simulation.come_to_rest()
     template = simulation.pool["spec"]["virtualMachineTemplate"]
