@@ -26,7 +26,7 @@ def without_failures(current: Condition | None, outcomes: tuple[Outcome, ...], *
     the condition is removed or absent.
 
     `current` is the condition before the reconciliation. The condition is removed if all actions of the reconciliation
-    succeeded. The condition stays if an action did not succeed, for example because it was not tried. The condition
+    succeeded. The condition stays if an action was not tried, or if its result is unknown. The condition
     also stays if the reconciliation was not allowed to write.
     """
     if outcomes:

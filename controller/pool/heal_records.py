@@ -125,7 +125,7 @@ def _start_deadline(snapshot: Snapshot, vm: VirtualMachine, record: Record, min_
 def pause_end(vm: VirtualMachine, record: Record | None) -> datetime | None:
     """Return the first time at which the VM's ordinal may be healed again, or None if there is no pause.
 
-    A record with the UID of the present VM causes no pause, because the announced deletion did not happen.
+    If the healing record has the UID of the present VM, this VM was not deleted yet, so there is no pause.
     """
     if record is None or record.uid == vm.metadata.uid:
         return None

@@ -46,7 +46,7 @@ VM_INDEXES: Final[Mapping[str, Callable[[VirtualMachine], Iterable[str]]]] = {
 
 
 def by_former_pool_uid(revision: ControllerRevision) -> Iterable[str]:
-    """Return the index keys of a revision without a controller: the UID of the pool that created the revision."""
+    """Return the UID of the pool that created a revision, if the revision has no controller ownerReference."""
     uid = labels_of(revision.metadata).get(POOL_UID)
     return (uid,) if uid and controller_of(revision.metadata) is None else ()
 

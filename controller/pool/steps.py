@@ -118,7 +118,7 @@ def pending_step(
 
 
 def _step_of_outdated(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine, *, restarts: bool) -> PendingStep:
-    """Return the step of a VM with an outdated spec.
+    """Return the next update action for a VM whose spec is outdated.
 
     While KubeVirt works on the VM or its disks, the step waits. A step that changes only labels and annotations does
     not wait.

@@ -21,9 +21,10 @@ from informers.resource import Resource
 
 
 async def with_served_versions(client: Requests, config: Config) -> Config:
-    """Return the configuration with the served version of each kind that has more than one version.
+    """Return the configuration with the API versions that the cluster serves.
 
-    If a request fails, return the same configuration. The checks before the start then report the problem.
+    Only kinds with more than one API version need this. If a request fails, return `config` unchanged. The checks
+    before the start then report the problem.
     """
     versions = {}
     try:

@@ -92,7 +92,7 @@ class _Answer(Struct, frozen=True):
 
 
 class Reviewer:
-    """Checks requests for metrics. `clock` returns seconds of a monotonic clock.
+    """Checks whether the sender of a request may read the metrics. `clock` returns seconds of a monotonic clock.
 
     A process has only one Reviewer, so that all requests share its caches.
     """

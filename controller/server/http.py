@@ -185,7 +185,9 @@ class _Listener:
 def run_checks(
     endpoint: str, checks: Checks, *, excluded: Collection[str] = (), verbose: bool = False
 ) -> tuple[bool, str]:
-    """Run the checks. Return True if all of them passed, and the answer in controller-runtime's format."""
+    """Run the checks. Return two values: whether all checks passed, and the text of the answer.
+
+    The text has controller-runtime's format."""
     lines = []
     passed = True
     for name, check in checks.items():

@@ -34,7 +34,7 @@ CONFIG_MAPS = Resource(ConfigMap, group="", version="v1", plural="configmaps", k
 
 
 async def reconcile(key: ObjectKey, client: ApiClient, greetings: SharedInformer, config_maps: SharedInformer) -> None:
-    """Compare the caches and send at most one request. The garbage collector deletes orphaned ConfigMaps."""
+    """Send at most one request for a Greeting. The garbage collector deletes orphaned ConfigMaps."""
     greeting, found = greetings.store.get(key), config_maps.store.get(key)
     if greeting is None or greeting.metadata.deletion_timestamp is not None:
         return

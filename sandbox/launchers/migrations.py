@@ -130,9 +130,9 @@ def _run(migration: Migration, vmi: VMI, state: Fields, now: datetime) -> Step:
 
 
 def hotplug_result(vmi: VMI) -> Fields:
-    """Return the status fields that a migration changes at its end because of a hot-plug.
+    """Return the status fields that change when a migration ends and applies a hot-plug.
 
-    The result is {} if no hot-plug is in progress. The guest then has the CPUs and the memory of the spec.
+    The result is {} if no hot-plug is in progress.
     """
     has_cpus, has_memory = condition_of(vmi, CPU_CHANGE), condition_of(vmi, MEMORY_CHANGE)
     if vmi.status is None or not (has_cpus or has_memory):

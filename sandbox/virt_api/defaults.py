@@ -102,7 +102,10 @@ def _default_spec(spec: Fields, new_uuid: Callable[[], str]) -> None:
 
 
 def _default_resources(domain: Fields) -> None:
-    """Set a missing CPU request to the CPU limit, and the guest's memory to the memory request or limit."""
+    """Set a missing CPU request to the CPU limit.
+
+    Set a missing guest memory to the memory request, or else to the memory limit.
+    """
     resources, memory = domain["resources"], _child(domain, "memory")
     requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
     if _amount(limits.get("cpu")) and not _amount(requests.get("cpu")):

@@ -193,7 +193,7 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
     def list_again(
         self, by_pages: bool, lag: int, answers: int, error: ApiError, before: list[Write], meanwhile: list[Write]
     ) -> None:
-        """The watch expires and a new list begins. A stale server may answer it, and the list may stay incomplete."""
+        """The watch expires and a new list begins. The list may come from a server with old data, or end early."""
         self.relist = Listing() if by_pages else Streaming()
         self.step(WatchError(Gone("too old", code=410)))
         self.step(None)

@@ -166,7 +166,7 @@ async def test_the_default_limiter_is_that_of_client_go():
 
 
 class RecordedInstruments:
-    """Records the calls of QueueInstruments."""
+    """A fake QueueInstruments that records the calls of its methods."""
 
     def __init__(self) -> None:
         self.depths: list[int] = []

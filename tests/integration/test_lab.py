@@ -1,4 +1,4 @@
-"""Runs every command of the lab on replica sets, and of the guides to sets and pools, as written.
+"""Runs every command of three documents without changes: the lab, the guide to sets, and the guide to pools.
 
 The user has only the cluster's `edit` role in one namespace. The release adds the rules for sets and pools to that
 role, and KubeVirt adds the rules for VMs and VMIs.

@@ -65,7 +65,7 @@ def owned_by_the_pool(pools: PoolNamespace) -> dict[str, dict[str, str]]:
 
 
 def touched(pools: PoolNamespace, since: int) -> list[tuple[str, str, str]]:
-    """The writes of the controller to VMs, VMIs, disks and revisions of the pool, after it has seen the change."""
+    """The controller's writes to the pool's VMs, VMIs, disks and revisions, once it has seen the new spec."""
     records = pools.requests("create", "update", "patch", "delete", since=since)
     return [(each.verb, each.resource, each.name) for each in records if each.resource in OWNED]
 

@@ -101,7 +101,7 @@ async def watching(control_plane: ControlPlane, namespace: str) -> AsyncIterator
 
 @pytest.fixture
 async def audience(control_plane: ControlPlane, namespace: str) -> AsyncIterator[Audience]:
-    """An `Audience` that watches the VMIs of the test's namespace."""
+    """Watch the VMIs of the test's namespace."""
     # The same task must enter and leave a task group. Pytest enters and leaves a fixture in different tasks.
     leave = asyncio.Event()
     arrived: asyncio.Future[Audience] = asyncio.get_running_loop().create_future()

@@ -74,7 +74,7 @@ async def test_a_cluster_without_the_kinds_is_an_error_and_gets_no_namespace():
 
 
 async def interrupted_by(*numbers: signal.Signals, after_s: float) -> int:
-    """How often these signals cancel a task. Each signal comes `after_s` seconds after the previous signal."""
+    """Count how many times these signals cancel a task. The signals come `after_s` seconds apart."""
     loop = asyncio.get_running_loop()
     count = 0
     with cancelled_by_signals():

@@ -162,7 +162,7 @@ def test_guarantee_7_an_update_never_makes_more_vms_unavailable_than_allowed(sim
 
 
 def unavailable(simulation: PoolSimulation) -> int:
-    """The number of members that should run and have no ready VMI."""
+    """The number of members that should be running but do not have a ready VMI."""
     count = 0
     for name in simulation.members():
         vmi, vm = simulation.vmis.get(name), simulation.vms[name]

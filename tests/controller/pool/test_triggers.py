@@ -315,7 +315,7 @@ POOL_FIELDS = {
 
 @st.composite
 def changed(draw, fields):
-    """Random values for all fields, before and after a change of one or two fields."""
+    """Pairs of random objects: the new object differs from the old object in one or two fields."""
     before = draw(st.fixed_dictionaries(fields))
     names = draw(st.sets(st.sampled_from(sorted(fields)), min_size=1, max_size=2))
     return before, before | {name: draw(fields[name]) for name in sorted(names)}
