@@ -179,11 +179,16 @@ def _delete(
     """Return the next step for a VM that is being deleted.
 
     KubeVirt's finalizer of the VM is removed when the VMI no longer exists. If the VM has the finalizer `orphan`,
-    KubeVirt's finalizer is removed at once and the VMI is kept.
+    KubeVirt's finalizer is removed at once and the VMI is kept. A foreign finalizer can keep the VM. Then the VM's
+    status shows that the VMI is gone.
     """
     orphans = ORPHAN in (vm.metadata.finalizers or ())
-    if own_vmi is None or orphans:
-        return Step(write=finalizer_patch(vm, finalizer=False) if has_finalizer(vm) else None)
+    if (own_vmi is None or orphans) and has_finalizer(vm):
+        return Step(write=finalizer_patch(vm, finalizer=False))
+    if orphans:
+        return Step()
+    if own_vmi is None:
+        return _with_status(vm, None, related, now, Pass(time_scale=settings.time_scale), effects=()) or Step()
     stops = not is_terminating(own_vmi)
     if settings.detail == "short" and not stops and _is_releasable(own_vmi):
         return Step(effects=(_release(own_vmi),))
