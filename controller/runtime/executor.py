@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Protocol, TypeAlias, assert_never
 
 from controller.apimachinery.three_way_merge import PLAIN
@@ -120,8 +121,8 @@ class Executor:
         todo = iter(self._expectations.unresolved(key, owner_uid))
         errors: list[ApiError] = []
 
-        async def lane() -> None:
-            for write in todo:
+        async def lane(writes: Iterable[Write]) -> None:
+            for write in writes:
                 try:
                     outcome = await self._look_up(write)
                 except ApiError as error:
@@ -131,9 +132,11 @@ class Executor:
                 if errors:
                     return
 
-        async with asyncio.TaskGroup() as group:
-            for _ in range(LOOKUPS):
-                group.create_task(lane(), name="executor-lookup")
+        await lane(islice(todo, 1))
+        if not errors:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(LOOKUPS):
+                    group.create_task(lane(todo), name="executor-lookup")
         return errors[0] if errors else None
 
     async def _look_up(self, write: Write) -> Outcome | None:
@@ -173,23 +176,25 @@ class Executor:
 
         After the first error that shows that the server is down or overloaded, no further action is started. Each
         further request would only wait for its timeout, or load the server even more. An action that was not tried has
-        no outcome.
+        no outcome. The first action runs alone. So an outage costs one request instead of PARALLEL.
         """
         outcomes: dict[int, Outcome] = {}
         todo = iter(actions)
         serving = True
 
-        async def lane() -> None:
+        async def lane(actions: Iterable[tuple[int, Action]]) -> None:
             nonlocal serving
-            for number, action in todo:
+            for number, action in actions:
                 outcomes[number] = outcome = await self._perform(action)
                 serving = serving and not _shows_outage(outcome)
                 if not serving:
                     return
 
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(PARALLEL, len(actions))):
-                group.create_task(lane(), name="executor-lane")
+        await lane(islice(todo, 1))
+        if serving:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(PARALLEL, len(actions) - 1)):
+                    group.create_task(lane(todo), name="executor-lane")
         return outcomes
 
     async def _run_slow_start(self, creates: Numbered) -> dict[int, Outcome]:

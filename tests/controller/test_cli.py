@@ -81,7 +81,10 @@ def test_help_of_run_explains_its_flags(capsys):
             "--mode: 'beside' is invalid; expected one of auto, standalone, takeover, alongside",
         ),
         (["sandbox", "up"], "Missing option '--dir'; try 'vmherd sandbox up --help'"),
-        (["sandbox", "up", "--dir", "d", "--dteach"], "No such option '--dteach'. Did you mean '--detach'?"),
+        (
+            ["sandbox", "up", "--dir", "d", "--dteach"],
+            "No such option '--dteach'. (Did you mean one of: '--detach', '--detail'?)",
+        ),
         (["sandbox", "sideways"], "No such command 'sideways'; try 'vmherd sandbox --help'"),
         (["demo", "--onec"], "No such option '--onec'. Did you mean '--once'?"),
     ],

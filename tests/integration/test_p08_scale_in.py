@@ -168,6 +168,11 @@ def test_p8_a_vm_with_a_snapshot_in_progress_is_deleted_last_and_after_the_snaps
     pools.make_pool(3, template=vm_template(**HALTED), scaleInStrategy=proactive(sortPolicy="DescendingOrder"))
     eventually(lambda: ordinals(pools) == {"pool": {0, 1, 2}})
     set_snapshot(pools, "pool-2", "monday")
+    stays(
+        lambda: ordinals(pools) == {"pool": {0, 1, 2}},
+        for_s=1.0,
+        what="the VMs, until the controller sees the snapshot",
+    )
     pools.scale(1)
     eventually(lambda: ordinals(pools) == {"pool": {2}}, what="the other two VMs are deleted")
     pools.scale(0)

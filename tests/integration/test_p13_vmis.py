@@ -53,7 +53,8 @@ def test_p13_opportunistic_vmis_take_the_change_at_their_next_restart(pools: Poo
     assert pools.pool_status().get("updatedReplicas", 0) == 0, "what runs is not up to date"
     pools.delete_vmi("pool-0")
     eventually(lambda: pools.pool_status().get("updatedReplicas") == 1)
-    assert {name: memory_of(vmi) for name, vmi in pools.vmis().items()} == {"pool-0": "128M", "pool-1": "64M"}
+    memory = {"pool-0": "128M", "pool-1": "64M"}
+    eventually(lambda: {name: memory_of(vmi) for name, vmi in pools.vmis().items()} == memory, what="the new VMI")
     assert pools.vmis()["pool-1"]["metadata"]["uid"] == running["pool-1"]
 
 
