@@ -78,7 +78,9 @@ def test_p19_the_readiness_and_the_revision_of_a_vmi_trigger_the_pool_of_its_vm(
     revision = revision_of(pools.vmis()["pool-0"])
     pools.change_vmi("pool-0", {"metadata": {"labels": {"kubevirt.io/vm-pool-revision-name": "none"}}})
     eventually(lambda: pool_controller.passes(pools.namespace) > before, what="a changed revision triggers a pass")
-    eventually(lambda: revision_of(pools.vmis()["pool-0"]) == revision, what="the revision is corrected")
+    eventually(
+        lambda: {revision_of(vmi) for vmi in pools.vmis().values()} == {revision}, what="the revision is corrected"
+    )
     pools.wait_ready(2)
     before = quiet_down(pools, pool_controller)
     pools.change_vmi("pool-1", {"metadata": {"annotations": {BEHAVIOR: "never-ready"}}})
