@@ -24,6 +24,7 @@ from controller.apimachinery.int_or_percent import Amount, parse_amount
 from controller.kubevirt.annotations import MAX_UNHEALTHY
 from controller.kubevirt.delicate import delicate_reason
 from controller.kubevirt.progress import invalid_annotation
+from controller.kubevirt.unready_setting import replace_unready_after
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import printable_status_of
 from controller.pool.disks import add_finalizers, is_safe_to_delete
@@ -41,7 +42,6 @@ from controller.pool.ordinal_notes import MAX_ENTRIES
 from controller.pool.scale import delete_of
 from controller.pool.snapshot import Snapshot
 from controller.pool.unready import open_period
-from controller.pool.unready_setting import replace_unready_after
 from controller.runtime.plan import Cause, Notice, Plan, Stage, join
 from informers.meta import annotations_of
 
@@ -81,7 +81,7 @@ def plan_healing(snapshot: Snapshot, intent: Intent, members: tuple[VirtualMachi
     At most `maxUnavailable` healed VMs may be unavailable at the same time. Healing does not wait for VMs that a
     rollout restarts, because a failing VM is already unavailable. The rollout counts healed VMs as unavailable.
     """
-    setting = replace_unready_after(snapshot)
+    setting = replace_unready_after(snapshot.owner.metadata)
     if intent.healing is None and setting.after is None:
         return HealingPlan(Plan(notices=setting.notices))
     records = read_records(snapshot, intent)

@@ -16,13 +16,13 @@ from msgspec import Struct
 
 from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt.annotations import HEALED
+from controller.kubevirt.unready_setting import replace_unready_after
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting
 from controller.pool.intent import Intent
 from controller.pool.ordinal_notes import MAX_ENTRIES, VALID_NUMBERS, note_patch, read_note
 from controller.pool.rollout import count_unavailable, min_ready_of
 from controller.pool.snapshot import Snapshot
-from controller.pool.unready_setting import replace_unready_after
 from controller.runtime.plan import Patch
 
 FIRST_PAUSE: Final = timedelta(seconds=10)
@@ -68,7 +68,7 @@ def read_records(snapshot: Snapshot, intent: Intent) -> Mapping[int, Record]:
     Old records and malformed records are left out. Times in the near future are valid, because the clock of an earlier
     leader may have been ahead.
     """
-    after = replace_unready_after(snapshot).after
+    after = replace_unready_after(snapshot.owner.metadata).after
     if intent.healing is None and after is None:
         return {}
     slowest = max(intent.healing.min_failing if intent.healing is not None else timedelta(), after or timedelta())

@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from controller.kubevirt.annotations import UNREADY
+from controller.kubevirt.unready_setting import replace_unready_after
 from controller.pool.intent import Intent
 from controller.pool.ordinal_notes import MAX_ENTRIES, note_patch
 from controller.pool.policies import Strategy
@@ -24,7 +25,6 @@ from controller.pool.revisions import Revisions
 from controller.pool.snapshot import Snapshot
 from controller.pool.steps import is_updated
 from controller.pool.unready_periods import STEADY, UnreadyNote, UnreadyPeriod, read_notes
-from controller.pool.unready_setting import replace_unready_after
 from controller.runtime.plan import Plan, Stage
 from informers.meta import annotations_of
 
@@ -58,7 +58,7 @@ def plan_unready_note(snapshot: Snapshot, intent: Intent, revisions: Revisions) 
 
 def _has_reader(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> bool:
     """Return True if a later plan can depend on the note."""
-    if intent.healing is not None or replace_unready_after(snapshot).after is not None:
+    if intent.healing is not None or replace_unready_after(snapshot.owner.metadata).after is not None:
         return True
     rolls_out = intent.update.strategy is Strategy.PROACTIVE
     return rolls_out and not all(is_updated(snapshot, revisions, vm) for vm in snapshot.members)

@@ -14,10 +14,9 @@ from typing import Final
 from msgspec import Struct
 
 from controller.apimachinery.conditions import with_timezone
-from controller.apimachinery.field_error import quoted
-from controller.kubevirt.annotations import PROTECT, REPLACE_UNREADY_AFTER, is_marked, parse_integer
+from controller.kubevirt.annotations import PROTECT, is_marked
 from controller.kubevirt.delicate import delicate_reason
-from controller.kubevirt.progress import invalid_annotation
+from controller.kubevirt.unready_setting import replace_unready_after
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import entered, is_ready, is_running, unready_since
@@ -28,7 +27,6 @@ from controller.replicaset.scale import creates_of, delete_of
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import is_updated
 from controller.runtime.plan import Notice, Plan, Stage
-from informers.meta import annotations_of
 
 SHARE: Final = 4
 """A quarter of the VMIs may be replaced at the same time, but at least one VMI."""
@@ -49,17 +47,11 @@ def plan_unready(snapshot: Snapshot, intent: Intent, active: tuple[VirtualMachin
 
     Deletes come before creates, so the number of active VMIs does not grow.
     """
-    text = annotations_of(snapshot.owner.metadata).get(REPLACE_UNREADY_AFTER)
-    if text is None:
-        return Plan()
-    seconds = parse_integer(text)
-    if seconds is None or seconds <= 0:
-        message = (
-            f"annotation {REPLACE_UNREADY_AFTER} is {quoted(text)}: it must be a number of seconds, "
-            "so no VMI is replaced because it is not ready"
-        )
-        return Plan(notices=(invalid_annotation(REPLACE_UNREADY_AFTER, snapshot.owner.metadata, message),))
-    unready = _unready_vmis(snapshot, intent, active, timedelta(seconds=seconds))
+    setting = replace_unready_after(snapshot.owner.metadata)
+    if setting.after is None:
+        return Plan(notices=setting.notices)
+    seconds = int(setting.after.total_seconds())
+    unready = _unready_vmis(snapshot, intent, active, setting.after)
     overdue = [each for each in unready if each.due <= snapshot.now]
     chosen = overdue[: max(min(_slots(intent, active, overdue), limit), 0)]
     waiting = len(overdue) - len(chosen)

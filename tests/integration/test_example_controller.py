@@ -79,7 +79,12 @@ def test_the_example_keeps_a_config_map_for_each_greeting(
         assert owner["uid"] == kubectl.json("get", "greeting", "first")["metadata"]["uid"]
 
         # The garbage collector discovers a new kind only after up to 30 seconds, so this test does not wait for it.
-        kubectl("delete", "greeting,configmap", "first")
+        kubectl("delete", "greeting", "first")
         kubectl.apply(greeting("third", "good night"))
+        # Both changes come through the same watch, so now the example knows of the deletion.
         eventually(lambda: "third" in texts(kubectl))
+        kubectl("delete", "configmap", "first")
+        kubectl("patch", "configmap", "third", "--type=merge", "--patch", '{"data":{"text":"overwritten"}}')
+        # The same holds for the watch of ConfigMaps: the deletion comes before this change.
+        eventually(lambda: texts(kubectl)["third"] == "good night")
         assert texts(kubectl) == {"second": "good day", "taken": "somebody else's", "third": "good night"}

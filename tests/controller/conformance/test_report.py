@@ -62,8 +62,8 @@ def test_a_report_without_results_is_valid(format: str):
 
 
 def test_a_kind_without_a_controller_says_so():
-    nobody = Cluster(subjects={Kind.SETS: SUBJECT}, reconcilers={Kind.SETS: ""})
-    assert "reconciled by no controller that was seen" in render("table", nobody, [], 0)
+    unknown = Cluster(subjects={Kind.SETS: SUBJECT}, reconcilers={Kind.SETS: ""})
+    assert "reconciled by no controller that was seen" in render("table", unknown, [], 0)
 
 
 def test_cases_of_vmherd_are_marked_in_the_list():

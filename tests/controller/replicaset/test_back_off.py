@@ -247,7 +247,7 @@ NO_BACK_OFF = {
     "the first failure": [failed()],
     "the first replacement": [alive(before=1, ready=False)],
     "a replacement that is ready": [alive(before=5)],
-    "a failure that nobody needs to replace": [failed(before=5), alive()],
+    "a failure without a missing replica": [failed(before=5), alive()],
 }
 
 

@@ -1,4 +1,4 @@
-"""The annotation `vmherd.dev/replace-unready-after-seconds` of a pool (P15)."""
+"""The annotation `vmherd.dev/replace-unready-after-seconds` of a replica set or pool (R4a, P15)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from msgspec import Struct
 from controller.apimachinery.field_error import quoted
 from controller.kubevirt.annotations import REPLACE_UNREADY_AFTER, parse_integer
 from controller.kubevirt.progress import invalid_annotation
-from controller.pool.snapshot import Snapshot
 from controller.runtime.plan import Notice
-from informers.meta import annotations_of
+from informers.meta import ObjectMeta, annotations_of
 
 
 class ReplaceUnreadyAfter(Struct, frozen=True):
-    """The time limit for a running VM to become ready, or None if the pool has no limit.
+    """The time limit for a running VM to become ready, or None if there is no limit.
 
     After this time, the VM is replaced.
 
@@ -26,10 +25,9 @@ class ReplaceUnreadyAfter(Struct, frozen=True):
     notices: tuple[Notice, ...] = ()
 
 
-def replace_unready_after(snapshot: Snapshot) -> ReplaceUnreadyAfter:
-    """Return the setting from the pool's annotation. An invalid value counts as no annotation."""
-    meta = snapshot.owner.metadata
-    text = annotations_of(meta).get(REPLACE_UNREADY_AFTER)
+def replace_unready_after(owner: ObjectMeta) -> ReplaceUnreadyAfter:
+    """Return the setting from the owner's annotation. An invalid value counts as no annotation."""
+    text = annotations_of(owner).get(REPLACE_UNREADY_AFTER)
     if text is None:
         return ReplaceUnreadyAfter()
     seconds = parse_integer(text)
@@ -37,6 +35,6 @@ def replace_unready_after(snapshot: Snapshot) -> ReplaceUnreadyAfter:
         return ReplaceUnreadyAfter(timedelta(seconds=seconds))
     message = (
         f"annotation {REPLACE_UNREADY_AFTER} is {quoted(text)}: it must be a number of seconds from 1, "
-        "so no virtual machine is replaced because it is not ready"
+        "so no VM is replaced because it is not ready"
     )
-    return ReplaceUnreadyAfter(notices=(invalid_annotation(REPLACE_UNREADY_AFTER, meta, message),))
+    return ReplaceUnreadyAfter(notices=(invalid_annotation(REPLACE_UNREADY_AFTER, owner, message),))
