@@ -1,0 +1,222 @@
+"""The catalogue of faults of the matrix, and the injections that follow from a reference run.
+
+An injection is one fault at one place of one scenario. Places are counted by what they are: the second create of a VM,
+the third event of the watch of VMIs. So an injection hits the same place in each run.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from tests.faults.actions import (
+    Action,
+    Coalesce,
+    CrashAfter,
+    CrashBefore,
+    CutAnswer,
+    CutWatch,
+    EndWatch,
+    Expire410,
+    FailWatch,
+    Hang,
+    HoldWatch,
+    LagWatch,
+    LoseAnswer,
+    OmitEvents,
+    Refuse,
+    RepeatEvent,
+    ReplayWatch,
+    Reset,
+    StallWatch,
+)
+from tests.faults.rules import Match, Rule
+
+
+class WritePlace(Struct, frozen=True, order=True):
+    """The n-th write of this kind, counted from 1. Without a verb, the n-th write of any kind."""
+
+    verb: str
+    resource: str
+    subresource: str
+    number: int
+
+    def __str__(self) -> str:
+        kind = "/".join(filter(None, (self.verb, self.resource, self.subresource)))
+        return f"{kind or 'write'}#{self.number}"
+
+    @property
+    def match(self) -> Match:
+        if not self.verb:
+            return Match("write", besides=("events", "leases"))
+        return Match(self.verb, self.resource, self.subresource)
+
+
+class WatchPlace(Struct, frozen=True, order=True):
+    """The n-th event of the watch of a resource, counted from 1."""
+
+    resource: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"watch/{self.resource}#{self.number}"
+
+    @property
+    def match(self) -> Match:
+        return Match(resource=self.resource, watch=True)
+
+
+Place: TypeAlias = WritePlace | WatchPlace
+
+
+class Fault(Struct, frozen=True, kw_only=True):
+    """A fault of the catalogue."""
+
+    name: str
+    actions: tuple[Action, ...]
+    """What the proxy does at the place. Further actions follow at the next occasion."""
+
+    verbs: tuple[str, ...] = ()
+    """The verbs of the writes to which the fault applies. None means all."""
+
+    times: int = 1
+    released_after_s: float = 0.0
+    """The time after which the fault ends, for a fault that lasts."""
+
+
+WRITE_FAULTS = (
+    Fault(name="crash-before", actions=(CrashBefore(),)),
+    Fault(name="crash-after", actions=(CrashAfter(),)),
+    Fault(name="lost-answer", actions=(LoseAnswer(),)),
+    Fault(name="lost-answer-timeout", actions=(LoseAnswer(hang=True),)),
+    Fault(name="half-an-answer", actions=(CutAnswer(),)),
+    Fault(name="reset", actions=(Reset(),)),
+    Fault(name="hang", actions=(Hang(),)),
+    Fault(name="403", actions=(Refuse(403, message="exceeded quota: by the proxy"),)),
+    Fault(name="404", actions=(Refuse(404),), verbs=("create",)),
+    Fault(name="409", actions=(Refuse(409),)),
+    Fault(name="409-exists", actions=(Refuse(409, reason="AlreadyExists"),), verbs=("create",)),
+    Fault(name="422", actions=(Refuse(422),)),
+    Fault(name="429", actions=(Refuse(429, retry_after="1"),)),
+    Fault(name="429-without-retry-after", actions=(Refuse(429),)),
+    Fault(name="500", actions=(Refuse(500),)),
+    Fault(name="500-thrice", actions=(Refuse(500),), times=3),
+    Fault(name="503", actions=(Refuse(503),)),
+    Fault(name="503-retry-after", actions=(Refuse(503, retry_after="1"),)),
+    Fault(name="504", actions=(Refuse(504),)),
+)
+WATCH_FAULTS = (
+    Fault(name="watch-held", actions=(HoldWatch(),), released_after_s=1.5),
+    Fault(name="watch-lags", actions=(LagWatch(0.4),)),
+    Fault(name="watch-stalls", actions=(StallWatch(),)),
+    Fault(name="watch-ends", actions=(EndWatch(),)),
+    Fault(name="watch-reset", actions=(EndWatch(clean=False),)),
+    Fault(name="watch-cut", actions=(CutWatch(),)),
+    Fault(name="watch-410", actions=(Expire410(),)),
+    Fault(name="watch-500", actions=(FailWatch(500),)),
+    Fault(name="watch-replayed", actions=(EndWatch(clean=False), ReplayWatch())),
+    Fault(name="event-repeated", actions=(RepeatEvent(),)),
+    Fault(name="event-omitted", actions=(OmitEvents(),)),
+    Fault(name="events-coalesced", actions=(Coalesce(0.5),)),
+)
+FAULTS = {fault.name: fault for fault in (*WRITE_FAULTS, *WATCH_FAULTS)}
+WATCH_NUMBERS = (1, 2, 3, 5, 8)
+"""The events of a watch at which faults begin."""
+
+
+class Injection(Struct, frozen=True):
+    """One fault at one place of one scenario."""
+
+    scenario: str
+    fault: str
+    place: Place
+
+    def rules(self) -> tuple[Rule, ...]:
+        """Return the rules for the proxy."""
+        fault, match = FAULTS[self.fault], self.place.match
+        after = self.place.number - 1
+        first, *others = fault.actions
+        return (
+            Rule(match, first, times=fault.times, after=after),
+            *(Rule(match, action, times=1) for action in others),
+        )
+
+    @property
+    def command(self) -> str:
+        """Return the command that repeats this injection."""
+        return f"make faults ARGS='--scenario {self.scenario} --fault {self.fault} --at {self.place}'"
+
+
+class Trace(Struct, frozen=True):
+    """The places of a run: its writes in their order, and how many events each watch delivered."""
+
+    writes: tuple[WritePlace, ...]
+    events: tuple[tuple[str, int], ...]
+
+
+def numbered(writes: Iterable[tuple[str, str, str]]) -> tuple[WritePlace, ...]:
+    """Return the places of these writes, given as verb, resource and subresource."""
+    seen: Counter[tuple[str, str, str]] = Counter()
+    places = []
+    for write in writes:
+        seen[write] += 1
+        places.append(WritePlace(*write, seen[write]))
+    return tuple(places)
+
+
+def injections(scenario: str, traces: Sequence[Trace]) -> Iterator[Injection]:
+    """Derive all injections of a scenario from its reference runs. A place of any of these runs counts."""
+    for place in dict.fromkeys(place for trace in traces for place in trace.writes):
+        for fault in WRITE_FAULTS:
+            if not fault.verbs or place.verb in fault.verbs:
+                yield Injection(scenario, fault.name, place)
+    most: dict[str, int] = {}
+    for trace in traces:
+        for resource, count in trace.events:
+            most[resource] = max(most.get(resource, 0), count)
+    for resource, count in sorted(most.items()):
+        for fault in WATCH_FAULTS:
+            for number in WATCH_NUMBERS:
+                if number <= count:
+                    yield Injection(scenario, fault.name, WatchPlace(resource, number))
+
+
+def sample(everything: Sequence[Injection], size: int, seed: int) -> tuple[Injection, ...]:
+    """Choose about `size` injections that cover each scenario and each fault at least once. The seed decides which."""
+    chance = random.Random(seed)
+    shuffled = list(everything)
+    chance.shuffle(shuffled)
+    chosen: list[Injection] = []
+    for wanted in ("scenario", "fault"):
+        covered = {getattr(each, wanted) for each in chosen}
+        for injection in shuffled:
+            value = getattr(injection, wanted)
+            if value not in covered:
+                covered.add(value)
+                chosen.append(injection)
+    more = [each for each in shuffled if each not in set(chosen)]
+    return (*chosen, *more[: max(0, size - len(chosen))])
+
+
+_PLACE = re.compile(r"(?P<kind>[^#]+)#(?P<number>[1-9][0-9]*)")
+
+
+def parse_place(text: str) -> Place:
+    """Parse the text of a place. Raises ValueError."""
+    found = _PLACE.fullmatch(text)
+    if found is None:
+        raise ValueError(f"not a place: {text}; examples: create/virtualmachines#2, watch/virtualmachines#1, write#3")
+    kind, number = found["kind"].split("/"), int(found["number"])
+    if kind == ["write"]:
+        return WritePlace("", "", "", number)
+    if kind[0] == "watch" and len(kind) == 2:
+        return WatchPlace(kind[1], number)
+    if 2 <= len(kind) <= 3:
+        verb, resource, subresource = (*kind, "")[:3]
+        return WritePlace(verb, resource, subresource, number)
+    raise ValueError(f"not a place: {text}")
