@@ -37,10 +37,7 @@ Checks: TypeAlias = Mapping[str, Check]
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.Response]]
 
 SHUTDOWN_TIMEOUT_S = 1.0
-"""The longest time, in seconds, that `close` waits for unfinished answers.
-
-A short time is enough, because clients repeat a probe or a scrape that gets no answer.
-"""
+"""The longest time, in seconds, that `close` waits for unfinished answers."""
 
 
 class BindError(Exception):
