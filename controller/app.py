@@ -125,7 +125,7 @@ async def _run(requested: Config, stop: asyncio.Event) -> None:
 async def _with_mode(client: ApiClient, config: Config, stop: asyncio.Event) -> Config | None:
     """Return the configuration with the values that depend on the cluster, or None if `stop` is set first.
 
-    These values are the mode if it is `auto`, the versions of the kinds and the namespace of the lease.
+    These values are the mode (if the user chose `auto`), the versions of the kinds, and the namespace of the lease.
     """
     resolved: list[Config] = []
 

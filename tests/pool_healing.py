@@ -60,7 +60,7 @@ def heal(owner: Pool, *machines: VirtualMachine, **more: object) -> Plan:
 
 def announced(owner: Pool, records: Json) -> Pool:
     """The pool with these healing records. A record with the current time gets an age of 3 seconds, as if an earlier
-    pass had written it.
+    reconciliation had written it.
     """
     aged = {ordinal: [*others, at(3) if when == at(0) else when] for ordinal, (*others, when) in records.items()}
     return annotated(owner, HEALED, aged)

@@ -59,7 +59,7 @@ def moments(name: str, owner: Pool) -> Iterator[Moment]:
 
 
 class Replay:
-    """Plans each pass over the pool. Of each plan, only the changes of the pool's annotations are carried out."""
+    """Plans each reconciliation of the pool, but carries out only the changes of the pool's annotations."""
 
     def __init__(self, owner: Pool) -> None:
         self.owner = owner

@@ -88,7 +88,7 @@ class ControllerProcess:
         self._lines += [json.loads(line) for line in new.splitlines() if line.startswith(b"{")]
 
     def passes(self, namespace: str) -> int:
-        """The number of passes for the sets of a namespace."""
+        """The number of reconciliations for the sets of a namespace."""
         return len(self.lines(msg="reconciled", namespace=namespace))
 
     @property
@@ -326,7 +326,7 @@ class ReplicaSetNamespace:
 
 
 def quiet_down(objects: ReplicaSetNamespace, program: ControllerProcess) -> int:
-    """Wait until no pass has run in the namespace for a while. Return the number of passes so far."""
+    """Wait until no reconciliation has run in the namespace for a while. Return the number of past reconciliations."""
     return steady(lambda: program.passes(objects.namespace), for_s=0.8, within_s=60)
 
 

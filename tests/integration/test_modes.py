@@ -252,7 +252,7 @@ def test_in_a_takeover_no_status_is_written_twice(own_plane: ControlPlane, tmp_p
 
 
 def quiet(pools: PoolNamespace, program: ControllerProcess) -> bool:
-    """Change the set and the pool, and wait for their passes. True if the passes wrote nothing."""
+    """Change the set and the pool, and wait for their reconciliations. True if the reconciliations wrote nothing."""
 
     def passes(name: str) -> int:
         return len(program.lines(msg="reconciled", namespace=pools.namespace, name=name))

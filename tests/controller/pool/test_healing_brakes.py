@@ -1,4 +1,4 @@
-"""P15: the limits of healing: `maxUnavailable`, `vmherd.dev/max-unhealthy`, and the number of VMs per pass."""
+"""P15: the limits of healing: `maxUnavailable`, `vmherd.dev/max-unhealthy`, and the VMs per reconciliation."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_p15_a_healed_vm_that_was_scaled_in_does_not_count_towards_the_limit():
 
 
 def test_p15_a_recreated_vm_counts_towards_the_limit_for_at_most_five_minutes():
-    """No object changes at the deadline, so the plan must schedule the next pass."""
+    """No object changes at the deadline, so the plan must schedule the next reconciliation."""
     for lasting, expected in ((299, []), (300, ["web-1"])):
         owner = healing_pool(maxUnavailable=1, healed={0: entry(seconds=lasting)})
         starting = vms(owner, 0, ready=False, printable="Starting")

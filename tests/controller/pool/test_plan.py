@@ -1,4 +1,4 @@
-"""P16: the order of the stages in a pass, and the plans of paused, invalid and terminating pools."""
+"""P16: the order of the stages in a reconciliation, and the plans of paused, invalid and terminating pools."""
 
 import pytest
 
@@ -78,7 +78,7 @@ REFUSED = {"type": "ReplicaFailure", "status": "True", "reason": "FailedScaleOut
 
 
 def refused(reason="FailedScaleOut", **fields):
-    """An outdated pool whose last pass failed with this reason."""
+    """An outdated pool whose last reconciliation failed with this reason."""
     return outdated(status={"conditions": [{**REFUSED, "reason": reason}]}, **fields)
 
 

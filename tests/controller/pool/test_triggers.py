@@ -326,7 +326,9 @@ def kept_revisions():
 
 
 def decision(owner, machines, vmis):
-    """The plan and the status of a pass. The condition `ReplicaFailure` is left out, because its message can vary."""
+    """The plan and the status of a reconciliation. The condition `ReplicaFailure` is left out, because its message can
+    vary.
+    """
     seen = snapshot(owner, machines, vmis=vmis, revisions=kept_revisions())
     status = next_status(seen, ())
     others = [each for each in status.conditions or () if each.type != "ReplicaFailure"]

@@ -124,7 +124,9 @@ class ReplicaSetSimulation:
         return await self.process.reconcile(self.key)
 
     async def come_to_rest(self, *, passes: int = 30) -> int:
-        """Reconcile with fresh caches until a pass sends no request. Return the number of passes before it."""
+        """Reconcile with fresh caches until a reconciliation sends no request. Return the number of reconciliations
+        before it.
+        """
         for number in range(passes):
             self.process.catch_up()
             before = len(self.server.requests)
@@ -134,7 +136,7 @@ class ReplicaSetSimulation:
         raise AssertionError(f"still busy after {passes} passes: {self.server.requests[-5:]}")
 
     def run_pass(self) -> tuple[Action, ...]:
-        """One pass with fresh caches, in a synchronous test. Returns the actions that it tried."""
+        """One reconciliation with fresh caches, in a synchronous test. Returns the actions that it tried."""
         self.process.catch_up()
         before = len(self.process.actions)
         run(self.reconcile())
@@ -149,7 +151,7 @@ class ReplicaSetSimulation:
         run(self.process.kill_after(writes, self.process.carry_out(self.key, self.owner.metadata.uid, stages)))
 
     def snapshot(self) -> Snapshot:
-        """The snapshot of a pass at this moment."""
+        """The snapshot of a reconciliation at this moment."""
         self.process.catch_up()
         seen = self._rules.take_snapshot(self.key, now=self.now, settled=True)
         assert seen is not None

@@ -21,7 +21,9 @@ from tests.controller.replicaset.simulation import ReplicaSetSimulation
 from tests.strategies import populations, replicasets, snapshots, template_hash_of, wild_replicasets
 
 PASSES = 60
-"""More passes than any generated simulation needs: 12 VMIs, each replaced once, with one write in each pass."""
+"""More reconciliations than any generated simulation needs: 12 VMIs, each replaced once, with one write in each
+reconciliation.
+"""
 
 
 @st.composite

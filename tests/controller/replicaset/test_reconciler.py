@@ -1,4 +1,6 @@
-"""The reconciler of one set, pass by pass: stale caches, lost answers, rejected writes, and the status."""
+"""The reconciler of one set: stale caches, lost answers, rejected writes, and the
+status.
+"""
 
 from __future__ import annotations
 

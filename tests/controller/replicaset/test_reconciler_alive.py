@@ -48,7 +48,7 @@ IDLE_S = 5.0
 
 
 class NoMetrics:
-    """Instruments that discard all metrics. If a pass raises an exception, the test fails."""
+    """Instruments that discard all metrics. If a reconciliation raises an exception, the test fails."""
 
     def workers(self, controller: str, *, most: int) -> None: ...
 

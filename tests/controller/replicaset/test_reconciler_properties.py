@@ -86,7 +86,7 @@ class Ledger:
         self.ever_deleted: set[str] = set()
 
         self.owner_uid = ""
-        """The UID of the set that the pass works on."""
+        """The UID of the set that the reconciliation works on."""
         self.creatable = 0
         self.deletable = 0
 
@@ -156,7 +156,7 @@ class Scenario:
         orphans = [vmi for vmi in matching if controller_of(vmi.metadata) is None]
         active = sum(map(is_active, members))
         spent = sum(not is_deleting(vmi) and not is_active(vmi) for vmi in members)
-        # Orphans count, because the pass may adopt them.
+        # Orphans count, because the reconciliation may adopt them.
         surplus = active + sum(map(is_active, orphans)) - owner.spec.replicas
         self.ledger.owner_uid = owner.metadata.uid
         self.ledger.creatable = max(owner.spec.replicas - active, 0)
