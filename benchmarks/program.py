@@ -22,6 +22,10 @@ class Program:
         self._log = log
 
     @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
+    @property
     def cpu_s(self) -> float:
         """Return the user and system CPU time since the start."""
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()

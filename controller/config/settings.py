@@ -249,7 +249,7 @@ GROUPS: Mapping[str, tuple[Option, ...]] = {
         _option("metrics_key_file", FILE, "the key of the certificate, as PEM", unset="made with the certificate"),
         _option("health_probe_bind_address", ADDRESS, "the address of /healthz and /readyz; 0 disables them"),
         _switch("object_metrics", "replica gauges for each object; turn them off for a very large fleet"),
-        _switch("debug_endpoints", "serve /debug/ as well: tasks, queues, stacks"),
+        _switch("debug_endpoints", "serve /debug/ as well: tasks, queues, memory"),
     ),
     "Logs": (
         _option("log_level", OneOf("debug", "info", "warning", "error"), "the least important lines to write"),
