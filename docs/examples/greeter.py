@@ -34,10 +34,7 @@ CONFIG_MAPS = Resource(ConfigMap, group="", version="v1", plural="configmaps", k
 
 
 async def reconcile(key: ObjectKey, client: ApiClient, greetings: SharedInformer, config_maps: SharedInformer) -> None:
-    """Send at most one request for a Greeting.
-
-    Nothing is sent for a deleted Greeting: the garbage collector deletes its ConfigMap.
-    """
+    """Send at most one request for a Greeting. The garbage collector deletes the ConfigMap of a deleted Greeting."""
     greeting, found = greetings.store.get(key), config_maps.store.get(key)
     if greeting is None or greeting.metadata.deletion_timestamp is not None:
         return

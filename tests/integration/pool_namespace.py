@@ -215,9 +215,7 @@ class PoolNamespace(ReplicaSetNamespace):
         return self._send("PATCH", f"{self._core}/persistentvolumeclaims/{name}", change)
 
     def revisions(self) -> dict[str, dict[str, Any]]:
-        """The ControllerRevisions of pools by name. The revisions that KubeVirt creates at the start of a VM are left
-        out.
-        """
+        """The ControllerRevisions of pools by name, without those that KubeVirt creates at the start of a VM."""
         return {name: each for name, each in self._named(self._apps).items() if not name.startswith(START_REVISION)}
 
     def wait_for_vms(self, *names: str, ready: bool = True, within_s: float = 30.0) -> dict[str, dict[str, Any]]:
