@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from controller.config.settings import Config
 from informers import client, reflector
 from sandbox.controlplane import ControlPlane
+from tests.faults.observer import Observer, observing
 from tests.faults.proxy import Upstream, open_upstream
 from tests.faults.view import View, open_view
 from tests.release import pod, settings
@@ -29,10 +30,13 @@ class Bench(Struct, frozen=True, kw_only=True):
 
     plane: ControlPlane
     view: View
+    observer: Observer
     upstream: Upstream
     config: Config
     token: str
     directory: Path
+    evidence: Path | None = None
+    """The directory for the histories of runs with a violation."""
 
     def config_for(self, namespace: str, kubeconfig: Path) -> Config:
         return replace(self.config, watch_namespaces=(namespace,), kubeconfig=str(kubeconfig))
@@ -43,7 +47,9 @@ def new_namespace() -> str:
 
 
 @asynccontextmanager
-async def open_bench(plane: ControlPlane, directory: Path) -> AsyncIterator[Bench]:
+async def open_bench(
+    plane: ControlPlane, directory: Path, evidence: Path | None = None
+) -> AsyncIterator[Bench]:
     """Open what the runs share. The program's request and watch timeouts are short while the block runs.
 
     So a request that hangs and a watch that stalls cost seconds and not minutes.
@@ -56,5 +62,18 @@ async def open_bench(plane: ControlPlane, directory: Path) -> AsyncIterator[Benc
         mock.patch.object(client, "REQUEST_TIMEOUT_S", REQUEST_TIMEOUT_S),
         mock.patch.object(reflector, "IDLE_TIMEOUT_S", IDLE_TIMEOUT_S),
     ):
-        async with open_view(plane) as view, open_upstream(plane.url, plane.ca) as upstream:
-            yield Bench(plane=plane, view=view, upstream=upstream, config=config, token=token, directory=directory)
+        async with (
+            open_view(plane) as view,
+            observing(plane.kubeconfig, plane.audit_log) as observer,
+            open_upstream(plane.url, plane.ca) as upstream,
+        ):
+            yield Bench(
+                plane=plane,
+                view=view,
+                observer=observer,
+                upstream=upstream,
+                config=config,
+                token=token,
+                directory=directory,
+                evidence=evidence,
+            )

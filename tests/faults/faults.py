@@ -86,17 +86,27 @@ class Fault(Struct, frozen=True, kw_only=True):
 
     times: int = 1
     released_after_s: float = 0.0
-    """The time after which the fault ends, for a fault that lasts."""
+    """The time after which the runner ends the fault, for a fault that lasts."""
+
+    lasts_s: float = 1.0
+    """The time until the controller sees and reaches the server as usual."""
+
+    loses: bool = False
+    """True if the server may carry out a write whose answer the controller does not get."""
+
+    @property
+    def crashes(self) -> bool:
+        return isinstance(self.actions[0], CrashBefore | CrashAfter)
 
 
 WRITE_FAULTS = (
-    Fault(name="crash-before", actions=(CrashBefore(),)),
-    Fault(name="crash-after", actions=(CrashAfter(),)),
-    Fault(name="lost-answer", actions=(LoseAnswer(),)),
-    Fault(name="lost-answer-timeout", actions=(LoseAnswer(hang=True),)),
-    Fault(name="half-an-answer", actions=(CutAnswer(),)),
+    Fault(name="crash-before", actions=(CrashBefore(),), lasts_s=5.0),
+    Fault(name="crash-after", actions=(CrashAfter(),), lasts_s=5.0),
+    Fault(name="lost-answer", actions=(LoseAnswer(),), loses=True),
+    Fault(name="lost-answer-timeout", actions=(LoseAnswer(hang=True),), lasts_s=5.0, loses=True),
+    Fault(name="half-an-answer", actions=(CutAnswer(),), loses=True),
     Fault(name="reset", actions=(Reset(),)),
-    Fault(name="hang", actions=(Hang(),)),
+    Fault(name="hang", actions=(Hang(),), lasts_s=5.0),
     Fault(name="403", actions=(Refuse(403, message="exceeded quota: by the proxy"),)),
     Fault(name="404", actions=(Refuse(404),), verbs=("create",)),
     Fault(name="409", actions=(Refuse(409),)),
@@ -111,9 +121,9 @@ WRITE_FAULTS = (
     Fault(name="504", actions=(Refuse(504),)),
 )
 WATCH_FAULTS = (
-    Fault(name="watch-held", actions=(HoldWatch(),), released_after_s=1.5),
-    Fault(name="watch-lags", actions=(LagWatch(0.4),)),
-    Fault(name="watch-stalls", actions=(StallWatch(),)),
+    Fault(name="watch-held", actions=(HoldWatch(),), released_after_s=1.5, lasts_s=2.5),
+    Fault(name="watch-lags", actions=(LagWatch(0.4),), lasts_s=60.0),
+    Fault(name="watch-stalls", actions=(StallWatch(),), lasts_s=8.0),
     Fault(name="watch-ends", actions=(EndWatch(),)),
     Fault(name="watch-reset", actions=(EndWatch(clean=False),)),
     Fault(name="watch-cut", actions=(CutWatch(),)),
@@ -125,7 +135,7 @@ WATCH_FAULTS = (
     Fault(name="events-coalesced", actions=(Coalesce(0.5),)),
 )
 FAULTS = {fault.name: fault for fault in (*WRITE_FAULTS, *WATCH_FAULTS)}
-WATCH_NUMBERS = (1, 2, 3, 5, 8)
+WATCH_NUMBERS = (1, 4)
 """The events of a watch at which faults begin."""
 
 
@@ -170,16 +180,20 @@ def numbered(writes: Iterable[tuple[str, str, str]]) -> tuple[WritePlace, ...]:
 
 
 def injections(scenario: str, traces: Sequence[Trace]) -> Iterator[Injection]:
-    """Derive all injections of a scenario from its reference runs. A place of any of these runs counts."""
+    """Derive all injections of a scenario from its reference runs.
+
+    A controller writes its status sooner or later, so the number of these writes differs a little between two runs.
+    Crashes are injected at each write of any reference run. Other faults are injected at the writes of all of them.
+    """
+    every = [set(trace.writes) for trace in traces]
     for place in dict.fromkeys(place for trace in traces for place in trace.writes):
         for fault in WRITE_FAULTS:
-            if not fault.verbs or place.verb in fault.verbs:
+            fits = not fault.verbs or place.verb in fault.verbs
+            if fits and (fault.crashes or all(place in writes for writes in every)):
                 yield Injection(scenario, fault.name, place)
-    most: dict[str, int] = {}
-    for trace in traces:
-        for resource, count in trace.events:
-            most[resource] = max(most.get(resource, 0), count)
-    for resource, count in sorted(most.items()):
+    counts = [dict(trace.events) for trace in traces]
+    for resource in sorted({resource for each in counts for resource in each}):
+        count = min(each.get(resource, 0) for each in counts)
         for fault in WATCH_FAULTS:
             for number in WATCH_NUMBERS:
                 if number <= count:

@@ -70,9 +70,12 @@ class Herd:
 
     def writes(self) -> list[Decision]:
         """The writes since `arm`, of all controllers of the run."""
+        return [e for e in self.decisions() if e.verb in WRITES and e.request.resource not in UNCOUNTED]
+
+    def decisions(self) -> list[Decision]:
+        """The log of all proxies since `arm`."""
         first, *others = self._proxies
-        decisions = [*first.log[self._armed_at :], *(each for proxy in others for each in proxy.log)]
-        return [each for each in decisions if each.verb in WRITES and each.request.resource not in UNCOUNTED]
+        return [*first.log[self._armed_at :], *(each for proxy in others for each in proxy.log)]
 
     def watched(self) -> set[str]:
         """The resources that the controller watches."""

@@ -44,6 +44,7 @@ MASKED = frozenset(
         "vmherd.dev/healed",
         "vmherd.dev/pool-uid",
         "vmherd.dev/unready",
+        "vmherd.dev/early-failures",
         "nodeName",
         "kubevirt.io/nodeName",
         "generation",

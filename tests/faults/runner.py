@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 
 import structlog
 from msgspec import Struct
 
+from tests.faults.actions import Refuse
 from tests.faults.bench import Bench, new_namespace
 from tests.faults.faults import FAULTS, Injection, Trace, numbered
+from tests.faults.chronicle import chronicle
 from tests.faults.herd import Herd
+from tests.faults.judge import Answer, Interval, Violation, examine
+from tests.faults.judge import Run as JudgedRun
 from tests.faults.objects import Objects, differences, end_state
 from tests.faults.scenarios import Scenario
 from tests.faults.view import User
@@ -25,14 +30,6 @@ QUIET_S = 0.5
 QUIET_WITHIN_S = 15.0
 
 
-class Finding(Struct, frozen=True):
-    """A violation of an invariant, with its evidence."""
-
-    invariant: str
-    message: str
-    evidence: tuple[str, ...] = ()
-
-
 class Result(Struct, frozen=True, kw_only=True):
     """The result of one run. `unready` says why the run could not begin."""
 
@@ -42,8 +39,10 @@ class Result(Struct, frozen=True, kw_only=True):
     fired: int = 0
     crashes: int = 0
     seconds: float = 0.0
-    checked: tuple[str, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    checks: Mapping[str, int] = {}
+    """The number of checks of each invariant."""
+
+    violations: tuple[Violation, ...] = ()
     unready: str = ""
     trace: Trace = Trace((), ())
     end: Mapping[str, list[str]] = {}
@@ -69,7 +68,12 @@ class Run:
         self._namespace = new_namespace()
         self._user = User(bench.view, self._namespace)
         self._herd = Herd(bench, self._namespace)
-        self._findings: list[Finding] = []
+        self._violations: list[Violation] = []
+        self._rest_from: float | None = None
+
+    @property
+    def name(self) -> str:
+        return self._injection.command if self._injection else f"{self._scenario.name} without a fault"
 
     async def go(self) -> Result:
         """Run the scenario. The result has the findings; an exception means that the run itself failed."""
@@ -79,6 +83,8 @@ class Run:
         try:
             unready = await self._prepare()
             trace = Trace((), ()) if unready else await self._act()
+            end = end_state(self._user.objects)
+            checks = {} if unready else await self._judge()
             return Result(
                 scenario=self._scenario.name,
                 injection=self._injection,
@@ -86,15 +92,17 @@ class Run:
                 fired=self._herd.fired,
                 crashes=self._herd.crashes,
                 seconds=time.monotonic() - started,
-                findings=tuple(self._findings),
+                checks=checks,
+                violations=tuple(self._violations),
                 unready=unready,
                 trace=trace,
-                end=end_state(self._user.objects),
+                end=end,
             )
         finally:
             await self._herd.stop()
             with contextlib.suppress(Exception):
                 await self._user.delete_namespace()
+            self._bench.observer.forget(self._namespace)
 
     async def _prepare(self) -> str:
         """Bring the given objects to rest. Return what is missing if that takes too long."""
@@ -129,7 +137,7 @@ class Run:
         """Wait for the end state of the reference and for rest."""
         if self._reference is None:
             if not await self._quiet(self._scenario.settled):
-                self._finding("Q1", "the controller does not come to rest")
+                self._violation("Q1", "the controller does not come to rest")
             return
 
         def at_the_end(objects: Objects) -> bool:
@@ -137,21 +145,52 @@ class Run:
 
         if not await self._until(at_the_end, SETTLED_WITHIN_S):
             found = differences(self._reference.ends[0], end_state(self._user.objects))
-            self._finding("L1", "the end state differs from that of a run without the fault", *found)
+            self._violation("L1", "the end state differs from that of a run without the fault", *found)
         elif not await self._quiet(at_the_end):
             found = differences(self._reference.ends[0], end_state(self._user.objects))
-            self._finding("Q1", "the namespace does not stay at rest", *found, *self._last_writes())
+            self._violation("Q1", "the namespace does not stay at rest", *found, *self._last_writes())
 
-    async def _until(self, holds, within_s: float) -> bool:
+    async def _judge(self) -> Counter[str]:
+        """Check the invariants over the history that the API server has. Return how often each was checked."""
+        history = await self._bench.observer.history(self._namespace)
+        fault = FAULTS[self._injection.fault] if self._injection else None
+        fired = [each.time for each in self._herd.decisions() if each.rule]
+        verdict = examine(
+            history,
+            JudgedRun(
+                namespace=self._namespace,
+                faults=tuple(Interval(start, start + fault.lasts_s) for start in fired) if fault else (),
+                settled_from=self._rest_from,
+                ended=time.time(),
+                answers=tuple(self._answers()),
+                lost_answers=len(fired) if fault and fault.loses else 0,
+                crashes=self._herd.crashes,
+            ),
+        )
+        self._violations += verdict.violations
+        if self._violations and self._bench.evidence:
+            self._bench.evidence.mkdir(parents=True, exist_ok=True)
+            lines = chronicle(history, self._herd.decisions())
+            (self._bench.evidence / f"{self._namespace}.txt").write_text("\n".join([self.name, *lines]))
+        return Counter({"L1": 1, "Q1": 1}) + Counter(verdict.checks)
+
+    def _answers(self) -> Iterator[Answer]:
+        first = FAULTS[self._injection.fault].actions[0] if self._injection else None
+        demanded = float(first.retry_after) if isinstance(first, Refuse) and first.retry_after else None
+        for each in self._herd.decisions():
+            if each.code:
+                yield Answer(each.time, each.verb, each.path, each.code, demanded if each.rule else None)
+
+    async def _until(self, holds: Callable[[Objects], bool], within_s: float) -> bool:
         reached = await self._bench.view.until(
             self._namespace, lambda objects: bool(self._herd.ended) or holds(objects), within_s=within_s
         )
         if self._herd.ended:
-            self._finding("L1", "the controller ended", *self._herd.ended)
+            self._violation("L1", "the controller ended", *self._herd.ended)
             return False
         return reached
 
-    async def _quiet(self, holds) -> bool:
+    async def _quiet(self, holds: Callable[[Objects], bool]) -> bool:
         """Wait until a condition holds and nothing has changed or was written for a while."""
         give_up = time.monotonic() + QUIET_WITHIN_S
         loop = asyncio.get_running_loop()
@@ -162,6 +201,7 @@ class Run:
                 writes, since = len(self._herd.writes()), loop.time()
             rest = loop.time() - max(since, self._bench.view.changed_at(self._namespace))
             if rest >= QUIET_S and holds(self._user.objects):
+                self._rest_from = time.time() - rest
                 return True
         return False
 
@@ -175,7 +215,7 @@ class Run:
         self._herd.disarm(rules)
 
     def _stuck(self, message: str) -> None:
-        if self._findings:
+        if self._violations:
             return
         objects = self._user.objects
         states = [
@@ -183,10 +223,10 @@ class Run:
             for plural, items in objects.by_resource.items()
             for name, item in items.items()
         ]
-        self._finding("L1", message, *states, *self._last_writes())
+        self._violation("L1", message, *states, *self._last_writes())
 
     def _last_writes(self) -> list[str]:
         return [f"{each.verb} {each.path} {each.action} -> {each.code}" for each in self._herd.writes()[-25:]]
 
-    def _finding(self, invariant: str, message: str, *evidence: str) -> None:
-        self._findings.append(Finding(invariant, message, evidence))
+    def _violation(self, invariant: str, message: str, *evidence: str) -> None:
+        self._violations.append(Violation(invariant, message, evidence))
