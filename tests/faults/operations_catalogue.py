@@ -87,7 +87,7 @@ def _of_pools() -> tuple[Group, ...]:
         Group(3, _all(*map(pools.DeleteVMI, WHICH))),
         Group(2, _all(*map(pools.DeleteRevision, WHICH))),
         Group(2, _all(*(pools.LoseRevision(n, value) for n in WHICH for value in (None, "herd-1", "nothing")))),
-        Group(2, _all(pools.HoldPool())),
+        Group(2, _all(pools.ForcePool())),
         Group(2, _all(*map(pools.Attach, WHICH))),
         Group(
             3,
@@ -167,7 +167,7 @@ ANY_OPERATION = (
     | pools.DeleteRevision
     | pools.LoseRevision
     | pools.SpoilNote
-    | pools.HoldPool
+    | pools.ForcePool
     | pools.Attach
 )
 

@@ -10,6 +10,7 @@ import asyncio
 import contextvars
 import json
 import ssl
+import uuid
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -119,8 +120,7 @@ class Wire:
         self._upstream = port
         self._pipes: set[_End] = set()
         self._server: asyncio.Server | None = None
-        self._flowing = asyncio.Event()
-        self._flowing.set()
+        self.was_cut = False
 
     async def open(self) -> int:
         """Listen, and return the port."""
@@ -138,6 +138,7 @@ class Wire:
 
     def cut(self) -> None:
         """Reset all connections. Writes that the server has received may still happen."""
+        self.was_cut = True
         for end in tuple(self._pipes):
             end.abort()
 
@@ -239,9 +240,14 @@ class Controller:
             await self.working()
 
     async def working(self) -> None:
-        """Wait until the workers run."""
+        """Wait until the workers run. A controller whose first requests were cut is started again, as a Pod is."""
         async with asyncio.timeout(STARTED_WITHIN_S):
-            while not self.ended and not any(line["event"] == "working" for line in self.lines[self._seen :]):
+            while not any(line["event"] == "working" for line in self.lines[self._seen :]):
+                if self.ended and not (self.wire is not None and self.wire.was_cut):
+                    return
+                if self.ended:
+                    await self.crash()
+                    await self.start(wait=False)
                 await asyncio.sleep(0.02)
 
     async def crash(self) -> None:
@@ -300,7 +306,7 @@ class Cluster:
         )
 
     async def new_namespace(self, prefix: str) -> str:
-        name = f"{prefix}-{next(self._numbers)}"
+        name = f"{prefix}-{next(self._numbers)}-{uuid.uuid4().hex[:6]}"
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         answer = await self.api.send("POST", "/api/v1/namespaces", body)
         assert answer.ok, answer.message

@@ -100,7 +100,7 @@ class SpoilNote(Operation, frozen=True, tag=True):
         return str((await world.change_owner({"metadata": {"annotations": {self.key: self.value}}})).code)
 
 
-class HoldPool(Operation, frozen=True, tag=True):
+class ForcePool(Operation, frozen=True, tag=True):
     """Remove the pool's own finalizer, as a user does who wants the pool gone at once."""
 
     async def apply(self, world: World) -> str:
@@ -108,6 +108,7 @@ class HoldPool(Operation, frozen=True, tag=True):
         if owner is None:
             return "no owner"
         plural = world.owner_path.rsplit("/", 2)[1]
+        world.forced = True
         return str((await world.remove_finalizer(plural, owner, ours.POOL_FINALIZER)).code)
 
 

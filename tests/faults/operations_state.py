@@ -10,6 +10,7 @@ ordinals, the simulator's annotations, and the spelling of a value. `differences
 - Values that an operation wrote into a child: an update keeps what a user set (P12).
 - A VM that its user stopped, or whose run strategy leaves the start to its user, need not run (P12).
 - Disks without an owner, if the pool preserved state at some time (P10). Up to five old revisions (P11).
+- Revisions and disks of an earlier pool, if a user removed its finalizer by force (P6).
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def _of_set(world: World, now: State, fresh: State) -> Iterator[str]:
             yield from (f"{_name(vmi)} is outdated after the rolling update" for vmi in outdated)
         for vmi in current:
             if vmi["metadata"]["uid"] not in world.edited:
-                yield from _compare(_name(vmi), _child_form(vmi), _child_form(sample))
+                yield from _compare(_name(vmi), _form(vmi), _form(sample))
     yield from _status(owner, fresh.owner, replicas=len(active), ready=_ready(active), updated=updated)
 
 
@@ -126,13 +127,13 @@ def _of_pool(world: World, now: State, fresh: State) -> Iterator[str]:
     for vm in members:
         yield from _runs(vm, vmis.get(_name(vm)))
         if samples and strict and vm["metadata"]["uid"] not in world.edited:
-            yield from _compare(_name(vm), _vm_form(vm), _vm_form(samples[0]))
+            yield from _compare(_name(vm), _form(vm), _form(samples[0]))
             vmi, sample = vmis.get(_name(vm)), _vmi_of(fresh, samples[0])
             if vmi is not None and sample is not None and _restarts(spec) and _strategy(vm) != "Manual":
                 yield from _compare(f"VMI {_name(vm)}", _vmi_form(vmi), _vmi_form(sample))
                 if _label(vmi, REVISION_NAME) != _label(vm, REVISION_NAME):
                     yield f"VMI {_name(vm)} has not the revision of its VM"
-    yield from _of_revisions(now, uid)
+    yield from _of_revisions(world, now, uid)
     yield from _of_disks(world, now)
     yield from _status(owner, fresh.owner, replicas=len(members), ready=_ready(members), updated=None)
     if strict and samples and len(members) == spec["replicas"] and not world.edited & set(map(_uid, members)):
@@ -140,12 +141,14 @@ def _of_pool(world: World, now: State, fresh: State) -> Iterator[str]:
             yield from _compare(f"status.{field}", owner["status"].get(field), fresh.owner["status"].get(field))
 
 
-def _of_revisions(now: State, uid: str) -> Iterator[str]:
+def _of_revisions(world: World, now: State, uid: str) -> Iterator[str]:
     used = {_label(item, REVISION_NAME) for item in (*now.vms, *now.vmis)}
     unused = [each for each in now.revisions if _name(each) not in used]
     if len(unused) > HISTORY:
         yield f"{len(unused)} unused revisions are left"
-    yield from (f"revision {_name(each)} is not the pool's" for each in now.revisions if controller_uid(each) != uid)
+    if not world.forced:
+        others = [each for each in now.revisions if controller_uid(each) != uid]
+        yield from (f"revision {_name(each)} is not the pool's" for each in others)
 
 
 def _of_disks(world: World, now: State) -> Iterator[str]:
@@ -156,7 +159,7 @@ def _of_disks(world: World, now: State) -> Iterator[str]:
             if template["metadata"]["name"] not in volumes:
                 yield f"{_name(vm)}: the disk {template['metadata']['name']} is missing"
     for volume in now.volumes:
-        if controller_uid(volume) not in vms and not world.preserved:
+        if controller_uid(volume) not in vms and not (world.preserved or world.forced):
             yield f"the disk {_name(volume)} is left over, and the pool never preserved state"
 
 
@@ -212,20 +215,12 @@ def _restarts(spec: Item) -> bool:
     return "opportunistic" not in (spec.get("updateStrategy") or {})
 
 
-def _child_form(vmi: Item) -> Any:
-    return _form(vmi, drop_labels=())
-
-
-def _vm_form(vm: Item) -> Any:
-    return _form(vm, drop_labels=(REVISION_NAME,))
-
-
 def _vmi_form(vmi: Item) -> Any:
     spec = {key: value for key, value in vmi["spec"].items() if key != "domain"}
     return _form({"metadata": {**vmi["metadata"], "ownerReferences": []}, "spec": {**spec, **vmi["spec"]}})
 
 
-def _form(item: Item, drop_labels: Iterable[str] = (REVISION_NAME,)) -> Any:
+def _form(item: Item) -> Any:
     """The normal form of a child, for a comparison with another child of the same template."""
     meta = item["metadata"]
     references = [
@@ -233,7 +228,7 @@ def _form(item: Item, drop_labels: Iterable[str] = (REVISION_NAME,)) -> Any:
         for reference in meta.get("ownerReferences") or ()
     ]
     form = {
-        "labels": {key: value for key, value in _own(meta.get("labels")).items() if key not in drop_labels},
+        "labels": _own(meta.get("labels")),
         "annotations": _own(meta.get("annotations")),
         "finalizers": sorted(name for name in meta.get("finalizers") or () if name != HOLD),
         "owners": references,
@@ -243,9 +238,12 @@ def _form(item: Item, drop_labels: Iterable[str] = (REVISION_NAME,)) -> Any:
 
 
 def _own(texts: Mapping[str, str] | None) -> dict[str, str]:
-    """Labels or annotations without those of the simulator and of a user, and without marks on a child."""
-    marks = (ours.REMOVE, ours.PROTECT, ours.DELETION_COST, ours.EARLY_FAILURES, "kubevirt.io/nodeName")
-    foreign = ("sim.vmherd.dev/", "test.vmherd.dev/edited", "kubevirt.io/latest", "kubevirt.io/storage-observed")
+    """Labels or annotations without those of KubeVirt, of the simulator and of a user, and without marks on a child.
+
+    Names of revisions differ, because they count the generations of the pool.
+    """
+    marks = (ours.REMOVE, ours.PROTECT, ours.DELETION_COST, ours.EARLY_FAILURES)
+    foreign = ("sim.vmherd.dev/", "test.vmherd.dev/edited", "kubevirt.io/")
     return {key: text for key, text in (texts or {}).items() if key not in marks and not key.startswith(foreign)}
 
 

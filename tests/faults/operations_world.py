@@ -82,6 +82,9 @@ class World:
         self.preserved = False
         """Whether the pool may have preserved disks at some time."""
 
+        self.forced = False
+        """Whether a user removed the finalizer of a pool by force."""
+
         self.began = time.monotonic()
         self.trace: list[str] = []
         self._background: set[asyncio.Task[None]] = set()

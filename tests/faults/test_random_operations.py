@@ -94,31 +94,34 @@ def _machine(runner: asyncio.Runner, cluster: Cluster, kind: KindName) -> Any:
         @initialize()
         def start(self) -> None:
             self.applied: list[Operation] = []
+            self.world: World | None = None
             runner.run(self._start())
 
         async def _start(self) -> None:
             manifest = operations_pools.manifest() if kind == "pools" else operations_sets.manifest()
-            self.world = World(cluster, kind, await cluster.new_namespace(kind), manifest)
+            self.world = world = World(cluster, kind, await cluster.new_namespace(kind), manifest)
             self.fresh = Fresh(cluster, kind)
-            await self.world.create_owner()
-            await self.world.note_manifest()
-            await self.world.controller.start()
+            await world.create_owner()
+            await world.note_manifest()
+            await world.controller.start()
 
         @rule(operation=strategy_of(kind))
         def change(self, operation: Operation) -> None:
+            assert self.world is not None
             self.applied.append(operation)
             runner.run(apply(self.world, operation))
 
         def teardown(self) -> None:
-            runner.run(self._judge())
+            if self.world is not None:
+                runner.run(self._judge(self.world))
 
-        async def _judge(self) -> None:
+        async def _judge(self, world: World) -> None:
             try:
-                found = await judge_end(self.world, self.fresh)
+                found = await judge_end(world, self.fresh)
             finally:
-                await self.world.controller.crash()
+                await world.controller.crash()
                 await self.fresh.close()
-            verdict = Verdict(violations=tuple(found), trace=tuple(self.world.trace), applied=0, writes=0, seconds=0)
+            verdict = Verdict(violations=tuple(found), trace=tuple(world.trace), applied=0, writes=0, seconds=0)
             assert not found, explain(kind, verdict, self.applied)
 
     return Operations
