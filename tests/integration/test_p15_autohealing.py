@@ -43,7 +43,7 @@ BY_THRESHOLD = {"startUpFailureThreshold": 2, "minFailingToStartDuration": NEVER
 
 @pytest.fixture(scope="module", autouse=True)
 def chronic(pool_plane: ControlPlane, pool_controller: ControllerProcess) -> Iterator[PoolNamespace]:
-    """A pool whose VM always fails. It needs a long observation, so it exists while the other tests run."""
+    """A pool whose VM always fails. Its observation takes long, so the pool exists while the other tests run."""
     assert pool_controller.working
     with new_pool_namespace(pool_plane) as pools:
         pools.make_pool(1, template=quick("image-error"), autohealing=SOON)
@@ -62,7 +62,7 @@ def break_vms(pools: PoolNamespace, *names: str, behavior: str = "image-error") 
 
 
 def is_announced(pools: PoolNamespace) -> bool:
-    """Whether the pool has a record of a healing."""
+    """True if the pool has a record of a healing."""
     return HEALED in (pools.pool()["metadata"].get("annotations") or {})
 
 

@@ -31,7 +31,7 @@ def proxy(idle_namespace: ReplicaSetNamespace) -> Iterator[FaultProxy]:
 
 @pytest.fixture
 def proxied(proxy: FaultProxy, idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> Iterator[ControllerProcess]:
-    """A controller whose requests go through the proxy. The test's own requests do not."""
+    """A controller whose requests go through the proxy. The test's own requests go directly to the API server."""
     with controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE, through=proxy.write_kubeconfig) as program:
         yield program
 
