@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -358,12 +358,14 @@ async def open_client(
     qps: float = 0.0,
     burst: int = 1,
     gate: Gate | None = None,
+    headers: Iterable[tuple[str, str]] = (),
 ) -> AsyncIterator[ApiClient]:
     """Open a client with its own session. Close the client at the end of the `async with` block.
 
     `max_inflight` is the largest number of writes at the same time; None means no limit. `qps` is the number of
     requests per second; `qps=0` means no limit. `burst` is the number of requests that can be sent at once. The
-    requests for a lease need a client without limits, because they must not wait for other requests.
+    requests for a lease need a client without limits, because they must not wait for other requests. `headers` are sent
+    with every request, for example to impersonate a user. A name may occur several times.
 
     Several clients can share one `Credentials` object. Then they load the certificates and the token only once.
     """
@@ -381,7 +383,7 @@ async def open_client(
         trust_env=False,
         cookie_jar=aiohttp.DummyCookieJar(),
         read_bufsize=READ_BUFFER,
-        headers={"User-Agent": user_agent, "Accept": JSON},
+        headers=[("User-Agent", user_agent), ("Accept", JSON), *headers],
     ) as session:
         yield ApiClient(
             session,
