@@ -170,7 +170,7 @@ def from_response(code: int, body: bytes, *, retry_after: str | None = None) -> 
     """
     try:
         status = _decode_status(body)
-    except (msgspec.DecodeError, msgspec.ValidationError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         status = Status()
     if status.kind != "Status":
         status = Status(message=f"the server answered HTTP {code}")

@@ -9,25 +9,41 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Raw, Struct, field
 
-POLICY: Final = {
-    "apiVersion": "audit.k8s.io/v1",
-    "kind": "Policy",
-    "omitStages": ["RequestReceived", "ResponseStarted"],
-    "rules": [
-        {"level": "None", "nonResourceURLs": ["/healthz*", "/livez*", "/readyz*"]},
-        {"level": "None", "users": ["system:apiserver"]},
-        {"level": "Metadata"},
-    ],
-}
-"""The audit policy. The API server writes one line for each request, without the bodies of request and response.
+AuditLevel: TypeAlias = Literal["Metadata", "Request", "RequestResponse"]
+"""The content of a record. "Request" adds the body of the request, "RequestResponse" also the body of the response."""
 
-Health checks and the API server's requests to itself are left out.
-"""
+WRITE_VERBS: Final = ("create", "update", "patch", "delete", "deletecollection")
+
+CREDENTIALS: Final = (
+    {"group": "", "resources": ["secrets", "serviceaccounts/token"]},
+    {"group": "authentication.k8s.io", "resources": ["tokenreviews"]},
+)
+"""The resources whose bodies contain credentials. Their bodies never appear in the audit log."""
+
+
+def policy(level: AuditLevel = "Metadata") -> dict[str, Any]:
+    """Return the audit policy. The API server writes one line for each request.
+
+    Health checks and the API server's requests to itself are left out. The level is the level of writes. Reads have no
+    bodies at any level, because the answer to a list can be large. Bodies have no `managedFields`.
+    """
+    return {
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived", "ResponseStarted"],
+        "rules": [
+            {"level": "None", "nonResourceURLs": ["/healthz*", "/livez*", "/readyz*"]},
+            {"level": "None", "users": ["system:apiserver"]},
+            {"level": "Metadata", "resources": list(CREDENTIALS)},
+            {"level": level, "verbs": list(WRITE_VERBS), "omitManagedFields": True},
+            {"level": "Metadata"},
+        ],
+    }
 
 
 _CREDENTIAL: Final = "authentication.kubernetes.io/credential-id"
@@ -65,6 +81,12 @@ class AuditRecord(Struct, frozen=True, kw_only=True, rename="camel"):
     request_received_timestamp: datetime
     stage_timestamp: datetime
     """The time of the response. For a watch, the end of the watch."""
+
+    request_object: Raw = Raw()
+    """The body of the request as JSON, or empty. Only the levels "Request" and "RequestResponse" record the body."""
+
+    response_object: Raw = Raw()
+    """The body of the response as JSON, or empty. Only the level "RequestResponse" records the body."""
 
     @property
     def username(self) -> str:

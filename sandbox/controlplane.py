@@ -21,7 +21,7 @@ import yaml
 
 from sandbox import audit, crds, flags
 from sandbox.admin import Admin, Rejected, Unanswered
-from sandbox.audit import AuditRecord
+from sandbox.audit import AuditLevel, AuditRecord
 from sandbox.binaries import Binaries
 from sandbox.pki import ADMIN_GROUP, Identity, Pki
 from sandbox.processes import Child, ProcessRef, Spawner, free_ports
@@ -51,7 +51,7 @@ DEFAULT_ACCOUNT = "/api/v1/namespaces/default/serviceaccounts/default"
 
 
 class ControlPlaneError(Exception):
-    """The error when a component does not start or does not answer.
+    """Raised if a component does not start or does not answer.
 
     `str()` returns the name of the component and the last lines of the component's log.
     """
@@ -68,6 +68,7 @@ class ControlPlane:
         crd_directories: Iterable[Path] = crds.CRD_DIRECTORIES,
         autoscaling: flags.Autoscaling = FAST_AUTOSCALING,
         admission_plugins: Iterable[str] = (),
+        audit_level: AuditLevel = "Metadata",
         ports: Callable[[int], list[int]] = free_ports,
     ) -> None:
         self.directory = directory.resolve()
@@ -79,6 +80,7 @@ class ControlPlane:
         self._crd_directories = tuple(crd_directories)
         self._autoscaling = autoscaling
         self._admission_plugins = tuple(admission_plugins)
+        self._audit_level = audit_level
         self._find_ports = ports
         self._children: dict[str, Child] = {}
         self._spawner = Spawner()
@@ -99,7 +101,7 @@ class ControlPlane:
         self.logs.mkdir(parents=True, exist_ok=True)
         self.audit_log.unlink(missing_ok=True)
         self._make_keys()
-        (self.directory / "audit-policy.yaml").write_text(json.dumps(audit.POLICY))
+        (self.directory / "audit-policy.yaml").write_text(json.dumps(audit.policy(self._audit_level)))
         for tries_left in reversed(range(PORT_TRIES)):
             try:
                 return self._start_components()

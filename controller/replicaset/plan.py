@@ -1,4 +1,4 @@
-"""The plan of one pass over a replica set. It applies the rules R1 to R8 and R14.
+"""The plan of one reconciliation of a replica set. It applies the rules R1 to R8 and R14.
 
 `plan` is a pure function. Every snapshot gives a plan, and equal snapshots give equal plans. If the set needs no
 change, the plan is empty.
@@ -38,7 +38,7 @@ from controller.runtime.plan import Delete, Notice, Plan, join
 
 
 def plan(snapshot: Snapshot) -> Plan:
-    """Return the plan of the next pass over this set."""
+    """Return the plan of the next reconciliation of this set."""
     owner = snapshot.owner
     if owner.metadata.deletion_timestamp is not None:
         return Plan(held="being deleted")
@@ -57,7 +57,7 @@ def plan(snapshot: Snapshot) -> Plan:
 def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
     claims = choose_claims(snapshot, intent.selector)
     kept = split_active_and_spent(claims.kept)
-    # Adopted VMIs already count as active. Otherwise the pass would create too many VMIs.
+    # Adopted VMIs already count as active. Otherwise the reconciliation would create too many VMIs.
     adopted = split_active_and_spent(claims.adopted)
     active = kept.active + adopted.active
     missing = intent.wanted - len(active)

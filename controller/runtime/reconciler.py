@@ -39,7 +39,7 @@ GONE = ""
 
 
 class Snapshot(Protocol):
-    """The input of a plan: the owner and the related objects, in the state that the caches show.
+    """The input of a plan: the owner and the related objects, as the caches show them.
 
     `settled` is true if the caches show all writes of this controller for the owner (R9).
     """
@@ -93,7 +93,7 @@ class StaleInstruments(Protocol):
 class RulesReconciler(Generic[S]):
     """A reconciler that brings the objects of one kind to their desired state.
 
-    `now` returns the time of the wall clock. This time is compared with timestamps in objects.
+    `now` returns the time of the wall clock, for comparison with timestamps in objects.
     """
 
     def __init__(

@@ -40,7 +40,8 @@ def test_r8_a_paused_set_adopts_and_releases_vmis(sets: ReplicaSetNamespace) -> 
     sets.make_vmi("orphan")
     sets.make_vmi("another")
     sets.change_vmi(first, {"metadata": {"labels": {"app": None}}})
-    eventually(lambda: sets.status().get("replicas") == 3, what="two are adopted, one is released")
+    members = sorted(["another", "orphan", second])
+    eventually(lambda: sorted(owned_by(sets.vmis().values(), owner)) == members, what="two are adopted, one released")
+    eventually(lambda: sets.status().get("replicas") == 3, what="the status follows")
     assert owner_uid(sets.vmis()[first]) == ""
-    assert sorted(owned_by(sets.vmis().values(), owner)) == sorted(["another", "orphan", second])
     assert sets.requests("delete") == []

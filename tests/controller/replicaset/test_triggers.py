@@ -1,4 +1,4 @@
-"""R16: which sets a change triggers, and the delay of the pass."""
+"""R16: which sets a change triggers, and the delay of the reconciliation."""
 
 import pytest
 from msgspec.structs import replace

@@ -1,0 +1,50 @@
+"""The audit log of the API server: what each level records, and how a record is read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from sandbox.audit import AuditLevel, policy, read_records
+
+RECORD: dict[str, Any] = {
+    "verb": "create",
+    "requestURI": "/api/v1/namespaces/n/configmaps",
+    "requestReceivedTimestamp": "2026-01-01T00:00:00.000000Z",
+    "stageTimestamp": "2026-01-01T00:00:00.100000Z",
+}
+
+
+def read(tmp_path: Path, **more: Any) -> Any:
+    log = tmp_path / "audit.jsonl"
+    log.write_text(json.dumps({**RECORD, **more}) + "\n")
+    [record] = read_records(log)
+    return record
+
+
+def test_a_record_contains_the_bodies_of_request_and_response(tmp_path: Path) -> None:
+    record = read(tmp_path, requestObject={"spec": {"replicas": 3}}, responseObject={"kind": "Status"})
+    assert json.loads(bytes(record.request_object)) == {"spec": {"replicas": 3}}
+    assert json.loads(bytes(record.response_object)) == {"kind": "Status"}
+
+
+def test_a_record_without_bodies_has_empty_bodies(tmp_path: Path) -> None:
+    record = read(tmp_path)
+    assert (bytes(record.request_object), bytes(record.response_object)) == (b"", b"")
+
+
+@pytest.mark.parametrize("level", get_args(AuditLevel))
+def test_no_level_records_the_content_of_secrets_or_tokens(level: AuditLevel) -> None:
+    *_, credentials, _writes, _reads = policy(level)["rules"]
+    assert credentials["level"] == "Metadata"
+    assert "secrets" in credentials["resources"][0]["resources"]
+
+
+@pytest.mark.parametrize("level", get_args(AuditLevel))
+def test_the_level_applies_to_writes_and_reads_have_no_bodies(level: AuditLevel) -> None:
+    *_, writes, reads = policy(level)["rules"]
+    assert (writes["level"], reads) == (level, {"level": "Metadata"})
+    assert {"create", "update", "patch", "delete"} <= set(writes["verbs"])
