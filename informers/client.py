@@ -365,9 +365,8 @@ async def open_client(
     """Open a client with its own session. Close the client at the end of the `async with` block.
 
     `max_inflight` is the largest number of writes at the same time; None means no limit. `qps` is the number of
-    requests per second; `qps=0` means no limit. `burst` is the number of requests that can be sent at once. The
-    requests for a lease need a client without limits, because they must not wait for other requests. `headers` are sent
-    with every request, for example to impersonate a user. A name may occur several times.
+    requests per second; `qps=0` means no limit. `burst` is the number of requests that can be sent at once. Requests for
+    a lease need a client without limits: they must not wait. `headers` are sent with every request. A name may repeat.
 
     Several clients can share one `Credentials` object. Then they load the certificates and the token only once.
     """
