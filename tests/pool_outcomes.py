@@ -1,4 +1,4 @@
-"""Helpers for tests of how the outcomes of a pool's actions change the pool's status and conditions."""
+"""Helpers for tests of a pool's status and conditions after the outcomes of its actions."""
 
 from __future__ import annotations
 

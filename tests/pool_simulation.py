@@ -121,14 +121,14 @@ class PoolSimulation:
         return spec
 
     def snapshot(self, *, settled: bool = True) -> Snapshot:
-        """The snapshot of a reconciliation at this moment."""
+        """The snapshot for a reconciliation at this moment."""
         self.process.catch_up()
         seen = self._rules.take_snapshot(self.key(self.name), now=self.now, settled=settled)
         assert seen is not None
         return seen
 
     def run_pass(self) -> tuple[Action, ...]:
-        """One reconciliation of the reconciler. Returns the actions that it tried."""
+        """Reconcile once. Returns the actions that were tried."""
         return self._run_pass()[0]
 
     def crash_in_a_pass(self, writes: int) -> None:
@@ -149,8 +149,8 @@ class PoolSimulation:
         run(self.process.kill_after(writes, self.process.carry_out(self.key(self.name), self.uid, stages)))
 
     def come_to_rest(self, *, passes: int = 120, seconds: float = 5) -> None:
-        """Run reconciliations until nothing changes and no reconciliation is requeued. KubeVirt and garbage collector
-        act in between.
+        """Reconcile until nothing changes and no requeue is requested. KubeVirt and the garbage collector act in
+        between.
         """
         for _ in range(passes):
             before = self.server.version
@@ -185,7 +185,7 @@ class PoolSimulation:
         self.server.remove(VMIS, self.key(name))
 
     def crash_loop(self) -> None:
-        """The VMI of each VM that is not ready fails, and the VM controller creates another VMI."""
+        """Let the VMI of each VM that is not ready fail. The VM controller then creates another VMI."""
         for name, vmi in self.vmis.items():
             if not is_ready(vmi) and "deletionTimestamp" not in vmi["metadata"]:
                 self.server.finalize(VMIS, self.key(name))

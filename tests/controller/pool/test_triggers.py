@@ -1,4 +1,4 @@
-"""P19: the pools that a change triggers, and the delay. If a change triggers no pool, the decisions stay the same."""
+"""P19: the pools that a change triggers, and the delay. If a change triggers no pool, it changes no decision."""
 
 from __future__ import annotations
 
