@@ -1,6 +1,6 @@
 """The command `python -m tests.faults` runs the fault matrix. `make faults` runs all of it.
 
-    make faults ARGS="--scenario pool-create --fault crash-before --at create/virtualmachines#2"
+make faults ARGS="--scenario pool-create --fault crash-before --at create/virtualmachines#2"
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import fnmatch
+import os
 import signal
 import sys
 import tempfile
@@ -88,9 +89,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         seed=chosen.seed,
         stop_after_s=chosen.minutes * 60,
     )
-    log = chosen.log.open("w") if chosen.log else open("/dev/null", "w")
-    logs.configure("info" if chosen.log else "error", "json", stream=log)
-    summary = asyncio.run(run(chosen, [each for each in every if each.name in names], selection))
+    todo = [each for each in every if each.name in names]
+    with (chosen.log or Path(os.devnull)).open("w") as log:
+        logs.configure("info" if chosen.log else "error", "json", stream=log)
+        summary = asyncio.run(run(chosen, todo, selection))
     print("\n".join(lines_of(summary)))
     if chosen.report:
         chosen.report.write_bytes(msgspec.json.encode(summary))

@@ -17,7 +17,11 @@ def chronicle(history: History, decisions: Iterable[Decision]) -> list[str]:
     lines = [
         *((each.time, line_of_change(each)) for each in history.changes),
         *((each.time, line_of_request(each)) for each in history.ours),
-        *((each.time, f"PROXY   {each.action} {each.verb} {each.path} -> {each.code}") for each in decisions if each.rule),
+        *(
+            (each.time, f"PROXY   {each.action} {each.verb} {each.path} -> {each.code}")
+            for each in decisions
+            if each.rule
+        ),
     ]
     return [f"{datetime.fromtimestamp(at, UTC):%H:%M:%S.%f} {text}" for at, text in sorted(lines)]
 

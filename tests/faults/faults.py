@@ -94,27 +94,30 @@ class Fault(Struct, frozen=True, kw_only=True):
     loses: bool = False
     """True if the server may carry out a write whose answer the controller does not get."""
 
+    on_events: bool = False
+    """True if the fault applies to writes of Events too. A lost Event is no failure, so a few faults are enough."""
+
     @property
     def crashes(self) -> bool:
         return isinstance(self.actions[0], CrashBefore | CrashAfter)
 
 
 WRITE_FAULTS = (
-    Fault(name="crash-before", actions=(CrashBefore(),), lasts_s=5.0),
-    Fault(name="crash-after", actions=(CrashAfter(),), lasts_s=5.0),
-    Fault(name="lost-answer", actions=(LoseAnswer(),), loses=True),
+    Fault(name="crash-before", on_events=True, actions=(CrashBefore(),), lasts_s=5.0),
+    Fault(name="crash-after", on_events=True, actions=(CrashAfter(),), lasts_s=5.0),
+    Fault(name="lost-answer", on_events=True, actions=(LoseAnswer(),), loses=True),
     Fault(name="lost-answer-timeout", actions=(LoseAnswer(hang=True),), lasts_s=5.0, loses=True),
     Fault(name="half-an-answer", actions=(CutAnswer(),), loses=True),
     Fault(name="reset", actions=(Reset(),)),
-    Fault(name="hang", actions=(Hang(),), lasts_s=5.0),
-    Fault(name="403", actions=(Refuse(403, message="exceeded quota: by the proxy"),)),
+    Fault(name="hang", on_events=True, actions=(Hang(),), lasts_s=5.0),
+    Fault(name="403", on_events=True, actions=(Refuse(403, message="exceeded quota: by the proxy"),)),
     Fault(name="404", actions=(Refuse(404),), verbs=("create",)),
     Fault(name="409", actions=(Refuse(409),)),
     Fault(name="409-exists", actions=(Refuse(409, reason="AlreadyExists"),), verbs=("create",)),
     Fault(name="422", actions=(Refuse(422),)),
     Fault(name="429", actions=(Refuse(429, retry_after="1"),)),
     Fault(name="429-without-retry-after", actions=(Refuse(429),)),
-    Fault(name="500", actions=(Refuse(500),)),
+    Fault(name="500", on_events=True, actions=(Refuse(500),)),
     Fault(name="500-thrice", actions=(Refuse(500),), times=3),
     Fault(name="503", actions=(Refuse(503),)),
     Fault(name="503-retry-after", actions=(Refuse(503, retry_after="1"),)),
@@ -156,6 +159,9 @@ class Injection(Struct, frozen=True):
             *(Rule(match, action, times=1) for action in others),
         )
 
+    def __str__(self) -> str:
+        return f"{self.scenario} {self.fault} {self.place}"
+
     @property
     def command(self) -> str:
         """Return the command that repeats this injection."""
@@ -188,7 +194,7 @@ def injections(scenario: str, traces: Sequence[Trace]) -> Iterator[Injection]:
     every = [set(trace.writes) for trace in traces]
     for place in dict.fromkeys(place for trace in traces for place in trace.writes):
         for fault in WRITE_FAULTS:
-            fits = not fault.verbs or place.verb in fault.verbs
+            fits = (not fault.verbs or place.verb in fault.verbs) and (fault.on_events or place.resource != "events")
             if fits and (fault.crashes or all(place in writes for writes in every)):
                 yield Injection(scenario, fault.name, place)
     counts = [dict(trace.events) for trace in traces]
@@ -198,6 +204,15 @@ def injections(scenario: str, traces: Sequence[Trace]) -> Iterator[Injection]:
             for number in WATCH_NUMBERS:
                 if number <= count:
                     yield Injection(scenario, fault.name, WatchPlace(resource, number))
+
+
+def injections_at(scenario: str, place: Place) -> Iterator[Injection]:
+    """Return the injections at one place, which need not occur in a reference run."""
+    of_watches = isinstance(place, WatchPlace)
+    for fault in WATCH_FAULTS if of_watches else WRITE_FAULTS:
+        verb = "" if isinstance(place, WatchPlace) else place.verb
+        if not fault.verbs or not verb or verb in fault.verbs:
+            yield Injection(scenario, fault.name, place)
 
 
 def sample(everything: Sequence[Injection], size: int, seed: int) -> tuple[Injection, ...]:

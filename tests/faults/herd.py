@@ -13,8 +13,8 @@ from tests.faults.requests import WRITES
 from tests.faults.rules import Rule
 
 STOPPED_WITHIN_S = 10.0
-UNCOUNTED = frozenset(["events", "leases", "selfsubjectaccessreviews"])
-"""Resources whose writes are no part of the reconciliation."""
+UNCOUNTED = frozenset(["leases", "selfsubjectaccessreviews"])
+"""Resources whose writes are no part of a reconciliation."""
 
 
 class ControllerEnded(Exception):
@@ -70,7 +70,7 @@ class Herd:
 
     def writes(self) -> list[Decision]:
         """The writes since `arm`, of all controllers of the run."""
-        return [e for e in self.decisions() if e.verb in WRITES and e.request.resource not in UNCOUNTED]
+        return [each for each in self.decisions() if each.verb in WRITES and each.request.resource not in UNCOUNTED]
 
     def decisions(self) -> list[Decision]:
         """The log of all proxies since `arm`."""
@@ -115,7 +115,7 @@ class Herd:
         await self.start()
 
     def _note_end(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled() or self._stop.is_set() and task.exception() is None:
+        if task.cancelled() or (self._stop.is_set() and task.exception() is None):
             return
         self.ended.append(repr(task.exception()))
 

@@ -102,7 +102,8 @@ def _constant(timeline: Timeline) -> Iterator[Finding]:
     members = [point.change for point in points if point.change.kind not in OWNERS]
     owners = [point.owner for point in points if point.owner is not None]
     generations = {owner["metadata"].get("generation") for owner in owners}
-    moved = any(_comes_or_goes(change) and not change.ours for change in members)
+    foreign = [change for change in members if not change.ours]
+    moved = any(_comes_or_goes(change) or _changes_sides(change, owners[-1]) for change in foreign)
     if len(generations) != 1 or moved or any(map(is_deleting, owners)) or any(map(replaces_members, owners)):
         return
     first = points[0]
@@ -113,6 +114,13 @@ def _constant(timeline: Timeline) -> Iterator[Finding]:
         yield Violation("S1", message, tuple(str(change.author) for change in members if change.ours))
     else:
         yield None
+
+
+def _changes_sides(change: Change, owner: Object) -> bool:
+    """Return True if the selector matches the labels only before or only after the change."""
+    if change.before is None or change.after is None:
+        return False
+    return selects(owner, labels_of(change.before)) != selects(owner, labels_of(change.after))
 
 
 def _comes_or_goes(change: Change) -> bool:

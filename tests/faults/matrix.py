@@ -7,12 +7,12 @@ import random
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
 from tests.faults.bench import Bench
-from tests.faults.faults import Injection, injections, sample
+from tests.faults.faults import Injection, Trace, injections, injections_at, parse_place, sample
 from tests.faults.judge import Violation
 from tests.faults.objects import differences
 from tests.faults.runner import Reference, Result, Run
@@ -105,27 +105,13 @@ class Matrix:
     async def run(self, scenarios: Sequence[Scenario], selection: Selection) -> None:
         """Run the reference runs and then all selected injections."""
         references = await self.references(scenarios)
-        todo = self.select(references, selection)
+        todo = chosen_from({name: known.traces for name, known in references.items()}, selection)
         by_name = {scenario.name: scenario for scenario in scenarios}
         self._total += len(todo)
         async with asyncio.TaskGroup() as group:
             for injection in todo:
                 scenario, reference = by_name[injection.scenario], references[injection.scenario]
                 group.create_task(self._injected(scenario, injection, reference, selection.stop_after_s))
-
-    def select(self, references: dict[str, Reference], selection: Selection) -> tuple[Injection, ...]:
-        """Return the selected injections in a random order, so that slow ones are not neighbours."""
-        everything = [each for name, known in references.items() for each in injections(name, known.traces)]
-        chosen = [
-            each
-            for each in everything
-            if (not selection.faults or each.fault in selection.faults)
-            and selection.place in ("", str(each.place))
-        ]
-        if selection.sample:
-            return sample(chosen, selection.sample, selection.seed)
-        random.Random(selection.seed).shuffle(chosen)
-        return tuple(chosen)
 
     async def _reference(self, scenario: Scenario) -> Result | None:
         self._total += 1
@@ -164,6 +150,23 @@ class Matrix:
             self._progress(f"{len(self.results)} of {self._total} runs, {found} violations")
 
 
+def chosen_from(traces: Mapping[str, Sequence[Trace]], selection: Selection) -> tuple[Injection, ...]:
+    """Return the selected injections in a random order, so that the slow ones are not neighbours.
+
+    `traces` are those of the reference runs of each scenario.
+    """
+    if selection.place:
+        place = parse_place(selection.place)
+        everything = [each for name in traces for each in injections_at(name, place)]
+    else:
+        everything = [each for name, known in traces.items() for each in injections(name, known)]
+    chosen = [each for each in everything if not selection.faults or each.fault in selection.faults]
+    if selection.sample:
+        return sample(chosen, selection.sample, selection.seed)
+    random.Random(selection.seed).shuffle(chosen)
+    return tuple(chosen)
+
+
 def lines_of(summary: Summary, *, evidence: int = 12) -> list[str]:
     """Return the summary as text: a table, and each violation with its evidence and its command."""
     injected = [result for result in summary.results if result.injection]
@@ -186,8 +189,6 @@ def lines_of(summary: Summary, *, evidence: int = 12) -> list[str]:
         lines.append(f"VIOLATION {violation.invariant}: {violation.message}\n  {command} ({result.namespace})")
         lines += [f"    {line[:700]}" for line in violation.evidence[:evidence]]
     return lines
-
-
 
 
 def reference_differences(reference: Reference) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -13,8 +12,8 @@ from msgspec import Struct
 
 from tests.faults.actions import Refuse
 from tests.faults.bench import Bench, new_namespace
-from tests.faults.faults import FAULTS, Injection, Trace, numbered
 from tests.faults.chronicle import chronicle
+from tests.faults.faults import FAULTS, Injection, Trace, numbered
 from tests.faults.herd import Herd
 from tests.faults.judge import Answer, Interval, Violation, examine
 from tests.faults.judge import Run as JudgedRun
@@ -99,9 +98,9 @@ class Run:
                 end=end,
             )
         finally:
+            # The namespace stays: its deletion would cost the server more than the run.
             await self._herd.stop()
-            with contextlib.suppress(Exception):
-                await self._user.delete_namespace()
+            self._bench.view.forget(self._namespace)
             self._bench.observer.forget(self._namespace)
 
     async def _prepare(self) -> str:
@@ -171,7 +170,8 @@ class Run:
         if self._violations and self._bench.evidence:
             self._bench.evidence.mkdir(parents=True, exist_ok=True)
             lines = chronicle(history, self._herd.decisions())
-            (self._bench.evidence / f"{self._namespace}.txt").write_text("\n".join([self.name, *lines]))
+            found = [f"{each.invariant}: {each.message}" for each in self._violations]
+            (self._bench.evidence / f"{self._namespace}.txt").write_text("\n".join([self.name, *found, *lines]))
         return Counter({"L1": 1, "Q1": 1}) + Counter(verdict.checks)
 
     def _answers(self) -> Iterator[Answer]:

@@ -136,17 +136,13 @@ UPDATES = (
         name="pool-update-disks",
         given=(pool(2, template=WITH_DISK),),
         ready=both(at(2), disks("root-0", "root-1")),
-        steps=(
-            Step(change_template(vm_template(disk="2Gi")), both(at(2), ordinals(0, 1), disks("root-0", "root-1"))),
-        ),
+        steps=(Step(change_template(vm_template(disk="2Gi")), both(at(2), ordinals(0, 1), disks("root-0", "root-1"))),),
     ),
     Scenario(
         name="pool-update-disks-offline",
         given=(pool(2, template=WITH_DISK, scaleInStrategy=OFFLINE),),
         ready=both(at(2), disks("root-0", "root-1")),
-        steps=(
-            Step(change_template(vm_template(disk="2Gi")), both(at(2), ordinals(0, 1), disks("root-0", "root-1"))),
-        ),
+        steps=(Step(change_template(vm_template(disk="2Gi")), both(at(2), ordinals(0, 1), disks("root-0", "root-1"))),),
     ),
     Scenario(
         name="pool-update-opportunistic",

@@ -49,7 +49,6 @@ class View:
         self.removed: set[str] = set()
         """The UIDs of the objects whose removal was seen."""
 
-
     def objects(self, namespace: str) -> Objects:
         return self._objects.setdefault(namespace, Objects())
 
@@ -80,7 +79,7 @@ class View:
         return True
 
     async def synced(self) -> None:
-        while not all(self._listed.values()):  # noqa: ASYNC110 - only at the start
+        while not all(self._listed.values()):
             await asyncio.sleep(0.02)
 
     async def follow(self, plural: str) -> None:
@@ -167,10 +166,6 @@ class User:
     async def create_namespace(self) -> None:
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}}
         await self._send("POST", "/api/v1/namespaces", body)
-
-    async def delete_namespace(self) -> None:
-        await self._send("DELETE", f"/api/v1/namespaces/{self.namespace}", None)
-        self.view.forget(self.namespace)
 
     async def _shown(self, plural: str, result: Json) -> Json:
         """Wait until the view shows the result of a write. So a condition never holds because the view is late."""

@@ -1,0 +1,35 @@
+"""The part of the fault matrix that every change must pass. `make faults` runs all of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandbox.binaries import Binaries
+from tests.cluster import running_plane
+from tests.faults.bench import open_bench
+from tests.faults.matrix import Matrix, Selection, lines_of
+from tests.faults.scenarios import scenarios
+from tests.integration.pool_namespace import simulator
+
+SEED = 1
+INJECTIONS = 100
+JOBS = 12
+NO_RUN_AFTER_S = 180.0
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(300)
+async def test_a_seeded_part_of_the_matrix_has_no_violation(control_plane_binaries: Binaries, tmp_path: Path) -> None:
+    selection = Selection(sample=INJECTIONS, seed=SEED, stop_after_s=NO_RUN_AFTER_S)
+    with running_plane(control_plane_binaries, audit_level="RequestResponse") as plane, simulator(plane):
+        async with open_bench(plane, tmp_path) as bench:
+            matrix = Matrix(bench, jobs=JOBS)
+            await matrix.run(scenarios(), selection)
+            summary = matrix.summary()
+    told = "\n".join(lines_of(summary))
+    assert not summary.violations, told
+    assert not summary.failures, told
+    assert summary.fired >= INJECTIONS / 2, told
+    assert {"S1", "S2", "S4", "S7", "L1", "Q1"} <= summary.checks.keys(), told
