@@ -82,7 +82,7 @@ class KindSimulator(Generic[T]):
         """
 
         self._written: dict[ObjectKey, dict[Resource[Any], int]] = {}
-        """The writes that may not be in the caches yet: for each object and each written kind, the resource version of
+        """The writes that may not be in the caches yet. For each object and each written kind: the resource version of
         the last write.
         """
 

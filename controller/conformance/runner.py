@@ -20,7 +20,7 @@ from informers.errors import ApiError
 
 SPACES: Final[Mapping[Kind, type[CaseNamespace]]] = {Kind.SETS: ReplicaSets, Kind.POOLS: Pools}
 CASE_S: Final = 900.0
-"""The time limit of one case in seconds. It is needed only if the limits inside the case do not work."""
+"""The time limit of one case in seconds. It is a safety net: the waits inside a case have shorter limits."""
 
 
 class Setup(Struct, frozen=True, kw_only=True):

@@ -116,7 +116,7 @@ class Series:
 
 
 class _Group:
-    """A group of Events that differ only in the message. They have the same object, component, type and reason."""
+    """A group of Events that differ only in the message."""
 
     __slots__ = ("combined", "singles")
 
@@ -218,10 +218,7 @@ class SpamFilter:
         return len(self._buckets)
 
     def admit(self, ref: ObjectRef, component: str, at: datetime) -> bool:
-        """Return True if one more request about the object may be sent.
-
-        In this case, remove one request from the bucket.
-        """
+        """Return True if one more request about the object may be sent, and remove this request from the bucket."""
         key = (component, ref.identity)
         left, since = self._buckets.pop(key, (float(BURST), at))
         left = min(float(BURST), left + max(0.0, (at - since) / REFILL))
@@ -233,7 +230,7 @@ class SpamFilter:
 
 
 class Occasions:
-    """Remembers what was already reported in an Event, so that it is reported only once.
+    """Remembers what was already reported in an Event, to report each occasion only once.
 
     An occasion identifies an object, a reason and a cause. If there are more than `capacity` occasions, the least
     recently used occasion is removed.

@@ -269,7 +269,5 @@ def _tallies(kind: Kind[Any], rows: Sequence[_Row], tallies: Tallies) -> Iterato
 
 
 def _escaped(text: str) -> str:
-    """Return the text as the value of a label, with escape sequences, because a text in a status can have any
-    characters.
-    """
+    """Return the text as the value of a label, with escape sequences. A text in a status can have any characters."""
     return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

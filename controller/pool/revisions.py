@@ -53,8 +53,7 @@ class Revisions(Struct, frozen=True, kw_only=True):
 def read_revisions(snapshot: Snapshot, template: Template) -> Revisions:
     """Return the pool's revisions and the name of the current revision.
 
-    If no current revision exists, the name is a new name. The revision with the pool's generation is not parsed again:
-    its template is the pool's template, unless the annotation `INDEX_SYSPREP` has changed.
+    If no current revision exists, the name is a new name.
     """
     generation = snapshot.owner.metadata.generation
     templates: dict[str, Template] = {}

@@ -12,7 +12,7 @@ The state is in the objects, so a restart of the controller loses nothing:
   ten minutes, and for a new template.
 
 If no VMI of the template is ready, the template is the probable cause. Then, after two failures in a row, the set
-starts only one VMI at a time and keeps only a few failed VMIs.
+starts only one VMI at a time. It also keeps only a few failed VMIs.
 """
 
 from __future__ import annotations
