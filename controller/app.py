@@ -57,7 +57,7 @@ EVENTS_FLUSHED_WITHIN_S = 5.0
 
 
 SYNC_POLL_S = 0.1
-"""The time, in seconds, between two checks whether an optional kind is still missing in the cluster."""
+"""While an optional kind is missing in the cluster, the program looks for the kind at this interval in seconds."""
 
 
 class Fatal(Exception):
@@ -87,7 +87,7 @@ class _Program(NamedTuple):
     informers: Sequence[SharedInformer[Any]]
     assemblies: Sequence[Assembly]
     optional: Sequence[SharedInformer[Any]]
-    """The informers of the optional kinds."""
+    """The informers of the kinds that the cluster need not serve."""
 
     monitor: LoopMonitor
     watch: SecondWriterWatch

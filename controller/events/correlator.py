@@ -135,7 +135,7 @@ class Correlator:
     def __init__(self, *, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
         self._groups: dict[Hashable, tuple[datetime, _Group]] = {}
-        """Each group with the time of the last occurrence. The group with the oldest occurrence is first."""
+        """Each group, with the time of its last Event. The least recent group is first."""
         self._stamp = 0
 
     def __len__(self) -> int:
@@ -170,8 +170,8 @@ class Correlator:
         return group
 
     def _evict(self, at: datetime) -> None:
-        """Remove all groups without an Event within `WINDOW`. If there is still no room for a new group, remove the
-        oldest group.
+        """Remove all groups whose last Event is older than `WINDOW`. If there is still no room, remove the least recent
+        group.
         """
         while self._groups:
             key, (last, _) = next(iter(self._groups.items()))

@@ -200,7 +200,11 @@ def failing_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
 def condition_of(
     back_off: BackOff, creates: Creates, active: Iterable[VirtualMachineInstance], template_hash: str
 ) -> Condition | None:
-    """Return the condition `ReplicaBackOff`, or None if no replacement waits or starts after two or more failures."""
+    """Return the condition `ReplicaBackOff`, or None.
+
+    The condition is true while a replacement waits. It is also true while a replacement starts after at least two
+    failures in a row.
+    """
     starting = [
         (-trial.failures, vmi.metadata.name)
         for vmi in active

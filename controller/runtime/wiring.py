@@ -39,7 +39,7 @@ Triggers = Callable[[Change[T]], Iterable[tuple[ObjectKey, float]]]
 
 
 class Cache(NamedTuple):
-    """What a kind needs in the cache of a resource.
+    """The cache of a resource, as one kind needs it.
 
     `transform` makes each object smaller before the cache stores the object.
     """
