@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -61,6 +62,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=OUTPUT, help="file for all samples, as JSON")
     parser.add_argument("--docs", action="store_true", help="write the figures and the picture to docs/ too")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # also stops the child processes
     cores = os.cpu_count() or 1
     result = report.Result(
         minutes=arguments.minutes,

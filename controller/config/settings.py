@@ -93,6 +93,9 @@ class Config(KindGroups, frozen=True, kw_only=True):
     field.
     """
 
+    in_pod: bool = False
+    """True if this process runs in a Pod of a cluster. No flag sets this field."""
+
     @property
     def namespaces(self) -> tuple[str, ...]:
         """Return the namespaces to watch, with one watch for each namespace.
@@ -276,7 +279,7 @@ def make_config(ctx: click.Context, *, pod_namespace: str = "") -> Config:
     """
     settings = chosen(ctx)
     settings.setdefault("leader_election_namespace", pod_namespace)
-    config = structs.replace(DEFAULTS, **with_groups(settings))
+    config = structs.replace(DEFAULTS, **with_groups(settings), in_pod=bool(pod_namespace))
     if config.elects:
         _check_durations(config, ctx)
     _check_addresses(config, ctx)

@@ -35,7 +35,10 @@ class Setup(Struct, frozen=True, kw_only=True):
 
 
 async def find_reconcilers(setup: Setup, cluster: Cluster) -> tuple[dict[Kind, str], bool]:
-    """Return the controller of each kind, and whether a simulator runs the VMIs. One object of each kind is created."""
+    """Return the controller of each kind, and whether a simulator runs the VMIs.
+
+    The function creates one object of each kind to find this out.
+    """
 
     async def ask(kind: Kind, subject: Subject) -> tuple[str, bool]:
         namespace = await setup.namespaces.create("probe")

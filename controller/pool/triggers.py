@@ -103,7 +103,7 @@ def _owner_key(meta: ObjectMeta) -> Iterable[ObjectKey]:
 
 
 def _decision_fields(vm: VirtualMachine) -> tuple[object, ...]:
-    """Return the fields of a VM on which a plan depends. A change of these fields starts a reconciliation at once."""
+    """Return the fields of a VM that can affect a plan. A change of these fields starts a reconciliation at once."""
     meta, annotations = vm.metadata, annotations_of(vm.metadata)
     return (
         is_deleting(vm),

@@ -190,7 +190,7 @@ def trial_of(vmi: VirtualMachineInstance) -> Trial:
 
 
 def failing_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
-    """Return the creation time of the first VMI in the series of failures before this VMI.
+    """Return the creation time of the first VMI in the series of failed VMIs that this VMI replaces.
 
     Without such failures, return the creation time of this VMI.
     """

@@ -81,7 +81,9 @@ class HttpServer:
         secure: Secure | None = None,
         debug: Mapping[str, Callable[[], str]] | None = None,
     ) -> None:
-        """`debug` maps a NAME to a function. The address `health` serves the text of this function at `/debug/NAME`."""
+        """`debug` contains functions by name. The address `health` serves the text of the function NAME at
+        `/debug/NAME`.
+        """
         probes = {
             **_check_routes("healthz", live),
             **_check_routes("livez", live),
