@@ -122,7 +122,7 @@ class _Group:
 
     def __init__(self) -> None:
         self.singles: dict[str, Series] = {}
-        """Maps each message to the Event with this message.
+        """The Events of the group, by message.
 
         There are at most DISTINCT Events. The Event that occurred last is at the end.
         """
