@@ -42,8 +42,8 @@ MIN_READY: Final = "vmherd.dev/min-ready-seconds"
 PARTITION: Final = "vmherd.dev/partition"
 MAX_UNHEALTHY: Final = "vmherd.dev/max-unhealthy"
 PARTITION_REVISION: Final = "vmherd.dev/partition-revision"
-"""An annotation that the controller writes on a pool. The value is the name of the revision of the VMs whose ordinal is
-below the partition (P14).
+"""An annotation that the controller writes on a pool. The value is the name of a revision. New VMs with an ordinal
+below the partition get this revision (P14).
 """
 
 INDEX_SYSPREP: Final = "vmherd.dev/index-sysprep"
