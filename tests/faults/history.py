@@ -160,7 +160,7 @@ class Change(Struct, frozen=True):
 
 
 class World:
-    """The objects at one revision. Only `History.replay` changes it."""
+    """The objects at one revision. A world that `History.replay` yields must not be changed."""
 
     def __init__(self) -> None:
         self._objects: dict[tuple[str, str], Object] = {}

@@ -7,7 +7,7 @@ How the catalogue's invariants are worded for this controller:
 - S2: the history shows no passes. So the limit is G2: creates since a state in the window never exceed the members that
   are missing in that state. Deletes because of the count have the same limit for the surplus.
 - S3: the API server allows one VM for each name. So S3 checks that names are `<pool>-<ordinal>`, that no smaller
-  ordinal was free in the window, and that no pool adopts a VM.
+  ordinal stays free, and that no pool adopts a VM.
 - S4: every delete has a UID as precondition, and the object belongs to an owner at the moment of the delete. The VMI of
   a VM belongs to the pool of the VM.
 - S5: an owner is read from the server before it adopts. Pools never adopt. A release needs a label that does not match.
@@ -171,8 +171,8 @@ def s3_each_ordinal_has_one_vm(history: History, run: Run) -> Iterator[Finding]:
         if ordinal is None:
             yield Violation("S3", f"{name_of(vm)} is no name of {pool}", described(step.change))
             continue
-        start = run.window(step.point.time)
-        free = [n for n in range(ordinal) if not taken.within(f"{pool}-{n}", start, step.change)]
+        start, end = run.window(step.point.time), run.aftermath(step.point.time)
+        free = [n for n in range(ordinal) if not taken.within(f"{pool}-{n}", start, end)]
         message = f"{pool}-{ordinal} is created, but the ordinals {free} are free"
         yield Violation("S3", message, described(step.change)) if free else None
     for change in history.changes:
@@ -183,25 +183,24 @@ def s3_each_ordinal_has_one_vm(history: History, run: Run) -> Iterator[Finding]:
 
 
 class _Taken:
-    """Tells when each VM name was in use."""
+    """The times in which each VM name was in use, and the times of our creates with this name.
+
+    The creates of one reconciliation run in parallel. So a smaller ordinal may follow a moment later.
+    """
 
     def __init__(self, history: History) -> None:
-        self._spans: dict[str, list[tuple[int, int, float]]] = {}
-        open_: dict[str, tuple[str, int]] = {}
-        for change in history.changes:
-            if change.kind != VM:
-                continue
-            if change.uid not in open_:
-                open_[change.uid] = (change.name, change.number)
-            if change.after is None:
-                name, since = open_.pop(change.uid)
-                self._spans.setdefault(name, []).append((since, change.number, change.time))
-        for name, since in open_.values():
-            self._spans.setdefault(name, []).append((since, len(history.changes), float("inf")))
+        self._spans: dict[str, list[tuple[float, float]]] = {}
+        for (kind, _), changes in history.objects.items():
+            if kind == VM:
+                end = changes[-1].time if changes[-1].after is None else float("inf")
+                self._spans.setdefault(changes[0].name, []).append((changes[0].time, end))
+        for write in history.ours:
+            if write.kind == VM and write.verb == "create":
+                self._spans.setdefault(write.name, []).append((write.time, write.answered))
 
-    def within(self, name: str, start: float, until: Change) -> bool:
-        """Return True if the name was in use at any time from `start` until the change."""
-        return any(since < until.number and end >= start for since, _, end in self._spans.get(name, ()))
+    def within(self, name: str, start: float, end: float) -> bool:
+        """Return True if the name was in use at any time from `start` to `end`."""
+        return any(since <= end and until >= start for since, until in self._spans.get(name, ()))
 
 
 @invariant("S4")
