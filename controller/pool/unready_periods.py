@@ -32,7 +32,7 @@ STEADY: Final = timedelta(seconds=30)
 """After a VM has been ready for this time, its unready period ends."""
 
 ABSENCE: Final = timedelta(minutes=5)
-"""The time for which the period of an absent VM is kept, for a recreated VM with the same name."""
+"""The unready period of a deleted VM is kept for this time, for a recreated VM with the same name."""
 
 CLOCK_SKEW: Final = timedelta(minutes=5)
 """The maximum difference between the clocks of two leaders. An entry further in the future is invalid."""
