@@ -12,7 +12,7 @@ from typing import Final
 DEEPEST: Final = 300
 """The largest number of levels that `cut_deep_values` keeps.
 
-The decoder can read this number of levels in every thread.
+The decoder can read this number of levels on every stack.
 """
 
 TOO_DEEP: Final = b'"vmherd: nested too deeply"'
