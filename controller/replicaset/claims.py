@@ -41,7 +41,7 @@ def choose_claims(snapshot: Snapshot, selector: Selector) -> Claims:
 
 
 def plan_claims(snapshot: Snapshot, claims: Claims) -> Plan:
-    """Plan the patches that adopt and release VMIs.
+    """Plan the patches that adopt and release VMIs. One pass adopts at most `burst` VMIs and releases at most `burst`.
 
     Before an adoption, the API server must confirm that the set has the same UID and is not being deleted.
     """
@@ -49,21 +49,22 @@ def plan_claims(snapshot: Snapshot, claims: Claims) -> Plan:
     reference = controller_reference(snapshot.replicasets, owner)
     patches = [
         _patch(snapshot, vmi.metadata, adoption_patch(vmi.metadata, reference), "the selector matches this orphan")
-        for vmi in claims.adopted
+        for vmi in claims.adopted[: snapshot.burst]
     ]
     patches += [
         _patch(
             snapshot, vmi.metadata, release_patch(vmi.metadata, owner.uid), "its labels no longer match the selector"
         )
-        for vmi in claims.released
+        for vmi in claims.released[: snapshot.burst]
     ]
     stages = []
     if claims.adopted:
-        why = f"confirm the owner before it adopts {len(claims.adopted)} VMIs"
+        why = "confirm the owner before it adopts VMIs"
         stages.append(Stage((Confirm(resource=snapshot.replicasets, key=owner.key, uid=owner.uid, why=why),)))
     if patches:
         stages.append(Stage(tuple(patches)))
-    return Plan(stages=tuple(stages))
+    left = max(len(claims.adopted) - snapshot.burst, 0) + max(len(claims.released) - snapshot.burst, 0)
+    return Plan(stages=tuple(stages), held=f"{left} more adoptions and releases wait for the next pass" if left else "")
 
 
 def _patch(snapshot: Snapshot, child: ObjectMeta, body: bytes, why: str) -> Patch:
