@@ -73,6 +73,10 @@ conformance: $(INSTALLED)  ## check each behaviour of both kinds on a sandbox; A
 bench: $(INSTALLED)  ## run the benchmarks; results go to benchmarks/results
 	@$(BIN)/python -m benchmarks $(ARGS)
 
+.PHONY: soak
+soak: $(INSTALLED)  ## run random load for an hour, and judge what grows; ARGS="--minutes 5" runs shorter
+	@$(BIN)/python -m benchmarks.soak $(ARGS)
+
 .PHONY: manifests
 manifests: $(INSTALLED)  ## write the generated files of the chart and of manifests/; ARGS=--check only compares
 	@$(BIN)/python -m charts $(ARGS)

@@ -42,7 +42,7 @@ from controller.runtime.wiring import Assembly, Parts, assemble_kinds
 from controller.server.authorization import Reviewer
 from controller.server.certificates import Certificate, FileCertificate, SelfSignedCertificate
 from controller.server.health import live_checks, ready_checks
-from controller.server.http import BindError, HttpServer, Secure, describe_queues, describe_tasks
+from controller.server.http import BindError, HttpServer, Secure, describe_memory, describe_queues, describe_tasks
 from controller.server.loop_lag import LoopMonitor
 from controller.version import PROGRAM, revision, version
 from informers.client import ApiClient, open_client
@@ -125,7 +125,7 @@ async def _run(requested: Config, stop: asyncio.Event) -> None:
 async def _with_mode(client: ApiClient, config: Config, stop: asyncio.Event) -> Config | None:
     """Return the configuration with the values that depend on the cluster, or None if `stop` is set first.
 
-    These values are the mode if it is `auto`, the versions of the kinds and the namespace of the lease.
+    These values are the mode (if the user chose `auto`), the versions of the kinds, and the namespace of the lease.
     """
     resolved: list[Config] = []
 
@@ -182,7 +182,11 @@ def _build(
         if config.object_metrics:
             metrics.show_replicas(assembly.figures)
     clock = asyncio.get_running_loop().time
-    debug = {"tasks": describe_tasks, "queues": lambda: describe_queues(queues, clock())}
+    debug = {
+        "tasks": describe_tasks,
+        "queues": lambda: describe_queues(queues, clock()),
+        "memory": describe_memory,
+    }
     server = HttpServer(
         health=config.health_probe_bind_address,
         metrics=config.metrics_bind_address,

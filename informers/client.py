@@ -2,9 +2,9 @@
 
 One client uses one aiohttp session with explicit timeouts. The client ignores the proxy settings of the environment.
 
-A write first waits until fewer than `max_inflight` writes are running. `informers.fairness` selects the next write.
-Then the request waits for the token bucket if the client has one. The reported duration of a request includes both
-waits. Reads do not wait for `max_inflight`. Watches do not wait for either limit.
+A write first waits until fewer than `max_inflight` writes are running. If several writes wait, `informers.fairness`
+selects the next one. Then the write waits for the token bucket if the client has one. A read waits only for the token
+bucket. A watch does not wait. The reported duration of a request includes its waits.
 
 Before a write, the client calls the gate, a function that can forbid the write. At that moment the connection is open,
 and nothing of the request has been sent.
@@ -61,7 +61,9 @@ MAX_TRIES = 4
 """Largest number of attempts for one request if the server answers with 429 or 503."""
 
 LONGEST_RETRY_AFTER_S = 10.0
-"""Longest Retry-After in seconds. If the server demands a longer delay, the client raises the error."""
+"""The longest Retry-After, in seconds, for which the client waits. After a longer Retry-After, the request fails at
+once.
+"""
 
 READ_BUFFER = 1 << 20
 _NO_LIMIT = nullcontext()
@@ -110,7 +112,7 @@ class ApiClient:
 
     @property
     def namespace(self) -> str:
-        """The namespace of the kubeconfig's context or of the Pod, or "default" if neither names a namespace."""
+        """The namespace of the kubeconfig's context or of the Pod. If both are missing, the namespace is "default"."""
         return self._credentials.namespace
 
     @property
@@ -305,7 +307,7 @@ class ApiClient:
             self._instruments.request_finished(verb=request.method, host=self._host, code=code, seconds=seconds)
 
     async def _distrusts(self, error: Exception, tls: ssl.SSLContext | bool) -> bool:
-        """Return True if the TLS context `tls` did not trust the server and the client now has another one."""
+        """Return True if the TLS context `tls` did not trust the server and the client now has a new TLS context."""
         if not isinstance(error, aiohttp.ClientConnectorCertificateError):
             return False
         return await self._credentials.renew_trust(tls)

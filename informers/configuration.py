@@ -227,8 +227,8 @@ def _first_context(path: str) -> str | None:
     """Return the current-context of the first file in `path` that has one. kubectl makes the same choice.
 
     `path` is a list of files, as in KUBECONFIG. The loader of kubernetes_asyncio would use the current-context of the
-    last file. Return None if no file has a current-context, or if the list has only one file: then the loader finds the
-    same context.
+    last file. Return None if no file has a current-context. Return None also for a single file, because the loader then
+    makes the right choice.
     """
     files = path.split(os.pathsep)
     if len(files) == 1:

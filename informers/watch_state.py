@@ -72,8 +72,7 @@ Without the delay, a broken server could cause an endless series of requests.
 
 OLD_LIST_PAUSE_S = 1.0
 OLD_LISTS = 5
-"""A list is old if it is older than the cache. After this number of old lists in a row, the next list replaces the
-cached objects.
+"""The number of lists in a row that may be older than the cache. The next list after them replaces the cached objects.
 """
 
 TOO_NEW_PAUSE_S = 1.0

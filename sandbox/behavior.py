@@ -68,7 +68,7 @@ SHORTEST_VISIBLE_S: Final = 0.25
 """The minimum duration of a written state in seconds. The last state of a timeline is always written."""
 
 UP_BEFORE_END_S: Final = 1.0
-"""The seconds between the end of `ready-after` and the end of a VMI, its crash, or its phase Unknown."""
+"""The time, in seconds, for which a VMI is ready before it ends, crashes or becomes Unknown."""
 
 _BOOT_PHASES: Final = ("", "Pending", "Scheduling", "Scheduled", "Running")
 
@@ -89,7 +89,7 @@ class Timeline(Struct, frozen=True):
 
 
 class Obstacle(Struct, frozen=True):
-    """A missing or unbound PVC of a VMI that waits for a node.
+    """The reason why a VMI waits for a node: a PVC is missing or not bound.
 
     If a PVC is missing, `problem` is the reason in the VMI's condition. If all PVCs exist, `problem` is empty.
     """
@@ -162,7 +162,7 @@ def _follow_timeline(vmi: SimulatedVMI, settings: SimulationSettings, now: datet
 def _is_reached(vmi: SimulatedVMI, state: VMIState) -> bool:
     """Return True if the VMI has this state.
 
-    A state without the condition Ready also matches a VMI that has this condition.
+    A state without the condition Ready matches a VMI with and without this condition.
     """
     current = state_of(vmi)
     if current is None or state.unready_reason != CONDITION_MISSING:

@@ -51,7 +51,7 @@ DEFAULT_ACCOUNT = "/api/v1/namespaces/default/serviceaccounts/default"
 
 
 class ControlPlaneError(Exception):
-    """The error when a component does not start or does not answer.
+    """Raised if a component does not start or does not answer.
 
     `str()` returns the name of the component and the last lines of the component's log.
     """

@@ -221,7 +221,7 @@ def _generation_in(own_vmi: SimulatedVMI) -> int | None:
 
 
 def _update(vm: SimulatedVM, own_vmi: SimulatedVMI | None, related: RelatedObjects) -> Update | None:
-    """Return the effect of a changed VM spec on the VMI, or None if the spec at the start is not known."""
+    """Return the effect of a changed VM spec on the VMI. Return None if the spec at the VM's start is not known."""
     if own_vmi is None:
         return None
     started = start_revision(vm, related.revisions)

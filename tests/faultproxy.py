@@ -1,11 +1,11 @@
-"""A reverse proxy for the real API server. A test makes it lose answers, delay or cut watches, and refuse requests.
+"""A reverse proxy for the real API server. The proxy can lose answers, delay or cut watches, and refuse requests.
 
-    with fault_proxy(plane.url, plane.ca) as proxy:
+with fault_proxy(plane.url, plane.ca) as proxy:
         proxy.lose("POST", "virtualmachineinstances", every=3)
         run_the_controller(proxy.write_kubeconfig(path, token))
 
-The proxy runs in a separate thread, for tests that run the controller as a process. A request that the proxy refuses
-does not reach the server. Every other request does, so a write whose answer is lost has its effect. Without a fault the
+The proxy runs in a separate thread, for tests that run the controller as a process. A refused request does not reach
+the server. Every other request reaches the server, so a write whose answer is lost has its effect. Without a fault the
 proxy changes nothing.
 """
 
@@ -34,7 +34,7 @@ TICK_S = 0.02
 
 
 class Refusal:
-    """An error that the proxy sends as an answer, and how many times it still does so."""
+    """An error that the proxy sends as an answer, and the remaining number of such answers."""
 
     def __init__(self, method: str, plural: str, status: int, retry_after: str, times: int) -> None:
         self.method = method
@@ -52,7 +52,7 @@ class Refusal:
 
 
 class FaultProxy:
-    """The faults. Any thread may set them. The proxy reads them for each request and each piece of a watch."""
+    """The faults. Any thread may set them. The proxy reads the faults for each request and each piece of a watch."""
 
     def __init__(self, upstream: str, upstream_ca: Path, authority: Path, port: int) -> None:
         self.url = f"https://127.0.0.1:{port}"
@@ -76,8 +76,8 @@ class FaultProxy:
         self._to_cut: set[str] = set()
 
     def lose(self, method: str, plural: str, *, every: int) -> None:
-        """Lose the answer of the first successful write of this kind, and then of every `every`-th one. With `every=0`,
-        no more answers are lost.
+        """Lose the answer of the first successful write of this kind, and then of every `every`-th write. With
+        `every=0`, lose no more answers.
         """
         if every:
             self._losing[method, plural] = lambda number: number % every == 0
@@ -89,7 +89,7 @@ class FaultProxy:
         self._refusals.append(Refusal(method, plural, status, retry_after, times))
 
     def delay_watch(self, plural: str, seconds: float) -> None:
-        """Delay the data of a watch, so that its reader has a stale cache. 0 ends the delay and sends all data."""
+        """Delay the data of a watch, so that its client has a stale cache. 0 ends the delay and sends all data."""
         self._lag_s[plural] = seconds
 
     def cut_watch(self, plural: str) -> None:
@@ -222,7 +222,7 @@ async def _serve(proxy: FaultProxy, certificate: ssl.SSLContext, started: Future
 
 
 def _plural_of(path: str) -> str:
-    """The plural of the kind in a path; "" if there is none."""
+    """The plural of the kind in a path, or "" if the path has none."""
     parts = path.strip("/").split("/")
     parts = parts[3:] if parts[0] == "apis" else parts[2:]
     if len(parts) > 2 and parts[0] == "namespaces":

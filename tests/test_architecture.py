@@ -29,7 +29,9 @@ BANNED_CALLS = frozenset(["input", "now", "open", "print", "today", "utcnow"])
 
 
 def pure_modules() -> list[Path]:
-    """The files of the pure core in the import contract. A folder stands for all its modules except exempt ones."""
+    """The files of the pure core in the import contract. A folder stands for all its modules, except the modules that
+    the contract exempts.
+    """
     [contract] = [
         contract
         for contract in PROJECT["tool"]["importlinter"]["contracts"]

@@ -215,8 +215,7 @@ def _mutable(document: Fields) -> Fields:
 def _in_order(names: Iterable[str], current: Iterable[str], old: Fields, new: Fields) -> list[str]:
     """Return the names in the order of `current`. If the order differs between `old` and `new`, use the order of `new`.
 
-    A name that is missing in this order comes from the other list (`new` or `current`). The name is inserted after its
-    predecessor in that list.
+    A name that only the other list (`new` or `current`) has is inserted after its predecessor in that list.
     """
     is_reordered = [name for name in old if name in new] != [name for name in new if name in old]
     leading, other = (new, current) if is_reordered else (current, new)

@@ -42,7 +42,7 @@ T = TypeVar("T", bound=KubeObject)
 K = TypeVar("K", bound=Connection)
 
 USUAL_LEASE_S = 15.0
-"""The assumed duration, in seconds, of a lease without a duration."""
+"""The duration, in seconds, that is assumed for a lease without a duration."""
 
 PAUSE_S = 1.0
 """The pause, in seconds, between two reads of the lease."""
@@ -132,8 +132,8 @@ async def active_holder(client: Requests, *, name: str, namespace: str = "") -> 
 async def refuse_if_controller_runs(client: Requests, *, name: str, namespace: str, why: str, force: bool) -> None:
     """Raise CommandFailed if a controller renews the lease `name`. If `force` is true, do nothing.
 
-    CommandFailed is also raised if the user has no permission to read leases. `why` is the part of the error message
-    that tells what the user has to do, with the reason.
+    Raise CommandFailed also if the user has no permission to read leases. `why` is a part of the error message. It
+    tells the user what to do, and why.
     """
     if force:
         return

@@ -48,7 +48,7 @@ class Status(StrEnum):
     FAILED = "failed"
     SKIPPED = "skipped"
     DIFFERS = "differs"
-    """A failed case about a behaviour of vmherd, with another controller."""
+    """The case failed, but the case checks a behaviour of vmherd, and another controller reconciles the kind."""
 
 
 class Case(Struct, frozen=True, kw_only=True):

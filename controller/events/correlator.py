@@ -71,7 +71,7 @@ Identity: TypeAlias = tuple[str, str, str, str]
 
 
 class Series:
-    """One Event with its latest message, first time, last time and count."""
+    """One Event: its latest message, its count, and the times of its first and last occurrence."""
 
     __slots__ = (
         "combined",
@@ -130,7 +130,7 @@ class _Group:
 
 
 class Correlator:
-    """Finds the existing Event that counts a new occurrence, or creates an Event."""
+    """Counts each occurrence in an existing Event, or in a new Event."""
 
     def __init__(self, *, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
@@ -144,7 +144,7 @@ class Correlator:
     def record(
         self, ref: ObjectRef, *, component: str, reason: str, message: str, warning: bool, at: datetime
     ) -> Series:
-        """Count one occurrence. Return the Event that counts it, which may be new."""
+        """Count one occurrence. Return the existing or new Event that contains the count."""
         message = truncate(message)
         group = self._group((component, ref.identity, warning, reason), at)
         series = group.singles.pop(message, None)

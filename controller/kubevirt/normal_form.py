@@ -40,7 +40,7 @@ TEMPLATE_LIMIT: Final = 128 * 1024
 """The largest template in bytes. Real templates are much smaller, because KubeVirt limits inline user data to 2 KiB.
 
 A comparison takes about a microsecond for each byte. Without a limit, one template of 1.5 MB could block the event loop
-for more than a second in each pass.
+for more than a second in each reconciliation.
 """
 
 

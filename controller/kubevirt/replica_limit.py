@@ -1,7 +1,7 @@
 """The limit for the replicas of one set or pool.
 
-A wrong number, for example 2147483647, would otherwise fill the API server's storage. The time of a pass grows with the
-number of replicas, so one very large object would also delay all other objects.
+A wrong number, for example 2147483647, would otherwise fill the API server's storage. The time of a reconciliation
+grows with the number of replicas, so one very large object would also delay all other objects.
 """
 
 from __future__ import annotations

@@ -70,8 +70,8 @@ def _preserves(pool: Pool | None) -> bool:
 def _needs_controller(pool: Pool | None, vm: VirtualMachine) -> bool:
     """Return True if the pool must keep the VM's disks, and only a running controller can keep them.
 
-    If the pool is being deleted without `--cascade=orphan`, the garbage collector deletes the VM and its disks. The
-    cleanup itself keeps the disks of VMs that are already terminating.
+    This is the case if the pool is being deleted without `--cascade=orphan`. The garbage collector then deletes the VM
+    and its disks. A VM that is already terminating needs no controller, because the cleanup itself keeps its disks.
     """
     if pool is None or pool.metadata.deletion_timestamp is None or is_deleting(vm):
         return False

@@ -51,11 +51,12 @@ def plan_own_finalizer(snapshot: Snapshot) -> Plan:
 
 
 def plan_deletion(snapshot: Snapshot) -> Plan:
-    """Plan the next pass over a pool that is being deleted.
+    """Plan the next reconciliation of a pool that is being deleted.
 
     The plan removes the pool finalizer from VMs. If the pool keeps disks, the plan also deletes the VMs, at most
-    `burst` in a pass. With `--cascade=orphan`, the plan keeps the VMs and deletes the pool's revisions, because nothing
-    else would delete the revisions. If the plan has nothing else to write, the pool loses its own finalizer.
+    `burst` in a reconciliation. With `--cascade=orphan`, the plan keeps the VMs and deletes the pool's revisions,
+    because nothing else would delete the revisions. If the plan has nothing else to write, the pool loses its own
+    finalizer.
     """
     preserve = preserves_disks(snapshot)
     members = by_name(snapshot.members)

@@ -1,4 +1,4 @@
-"""The plan of one pass over a pool, with the rules P1 to P16.
+"""The plan of one reconciliation of a pool, with the rules P1 to P16.
 
 `plan` is a pure function. It returns a plan for every snapshot, and always the same plan for the same snapshot. If
 nothing has to change, the plan is empty. The stages do these steps, in this order:
@@ -7,8 +7,8 @@ nothing has to change, the plan is empty. The stages do these steps, in this ord
 2. They add the finalizer to the pool (P6).
 3. They heal VMs (P15).
 4. They create or delete VMs (P3, P4, P8).
-5. They update VMs (P12 to P14), if this pass releases no member and step 4 does nothing. If the server rejects new VMs,
-   for example because of a quota, the update does not wait for the missing members.
+5. They update VMs (P12 to P14), if no member is released and step 4 does nothing. If the server rejects new VMs, for
+   example because of a quota, the update does not wait for the missing members.
 6. They delete old revisions (P11), if no other step writes anything.
 
 If the pool is invalid or paused, the plan only removes the pool finalizer from VMs that leave, so that users can still
@@ -43,7 +43,7 @@ UNSETTLED = Plan(held="the cache does not show all of our own writes yet")
 
 
 def plan(snapshot: Snapshot) -> Plan:
-    """Return the writes and Events of the next pass over this pool."""
+    """Return the writes and Events of the next reconciliation of this pool."""
     owner = snapshot.owner
     if owner.metadata.deletion_timestamp is not None:
         return plan_deletion(snapshot) if snapshot.settled else UNSETTLED

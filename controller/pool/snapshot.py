@@ -1,7 +1,7 @@
-"""The input of one pass over a pool: the pool and its objects, read from the caches at one moment.
+"""The input of one reconciliation of a pool: the pool and its objects, read from the caches at one moment.
 
 A snapshot is a value that does not change. A plan depends only on its snapshot. Indexes find the objects of the pool,
-so no pass reads all objects of a namespace.
+so no reconciliation reads all objects of a namespace.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class Stores(NamedTuple):
 class Limits(Struct, frozen=True):
     """Limits from the configuration.
 
-    `burst` is the maximum number of writes of one kind in one pass (P4). `revision_history` is the number of unused
-    revisions to keep (P11). `max_replicas` is the maximum number of VMs of one pool, or 0 for no limit (P4).
+    `burst` is the maximum number of writes of one kind in one reconciliation (P4). `revision_history` is the number of
+    unused revisions to keep (P11). `max_replicas` is the maximum number of VMs of one pool, or 0 for no limit (P4).
     `takes_over` is True if vmherd takes the pools over from KubeVirt's controller.
     """
 

@@ -1,4 +1,4 @@
-"""The status of a pool (P7, P17) and its Events (P18) after a pass.
+"""The status of a pool (P7, P17) and its Events (P18) after a reconciliation.
 
 The numbers of VMs come from the newest snapshot. A terminating VM still counts as a replica. `printableStatus`
 summarises the pool in one word.
@@ -62,7 +62,7 @@ messages.
 
 
 def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> PoolStatus:
-    """Return the status after a pass with these outcomes. The caller takes `snapshot` after the writes."""
+    """Return the status after a reconciliation with these outcomes. The caller takes `snapshot` after the writes."""
     owner = snapshot.owner
     old = owner.status or PoolStatus()
     parsed = parse_intent(owner)

@@ -13,7 +13,7 @@ from controller.pool.unready_periods import UnreadyPeriod
 
 
 def open_period(snapshot: Snapshot, vm: VirtualMachine) -> UnreadyPeriod | None:
-    """Return the VM's unready period, if the VM should run and is not ready now."""
+    """Return the VM's unready period. Return None if the VM is ready now or should not run."""
     period = snapshot.unready.get(vm.metadata.name)
     if period is None or period.uid != vm.metadata.uid or period.ready_at is not None or is_deleting(vm):
         return None

@@ -1,7 +1,7 @@
 """Checks whether the installed KubeVirt is new enough.
 
-The version comes from the status of the KubeVirt object. There is no check without this object, or without the
-permission to list it. There is no check either if the version is not a number, such as that of a development build.
+The version comes from the status of the KubeVirt object. The check is skipped if the object is missing, or if the
+controller may not list it. The check is also skipped if the version is not a number, as in a development build.
 """
 
 from __future__ import annotations

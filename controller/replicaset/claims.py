@@ -41,7 +41,9 @@ def choose_claims(snapshot: Snapshot, selector: Selector) -> Claims:
 
 
 def plan_claims(snapshot: Snapshot, claims: Claims) -> Plan:
-    """Plan the patches that adopt and release VMIs. One pass adopts at most `burst` VMIs and releases at most `burst`.
+    """Plan the patches that adopt and release VMIs.
+
+    One reconciliation adopts at most `burst` VMIs and releases at most `burst` VMIs.
 
     Before an adoption, the API server must confirm that the set has the same UID and is not being deleted.
     """
@@ -64,7 +66,7 @@ def plan_claims(snapshot: Snapshot, claims: Claims) -> Plan:
     if patches:
         stages.append(Stage(tuple(patches)))
     left = max(len(claims.adopted) - snapshot.burst, 0) + max(len(claims.released) - snapshot.burst, 0)
-    return Plan(stages=tuple(stages), held=f"{left} more adoptions and releases wait for the next pass" if left else "")
+    return Plan(stages=tuple(stages), held=f"{left} more adoptions and releases wait" if left else "")
 
 
 def _patch(snapshot: Snapshot, child: ObjectMeta, body: bytes, why: str) -> Patch:

@@ -1,7 +1,7 @@
 """The order in which a replica set deletes VMIs, for scale-in and for the replacement of outdated VMIs (R6).
 
 The sort key is a tuple with one element for each criterion. The last element is the name of the VMI, so the order is
-the same in every pass.
+the same in every reconciliation.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def rank_for_removal(active: Iterable[VirtualMachineInstance]) -> tuple[VirtualM
 
 
 def state_rank_of(vmi: VirtualMachineInstance) -> StateRank:
-    """Return the first part of the sort key: the criteria of R6 before "VMIs on the same node".
+    """Return the first part of the sort key: the criteria of R6 that come before "VMIs on the same node".
 
     The VMI with the smaller key is deleted first.
     """
@@ -62,7 +62,7 @@ def state_rank_of(vmi: VirtualMachineInstance) -> StateRank:
 
 
 def age_rank_of(vmi: VirtualMachineInstance) -> AgeRank:
-    """Return the last part of the sort key: the criteria of R6 after "VMIs on the same node".
+    """Return the last part of the sort key: the criteria of R6 that come after "VMIs on the same node".
 
     The VMI that became ready later is deleted first. With the same time, the younger VMI is deleted first.
     """

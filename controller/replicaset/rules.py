@@ -21,7 +21,7 @@ from informers.store import StoreView
 class ReplicaSetRules(NamedTuple):
     """The rules of this kind, with the interface that the reconciler calls (`runtime.reconciler.Rules`).
 
-    One pass sends at most `burst` creates and at most `burst` deletes (R4, R6). A set gets at most `max_replicas` VMIs;
+    One reconciliation sends at most `burst` creates and at most `burst` deletes (R4, R6). A set gets at most `max_replicas` VMIs;
     0 means no limit.
     """
 

@@ -1,4 +1,4 @@
-"""The status of a replica set after a pass (R10, R11), and the notices for its Events (R8, R12).
+"""The status of a replica set after a reconciliation (R10, R11), and the notices for its Events (R8, R12).
 
 The counts come from the newest snapshot. The status contains the conditions `ReplicaFailure`, `ReplicaPaused` and
 `ReplicaBackOff` only while they are true. The transition time of these conditions is the time at which they were added.
@@ -24,10 +24,10 @@ from informers.errors import StatusError
 
 
 def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetStatus:
-    """Return the status after a pass with these outcomes. `snapshot` was taken after the writes of the pass.
+    """Return the status after a reconciliation with these outcomes. `snapshot` was taken after the writes.
 
-    `observedGeneration` is the generation of the set in the snapshot. The reconciler passes a snapshot with the
-    generation that the plan observed (see `runtime.status.recounted`).
+    `observedGeneration` is the generation of the set in the snapshot. This is the generation that the plan observed
+    (see `runtime.status.recounted`).
     """
     owner = snapshot.owner
     old = owner.status or ReplicaSetStatus()

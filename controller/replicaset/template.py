@@ -51,7 +51,7 @@ def is_updated(vmi: VirtualMachineInstance, template_hash: str) -> bool:
 
 
 class EncodedTemplate(Struct, frozen=True):
-    """The two parts of an encoded VMI before and after the end of the name. The body is `head + suffix + tail`."""
+    """An encoded VMI without the end of its name. The body of a create is `head + suffix + tail`."""
 
     base: str
     head: bytes
@@ -90,7 +90,7 @@ def encode_template(
     *,
     annotations: Mapping[str, str] = NO_LABELS,
 ) -> EncodedTemplate:
-    """Encode the part that all VMIs of a set share. `annotations` are added to the annotations of the template.
+    """Encode a VMI of the set without the end of its name. `annotations` are added to the annotations of the template.
 
     The VMIs are created in the namespace of the set. A namespace in the template is ignored (R5).
     """

@@ -1,4 +1,4 @@
-"""Triggers: the replica sets that need a pass after a change in a cache, and the delay before the pass (R16)."""
+"""Triggers: the replica sets that must be reconciled after a change in a cache, and the delay before that (R16)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NO_SELECTOR = LabelSelector()
 def replicasets_of_vmi(
     change: Change[VirtualMachineInstance], sets: StoreView[ReplicaSet], selectors: SelectorCache | None = None
 ) -> Iterable[Wake]:
-    """Return the replica sets that need a pass after a change of a VMI, each with a delay in seconds.
+    """Return the sets that must be reconciled after a change of a VMI, each with a delay in seconds.
 
     `selectors` contains the selectors that earlier calls have parsed.
     """
@@ -42,12 +42,12 @@ def replicasets_of_vmi(
 def replicasets_of_replicaset(change: Change[ReplicaSet]) -> Iterable[Wake]:
     """Return the changed replica set and a delay in seconds, if the change affects a plan or the status.
 
-    A change of the status starts a pass for two reasons. First, another client may have overwritten the status. Second,
-    the next status write waits for this change in the cache. So each status write of this controller causes one more
-    pass.
+    A change of the status also starts a reconciliation, for two reasons. First, another client may have overwritten the
+    status. Second, the next status write waits until the cache shows this change. So each status write of this
+    controller causes one more reconciliation.
 
-    A change of only the condition `ReplicaFailure` starts no pass, because its message can change with each failed
-    pass. Otherwise the next pass would start before the end of the backoff.
+    A change of only the condition `ReplicaFailure` starts no reconciliation. Its message can change with each failed
+    reconciliation, so the next one would start before the end of the backoff.
     """
     return wakes_of(change, itself, decides_by=_planning_input, counts_by=lambda owner: without_failure(owner.status))
 
@@ -78,7 +78,7 @@ def _candidates(namespace: str, labels: Mapping[str, str], sets: StoreView[Repli
 
 
 def _write_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
-    """Return the values of a VMI that start a pass at once when they change.
+    """Return the values of a VMI that start a reconciliation at once when they change.
 
     - For a VMI without a controller, only the labels are returned.
     - For a terminating VMI with a controller, only the UID of the controller is returned.
@@ -95,7 +95,7 @@ def _write_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
 
 
 def _count_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
-    """Return the values of a VMI that start a pass after a delay when they change.
+    """Return the values of a VMI that start a reconciliation after a delay when they change.
 
     These values affect the counts, a waiting rollout, or the order of a later scale-in.
     """

@@ -1,8 +1,8 @@
 """The share of the event loop that each namespace may use.
 
 All namespaces share one event loop. A plan for a very large object takes a part of a second, and a user can cause such
-plans again and again. So the passes of one namespace wait when they have used too much time. The passes of the other
-namespaces continue.
+plans again and again. So the reconciliations of one namespace wait when they have used too much time. Those of the
+other namespaces continue.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_NAMESPACES: Final = 10_000
 
 
 class LoopShare:
-    """The time that the passes of each namespace have used. `now` returns seconds of a monotonic clock."""
+    """The time that the reconciliations of each namespace have used. `now` returns seconds of a monotonic clock."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -29,7 +29,7 @@ class LoopShare:
         """The used time of each namespace in seconds, and when it was computed. It shrinks by SHARE each second."""
 
     def spend(self, namespace: str, seconds: float) -> None:
-        """Record that a pass of this namespace has blocked the loop for this time."""
+        """Record that a reconciliation has blocked the loop for this time."""
         if seconds <= 0:
             return
         self._used[namespace] = (self._left(namespace) + seconds, self._now())
@@ -37,7 +37,7 @@ class LoopShare:
             self._used = {name: used for name, used in self._used.items() if self._left(name) > 0}
 
     def wait_s(self, namespace: str) -> float:
-        """Return the time, in seconds, until the next pass of this namespace may start."""
+        """Return the time, in seconds, until the next reconciliation of this namespace may start."""
         return max(0.0, self._left(namespace) - ALLOWANCE_S) / SHARE
 
     def _left(self, namespace: str) -> float:

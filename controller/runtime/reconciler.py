@@ -40,7 +40,7 @@ GONE = ""
 
 
 class Snapshot(Protocol):
-    """The input of a plan: the owner and the related objects, in the state that the caches show.
+    """The input of a plan: the owner and the related objects, as the caches show them.
 
     `settled` is true if the caches show all writes of this controller for the owner (R9).
     """
@@ -94,7 +94,7 @@ class StaleInstruments(Protocol):
 class RulesReconciler(Generic[S]):
     """A reconciler that brings the objects of one kind to their desired state.
 
-    `now` returns the time of the wall clock. This time is compared with timestamps in objects.
+    `now` returns the time of the wall clock, for comparison with timestamps in objects.
     """
 
     def __init__(
@@ -129,8 +129,8 @@ class RulesReconciler(Generic[S]):
         if snapshot is None:
             return await self._reconcile_absent(key, other_error)
         plan = self._rules.plan(snapshot)
-        # Between two awaits no other task runs. So this time is the time for which the pass blocks the event loop. The
-        # status takes about as long as the plan.
+        # Between two awaits no other task runs. So this time is the time for which the event loop is blocked. The status
+        # takes about as long as the plan.
         blocked_s = 2 * (clock() - started)
         self._report_plan(snapshot, plan)
         outcomes = await self._executor.carry_out(key, snapshot.owner.metadata.uid, plan)

@@ -16,13 +16,13 @@ from informers.meta import ObjectKey
 
 LOOK_AGAIN_S = 5.0
 """The delay, in seconds, after a reconciliation that writes or waits for the cache. Usually a watch event starts the
-next reconciliation much earlier. The delay is needed only if this event does not arrive.
+next reconciliation much earlier.
 """
 
 
 POSTPONED_S = 0.5
-"""The delay, in seconds, after a create was postponed until a disk is deleted. The delay is always needed. No cache
-contains disks, so no event starts the next reconciliation when the disk is deleted.
+"""The delay, in seconds, after a create was postponed until a disk is deleted. No event reports the deletion, because
+no cache contains disks.
 """
 
 
@@ -36,8 +36,8 @@ LONGEST_RETRY_AFTER_S = 300.0
 """The longest delay, in seconds, that a Retry-After can cause. A wrong Retry-After must not stop a key for a day."""
 
 UNSERVED_S = 30.0
-"""The delay, in seconds, after a restart that the cluster does not serve. No event reports when the cluster serves the
-restart again.
+"""The delay, in seconds, after the cluster did not serve a restart. No event reports when the cluster serves restarts
+again.
 """
 
 
@@ -51,7 +51,7 @@ class AwaitChange(Struct, frozen=True):
 class After(Struct, frozen=True):
     """The result of a reconciliation if the key must be reconciled again after `seconds`.
 
-    The key is reconciled at this time even if an event starts another reconciliation earlier.
+    An event may start another reconciliation earlier. The key is then still reconciled at this time.
     """
 
     seconds: float
@@ -64,9 +64,9 @@ class Retry(Struct, frozen=True):
     `not_before_s` is the Retry-After of the server in seconds, or 0. `outage` is true if the failure is server-side
     (see `is_outage`). Such a failure does not increase the key's own backoff.
 
-    `lost_race` is true if all failures are conflicts with other writers. Such a conflict is normal, so the
-    reconciliation does not count as failed. `also_after_s` is the delay that the plan requested, or None. If the
-    backoff is longer than this delay, the key is reconciled after this delay.
+    `lost_race` is true if all failures are conflicts with other writers. Such conflicts are normal, so the
+    reconciliation does not count as failed. `also_after_s` is the delay that the plan requested, or None. The key is
+    reconciled after this delay even if the backoff is longer.
     """
 
     why: str
@@ -126,10 +126,10 @@ def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool, other_e
 
 
 def retry_after(*errors: ApiError) -> Retry:
-    """Return the retry after these errors. The retry contains the text of the first error.
+    """Return the retry after these errors, with the text of the first error.
 
-    If one of the errors is server-side, `outage` is true in the retry. The other errors then do not increase the
-    backoff. If they occur again after the server has recovered, the next reconciliation reports them.
+    If one of the errors is server-side, `outage` is true. The other errors then do not increase the backoff. If they
+    occur again after the server has recovered, the next reconciliation reports them.
     """
     return Retry(
         str(errors[0]),

@@ -19,8 +19,7 @@ def recounted(planned: T, latest: T) -> T | None:
     """Return the snapshot from which the status is computed.
 
     The result is the snapshot `latest`, but with the spec and the generation of the snapshot `planned`. The spec may
-    have changed while the plan was carried out. The plan did not observe the new spec, so the status must not report
-    the new generation as observed.
+    have changed since the plan was made. The status must report only the generation that the plan has observed.
 
     Return None if another owner of the same name has replaced the owner. In this case no status is written.
     """

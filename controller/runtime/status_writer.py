@@ -2,8 +2,7 @@
 
 If the cache does not show the last status write yet, the next reconciliation would write the same status again. So a
 status is written only after the cache shows the previous status write. The event of the previous status write also
-starts the reconciliation that writes the next status. So even after many changes of an owner's VMs, no status write
-starts before the event of the previous one.
+starts the reconciliation that writes the next status.
 """
 
 from __future__ import annotations

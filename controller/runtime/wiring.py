@@ -36,7 +36,7 @@ from informers.workqueue import WorkQueue
 T = TypeVar("T", bound=KubeObject)
 
 Triggers = Callable[[Change[T]], Iterable[tuple[ObjectKey, float]]]
-"""A function that returns the keys to wake after a change, each with a delay in seconds."""
+"""A function that returns the keys to reconcile after a change, each with a delay in seconds."""
 
 
 class Cache(NamedTuple):
@@ -131,7 +131,7 @@ def queue_of(parts: Parts, kind: Kind[Any]) -> WorkQueue[ObjectKey]:
 
 
 def wakes(queue: WorkQueue[ObjectKey], triggers: Triggers[T]) -> Callable[[Change[T]], None]:
-    """Return an event handler that queues the keys to wake."""
+    """Return an event handler that queues the keys to reconcile."""
 
     def handle(change: Change[T]) -> None:
         for key, delay_s in triggers(change):

@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import gzip
 import os
 import ssl
+import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
@@ -45,10 +47,7 @@ Checks: TypeAlias = Mapping[str, Check]
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.Response]]
 
 SHUTDOWN_TIMEOUT_S = 1.0
-"""The longest time, in seconds, that `close` waits for unfinished answers.
-
-A short time is enough, because clients repeat a probe or a scrape that gets no answer.
-"""
+"""The longest time, in seconds, that `close` waits for unfinished answers."""
 
 
 class BindError(Exception):
@@ -344,6 +343,19 @@ def describe_tasks() -> str:
             lines.append(f"    {frame.f_code.co_qualname} ({Path(frame.f_code.co_filename).name}:{frame.f_lineno})")
             waiting = getattr(waiting, "cr_await", None)
     return "\n".join(lines) + "\n"
+
+
+def describe_memory() -> str:
+    """Return the text of `/debug/memory`: counts of Python's allocator and garbage collector.
+
+    A number of blocks that grows for hours shows a leak. Resident memory shows the same leak with more noise.
+    """
+    generations = ", ".join(map(str, gc.get_count()))
+    return (
+        f"allocated blocks: {sys.getallocatedblocks()}\n"
+        f"frozen objects: {gc.get_freeze_count()}\n"
+        f"objects that wait for a collection, by generation: {generations}\n"
+    )
 
 
 def describe_queues(queues: Iterable[QueueState], now: float) -> str:

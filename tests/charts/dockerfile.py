@@ -22,7 +22,7 @@ from msgspec import Struct
 STEP_WITHIN_S = 240
 _ROOTED = re.compile(r"(?<![\w./-])/(?=(app|build|src)\b)")
 _NO_CACHE = "PIP_NO_CACHE_DIR"
-"""An image layer does not need pip's cache, but the next run of a test does."""
+"""Set in a Dockerfile, because an image layer does not need pip's cache. The tests remove the setting."""
 
 
 class Step(Struct, frozen=True):
@@ -46,7 +46,7 @@ def read_steps(source: str) -> list[Step]:
 
 
 def read_stages(steps: list[Step]) -> list[list[Step]]:
-    """The stages: each begins with its FROM."""
+    """The stages of the Dockerfile. Each stage begins with a FROM."""
     stages: list[list[Step]] = []
     for step in steps:
         if step.instruction == "FROM":

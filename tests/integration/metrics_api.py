@@ -1,8 +1,8 @@
 """The metrics API (`metrics.k8s.io/v1beta1`, Pods only) of a cluster, as metrics-server serves it.
 
-kube-apiserver aggregates it: an APIService points to a Service of type ExternalName, and the Service to a thread of
-the test. The thread lists the cluster's real Pods by the selector of the request. It divides the load that the test
-sets for a namespace equally among the running Pods, as a Service does.
+kube-apiserver forwards the requests: an APIService points to a Service of type ExternalName, and the Service points to
+a thread of the test. The thread lists the cluster's real Pods by the selector of the request. The test sets the load of
+a namespace. The thread divides this load equally among the running Pods.
 """
 
 from __future__ import annotations

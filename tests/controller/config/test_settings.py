@@ -78,7 +78,7 @@ def test_without_flags_all_fields_have_their_defaults():
 
 
 def test_every_field_has_its_option_and_every_option_its_field():
-    found_in_the_cluster = {"versions"}
+    found_in_the_cluster = {"versions", "in_pod"}
     fields = {field.name for field in structs.fields(Config)}
     assert sorted(OPTIONS) == sorted(fields - found_in_the_cluster)
 
@@ -161,6 +161,11 @@ def test_the_lease_is_in_the_pods_namespace_by_default():
     assert parse([], {}, pod_namespace="vmherd-system").leader_election_namespace == "vmherd-system"
     chosen = ["--leader-election-namespace", "other"]
     assert parse(chosen, {}, pod_namespace="vmherd-system").leader_election_namespace == "other"
+
+
+def test_a_process_is_in_a_pod_if_the_pod_has_a_namespace():
+    assert parse([], {}, pod_namespace="vmherd-system").in_pod
+    assert not parse([], {}).in_pod
 
 
 def test_the_request_bucket_has_the_requests_of_two_seconds_by_default():

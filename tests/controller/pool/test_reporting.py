@@ -279,7 +279,7 @@ def test_the_status_is_updating_until_all_vms_have_the_template_unless_updates_a
 
 
 def printable_statuses(simulation, passes=30) -> list[str]:
-    """The values of `printableStatus` during the next passes, without repetitions."""
+    """The values of `printableStatus` during the next reconciliations, without repetitions."""
     found: list[str] = []
     for _ in range(passes):
         simulation.run_pass()

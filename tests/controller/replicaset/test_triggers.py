@@ -1,10 +1,10 @@
-"""R16: which sets a change triggers, and the delay of the pass."""
+"""R16: which sets a change triggers, and the delay of the reconciliation."""
 
 import pytest
 from msgspec.structs import replace
 
-from controller.apimachinery.conditions import Condition
 from controller.apimachinery import label_selectors
+from controller.apimachinery.conditions import Condition
 from controller.apimachinery.label_selectors import LabelSelector, SelectorRequirement, parse_selector
 from controller.kubevirt.annotations import DELETION_COST, PROTECT, REMOVE, REPLACE_UNREADY_AFTER, ROLLING_UPDATE
 from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetStatus

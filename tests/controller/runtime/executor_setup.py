@@ -1,4 +1,4 @@
-"""An executor on the fake API server, builders of actions for it, and errors that the server may answer with."""
+"""An executor on the fake API server, builders of its actions, and error answers of the server."""
 
 from __future__ import annotations
 

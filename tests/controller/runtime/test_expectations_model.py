@@ -46,7 +46,7 @@ from tests.controller.runtime.expectations_setup import (
 
 
 class Item:
-    """One expectation of the model: a condition on the stores, and the write that it belongs to."""
+    """One expectation of the model: a write, and the condition on the stores that confirms the write."""
 
     def __init__(self, is_over: Callable[[], bool], doubt: Write | None = None) -> None:
         self.is_over = is_over
@@ -104,7 +104,10 @@ def outcomes(draw: st.DrawFn, version: int) -> Outcome:
 
 
 class ExpectationsMachine(RuleBasedStateMachine):
-    """The model keeps each expectation as a condition, and removes a condition when a check finds it true."""
+    """The model stores each expectation as a condition.
+
+    After a check finds the condition true, the model removes it.
+    """
 
     @initialize()
     def start(self) -> None:
