@@ -43,7 +43,7 @@ def choose_claims(snapshot: Snapshot, selector: Selector) -> Claims:
 def plan_claims(snapshot: Snapshot, claims: Claims) -> Plan:
     """Plan the patches that adopt and release VMIs.
 
-    One reconciliation adopts at most `burst` VMIs and releases at most `burst` VMIs.
+    One reconciliation adopts at most `burst` VMIs.
 
     Before an adoption, the API server must confirm that the set has the same UID and is not being deleted.
     """
@@ -57,7 +57,7 @@ def plan_claims(snapshot: Snapshot, claims: Claims) -> Plan:
         _patch(
             snapshot, vmi.metadata, release_patch(vmi.metadata, owner.uid), "its labels no longer match the selector"
         )
-        for vmi in claims.released[: snapshot.burst]
+        for vmi in claims.released
     ]
     stages = []
     if claims.adopted:
@@ -65,8 +65,8 @@ def plan_claims(snapshot: Snapshot, claims: Claims) -> Plan:
         stages.append(Stage((Confirm(resource=snapshot.replicasets, key=owner.key, uid=owner.uid, why=why),)))
     if patches:
         stages.append(Stage(tuple(patches)))
-    left = max(len(claims.adopted) - snapshot.burst, 0) + max(len(claims.released) - snapshot.burst, 0)
-    return Plan(stages=tuple(stages), held=f"{left} more adoptions and releases wait" if left else "")
+    left = len(claims.adopted) - snapshot.burst
+    return Plan(stages=tuple(stages), held=f"{left} more adoptions wait" if left > 0 else "")
 
 
 def _patch(snapshot: Snapshot, child: ObjectMeta, body: bytes, why: str) -> Patch:

@@ -21,8 +21,8 @@ from informers.store import StoreView
 class ReplicaSetRules(NamedTuple):
     """The rules of this kind, with the interface that the reconciler calls (`runtime.reconciler.Rules`).
 
-    One reconciliation sends at most `burst` creates and at most `burst` deletes (R4, R6). A set gets at most `max_replicas` VMIs;
-    0 means no limit.
+    One reconciliation sends at most `burst` creates and at most `burst` deletes (R4, R6). A set gets at most
+    `max_replicas` VMIs; 0 means no limit.
     """
 
     owners: StoreView[ReplicaSet]

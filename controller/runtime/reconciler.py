@@ -129,8 +129,8 @@ class RulesReconciler(Generic[S]):
         if snapshot is None:
             return await self._reconcile_absent(key, other_error)
         plan = self._rules.plan(snapshot)
-        # Between two awaits no other task runs. So this time is the time for which the event loop is blocked. The status
-        # takes about as long as the plan.
+        # Between two awaits no other task runs. So the event loop is blocked for this time. The status takes about as
+        # long as the plan.
         blocked_s = 2 * (clock() - started)
         self._report_plan(snapshot, plan)
         outcomes = await self._executor.carry_out(key, snapshot.owner.metadata.uid, plan)

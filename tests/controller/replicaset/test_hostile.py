@@ -40,13 +40,6 @@ def test_r2_no_vmi_is_deleted_while_orphans_wait_for_their_adoption() -> None:
     assert len([action for action in last.actions if isinstance(action, Delete)]) > 0
 
 
-def test_r2_a_pass_releases_at_most_one_burst() -> None:
-    owner = replicaset(replicas=0)
-    members = [vmi(f"member-{number}", owner=owner, labels={"other": "x"}) for number in range(30)]
-    result = plan(snapshot(owner, members, burst=10))
-    assert len([action for action in result.actions if isinstance(action, Patch)]) == 10
-
-
 def test_r4_a_set_gets_at_most_the_largest_number_of_replicas() -> None:
     owner = replicaset(replicas=2**31 - 1)
     limited = structs.replace(snapshot(owner), max_replicas=5)
