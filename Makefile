@@ -19,8 +19,8 @@ help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: install
-install: $(INSTALLED)  ## create .venv, with the command .venv/bin/vmherd
-	@echo "installed: $(BIN)/vmherd"
+install: $(INSTALLED)  ## create .venv, with the commands .venv/bin/vmherd and .venv/bin/kubectl-vmherd
+	@echo "installed: $(BIN)/vmherd; for 'kubectl vmherd': export PATH=\"$(CURDIR)/$(BIN):\$$PATH\""
 
 $(INSTALLED): .ci/requirements-dev.txt pyproject.toml
 	@python=$$(PYTHON='$(PYTHON)' .ci/find-python) && \
@@ -72,6 +72,10 @@ conformance: $(INSTALLED)  ## check each behaviour of both kinds on a sandbox; A
 .PHONY: bench
 bench: $(INSTALLED)  ## run the benchmarks; results go to benchmarks/results
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+.PHONY: soak
+soak: $(INSTALLED)  ## run random load for an hour, and judge what grows; ARGS="--minutes 5" runs shorter
+	@$(BIN)/python -m benchmarks.soak $(ARGS)
 
 .PHONY: manifests
 manifests: $(INSTALLED)  ## write the generated files of the chart and of manifests/; ARGS=--check only compares

@@ -66,7 +66,7 @@ def _print(results: dict[str, Any]) -> None:
     rounds, count = results["rounds"], results["count"]
 
     def median(*path: str) -> float:
-        """The median of one number over all rounds. `path` contains the keys that lead to it in a round's result."""
+        """Return the median of one number over all rounds. `path` has the keys of the number in a round's result."""
         return statistics.median(float(reduce(getitem, path, each)) for each in rounds)
 
     table = Table("figure", "controller", "bare loop", "ratio", title=f"{count} VMIs, median of {len(rounds)} rounds")

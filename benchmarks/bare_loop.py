@@ -71,7 +71,7 @@ async def timed(act: Callable[[str], Awaitable[None]], names: Iterable[str]) -> 
 
 
 def connection(kubeconfig: Path) -> tuple[str, ssl.SSLContext]:
-    """The server's URL and a TLS context with the client certificate of the kubeconfig's only user."""
+    """Return the server's URL and a TLS context with the client certificate from the kubeconfig."""
     config = yaml.safe_load(kubeconfig.read_text())
     cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
 

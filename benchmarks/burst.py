@@ -24,7 +24,7 @@ VMIS = "/apis/kubevirt.io/v1/namespaces/bench/virtualmachineinstances"
 TIMEOUT_S = 300.0
 POLL_S = 0.2
 SETTLE_S = 2.0
-"""Time to wait for the last Events and the last status after the last write."""
+"""The wait for the last Events and the last status after the last write, in seconds."""
 
 
 def measure_burst(plane: ControlPlane, count: int, *, rest_s: float) -> dict[str, Any]:
@@ -48,9 +48,7 @@ def measure_burst(plane: ControlPlane, count: int, *, rest_s: float) -> dict[str
 
 
 def _scale(plane: ControlPlane, admin: Admin, program: Program, replicas: int, count: int) -> dict[str, Any]:
-    """Scale the set, wait until all VMIs exist or are gone, and return the measurements. `count` VMIs are created or
-    deleted.
-    """
+    """Scale the set until `count` VMIs are created or deleted, and return the measurements."""
     position = plane.audit_log.stat().st_size
     cpu = program.cpu_s
     body = json.dumps({"spec": {"replicas": replicas}}).encode()
@@ -90,7 +88,7 @@ def _reached(admin: Admin, replicas: int) -> bool:
 
 
 def _at_rest(plane: ControlPlane, program: Program, seconds: float) -> dict[str, Any]:
-    """The requests and the CPU time of the controller while nothing changes."""
+    """Measure the requests and the CPU time of the controller while nothing changes."""
     time.sleep(SETTLE_S)
     position, cpu = plane.audit_log.stat().st_size, program.cpu_s
     time.sleep(seconds)

@@ -35,8 +35,8 @@ def measure_metrics() -> dict[str, Any]:
 def _scrape(count: int) -> dict[str, float]:
     """Measure one scrape of this number of pools: its CPU time and the size of the page.
 
-    `page_ms` is the CPU time to collect the values on the event loop. `render_ms` is the CPU time to format them as
-    text in another thread.
+    `page_ms` is the CPU time on the event loop, for collecting the values. `render_ms` is the CPU time in another
+    thread, for formatting the values as text.
     """
     metrics = _metrics()
     pools = [_pool(number) for number in range(count)]
@@ -53,7 +53,7 @@ def _scrape(count: int) -> dict[str, float]:
 
 
 def _pass_us() -> float:
-    """The CPU time of all metric updates of one reconciliation, in microseconds."""
+    """Return the CPU time of all metric updates of one reconciliation, in microseconds."""
     metrics, best = _metrics(), float("inf")
     for _ in range(ROUNDS):
         started = time.process_time()

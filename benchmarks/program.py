@@ -22,8 +22,12 @@ class Program:
         self._log = log
 
     @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
+    @property
     def cpu_s(self) -> float:
-        """User and system CPU time since the start."""
+        """Return the user and system CPU time since the start."""
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
@@ -48,7 +52,7 @@ class Program:
 
 @contextmanager
 def running_program(kubeconfig: Path, log: Path, *flags: str) -> Iterator[Program]:
-    """Start the controller and wait until it is working. Stop it at the end of the block."""
+    """Start the controller and wait until it works. Stop it at the end of the block."""
     command = [sys.executable, "-m", "controller", "run", "--kubeconfig", str(kubeconfig), "--log-format", "json"]
     command += ["--metrics-bind-address", "0", "--health-probe-bind-address", "0", *flags]
     with log.open("wb") as output:
@@ -67,7 +71,7 @@ def running_program(kubeconfig: Path, log: Path, *flags: str) -> Iterator[Progra
 
 
 def import_rss_mb(*modules: str) -> float:
-    """The memory of a Python process that has only imported these modules."""
+    """Return the memory of a Python process that has only imported these modules."""
     code = f"import {', '.join(modules)}; print(open('/proc/self/status').read())"
     text = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("VmRSS:")) / 1024

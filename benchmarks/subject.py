@@ -65,7 +65,10 @@ def vmi(name: str) -> dict[str, Any]:
 
 
 def vmi_body(name: str) -> bytes:
-    """The same VMI as JSON, without an owner. With an owner that does not exist, it would be garbage-collected."""
+    """Return the same VMI as JSON, without an owner.
+
+    The garbage collector would delete a VMI whose owner does not exist.
+    """
     body = vmi(name)
     del body["metadata"]["ownerReferences"]
     return json.dumps(body).encode()

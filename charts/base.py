@@ -35,7 +35,7 @@ def render(helm: Path, chart: Path) -> dict[str, str]:
 
 
 def _without_helm_labels(value: Any) -> Any:
-    """The document without the labels that Helm sets on its objects."""
+    """Return the document without the labels that Helm sets on its objects."""
     match value:
         case dict():
             return {key: _without_helm_labels(field) for key, field in value.items() if key not in HELM_LABELS}

@@ -26,13 +26,13 @@ CHART = ROOT / "charts" / "vmherd"
 
 
 def files(helm: Path) -> dict[Path, str]:
-    """The correct text of each generated file."""
+    """Return the up-to-date content of each generated file."""
     chart = chart_files()
     return chart | base_files(helm, chart)
 
 
 def chart_files() -> dict[Path, str]:
-    """The generated files of the chart. They do not need Helm."""
+    """Return the generated files of the chart. Helm is not needed for them."""
     definitions = sorted((ROOT / "manifests" / "crds").glob("*.yaml"))
     values = read_values((CHART / "values.yaml").read_text())
     return {
@@ -48,7 +48,7 @@ def chart_files() -> dict[Path, str]:
 
 
 def base_files(helm: Path, chart: Mapping[Path, str]) -> dict[Path, str]:
-    """The generated files of the kustomize base, which is used without Helm."""
+    """Return the generated files of the kustomize base, for users without Helm."""
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / CHART.name
         shutil.copytree(CHART, copy)

@@ -33,7 +33,7 @@ def find_helm(major: int) -> Path:
 
 
 def pinned(major: int) -> str:
-    """The pinned version, such as "v3.22.0"."""
+    """Return the pinned version, such as "v3.22.0"."""
     return _required(major, f"helm.sh/helm/v{major}")
 
 
@@ -46,7 +46,10 @@ def _required(major: int, module: str) -> str:
 
 
 def _linker_variables(major: int) -> str:
-    """The linker flags of Helm's releases. Without them, Helm 3 assumes an old Kubernetes if it has no cluster."""
+    """Return the linker flags of Helm's releases.
+
+    Without these flags and without a cluster, Helm 3 assumes an old Kubernetes.
+    """
     variables = {"internal/version.version": pinned(major)}
     if major == 3:
         minor = _required(major, "k8s.io/client-go").split(".")[1]

@@ -12,7 +12,7 @@ LONGEST_DEFAULT = 60
 
 
 def text(prose: str, values: Iterable[Value]) -> str:
-    """The text `prose`, with the table of values in place of the marker."""
+    """Return the text `prose`, with the table of values instead of the marker."""
     before, marker, after = prose.partition(MARKER)
     if not marker:
         raise ValueError(f"charts/README.md.in has no line {MARKER.strip()}")
@@ -25,7 +25,7 @@ def table(values: Iterable[Value]) -> str:
 
 
 def _shown(default: Default) -> str:
-    """The default as JSON, or a reference to `values.yaml` if it is long."""
+    """Return the default as JSON, or a reference to `values.yaml` if the default is long."""
     shown = json.dumps(default)
     return f"`{shown}`" if len(shown) <= LONGEST_DEFAULT else "see `values.yaml`"
 

@@ -28,14 +28,14 @@ TEMPLATES: Mapping[str, str] = {
     **{_GROUPS[kind.group_setting]: f'{{{{ include "vmherd.{kind.name}Group" . }}}}' for kind in KINDS},
     _LEASE: '{{ include "vmherd.leaseName" . }}',
 }
-"""The placeholder of each setting, with its template expression in the chart."""
+"""The template expression in the chart for each placeholder of a setting."""
 
 _READ = ("get", "list", "watch")
 _WRITE = ("create", "update", "patch", "delete")
 
 
 class NoRole(ValueError):
-    """The controller needs a permission that no role of the chart grants. `str()` names it."""
+    """The controller needs a permission that no role of the chart grants. `str()` names the permission."""
 
 
 class Rule(Struct, frozen=True):
@@ -46,13 +46,13 @@ class Rule(Struct, frozen=True):
 
 
 def template() -> str:
-    """The text of the whole file, with one named template for each set of rules."""
+    """Return the text of the whole file, with one named template for each set of rules."""
     parts = {**controller_rules(), **user_rules()}
     return HEADER + "".join(_define(name, rules) for name, rules in parts.items())
 
 
 def controller_rules() -> dict[str, tuple[Rule, ...]]:
-    """The controller's rules.
+    """Return the controller's rules.
 
     There is one set of rules for each of these tasks: work in the watched namespaces, leader election, the flag
     `--observe`, the check of KubeVirt's own controllers, and the authorization of metrics scrapes.
@@ -82,7 +82,7 @@ def controller_rules() -> dict[str, tuple[Rule, ...]]:
 
 
 def _rules_in(namespace: str, config: Config) -> tuple[Rule, ...]:
-    """The rules for one namespace. Raises NoRole if a permission belongs to no role of the chart."""
+    """Return the rules for one namespace. Raises NoRole if a permission belongs to no role of the chart."""
     needed = permissions_needed(config)
     places = (_WATCHED, _OWN, _KUBEVIRT, *((_CLUSTER,) if config.metrics_secure else ()))
     if unplaced := [p.subject for p in needed if p.namespace not in places]:
@@ -91,7 +91,7 @@ def _rules_in(namespace: str, config: Config) -> tuple[Rule, ...]:
 
 
 def user_rules() -> dict[str, tuple[Rule, ...]]:
-    """The rules for users. Each role includes the previous one, so a user needs only one of them."""
+    """Return the rules for users. Each role includes the previous role, so a user needs only one role."""
     kinds = [(_GROUPS[kind.group_setting], kind.plural) for kind in KINDS]
 
     def rules(*, whole: tuple[str, ...], scale: tuple[str, ...]) -> tuple[Rule, ...]:
@@ -114,7 +114,7 @@ def user_rules() -> dict[str, tuple[Rule, ...]]:
 
 
 def rules_for(permissions: Iterable[Permission]) -> tuple[Rule, ...]:
-    """Group the permissions into rules. Resources of one group with the same verbs share a rule. The order is kept."""
+    """Group the permissions into rules. Resources of one group with the same verbs share a rule."""
     verbs: dict[tuple[str, str, str], list[str]] = {}
     for wanted in permissions:
         resource = f"{wanted.resource}/{wanted.subresource}" if wanted.subresource else wanted.resource

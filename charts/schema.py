@@ -63,6 +63,7 @@ REFINED: Mapping[str, Schema] = {
     "leaderElection.retryPeriod": DURATION,
     "settings.workers": POSITIVE,
     "settings.burst": POSITIVE,
+    "settings.maxReplicas": COUNT,
     "settings.revisionHistory": COUNT,
     "settings.resyncPeriod": DURATION,
     "settings.syncTimeout": DURATION,
@@ -117,7 +118,7 @@ class Unknown(ValueError):
 
 
 def document(values: Sequence[Value]) -> str:
-    """The text of `values.schema.json`. Raises `Unknown` for a value without a known type."""
+    """Return the text of `values.schema.json`. Raises `Unknown` for a value without a known type."""
     if unknown := REFINED.keys() - {value.name for value in values}:
         raise Unknown(f"not in values.yaml: {', '.join(sorted(unknown))}")
     root: Schema = {"$schema": "http://json-schema.org/draft-07/schema#", **_section(values, depth=0)}

@@ -26,11 +26,11 @@ class Value(Struct, frozen=True):
 
 
 class Uncommented(ValueError):
-    """A value has no comment. `str()` names it."""
+    """A value has no comment. `str()` names the value."""
 
 
 def read_values(source: str) -> tuple[Value, ...]:
-    """All values, in the order of the file. Raises Uncommented."""
+    """Return all values, in the order of the file. Raises Uncommented."""
     root = yaml.compose(source, Loader=yaml.SafeLoader)
     if not isinstance(root, yaml.MappingNode):
         raise Uncommented("values.yaml is not a mapping")
@@ -50,7 +50,7 @@ def _values(node: yaml.MappingNode, above: tuple[str, ...], lines: Sequence[str]
 
 
 def _comment(lines: Sequence[str], line: int, column: int) -> str:
-    """The comment lines directly above a key, joined into one line."""
+    """Return the comment lines directly above a key, joined into one line."""
     start = line
     while start and lines[start - 1].startswith(" " * column + "#"):
         start -= 1

@@ -42,7 +42,7 @@ from controller.runtime.wiring import Assembly, Parts, assemble_kinds
 from controller.server.authorization import Reviewer
 from controller.server.certificates import Certificate, FileCertificate, SelfSignedCertificate
 from controller.server.health import live_checks, ready_checks
-from controller.server.http import BindError, HttpServer, Secure, describe_queues, describe_tasks
+from controller.server.http import BindError, HttpServer, Secure, describe_memory, describe_queues, describe_tasks
 from controller.server.loop_lag import LoopMonitor
 from controller.version import PROGRAM, revision, version
 from informers.client import ApiClient, open_client
@@ -57,7 +57,7 @@ EVENTS_FLUSHED_WITHIN_S = 5.0
 
 
 SYNC_POLL_S = 0.1
-"""The time, in seconds, between two checks whether an optional kind is still missing in the cluster."""
+"""While an optional kind is missing in the cluster, the program looks for the kind at this interval in seconds."""
 
 
 class Fatal(Exception):
@@ -87,7 +87,7 @@ class _Program(NamedTuple):
     informers: Sequence[SharedInformer[Any]]
     assemblies: Sequence[Assembly]
     optional: Sequence[SharedInformer[Any]]
-    """The informers of the optional kinds."""
+    """The informers of the kinds that the cluster need not serve."""
 
     monitor: LoopMonitor
     watch: SecondWriterWatch
@@ -125,7 +125,7 @@ async def _run(requested: Config, stop: asyncio.Event) -> None:
 async def _with_mode(client: ApiClient, config: Config, stop: asyncio.Event) -> Config | None:
     """Return the configuration with the values that depend on the cluster, or None if `stop` is set first.
 
-    These values are the mode if it is `auto`, the versions of the kinds and the namespace of the lease.
+    These values are the mode (if the user chose `auto`), the versions of the kinds, and the namespace of the lease.
     """
     resolved: list[Config] = []
 
@@ -141,8 +141,7 @@ async def _with_mode(client: ApiClient, config: Config, stop: asyncio.Event) -> 
 async def _clients(config: Config, metrics: Metrics) -> AsyncIterator[tuple[ApiClient, ApiClient, ApiClient]]:
     """Open three API clients: for the reconciliation, for the lease, and for the authorization of metrics readers.
 
-    The lease and the authorization have their own clients, so that their requests do not wait for the requests of the
-    reconciliation.
+    So requests for the lease and the authorization do not wait for requests of the reconciliation.
     """
     credentials = await load_credentials(config.kubeconfig, config.context)
     agent = f"{PROGRAM}/{version()} ({revision() or 'unknown'})"
@@ -182,7 +181,11 @@ def _build(
         if config.object_metrics:
             metrics.show_replicas(assembly.figures)
     clock = asyncio.get_running_loop().time
-    debug = {"tasks": describe_tasks, "queues": lambda: describe_queues(queues, clock())}
+    debug = {
+        "tasks": describe_tasks,
+        "queues": lambda: describe_queues(queues, clock()),
+        "memory": describe_memory,
+    }
     server = HttpServer(
         health=config.health_probe_bind_address,
         metrics=config.metrics_bind_address,
@@ -206,7 +209,10 @@ def _secure(config: Config, client: ApiClient) -> Secure | None:
 
 
 def _gate(config: Config, elector: LeaderElector | None, watch: SecondWriterWatch) -> Gate:
-    """Return the check to call before each write. It raises an exception if the controller must not write now."""
+    """Return the check to call before each write.
+
+    The check raises an exception if the controller must not write now.
+    """
     if config.observe:
         return forbid_writes
     if elector is None:
@@ -356,8 +362,8 @@ def _stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
 def _freeze_cached_objects() -> None:
     """Exclude the objects of the first lists from garbage collection.
 
-    These objects stay in memory and have no reference cycles, so a garbage collection cannot free them. A collection
-    that visits all of them blocks the event loop.
+    These objects stay in memory and have no reference cycles, so a garbage collection cannot free them. Without this
+    function, each full garbage collection would visit these objects and block the event loop.
     """
     gc.collect()
     gc.freeze()

@@ -70,7 +70,9 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
     """Further versions with the same schema, the newest first, for clusters that do not serve `version`."""
 
     is_optional: bool = False
-    """True if the controller also starts in a cluster that does not serve the kind. Then it waits for the kind."""
+    """True if the controller also starts in a cluster that does not serve the kind. The controller then waits until the
+    cluster serves the kind.
+    """
 
     group: str
     """The API group in all modes except `alongside`. For a kind of KubeVirt, this is KubeVirt's group."""
@@ -80,7 +82,7 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
 
     short_names: tuple[str, ...]
     own_short_names: tuple[str, ...]
-    """The short names for kubectl. `short_names` belong to `group`, and `own_short_names` belong to `own_group`."""
+    """The short names for kubectl in the API group `own_group`. The field `short_names` has the names in `group`."""
 
     component: str
     """The source component of the kind's Events."""
@@ -89,10 +91,10 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
     """The prefix of all metrics that have one series for each object of the kind."""
 
     writes: tuple[tuple[str, tuple[Resource[Any], ...]], ...]
-    """The writes that metrics count: each verb in the past tense, with the resources that the kind's controller writes
-    in this way.
+    """The writes that metrics count. Each verb in the past tense, such as `created`, maps to the resources that the
+    kind's controller writes in this way.
 
-    The counters start at 0.
+    Metrics show each of these writes from the start, with the count 0.
     """
 
     access: tuple[Access, ...]

@@ -1,11 +1,11 @@
 """A backoff computes the delay after each failed attempt. The delays are random and grow with each failure.
 
-Each delay is a random number between `initial_s` and a ceiling, with a uniform distribution. The ceiling grows with
-each failure in a row, up to `maximum_s`. So clients that lose the connection to one server at the same time retry at
-different times. No client retries sooner than `initial_s` seconds after a failure.
+Each delay is a random number between `initial_s` and a ceiling. The ceiling grows with each failure in a row, up to
+`maximum_s`. So many clients of a server that fails do not all retry at the same time. No client retries sooner than
+`initial_s` seconds after a failure.
 
-One `Backoff` object serves one activity, such as the list and watch of one resource. The object does
-not sleep and reads no clock.
+One `Backoff` object serves one activity, such as the list and watch of one resource. The object does not sleep and
+reads no clock.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from random import random  # noqa: TID251 - the only source of jitter; tests pas
 class Backoff:
     """The backoff of one activity. `next` returns the delay before the next attempt.
 
-    Every delay is at least `initial_s` and at most `maximum_s` seconds. `next` forgets earlier failures if the last
-    delay ended at least `reset_after_s` seconds ago.
+    Every delay is at least `initial_s` and at most `maximum_s` seconds. If the last delay ended at least
+    `reset_after_s` seconds ago, `next` starts again with a short delay.
     """
 
     def __init__(

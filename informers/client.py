@@ -2,9 +2,9 @@
 
 One client uses one aiohttp session with explicit timeouts. The client ignores the proxy settings of the environment.
 
-A write first waits until fewer than `max_inflight` writes are running. `informers.fairness` selects the next write.
-Then the request waits for the token bucket if the client has one. The reported duration of a request includes both
-waits. Reads do not wait for `max_inflight`. Watches do not wait for either limit.
+A write first waits until fewer than `max_inflight` writes are running. If several writes wait, `informers.fairness`
+selects the next one. Then the write waits for the token bucket if the client has one. A read waits only for the token
+bucket. A watch does not wait. The reported duration of a request includes its waits.
 
 Before a write, the client calls the gate, a function that can forbid the write. At that moment the connection is open,
 and nothing of the request has been sent.
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -61,11 +61,12 @@ MAX_TRIES = 4
 """Largest number of attempts for one request if the server answers with 429 or 503."""
 
 LONGEST_RETRY_AFTER_S = 10.0
-"""Longest Retry-After in seconds. If the server demands a longer delay, the client raises the error."""
+"""The longest Retry-After, in seconds, for which the client waits. After a longer Retry-After, the request fails at
+once.
+"""
 
 READ_BUFFER = 1 << 20
-_NO_LIMIT = nullcontext()
-NO_ANSWER = "<error>"
+_NO_LIMIT, NO_ANSWER = nullcontext(), "<error>"
 
 
 class _Request(NamedTuple):
@@ -110,7 +111,7 @@ class ApiClient:
 
     @property
     def namespace(self) -> str:
-        """The namespace of the kubeconfig's context or of the Pod, or "default" if neither names a namespace."""
+        """The namespace of the kubeconfig's context or of the Pod. If both are missing, the namespace is "default"."""
         return self._credentials.namespace
 
     @property
@@ -305,7 +306,7 @@ class ApiClient:
             self._instruments.request_finished(verb=request.method, host=self._host, code=code, seconds=seconds)
 
     async def _distrusts(self, error: Exception, tls: ssl.SSLContext | bool) -> bool:
-        """Return True if the TLS context `tls` did not trust the server and the client now has another one."""
+        """Return True if the TLS context `tls` did not trust the server and the client now has a new TLS context."""
         if not isinstance(error, aiohttp.ClientConnectorCertificateError):
             return False
         return await self._credentials.renew_trust(tls)
@@ -358,12 +359,13 @@ async def open_client(
     qps: float = 0.0,
     burst: int = 1,
     gate: Gate | None = None,
+    headers: Iterable[tuple[str, str]] = (),
 ) -> AsyncIterator[ApiClient]:
     """Open a client with its own session. Close the client at the end of the `async with` block.
 
     `max_inflight` is the largest number of writes at the same time; None means no limit. `qps` is the number of
-    requests per second; `qps=0` means no limit. `burst` is the number of requests that can be sent at once. The
-    requests for a lease need a client without limits, because they must not wait for other requests.
+    requests per second; `qps=0` means no limit. `burst` is the number of requests that can be sent at once. A lease
+    needs a client without limits. `headers` are sent with every request. A name may repeat.
 
     Several clients can share one `Credentials` object. Then they load the certificates and the token only once.
     """
@@ -372,7 +374,7 @@ async def open_client(
         ttl_dns_cache=30,
         keepalive_timeout=75,
         socket_factory=open_socket,
-        # Without this option, the TLS connection of a cancelled request stays open until the server closes it.
+        # Otherwise the TLS connection of a cancelled request stays open until the server closes it.
         enable_cleanup_closed=NEEDS_CLEANUP_CLOSED,
     )
     connector.gate = gate
@@ -381,7 +383,7 @@ async def open_client(
         trust_env=False,
         cookie_jar=aiohttp.DummyCookieJar(),
         read_bufsize=READ_BUFFER,
-        headers={"User-Agent": user_agent, "Accept": JSON},
+        headers=[("User-Agent", user_agent), ("Accept", JSON), *headers],
     ) as session:
         yield ApiClient(
             session,

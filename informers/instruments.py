@@ -45,8 +45,7 @@ class InformerInstruments(Protocol):
     def progress(self, resource: str) -> None:
         """Report that data arrived: events, a bookmark or a page of a list.
 
-        The informer also calls this method once when it starts, so that the time since the last call is known from the
-        start.
+        The informer also calls this method once when it starts.
         """
 
     def decode_failed(self, resource: str) -> None: ...
@@ -71,7 +70,7 @@ class QueueInstruments(Protocol):
 
 
 class NoInstruments:
-    """The methods for clients, informers and work queues. They do nothing."""
+    """Instruments for clients, informers and work queues that do nothing."""
 
     def request_finished(self, *, verb: str, host: str, code: str, seconds: float) -> None: ...
 

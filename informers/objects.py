@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from informers.errors import TransportError
 from informers.meta import ObjectKey, ObjectMeta
+from informers.nesting import cut_deep_values
 from informers.resource import Resource
 
 
@@ -58,6 +59,9 @@ def read_meta(answer: bytes) -> ObjectMeta:
     server. So the client cannot know whether the server carried out the request.
     """
     try:
-        return _decode(answer).metadata
-    except msgspec.DecodeError as error:
+        try:
+            return _decode(answer).metadata
+        except RecursionError:
+            return _decode(cut_deep_values(answer)).metadata
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise TransportError(f"the answer is not an object: {error}", sent=True) from error

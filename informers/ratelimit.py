@@ -99,7 +99,7 @@ class TokenBucket(RateLimiter[Hashable]):
 
 
 class MaxOf(RateLimiter[K]):
-    """A rate limiter that returns the longest delay of several limiters. Each of them counts every attempt."""
+    """A rate limiter that returns the longest delay of several limiters. Every limiter counts each attempt."""
 
     def __init__(self, *limiters: RateLimiter[K]) -> None:
         if not limiters:

@@ -23,6 +23,7 @@ from informers.client import ApiClient
 from informers.errors import ApiError, Gone, TransportError
 from informers.instruments import InformerInstruments
 from informers.meta import KubeObject, ObjectKey, ObjectMeta
+from informers.nesting import TOO_DEEP, WHY, cut_deep_values
 from informers.resource import Resource, decode_raw_page
 from informers.store import Change, Replacement, Store
 from informers.watch import UNDECODABLE, Undecodable, WatchError, WatchParser, identify
@@ -192,10 +193,13 @@ class Reflector(Generic[T]):
 
     def _decode_each(self, body: bytes) -> PageRead[T]:
         """Decode each object of a page separately, after the decoding of the whole page failed."""
-        page = decode_raw_page(body)
+        page = decode_raw_page(cut_deep_values(body))
         objects: list[T] = []
         undecodable: list[Undecodable] = []
         for item in page.items or ():
+            if TOO_DEEP in bytes(item):
+                undecodable.append(Undecodable(WHY, identify(item)))
+                continue
             try:
                 objects.append(self._resource.decode(item))
             except UNDECODABLE as error:

@@ -15,6 +15,7 @@ from msgspec import Raw, Struct
 
 from informers.errors import Status, StatusError, TransportError, from_status
 from informers.meta import KubeObject, ObjectMeta
+from informers.nesting import WHY, cut_deep_values
 from informers.resource import Resource
 
 T = TypeVar("T", bound=KubeObject)
@@ -104,10 +105,11 @@ class _Identified(Struct, frozen=True):
     metadata: _Identity = _Identity()
 
 
-UNDECODABLE = (msgspec.DecodeError, RecursionError)
+UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """The exceptions that the decoder raises.
 
-DecodeError means invalid JSON or a field of the wrong type. RecursionError means that the JSON is nested too deeply.
+DecodeError means invalid JSON or a field of the wrong type. UnicodeDecodeError means that a text is not UTF-8.
+RecursionError means that the JSON is nested too deeply.
 """
 
 _decode_raw = msgspec.json.Decoder(_RawEnvelope).decode
@@ -153,6 +155,8 @@ class WatchParser(Generic[T]):
     def _parse(self, line: bytes) -> Event[T]:
         try:
             event = self._decode(line)
+        except RecursionError:
+            return _parse_slowly(cut_deep_values(line), WHY)
         except UNDECODABLE as error:
             return _parse_slowly(line, str(error))
         match event.type:

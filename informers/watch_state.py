@@ -72,8 +72,7 @@ Without the delay, a broken server could cause an endless series of requests.
 
 OLD_LIST_PAUSE_S = 1.0
 OLD_LISTS = 5
-"""A list is old if it is older than the cache. After this number of old lists in a row, the next list replaces the
-cached objects.
+"""The number of lists in a row that may be older than the cache. The next list after them replaces the cached objects.
 """
 
 TOO_NEW_PAUSE_S = 1.0
@@ -124,12 +123,12 @@ class Waiting(Struct, frozen=True):
 
     The delay is at least `at_least_s` seconds. If `backoff` is True, the reflector's backoff can make the delay longer.
 
-    `cheap` is True if the failure and a retry cause almost no load on the server. The reflector has a second backoff
-    with short delays for cheap failures. So it soon notices that the server works again. Cheap failures do not increase
-    the delays of the first backoff.
+    `cheap` is True if the failure and a retry cause almost no load on the server. For cheap failures, the reflector has
+    a second backoff with short delays. So the reflector soon notices that the server works again. Cheap failures do not
+    increase the delays of the first backoff.
 
-    `why` is the reason of the delay as text for users. It is empty if the reason is normal, such as an expired version.
-    `missing` is True if the server does not serve the resource.
+    `why` is the reason of the delay as text for users. If the reason is normal, such as an expired version, `why` is
+    empty. `missing` is True if the server does not serve the resource.
     """
 
     then: Listing | Streaming | Watching | Checking

@@ -56,7 +56,7 @@ class WorkQueue(Generic[K]):
         self._dirty: dict[K, float] = {}
         """The keys that need a run, in the order of their addition.
 
-        The value is the time of the first `add` after the last run of the key began.
+        Each value is the time of the first `add` since the last run of the key began.
         """
 
         self._waiting: deque[K] = deque()

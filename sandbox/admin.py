@@ -23,11 +23,11 @@ TIMEOUT_S = 30.0
 
 
 class Unanswered(Exception):
-    """The error when the server sends no response or an incomplete response."""
+    """Raised if the server sends no response or an incomplete response."""
 
 
 class Rejected(Exception):
-    """The error when the server answers with an error status.
+    """Raised if the server answers with an error status.
 
     `str()` returns the server's message. `status` is the HTTP status code. `document` is the Status object in the
     response, or {} if the response contains no Status object.

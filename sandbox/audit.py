@@ -17,17 +17,20 @@ from msgspec import Raw, Struct, field
 AuditLevel: TypeAlias = Literal["Metadata", "Request", "RequestResponse"]
 """The content of a record. "Request" adds the body of the request, "RequestResponse" also the body of the response."""
 
+WRITE_VERBS: Final = ("create", "update", "patch", "delete", "deletecollection")
+
 CREDENTIALS: Final = (
     {"group": "", "resources": ["secrets", "serviceaccounts/token"]},
     {"group": "authentication.k8s.io", "resources": ["tokenreviews"]},
 )
-"""The resources whose bodies contain credentials. Their bodies never appear in the audit log."""
+"""The resources whose bodies contain credentials. The audit log never contains these bodies."""
 
 
 def policy(level: AuditLevel = "Metadata") -> dict[str, Any]:
     """Return the audit policy. The API server writes one line for each request.
 
-    Health checks and the API server's requests to itself are left out.
+    Health checks and the API server's requests to itself are left out. `level` is the level of writes. Reads are
+    recorded without bodies, because the answer to a list can be large. Bodies are recorded without `managedFields`.
     """
     return {
         "apiVersion": "audit.k8s.io/v1",
@@ -37,7 +40,8 @@ def policy(level: AuditLevel = "Metadata") -> dict[str, Any]:
             {"level": "None", "nonResourceURLs": ["/healthz*", "/livez*", "/readyz*"]},
             {"level": "None", "users": ["system:apiserver"]},
             {"level": "Metadata", "resources": list(CREDENTIALS)},
-            {"level": level},
+            {"level": level, "verbs": list(WRITE_VERBS), "omitManagedFields": True},
+            {"level": "Metadata"},
         ],
     }
 

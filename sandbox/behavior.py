@@ -68,7 +68,7 @@ SHORTEST_VISIBLE_S: Final = 0.25
 """The minimum duration of a written state in seconds. The last state of a timeline is always written."""
 
 UP_BEFORE_END_S: Final = 1.0
-"""The seconds between the end of `ready-after` and the end of a VMI, its crash, or its phase Unknown."""
+"""The time, in seconds, for which a VMI is ready before it ends, crashes or becomes Unknown."""
 
 _BOOT_PHASES: Final = ("", "Pending", "Scheduling", "Scheduled", "Running")
 
@@ -89,7 +89,7 @@ class Timeline(Struct, frozen=True):
 
 
 class Obstacle(Struct, frozen=True):
-    """A missing or unbound PVC of a VMI that waits for a node.
+    """The reason why a VMI waits for a node: a PVC is missing or not bound.
 
     If a PVC is missing, `problem` is the reason in the VMI's condition. If all PVCs exist, `problem` is empty.
     """
@@ -162,7 +162,7 @@ def _follow_timeline(vmi: SimulatedVMI, settings: SimulationSettings, now: datet
 def _is_reached(vmi: SimulatedVMI, state: VMIState) -> bool:
     """Return True if the VMI has this state.
 
-    A state without the condition Ready also matches a VMI that has this condition.
+    A state without the condition Ready matches a VMI with and without this condition.
     """
     current = state_of(vmi)
     if current is None or state.unready_reason != CONDITION_MISSING:
@@ -173,8 +173,8 @@ def _is_reached(vmi: SimulatedVMI, state: VMIState) -> bool:
 def _position(states: tuple[TimedState, ...], current: VMIState | None) -> int:
     """Return the position of the current state in the timeline.
 
-    Return -1 for a new VMI. If the state is missing in the timeline, return the position of the first state with the
-    same phase, or else the last position.
+    Return -1 for a new VMI. If the state is missing in the timeline, return the first position with the same phase. If
+    the phase is missing too, return the last position.
     """
     if current is None:
         return -1
@@ -290,7 +290,7 @@ def _timeline_start(vmi: SimulatedVMI, first_seen: datetime) -> datetime:
 def creation_time(meta: ObjectMeta, first_seen: datetime) -> datetime:
     """Return the latest possible creation time of an object.
 
-    The API server stores only the whole seconds of the creation time, so the object may have been created up to one
+    The API server stores creation times without fractions of a second. So the object may have been created up to one
     second after the stored time. `first_seen` is the time at which the simulator first saw the object.
     """
     created = meta.creation_timestamp

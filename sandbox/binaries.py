@@ -34,7 +34,7 @@ _SCRATCH_PREFIX = ".incomplete-"
 
 
 class BinariesUnavailable(Exception):
-    """The error when a program is not available on this machine. `str()` returns instructions to get the program."""
+    """Raised if a program is not available on this machine. `str()` returns instructions to get the program."""
 
 
 class Binaries(Struct, frozen=True):

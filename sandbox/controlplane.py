@@ -30,7 +30,7 @@ READY_WITHIN_S = 60.0
 """The maximum start time of a component in seconds."""
 
 PORT_TRIES = 3
-"""The maximum number of attempts to start the components. Only a port in use leads to another attempt."""
+"""The maximum number of attempts to start the components. A new attempt is made only if a port was in use."""
 
 PORT_TAKEN = "address already in use"
 """The text in a component's log if another process uses the port."""
@@ -51,7 +51,7 @@ DEFAULT_ACCOUNT = "/api/v1/namespaces/default/serviceaccounts/default"
 
 
 class ControlPlaneError(Exception):
-    """The error when a component does not start or does not answer.
+    """Raised if a component does not start or does not answer.
 
     `str()` returns the name of the component and the last lines of the component's log.
     """

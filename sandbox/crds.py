@@ -23,7 +23,7 @@ PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 class CrdError(Exception):
-    """The error when CRDs cannot be installed. `str()` returns the reason.
+    """Raised if CRDs cannot be installed. `str()` returns the reason.
 
     Causes are an invalid file, a CRD that the API server rejects or does not serve, and a server that does not answer.
     """

@@ -44,7 +44,7 @@ LOG_LINES = 5
 
 
 class DemoFailed(Exception):
-    """The error when a step is too slow, has a wrong result or cannot run.
+    """Raised if a step is too slow, has a wrong result or cannot run.
 
     `str()` returns the reason. If a process has ended by itself, the reason contains the end of the process's log.
     """

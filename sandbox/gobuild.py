@@ -41,7 +41,7 @@ _LAST_LINES = 5
 
 
 class BuildError(Exception):
-    """The error when no suitable Go is found or when Go fails. `str()` returns the reason."""
+    """Raised if no suitable Go is found or when Go fails. `str()` returns the reason."""
 
 
 def find_go(environment: Mapping[str, str] = os.environ) -> str:

@@ -29,11 +29,11 @@ _STATE_TIMEOUT_S = 2.0
 
 
 class HomeError(Exception):
-    """The error when a directory cannot be used as a sandbox directory. `str()` returns the reason."""
+    """Raised if a directory cannot be used as a sandbox directory. `str()` returns the reason."""
 
 
 class Occupied(HomeError):
-    """The error when another sandbox already runs in the directory."""
+    """Raised if another sandbox already runs in the directory."""
 
 
 class State(Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ TIMEOUT_S = 60.0
 
 
 class KubectlMissing(Exception):
-    """The error when kubectl is not found. `str()` returns instructions to install kubectl."""
+    """Raised if kubectl is not found. `str()` returns instructions to install kubectl."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -21,7 +21,7 @@ class KubectlMissing(Exception):
 
 
 class KubectlFailed(Exception):
-    """The error when kubectl exits with an error. `str()` returns the command and its error output."""
+    """Raised if kubectl exits with an error. `str()` returns the command and its error output."""
 
 
 def kubectl_path() -> str:

@@ -32,7 +32,7 @@ _MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "
 
 
 class DownloadError(Exception):
-    """The error when a program cannot be downloaded. `str()` returns the reason."""
+    """Raised if a program cannot be downloaded. `str()` returns the reason."""
 
 
 class Releases(Struct, frozen=True):

@@ -33,7 +33,7 @@ _Handler: TypeAlias = Callable[[int, FrameType | None], None] | signal.Handlers
 
 
 class SandboxError(Exception):
-    """The error when a component of the sandbox ends by itself. `str()` returns the component and the reason."""
+    """Raised if a component of the sandbox ends by itself. `str()` returns the component and the reason."""
 
 
 def run_sandbox(home: Home, *, simulate: Simulate | None, on_ready: Callable[[], None]) -> None:

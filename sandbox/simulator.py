@@ -81,9 +81,9 @@ async def run(
     """Simulate the objects in these namespaces until the task is cancelled.
 
     `defaults` are the settings of objects without annotations. If `virt_api` is True, serve the subresources of VMs in
-    the whole cluster. If `webhooks` is True too, also serve KubeVirt's webhooks, and use a separate service account for
-    the simulator's writes, because the webhooks treat users and KubeVirt differently. If `launchers` is True, also
-    simulate the virt-launcher Pods of VMIs, their nodes, and migrations.
+    the whole cluster. If `webhooks` is True too, also serve KubeVirt's webhooks. The simulator then writes with its own
+    service account, because the webhooks treat users and KubeVirt differently. If `launchers` is True, also simulate
+    the virt-launcher Pods of VMIs, their nodes, and migrations.
 
     Raises ConfigurationError if the kubeconfig cannot be used. If the API server does not answer, the simulator waits
     for the API server.

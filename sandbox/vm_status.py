@@ -92,7 +92,7 @@ class RelatedObjects(Struct, frozen=True, kw_only=True):
 
 
 class Pass(Struct, frozen=True, kw_only=True):
-    """What one run of the VM controller has done or found before it writes the VM's status.
+    """The actions and findings of one run of the VM controller, before the run writes the VM's status.
 
     `starts` and `stops` are True if the run creates or deletes the VMI. `generation` is the VM generation in the VMI's
     annotation, or None if the VM has no VMI. `restart_message` is the message of the condition RestartRequired. The

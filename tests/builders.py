@@ -1,4 +1,4 @@
-"""Builds objects for tests. They are complete and plausible, and a test sets single fields by keyword."""
+"""Builds objects for tests. The objects are complete, and a test sets single fields by keyword."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def vmi(
     entered_s: Mapping[str, float] | None = None,
     status_reason: str | None = None,
 ) -> VirtualMachineInstance:
-    """A VMI that has run for a while. `owner` is its controller. `ready=None` omits the condition.
+    """A VMI that has run for a while. `owner` is its controller. With `ready=None`, it has no condition Ready.
 
     `entered_s` maps each phase to the seconds since the VMI entered the phase.
     """
@@ -133,8 +133,9 @@ def replicaset(
     spec: bytes = SPEC,
     status: ReplicaSetStatus | None = None,
 ) -> ReplicaSet:
-    """A valid replica set of three VMIs. A given `template` is used instead of `spec` and the `template_...`
-    keywords.
+    """A valid replica set of three VMIs.
+
+    If `template` is given, `spec` and the keywords `template_...` have no effect.
     """
     meta = TemplateMeta(
         name=template_name,
@@ -173,7 +174,7 @@ def snapshot(
     settled: bool = True,
     burst: int = 250,
 ) -> Snapshot:
-    """The snapshot of a set if its namespace has only these VMIs."""
+    """The snapshot of a set whose namespace has only these VMIs."""
     vmis = tuple(vmis)
     controllers = [controller_of(vmi.metadata) for vmi in vmis]
     pairs = list(zip(vmis, controllers, strict=True))

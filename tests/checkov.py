@@ -99,7 +99,7 @@ def _read(failed: dict[str, Any]) -> Finding:
 
 
 def _home() -> Path:
-    """The environment's folder. Its name depends on the versions of checkov, its packages and Python."""
+    """The environment's folder. Its name depends on the versions of checkov, of its packages and of Python."""
     pins = REQUIREMENTS.read_bytes()
     version = re.search(rb"^checkov==(\S+)", pins, re.MULTILINE)
     assert version is not None, f"{REQUIREMENTS} pins no checkov"
@@ -110,7 +110,9 @@ def _home() -> Path:
 
 
 def _install() -> None:
-    """Install into a temporary folder and then move it: an interrupted download leaves no incomplete environment."""
+    """Install into a temporary folder, and then move the folder. So an interrupted download leaves no incomplete
+    environment.
+    """
     target = _home()
     target.parent.mkdir(parents=True, exist_ok=True)
     print("installing checkov", file=sys.stderr, flush=True)

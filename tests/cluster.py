@@ -1,6 +1,6 @@
-"""The real control plane for tests: one for each process of the run, a namespace for each test.
+"""The real control plane for tests: one for each process of the run, and a namespace for each test.
 
-A machine that cannot run a control plane skips these tests and says why. With CI set, the tests fail instead.
+On a machine that cannot run a control plane, these tests are skipped with the reason. With CI set, they fail instead.
 """
 
 from __future__ import annotations
@@ -82,14 +82,12 @@ _running: list[pytest.FixtureDef[Any]] = []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort the tests by their control plane. Unit tests come last, for the workers that finish their other tests
-    early.
-    """
+    """Sort the tests by their control plane. Unit tests come last, so that no worker waits for another at the end."""
     items.sort(key=lambda item: (item.get_closest_marker("cluster") is None, plane_of(item)))
 
 
 def plane_of(item: pytest.Item) -> str:
-    """The shared control plane that a test uses; "" if it uses none. Each folder may define its own."""
+    """The shared control plane that a test uses, or "" if it uses none. Each folder may define its own."""
     names = getattr(item, "fixturenames", ())
     name = next((name for name in SHARED_PLANES if name in names), "")
     return name and f"{name} {definition_of(name, item).baseid}"
@@ -100,7 +98,8 @@ def definition_of(name: str, item: pytest.Item) -> pytest.FixtureDef[Any]:
 
 
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> None:
-    """Stop the shared control planes that this test does not use, before another one starts. Each takes 0.8 GB.
+    """Stop the shared control planes that this test does not use, before another one starts. Each needs 0.8 GB of
+    memory.
 
     A later test that needs a stopped control plane gets a new one.
     """
@@ -115,7 +114,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.Fix
 
 
 def skip_or_fail(why: str) -> NoReturn:
-    """A dependency is missing: skip the test on a developer's machine, fail it in CI."""
+    """Skip the test because a dependency is missing. In CI, fail the test instead."""
     if os.environ.get("CI") == "true":
         pytest.fail(why, pytrace=False)
     pytest.skip(why)
@@ -148,7 +147,7 @@ def running_plane(binaries: Binaries, **options: Any) -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="session")
 def control_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
-    """A control plane for the whole run, without a controller. A test that stops a component starts it again."""
+    """A control plane for the whole run, without a controller. A test that stops a component must start it again."""
     with running_plane(control_plane_binaries) as plane:
         yield plane
 

@@ -30,14 +30,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 asyncio.set_event_loop(None)
 
 NEEDED = {"control_plane_binaries": "cluster", "major": "e2e", "promtool": "e2e", "linter": "e2e"}
-"""The marker of the tests that have a fixture."""
+"""For each fixture, the marker of the tests that use the fixture."""
 
 TURNS = 5
-"""How many turns of the event loop a closed connection or a cancelled task may need to end."""
+"""The number of turns of the event loop in which a closed connection or a cancelled task must end."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Ignore a warning: looptime looks for the current loop, and Python 3.12 and newer warn if there is none."""
+    """Ignore a warning. looptime looks for the current loop, and Python 3.12 and newer warn if there is none."""
     config.addinivalue_line("filterwarnings", "ignore:There is no current event loop:DeprecationWarning:looptime")
 
 
@@ -55,7 +55,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Get the control plane's programs before the first test: a build takes minutes, which no test's timeout allows."""
+    """Get the control plane's programs before the first test. A build takes minutes, and no test's timeout is that
+    long.
+    """
     if session.config.option.collectonly or not any(needs_control_plane(item) for item in session.items):
         return
     capture = session.config.pluginmanager.getplugin("capturemanager")

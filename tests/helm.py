@@ -59,7 +59,7 @@ class Helm:
         return [document for document in yaml.safe_load_all(done.stdout) if document]
 
     def refusal(self, values: Mapping[str, Any], *, kinds: tuple[str, ...] = ()) -> str:
-        """The error message of a refused rendering."""
+        """Return Helm's error message for values that the chart refuses."""
         flags = [part for kind in kinds for part in ("--api-versions", kind)]
         done = self("template", "vmherd", str(CHART), "--kube-version", NEWEST, *flags, values=values, check=False)
         assert done.returncode, "it was rendered"

@@ -21,7 +21,7 @@ VMIS = "virtualmachineinstances.kubevirt.io"
 
 
 class HangingQueue:
-    """A work queue with a worker that started a key at the time 90 and has not finished it."""
+    """A work queue whose worker started a key at the time 90 and has not finished the key."""
 
     name = "replicaset"
 

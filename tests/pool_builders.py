@@ -1,4 +1,4 @@
-"""Builds pools and their objects for tests. The defaults are complete and plausible."""
+"""Builds pools and their objects for tests. The defaults are complete objects."""
 
 from __future__ import annotations
 
@@ -133,8 +133,8 @@ def vm(
     """A VM that is ready. `owner` is its controller. `conditions` are its conditions other than Ready.
 
     `revision=None` leaves out the revision label, `ready=None` leaves out the Ready condition. `ready_for_s` is the
-    time since the Ready condition last changed. `foreground` gives a VM in foreground deletion. `snapshot` is the name
-    of a VM snapshot that is in progress.
+    time since the Ready condition last changed. With `foreground`, the VM is in foreground deletion. `snapshot` is the
+    name of a VM snapshot that is in progress.
     """
     labels = {**(labels or {}), **({REVISION_NAME: revision} if revision is not None else {})}
     ready_now = "True" if ready else "False"
@@ -238,9 +238,9 @@ def snapshot(
 ) -> Snapshot:
     """The snapshot of a pool in a cluster with exactly these objects.
 
-    By default, each VM has a VMI. Both have been ready, or not ready, since the same time. The default revision stores
-    the pool's spec. It has the number 1, and the VMs have its name in their label. `unready_before` are the unready
-    periods of an earlier snapshot.
+    By default, each VM has a VMI that became ready or unready at the same time as the VM. The default revision stores
+    the pool's spec and has the number 1. The VMs have its name in their label. `unready_before` are the unready periods
+    of an earlier snapshot.
     """
     vms = tuple(vms)
     if vmis is None:
@@ -273,7 +273,7 @@ def revisions_of(seen: Snapshot) -> Revisions:
 
 
 def _readiness(of: VirtualMachine) -> Json:
-    """The readiness of a VM as keywords of `vmi`."""
+    """The readiness of a VM, as keyword arguments for `vmi`."""
     condition = ready_condition(of)
     if condition is None or condition.last_transition_time is None:
         return {"ready": None, "age_s": 0}

@@ -18,7 +18,7 @@ from tests.pool_builders import Json, intent_of, pool, snapshot
 from tests.pool_simulation import PoolSimulation
 
 FAILING: Json = {"ready": False, "failures": 3}
-"""A VM with enough start failures to be healed at once."""
+"""A VM that has failed to start often enough to be healed at once."""
 
 STUCK: Json = {"ready": False, "printable": "ImagePullBackOff"}
 """A VM in a broken state. It is healed after the minimum failing time."""
@@ -28,8 +28,9 @@ SOON: Json = {"startUpFailureThreshold": 99, "minFailingToStartDuration": "0s"}
 
 
 def healing_pool(*, healed: Json | None = None, annotations: Json | None = None, **changes: object) -> Pool:
-    """A pool of ten VMs that are healed after three failures or five minutes. `healed` are the pool's healing
-    records.
+    """A pool of ten VMs.
+
+    A VM is healed after three failures or five minutes. `healed` are the pool's healing records.
     """
     all_annotations = {**(annotations or {}), **({HEALED: json.dumps(healed)} if healed is not None else {})}
     healing = {"startUpFailureThreshold": 3, "minFailingToStartDuration": "5m"}
@@ -47,32 +48,30 @@ def at(seconds: float) -> str:
 
 
 def announce(owner: Pool, *machines: VirtualMachine, **more: object) -> Plan:
-    """The healing part of the first plan for these VMs. This plan announces deletions in the healing records."""
+    """The healing part of the first plan for these VMs. This plan announces the deletions of VMs."""
     seen = snapshot(owner, machines, **more)
     return plan_healing(seen, intent_of(owner), seen.members).plan
 
 
 def heal(owner: Pool, *machines: VirtualMachine, **more: object) -> Plan:
-    """The healing part of the plan for these VMs, 3 seconds after the plan that announced their deletions."""
+    """The healing part of the plan for these VMs, 3 seconds after the announcement of their deletions."""
     first = announce(owner, *machines, **more)
     return announce(announced(owner, record_of(first)), *machines, **more) if is_announced(first) else first
 
 
 def announced(owner: Pool, records: Json) -> Pool:
-    """The pool with these healing records. A record with the current time gets an age of 3 seconds, as if an earlier
-    pass had written it.
-    """
+    """The pool with these healing records. A record with the current time is made 3 seconds older."""
     aged = {ordinal: [*others, at(3) if when == at(0) else when] for ordinal, (*others, when) in records.items()}
     return annotated(owner, HEALED, aged)
 
 
 def announced_for(owner: Pool, *machines: VirtualMachine) -> Pool:
-    """The pool with records that announced the deletion of these VMs 3 seconds ago."""
+    """The pool 3 seconds after the deletions of these VMs were announced."""
     return annotated(owner, HEALED, {ordinal_of(each): [each.metadata.uid, 1, at(3)] for each in machines})
 
 
 def noted(owner: Pool, machine: VirtualMachine, seconds: float) -> Pool:
-    """The pool with a note that this VM is not ready. `seconds` is the time since it became unready."""
+    """The pool with an annotation that this VM became unready `seconds` ago."""
     return annotated(owner, UNREADY, {ordinal_of(machine): [machine.metadata.uid, at(seconds)]})
 
 

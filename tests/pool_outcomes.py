@@ -1,4 +1,4 @@
-"""Helpers for tests of how the outcomes of a pool's actions change the pool's status and conditions."""
+"""Helpers for tests of a pool's status and conditions after the outcomes of its actions."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def status_of(owner, *machines, outcomes=(), **circumstances) -> PoolStatus:
 
 
 def failure_of(outcomes, *, before=None, settled=True, **changes) -> Condition | None:
-    """The condition `ReplicaFailure` after these outcomes. `before` is the condition before the pass."""
+    """The condition `ReplicaFailure` after these outcomes. `before` is the condition before the reconciliation."""
     owner = pool(status={"conditions": [before] if before else None}, **changes)
     conditions = status_of(owner, outcomes=outcomes, settled=settled).conditions
     return next((each for each in conditions or () if each.type == "ReplicaFailure"), None)

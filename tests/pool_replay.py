@@ -36,7 +36,7 @@ class Moment(NamedTuple):
 
 
 def moments(name: str, owner: Pool) -> Iterator[Moment]:
-    """What a cache shows after each recorded event, and every half second between the events.
+    """The VM in the cache after each recorded event, and every half second between the events.
 
     The VM gets the first name of the pool, the pool as its owner, and the revision label `web-1`.
     """
@@ -59,7 +59,7 @@ def moments(name: str, owner: Pool) -> Iterator[Moment]:
 
 
 class Replay:
-    """Plans each pass over the pool. Of each plan, only the changes of the pool's annotations are carried out."""
+    """Plans each reconciliation of the pool, but carries out only the changes of the pool's annotations."""
 
     def __init__(self, owner: Pool) -> None:
         self.owner = owner
@@ -81,7 +81,7 @@ class Replay:
         return todo
 
     def restart(self) -> None:
-        """Forget the state that a new process of the controller would not have."""
+        """Forget the state that a controller keeps only in memory."""
         self.periods = {}
 
     def _annotate(self, changes: Json) -> None:
@@ -111,7 +111,7 @@ def _moment(seconds: float, began: datetime, machine: Json, instance: Json, owne
 
 
 def _object_of(line: Json, now: datetime) -> Json:
-    """The object that a line of an outline describes. Outlines have no condition times, so the present time is used."""
+    """The object in a line of the recording. The line has no condition times, so the present time is used."""
     is_vm = line["kind"] == "VirtualMachine"
     condition = {"type": "Ready", "status": line.get("ready"), "lastTransitionTime": now.isoformat()}
     status = {("printableStatus" if is_vm else "phase"): line["state"]}

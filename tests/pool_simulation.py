@@ -1,6 +1,6 @@
 """A namespace with one pool on the fake API server. The real reconciler and a simulated KubeVirt work on the pool.
 
-Time is virtual. The caches receive the controller's writes at once, and all other events before each pass.
+Time is virtual. The caches receive the controller's writes at once, and all other events before each reconciliation.
 """
 
 from __future__ import annotations
@@ -121,18 +121,18 @@ class PoolSimulation:
         return spec
 
     def snapshot(self, *, settled: bool = True) -> Snapshot:
-        """The snapshot of a pass at this moment."""
+        """The snapshot for a reconciliation at this moment."""
         self.process.catch_up()
         seen = self._rules.take_snapshot(self.key(self.name), now=self.now, settled=settled)
         assert seen is not None
         return seen
 
     def run_pass(self) -> tuple[Action, ...]:
-        """One pass of the reconciler. Returns the actions that it tried."""
+        """Reconcile once. Returns the actions that were tried."""
         return self._run_pass()[0]
 
     def crash_in_a_pass(self, writes: int) -> None:
-        """Run a pass, kill the process after this number of writes, and start a new process."""
+        """Run a reconciliation, kill the process after this number of writes, and start a new process."""
         self.process.catch_up()
         run(self.process.kill_after(writes, self.process.reconcile(self.key(self.name))))
 
@@ -149,7 +149,9 @@ class PoolSimulation:
         run(self.process.kill_after(writes, self.process.carry_out(self.key(self.name), self.uid, stages)))
 
     def come_to_rest(self, *, passes: int = 120, seconds: float = 5) -> None:
-        """Run passes until nothing changes and no pass is requeued. KubeVirt and garbage collector act in between."""
+        """Reconcile until nothing changes and no requeue is requested. KubeVirt and the garbage collector act in
+        between.
+        """
         for _ in range(passes):
             before = self.server.version
             tried, result = self._run_pass()
@@ -183,7 +185,7 @@ class PoolSimulation:
         self.server.remove(VMIS, self.key(name))
 
     def crash_loop(self) -> None:
-        """The VMI of each VM that is not ready fails, and the VM controller creates another VMI."""
+        """Let the VMI of each VM that is not ready fail. The VM controller then creates another VMI."""
         for name, vmi in self.vmis.items():
             if not is_ready(vmi) and "deletionTimestamp" not in vmi["metadata"]:
                 self.server.finalize(VMIS, self.key(name))

@@ -15,10 +15,10 @@ from tests.strategies import json_values
 
 SORTS = (None, "AscendingOrder", "DescendingOrder", "Newest", "Oldest", "Random")
 BYSTANDERS = ("web-1", "web-7", "other")
-"""Names of VMs of other owners in the pool's namespace. Two of the names could come from the pool."""
+"""Names of VMs with other owners in the pool's namespace. Two of the names look like names of the pool's VMs."""
 
 OTHERS = Resource(Listener, group="example.org", version="v1", plural="others", kind="Other")
-"""A kind that owns VMs, too."""
+"""A kind whose objects own VMs too."""
 
 BYSTANDING = {"bystander": "true"}
 
@@ -36,7 +36,7 @@ def policies(draw: st.DrawFn, *, selectors: bool = True) -> Json:
 
 @st.composite
 def scale_ins(draw: st.DrawFn, *, preserve: bool | None = None) -> Json | None:
-    """A scale-in strategy. `preserve` decides whether it preserves disks; None allows both."""
+    """A scale-in strategy. `preserve` says whether the strategy preserves disks. With None, both are possible."""
     states = {None: ["Disabled", "Offline", "Online"], True: ["Offline", "Online"], False: ["Disabled"]}[preserve]
     kinds = ["proactive", "opportunistic"] if preserve else [None, "proactive", "opportunistic", "unmanaged"]
     kind = draw(st.sampled_from(kinds))
@@ -84,8 +84,8 @@ GENTLE_EDITS = ("scale", "scale", "template", "rename", "delete", "mark", "halt"
 
 @st.composite
 def edits(draw: st.DrawFn, simulation: PoolSimulation, kinds: tuple[str, ...] = EDITS) -> str:
-    """One edit by a user of the pool or of one of its VMs. Return the kind of the edit, so that a failing example shows
-    it.
+    """One edit by a user of the pool or of one of its VMs. The kind of the edit is returned for the output of a failed
+    test.
     """
     kind = draw(st.sampled_from(kinds))
     names = simulation.running()
@@ -215,4 +215,4 @@ wild_pools = st.fixed_dictionaries(
         )
     },
 ).map(lambda document: POOLS.decode(msgspec.json.encode(document)))
-"""All documents that can be decoded as a pool. A stored pool can be older than the validation, or have another CRD."""
+"""All documents that can be decoded as a pool. A stored pool may be older than the validation."""

@@ -1,7 +1,7 @@
 """Finds or fetches the programs of Prometheus: the server, and `promtool`, which checks metrics pages and rules.
 
-The PATH and the cache are searched. If both lack a program, Debian's package is downloaded and unpacked into the cache,
-which needs no root and installs nothing. `python -m tests.promtool` does the same.
+The PATH and the cache are searched first. If both lack a program, Debian's package is downloaded and unpacked into the
+cache. This needs no root, and nothing is installed. `python -m tests.promtool` does the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DOWNLOAD_TIMEOUT_S = 90
 
 
 def find(program: str = "promtool") -> Path | None:
-    """The program of this machine, if it has one."""
+    """The path of the program on this machine, or None."""
     on_path = shutil.which(program)
     if on_path:
         return Path(on_path)
@@ -29,7 +29,7 @@ def find(program: str = "promtool") -> Path | None:
 
 
 def find_or_fetch(program: str = "promtool") -> Path | None:
-    """The program of this machine, fetched if necessary; None if that fails."""
+    """The path of the program, downloaded if necessary. None if the download fails."""
     found = find(program)
     if found or not (shutil.which("apt-get") and shutil.which("dpkg")):
         return found
@@ -41,7 +41,7 @@ def find_or_fetch(program: str = "promtool") -> Path | None:
 
 
 def find_or_skip(program: str = "promtool") -> Path:
-    """The program of this machine, fetched if necessary. If that fails, the test is skipped, or fails in CI."""
+    """The path of the program, downloaded if necessary. If the download fails, skip the test. In CI, fail the test."""
     found = find_or_fetch(program)
     if found is None:
         skip_or_fail(f"{program} is neither on the PATH nor in the cache, and could not be downloaded")

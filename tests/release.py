@@ -1,10 +1,10 @@
 """A release in a control plane without running Pods, and the arguments, environment and token of its Pods.
 
 The release is `manifests/controller`, which the chart renders with its default values. The arguments, the environment
-and the account come from the Deployment in the API server, and the token comes from the API server, too.
+and the account come from the Deployment in the API server. The API server also issues the token.
 
-Some flags need other permissions, for example a flag for another mode or other namespaces. The chart would render
-another role for them. Here, the Pod uses a separate account with the permissions that `permissions_needed` lists.
+Some flags need other permissions, for example the flag for another mode. The chart would render another role for them.
+Here, the Pod uses a separate account with the permissions that `permissions_needed` lists.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ ACCOUNTS = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated")
 A_DAY_S = 86_400
-"""Longer than any run of the tests: there is no kubelet that renews the token."""
+"""The lifetime of a token. It is longer than any test run, because no kubelet renews the token."""
 
 IN_FORCE_WITHIN_S = 20.0
 HARMLESS = frozenset([("get", "customresourcedefinitions")])
-"""A request at the start asks why a kind is not served yet. A refusal of that request is not an error."""
+"""A request that finds out at the start why a kind is not served. The refusal of this request is no error."""
 
 
 class Pod(Struct, frozen=True):
@@ -64,7 +64,7 @@ class Pod(Struct, frozen=True):
         return (record for record in self.plane.audit_records(since) if record.credential == credential)
 
     def lacks(self, since: int = 0) -> set[tuple[str, str, str]]:
-        """The refused requests since `since` that no role allows: verb, resource and subresource.
+        """The verb, resource and subresource of each refused request after `since` that no role allows.
 
         A new server refuses all requests until it has read its roles, so each permission is checked again.
         """

@@ -1,7 +1,7 @@
 """Makes templates that KubeVirt's types allow, other spellings of a template, and templates with another meaning.
 
-The source is `tests/recordings/api-types.json`, which records how Go's types treat empty values. This module reads it
-independently of the controller's own table.
+The source is `tests/recordings/api-types.json`, which records how Go's types treat empty values. The controller has its
+own table, which this module does not use.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NAMED_LISTS = {"disks", "interfaces", "filesystems", "gpus", "hostDevices", "net
 
 
 class Node:
-    """The entry for one recorded path, with the entries for the paths below it."""
+    """A node of the tree of recorded paths, with its child nodes."""
 
     def __init__(self) -> None:
         self.kinds: set[str] = set()
@@ -137,8 +137,9 @@ def _as_good_as_absent(node: Node) -> list[Any]:
 
 
 def paths_where_presence_matters() -> list[tuple[str, ...]]:
-    """The fields below `spec` for which an empty object differs from a missing field. Fields inside lists and maps are
-    left out.
+    """The fields below `spec` for which an empty object differs from a missing field.
+
+    Fields inside lists and maps are left out.
     """
     listed = (
         path.removeprefix(_PREFIX) for path in POOL_PATHS["presenceMatters"] if path.startswith(f"{_PREFIX}spec.")

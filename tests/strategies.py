@@ -55,7 +55,7 @@ def replicasets(draw: st.DrawFn, *, rolling: bool | None = None) -> ReplicaSet:
 
 @st.composite
 def vmis(draw: st.DrawFn, name: str, owner: ReplicaSet) -> VirtualMachineInstance:
-    """A VMI in any state: member, orphan or foreign, matching or not, from this template or an older one."""
+    """A VMI in any state: member, orphan or VMI of another owner, with or without matching labels, outdated or not."""
     role = draw(st.sampled_from(["member", "member", "member", "orphan", "stranger"]))
     labels = dict(LABELS) if draw(st.integers(0, 4)) else {"myvmi": "detached"}
     if draw(st.booleans()):
@@ -151,4 +151,4 @@ wild_replicasets = st.fixed_dictionaries(
         )
     },
 ).map(lambda document: msgspec.json.decode(msgspec.json.encode(document), type=ReplicaSet))
-"""Any document that decodes as a ReplicaSet: stored before the validation existed, or under another CRD."""
+"""All documents that can be decoded as a ReplicaSet. A stored set may be older than the validation."""

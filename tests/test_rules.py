@@ -1,4 +1,7 @@
-"""docs/rules.md is complete: each rule has a section, each section cites tests that exist, no other rule is cited."""
+"""docs/rules.md is complete.
+
+Each rule has a section, each section cites tests that exist, and no other rule is cited.
+"""
 
 from __future__ import annotations
 

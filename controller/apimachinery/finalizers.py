@@ -3,12 +3,12 @@
 The patches add the finalizer, remove the finalizer (P6), or remove the finalizer together with an ownerReference (P2).
 No patch changes the finalizers and ownerReferences of other writers.
 
-The patch that adds the finalizer replaces the whole list of finalizers. So this patch contains the UID and the
-resourceVersion of the object. The API server rejects the patch if the object has changed.
+The patch that adds the finalizer replaces the whole list of finalizers. The patch contains the UID and the
+resourceVersion of the object, so the API server rejects the patch if the object has changed.
 
-The patches that remove values are JSON patches. These patches test only the UID and the removed values. They do not
-test the resourceVersion. The status of a VM that is shutting down changes often, and the API server would reject the
-patch after each of these changes.
+The patches that remove values are JSON patches. They test only the UID and the removed values, but not the
+resourceVersion. The status of a VM that is shutting down changes often. With the resourceVersion, the API server would
+reject the patch after each of these changes.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ SUFFIX_LENGTH: Final = 5
 """The number of characters of a suffix."""
 
 BASE_LENGTH: Final = 58
-"""The maximum number of characters of the base. A base with a suffix has at most 63 characters. This is the limit for
-label values and host names.
+"""The maximum length of a generated name without its suffix. With the suffix, the name has at most 63 characters. This
+is the limit for label values and host names.
 """
 
 _LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", re.ASCII)
@@ -75,8 +75,8 @@ def free_suffixes(base: str, seed: str, *, taken: Container[str]) -> Iterator[st
 
 
 def name_base(*candidates: str | None) -> str:
-    """Return the base of generated names. The base is the first 58 characters of the first non-empty candidate.
+    """Return the base: the part of a generated name before the suffix.
 
-    Return "" if all candidates are empty.
+    The base is the first 58 characters of the first non-empty candidate. Return "" if all candidates are empty.
     """
     return next((candidate for candidate in candidates if candidate), "")[:BASE_LENGTH]

@@ -81,10 +81,12 @@ def _as_merged(merged: Fields, current: Fields, old: Fields, new: Fields) -> Fie
 class MergeRules(Struct, frozen=True):
     """The rules for merging objects of a kind. The default compares JSON values and has no named lists.
 
-    `type` is the type of the whole document. `is_same` returns True if two values of a type have the same meaning.
-    `named_lists` maps the name of a field to the rules for the list in that field. `whole` contains the names of the
-    fields whose objects are replaced as a whole. `spec` is a function that is called after the merge. It gets the
-    merged spec and the specs of `current`, `old` and `new`, and returns the spec to write.
+    - `type`: the type of the whole document.
+    - `is_same`: a function that returns True if two values of a type have the same meaning.
+    - `named_lists`: the rules for each list with named elements, by the name of the list's field.
+    - `whole`: the names of the fields whose objects are replaced as a whole.
+    - `spec`: a function that is called after the merge and returns the spec to write. Its arguments are the merged spec
+      and the specs of `current`, `old` and `new`.
     """
 
     type: FieldType = Untyped()
@@ -215,8 +217,7 @@ def _mutable(document: Fields) -> Fields:
 def _in_order(names: Iterable[str], current: Iterable[str], old: Fields, new: Fields) -> list[str]:
     """Return the names in the order of `current`. If the order differs between `old` and `new`, use the order of `new`.
 
-    A name that is missing in this order comes from the other list (`new` or `current`). The name is inserted after its
-    predecessor in that list.
+    A name that only the other list (`new` or `current`) has is inserted after its predecessor in that list.
     """
     is_reordered = [name for name in old if name in new] != [name for name in new if name in old]
     leading, other = (new, current) if is_reordered else (current, new)

@@ -42,7 +42,7 @@ T = TypeVar("T", bound=KubeObject)
 K = TypeVar("K", bound=Connection)
 
 USUAL_LEASE_S = 15.0
-"""The assumed duration, in seconds, of a lease without a duration."""
+"""The duration, in seconds, that is assumed for a lease without a duration."""
 
 PAUSE_S = 1.0
 """The pause, in seconds, between two reads of the lease."""
@@ -109,9 +109,9 @@ async def list_all(client: Requests, resource: Resource[T], namespace: str = "")
 async def active_holder(client: Requests, *, name: str, namespace: str = "") -> Holder | None:
     """Return the controller that renews the lease `name`, or None if there is none.
 
-    An empty namespace means any namespace. The timestamps in a lease come from the clock of another machine, so the
-    function does not compare them with the local clock. Instead, it waits until it sees a renewal or until the duration
-    of the lease has passed. Raises ApiError.
+    An empty namespace means any namespace. The function does not read the timestamps in the lease, because they come
+    from another clock. Instead, the function waits until it sees a renewal or until the duration of the lease has
+    passed. Raises ApiError.
     """
     clock = asyncio.get_running_loop().time
     observed: dict[ObjectKey, Observed] = {}
@@ -132,8 +132,8 @@ async def active_holder(client: Requests, *, name: str, namespace: str = "") -> 
 async def refuse_if_controller_runs(client: Requests, *, name: str, namespace: str, why: str, force: bool) -> None:
     """Raise CommandFailed if a controller renews the lease `name`. If `force` is true, do nothing.
 
-    CommandFailed is also raised if the user has no permission to read leases. `why` is the part of the error message
-    that tells what the user has to do, with the reason.
+    Raise CommandFailed also if the user has no permission to read leases. `why` is a part of the error message. It
+    tells the user what to do, and why.
     """
     if force:
         return

@@ -158,7 +158,7 @@ def cancelled_by_signals() -> Iterator[None]:
     """Cancel the current task at the first SIGINT or SIGTERM, so that the run removes its namespaces.
 
     A later Ctrl-C cancels the task again, and ends the removal. Signals within `AGAIN_S` seconds count as one signal,
-    because a terminal and a parent process may both send one.
+    because a terminal and a parent process may both send the signal.
     """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     first_at: list[float] = []

@@ -83,7 +83,7 @@ async def run(client: ApiClient, settings: Settings) -> None:
         )
     await _patch_with_retries(client, settings)
     if settings.dry_run and not settings.undo:
-        print("the first pass of vmherd run --mode takeover would then do this:")
+        print("the first reconciliation of vmherd run --mode takeover would then do this:")
         print("\n".join(f"  {line}" for line in await preview(client, now=_now())))
 
 
@@ -128,7 +128,7 @@ def _now() -> datetime:
 
 
 def _result_lines(kubevirt: KubeVirt, patch: bytes | None, settings: Settings) -> list[str]:
-    """Return the lines to print. They report the command's actions, and tell the user's next step."""
+    """Return the lines to print. They say what the command did, and what the user has to do next."""
     namespace, name = kubevirt.metadata.key
     subject = f"KubeVirt {namespace}/{name}"
     if settings.dry_run and patch is not None:

@@ -73,9 +73,8 @@ def _lines_of(rules: Rules[Any], now: datetime) -> Iterator[str]:
 def _lines(subject: str, report: DryRunReport) -> Iterator[str]:
     """Yield the lines for one object.
 
-    If the plan leaves out necessary writes, the first line is the reason. Otherwise, the Events of the reconciliation
-    come first. One line for each of the first `LISTED` actions follows. The last line has the number of further
-    actions.
+    If the plan leaves out necessary writes, the first line is the reason. The Events of the reconciliation come next,
+    and then one line for each of the first `LISTED` actions. The last line has the number of further actions.
     """
     texts = [f"held: {report.held}"] if report.held else [*report.notices]
     texts += report.actions[:LISTED]

@@ -36,9 +36,7 @@ ALL_NAMESPACES = ("",)
 """A tuple with only the empty namespace. In a request to the API server the empty namespace means all namespaces."""
 
 RETRY_JITTER = 1.2
-"""As in client-go, the pause between two attempts to renew the lease is multiplied by a random factor. This is the
-largest factor.
-"""
+"""The largest random factor for the pause between two attempts to renew the lease, as in client-go."""
 
 
 if TYPE_CHECKING:
@@ -68,6 +66,7 @@ class Config(KindGroups, frozen=True, kw_only=True):
     watch_namespaces: tuple[str, ...] = ()
     workers: int = 10
     burst: int = 250
+    max_replicas: int = 10_000
     resync_period_s: float = 0.0
     sync_timeout_s: float = 120.0
     shutdown_grace_s: float = 20.0
@@ -94,6 +93,9 @@ class Config(KindGroups, frozen=True, kw_only=True):
     """The served version, by the name of the kind. Only kinds with several versions have an entry. No flag sets this
     field.
     """
+
+    in_pod: bool = False
+    """True if this process runs in a Pod of a cluster. No flag sets this field."""
 
     @property
     def namespaces(self) -> tuple[str, ...]:
@@ -199,7 +201,14 @@ GROUPS: Mapping[str, tuple[Option, ...]] = {
     "The work": (
         Namespaces("watch_namespaces", "the namespaces to work in; can be repeated"),
         _option("workers", Integer(1, 1_000), "objects of one kind that are reconciled at the same time"),
-        _option("burst", Integer(1, 100_000), "creates, and deletes, that one pass over an object sends at most"),
+        _option(
+            "burst", Integer(1, 100_000), "creates, and deletes, that one reconciliation of an object sends at most"
+        ),
+        _option(
+            "max_replicas",
+            Integer(0, 1_000_000),
+            "replicas that one object gets at most, whatever its spec says; 0 means no limit",
+        ),
         _option(
             "revision_history",
             Integer(0, 1_000),
@@ -213,7 +222,7 @@ GROUPS: Mapping[str, tuple[Option, ...]] = {
             duration(least_s=1),
             "how long the first lists may take at the start; after that the start has failed",
         ),
-        _option("shutdown_grace_s", duration(), "how long running passes may continue after SIGTERM"),
+        _option("shutdown_grace_s", duration(), "how long running reconciliations may continue after SIGTERM"),
     ),
     "Leader election": (
         _switch("leader_elect", "work only while holding the lease, so that several replicas can run"),
@@ -247,7 +256,7 @@ GROUPS: Mapping[str, tuple[Option, ...]] = {
         _option("metrics_key_file", FILE, "the key of the certificate, as PEM", unset="made with the certificate"),
         _option("health_probe_bind_address", ADDRESS, "the address of /healthz and /readyz; 0 disables them"),
         _switch("object_metrics", "replica gauges for each object; turn them off for a very large fleet"),
-        _switch("debug_endpoints", "serve /debug/ as well: tasks, queues, stacks"),
+        _switch("debug_endpoints", "serve /debug/ as well: tasks, queues, memory"),
     ),
     "Logs": (
         _option("log_level", OneOf("debug", "info", "warning", "error"), "the least important lines to write"),
@@ -276,7 +285,7 @@ def make_config(ctx: click.Context, *, pod_namespace: str = "") -> Config:
     """
     settings = chosen(ctx)
     settings.setdefault("leader_election_namespace", pod_namespace)
-    config = structs.replace(DEFAULTS, **with_groups(settings))
+    config = structs.replace(DEFAULTS, **with_groups(settings), in_pod=bool(pod_namespace))
     if config.elects:
         _check_durations(config, ctx)
     _check_addresses(config, ctx)
@@ -288,8 +297,8 @@ def with_groups(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """Return the chosen settings with the mode and the API groups of all kinds.
 
     If the user has not chosen the group of a kind, the mode determines the group. If the mode is `auto` and the user
-    has chosen a group, the mode becomes standalone, even if KubeVirt is installed. vmherd still writes nothing while it
-    detects that KubeVirt reconciles the same objects.
+    has chosen a group, the mode becomes standalone, even if KubeVirt is installed. As long as KubeVirt reconciles the
+    same objects, vmherd writes nothing.
     """
     named = chosen.keys() & {kind.group_setting for kind in KINDS}
     mode = str(chosen.get("mode", Mode.AUTO))

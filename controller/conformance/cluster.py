@@ -16,7 +16,7 @@ from controller.conformance.replica_sets import ReplicaSets
 VMHERD: Final = "vmherd"
 SIMULATOR: Final = "vmherd-simulator"
 PROBE_S: Final = 20.0
-"""The maximum wait of the probe for a controller and for a started VMI."""
+"""The longest time that the probe waits for a controller, and for a VMI to start."""
 
 GROUPS: Final[Mapping[Kind, tuple[str, str]]] = {
     Kind.SETS: ("kubevirt.io", "vmherd.dev"),

@@ -17,7 +17,9 @@ FAILING: Final = {
     "sim.vmherd.dev/behavior": "fail",
     "sim.vmherd.dev/time-scale": "0.05",
 }
-"""Annotations of a VMI that fails to start: the first one for KubeVirt, the others for vmherd's simulator."""
+"""Annotations that make a VMI fail to start. KubeVirt reads the first annotation, and vmherd's simulator reads the
+others.
+"""
 
 NEVER_READY: Final = {"sim.vmherd.dev/behavior": "never-ready"}
 FINISHING: Final = {"sim.vmherd.dev/behavior": "finish"}

@@ -110,10 +110,10 @@ class EventRecorder:
         """
 
         self._work = asyncio.Event()
-        """Set while the queue is not empty."""
+        """This flag is set while the queue is not empty."""
 
         self._idle = asyncio.Event()
-        """Set while the queue is empty and no Event is being sent."""
+        """This flag is set while the queue is empty and no Event is being sent."""
         self._idle.set()
 
         self._failing = False
@@ -225,7 +225,7 @@ class EventRecorder:
     async def _send(self, series: Series) -> None:
         """Create or patch the Event on the server.
 
-        After a lost answer, the call can be repeated: if the Event already exists, it is not created a second time.
+        A repeated call is safe after a lost answer: an Event that exists is not created a second time.
         """
         namespace = namespace_of(series.ref)
         if series.posted:
@@ -264,7 +264,7 @@ def _is_temporary(error: Exception) -> bool:
 
 
 def _retry_after_s(error: Exception) -> float:
-    """Return the delay in seconds that the server requests, or 0. It is at most the last of `RETRY_DELAYS_S`."""
+    """Return the delay in seconds that the server requests, or 0. The maximum is the last of `RETRY_DELAYS_S`."""
     requested_s = error.retry_after_s if isinstance(error, StatusError) else None
     return min(requested_s or 0.0, RETRY_DELAYS_S[-1])
 

@@ -6,8 +6,8 @@ changes the lease often enough.
 
 No decision uses the timestamps in the record, because the clocks of machines differ. Each process notes on its own
 monotonic clock the moment when it *saw* a change of the lease. The duration of the lease counts from this moment. So
-the clocks may show different times, but must run at nearly the same rate. Within one lease duration, the clocks may
-drift apart by at most the lease duration minus the renew deadline of the holder (by default, 5 s in 15 s).
+the clocks may show different times, but must run at nearly the same rate. Within one lease duration (15 s by default),
+two clocks may drift apart by 5 s. This is the lease duration minus the renew deadline of the holder.
 
 Every change of a lease contains the resourceVersion that the process has read before its decision. If several processes
 decide to take the lease, the write of only one process succeeds.
@@ -73,10 +73,9 @@ class Observed(Struct, frozen=True, kw_only=True):
 def observe(before: Observed | None, lease: Lease | None, *, now: float, usual_duration_s: float) -> Observed:
     """Return what a process knows after it has read or written the lease at the time `now`.
 
-    `lease` is None if the lease does not exist. `usual_duration_s` is used if the record has no duration. Every change
-    of the lease starts its duration again, even a change by another client than the holder. If the lease is deleted,
-    its holder stays the holder until the end of the lease duration, because the holder may still run and create the
-    lease again.
+    `lease` is None if the lease does not exist. If the record has no duration, `usual_duration_s` is used. Any change
+    of the lease, by any client, starts the lease duration again. If the lease is deleted, the last holder counts as the
+    holder until the lease duration ends. It may create the lease again.
     """
     if lease is None:
         return Observed(
@@ -118,7 +117,7 @@ Decision: TypeAlias = Create | Renew | Take | Wait
 
 
 def decide(observed: Observed, *, identity: str, now: float) -> Decision:
-    """Return the decision of the process `identity` about its next step, at the time `now` on its monotonic clock."""
+    """Return the next step of the process `identity`, at the time `now` on its monotonic clock."""
     if observed.holder == identity:
         return Renew(observed.lease) if observed.lease else Create()
     if now < observed.held_until:

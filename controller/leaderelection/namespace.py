@@ -27,8 +27,8 @@ class SeveralLeases(Exception):
 async def with_lease_namespace(client: Requests, config: Config) -> Config:
     """Return the configuration with the namespace of the lease.
 
-    If the configuration names a namespace, nothing changes. Otherwise the namespace of the existing lease of this name
-    is used, and `default` if there is no such lease. Raise SeveralLeases if several namespaces have such a lease, and
+    If the configuration names a namespace, nothing changes. Otherwise use the namespace of the existing lease with this
+    name. If there is no such lease, use `default`. Raise SeveralLeases if several namespaces have such a lease, and
     ApiError if a request fails.
     """
     if config.leader_election_namespace:

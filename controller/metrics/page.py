@@ -93,7 +93,7 @@ def queue_ages(queues: Iterable[QueueAges], now: float) -> Iterator[Metric]:
     )
     longest = GaugeMetricFamily(
         "workqueue_longest_running_processor_seconds",
-        "Time since the start of the longest unfinished pass.",
+        "Time since the start of the longest unfinished reconciliation.",
         labels=["name", "controller"],
     )
     for queue in queues:

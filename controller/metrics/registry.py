@@ -110,7 +110,7 @@ class Metrics:
         self._unsettled: dict[str, Callable[[], float]] = {}
         self._figures: list[FigureSource] = []
         self._leases: dict[str, bool] = {}
-        """Maps the name of each lease to True if this process holds it, and to False otherwise."""
+        """For each lease, by name: True if this process holds the lease."""
         self._progress_at: dict[str, float] = {}
         """The time of `clock` at which a list or watch of each resource last delivered data."""
         self._worst_lag_s = 0.0
@@ -122,7 +122,7 @@ class Metrics:
         self._queue(queue.name)
 
     def show_unsettled(self, controller: str, oldest_s: Callable[[], float]) -> None:
-        """Add to the page how long a controller has waited until its cache shows its own writes.
+        """Add a gauge to the page: the time that a controller has waited for its cache to show its own writes.
 
         `oldest_s` is called at each scrape. It must return the longest wait of all objects, in seconds, or 0 if the
         cache shows all writes. `Expectations.oldest_s` is such a function.
@@ -132,7 +132,7 @@ class Metrics:
     def show_replicas(self, source: FigureSource) -> None:
         """At each scrape, call the source and add the values of the returned objects to the page.
 
-        A process that waits for the lease adds no series of objects, because the leader already does.
+        A process that waits for the lease adds no series of objects, because the leader already shows these series.
         """
         self._figures.append(source)
 
@@ -276,9 +276,7 @@ class Metrics:
         self._machines.forget(owner_kind, owner)
 
     def stale_pass(self, controller: str) -> None:
-        """Count a reconciliation that wrote nothing, because the cache did not show the previous writes for the object
-        yet.
-        """
+        """Count a reconciliation that wrote nothing, because the cache did not show the previous writes yet."""
         self._reconcile_series.stale_skips.labels(controller).inc()
 
     def gave_up(self, controller: str) -> None:

@@ -51,7 +51,7 @@ class QueueSeries:
         self.adds = Counter("workqueue_adds_total", "Objects that were added to the queue.", labels, registry=registry)
         self.retries = Counter(
             "workqueue_retries_total",
-            "Objects that were added to the queue because a pass failed.",
+            "Objects that were added to the queue because a reconciliation failed.",
             labels,
             registry=registry,
         )
@@ -80,19 +80,19 @@ class ReconcileSeries:
 
         self.results = Counter(
             "controller_runtime_reconcile_total",
-            "Passes over objects, by result.",
+            "Reconciliations of objects, by result.",
             ("controller", "result"),
             registry=registry,
         )
         self.errors = counter(
-            "controller_runtime_reconcile_errors_total", "Passes that failed; they are retried with backoff."
+            "controller_runtime_reconcile_errors_total", "Reconciliations that failed; they are retried with backoff."
         )
         self.panics = counter(
-            "controller_runtime_reconcile_panics_total", "Passes that ended with an unexpected exception."
+            "controller_runtime_reconcile_panics_total", "Reconciliations that ended with an unexpected exception."
         )
         self.seconds = Histogram(
             "controller_runtime_reconcile_time_seconds",
-            "Duration of a pass.",
+            "Duration of a reconciliation.",
             labels,
             registry=registry,
             buckets=RECONCILE_BUCKETS,
@@ -114,11 +114,11 @@ class ReconcileSeries:
         )
         self.stale_skips = counter(
             "vmherd_stale_sync_skips_total",
-            "Passes without writes, because the cache did not show the previous writes for the object yet.",
+            "Reconciliations without writes, because the cache did not show the previous writes for the object yet.",
         )
         self.gave_up = counter(
             "vmherd_unsettled_timeouts_total",
-            "Passes that continued after the cache had not shown a write for five minutes.",
+            "Reconciliations that continued after the cache had not shown a write for five minutes.",
         )
 
 

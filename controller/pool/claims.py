@@ -1,6 +1,6 @@
 """Plans for the release of members, and for the removal of the pool finalizer from VMs (P2, P6, P9, P10).
 
-There are three cases:
+A *member* is a VM that the pool controls. There are three cases:
 
 1. A member is released if its labels no longer match the selector. One patch removes the pool's owner reference and the
    pool finalizer from the VM.
@@ -40,7 +40,7 @@ class Claims(Struct, frozen=True):
 def choose_claims(snapshot: Snapshot, selector: Selector) -> Claims:
     """Separate the members into kept and released members.
 
-    A member is kept if the selector matches its labels. Terminating members are always kept, because they leave the
+    A member is kept if the selector matches its labels. A terminating member is never released, because it leaves the
     pool anyway.
     """
     kept: list[VirtualMachine] = []
@@ -54,7 +54,7 @@ def choose_claims(snapshot: Snapshot, selector: Selector) -> Claims:
 def plan_releases(snapshot: Snapshot, released: Iterable[VirtualMachine]) -> Plan:
     """Plan patches that remove the pool's owner reference and finalizer from the VMs in `released` (P2).
 
-    One pass releases at most `burst` VMs.
+    One reconciliation releases at most `burst` VMs.
     """
     owner_uid = snapshot.owner.metadata.uid
     patches = tuple(
@@ -73,8 +73,8 @@ def plan_releases(snapshot: Snapshot, released: Iterable[VirtualMachine]) -> Pla
 def plan_finalizer_removals(snapshot: Snapshot, *, preserve: bool) -> Plan:
     """Plan the removal of the pool finalizer from terminating members and from strays.
 
-    One pass changes at most `burst` members and at most `burst` strays. With `preserve`, the disks of terminating VMs
-    are kept.
+    One reconciliation changes at most `burst` members and at most `burst` strays. With `preserve`, the disks of
+    terminating VMs are kept.
     """
     terminating = [vm for vm in by_name(snapshot.members) if is_deleting(vm) and has_pool_finalizer(vm)]
     of_members = remove_finalizers(snapshot, terminating, preserve=preserve)
@@ -84,7 +84,7 @@ def plan_finalizer_removals(snapshot: Snapshot, *, preserve: bool) -> Plan:
 def remove_finalizers(
     snapshot: Snapshot, vms: Iterable[VirtualMachine], *, preserve: bool, why: str = "it leaves the pool"
 ) -> tuple[Stage, ...]:
-    """Return stages that remove the pool finalizer from these VMs, at most `burst` VMs.
+    """Return stages that remove the pool finalizer from at most `burst` of these VMs.
 
     With `preserve`, an earlier stage removes the owner references from the disks of the terminating VMs.
     """
@@ -95,10 +95,10 @@ def remove_finalizers(
 
 
 def remove_finalizers_of_strays(snapshot: Snapshot, *, preserve: bool) -> tuple[Stage, ...]:
-    """Return stages that remove the pool finalizer from former members, at most `burst` VMs.
+    """Return stages that remove the pool finalizer from at most `burst` former members.
 
-    With `preserve`, the disks of terminating strays are kept too, because a stray may have been a member when its
-    deletion was requested.
+    With `preserve`, the disks of terminating former members are kept too. A former member may still have been a member
+    when its deletion was requested.
     """
     return remove_finalizers(
         snapshot, by_name(snapshot.strays), preserve=preserve, why="it is not a member of the pool any more"
@@ -109,8 +109,8 @@ def plan_left_behind(vms: Iterable[VirtualMachine], *, burst: int) -> Plan:
     """Plan the removal of the pool finalizer from terminating VMs whose pool no longer exists. The disks are kept.
 
     A pool disappears before its VMs if a user removes the pool's finalizer by force. The pool's `statePreservation` is
-    then unknown. Kept disks are the safe choice, because a user can delete them later. One pass changes at most `burst`
-    VMs.
+    then unknown. Kept disks are the safe choice, because a user can delete them later. One reconciliation changes at
+    most `burst` VMs.
     """
     batch = [vm for vm in by_name(vms) if is_deleting(vm)][:burst]
     keep_disks = Stage(owner_removals_of_left_behind(batch), essential=False)

@@ -46,7 +46,7 @@ def plan_cleanup(
 def _is_of_another_group(vm: VirtualMachine, group: str) -> bool:
     """Return True if a pool of another API group controls the VM.
 
-    The finalizer of such a VM belongs to KubeVirt's own pool controller, which uses the same name.
+    KubeVirt's own pool controller uses the same finalizer, so the finalizer of such a VM belongs to that controller.
     """
     owner = controller_of(vm.metadata)
     return owner is not None and owner.kind == POOL_KIND and owner.api_version.partition("/")[0] != group
@@ -70,8 +70,8 @@ def _preserves(pool: Pool | None) -> bool:
 def _needs_controller(pool: Pool | None, vm: VirtualMachine) -> bool:
     """Return True if the pool must keep the VM's disks, and only a running controller can keep them.
 
-    If the pool is being deleted without `--cascade=orphan`, the garbage collector deletes the VM and its disks. The
-    cleanup itself keeps the disks of VMs that are already terminating.
+    This is the case if the pool is being deleted without `--cascade=orphan`. The garbage collector then deletes the VM
+    and its disks. A VM that is already terminating needs no controller, because the cleanup itself keeps its disks.
     """
     if pool is None or pool.metadata.deletion_timestamp is None or is_deleting(vm):
         return False

@@ -41,7 +41,7 @@ def preserves_disks(snapshot: Snapshot) -> bool:
 
 
 def owner_removals(snapshot: Snapshot, vms: Iterable[VirtualMachine]) -> tuple[RemoveOwnerReference, ...]:
-    """Return actions that keep the disks of these VMs: they remove the owner references to the VMs.
+    """Return actions that keep the disks of these VMs. The actions remove the disks' owner references to the VMs.
 
     Only terminating VMs are considered. VMs in foreground deletion are skipped, because their disks are deleted in any
     case.
@@ -56,9 +56,9 @@ def owner_removals(snapshot: Snapshot, vms: Iterable[VirtualMachine]) -> tuple[R
 def owner_removals_of_left_behind(vms: Iterable[VirtualMachine]) -> tuple[RemoveOwnerReference, ...]:
     """Return actions that remove the owner references to these VMs from their disks.
 
-    Only the disks in a VM's spec are kept, because the earlier templates of the pool are not available. VMs in
-    foreground deletion are skipped, because their disks are deleted in any case. The caller passes only terminating
-    VMs.
+    The pool of these VMs no longer exists, so its earlier templates are not available. Only the disks in a VM's spec
+    are kept. VMs in foreground deletion are skipped, because their disks are deleted in any case. The caller passes
+    only terminating VMs.
     """
     return tuple(action for vm in vms if not is_deleting_with_disks(vm) for action in _owner_removals(vm, ()))
 
@@ -73,8 +73,8 @@ def is_safe_to_delete(snapshot: Snapshot, vm: VirtualMachine) -> bool:
 
 
 def add_finalizers(vms: Iterable[VirtualMachine]) -> tuple[Stage, ...]:
-    """Return a stage that adds the pool finalizer to these VMs. A later pass can then delete the VMs and keep their
-    disks.
+    """Return a stage that adds the pool finalizer to these VMs. A later reconciliation can then delete the VMs and keep
+    their disks.
     """
     patches = tuple(
         Patch(

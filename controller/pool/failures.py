@@ -48,11 +48,11 @@ LONGEST_CAUSE: Final = 300
 def replica_failure(current: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:
     """Return the condition `ReplicaFailure` after these outcomes, or None (P17).
 
-    A failed write sets the condition. A pass in which all writes succeed removes the condition. `current` is the
-    condition before the pass. The message starts with the same words as in KubeVirt's pool controller.
+    A failed write sets the condition. A reconciliation in which all writes succeed removes the condition. `current` is
+    the condition before the reconciliation. The message starts with the same words as in KubeVirt's pool controller.
     """
-    # A plan creates a revision before the write that needs the revision. If the pass updates VMs, a failed creation of
-    # a revision has the reason FailedUpdate.
+    # A plan creates a revision before the write that needs the revision. If the reconciliation updates VMs, a failed
+    # creation of a revision has the reason FailedUpdate.
     is_update = any(isinstance(outcome.action, ThreeWayMerge) for outcome in outcomes)
     for outcome in outcomes:
         if isinstance(outcome, Rejected | Unknown | Unserved) and is_failure(outcome):

@@ -51,11 +51,12 @@ def plan_own_finalizer(snapshot: Snapshot) -> Plan:
 
 
 def plan_deletion(snapshot: Snapshot) -> Plan:
-    """Plan the next pass over a pool that is being deleted.
+    """Plan the next reconciliation of a pool that is being deleted.
 
     The plan removes the pool finalizer from VMs. If the pool keeps disks, the plan also deletes the VMs, at most
-    `burst` in a pass. With `--cascade=orphan`, the plan keeps the VMs and deletes the pool's revisions, because nothing
-    else would delete the revisions. If the plan has nothing else to write, the pool loses its own finalizer.
+    `burst` in a reconciliation. With `--cascade=orphan`, the plan keeps the VMs and deletes the pool's revisions,
+    because nothing else would delete the revisions. If the plan has nothing else to write, the pool loses its own
+    finalizer.
     """
     preserve = preserves_disks(snapshot)
     members = by_name(snapshot.members)
@@ -82,8 +83,10 @@ def _deletes(snapshot: Snapshot, vms: Iterable[VirtualMachine]) -> tuple[Stage, 
     """Return a stage of patches, and a stage that deletes these VMs.
 
     The patches change nothing. They test on the server that the pool still owns the VMs. If a test fails, no VM is
-    deleted. The test is needed for `--cascade=orphan`: the garbage collector may have removed an owner reference, and
-    the cache may not show the removal yet.
+    deleted.
+
+    After a deletion with `--cascade=orphan`, the garbage collector removes the owner references. The cache may not show
+    the removal yet.
     """
     vms = tuple(vms)
     if not vms:

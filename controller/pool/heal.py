@@ -1,9 +1,9 @@
 """Healing: the controller replaces VMs that fail (P15).
 
-Healing a VM takes two passes. The first pass announces the deletion in the pool's annotation `vmherd.dev/healed`. A few
-seconds later, another pass deletes the VM, if the VM still fails. So users have time to see the failure. If the
-controller crashes, the next leader reads the healings from the annotation. A later pass creates a new VM with the same
-ordinal.
+Healing a VM takes two reconciliations. The first reconciliation announces the deletion in the pool's annotation
+`vmherd.dev/healed`. A few seconds later, another reconciliation deletes the VM, if the VM still fails. So users have
+time to see the failure. If the controller crashes, the next leader reads the healings from the annotation. A later
+reconciliation creates a new VM with the same ordinal.
 
 If `statePreservation` is Disabled, the VM is deleted in the foreground together with its disks. If `statePreservation`
 is Offline or Online, the disks are kept, and the new VM uses them again. A VM whose kept disk causes the failure is not
@@ -46,7 +46,7 @@ from controller.runtime.plan import Cause, Notice, Plan, Stage, join
 from informers.meta import annotations_of
 
 MAX_NOTICES: Final = 10
-"""The maximum number of Events about blocked healings in one pass, for each kind of reason."""
+"""The maximum number of Events about blocked healings in one reconciliation, for each kind of reason."""
 
 DISK_STATES: Final = frozenset({"DataVolumeError", "ErrorPvcNotFound"})
 """The values of `printableStatus` that report a failure of the VM's disk."""
@@ -57,15 +57,15 @@ TOO_MANY: Final = "healing is blocked: too many virtual machines fail at the sam
 
 
 class HealingPlan(Struct, frozen=True):
-    """The plan of healing. `uids` are the UIDs of the VMs that this pass or the next passes delete."""
+    """The plan of healing. `uids` are the UIDs of the VMs that this or a later reconciliation deletes."""
 
     plan: Plan = Plan()
     uids: frozenset[str] = frozenset()
 
 
 class _Sorted(Struct, frozen=True):
-    """The failing VMs that are due. Only the VMs in `curable` may be deleted now. `obstacles` has the Events that say
-    why the other VMs must wait.
+    """The failing VMs whose replacement is due. Only the VMs in `curable` may be deleted now. `obstacles` has the
+    Events that say why the other VMs must wait.
     """
 
     curable: list[FailingVM]
@@ -75,8 +75,8 @@ class _Sorted(Struct, frozen=True):
 def plan_healing(snapshot: Snapshot, intent: Intent, members: tuple[VirtualMachine, ...]) -> HealingPlan:
     """Plan the deletion of as many failing members as the limits allow.
 
-    The next pass runs when the next member may be replaced, or when a recreated VM becomes available or exceeds
-    `START_TIMEOUT`.
+    The plan requests another reconciliation for the next time at which something may change. This is the time when a
+    member may be replaced, or when a recreated VM becomes available or exceeds `START_TIMEOUT`.
 
     At most `maxUnavailable` healed VMs may be unavailable at the same time. Healing does not wait for VMs that a
     rollout restarts, because a failing VM is already unavailable. The rollout counts healed VMs as unavailable.
@@ -112,7 +112,7 @@ def plan_healing(snapshot: Snapshot, intent: Intent, members: tuple[VirtualMachi
 
 
 def _wake(snapshot: Snapshot, times: Iterable[datetime]) -> Plan:
-    """Return a plan that runs the next pass at the first of these times."""
+    """Return a plan that runs the next reconciliation at the first of these times."""
     first = min(times, default=None)
     return Plan(requeue_after_s=(first - snapshot.now).total_seconds() if first is not None else None)
 
@@ -120,7 +120,7 @@ def _wake(snapshot: Snapshot, times: Iterable[datetime]) -> Plan:
 def _sort_due(snapshot: Snapshot, intent: Intent, due: list[FailingVM]) -> _Sorted:
     """Separate the VMs that may be deleted now from the other VMs.
 
-    VMs whose deletion was announced come first. In both groups, VMs with fewer healings come first.
+    VMs whose deletion was announced come first, then VMs with fewer healings.
     """
     curable, with_failing_disk, delicate = [], [], []
     for each in due:

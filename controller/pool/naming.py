@@ -26,7 +26,7 @@ def ordinal_of(name: str, pool: str) -> int | None:
 
 
 def free_ordinals(pool: str, taken: Container[str]) -> Iterator[int]:
-    """Yield all ordinals with VM names outside `taken`. The sequence has no end.
+    """Yield the ordinals whose VM names are not in `taken`. The sequence has no end.
 
     The smallest ordinals come first, so that new VMs fill gaps.
     """

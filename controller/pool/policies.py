@@ -41,8 +41,8 @@ class Strategy(StrEnum):
 class Sort(StrEnum):
     """A value of `sortPolicy`.
 
-    UNSTATED means that the spec has no `sortPolicy`. Then VMs that are not ready come first. The order is otherwise
-    random (P8).
+    UNSTATED means that the spec has no `sortPolicy`. Then VMs that are not ready come first. VMs with the same
+    readiness come in a random order (P8).
     """
 
     ASCENDING = "AscendingOrder"
@@ -60,7 +60,7 @@ class Selection(Struct, frozen=True):
     labels: Selector | None = None
     nodes: NodeMatcher | None = None
     ignored: str = ""
-    """If a field of the selection has no effect, a message about this field."""
+    """A message about a field of the selection that has no effect, or "" if every field has an effect."""
 
 
 class ScaleIn(Struct, frozen=True):

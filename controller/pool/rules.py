@@ -22,7 +22,8 @@ from informers.store import StoreView
 class UnreadyMemory:
     """The unready periods of each pool's members at the last snapshot (P15).
 
-    Pools without unready periods are left out. Only `PoolRules.take_snapshot` changes an entry.
+    An unready period is a time during which a VM is not ready. Pools without unready periods are left out. Only
+    `PoolRules.take_snapshot` changes an entry.
     """
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ from controller.runtime.plan import Cause, Create, Delete, Notice, Plan, Stage
 from informers.meta import ObjectKey
 
 MAX_NOTICES: Final = 10
-"""The maximum number of Events about surplus VMs in one pass."""
+"""The maximum number of Events about surplus VMs in one reconciliation."""
 
 
 def plan_scale(

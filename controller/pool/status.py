@@ -1,4 +1,4 @@
-"""The status of a pool (P7, P17) and its Events (P18) after a pass.
+"""The status of a pool (P7, P17) and its Events (P18) after a reconciliation.
 
 The numbers of VMs come from the newest snapshot. A terminating VM still counts as a replica. `printableStatus`
 summarises the pool in one word.
@@ -56,13 +56,12 @@ _EVENT_TEXTS: Final[Mapping[type, tuple[str, str, str]]] = {
     ThreeWayMerge: ("SuccessfulUpdate", "Updated", "updating"),
     Restart: ("SuccessfulUpdate", "Restarted", "restarting"),
 }
-"""For each type of action: the Event's reason after a success, a text for success messages, and a text for failure
-messages.
+"""For each type of action: the Event's reason after a success, and the texts of the messages for success and failure.
 """
 
 
 def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> PoolStatus:
-    """Return the status after a pass with these outcomes. The caller takes `snapshot` after the writes."""
+    """Return the status after a reconciliation with these outcomes. The caller takes `snapshot` after the writes."""
     owner = snapshot.owner
     old = owner.status or PoolStatus()
     parsed = parse_intent(owner)
@@ -194,8 +193,8 @@ def _printable_status(
 def _counts_as_updated(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine) -> bool:
     """Return True if the VM counts in `updatedReplicas`.
 
-    A terminating VM does not count. A VM that is Ready without a VMI does not count either: its VMI was deleted, and
-    the VM's status is out of date.
+    A terminating VM does not count. A VM that is Ready without a VMI does not count either. Its VMI was deleted, but
+    its status does not show this yet.
     """
     has_outdated_status = is_ready(vm) and snapshot.vmi_of(vm) is None
     return is_updated(snapshot, revisions, vm) and not is_deleting(vm) and not has_outdated_status

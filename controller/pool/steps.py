@@ -1,4 +1,5 @@
-"""The update steps that the members of a pool need (P12, P13). The module `update` chooses the steps of one pass.
+"""The update steps that the members of a pool need (P12, P13). The module `update` chooses the steps of one
+reconciliation.
 
 An outdated VM first gets the spec of the current template. Then its VMI gets the change. If a VM needs new disks, the
 VM is recreated instead.
@@ -37,7 +38,7 @@ class Step(Enum):
     """The next action of the update of a VM and its VMI.
 
     UPDATE changes the spec of the VM. RELABEL patches a label of the VMI. RESTART restarts the VMI. RECREATE deletes
-    the VM, and a later pass creates the VM again.
+    the VM, and a later reconciliation creates the VM again.
     """
 
     NOTHING = auto()
@@ -76,7 +77,7 @@ def vmi_revision_of(vmi: VirtualMachineInstance) -> str:
 
 
 def next_step(vm: VirtualMachine, vmi: VirtualMachineInstance, revisions: Revisions) -> Step:
-    """Return the step that the VMI of an updated VM needs. The step follows from the revisions of VM and VMI (P13).
+    """Return the step that the VMI of an updated VM needs (P13).
 
     The result is NOTHING if the VM is outdated.
     """
@@ -85,7 +86,7 @@ def next_step(vm: VirtualMachine, vmi: VirtualMachineInstance, revisions: Revisi
         return Step.NOTHING
     step = _step_between(revisions.templates.get(running), revisions.template)
     # A restarted VMI gets the revision label from the VM's template. If the VMI already has this label, a restart
-    # changes nothing, so every pass would restart the VMI.
+    # changes nothing, so every reconciliation would restart the VMI.
     is_in_vain = step is Step.RESTART and running == template_labels_of(vm).get(REVISION_NAME, "")
     return Step.NOTHING if is_in_vain else step
 

@@ -1,4 +1,4 @@
-"""Block of a pool's first update after vmherd takes over the pool from KubeVirt's own controller.
+"""Blocks a pool's first update after vmherd has taken over the pool from KubeVirt's own controller.
 
 In takeover mode, the VMs of a pool should already match the pool's template. If they do not match, vmherd may interpret
 the pool differently from KubeVirt's controller. An update could then restart VMs without need, or delete VMs with their

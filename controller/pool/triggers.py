@@ -1,4 +1,4 @@
-"""Triggers: the pools that need a pass after a change in a cache, and the delay before the pass (P19).
+"""Triggers: the pools that must be reconciled after a change in a cache, and the delay before the reconciliation (P19).
 
 A VM triggers the pool that controls the VM. A VM with the pool finalizer also triggers the pool that created the VM. A
 VMI triggers the pools of the VM with the same name.
@@ -59,7 +59,7 @@ POOL_ANNOTATIONS: Final = (
 
 
 def pools_of_vm(change: Change[VirtualMachine]) -> Iterable[Wake]:
-    """Return the pools that need a pass after a change of a VM."""
+    """Return the pools that must be reconciled after a change of a VM."""
     return wakes_of(change, _pools_of, decides_by=_decision_fields, counts_by=_count_fields)
 
 
@@ -74,7 +74,7 @@ def pools_of_vmi(change: Change[VirtualMachineInstance], vms: StoreView[VirtualM
 
 
 def pools_of_revision(change: Change[ControllerRevision]) -> Iterable[Wake]:
-    """Return the present and the previous pool of the revision."""
+    """Return the pool that controls the revision, and the pool that controlled the revision before the change."""
     return wakes_of(change, lambda revision: _owner_key(revision.metadata), decides_by=_revision_fields)
 
 
@@ -82,8 +82,8 @@ def pools_of_pool(change: Change[Pool]) -> Iterable[Wake]:
     """Return the pool itself, if the change affects a plan or the status.
 
     A changed status triggers the pool after a delay, because another client may have overwritten the status. A change
-    of only the condition `ReplicaFailure` triggers nothing, because its message can change with each failed pass. A
-    trigger would start the next pass before the end of the backoff.
+    of only the condition `ReplicaFailure` triggers nothing, because its message can change with each failed
+    reconciliation. A trigger would start the next reconciliation before the end of the backoff.
     """
     return wakes_of(change, itself, decides_by=_pool_fields, counts_by=lambda owner: without_failure(owner.status))
 
@@ -103,7 +103,7 @@ def _owner_key(meta: ObjectMeta) -> Iterable[ObjectKey]:
 
 
 def _decision_fields(vm: VirtualMachine) -> tuple[object, ...]:
-    """Return the fields of a VM that start a pass at once when they change."""
+    """Return the fields of a VM that can affect a plan. A change of these fields starts a reconciliation at once."""
     meta, annotations = vm.metadata, annotations_of(vm.metadata)
     return (
         is_deleting(vm),
@@ -121,10 +121,11 @@ def _decision_fields(vm: VirtualMachine) -> tuple[object, ...]:
 
 
 def _count_fields(vm: VirtualMachine) -> tuple[object, ...]:
-    """Return the fields of a VM that start a pass after a delay when they change.
+    """Return the fields of a VM that affect only the status and healing. After a change, a reconciliation starts with a
+    delay.
 
-    The fields are the condition Ready, and the conditions of a VM that cannot start. The transition time of Ready is
-    included only while Ready is False, because healing measures how long a VM is not ready (P15).
+    The fields are the condition Ready, and the conditions of a VM that cannot start. The transition time of Ready
+    matters only while Ready is False, because healing measures how long a VM is not ready (P15).
     """
     conditions = vm.status.conditions if vm.status is not None else None
     failures = [find_true(conditions, type_) for type_ in (FAILURE, MANUAL_RECOVERY_REQUIRED)]
@@ -138,8 +139,8 @@ def _count_fields(vm: VirtualMachine) -> tuple[object, ...]:
 def _rollout_fields(vmi: VirtualMachineInstance) -> tuple[object, ...]:
     """Return the fields of a VMI that a rollout depends on.
 
-    The UID is included because a VMI can be deleted and created again while the watch is interrupted. The cache then
-    reports only one update.
+    The UID is included, because a VMI can be deleted and created again while the watch is interrupted. The cache then
+    reports this as one update.
     """
     ready = vmis.ready_condition(vmi)
     return (

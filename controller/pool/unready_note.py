@@ -1,7 +1,7 @@
-"""The note of old unready periods in the pool's annotation `vmherd.dev/unready` (P15).
+"""The controller notes old unready periods of VMs in the pool's annotation `vmherd.dev/unready` (P15).
 
-After a restart, the controller reads the start times of the unready periods from the note. These rules limit the number
-of writes:
+An unready period is a time during which a VM is not ready. After a restart, the controller reads the starts of the
+periods from the annotation, called the note. These rules limit the number of writes:
 
 - A pool has a note only while the pool uses autohealing, replaces unready VMs, or rolls out a template.
 - Only a VM that has been unready for `NOTE_AFTER` needs an entry. So a VM that starts in a normal way causes no write.
@@ -80,7 +80,7 @@ def _note_of(period: UnreadyPeriod) -> UnreadyNote:
 
 
 def _wake(now: datetime, unnoted: list[UnreadyPeriod], noted: list[UnreadyPeriod]) -> Plan:
-    """Return a plan that runs the next pass when an entry becomes necessary or stale."""
+    """Return a plan that runs the next reconciliation when an entry becomes necessary or stale."""
     times = [period.since + NOTE_AFTER for period in unnoted if period.ready_at is None]
     times += [period.ready_at + STEADY for period in noted if period.ready_at is not None]
     waits = [(time - now).total_seconds() for time in times if time > now]

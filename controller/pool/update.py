@@ -33,11 +33,11 @@ from controller.runtime.plan import Delete, Notice, Patch, Plan, Restart, Stage,
 from informers.objects import PatchType
 
 MAX_NOTICES: Final = 10
-"""The maximum number of Events about waiting updates in one pass."""
+"""The maximum number of Events about waiting updates in one reconciliation."""
 
 
 class Allowance(Struct, frozen=True):
-    """The limits of one pass (P14).
+    """The limits of one reconciliation (P14).
 
     `ready` is the number of ready VMs that may become unavailable. `is_unproven` is true if `maxUnavailable` or more
     VMs with the current template are unavailable. The template may then be broken, so unready VMs keep their template.
@@ -50,7 +50,7 @@ class Allowance(Struct, frozen=True):
 
 
 class Choice(Struct, frozen=True):
-    """The steps of one pass.
+    """The steps of one reconciliation.
 
     `waiting` is the number of steps that wait for other VMs. `held` are the steps that must wait because of the state
     of their own VM, for example during a snapshot.
@@ -100,7 +100,7 @@ def plan_update(
     *,
     deleted_uids: Collection[str] = (),
 ) -> Plan:
-    """Plan the next of the pending steps, within the limits of a pass.
+    """Plan the next of the pending steps, within the limits of a reconciliation.
 
     The caller checks first that no member has to be created or deleted. `deleted_uids` are the UIDs of the VMs that
     healing deletes in the same plan.
@@ -143,7 +143,7 @@ def _allowance(
     begun: int,
     leaving: int,
 ) -> Allowance:
-    """Return the limits of this pass.
+    """Return the limits of this reconciliation.
 
     `begun` is the number of ready VMs that have the current spec and must restart. `leaving` is the number of VMs that
     the same plan heals.
@@ -161,11 +161,10 @@ def _allowance(
 
 
 def _choose(pending: list[PendingStep], allowance: Allowance, *, burst: int) -> Choice:
-    """Return the steps of this pass, at most `burst` updates of VMs and at most `burst` other steps.
+    """Return the steps of this reconciliation, at most `burst` updates of VMs and at most `burst` other steps.
 
     Steps that put no ready VM at risk come first. VMs that already have the current spec come before other VMs. A ready
-    VM with the current spec counts towards the limit even if its restart must wait, because the restart is still
-    needed.
+    VM with the current spec counts towards the limit even if its restart must wait.
     """
     ready, waiting = allowance.ready, 0
     chosen: list[PendingStep] = []

@@ -2,15 +2,15 @@
 
 The checks are, in this order:
 
-    1. The API server answers and accepts the credentials.
+1. The API server answers and accepts the credentials.
     2. The controller has all permissions that it needs.
     3. The API server serves the kinds that the controller reads and writes.
     4. The installed KubeVirt is new enough for the mode.
     5. No other controller reconciles the same objects.
+    6. No vmherd with another lease leads, if this process runs outside the cluster.
 
-The problems from the checks 2 to 5 are reported together, each with a remedy. If the API server does not answer, the
-program waits for a limited time and then exits with an error, so that `kubectl get pods` shows that the Pod does not
-start.
+The problems from the checks 2 to 6 are reported together, each with a remedy. If the API server does not answer, the
+program waits for a limited time and then exits with an error. So `kubectl get pods` shows the problem.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from controller.kubevirt.resources import KUBEVIRT_GROUP
 from controller.leaderelection.namespace import with_lease_namespace
 from controller.preflight.discovery import find_kubevirt, is_served
 from controller.preflight.kubevirt_version import TooOld, check_version
+from controller.preflight.other_leader import OtherLeader, find_other_leader
 from controller.preflight.permissions import (
     MissingPermission,
     Permission,
@@ -123,7 +124,9 @@ class UnservedKind(Struct, frozen=True):
         )
 
 
-Problem: TypeAlias = NoAnswer | NotRecognized | MissingKind | UnservedKind | MissingPermission | TooOld | Objection
+Problem: TypeAlias = (
+    NoAnswer | NotRecognized | MissingKind | UnservedKind | MissingPermission | TooOld | OtherLeader | Objection
+)
 
 
 class StartupError(Exception):
@@ -216,6 +219,8 @@ async def check(client: Requests, config: Config, *, now: Callable[[], datetime]
             problems += await missing_kind(client, kind, deadline=0.0 if problems else deadline)
         problems += await _check_kubevirt_version(client, config)
         objections = await find_second_writer(client, config, now=now, deadline=0.0 if problems else deadline)
+        if not problems and (leader := await find_other_leader(client, config)):
+            problems.append(leader)
     if config.observe:
         for objection in objections:
             log.warning("would not start without --observe", why=str(objection))

@@ -23,7 +23,7 @@ PAGE = "500"
 
 
 class Absent(Struct, frozen=True):
-    """KubeVirt is not installed, because the kind KubeVirt is not served or there is no object of this kind."""
+    """KubeVirt is not installed: the cluster does not serve the kind KubeVirt, or has no object of this kind."""
 
 
 class Hidden(Struct, frozen=True):

@@ -1,7 +1,7 @@
 """Checks whether the installed KubeVirt is new enough.
 
-The version comes from the status of the KubeVirt object. There is no check without this object, or without the
-permission to list it. There is no check either if the version is not a number, such as that of a development build.
+The version comes from the status of the KubeVirt object. The check is skipped if the object is missing, or if the
+controller may not list it. The check is also skipped if the version is not a number, as in a development build.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class TooOld(Struct, frozen=True):
 def check_version(config: Config, installation: Installation) -> tuple[TooOld, ...]:
     """Return a problem if the mode is `takeover` and the installed KubeVirt is too old for a takeover.
 
-    If the mode can work with the installed KubeVirt, but vmherd does not support this old version, log a warning.
+    In other cases, only log a warning if vmherd does not support the installed KubeVirt.
     """
     problems = []
     for kubevirt in installation.kubevirts if isinstance(installation, Found) else ():

@@ -198,8 +198,8 @@ async def missing_permissions(client: Requests, needed: Iterable[Permission]) ->
 async def _is_allowed(client: Requests, permission: Permission) -> bool | ApiError:
     """Return True if the controller has the permission.
 
-    If the controller may not ask for its permissions, the check is impossible, and the result is also True. An ApiError
-    is returned instead of raised, so that it does not cancel the concurrent requests.
+    Return True also if the controller may not ask for its permissions, because the check is then impossible. An
+    ApiError is returned instead of raised, so that the error does not cancel the concurrent requests.
     """
     attributes = {
         "namespace": permission.namespace,

@@ -1,11 +1,11 @@
-"""Checks whether another controller reconciles the same objects.
+"""Checks whether another controller, called a second writer, reconciles the same objects.
 
 If two controllers reconcile the same object, each controller deletes the VMs of the other controller. The other
 controller can be KubeVirt's virt-controller. A kind is shared if both controllers can reconcile the kind in the same
 API group. A recent write is a status that virt-controller has written within the last ten minutes. The first row that
 applies decides:
 
-    fact                                                   result
+fact                                                   result
     KubeVirt is not installed, or no kind is shared        no second writer
     the permission to read KubeVirt's objects is missing   second writer after a recent write, otherwise unknown
     the Deployment virt-controller does not exist          second writer after a recent write, otherwise none
@@ -13,7 +13,7 @@ applies decides:
     at the deadline, the Deployment is still rolling out   second writer, because Pods with other flags may still run
     all other cases                                        no second writer
 
-If the result is unknown, the controller does not start, because virt-controller may run although no write is recent: it
+If the result is unknown, the controller does not start. virt-controller may run although no write is recent, because it
 writes no status while nothing changes. The error message names the possible remedies, for example
 `--no-second-writer-check`.
 """
@@ -48,8 +48,8 @@ PAUSE_S: Final = 1.0
 class SecondWriter(Struct, frozen=True):
     """Another controller reconciles the same kinds, or may do so.
 
-    `evidence` is the fact that shows the other controller. `is_certain` is False during a rollout of virt-controller,
-    because only its earlier Pods may reconcile the same kinds.
+    `evidence` is the fact that shows the other controller. `is_certain` is False during a rollout of virt-controller:
+    then only Pods from before the rollout may reconcile the same kinds.
     """
 
     evidence: str
@@ -169,8 +169,7 @@ async def _check_kubevirt(writes: StatusWrites, kubevirt: KubeVirt, deadline: fl
 async def _latest_write(client: Requests, path: str) -> Write | None:
     """Return the last status that virt-controller wrote in a collection, or None if there is no such status.
 
-    Return None also if the kind is not served, or if there is no permission to list it, because other checks report
-    these problems.
+    Return None also if the kind is not served or may not be listed. Other checks report these problems.
     """
     try:
         return await latest_write(client, path, manager=VIRT_CONTROLLER)

@@ -1,4 +1,5 @@
-"""Looks for a second writer every minute while this process works, and stops its writes while there is one.
+"""Looks for a second writer every minute while this process works. A second writer is another controller that
+reconciles the same objects. While there is one, this process writes nothing.
 
 KubeVirt's loops can come back after the check before the start. For example, an administrator removes the flags of
 virt-controller, or an upgrade undoes the takeover. Then two controllers would delete each other's VMs.
@@ -33,7 +34,7 @@ GONE: Final = "SecondWriterGone"
 
 
 class SecondWriterInstruments(Protocol):
-    """The metric of a second writer."""
+    """The metric that shows whether there is a second writer."""
 
     def second_writer(self, *, found: bool) -> None: ...
 
@@ -45,7 +46,9 @@ class Announcer(Protocol):
 
 
 class SecondWriterWatch:
-    """Checks for a second writer at intervals. `reason` names the second writer, and is empty if there is none."""
+    """Checks at intervals whether another controller writes the same objects. `reason` names this second writer, or is
+    empty.
+    """
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ async def with_served_versions(client: Requests, config: Config) -> Config:
 
 
 async def served_version(client: Requests, kind: Kind[Any], group: str) -> str:
-    """Return the first version of the kind that the API server serves, or "" if it serves none."""
+    """Return the first version of the kind that the API server serves, or "" if no version is served."""
     for version in (kind.version, *kind.older_versions):
         if await is_served(client, f"/apis/{group}/{version}", kind.plural):
             return version

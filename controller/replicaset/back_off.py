@@ -12,7 +12,7 @@ The state is in the objects, so a restart of the controller loses nothing:
   ten minutes, and for a new template.
 
 If no VMI of the template is ready, the template is the probable cause. Then, after two failures in a row, the set
-starts only one VMI at a time and keeps only a few failed VMIs.
+starts only one VMI at a time. It also keeps only a few failed VMIs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PROVEN_AFTER: Final = timedelta(minutes=10)
 """A VMI that fails before it has run for this time is an early failure."""
 
 FORGOTTEN_AFTER: Final = timedelta(minutes=30)
-"""The maximum age of a replacement with an early failure. The failure of an older replacement does not count."""
+"""If a replacement is older than this time, its failure does not count as an early failure."""
 
 MAX_EVIDENCE: Final = 10
 """The maximum number of failed VMIs that a set keeps while no VMI of its template is ready."""
@@ -96,7 +96,7 @@ class BackOff(Struct, frozen=True):
 
 
 class Creates(Struct, frozen=True):
-    """The VMIs that a pass may create: a replacement for each VMI in `replaced`, and `fresh` other VMIs.
+    """The VMIs that a reconciliation may create: a replacement for each VMI in `replaced`, and `fresh` other VMIs.
 
     `waiting` is the number of missing VMIs that must wait. `next_at` is the time of the next create, or None.
     """
@@ -155,7 +155,7 @@ def choose_creates(back_off: BackOff, missing: int, *, burst: int, now: datetime
 
 
 def kept_as_evidence(back_off: BackOff, creates: Creates, missing: int) -> frozenset[str]:
-    """Return the UIDs of the failed VMIs that must stay, because this pass does not create their replacements."""
+    """Return the UIDs of the failed VMIs that must stay, because this reconciliation does not replace them."""
     places = missing - creates.number
     if back_off.one_at_a_time:
         places = min(places, MAX_EVIDENCE)
@@ -190,7 +190,7 @@ def trial_of(vmi: VirtualMachineInstance) -> Trial:
 
 
 def failing_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
-    """Return the creation time of the first VMI in the series of failures before this VMI.
+    """Return the creation time of the first VMI in the series of failed VMIs that this VMI replaces.
 
     Without such failures, return the creation time of this VMI.
     """
@@ -200,7 +200,11 @@ def failing_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
 def condition_of(
     back_off: BackOff, creates: Creates, active: Iterable[VirtualMachineInstance], template_hash: str
 ) -> Condition | None:
-    """Return the condition `ReplicaBackOff`, or None if no replacement waits or starts after two or more failures."""
+    """Return the condition `ReplicaBackOff`, or None.
+
+    The condition is true while a replacement waits. It is also true while a replacement starts after at least two
+    failures in a row.
+    """
     starting = [
         (-trial.failures, vmi.metadata.name)
         for vmi in active

@@ -1,7 +1,7 @@
 """The order in which a replica set deletes VMIs, for scale-in and for the replacement of outdated VMIs (R6).
 
 The sort key is a tuple with one element for each criterion. The last element is the name of the VMI, so the order is
-the same in every pass.
+the same in every reconciliation.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ _by_rank = itemgetter(0)
 def rank_for_removal(active: Iterable[VirtualMachineInstance]) -> tuple[VirtualMachineInstance, ...]:
     """Return the active VMIs that may be deleted, in the order of deletion.
 
-    The result contains no protected VMIs. `active` must contain the protected VMIs, because they count towards the
-    number of VMIs on a node. The VMIs are sorted by removal mark, state and deletion cost, then by the number of VMIs
-    on the node, then by age.
+    The result contains no protected VMIs. But `active` must contain them, because they count in the number of VMIs on a
+    node.
+
+    The sort criteria are, in this order: removal mark, state, deletion cost, number of VMIs on the node, age.
     """
     vmis = tuple(active)
     vmis_per_node = Counter(map(node_of, vmis))
@@ -46,7 +47,7 @@ def rank_for_removal(active: Iterable[VirtualMachineInstance]) -> tuple[VirtualM
 
 
 def state_rank_of(vmi: VirtualMachineInstance) -> StateRank:
-    """Return the first part of the sort key: the criteria of R6 before "VMIs on the same node".
+    """Return the first part of the sort key: the criteria of R6 that come before "VMIs on the same node".
 
     The VMI with the smaller key is deleted first.
     """
@@ -62,7 +63,7 @@ def state_rank_of(vmi: VirtualMachineInstance) -> StateRank:
 
 
 def age_rank_of(vmi: VirtualMachineInstance) -> AgeRank:
-    """Return the last part of the sort key: the criteria of R6 after "VMIs on the same node".
+    """Return the last part of the sort key: the criteria of R6 that come after "VMIs on the same node".
 
     The VMI that became ready later is deleted first. With the same time, the younger VMI is deleted first.
     """

@@ -75,7 +75,7 @@ def plan_rollout(
     *,
     limit: int,
 ) -> Plan:
-    """Plan to delete at most `limit` outdated VMIs. A later pass creates the new VMIs.
+    """Plan to delete at most `limit` outdated VMIs. A later reconciliation creates the new VMIs.
 
     While VMIs are missing, the plan deletes no VMI. `failures` are the early failures of the set.
     """
@@ -113,7 +113,7 @@ def plan_rollout(
 
 
 def _with_proofs(plan: Plan, unproven: list[VirtualMachineInstance], now: datetime) -> Plan:
-    """Return the plan with another pass at the time when the first of these VMIs has been ready for ten minutes."""
+    """Return the plan with a requeue at the time when the first of these VMIs has been ready for ten minutes."""
     ready_at = [since for since in map(ready_since, unproven) if since is not None]
     if not ready_at:
         return plan

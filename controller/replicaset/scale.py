@@ -55,7 +55,8 @@ def plan_scale(
     """Plan the creates or the deletes that bring the number of active VMIs closer to the wanted number.
 
     One plan contains at most `snapshot.burst` creates or deletes. `creates` are the missing VMIs that may be created
-    now (R4a). `adopted_uids` are the UIDs of the VMIs that the same pass adopts. `active` contains these VMIs too.
+    now (R4a). `adopted_uids` are the UIDs of the VMIs that the same reconciliation adopts. `active` contains these VMIs
+    too.
     """
     missing = intent.wanted - len(active)
     if missing > 0:
@@ -128,8 +129,8 @@ def _scale_in(
     ranked = rank_for_removal(active)
     chosen = ranked[: min(surplus, snapshot.burst)]
     why = f"surplus: {len(active)} VMIs are active, {intent.wanted} are wanted"
-    # The ranking includes the VMIs that this pass adopts. The set does not own these VMIs until the server has accepted
-    # the adoption. So if an adopted VMI is chosen, only the next pass deletes it.
+    # The ranking includes the VMIs that this reconciliation adopts. The set does not own these VMIs until the server
+    # has accepted the adoption. So if an adopted VMI is chosen, only the next reconciliation deletes it.
     deletes = tuple(delete_of(snapshot, vmi, why) for vmi in chosen if vmi.metadata.uid not in adopted_uids)
     held, notices = "", malformed_costs(active)
     if surplus > len(ranked):

@@ -1,4 +1,4 @@
-"""The snapshot of a replica set contains all input of one pass, read from the caches at one moment.
+"""The snapshot of a replica set contains all input of one reconciliation, read from the caches at one moment.
 
 A snapshot is an immutable value. A plan depends only on the snapshot, so equal snapshots give equal plans.
 `take_snapshot` uses indexes to find the members of the set and the orphans in the namespace of the set. `take_snapshot`
@@ -23,7 +23,7 @@ from informers.store import StoreView
 
 
 def by_orphan_namespace(vmi: VirtualMachineInstance) -> Iterable[str]:
-    """Return the namespace of a VMI without a controller. Other VMIs have no key. This is an index function."""
+    """An index function. Return the namespace of a VMI without a controller. Return nothing for other VMIs."""
     return (vmi.metadata.namespace,) if controller_of(vmi.metadata) is None else ()
 
 
@@ -39,10 +39,10 @@ REQUIRED_LABEL: Final = "required-label"
 
 
 def by_required_label(owner: ReplicaSet) -> Iterable[str]:
-    """Return the index keys of a set: one required label of its selector, once for each allowed value.
+    """An index function for sets. Return one required label of the set's selector, once for each allowed value.
 
-    If the selector requires no label, the key is the namespace. The index finds the sets that may adopt a VMI, by the
-    labels of the VMI. This is an index function.
+    If the selector requires no label, return the namespace. The index finds the sets that may adopt a VMI with these
+    labels.
     """
     selector = owner.spec.selector or LabelSelector()
     namespace = owner.metadata.namespace
@@ -70,7 +70,8 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     - `taken`: the names that VMIs in the namespace of the set already have.
     - `settled`: True if the caches show all earlier writes for this set (R9).
     - `now`: the time of the wall clock when the snapshot was taken.
-    - `burst`: the maximum number of creates in one pass, and also the maximum number of deletes (R4, R6, R7).
+    - `burst`: the maximum number of creates in one reconciliation, and also the maximum number of deletes (R4, R6, R7).
+    - `max_replicas`: the maximum number of VMIs of one set, or 0 for no limit (R4).
     """
 
     owner: ReplicaSet
@@ -82,6 +83,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     burst: int
     replicasets: Resource[ReplicaSet]
     vmis: Resource[VirtualMachineInstance]
+    max_replicas: int = 0
 
     @property
     def key(self) -> ObjectKey:
@@ -98,6 +100,7 @@ def take_snapshot(
     burst: int,
     replicaset_resource: Resource[ReplicaSet],
     vmi_resource: Resource[VirtualMachineInstance],
+    max_replicas: int = 0,
 ) -> Snapshot | None:
     """Return the snapshot of the set with this key, or None if the cache does not contain the set."""
     owner = replicasets.get(key)
@@ -120,4 +123,5 @@ def take_snapshot(
         burst=burst,
         replicasets=replicaset_resource,
         vmis=vmi_resource,
+        max_replicas=max_replicas,
     )

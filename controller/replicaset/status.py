@@ -1,4 +1,4 @@
-"""The status of a replica set after a pass (R10, R11), and the notices for its Events (R8, R12).
+"""The status of a replica set after a reconciliation (R10, R11), and the notices for its Events (R8, R12).
 
 The counts come from the newest snapshot. The status contains the conditions `ReplicaFailure`, `ReplicaPaused` and
 `ReplicaBackOff` only while they are true. The transition time of these conditions is the time at which they were added.
@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from controller.apimachinery.conditions import Condition, find_true, merge_conditions
 from controller.kubevirt.conditions import PAUSED, REPLICA_BACK_OFF, REPLICA_FAILURE, REPLICA_PAUSED, without_failures
+from controller.kubevirt.replica_limit import limited
 from controller.kubevirt.replicaset_types import ReplicaSetStatus
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_active, is_deleting, is_ready, is_spent
@@ -23,10 +24,10 @@ from informers.errors import StatusError
 
 
 def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetStatus:
-    """Return the status after a pass with these outcomes. `snapshot` was taken after the writes of the pass.
+    """Return the status after a reconciliation with these outcomes. `snapshot` was taken after the writes.
 
-    `observedGeneration` is the generation of the set in the snapshot. The reconciler passes a snapshot with the
-    generation that the plan observed (see `runtime.status.recounted`).
+    `observedGeneration` is the generation of the set in the snapshot. This is the generation that the plan observed
+    (see `runtime.status.recounted`).
     """
     owner = snapshot.owner
     old = owner.status or ReplicaSetStatus()
@@ -116,7 +117,8 @@ def _back_off(snapshot: Snapshot, intent: Intent | None, active: list[VirtualMac
         return find_true((snapshot.owner.status or ReplicaSetStatus()).conditions, REPLICA_BACK_OFF)
     spent = [vmi for vmi in snapshot.members if is_spent(vmi) and not is_deleting(vmi)]
     back_off = find_back_off(snapshot.now, intent.template.hash, active, spent)
-    creates = choose_creates(back_off, intent.wanted - len(active), burst=snapshot.burst, now=snapshot.now)
+    wanted = limited(intent.wanted, len(active), snapshot.max_replicas)
+    creates = choose_creates(back_off, wanted - len(active), burst=snapshot.burst, now=snapshot.now)
     return condition_of(back_off, creates, active, intent.template.hash)
 
 

@@ -29,7 +29,7 @@ from controller.replicaset.template import is_updated
 from controller.runtime.plan import Notice, Plan, Stage
 
 SHARE: Final = 4
-"""A quarter of the VMIs may be replaced at the same time, but at least one VMI."""
+"""A quarter of the VMIs may be replaced at the same time. One VMI may always be replaced."""
 
 _NO_VM: Final = VirtualMachine()
 
@@ -84,8 +84,8 @@ def _unready_vmis(
 def _unready_since(vmi: VirtualMachineInstance) -> datetime | None:
     """Return the time at which the running VMI became unready.
 
-    Times before the phase Running are ignored, because KubeVirt changes the time of the condition `Ready` with each new
-    reason.
+    A time before the phase Running does not count. Before this phase, KubeVirt changes the time of the condition
+    `Ready` with each new reason.
     """
     started = entered(vmi, "Running") or with_timezone(vmi.metadata.creation_timestamp)
     times = [time for time in (started, unready_since(vmi)) if time is not None]
@@ -93,7 +93,7 @@ def _unready_since(vmi: VirtualMachineInstance) -> datetime | None:
 
 
 def _slots(intent: Intent, active: tuple[VirtualMachineInstance, ...], overdue: list[UnreadyVMI]) -> int:
-    """Return the number of VMIs that may be replaced now. Replacements that are not ready yet reduce the number."""
+    """Return the number of VMIs that may be replaced now. Each replacement that is not ready yet reduces the number."""
     overdue_uids = {each.vmi.metadata.uid for each in overdue}
     starting = sum(
         trial_of(vmi).failures > 0 and not is_ready(vmi) and vmi.metadata.uid not in overdue_uids for vmi in active

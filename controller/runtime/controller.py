@@ -3,9 +3,10 @@ reconciled again.
 
 The queue ensures that no key is reconciled twice at the same time. If a reconciliation raises an unexpected exception,
 the exception is logged and counted. The key is retried with backoff, and the process continues. After a failure of the
-API server, the key is retried, but its own backoff does not grow (see `Outage`). Each reconciliation writes one log
-line. The level of this line is warning after a failure, info if there were actions, and debug otherwise. A conflict
-with another writer is not a failure.
+API server, the key is retried, but its own backoff does not grow (see `Outage`).
+
+Each reconciliation writes one log line. Its level is warning after a failure, info if there were actions, and debug
+otherwise. A conflict with another writer is not a failure.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Protocol, assert_never
 import structlog
 from structlog.contextvars import bound_contextvars
 
+from controller.runtime.loop_share import LoopShare
 from controller.runtime.outage import Outage
 from controller.runtime.result import After, AwaitChange, Reconciler, Report, Retry, retry_after
 from informers.errors import ApiError
@@ -50,11 +52,14 @@ class Controller:
         *,
         workers: int,
         instruments: ReconcileInstruments,
+        share: LoopShare | None = None,
     ) -> None:
+        """Create the controller of a kind. All kinds have the same `share`. Without it, no key waits for its turn."""
         self.name = name
         self.queue = queue
         self._reconciler = reconciler
         self._outage = Outage(queue)
+        self._share = share
         self._workers = workers
         self._instruments = instruments
         self._passes = 0
@@ -69,7 +74,11 @@ class Controller:
     async def _work(self) -> None:
         async for key in self.queue:
             try:
-                await self._attempt(key)
+                wait_s = 0.0 if self._share is None else self._share.wait_s(key.namespace)
+                if wait_s > 0:
+                    self.queue.add_after(key, wait_s)
+                else:
+                    await self._attempt(key)
             finally:
                 self.queue.done(key)
 
@@ -95,6 +104,8 @@ class Controller:
             self._requeue(key, report, seconds)
 
     def _requeue(self, key: ObjectKey, report: Report, seconds: float) -> None:
+        if self._share is not None:
+            self._share.spend(key.namespace, report.blocked_s)
         if not isinstance(report.result, Retry) or not report.result.outage:
             self._outage.end(key, served=bool(report.facts))
         match report.result:

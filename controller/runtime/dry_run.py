@@ -39,7 +39,7 @@ class ActionInstruments(Protocol):
 
 
 class DryRunReport(NamedTuple):
-    """A plan as text. The dry run compares an object's new report with its previous one, to see if the plan changed.
+    """A plan as text. The dry run compares the reports of an object, to see if its plan has changed.
 
     `status` is true if the reconciliation would write the status. `held` is the reason why the plan leaves out writes,
     or "".
@@ -57,7 +57,7 @@ class DryRunReport(NamedTuple):
 class DryRunReconciler(Generic[S]):
     """A reconciler for one kind that writes nothing.
 
-    `now` returns the time of the wall clock. This time is compared with timestamps in objects.
+    `now` returns the time of the wall clock, for comparison with timestamps in objects.
     """
 
     def __init__(
@@ -122,10 +122,12 @@ def reported_actions(plan: Plan) -> tuple[Action, ...]:
 
 
 def facts_of(plan: Plan, report: DryRunReport) -> dict[str, object]:
-    """Return the facts for the log line of a reconciliation.
+    """Return the facts for the log line of a reconciliation:
 
-    The facts are the number of actions of each type (for example `create_would=3`), the first actions and notices, and
-    the reason for missing writes (`plan.held`). A further fact says if the status would be written.
+    - the number of actions of each type, for example `create_would=3`
+    - the first actions and notices
+    - the reason for missing writes (`plan.held`)
+    - whether the status would be written
     """
     facts: dict[str, object] = dict(Counter(f"{label_of(type(action))}_would" for action in reported_actions(plan)))
     if report.actions:

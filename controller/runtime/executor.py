@@ -3,15 +3,15 @@
 The stages of a plan run in order. If an action of an essential stage fails, the executor skips all later stages. The
 creates of a stage start slowly (R4): at first 1 create runs, then 2, 4, 8 ... creates run in parallel. After the first
 failed create, the executor sends no further create. So a full quota causes only one rejected create. The other actions
-of a stage do not depend on each other. If one of them fails, the executor still tries the rest. But if the API server
-is down or overloaded, the executor starts no further action. The client limits the number of parallel requests.
+of a stage do not depend on each other. If one of these actions fails, the executor still tries the rest. But if the API
+server is down or overloaded, the executor starts no further action.
 
 A failed action raises no exception. Its outcome is a failure. A write whose answer is lost has the outcome `Unknown`.
 Before the next plan for the key, `resolve` asks the server whether such a write happened.
 
 If the executor is cancelled, it aborts the running requests and sends no more requests. The executor is cancelled when
-the process loses the lease, or at the end of the shutdown time. The next leader chooses the same names for new objects.
-So it finds the objects that were already created.
+the process loses the lease, or at the end of the shutdown time. The next leader chooses the same names for new objects,
+and so finds the objects that were already created.
 """
 
 from __future__ import annotations
@@ -174,9 +174,8 @@ class Executor:
     async def _run_together(self, actions: Numbered) -> dict[int, Outcome]:
         """Perform the actions, at most PARALLEL at once, and return the outcome of each action by index.
 
-        After the first error that shows that the server is down or overloaded, no further action is started. Each
-        further request would only wait for its timeout, or load the server even more. An action that was not tried has
-        no outcome. The first action runs alone. So an outage costs one request instead of PARALLEL.
+        An action that was not tried has no outcome. The first action runs alone, so an outage costs one request instead
+        of PARALLEL. After the first error that shows an outage or overload of the server, no further action is started.
         """
         outcomes: dict[int, Outcome] = {}
         todo = iter(actions)
@@ -265,10 +264,9 @@ class Executor:
         return Done(action, read_meta(answer).resource_version)
 
     async def _predecessor_owns_disks(self, action: Create) -> bool:
-        """Return True if the new object must not reuse one of its disks yet.
+        """Return True if an earlier object of the same name still owns a disk of the new object.
 
-        This is the case if an earlier object of the same name still owns the disk. It is also the case if the disk is
-        being deleted.
+        Return True also if a disk is being deleted. The new object must not use this disk.
         """
         for resource, key in action.reusable_disks:
             try:
@@ -284,11 +282,11 @@ class Executor:
     async def _resolve_name_conflict(self, action: Create, error: AlreadyExists) -> Outcome:
         """Return the outcome of a create whose name is already in use.
 
-        If the existing object has the same owner as the create, return `AlreadyThere`. In this case an earlier attempt
-        created the object, but the answer was lost. Otherwise return `Rejected`.
+        If the existing object has the same owner, return `AlreadyThere`: an earlier attempt created the object, but its
+        answer was lost. Otherwise return `Rejected`.
 
-        Return `AlreadyThere` even if the existing object is being deleted. With this outcome, the next plan waits until
-        the cache shows the deletion.
+        Return `AlreadyThere` even if the existing object is being deleted. Then the next plan waits until the cache
+        shows the deletion.
         """
         try:
             found = read_meta(await self._client.get(action.resource, action.key))
@@ -307,7 +305,7 @@ class Executor:
         return Done(action)
 
     async def _read_and_patch(self, action: RemoveOwnerReference | ThreeWayMerge) -> Outcome:
-        """Read the object and patch it. Read and patch again if another writer changed the object in between.
+        """Read the object and patch it. If another writer changed the object in between, read and patch again.
 
         After ATTEMPTS conflicts, raise Conflict.
         """

@@ -1,15 +1,19 @@
 """Expectations (R9) record the writes for each key, and tell whether the cache already shows all of these writes.
 
-Expectations count no events, and event handlers do not update expectations. Each write adds a record. The record of a
-create or a patch is the resourceVersion in the answer. The record of a restart is the resourceVersion of the object
-after the request. The record of a delete is the UID of the object. The record of a write whose answer was lost is the
-write itself. `settled` compares the records with the current contents of the stores, like the ConsistencyStore of
-Kubernetes 1.36. A resourceVersion that cannot be parsed is ignored. No cache can show a write to a resource without a
-store. Such a write is awaited only if its answer was lost.
+Expectations count no events, and event handlers do not update expectations. Each write adds a record:
+
+- for a create or a patch, the resourceVersion in the answer
+- for a restart, the resourceVersion of the object after the request
+- for a delete, the UID of the object
+- for a write whose answer was lost, the write itself
+
+`settled` compares the records with the current contents of the stores, like the ConsistencyStore of Kubernetes 1.36. A
+resourceVersion that cannot be parsed is ignored. If no store has the resource, no cache can show the write. Such a
+write is recorded only if its answer was lost.
 
 A key is settled if the cache shows all of its writes. Five minutes after its last write, a key always counts as
-settled. If the cache does not show all writes then, a warning is logged. Without this limit of five minutes, an object
-might never be reconciled again.
+settled. If the cache does not show all writes then, a warning is logged. Without this limit, an object might never be
+reconciled again.
 """
 
 from __future__ import annotations
@@ -89,7 +93,10 @@ class Expectations:
             self._awaited[key] = awaited
 
     def settled(self, key: ObjectKey, owner_uid: str) -> bool:
-        """Return True if the cache shows all writes for this owner, or if the last one is at least five minutes old."""
+        """Return True if the cache shows all writes for this owner.
+
+        Return True also if the last write is at least five minutes old.
+        """
         awaited = self._of(key, owner_uid)
         if awaited is not None:
             self._remove_confirmed(awaited)

@@ -6,8 +6,7 @@ An outage concerns all keys. During an outage, the delays are separate from the 
 doubles up to 15 minutes. With this backoff, a key might wait for 15 more minutes after the server has recovered. These
 rules apply:
 
-- Only a few keys are retried in a second. They are called probes. So the request rate does not grow with the number of
-  keys.
+- Only a few keys, called probes, are retried in a second. So the request rate does not grow with the number of keys.
 - The next probe is the key with the fewest failures. So a key that failed once does not wait for keys that always fail.
 - A single key is retried after at most a few seconds.
 - The outage ends when a waiting key is reconciled without a server-side failure. All other waiting keys are then
@@ -32,18 +31,18 @@ PROBES_PER_S, PROBES_AT_ONCE = 2.0, 10
 """The number of probes in a second, and the number of probes that may start at once."""
 
 RECENT_S = 5.0
-"""A failure concerns only its own key if the server has served another key within this time, in seconds."""
+"""If the server has served another key within this time, in seconds, a failure concerns only its own key."""
 
 SINGLE_FAILURE_S = 1.0
-"""The shortest delay of a key, in seconds, after a server-side failure of only this key."""
+"""The shortest delay of a key, in seconds, after a server-side failure that concerns only this key."""
 
 
 PROBED = float("inf")
-"""This time in `_waiting` means that the key is being probed now."""
+"""A value in `_waiting` for a key that is being probed now, that is, reconciled to test the server."""
 
 
 class Outage:
-    """The keys of one queue that wait for the API server, and their probes."""
+    """The keys of one queue that wait for the API server. A few of them are retried, as probes."""
 
     def __init__(self, queue: WorkQueue[ObjectKey]) -> None:
         self._queue = queue
@@ -60,7 +59,7 @@ class Outage:
         """The rate limit allows no probe before this time."""
 
     def wait(self, key: ObjectKey, *, at_least_s: float = 0.0) -> float:
-        """Retry a key later after a server-side failure of its reconciliation. Return the smallest delay in seconds.
+        """Retry a key later, after a server-side failure of its reconciliation. Return the smallest delay in seconds.
 
         `at_least_s` is the Retry-After of the server in seconds, or 0 if the server sent none.
         """

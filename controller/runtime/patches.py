@@ -13,7 +13,7 @@ from informers.errors import ApiError
 from informers.meta import ObjectMeta
 
 Merge: TypeAlias = Callable[[bytes, bytes, bytes], bytes | None]
-"""The type of a function that computes a merge patch, or returns None if nothing must change.
+"""A function that computes a merge patch, or returns None if nothing must change.
 
 The arguments are the current object, and the objects that the old and the new template describe.
 """

@@ -40,9 +40,9 @@ class Create(Struct, frozen=True, kw_only=True):
 
     The controller of the new object is the owner with the UID `owner_uid`.
 
-    The new object finds its disks by name. `reusable_disks` are the disks that it will use if they exist. An earlier
-    object of the same name may have left such disks. The create is postponed while one of these disks belongs to the
-    earlier object or is being deleted. The garbage collector will delete such a disk.
+    `reusable_disks` are the names of the disks of the new object. An earlier object of the same name may have left such
+    disks. The create is postponed while a disk belongs to the earlier object or is being deleted. The garbage collector
+    will delete such a disk.
     """
 
     resource: AnyResource
@@ -173,8 +173,8 @@ class Stage(Struct, frozen=True):
 class Notice(Struct, frozen=True, kw_only=True):
     """A message that the controller reports in an Event of the owner.
 
-    `once` is a text that identifies the cause of the notice. Notices with the same reason and the same `once` are
-    reported only once. If `once` is empty, every reconciliation reports the notice.
+    `once` identifies the cause of the notice. Notices with the same reason and the same `once` are reported only once.
+    If `once` is empty, every reconciliation reports the notice.
     """
 
     reason: str
@@ -186,9 +186,8 @@ class Notice(Struct, frozen=True, kw_only=True):
 class Plan(Struct, frozen=True, kw_only=True):
     """The writes and notices of one reconciliation.
 
-    `held` is a short reason why the plan contains no writes, or only a part of the needed writes. `held` is empty if no
-    write is missing. `requeue_after_s` is the delay in seconds until the next reconciliation, or None if the plan
-    requests no delay.
+    `held` is a short reason why the plan leaves out needed writes. `held` is empty if no write is left out.
+    `requeue_after_s` is the delay in seconds until the next reconciliation, or None if the plan requests no delay.
     """
 
     stages: tuple[Stage, ...] = ()
@@ -216,8 +215,8 @@ def join(parts: Iterable[Plan]) -> Plan:
 class Cleanup(Struct, frozen=True):
     """A plan that removes the finalizers of this controller from the objects of a kind.
 
-    `left` contains the keys of the owners that the plan does not change, because a running controller must first handle
-    the children of these owners.
+    `left` contains the keys of the owners that the plan does not change. A running controller must first handle the
+    children of these owners.
     """
 
     plan: Plan
@@ -248,7 +247,7 @@ class Missing(Struct, frozen=True):
 
 
 class Rejected(Struct, frozen=True):
-    """The outcome of an action with a false precondition, or of an action that the server rejected.
+    """The outcome of an action that the server rejected, or whose precondition was false.
 
     `message` is the text of the error.
     """
@@ -276,10 +275,10 @@ class Unknown(Struct, frozen=True):
 
 
 class Postponed(Struct, frozen=True):
-    """The outcome of a create that was not tried, because the garbage collector must first delete a disk of an
-    earlier object of the same name.
+    """The outcome of a create that was not tried, because one of its disks will be deleted first.
 
-    The next reconciliation tries the create again. It starts after `result.POSTPONED_S` seconds.
+    The disk belongs to an earlier object of the same name. The next reconciliation starts after `result.POSTPONED_S`
+    seconds and tries the create again.
     """
 
     action: Create

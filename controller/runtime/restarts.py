@@ -16,9 +16,7 @@ from informers.errors import ApiError, NotFound, ServerError
 from informers.objects import ObjectClient, read_meta
 
 REMEMBERED_S: Final = UNSERVED_S - 10
-"""The time, in seconds, without restarts after the answer 404 or 503. The time is over when the next reconciliation
-starts.
-"""
+"""For this time, in seconds, after an answer 404 or 503, no restart is requested."""
 
 UNAVAILABLE: Final = 503
 
@@ -29,7 +27,7 @@ class Restarts:
     def __init__(self, client: ObjectClient) -> None:
         self._client = client
         self._unserved: dict[AnyResource, tuple[float, ApiError]] = {}
-        """The error answer of each resource that is not served, and the end of the answer's validity."""
+        """The last error answer of each resource that is not served, and the time until which no request is sent."""
 
     async def request(self, action: Restart) -> Outcome:
         """Request the restart if the instance still runs. Raise ApiError if the server rejects the request.

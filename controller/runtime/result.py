@@ -16,13 +16,13 @@ from informers.meta import ObjectKey
 
 LOOK_AGAIN_S = 5.0
 """The delay, in seconds, after a reconciliation that writes or waits for the cache. Usually a watch event starts the
-next reconciliation much earlier. The delay is needed only if this event does not arrive.
+next reconciliation much earlier.
 """
 
 
 POSTPONED_S = 0.5
-"""The delay, in seconds, after a create was postponed until a disk is deleted. The delay is always needed. No cache
-contains disks, so no event starts the next reconciliation when the disk is deleted.
+"""The delay, in seconds, after a create was postponed until a disk is deleted. No event reports the deletion, because
+no cache contains disks.
 """
 
 
@@ -36,8 +36,8 @@ LONGEST_RETRY_AFTER_S = 300.0
 """The longest delay, in seconds, that a Retry-After can cause. A wrong Retry-After must not stop a key for a day."""
 
 UNSERVED_S = 30.0
-"""The delay, in seconds, after a restart that the cluster does not serve. No event reports when the cluster serves the
-restart again.
+"""The delay, in seconds, after the cluster did not serve a restart. No event reports when the cluster serves restarts
+again.
 """
 
 
@@ -51,7 +51,7 @@ class AwaitChange(Struct, frozen=True):
 class After(Struct, frozen=True):
     """The result of a reconciliation if the key must be reconciled again after `seconds`.
 
-    The key is reconciled at this time even if an event starts another reconciliation earlier.
+    An event may start another reconciliation earlier. The key is then still reconciled at this time.
     """
 
     seconds: float
@@ -64,9 +64,9 @@ class Retry(Struct, frozen=True):
     `not_before_s` is the Retry-After of the server in seconds, or 0. `outage` is true if the failure is server-side
     (see `is_outage`). Such a failure does not increase the key's own backoff.
 
-    `lost_race` is true if all failures are conflicts with other writers. Such a conflict is normal, so the
-    reconciliation does not count as failed. `also_after_s` is the delay that the plan requested, or None. If the
-    backoff is longer than this delay, the key is reconciled after this delay.
+    `lost_race` is true if all failures are conflicts with other writers. Such conflicts are normal, so the
+    reconciliation does not count as failed. `also_after_s` is the delay that the plan requested, or None. The key is
+    reconciled after this delay even if the backoff is longer.
     """
 
     why: str
@@ -80,10 +80,14 @@ Result: TypeAlias = AwaitChange | After | Retry
 
 
 class Report(Struct, frozen=True):
-    """The result of one reconciliation, and facts for its log line, for example `create_done=3`."""
+    """The result of one reconciliation, and facts for its log line, for example `create_done=3`.
+
+    `blocked_s` is the time, in seconds, for which the reconciliation blocked the event loop.
+    """
 
     result: Result
     facts: Mapping[str, object] = {}
+    blocked_s: float = 0.0
 
 
 class Reconciler(Protocol):
@@ -122,10 +126,10 @@ def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool, other_e
 
 
 def retry_after(*errors: ApiError) -> Retry:
-    """Return the retry after these errors. The retry contains the text of the first error.
+    """Return the retry after these errors, with the text of the first error.
 
-    If one of the errors is server-side, `outage` is true in the retry. The other errors then do not increase the
-    backoff. If they occur again after the server has recovered, the next reconciliation reports them.
+    If one of the errors is server-side, `outage` is true. The other errors then do not increase the backoff. If they
+    occur again after the server has recovered, the next reconciliation reports them.
     """
     return Retry(
         str(errors[0]),
@@ -152,11 +156,13 @@ def is_final(failure: Rejected | Unknown) -> bool:
 
 
 def facts_of(plan: Plan, outcomes: Iterable[Outcome], *, other_error: ApiError | None = None) -> dict[str, object]:
-    """Return the facts for the log line of a reconciliation. The result is empty if the reconciliation did nothing and
-    nothing failed.
+    """Return the facts for the log line of a reconciliation. If it did nothing and nothing failed, the result is empty.
 
-    The facts are the number of each outcome of each action type, the first failure, and the reason for missing writes
-    (`plan.held`). If all failures are conflicts with other writers, the fact is `conflict` instead of `failure`.
+    The facts are:
+
+    - the number of each outcome of each action type
+    - the first failure; if all failures are conflicts with other writers, its name is `conflict` instead of `failure`
+    - the reason for missing writes (`plan.held`)
     """
     outcomes = tuple(outcomes)
     names = (f"{label_of(type(outcome.action))}_{label_of(type(outcome))}" for outcome in outcomes)

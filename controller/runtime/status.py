@@ -19,8 +19,7 @@ def recounted(planned: T, latest: T) -> T | None:
     """Return the snapshot from which the status is computed.
 
     The result is the snapshot `latest`, but with the spec and the generation of the snapshot `planned`. The spec may
-    have changed while the plan was carried out. The plan did not observe the new spec, so the status must not report
-    the new generation as observed.
+    have changed since the plan was made. The status must report only the generation that the plan has observed.
 
     Return None if another owner of the same name has replaced the owner. In this case no status is written.
     """
@@ -43,8 +42,8 @@ def status_patch(owner: Any, new: Any, *, known: Container[str] | None = None) -
     status. A field with the value null is removed from the status. A list replaces the whole old list.
 
     `known` are the status fields in the served schema. None means all fields. The API server drops all fields that are
-    not in the schema. With such a field in the patch, the stored status would always differ from `new`, and every
-    reconciliation would write the status again.
+    not in the schema. So the stored status would always differ from `new`, and every reconciliation would write the
+    status again.
     """
     names = {field.encode_name: field.name for field in fields(new) if known is None or field.encode_name in known}
     if all(_or_none(getattr(owner.status, name, None)) == _or_none(getattr(new, name)) for name in names.values()):

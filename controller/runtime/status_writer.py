@@ -2,8 +2,7 @@
 
 If the cache does not show the last status write yet, the next reconciliation would write the same status again. So a
 status is written only after the cache shows the previous status write. The event of the previous status write also
-starts the reconciliation that writes the next status. So even after many changes of an owner's VMs, no status write
-starts before the event of the previous one.
+starts the reconciliation that writes the next status.
 """
 
 from __future__ import annotations
@@ -28,8 +27,9 @@ class StatusWriter:
         self._expectations = expectations
 
     def may_write(self, key: ObjectKey, owner_uid: str) -> bool:
-        """Return True if the cache shows the last status write of this owner, or if that write is at least five minutes
-        old.
+        """Return True if the cache shows the last status write of this owner.
+
+        Return True also if that write is at least five minutes old.
         """
         return self._expectations.settled(key, owner_uid)
 

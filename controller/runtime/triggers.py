@@ -24,7 +24,7 @@ Wake: TypeAlias = tuple[ObjectKey, float]
 
 COUNT_DELAY_S: Final = 0.2
 """The delay, in seconds, after a change that affects only counts. All such changes during the delay need only one
-reconciliation. If 1,000 VMIs of a set become ready within seconds, the status is written only a few times.
+reconciliation.
 """
 
 
@@ -41,10 +41,10 @@ def wakes_of(
 ) -> list[Wake]:
     """Return the keys of the owners that the change wakes, each with a delay in seconds.
 
-    `owners_of` returns the keys of the owners of an object. `decides_by` returns the values of the object that plans
-    depend on. If one of these values changes, the owners wake at once. `counts_by` returns the values that affect only
-    counts in the status and the order in which plans choose objects. If only such values change, the owners wake after
-    `COUNT_DELAY_S`.
+    To wake an owner means to queue its key for a reconciliation. `owners_of` returns the keys of the owners of an
+    object. `decides_by` returns the values of the object that plans depend on. If one of these values changes, the
+    owners wake at once. `counts_by` returns the values that affect only counts in the status and the order in which
+    plans choose objects. If only such values change, the owners wake after `COUNT_DELAY_S`.
     """
     match change:
         case Added(new=obj) | Removed(last_known=obj):

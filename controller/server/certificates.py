@@ -1,8 +1,8 @@
 """The certificate of the HTTPS server. The certificate is read from files, or it is self-signed.
 
-Each connection gets the newest certificate. The server looks for a newer certificate at each new connection, so no
-background task is needed. Sometimes the certificate and the key do not match, for example while only one of the files
-has been replaced. Then the previous certificate and key stay in use, and a warning is logged.
+Each connection gets the newest certificate. The server looks for a newer certificate at each new connection. While only
+one of the two files has been replaced, the certificate and the key do not match. Then the previous certificate and key
+stay in use, and a warning is logged.
 
 A self-signed certificate exists only in memory, and a new one replaces it long before it expires. It encrypts the
 connection, but does not prove the identity of the server. So the scraper must be configured not to verify the
@@ -86,8 +86,7 @@ class FileCertificate:
 def _file_stamp(path: Path) -> object:
     """Return a value that changes with the file. If the file cannot be found, return an error number.
 
-    In a mounted Secret, the path is a symbolic link, and an update lets the link point to another file. So the value
-    describes the file to which the link points.
+    The value describes the file to which a symbolic link points. In a mounted Secret, an update changes the link.
     """
     try:
         status = path.stat()

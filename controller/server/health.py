@@ -21,7 +21,7 @@ from informers.workqueue import WorkQueue
 SILENT_FOR_S = 300.0
 """The process does not count as alive if a watch has received no data for this time in seconds.
 
-A watch is restarted after two minutes without data. If there is no data after five minutes, the restart has not worked.
+A watch without data is restarted after two minutes. If there is no data after five minutes, the restart has not worked.
 """
 
 STUCK_FOR_S = 900.0

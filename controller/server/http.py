@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import gzip
 import os
 import ssl
+import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
@@ -27,6 +29,14 @@ from controller.config.types import Address
 from controller.metrics.page import Page
 from controller.server.authorization import Denial
 from controller.server.certificates import Certificate, CertificateError, ServerTls
+from controller.server.connections import (
+    LIMITS,
+    MAX_CONNECTIONS,
+    TLS_TIMEOUT_S,
+    answer_in_time,
+    limited,
+    server_log,
+)
 
 Check: TypeAlias = Callable[[], str | None]
 """A function that returns None if the check passes, or the reason if not. Each probe calls it on the event loop."""
@@ -37,10 +47,7 @@ Checks: TypeAlias = Mapping[str, Check]
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.Response]]
 
 SHUTDOWN_TIMEOUT_S = 1.0
-"""The longest time, in seconds, that `close` waits for unfinished answers.
-
-A short time is enough, because clients repeat a probe or a scrape that gets no answer.
-"""
+"""The longest time, in seconds, that `close` waits for unfinished answers."""
 
 
 class BindError(Exception):
@@ -74,7 +81,9 @@ class HttpServer:
         secure: Secure | None = None,
         debug: Mapping[str, Callable[[], str]] | None = None,
     ) -> None:
-        """`debug` maps a NAME to a function. The address `health` serves the text of this function at `/debug/NAME`."""
+        """`debug` contains functions by name. The address `health` serves the text of the function NAME at
+        `/debug/NAME`.
+        """
         probes = {
             **_check_routes("healthz", live),
             **_check_routes("livez", live),
@@ -139,24 +148,28 @@ class _Listener:
         self._flag = flag
         self._certificate = certificate
         self._runner: web.AppRunner | None = None
+        self._server: asyncio.Server | None = None
 
     @property
     def bound(self) -> Address | None:
-        if self._runner is None or not self._runner.addresses:
+        if self._server is None or not self._server.sockets:
             return None
-        host, port = self._runner.addresses[0][:2]
+        host, port = self._server.sockets[0].getsockname()[:2]
         return Address(host, port)
 
     async def open(self) -> None:
         if self._address is None or self._runner is not None:
             return
-        app = web.Application()
+        app = web.Application(middlewares=[answer_in_time])
         app.add_routes([web.get(path, handler) for path, handler in self._routes.items()])
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
+        self._runner = web.AppRunner(
+            app, access_log=None, logger=server_log(), shutdown_timeout=SHUTDOWN_TIMEOUT_S, **LIMITS
+        )
         await self._runner.setup()
         try:
             tls = None if self._certificate is None else ServerTls(self._certificate).context
-            await self._listen(self._runner, self._address, tls)
+            assert self._runner.server is not None
+            self._server = await _listen(limited(self._runner.server), self._address, tls)
         except CertificateError as error:
             message = f"cannot serve HTTPS on {self._address}: {error}; --metrics-cert-file and --metrics-key-file"
             raise BindError(f"{message} name a certificate and its key") from error
@@ -167,19 +180,32 @@ class _Listener:
 
     async def close(self) -> None:
         runner, self._runner = self._runner, None
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
         if runner is not None:
             await runner.cleanup()
 
-    @staticmethod
-    async def _listen(runner: web.AppRunner, address: Address, tls: ssl.SSLContext | None) -> None:
-        try:
-            await web.TCPSite(runner, address.host or None, address.port, ssl_context=tls).start()
-        except OSError as error:
-            # If no host is given, the server listens on IPv4 and IPv6. IPv6 fails if the kernel supports it but has no
-            # IPv6 address. The server then listens only on IPv4.
-            if address.host or error.errno != errno.EADDRNOTAVAIL:
-                raise
-            await web.TCPSite(runner, "0.0.0.0", address.port, ssl_context=tls).start()
+
+async def _listen(
+    make_protocol: Callable[[], asyncio.Protocol], address: Address, tls: ssl.SSLContext | None
+) -> asyncio.Server:
+    loop = asyncio.get_running_loop()
+    timeout_s = None if tls is None else TLS_TIMEOUT_S
+
+    async def listen(host: str | None) -> asyncio.Server:
+        return await loop.create_server(
+            make_protocol, host, address.port, ssl=tls, ssl_handshake_timeout=timeout_s, backlog=MAX_CONNECTIONS
+        )
+
+    try:
+        return await listen(address.host or None)
+    except OSError as error:
+        # If no host is given, the server listens on IPv4 and IPv6. IPv6 fails if the kernel supports it but has no
+        # IPv6 address. The server then listens only on IPv4.
+        if address.host or error.errno != errno.EADDRNOTAVAIL:
+            raise
+        return await listen("0.0.0.0")
 
 
 def run_checks(
@@ -235,17 +261,20 @@ def _check_routes(endpoint: str, checks: Checks) -> dict[str, Handler]:
 
 
 def _answer_page(page: Callable[[], Page]) -> Handler:
+    # Without this lock, many scrapes at once would use all threads, and the client needs a thread for each DNS query.
+    rendering = asyncio.Lock()
+
     async def answer(request: web.Request) -> web.Response:
         use_gzip = _accepts_gzip(request.headers.get("Accept-Encoding", ""))
         accept = request.headers.get("Accept", "")
-        current = page()
 
-        def render() -> tuple[bytes, str]:
+        def render(current: Page) -> tuple[bytes, str]:
             body, content_type = current.render(accept)
             return (gzip.compress(body, compresslevel=1) if use_gzip else body), content_type
 
         # A page with ten thousand objects takes about 200 ms, so a thread renders the page. An idle process needs 1 ms.
-        body, content_type = await asyncio.to_thread(render)
+        async with rendering:
+            body, content_type = await asyncio.to_thread(render, page())
         headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}
         if use_gzip:
             headers["Content-Encoding"] = "gzip"
@@ -316,6 +345,19 @@ def describe_tasks() -> str:
             lines.append(f"    {frame.f_code.co_qualname} ({Path(frame.f_code.co_filename).name}:{frame.f_lineno})")
             waiting = getattr(waiting, "cr_await", None)
     return "\n".join(lines) + "\n"
+
+
+def describe_memory() -> str:
+    """Return the text of `/debug/memory`: counts of Python's allocator and garbage collector.
+
+    If the number of blocks grows for hours, the process has a leak. Resident memory also grows, but varies more.
+    """
+    generations = ", ".join(map(str, gc.get_count()))
+    return (
+        f"allocated blocks: {sys.getallocatedblocks()}\n"
+        f"frozen objects: {gc.get_freeze_count()}\n"
+        f"objects that wait for a collection, by generation: {generations}\n"
+    )
 
 
 def describe_queues(queues: Iterable[QueueState], now: float) -> str:

@@ -18,10 +18,7 @@ INTERVAL_S = 0.5
 """The time in seconds between two measurements."""
 
 WARN_OVER_S = 0.1
-"""Above this lag, in seconds, a warning is logged. On a busy machine, a smaller lag is normal.
-
-Our own code should block the loop for at most half of this time.
-"""
+"""Above this lag, in seconds, a warning is logged. On a busy machine, a smaller lag is normal."""
 
 WARN_EVERY_S = 60.0
 

@@ -34,7 +34,7 @@ CONFIG_MAPS = Resource(ConfigMap, group="", version="v1", plural="configmaps", k
 
 
 async def reconcile(key: ObjectKey, client: ApiClient, greetings: SharedInformer, config_maps: SharedInformer) -> None:
-    """Send at most one request for a Greeting. The garbage collector deletes orphaned ConfigMaps."""
+    """Send at most one request for a Greeting. The garbage collector deletes the ConfigMap of a deleted Greeting."""
     greeting, found = greetings.store.get(key), config_maps.store.get(key)
     if greeting is None or greeting.metadata.deletion_timestamp is not None:
         return
@@ -53,7 +53,7 @@ async def reconcile(key: ObjectKey, client: ApiClient, greetings: SharedInformer
 
 
 def key_of(change: k8s.Change) -> ObjectKey:
-    """Return the key of the changed object. A Greeting and its ConfigMap have the same name, so the same key."""
+    """Return the key of the changed object. A Greeting and its ConfigMap have the same name, and so the same key."""
     return (change.last_known if isinstance(change, k8s.Removed) else change.new).metadata.key
 
 

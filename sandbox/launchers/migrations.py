@@ -52,7 +52,7 @@ Pods = Iterable[Pod]
 
 
 def evacuation_step(vmi: VMI) -> Step | None:
-    """Return the creation of a migration for a VMI that must leave its node, or None."""
+    """Return the step that creates a migration for a VMI that must leave its node, or None."""
     wanted = vmi.status.evacuation_node_name if vmi.status is not None else None
     if not wanted or wanted != node_of(vmi) or is_migrating(vmi) or not is_active(vmi):
         return None

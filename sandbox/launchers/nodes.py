@@ -23,7 +23,7 @@ CAPACITY: Final = {"cpu": "64", "memory": "256Gi", "pods": "1000", "devices.kube
 
 
 def vmi_step(vmi: VMI, nodes: Mapping[str, Node], now: datetime) -> Step | None:
-    """Return the failure of a VMI whose node is lost, or None. Without Node objects, no node is lost."""
+    """Return the step that lets a VMI on a lost node fail, or None. Without Node objects, no node is lost."""
     node = node_of(vmi)
     if not nodes or not node or not is_active(vmi) or (node in nodes and is_responsive(nodes[node])):
         return None

@@ -48,7 +48,7 @@ _BINDING: Final = "binding"
 
 
 def vmi_step(vmi: VMI, pods: tuple[Pod, ...]) -> Step:
-    """Return the creation of a missing Pod for the VMI, or the patch that writes the VMI's Pods to `status.activePods`.
+    """Return the step that creates a missing Pod for the VMI or writes the VMI's Pods to `status.activePods`.
 
     `pods` are the existing Pods of the VMI.
     """

@@ -166,7 +166,7 @@ def _delicate(vm: Document, old: Document) -> Iterator[Cause]:
 def _same_running_state(new: Document, old: Document) -> bool:
     """Return True if neither `running` nor `runStrategy` was changed.
 
-    As in KubeVirt, replacing `running` with an equivalent `runStrategy` also counts as a change.
+    As in KubeVirt, a change from `running` to an equivalent `runStrategy` counts as a change.
     """
     for field in ("running", "runStrategy"):
         if new.get(field) is not None and old.get(field) is not None:

@@ -19,9 +19,9 @@ from tests.helm import Helm
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Fetch Helm and the linter before the first test: the download takes longer than a test's timeout.
+    """Fetch Helm and the linter before the first test, because the download takes longer than a test's timeout.
 
-    If this fails, the fixtures give the reason. They skip the tests that need the programs, or fail them.
+    If the download fails, the fixtures skip the tests that need the programs, or fail them. They give the reason.
     """
     wanted = {name for item in session.items for name in getattr(item, "fixturenames", ())}
     if session.config.option.collectonly:
@@ -39,7 +39,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture(params=MAJORS, ids=lambda major: f"helm{major}")
 def major(request: pytest.FixtureRequest) -> int:
-    """The major version of Helm. A test with this fixture runs once with each version."""
+    """The major version of Helm. Each test with this fixture runs once with each version."""
     chosen: int = request.param
     try:
         find_helm(chosen)

@@ -16,9 +16,7 @@ Labels = dict[str, str]
 
 
 def discovered(role: str, kubectl: Kubectl) -> Iterator[dict[str, Any]]:
-    """The discovered targets as a static configuration. `role` is "endpointslice" or "pod", as in Prometheus'
-    configuration.
-    """
+    """The discovered targets as a static configuration. `role` has the values of Prometheus' setting."""
     services = kubectl.json("get", "services")["items"] if role == "endpointslice" else []
     for pod in kubectl.json("get", "pods")["items"]:
         for container in pod["spec"]["containers"]:
@@ -32,7 +30,9 @@ def discovered(role: str, kubectl: Kubectl) -> Iterator[dict[str, Any]]:
 
 
 def _names(service: Mapping[str, Any], pod: Mapping[str, Any], port: Mapping[str, Any]) -> list[str]:
-    """The Service's names for this port of the Pod; empty if the Service does not lead to the port."""
+    """The names that the Service gives to this port of the Pod. The result is empty if the Service does not lead to the
+    port.
+    """
     if not service["spec"]["selector"].items() <= pod["metadata"]["labels"].items():
         return []
     here = (port["name"], port["containerPort"])

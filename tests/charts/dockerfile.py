@@ -22,7 +22,7 @@ from msgspec import Struct
 STEP_WITHIN_S = 240
 _ROOTED = re.compile(r"(?<![\w./-])/(?=(app|build|src)\b)")
 _NO_CACHE = "PIP_NO_CACHE_DIR"
-"""An image layer does not need pip's cache, but the next run of a test does."""
+"""Set in a Dockerfile, because an image layer does not need pip's cache. The tests remove the setting."""
 
 
 class Step(Struct, frozen=True):
@@ -31,7 +31,7 @@ class Step(Struct, frozen=True):
 
     @property
     def words(self) -> list[str]:
-        """The arguments of the instruction: the items of an exec form, or the words as a shell splits them."""
+        """The arguments of the instruction, from the exec form or split as a shell does."""
         if self.text.startswith("["):
             words: list[str] = json.loads(self.text)
             return words
@@ -46,7 +46,7 @@ def read_steps(source: str) -> list[Step]:
 
 
 def read_stages(steps: list[Step]) -> list[list[Step]]:
-    """The stages: each begins with its FROM."""
+    """The stages of the Dockerfile. Each stage begins with a FROM."""
     stages: list[list[Step]] = []
     for step in steps:
         if step.instruction == "FROM":

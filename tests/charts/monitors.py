@@ -1,6 +1,6 @@
 """Translates a ServiceMonitor or PodMonitor into scrape jobs, as the Prometheus operator does.
 
-A field that is not translated fails the test. Otherwise no test would cover that field.
+A test fails if a monitor has a field that this module does not translate. Otherwise no test would cover that field.
 """
 
 from __future__ import annotations
@@ -96,7 +96,6 @@ def _tls(config: Object, kubectl: Kubectl, files: Files) -> Iterator[tuple[str, 
 
 
 def secret(kubectl: Kubectl, name: str, key: str) -> str:
-    """A value of a Secret, decoded."""
     return base64.b64decode(kubectl.json("get", "secret", name)["data"][key]).decode()
 
 

@@ -22,7 +22,7 @@ from tests.helm import Helm
 RESTRICTED = {f"pod-security.kubernetes.io/{what}": "restricted" for what in ("enforce", "warn")}
 OURS = ("kubevirt.io", "pool.kubevirt.io", "vmherd.dev", "pool.vmherd.dev")
 NO_WAIT = {3: (), 4: ("--wait=hookOnly",)}
-"""No Pod runs in these clusters, so Helm must not wait for Pods."""
+"""The value with which Helm does not wait for Pods, because no Pod runs in these clusters."""
 
 
 def bare_plane(
@@ -71,7 +71,7 @@ class Site(Struct, frozen=True):
         return self._deploy("upgrade", values, chart)
 
     def refusal(self, **values: Any) -> str:
-        """Helm's error message for a refused installation."""
+        """Return Helm's error message for an installation that fails."""
         done = self.helm("install", "vmherd", str(CHART), values=values, check=False)
         assert done.returncode, "it was installed"
         return done.stderr

@@ -42,7 +42,7 @@ def definitions(directory: Path) -> Path:
 
 
 def ports() -> dict[str, Any]:
-    """Values with free ports on this machine."""
+    """Values of the chart with free ports."""
     metrics, health = free_ports(2)
     return {"healthPort": health, "metrics": {"port": metrics}}
 
@@ -120,9 +120,7 @@ class Monitoring(Struct, frozen=True):
         return cls(kubectl, files)
 
     def hand_token_to(self, site: Site, secret: str) -> None:
-        """Store a token of the account in a Secret of the release's namespace, for a monitor that refers to this
-        Secret.
-        """
+        """Store a token of the account in a Secret of the release's namespace. A monitor refers to this Secret."""
         site.kubectl("create", "secret", "generic", secret, f"--from-literal=token={_token(self.kubectl)}")
 
     def let_in(self, role: str) -> None:

@@ -1,4 +1,4 @@
-"""Preserved disks on an API server that requires a further permission for the removal of an ownerReference."""
+"""Preserved disks on an API server that needs one more permission for the removal of an ownerReference."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OFFLINE = {"proactive": {"statePreservation": "Offline", "selectionPolicy": {"so
 
 @pytest.fixture(scope="module")
 def plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
-    """As in OpenShift, removing an ownerReference from an object requires the permission to delete the object."""
+    """A control plane as in OpenShift: only a user who may delete an object may remove its ownerReferences."""
     plugins = ("OwnerReferencesPermissionEnforcement",)
     with bare_plane(control_plane_binaries, CRD_DIRECTORIES[1], admission_plugins=plugins) as plane, simulator(plane):
         yield plane

@@ -34,7 +34,7 @@ RIGHT: dict[tuple[str, str], str] = {
     ("CKV_K8S_8", "Pod"): "Nothing has to restart the test's Pod: it ends by itself, and has a deadline.",
     ("CKV_K8S_9", "Pod"): "Nobody sends the test's Pod requests that it could be ready for.",
 }
-"""Checks that fail with any values. Each entry says why the failure is acceptable."""
+"""Checks that fail with any values. Each entry says why this is acceptable."""
 
 CHOSEN: dict[tuple[str, str], str] = {
     ("CKV_K8S_43", "Deployment"): "The builder of the image sets its digest: `image.digest`.",
@@ -66,7 +66,9 @@ ALMIGHTY = {
 
 @pytest.fixture(scope="session")
 def linter() -> None:
-    """checkov. `conftest.py` installs it before the first test: the installation takes longer than a test's timeout."""
+    """The linter checkov. `conftest.py` installs it before the first test, because the installation takes longer than a
+    test's timeout.
+    """
     try:
         checkov.find()
     except checkov.CheckovMissing as error:
@@ -75,7 +77,7 @@ def linter() -> None:
 
 @pytest.fixture
 def render(tmp_path: Path) -> Render:
-    """Render with the newest Helm only: another test compares the output of both versions."""
+    """Render with the newest Helm only. Another test compares the output of both versions."""
     try:
         find_helm(MAJORS[-1])
     except HelmMissing as error:

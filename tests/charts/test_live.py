@@ -35,7 +35,7 @@ def account_kubeconfig(site: Site, directory: Path) -> Path:
 
 
 def arguments(site: Site) -> list[str]:
-    """The Deployment's arguments without the ports: a test needs free ports."""
+    """The Deployment's arguments without the ports, because a test needs free ports."""
     [container] = site.deployment()["spec"]["template"]["spec"]["containers"]
     assert "env" not in container
     return [argument for argument in container["args"] if "-bind-address=" not in argument]

@@ -64,7 +64,10 @@ def operators(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def take(site: Site, objects: list[dict[str, Any]]) -> tuple[int, str]:
-    """Apply the objects as a dry run; return how many the API server accepts, and its warnings and errors."""
+    """Apply the objects as a dry run.
+
+    Return the number of accepted objects, and the API server's warnings and errors.
+    """
     text = yaml.safe_dump_all(objects)
     said = site.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=text, check=False)
     return len(said.stdout.splitlines()), said.stderr

@@ -65,7 +65,9 @@ def site(monitored_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 
 
 class Watched(NamedTuple):
-    """The running release, its Prometheus, and three namespaces: healthy, with a failing VM, and with a full quota."""
+    """The running release, its Prometheus, and three namespaces. One is healthy, one has a failing VM, and one has a
+    full quota.
+    """
 
     site: Site
     program: ControllerProcess
@@ -120,7 +122,7 @@ def begin(watched: Watched) -> None:
 
 
 def settle(watched: Watched) -> None:
-    """Wait until the objects of the healthy namespace are ready, and a set in the full namespace fails."""
+    """Wait until all objects in the healthy namespace are ready, and the set in the full namespace fails."""
     watched.shop.wait_ready(3)
     eventually(lambda: watched.shop.status().get("readyReplicas") == 2, what="the set is ready")
     allow(watched.crowd, 0)
@@ -175,7 +177,7 @@ def test_every_query_of_the_dashboards_is_answered(watched: Watched) -> None:
 
 
 def choices(server: Prometheus, board: dict[str, Any]) -> dict[str, str]:
-    """The values of Grafana's variables if each is left at "All"."""
+    """The values of Grafana's variables if the user leaves each variable at "All"."""
     chosen = {"__rate_interval": "5m"}
     for variable in board["templating"]["list"]:
         if variable["type"] == "query":

@@ -3,8 +3,8 @@
 `tests/fakes/test_against_the_real_server.py` sends the same requests to this server and to a kube-apiserver, and
 compares the answers.
 
-All resources share one version, which grows with every write. Each write creates an event. A `LaggingCache` receives
-the event when the test says so. A request takes `latency_s`, and has its effect after half of that time.
+All resources share one version, which grows with every write. Each write creates an event. A test decides when a
+`LaggingCache` receives the event. A request takes `latency_s`, and has its effect after half of that time.
 
 Stored documents are never changed in place, so a test may keep a document.
 """
@@ -79,13 +79,14 @@ class FakeApiServer(Answering):
         """The namespaces that are being deleted."""
 
         self.fault_for: Callable[[Request], Fault | None] = lambda request: None
-        """Called for each request. Returns the fault of the request, or None."""
+        """A function that returns the fault of a request, or None. It is called for each request."""
 
         self.on_write: Callable[[Request, Document | None], None] = lambda request, before: None
-        """Called at each write, with the object before the write."""
+        """A function that is called at each write, with the object before the write."""
 
         self.on_update: Callable[[Request], Document] = not_served
-        """Called for each PUT on a subresource. Has the effect of the request, and returns the answer."""
+        """A function that is called for each PUT on a subresource. It carries out the request, and returns the answer.
+        """
 
         self.is_down = False
         """While this is true, no request has an effect, including the requests in flight."""
@@ -102,7 +103,7 @@ class FakeApiServer(Answering):
     # Requests of clients
 
     async def answer(self, call: Call) -> bytes:
-        """Answer a request that is given by method and path."""
+        """Answer a request with this method and path."""
         resource, key, subresource = self._route(call.path)
         match call.method:
             case "GET":
@@ -180,7 +181,7 @@ class FakeApiServer(Answering):
     # Changes by other clients
 
     def put(self, resource: AnyResource, document: Document) -> Document:
-        """Create an object without any check. Its UID, timestamps and status are kept. Null fields are removed."""
+        """Create an object without any check. Keep its UID, timestamps and status, and remove null fields."""
         document = without_nulls(document)
         meta = document["metadata"]
         return self._add(resource, ObjectKey(meta.get("namespace", "default"), meta["name"]), document)

@@ -1,4 +1,4 @@
-"""A cache that receives the events of the fake API server when the test says so."""
+"""A cache of the fake API server's objects. A test decides when the cache receives each event."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class LaggingCache(Generic[T]):
         self.resource = resource
         self._handler = handler
         self._heard = 0
-        """The cache has processed all events before this index."""
+        """The index of the first event that the cache has not processed."""
 
         self._scanned = 0
-        """The events between `_heard` and this index belong to other resources."""
+        """The index of the first event after `_heard` that may belong to this resource."""
 
         self.store: Store[T] = Store(indexes=indexes)
         self.relist()
@@ -42,7 +42,7 @@ class LaggingCache(Generic[T]):
         return sum(event.resource is self.resource for event in self._server.events[self._heard :])
 
     def catch_up(self, events: int | None = None) -> None:
-        """Receive the next `events` events; without a number, all events."""
+        """Receive the next `events` events. If no number is given, receive all events."""
         while self._scanned < len(self._server.events):
             event = self._server.events[self._scanned]
             if event.resource is self.resource:

@@ -14,7 +14,7 @@ from tests.fakes.rules import finalizers_of
 
 VM_CONTROLLER: Final = "kubevirt.io/virtualMachineControllerFinalize"
 BROKEN: Final = "broken"
-"""The image of a VM that does not come up."""
+"""The image of a VM that never becomes ready."""
 
 
 class FakeKubeVirt:
@@ -75,14 +75,14 @@ class FakeKubeVirt:
         self._report(name, vm)
 
     def _restart(self, request: Request) -> Document:
-        """Carry out a request to restart a VM. The answer is empty, as that of virt-api."""
+        """Carry out a request to restart a VM. As with virt-api, the answer is empty."""
         vmi = self._server.document(VMIS, request.key)
         requests = [{"action": "Stop", "uid": vmi["metadata"]["uid"]}, {"action": "Start"}]
         self._server.change(VMS, request.key, {"status": {"stateChangeRequests": requests}})
         return {}
 
     def _starts(self, vm: Document) -> bool:
-        """True if the VM controller has to create a VMI for this VM, which has none."""
+        """True if the VM controller must create a VMI for this VM. The VM has no VMI now."""
         strategy, status = vm["spec"].get("runStrategy"), vm.get("status") or {}
         requested = any(each["action"] == "Start" for each in status.get("stateChangeRequests") or ())
         is_new = status.get("runStrategy") != strategy

@@ -1,4 +1,4 @@
-"""A controller process of one kind on the fake API server: real executor and reconciler, without queue and workers."""
+"""A controller process for one kind on the fake API server. Executor and reconciler are real; there are no workers."""
 
 from __future__ import annotations
 

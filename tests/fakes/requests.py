@@ -27,7 +27,7 @@ class Request(NamedTuple):
 
 
 class Lost(Enum):
-    """The connection breaks. The client does not learn whether the request had its effect."""
+    """The connection breaks. The client does not know whether the request had an effect."""
 
     BEFORE = "before the server did anything"
     AFTER = "after the server did it"
@@ -46,7 +46,8 @@ class FailedAfter(NamedTuple):
 
 
 Fault: TypeAlias = Lost | Garbled | FailedAfter | Exception
-"""An exception alone means: the request has no effect, and the client raises this exception."""
+"""The fault of a request. If the fault is an exception, the request has no effect, and the client raises the exception.
+"""
 
 
 def refusal(code: int, reason: str, message: str, *causes: str, retry_after_s: int | None = None) -> StatusError:

@@ -52,7 +52,7 @@ def _conflict(what: str, name: str, why: str) -> ApiError:
 
 
 def check_preconditions(resource: AnyResource, meta: Document, *, uid: str, version: str) -> None:
-    """Raise Conflict if a given UID or version differs from that of the object."""
+    """Raise Conflict if the request names another UID or version than the object has."""
     kind = f"{resource.kind}.{resource.group}"
     if uid and uid != meta["uid"]:
         why = f"the UID in the precondition ({uid}) does not match the UID in record ({meta['uid']})."
@@ -63,7 +63,10 @@ def check_preconditions(resource: AnyResource, meta: Document, *, uid: str, vers
 
 
 def garbage_finalizers(meta: Document, propagation: str) -> list[str]:
-    """The finalizers of an object after a deletion with this propagation policy; unchanged without a policy."""
+    """The finalizers of an object after a deletion with this propagation policy.
+
+    Without a policy, they do not change.
+    """
     held = meta.get("finalizers") or []
     if not propagation:
         return held
@@ -73,7 +76,7 @@ def garbage_finalizers(meta: Document, propagation: str) -> list[str]:
 
 
 def patched(resource: AnyResource, held: Document, patch: Any, *, subresource: str, has_status: bool) -> Document:
-    """The object after a client's patch. Raises the server's error if the patch is refused."""
+    """The object after a client's patch. Raises the server's error if the server refuses the patch."""
     meta = held["metadata"]
     if subresource and not has_status:
         raise not_found(resource, ObjectKey(meta["namespace"], meta["name"]))
@@ -108,7 +111,7 @@ def patched(resource: AnyResource, held: Document, patch: Any, *, subresource: s
 
 
 def stored(held: Document | None, new: Document, *, has_status: bool) -> Document:
-    """The object as storage keeps it: without empty metadata, and with the generation of its content."""
+    """The object as the server stores it: without empty metadata, and with its new generation."""
     meta = {field: value for field, value in new["metadata"].items() if value or field not in _OMITTED_IF_EMPTY}
     new = {field: value for field, value in new.items() if value is not None}
     if held is not None and _content(new, has_status=has_status) != _content(held, has_status=has_status):
@@ -117,7 +120,7 @@ def stored(held: Document | None, new: Document, *, has_status: bool) -> Documen
 
 
 def _content(document: Document, *, has_status: bool) -> Document:
-    """The fields of an object whose changes increment its generation."""
+    """The fields whose changes increment the object's generation."""
     return {
         field: each
         for field, each in document.items()

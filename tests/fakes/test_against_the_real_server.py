@@ -25,7 +25,7 @@ FINALIZER = "example.org/held"
 OWNERS = [
     {"apiVersion": "example.org/v1", "kind": "Owner", "name": name, "uid": f"uid-of-{name}"} for name in ("one", "two")
 ]
-"""Owners of a kind that the garbage collector does not know: it leaves their dependents unchanged."""
+"""Owners of a kind that the garbage collector does not know. So it does not change their dependents."""
 
 SPECS: dict[AnyResource, Document] = {
     VMS: {"runStrategy": "Halted", "template": {"spec": {"domain": {}}}},
@@ -41,7 +41,7 @@ COMPARED = ("name", "labels", "annotations", "finalizers", "ownerReferences", "d
 
 
 class Recorder:
-    """A client that records each answer in a form that both servers share.
+    """A client that records each answer in a form that is equal for both servers.
 
     `uid` and `version` are from the last answer. Later requests use them as preconditions.
     """
@@ -117,8 +117,8 @@ class Recorder:
         return message
 
     def _number(self, seen: list[str], value: str) -> int:
-        """Replace a value, such as a UID, by the number of its first appearance. These numbers are equal for both
-        servers.
+        """Replace a value, such as a UID, by a number: 1 for the first value, 2 for the second. These numbers are equal
+        for both servers.
         """
         if value not in seen:
             seen.append(value)
@@ -248,7 +248,7 @@ async def deletion_with_a_finalizer(server: Recorder) -> None:
 
 
 async def deletion_in_the_foreground(server: Recorder) -> None:
-    """Only the answer is compared: the garbage collector of the real server changes the object afterwards."""
+    """Only the answer is compared. The garbage collector of the real server changes the object later."""
     await server.create(finalizers=[FINALIZER])
     await server.delete(propagation="Foreground")
 

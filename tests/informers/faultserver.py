@@ -51,7 +51,7 @@ async def hang(writer: asyncio.StreamWriter) -> None:
 
 
 def chunked(*chunks: bytes, then: Behavior | None = None) -> Behavior:
-    """A watch that sends chunks one by one. It ends cleanly, or with the behavior `then`."""
+    """A watch that sends chunks one by one. At the end it closes normally, or does `then`."""
 
     async def send(writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -67,7 +67,7 @@ def chunked(*chunks: bytes, then: Behavior | None = None) -> Behavior:
 
 
 def when(event: asyncio.Event, then: bytes) -> Behavior:
-    """Answer after the test has set `event`."""
+    """Send the answer after the test has set `event`."""
 
     async def send(writer: asyncio.StreamWriter) -> None:
         await event.wait()
@@ -77,7 +77,7 @@ def when(event: asyncio.Event, then: bytes) -> Behavior:
 
 
 class FaultServer:
-    """Sends its answers in order, and repeats the last one."""
+    """Sends its answers in order, and repeats the last answer."""
 
     def __init__(self, *answers: Answer) -> None:
         self.requests: list[Request] = []

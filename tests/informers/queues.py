@@ -15,7 +15,9 @@ from informers.workqueue import WorkQueue
 
 @pytest.fixture
 async def loop_errors() -> AsyncIterator[None]:
-    """Fail the test if the callback of a timer raises. Such an exception reaches only the loop's exception handler."""
+    """Fail the test if the callback of a timer raises an exception. Such an exception only reaches the loop's exception
+    handler.
+    """
     errors = collect_loop_errors()
     yield
     assert errors == []
@@ -36,13 +38,13 @@ def make_queue(**kwargs: Any) -> WorkQueue[str]:
 
 
 async def run_ready_tasks(times: int = 3) -> None:
-    """Let all tasks that are ready run."""
+    """Let other tasks run until all of them wait."""
     for _ in range(times):
         await asyncio.sleep(0)
 
 
 async def take_all(queue: WorkQueue[str]) -> list[str]:
-    """Take and finish all waiting keys, one after the other, without a delay."""
+    """Take and finish all waiting keys, one after the other."""
     taken = []
     while len(queue):
         taken.append(await queue.get())
@@ -51,7 +53,7 @@ async def take_all(queue: WorkQueue[str]) -> list[str]:
 
 
 def in_virtual_time(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run `main` on a loop with virtual time. Fail if the callback of a timer raises."""
+    """Run `main` on a loop with virtual time. Fail if the callback of a timer raises an exception."""
 
     async def main_without_loop_errors() -> None:
         errors = collect_loop_errors()

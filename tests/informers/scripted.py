@@ -1,7 +1,7 @@
-"""A fake ApiClient that answers the requests of an informer from a script, for tests in virtual time.
+"""A fake ApiClient that sends prepared answers to an informer, for tests in virtual time.
 
-There is no server: the fake checks nothing and stores no objects. After the last scripted answer, each request is
-answered with a watch that never ends.
+There is no server: the fake checks nothing and stores no objects. After the last prepared answer, each request gets a
+watch that never ends.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from tests.informers.subjects import CONFIGMAPS, ConfigMap
 
 
 class Stream(NamedTuple):
-    """A watch. A number among the chunks is a pause in seconds. `end` is the end of the watch; None means no end."""
+    """A watch. A number among the chunks is a pause in seconds. `end` is the way in which the watch ends. With None, it
+    does not end.
+    """
 
     chunks: tuple[bytes | float, ...] = ()
     end: Exception | str | None = None

@@ -1,4 +1,4 @@
-"""The sources of credentials, the error messages for invalid ones, and their renewal."""
+"""The sources of credentials, the error messages for invalid credentials, and the renewal of credentials."""
 
 from __future__ import annotations
 

@@ -21,9 +21,7 @@ from tests.informers.subjects import CONFIGMAPS, key
 
 
 class Cluster:
-    """A cluster whose authority changes. `old` signed the certificate of the first server, and `new` that of the
-    second.
-    """
+    """A cluster whose certificate authority changes. `old` signed the first server certificate, `new` the second."""
 
     def __init__(self, ca_file: Path, client: ApiClient, credentials: Credentials, addresses: tuple[str, str]) -> None:
         self.ca_file = ca_file

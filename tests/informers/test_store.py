@@ -204,7 +204,7 @@ COLORS = st.sampled_from([None, "red", "blue", "red,blue"])
 
 
 class StoreAgainstADictionary(RuleBasedStateMachine):
-    """After any writes, in or out of order, the store and its indexes have the same contents as a dictionary."""
+    """After any writes in any order, the store and its indexes have the same contents as a dictionary."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -217,7 +217,7 @@ class StoreAgainstADictionary(RuleBasedStateMachine):
         return config_map(name, self.clock - age, uid=f"{name}{uid}", color=color)
 
     def receive(self, changes: Iterator[Change[ConfigMap]] | tuple[Change[ConfigMap], ...]) -> None:
-        """Apply the changes as a handler would, and check that each change fits the previous ones."""
+        """Apply the changes as a handler would. Check that each change fits the previous changes."""
         for change in changes:
             match change:
                 case Added(new=new):

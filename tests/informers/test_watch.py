@@ -113,10 +113,19 @@ def test_an_unknown_event_type_is_undecodable():
     assert "RENAMED" in event.why
 
 
-def test_a_too_deeply_nested_object_is_undecodable():
+@pytest.mark.parametrize("type_", ["ADDED", "DELETED"])
+def test_a_too_deeply_nested_object_is_undecodable_but_identified(type_: str):
     deep = {"metadata": {"name": "deep", "namespace": "ns", "resourceVersion": "5"}, "spec": "DEEP"}
-    text = line("ADDED", deep).replace(b'"DEEP"', b"[" * 20_000 + b"]" * 20_000)
+    text = line(type_, deep).replace(b'"DEEP"', b"[" * 20_000 + b"]" * 20_000)
     [event, after] = parse(text + line("ADDED", config_map("a", 6)))
+    meta = ObjectMeta(name="deep", namespace="ns", resource_version="5")
+    assert event == Undecodable("the object is nested too deeply", meta, deleted=type_ == "DELETED")
+    assert after == Applied(config_map("a", 6))
+
+
+def test_text_that_is_not_utf8_in_an_object_is_undecodable():
+    bad = line("ADDED", config_map("bad", 5)).replace(b'"bad"', b'"b\xffd"')
+    [event, after] = parse(bad + line("ADDED", config_map("a", 6)))
     assert isinstance(event, Undecodable)
     assert after == Applied(config_map("a", 6))
 

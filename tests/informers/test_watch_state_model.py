@@ -104,7 +104,7 @@ class Server:
         self._births = 0
 
     def at(self, version: int) -> dict[str, Entry]:
-        """The objects that existed at a version."""
+        """The objects at a version."""
         found: dict[str, Entry] = {}
         for entry in self.history:
             if entry.version > version:
@@ -193,7 +193,10 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
     def list_again(
         self, by_pages: bool, lag: int, answers: int, error: ApiError, before: list[Write], meanwhile: list[Write]
     ) -> None:
-        """The watch expires and a new list begins. The list may come from a server with old data, or end early."""
+        """Let the watch expire, so that a new list begins.
+
+        The list may come from a server with old data, or end early.
+        """
         self.relist = Listing() if by_pages else Streaming()
         self.step(WatchError(Gone("too old", code=410)))
         self.step(None)

@@ -79,7 +79,7 @@ class Scenario:
         assert all(result is None or isinstance(result, asyncio.CancelledError) for result in results), results
 
     def unanswered(self) -> list[str]:
-        """Return the key of each request that was not followed by a run of the key."""
+        """Return the keys that were requested but did not run afterwards."""
         return [
             key
             for index, (what, key, _) in enumerate(self.log)
@@ -87,7 +87,7 @@ class Scenario:
         ]
 
     def unrequested(self) -> list[str]:
-        """Return the key of each run that started too early or without a request."""
+        """Return the keys that ran too early or without a request."""
         due: dict[str, list[float]] = {key: [] for key in "abc"}
         wrong = []
         for what, key, at in self.log:

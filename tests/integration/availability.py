@@ -1,4 +1,4 @@
-"""Measures the availability of a pool during a change: how many of its VMIs are ready at each moment."""
+"""Counts the ready VMIs of a pool at each moment of a change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.integration.pool_namespace import PoolNamespace, is_vm_ready
 
 
 class Availability:
-    """Counts the ready VMIs of each pool after each change of a VMI, in the server's order.
+    """Counts the ready VMIs of each pool after each change of a VMI.
 
     `least` is the smallest number of ready VMIs, by the pool's name. A terminating VMI does not count.
     """

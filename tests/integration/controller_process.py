@@ -36,8 +36,7 @@ SPEC: dict[str, Any] = {"domain": {"resources": {"requests": {"memory": "64M"}}}
 def eventually(look: Callable[[], T], *, within_s: float = 60.0, what: str = "") -> T:
     """Call `look` until it returns a true value, and return that value. Fails the test after `within_s`.
 
-    The default limit is long, because other tests may run at the same time. A test that measures time gives its own
-    limit.
+    The default limit is long, because other tests may run at the same time.
     """
     give_up = time.monotonic() + within_s
     while not (seen := look()):
@@ -48,7 +47,10 @@ def eventually(look: Callable[[], T], *, within_s: float = 60.0, what: str = "")
 
 
 def steady(look: Callable[[], T], *, for_s: float = 0.6, within_s: float = 30.0) -> T:
-    """Wait until the value of `look` stops changing, and return it. The audit log shows requests with a delay."""
+    """Wait until the value of `look` stops changing, and return the value.
+
+    The audit log shows requests with a delay.
+    """
     seen, since = look(), time.monotonic()
     give_up = since + within_s
     while time.monotonic() - since < for_s:
@@ -80,7 +82,7 @@ class ControllerProcess:
         return [line for line in self._lines if all(line.get(name) == value for name, value in wanted.items())]
 
     def _read_on(self) -> None:
-        """Parse only the new lines: the shared controller's log is long, and tests read it many times a second."""
+        """Parse only the new lines. The log is long, and tests read it many times a second."""
         with self.log.open("rb") as log:
             log.seek(self._read_to)
             new, end, _rest = log.read().rpartition(b"\n")
@@ -88,7 +90,7 @@ class ControllerProcess:
         self._lines += [json.loads(line) for line in new.splitlines() if line.startswith(b"{")]
 
     def passes(self, namespace: str) -> int:
-        """The number of passes for the sets of a namespace."""
+        """The number of reconciliations for the sets of a namespace."""
         return len(self.lines(msg="reconciled", namespace=namespace))
 
     @property
@@ -142,8 +144,8 @@ def controller_process(
     - A Pod: its arguments, environment and account. Permissions may be missing.
     - A path of a kubeconfig: the permissions of that kubeconfig, and only the given flags.
 
-    `through` writes the kubeconfig for a token if requests must not go directly to the API server. `program` is the
-    package to run.
+    `through` writes the kubeconfig for a token, for example with the address of a proxy. `program` is the package to
+    run.
     """
     if isinstance(who, Path):
         with _program(directory, ["--kubeconfig", str(who)], flags, wait=wait, program=program) as running:
@@ -257,7 +259,7 @@ class ReplicaSetNamespace:
         return {vmi["metadata"]["name"]: vmi for vmi in self._send("GET", self._vmis)["items"]}
 
     def exactly(self, name: str = "herd") -> tuple[Any, list[Any]]:
-        """The template's spec and the VMIs' specs exactly: numbers as written, keys in their order."""
+        """The spec of the template and the specs of the VMIs, with numbers as written and keys in their order."""
 
         def read(path: str) -> Any:
             return json.loads(self._admin.send("GET", path), parse_int=str, parse_float=str, object_pairs_hook=_Pairs)
@@ -326,7 +328,7 @@ class ReplicaSetNamespace:
 
 
 def quiet_down(objects: ReplicaSetNamespace, program: ControllerProcess) -> int:
-    """Wait until no pass has run in the namespace for a while. Return the number of passes so far."""
+    """Wait until no reconciliation has run in the namespace for a while. Return the number of past reconciliations."""
     return steady(lambda: program.passes(objects.namespace), for_s=0.8, within_s=60)
 
 
@@ -338,7 +340,7 @@ class _Pairs(list[Any]):
 
 
 def owner_uid(vmi: dict[str, Any]) -> str:
-    """The UID of a VMI's controller; "" without one."""
+    """The UID of a VMI's controller, or "" if there is none."""
     return next((r["uid"] for r in vmi["metadata"].get("ownerReferences") or () if r.get("controller")), "")
 
 

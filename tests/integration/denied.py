@@ -1,4 +1,4 @@
-"""An admission policy that refuses requests for a while, as a cluster's own policies may."""
+"""An admission policy that refuses requests, as a cluster's own policies may."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A control plane without a shared controller: a test runs and stops its own, and counts its requests."""
+"""A control plane without a shared controller. A test runs its own controller, and counts the requests."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def path_of_sets(namespace: str) -> str:
 
 
 def created(sets: ReplicaSetNamespace) -> Counter[str]:
-    """How often each VMI was created successfully."""
+    """The number of successful creates of each VMI."""
     return _written(sets, "create", 201)
 
 
 def deleted(sets: ReplicaSetNamespace) -> Counter[str]:
-    """How often each VMI was deleted successfully."""
+    """The number of successful deletes of each VMI."""
     return _written(sets, "delete", 200)
 
 

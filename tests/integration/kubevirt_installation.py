@@ -37,24 +37,27 @@ class KubeVirtInstallation:
         self._admin = Admin(plane.kubeconfig)
 
     def install(self, *args: str, patches: tuple[dict[str, str], ...] = ()) -> None:
-        """Install KubeVirt. virt-controller has the usual arguments, followed by these arguments."""
+        """Install KubeVirt. virt-controller has its usual arguments, followed by the given arguments."""
         self.define()
         self._apply(f"/api/v1/namespaces/{NAMESPACE}", _namespace())
         self._apply(KUBEVIRT, _kubevirt(patches))
         self.start(*args)
 
     def uninstall(self) -> None:
-        """Delete the KubeVirt object. The definition stays: its removal and return would cost each test two seconds."""
+        """Delete the KubeVirt object.
+
+        Keep the definition, because a new definition would cost each test two seconds.
+        """
         with contextlib.suppress(Rejected):  # a test may have removed it
             self._admin.send("DELETE", KUBEVIRT)
 
     def define(self) -> None:
-        """Install the definition only, as after the start of an operator that has not installed KubeVirt yet."""
+        """Install the definition only. KubeVirt itself is not installed."""
         self._apply(f"{DEFINITIONS}/kubevirts.kubevirt.io", _definition())
         eventually(lambda: _serves(self._admin, KUBEVIRT.rpartition("/")[0]), what="kubevirts are served")
 
     def start(self, *args: str) -> None:
-        """Give virt-controller these arguments, and write a finished rollout to its status: no Pod runs here."""
+        """Give virt-controller these arguments, and write a finished rollout to its status. No Pod runs here."""
         made = self._apply(DEPLOYMENT, _deployment([*ARGS, *args]))
         status = {"observedGeneration": made["metadata"]["generation"], "replicas": 2, "updatedReplicas": 2}
         self._set_status(status)
@@ -118,7 +121,7 @@ def _serves(admin: Admin, path: str) -> bool:
 
 
 def with_kubevirts_status(plane: ControlPlane) -> None:
-    """Reduce the status fields of both kinds to the fields of KubeVirt's own definitions."""
+    """Remove the status fields that KubeVirt's own definitions of both kinds do not have."""
     cluster = Kubectl(plane.kubeconfig)
     known = {"replicas", "readyReplicas", "labelSelector", "conditions"}
     for name in ("virtualmachineinstancereplicasets.kubevirt.io", "virtualmachinepools.pool.kubevirt.io"):

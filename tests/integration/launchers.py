@@ -1,7 +1,7 @@
 """virt-launcher Pods: a thread of the test creates the Pod of each running VMI and writes its status.
 
-A Pod has its VMI's labels and is deleted with the VMI. An autoscaler finds Pods, not VMIs. It counts the Pods that
-match the selector of a set or pool. It divides their CPU usage by their CPU requests.
+A Pod has its VMI's labels and is deleted with the VMI. Autoscalers need Pods: an autoscaler counts the Pods that match
+the selector of a set or pool. It divides their CPU usage by their CPU requests.
 """
 
 from __future__ import annotations
@@ -114,6 +114,6 @@ def _is_running(vmi: dict[str, Any]) -> bool:
 
 
 def _readiness(item: dict[str, Any]) -> str:
-    """The status of a VMI's or a Pod's Ready condition."""
+    """The status of the condition Ready of a VMI or Pod."""
     conditions = (item.get("status") or {}).get("conditions") or ()
     return next((each["status"] for each in conditions if each["type"] == "Ready"), "")

@@ -1,8 +1,8 @@
 """The metrics API (`metrics.k8s.io/v1beta1`, Pods only) of a cluster, as metrics-server serves it.
 
-kube-apiserver aggregates it: an APIService points to a Service of type ExternalName, and the Service to a thread of
-the test. The thread lists the cluster's real Pods by the selector of the request. It divides the load that the test
-sets for a namespace equally among the running Pods, as a Service does.
+kube-apiserver forwards the requests: an APIService points to a Service of type ExternalName, and the Service points to
+a thread of the test. The thread lists the cluster's real Pods by the selector of the request. The test sets the load of
+a namespace. The thread divides this load equally among the running Pods.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class MetricsAPI:
         return (200, found[0]) if found else (404, _failure(404, f'podmetrics.metrics.k8s.io "{name}" not found'))
 
     def _pods(self, namespace: str, query: str) -> list[dict[str, Any]]:
-        """The running Pods that are not terminating. Other Pods use no CPU."""
+        """The running Pods that are not terminating. Only these Pods use CPU."""
         items = self._admin.get(f"/api/v1/namespaces/{namespace}/pods?{query}")["items"]
         return [
             pod

@@ -215,11 +215,11 @@ class PoolNamespace(ReplicaSetNamespace):
         return self._send("PATCH", f"{self._core}/persistentvolumeclaims/{name}", change)
 
     def revisions(self) -> dict[str, dict[str, Any]]:
-        """The ControllerRevisions of pools by name, without those in which KubeVirt records the start of a VM."""
+        """The ControllerRevisions of pools by name, without those that KubeVirt creates at the start of a VM."""
         return {name: each for name, each in self._named(self._apps).items() if not name.startswith(START_REVISION)}
 
     def wait_for_vms(self, *names: str, ready: bool = True, within_s: float = 30.0) -> dict[str, dict[str, Any]]:
-        """Wait until exactly these VMs exist, none is terminating, and, with `ready`, all are ready."""
+        """Wait until exactly these VMs exist and none is terminating. With `ready`, all must be ready."""
 
         def there() -> bool:
             vms = self.vms()
@@ -299,11 +299,11 @@ class PoolNamespace(ReplicaSetNamespace):
         eventually(lambda: witness not in self.vms(), what="the witness is gone")
 
     def vms_created(self, since: int | None = None) -> Counter[str]:
-        """How often the controller created each VM."""
+        """The number of creates of each VM by the controller."""
         return self._done("create", 201, since)
 
     def vms_deleted(self, since: int | None = None) -> Counter[str]:
-        """How often the controller deleted each VM."""
+        """The number of deletes of each VM by the controller."""
         return self._done("delete", 200, since)
 
     def alive_vms(self) -> set[str]:

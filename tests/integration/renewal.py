@@ -15,7 +15,7 @@ OK = 200
 
 
 def done(pools: PoolNamespace, verb: str, resource: str, *, since: int, pool: str = "pool") -> list[AuditRecord]:
-    """The successful requests of the controller for a pool's objects of this kind, in the order of the requests."""
+    """The successful requests of the controller for a pool's objects of this kind, in order."""
     records = [
         record
         for record in pools.requests(verb, since=since)
@@ -35,7 +35,7 @@ def replacements(pools: PoolNamespace, *, since: int, pool: str = "pool") -> lis
 
 
 def revision_of(item: dict[str, Any]) -> str:
-    """The revision in the label of a VM or a VMI; "" if it has none."""
+    """The revision in the label of a VM or a VMI, or "" if there is no label."""
     label: str = (item["metadata"].get("labels") or {}).get(REVISION, "")
     return label
 
@@ -60,7 +60,7 @@ def printable_status_of(vm: dict[str, Any]) -> str:
 
 
 def change_machine(pools: PoolNamespace, name: str, change: dict[str, Any]) -> None:
-    """Change a VM's spec, and wait until the simulator has seen the change: later VMIs have the new spec."""
+    """Change a VM's spec, and wait until the simulator has seen the change. Later VMIs have the new spec."""
     generation = pools.change_vm(name, {"spec": change})["metadata"]["generation"]
 
     def seen() -> bool:

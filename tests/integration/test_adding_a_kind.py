@@ -39,7 +39,7 @@ def run(*arguments: str) -> str:
 
 
 def asked_of(expression: str) -> Any:
-    """Evaluate an expression in a program that includes the kind Flock; return the result as JSON."""
+    """Evaluate an expression in a program that includes the kind Flock. Return the result as JSON."""
     imports = f"import json, {PACKAGE}.__main__; from controller.config.settings import Config"
     return json.loads(run("-c", f"{imports}; print(json.dumps({expression}))"))
 

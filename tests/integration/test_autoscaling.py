@@ -1,7 +1,7 @@
-"""Autoscaling end to end: Kubernetes' own autoscaler, a metrics API, virt-launcher Pods, and the controller at work.
+"""Autoscaling end to end: Kubernetes' own autoscaler, a metrics API, virt-launcher Pods, and the controller.
 
-A Pod requests a tenth of a core. With a target of 50 %, an autoscaler therefore wants one Pod for each 50 millicores
-of the total load, rounded up.
+A Pod requests a tenth of a core. The target is 50 % of the request. So the autoscaler wants one Pod for each 50
+millicores of the total load, rounded up.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ SCALED_WITHIN_S = 60.0
 
 
 class NotYet(dict[str, int]):
-    """Counts that are not accepted yet. They are false, so `eventually` waits, and prints them after its timeout."""
+    """Counts that are not accepted yet. Their truth value is false, so `eventually` waits, and prints them after its
+    timeout.
+    """
 
     def __bool__(self) -> bool:
         return False
@@ -49,7 +51,7 @@ class Scene(Struct, frozen=True):
     name: str = "web"
 
     def make(self, replicas: int) -> dict[str, Any]:
-        """Create the set or pool; return a scale target reference to it."""
+        """Create the set or pool. Return a reference to it for the autoscaler."""
         if isinstance(self.objects, PoolNamespace) and self.kind == POOL:
             made = self.objects.make_pool(replicas, name=self.name)
         else:
@@ -83,7 +85,7 @@ class Scene(Struct, frozen=True):
         eventually(there, within_s=SCALED_WITHIN_S, what=f"{count} of each")
 
     def sizes(self, count: int) -> list[str]:
-        """Wait for `count` Events of the autoscaler; return the size and reason of each, the oldest first."""
+        """Wait for `count` Events of the autoscaler. Return the size and the reason of each Event, the oldest first."""
 
         def told() -> list[dict[str, Any]]:
             return [event for event in self.objects.events() if event["reason"] == "SuccessfulRescale"]
@@ -161,7 +163,7 @@ def test_an_autoscaler_scales_a_pool_with_the_load(busy: PoolNamespace, metrics:
 def test_kubectl_autoscale_in_the_guides_brings_up_the_minimum_of_replicas(
     kind: str, command: str, target: int, busy: PoolNamespace, metrics: MetricsAPI
 ) -> None:
-    """The guide's command for sets gives no CPU target, so the Kubernetes default of 80 % is expected."""
+    """The guide's command for sets has no CPU target. Kubernetes then uses 80 %."""
     scene = Scene(kind, busy, metrics, name=command.split()[2])
     scene.make(1)
     assert busy.kubectl(*command.split()).stdout.endswith(" autoscaled\n")
@@ -191,9 +193,9 @@ def test_every_autoscaler_of_the_examples_scales_its_target(busy: PoolNamespace)
 def alongside_plane(
     control_plane_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ControlPlane]:
-    """A cluster in which the controller keeps its own kinds as well as KubeVirt's.
+    """A cluster in which the controller reconciles its own kinds as well as KubeVirt's.
 
-    The definitions exist before the cluster starts: the autoscaler looks for new kinds only every 30 seconds.
+    The definitions exist before the cluster starts, because the autoscaler looks for new kinds only every 30 seconds.
     """
     definitions = tmp_path_factory.mktemp("definitions")
     for path in [path for directory in CRD_DIRECTORIES for path in directory.glob("*.yaml")]:

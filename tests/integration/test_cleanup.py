@@ -1,4 +1,4 @@
-"""`vmherd cleanup` after the controller has stopped: users can delete pools and VMs without the controller."""
+"""`vmherd cleanup` after the controller has stopped. Users can then delete pools and VMs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`vmherd conformance` as a user types it: on a sandbox with a controller, without one, and interrupted."""
+"""`vmherd conformance` as a user types it. The sandbox has a controller or none, or the command is interrupted."""
 
 from __future__ import annotations
 

@@ -57,11 +57,11 @@ class Shell:
         return done.stdout
 
     def refusal(self, *arguments: str) -> str:
-        """The error message of a failed command: one line. kubectl's own line about the exit code is removed."""
+        """The error message of a failed command, one line. kubectl's own line about the exit code is removed."""
         done = self("vmherd", "expose", *arguments)
         line, _, rest = done.stderr.partition("\n")
         assert (done.returncode, done.stdout, rest) == (1, "", "")
-        return line.removeprefix("vmherd: ")
+        return line.removeprefix("error: ")
 
     def _install(self) -> None:
         """Write the script that pip creates for the project's entry point."""
@@ -84,7 +84,7 @@ def shell(sets: ReplicaSetNamespace, tmp_path: Path) -> Shell:
 
 
 def make_set(sets: ReplicaSetNamespace, **fields: Any) -> None:
-    """Create the set of the guide. Its template has the label `version`, which its selector does not contain."""
+    """Create the set of the guide. Its template has the label `version`, but its selector has not."""
     labels = {**SET, "version": "1"}
     sets.make_set(
         2, name="vmi-ephemeral", selector={"matchLabels": SET}, template_metadata={"labels": labels}, **fields

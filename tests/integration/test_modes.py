@@ -63,13 +63,13 @@ def namespace(shared_plane: ControlPlane) -> Iterator[str]:
 
 
 def knowing(plane: ControlPlane, *flags: str) -> Pod:
-    """A Pod that may read KubeVirt's objects. The chart allows that only for a takeover."""
+    """A Pod that may read KubeVirt's objects. The chart allows this only for a takeover."""
     looks = settings(plane, "--mode", "takeover")
     return pod_that_may(plane, {*permissions_needed(settings(plane, *flags)), *check_permissions(looks)})
 
 
 def refusal(who: ControlPlane | Pod, directory: Path, *flags: str) -> str:
-    """The one line of a refused start."""
+    """The single output line of a start that is refused."""
     with controller_process(who, directory, *flags, wait=False) as program:
         assert program.process.wait(40) == 1
         [line] = [line for line in program.log.read_text().splitlines() if line.startswith("vmherd: ")]
@@ -235,7 +235,7 @@ def test_a_takeover_from_beginning_to_end(kubevirt: KubeVirtInstallation, namesp
 
 
 def test_in_a_takeover_no_status_is_written_twice(own_plane: ControlPlane, tmp_path: Path) -> None:
-    """KubeVirt's definitions prune unknown status fields, so the controller omits these fields."""
+    """The API server prunes status fields that KubeVirt's definitions lack. So the controller must not write them."""
     with_kubevirts_status(own_plane)
     KubeVirtInstallation(own_plane).install(*RESTING)
     Kubectl(own_plane.kubeconfig)("create", "namespace", "test-namespace")
@@ -252,7 +252,7 @@ def test_in_a_takeover_no_status_is_written_twice(own_plane: ControlPlane, tmp_p
 
 
 def quiet(pools: PoolNamespace, program: ControllerProcess) -> bool:
-    """Change the set and the pool, and wait for their passes. True if the passes wrote nothing."""
+    """Change the set and the pool, and wait until both were reconciled. True if this caused no writes."""
 
     def passes(name: str) -> int:
         return len(program.lines(msg="reconciled", namespace=pools.namespace, name=name))

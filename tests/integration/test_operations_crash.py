@@ -33,7 +33,10 @@ MEASURED_S = 4.0
 BACK_AT_WORK_S = 15.0
 ASKED_PER_S = 20
 SLOWLY = ("--kube-api-qps", "100", "--kube-api-burst", "20")
-"""These rates leave time to stop the server during the work, and are higher than the retry rate in an outage."""
+"""Flags for a slow controller, so that the server can be stopped during the work.
+
+The rates are still higher than the retry rate in an outage.
+"""
 
 PATIENT_LEASE = ("--lease-duration", "90s", "--renew-deadline", "80s")
 
@@ -155,10 +158,10 @@ def asked_in(program: ControllerProcess, seconds: float) -> int:
 
 
 def assert_each_once(written: Counter[str], *, of: set[str]) -> None:
-    """Check that these names occur at most once each, and no other name.
+    """Check that each name occurs at most once, and that there are no other names.
 
-    A few names may be missing: if a crash or an outage interrupts a request, the audit log may contain no success for
-    it. At most as many are missing as requests run at the same time.
+    A few names may be missing. If a crash or an outage interrupts a request, the audit log may contain no success for
+    it.
     """
     assert set(written.values()) == {1}
     assert written.keys() <= of
@@ -166,7 +169,7 @@ def assert_each_once(written: Counter[str], *, of: set[str]) -> None:
 
 
 def answers(sets: ReplicaSetNamespace) -> bool:
-    """True if the server serves VMIs: a ready server may still be initializing its storage."""
+    """True if the server serves VMIs. A ready server may still be initializing its storage."""
     try:
         sets.vmis()
     except Rejected as refused:

@@ -1,5 +1,7 @@
-"""Metrics end to end: a real Prometheus scrapes the controller over HTTPS with a token. The controller has exactly the
-permissions that it asks for. tests/charts checks the alerts and dashboards against a release of the chart.
+"""Metrics end to end: a real Prometheus scrapes the controller over HTTPS with a token.
+
+The controller has exactly the permissions that it asks for. tests/charts checks the alerts and dashboards against a
+release of the chart.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""P3: a VM that is recreated under its name gets new disks. It never uses disks that will be deleted."""
+"""P3: a VM that is recreated under its name gets new disks. The VM never uses disks that will be deleted."""
 
 from __future__ import annotations
 

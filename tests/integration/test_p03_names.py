@@ -1,4 +1,4 @@
-"""P3: a new VM gets the smallest ordinal with a free name, and no two VMs have the same ordinal."""
+"""P3: a new VM gets the smallest ordinal whose name is free. No two VMs have the same ordinal."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], set[str]]] = {
 
 
 def indexed(source: dict[str, Any], ordinal: int) -> dict[str, Any]:
-    """The source of a volume, with the ordinal in every reference."""
+    """The source of a volume, with the ordinal at the end of every referenced name."""
     return {
         field: f"{value}-{ordinal}" if field in NAMES else indexed(value, ordinal) if isinstance(value, dict) else value
         for field, value in source.items()

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.cluster
 
 HALTED: dict[str, Any] = {"runStrategy": "Halted"}
 A_SECOND = 1.1
-"""Seconds between two creations: creation timestamps have a resolution of one second."""
+"""The seconds between two creates. Creation timestamps are whole seconds."""
 
 
 def proactive(**policy: Any) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def ordinals(pools: PoolNamespace) -> dict[str, set[int]]:
 
 
 def numbers(pools: PoolNamespace) -> set[int]:
-    """How many VMs of each pool are not terminating. Equal numbers appear once."""
+    """The numbers of VMs that are not terminating, over all pools. Equal numbers appear once."""
     return {len(each) for each in ordinals(pools).values()}
 
 
@@ -42,7 +42,7 @@ def leaving(pools: PoolNamespace) -> set[str]:
 
 
 SORTED = {"AscendingOrder": {2, 3}, "DescendingOrder": {0, 1}, "Newest": {0, 3}, "Oldest": {1, 2}}
-"""The two ordinals that stay of four. The VMs 0 and 3 are the oldest, and 2 is the newest."""
+"""The ordinals of the two VMs that stay of four. The VMs 0 and 3 are the oldest, and 2 is the newest."""
 
 
 def test_p8_each_sort_policy_has_its_own_order(pools: PoolNamespace) -> None:

@@ -20,7 +20,7 @@ NEVER_DELETES = ("opportunistic", "unmanaged")
 
 
 def make_pools(pools: PoolNamespace, *names: str, replicas: int) -> dict[str, str]:
-    """Create a pool for each strategy, with the strategy's name. Wait for the VMs; return their UIDs."""
+    """Create a pool for each strategy, named after the strategy. Wait for the VMs, and return their UIDs."""
     for name in names:
         pools.make_pool(replicas, name=name, template=vm_template(), scaleInStrategy=STRATEGIES[name])
     return uids(pools.wait_for_vms(*(f"{name}-{ordinal}" for name in names for ordinal in range(replicas))))

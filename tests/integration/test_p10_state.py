@@ -56,7 +56,7 @@ def storage(pools: PoolNamespace) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def kept_of(names: dict[str, str], ordinal: int) -> dict[str, str]:
-    """Those of these disks that must stay when all VMs of this ordinal are deleted."""
+    """The disks of this ordinal that must stay when its VMs are deleted."""
     return {
         name: uid for name, uid in names.items() if not name.endswith(f"-{ordinal}") or name.partition("-")[0] in KEPT
     }
@@ -94,7 +94,7 @@ def test_p10_disks_outlive_a_vm_that_is_scaled_in_and_the_next_vm_of_its_ordinal
 
 
 def delete_vms(pools: PoolNamespace, *names: str) -> None:
-    """Delete VMs as a user, and wait until they are gone, whether replaced or not."""
+    """Delete VMs as a user, and wait until they are gone. The pool may recreate them."""
     before = {uid for name, uid in uids(pools.vms()).items() if name in names}
     pools.kubectl("delete", "vm", *names, "--wait=false")
     eventually(lambda: not before & set(uids(pools.vms()).values()), what=f"{names} are gone")
@@ -143,7 +143,7 @@ def test_p10_disks_are_preserved_before_the_finalizer_is_removed(pools: PoolName
 
 
 def test_p10_only_the_reference_of_this_vm_is_removed_and_only_from_its_own_disks(pools: PoolNamespace) -> None:
-    """PVCs that a VM names and owns together with another owner."""
+    """The VM and another owner both own the PVCs that the VM uses."""
     volumes = tuple({"name": name, "persistentVolumeClaim": {"claimName": name}} for name in ("own", "shared"))
     for name in ("own", "shared", "unnamed"):
         pools.make_claim(name)

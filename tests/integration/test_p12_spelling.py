@@ -65,7 +65,7 @@ def owned_by_the_pool(pools: PoolNamespace) -> dict[str, dict[str, str]]:
 
 
 def touched(pools: PoolNamespace, since: int) -> list[tuple[str, str, str]]:
-    """The controller's writes to the pool's VMs, VMIs, disks and revisions, once it has seen the new spec."""
+    """The controller's writes to the pool's VMs, VMIs, disks and revisions, after it has seen the new spec."""
     records = pools.requests("create", "update", "patch", "delete", since=since)
     return [(each.verb, each.resource, each.name) for each in records if each.resource in OWNED]
 
@@ -93,7 +93,9 @@ def test_p12_another_spelling_of_a_pool_changes_nothing(pools: PoolNamespace, sp
 
 
 def test_p12_kubectl_apply_and_a_go_client_may_take_turns(pools: PoolNamespace) -> None:
-    """A user applies a manifest. A Go client writes the whole pool to scale it. The user applies the manifest again."""
+    """A user applies a manifest. A Go client scales the pool by writing the whole object. The user applies the manifest
+    again.
+    """
     manifest = {
         "apiVersion": "pool.kubevirt.io/v1beta1",
         "kind": "VirtualMachinePool",

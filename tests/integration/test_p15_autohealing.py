@@ -43,7 +43,7 @@ BY_THRESHOLD = {"startUpFailureThreshold": 2, "minFailingToStartDuration": NEVER
 
 @pytest.fixture(scope="module", autouse=True)
 def chronic(pool_plane: ControlPlane, pool_controller: ControllerProcess) -> Iterator[PoolNamespace]:
-    """A pool whose VM always fails. It needs a long observation, so it exists while the other tests run."""
+    """A pool whose VM always fails. Its observation takes long, so the pool exists while the other tests run."""
     assert pool_controller.working
     with new_pool_namespace(pool_plane) as pools:
         pools.make_pool(1, template=quick("image-error"), autohealing=SOON)
@@ -62,7 +62,7 @@ def break_vms(pools: PoolNamespace, *names: str, behavior: str = "image-error") 
 
 
 def is_announced(pools: PoolNamespace) -> bool:
-    """Whether the pool has a record of a healing."""
+    """True if the pool has a record of a healing."""
     return HEALED in (pools.pool()["metadata"].get("annotations") or {})
 
 
@@ -224,16 +224,16 @@ def test_p15_a_timer_triggers_the_pool_at_the_due_time(
     pools.wait_ready(2)
     uid = pools.vm("pool-0")["metadata"]["uid"]
     position = pools.plane.audit_position()
+    since = datetime.now(UTC)
     break_vm(pools, "pool-0", "unschedulable")
     eventually(lambda: printable_status_of(pools.vm("pool-0")) == "ErrorUnschedulable")
-    since = datetime.now(UTC)
     version = pools.vm("pool-0")["metadata"]["resourceVersion"]
     stays(
         lambda: pools.vm("pool-0")["metadata"]["resourceVersion"] == version, for_s=2.0, what="the VM stays unchanged"
     )
     wait_until_healed(pools, {"pool-0": uid})
     (at,) = times(pools, since=position)
-    assert 5.0 < (at - since).total_seconds() < 10.0
+    assert 5.0 < (at - since).total_seconds() < 20.0
     assert pool_controller.working
 
 

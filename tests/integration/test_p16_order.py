@@ -1,4 +1,4 @@
-"""P16: the order of the actions in a pass."""
+"""P16: the order of the actions in a reconciliation."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def reason_of_failure(pools: PoolNamespace) -> str:
 
 @contextmanager
 def words(pools: PoolNamespace) -> Iterator[list[str]]:
-    """Collect the values of the pool's printable status while the block runs. The list is complete after the block."""
+    """Collect the values of the pool's printable status while the block runs."""
     command = [kubectl_path(), f"--kubeconfig={pools.plane.kubeconfig}", f"--namespace={pools.namespace}"]
     told: list[str] = []
     with subprocess.Popen(
@@ -105,7 +105,7 @@ def test_p17_vms_that_cannot_be_created_are_a_failure_to_scale_out(pools: PoolNa
 def test_p17_the_status_of_a_pool_says_that_its_vms_cannot_start(
     idle_namespace: ReplicaSetNamespace, tmp_path: Path
 ) -> None:
-    """The test writes the conditions of the VMs, in place of KubeVirt."""
+    """The test itself writes the conditions of the VMs."""
     pools = PoolNamespace(idle_namespace.plane, idle_namespace.namespace)
     cause = {"type": "Failure", "status": "True", "reason": "FailedCreate", "message": "no such instancetype"}
 

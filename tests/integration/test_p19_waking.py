@@ -1,4 +1,4 @@
-"""P19: only relevant changes trigger a pass of the pool, and a pool at rest sends no requests."""
+"""P19: only relevant changes trigger a reconciliation of the pool, and a pool at rest sends no requests."""
 
 from __future__ import annotations
 

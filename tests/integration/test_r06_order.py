@@ -41,7 +41,7 @@ ORDER: dict[str, tuple[Any, dict[str, str]]] = {
 
 
 def put(sets: ReplicaSetNamespace, owner: dict[str, Any], vmis: Mapping[str, tuple[Any, dict[str, str]]]) -> None:
-    """Create VMIs of the set. Each VMI is complete in its first version, so the controller never sees a partial VMI."""
+    """Create complete VMIs of the set, so that the controller never sees a partial VMI."""
     reference = {key: owner[key] for key in ("apiVersion", "kind")} | {
         "name": owner["metadata"]["name"],
         "uid": owner["metadata"]["uid"],
@@ -54,7 +54,7 @@ def put(sets: ReplicaSetNamespace, owner: dict[str, Any], vmis: Mapping[str, tup
 
 
 def shrink_to(sets: ReplicaSetNamespace, count: int, *, seen: int) -> list[str]:
-    """Wait until the status counts `seen` VMIs, resume the set with `count` replicas, and return the remaining VMIs."""
+    """Wait until the status counts `seen` VMIs. Resume the set with `count` replicas, and return the remaining VMIs."""
     eventually(lambda: sets.status().get("replicas") == seen, what="all VMIs are seen")
     sets.change_set({"spec": {"paused": False, "replicas": count}})
     return sorted(sets.wait_for(count))

@@ -17,7 +17,10 @@ def annotate(sets: ReplicaSetNamespace, name: str, **annotations: str) -> None:
 
 
 def mark_seen(sets: ReplicaSetNamespace) -> None:
-    """Wait until the controller has seen the earlier changes of all VMIs: its status counts a later change."""
+    """Wait until the controller has seen the earlier changes of all VMIs.
+
+    The test makes one more change, and waits until the status counts it.
+    """
     sets.play_all()
     eventually(lambda: sets.status().get("readyReplicas") == len(sets.alive()))
 

@@ -25,7 +25,7 @@ def hashes(sets: ReplicaSetNamespace) -> dict[str, str]:
 
 
 def uids(sets: ReplicaSetNamespace) -> dict[str, str]:
-    """The names of the VMIs by UID: a replacement may have the name of its predecessor."""
+    """The names of the VMIs by UID. A replacement may have the name of the deleted VMI."""
     return {vmi["metadata"]["uid"]: name for name, vmi in sets.alive().items()}
 
 

@@ -1,4 +1,4 @@
-"""R16 and G4: only relevant changes trigger a pass, and a set at rest sends no requests."""
+"""R16 and G4: only relevant changes trigger a reconciliation, and a set at rest sends no requests."""
 
 from __future__ import annotations
 

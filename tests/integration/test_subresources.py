@@ -46,7 +46,7 @@ def served(pools: PoolNamespace) -> PoolNamespace:
 
 
 def uid_of_running_vmi(pools: PoolNamespace, name: str, *, other_than: str = "") -> str:
-    """The UID of the VM's running VMI; "" if no VMI runs or its UID is `other_than`."""
+    """The UID of the VM's running VMI. It is "" if no VMI runs, or if the UID is not `other_than`."""
     vmi = pools.vmis().get(name)
     is_running = vmi is not None and (vmi.get("status") or {}).get("phase") == "Running"
     return vmi["metadata"]["uid"] if vmi is not None and is_running and vmi["metadata"]["uid"] != other_than else ""

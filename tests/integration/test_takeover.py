@@ -1,4 +1,4 @@
-"""A takeover changes nothing: pools at rest stay at rest, and an update that the user did not start is held."""
+"""A takeover changes nothing: pools at rest stay at rest, and an update that no user started is held."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def pools(taken_plane: ControlPlane) -> PoolNamespace:
 
 
 def as_kubevirt_left_it(pools: PoolNamespace, written: dict[str, Any], *, number: int = 1) -> None:
-    """Create a pool with two VMs as KubeVirt's controller makes them, and a revision with the spec `written`.
+    """Create a pool with two VMs as KubeVirt's controller does, and a revision with the spec `written`.
 
     `number` is the number of the revision. The pool has generation 2.
     """
@@ -89,7 +89,7 @@ def as_kubevirt_left_it(pools: PoolNamespace, written: dict[str, Any], *, number
 
 
 def template_of_ordinal(template: dict[str, Any], ordinal: int) -> dict[str, Any]:
-    """The VM spec that KubeVirt's controller makes from the template for one ordinal."""
+    """The VM spec that KubeVirt's controller makes from the template for this ordinal."""
     machine = vm_template(disks=(f"root-{ordinal}",), vmi_labels={REVISION: "pool-1"})
     assert machine.keys() == template.keys()
     return machine

@@ -18,7 +18,7 @@ REPLICASETS: Final = ROOT / "manifests" / "crds" / "kubevirt.io_virtualmachinein
 POOLS: Final = ROOT / "manifests" / "crds" / "pool.kubevirt.io_virtualmachinepools.yaml"
 
 ABSENT: Final = object()
-"""As the value of a field: remove the field."""
+"""A value that removes the field."""
 
 SOUND: Final[Mapping[str, Any]] = {
     "apiVersion": "kubevirt.io/v1",
@@ -70,12 +70,12 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def replicaset(changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A valid set with other values at these paths: `{"spec.replicas": 3, "spec.selector": ABSENT}`."""
+    """A valid set with other values at these paths, for example `{"spec.replicas": 3, "spec.selector": ABSENT}`."""
     return _changed(SOUND, changes or {})
 
 
 def pool(changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A valid pool with other values at these paths, in the form of `replicaset`."""
+    """A valid pool with other values at these paths (see `replicaset`)."""
     return _changed(SOUND_POOL, changes or {})
 
 
@@ -99,8 +99,8 @@ def columns(line: str) -> str:
 
 
 def status_patch(status: str, *, spec: str = "{}") -> tuple[str, ...]:
-    """The arguments for `kubectl patch` to the status subresource. Tests also send a `spec`, to check that the server
-    ignores it.
+    """The arguments of `kubectl patch` for the status subresource. Some tests also send a `spec`, which the server must
+    ignore.
     """
     return ("--subresource=status", "--type=merge", "-p", f'{{"status": {status}, "spec": {spec}}}')
 

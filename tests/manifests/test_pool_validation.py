@@ -308,7 +308,7 @@ def test_the_defaults_are_filled_in(kubectl: Kubectl, value: object) -> None:
 
 
 def test_no_default_is_set_for_fields_whose_absence_has_a_meaning(kubectl: Kubectl) -> None:
-    """P8, P15: the API server sets no default for sortPolicy and autohealing, because their absence has a meaning."""
+    """P8, P15: an absent sortPolicy or autohealing has a meaning, so the API server sets no default."""
     sent = pool({SCALE_IN: {"proactive": {"selectionPolicy": {}}}, UPDATE: {"proactive": {}}})
     kubectl("create", "-f", "-", stdin=sent)
     assert kubectl.json("get", "vmpool", "web")["spec"] == sent["spec"]

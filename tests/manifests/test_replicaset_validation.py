@@ -298,7 +298,7 @@ def older(kubectl: Kubectl) -> Iterator[Kubectl]:
 
 
 def wait_for_rules(kubectl: Kubectl) -> None:
-    """Wait until the rules are in force: the API server uses a changed definition after a short delay."""
+    """Wait until the rules are in force. The API server uses a changed definition after a short delay."""
     probe = replicaset({"apiVersion": f"{GROUP}/v1", "spec.selector": {}})
     for _ in range(50):
         if kubectl("create", "--dry-run=server", "-f", "-", stdin=probe, check=False).returncode:

@@ -11,7 +11,7 @@ _METRIC = re.compile(
 
 
 def metrics_in(query: str) -> set[str]:
-    """The names of metrics in a query. The prefixes of the project's metrics identify them."""
+    """The names of the project's metrics in a query, found by their prefixes."""
     return set(_METRIC.findall(re.sub(r'"[^"]*"', '""', query)))
 
 

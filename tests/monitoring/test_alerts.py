@@ -43,7 +43,7 @@ def test_each_alert_fires_when_it_should_and_only_then(promtool: Path):
 
 
 def test_every_alert_has_a_case_that_fires_and_a_case_that_waits():
-    """Each alert has a case in which it fires. An alert with `for` also has a case in which it does not fire yet."""
+    """An alert with `for` needs a case in which the alert does not fire yet."""
     cases = [case for test in yaml.safe_load(CASES.read_text())["tests"] for case in test["alert_rule_test"]]
     fires = {case["alertname"] for case in cases if case.get("exp_alerts")}
     waits = {case["alertname"] for case in cases if not case.get("exp_alerts")}
@@ -52,7 +52,6 @@ def test_every_alert_has_a_case_that_fires_and_a_case_that_waits():
 
 
 def test_a_rule_that_is_wrong_is_found(promtool: Path, tmp_path: Path):
-    """promtool evaluates the cases against the rules."""
     weaker = ALERTS.read_text().replace("vmherd_watch_silence_seconds) > 180", "vmherd_watch_silence_seconds) > 18000")
     assert weaker != ALERTS.read_text()
     (tmp_path / "alerts.yaml").write_text(weaker)

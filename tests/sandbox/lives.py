@@ -1,4 +1,4 @@
-"""A simulated VMI on the fake API server. The simulator runs patch by patch, on virtual time."""
+"""A simulated VMI on the fake API server. The simulator sends one patch after the other, in virtual time."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Life:
         return list(self.document["metadata"].get("finalizers") or [])
 
     def live(self, seconds: float, *, vm_exists: bool = False) -> Life:
-        """Let time pass. The simulator acts without a delay."""
+        """Advance the time. The simulator acts without a delay."""
         until = self.now + timedelta(seconds=seconds)
         turns = 0
         while self.gone_at is None:
@@ -83,7 +83,7 @@ class Life:
         return self
 
     def sleep(self, seconds: float) -> Life:
-        """Let time pass without a simulator. Then start a new simulator."""
+        """Advance the time without a simulator. Then start a new simulator."""
         self.now += timedelta(seconds=seconds)
         self.first_seen = self.now
         return self
@@ -100,7 +100,7 @@ class Life:
         self._note_if_gone()
 
     def set_finalizers(self, *finalizers: str) -> Life:
-        """Another client replaces the finalizers."""
+        """Let another client replace the finalizers."""
         self.document = self._server.change(VMIS, KEY, {"metadata": {"finalizers": list(finalizers)}})
         return self
 

@@ -1,4 +1,6 @@
-"""Simulated VMs with their VMIs and disks on the fake API server. The simulator runs step by step, on virtual time."""
+"""Simulated VMs with their VMIs and disks on the fake API server. The simulator does one step after the other, in
+virtual time.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,7 @@ class Machines:
         self.server.remove(resource, key(name), propagation=propagation)
 
     def live(self, seconds: float) -> Machines:
-        """Let time pass."""
+        """Advance the time. The simulator acts without a delay."""
         until = self.now + timedelta(seconds=seconds)
         turns = 0
         while True:

@@ -34,7 +34,9 @@ def processes_about(directory: Path) -> list[str]:
 async def until(
     holds: Callable[[], object], changed: asyncio.Event, *, within_s: float, seen: Callable[[], object]
 ) -> None:
-    """Call `holds` after each event `changed` until it returns true. After a timeout, the failure shows `seen()`."""
+    """Call `holds` after each event `changed` until it returns true. After a timeout, the test fails and shows
+    `seen()`.
+    """
     try:
         async with asyncio.timeout(within_s):
             while not holds():

@@ -1,7 +1,7 @@
-"""Replays a recording of real KubeVirt on the simulator, and compares the stories of both.
+"""Replays a recording of real KubeVirt on the simulator, and compares the events.
 
-A story is the list of events of one kind of object, in order. Two stories must have equal events in the same order. The
-comparison ignores the fields in `LEFT_OUT`.
+For each kind of object, the simulator must cause the same events in the same order. The comparison ignores the fields
+in `LEFT_OUT`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.sandbox.machines import Machines
 
 RECORDINGS: Final = Path(__file__).parent.parent / "recordings"
 BEHAVIORS: Final = {"fail-start": "fail", "crash": "crash-loop"}
-"""The behavior of the recordings' node, and the same behavior of the simulator."""
+"""Maps the behavior of the node in the recording to the same behavior of the simulator."""
 
 HOLLOW: Final = "hollow/behavior"
 
@@ -164,7 +164,7 @@ class Replay:
 
 
 def told(before: list[Document], events: list[Told], resource: Resource[Any]) -> list[Told]:
-    """The events of a kind, with only the compared fields. An event is left out if none of these fields changed."""
+    """The events of a kind, with only the compared fields. Events that change none of these fields are left out."""
     numbers: dict[str, str] = {}
     for obj in (*before, *(obj for _, obj in events)):
         uid = obj["metadata"]["uid"]

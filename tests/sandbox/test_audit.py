@@ -38,7 +38,13 @@ def test_a_record_without_bodies_has_empty_bodies(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("level", get_args(AuditLevel))
 def test_no_level_records_the_content_of_secrets_or_tokens(level: AuditLevel) -> None:
-    *_, credentials, rest = policy(level)["rules"]
-    assert rest == {"level": level}
+    *_, credentials, _writes, _reads = policy(level)["rules"]
     assert credentials["level"] == "Metadata"
     assert "secrets" in credentials["resources"][0]["resources"]
+
+
+@pytest.mark.parametrize("level", get_args(AuditLevel))
+def test_the_level_applies_to_writes_and_reads_have_no_bodies(level: AuditLevel) -> None:
+    *_, writes, reads = policy(level)["rules"]
+    assert (writes["level"], reads) == (level, {"level": "Metadata"})
+    assert {"create", "update", "patch", "delete"} <= set(writes["verbs"])

@@ -96,7 +96,7 @@ def test_without_a_terminal_the_error_says_at_once_what_to_do() -> None:
 
 @pytest.fixture(scope="module")
 def once(control_plane_binaries: object, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The output of a successful `vmherd demo --once`, which must leave no files behind."""
+    """The output of a successful `vmherd demo --once`. The command must leave no files behind."""
     directory = tmp_path_factory.mktemp("once")
     done = subprocess.run(
         [*DEMO, "--once"],

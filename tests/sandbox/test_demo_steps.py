@@ -1,4 +1,4 @@
-"""Which updates the demo accepts as complete, and which ones it rejects."""
+"""The updates that the demo accepts as complete, and the updates that it rejects."""
 
 from __future__ import annotations
 

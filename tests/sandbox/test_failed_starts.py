@@ -1,4 +1,4 @@
-"""VMs whose starts fail, and VMs whose guests die later: the counted failures, and the delay of the next start."""
+"""VMs whose starts fail, or whose guests die later: the number of failures, and the delay of the next start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of a running VM's spec: the running VMI takes over some of them, and others need a restart."""
+"""Changes of a running VM's spec. Some changes reach the running VMI at once, and others need a restart."""
 
 from __future__ import annotations
 

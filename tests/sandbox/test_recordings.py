@@ -29,7 +29,7 @@ SETTLED = (
 """The recordings that come to rest."""
 
 ENDLESS = {"vm-fail-start": 400, "vm-crash": 15}
-"""Recordings that end while the VM still fails. The number is the seconds that the simulator needs."""
+"""Recordings that end while the VM still fails. The number is the time of the simulation in seconds."""
 
 
 def played(name: str, settings: SimulationSettings = FULL) -> tuple[Recording, Replay]:
@@ -73,7 +73,7 @@ def test_the_short_sequence_leaves_out_events_of_the_full_one_and_adds_none(name
 
 
 def without_generation(event: Told) -> Told:
-    """The event without the generation, which for a VMI only counts the writes."""
+    """The event without the generation. For a VMI, the generation only counts the writes."""
     type_, obj = event
     meta = {field: value for field, value in obj.get("metadata", {}).items() if field != "generation"}
     return type_, {**obj, "metadata": meta}

@@ -12,7 +12,7 @@ from controller.conformance.templates import FAILING
 
 cases: Cases[Pools] = Cases(Kind.POOLS)
 HEALED_S = 300.0
-"""The time limit for the healing of a VM. KubeVirt waits up to a minute before the third start."""
+"""The time limit for the healing of a VM. KubeVirt waits up to a minute before the third start of a failing VM."""
 
 MISSING: Document = {"name": "absent", "persistentVolumeClaim": {"claimName": "absent"}}
 

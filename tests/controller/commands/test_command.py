@@ -24,7 +24,7 @@ def lease(version: int, *, holder: str | None = "vm-1", namespace: str = "there"
 
 
 class Leases(Answering):
-    """An API server with leases that change with time. A function maps the time in seconds to the leases."""
+    """An API server with leases. A function returns the leases that exist at each time, in seconds."""
 
     def __init__(self, leases_at: Callable[[int], list[Any]]) -> None:
         self.leases_at = leases_at

@@ -32,6 +32,7 @@ CHOSEN = {
     "--watch-namespaces": ("blue,green", ("blue", "green")),
     "--workers": ("3", 3),
     "--burst": ("40", 40),
+    "--max-replicas": ("50", 50),
     "--resync-period": ("10m", 600.0),
     "--revision-history": ("0", 0),
     "--sync-timeout": ("1m30s", 90.0),
@@ -52,7 +53,7 @@ CHOSEN = {
     "--log-level": ("DEBUG", "debug"),
     "--log-format": ("json", "json"),
 }
-"""For each flag a value that is not its default: as text, and as the value of the field."""
+"""A value for each flag that differs from the default: as text, and as the parsed value."""
 
 NEEDS = {
     "--metrics-cert-file": {"VMHERD_METRICS_SECURE": "on", "VMHERD_METRICS_KEY_FILE": "/tls/tls.key"},
@@ -77,7 +78,7 @@ def test_without_flags_all_fields_have_their_defaults():
 
 
 def test_every_field_has_its_option_and_every_option_its_field():
-    found_in_the_cluster = {"versions"}
+    found_in_the_cluster = {"versions", "in_pod"}
     fields = {field.name for field in structs.fields(Config)}
     assert sorted(OPTIONS) == sorted(fields - found_in_the_cluster)
 
@@ -162,6 +163,11 @@ def test_the_lease_is_in_the_pods_namespace_by_default():
     assert parse(chosen, {}, pod_namespace="vmherd-system").leader_election_namespace == "other"
 
 
+def test_a_process_is_in_a_pod_if_the_pod_has_a_namespace():
+    assert parse([], {}, pod_namespace="vmherd-system").in_pod
+    assert not parse([], {}).in_pod
+
+
 def test_the_request_bucket_has_the_requests_of_two_seconds_by_default():
     assert parse(["--kube-api-qps", "50"], {}).request_burst == 100
     assert parse(["--kube-api-qps", "0.1"], {}).request_burst == 1
@@ -181,6 +187,7 @@ WRONG = {
     "--watch-namespaces": "blue,Green",
     "--workers": "0",
     "--burst": "1e3",
+    "--max-replicas": "-1",
     "--resync-period": "-1s",
     "--revision-history": "-1",
     "--sync-timeout": "soon",

@@ -96,7 +96,7 @@ class StoredObjects:
         return {}
 
     def _collect(self, path: str) -> None:
-        """Remove an object that is being deleted and has no finalizer. A namespace also has to be empty."""
+        """Remove an object that is being deleted and has no finalizer. A namespace must also be empty."""
         metadata = self.objects[path]["metadata"]
         inside = [key for key in self.objects if key != path and f"/namespaces/{path.rpartition('/')[2]}/" in key]
         if "deletionTimestamp" in metadata and not metadata.get("finalizers") and not inside:

@@ -72,7 +72,7 @@ class RecorderSetup:
         return START + timedelta(seconds=asyncio.get_running_loop().time())
 
     async def sent(self) -> None:
-        """Wait until nothing is left to send."""
+        """Wait until all Events are sent."""
         await self.recorder.flush(3600)
         assert len(self.recorder) == 0
 

@@ -126,7 +126,7 @@ def test_similar_events_are_separate_again_after_ten_minutes():
 
 
 def test_similar_events_at_a_low_rate_are_never_combined():
-    """The limit is ten separate Events in ten minutes."""
+    """At most ten Events in ten minutes stay separate."""
     correlator = Correlator()
     recorded = [record(correlator, f"created {n}", START + n * timedelta(seconds=61)) for n in range(100)]
     assert not any(series.combined for series in recorded)

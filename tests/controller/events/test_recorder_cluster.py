@@ -46,7 +46,7 @@ class ClusterEvents:
         return (await asyncio.to_thread(self._kubectl, *arguments)).stdout
 
     async def make_object(self) -> ObjectRef:
-        """Create a ConfigMap for the Events to refer to: every cluster has this kind."""
+        """Create a ConfigMap as the object of the Events. Every cluster has this kind."""
         await self.kubectl("create", "configmap", "web")
         uid = await self.kubectl("get", "configmap", "web", "-o", "jsonpath={.metadata.uid}")
         return ref(self._kubectl.namespace, uid=uid)

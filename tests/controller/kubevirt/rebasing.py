@@ -30,7 +30,7 @@ def patch_of(current: Json, old: Json, new: Json) -> Json | None:
 
 
 def rebased(current: Json, old: Json, new: Json) -> Json:
-    """The object on the server after the patch."""
+    """The object on the server after the merge."""
     patch = patch_of(current, old, new)
     return current if patch is None else merge_patch(current, patch)
 
@@ -40,7 +40,7 @@ def rebased_spec(current: Json, old: Json, new: Json) -> Json:
 
 
 def canonical(value: object) -> bytes:
-    """JSON with sorted fields, for the comparison of values. Unlike in Python, true and 1 differ."""
+    """JSON with sorted fields, for the comparison of values. In Python, true equals 1. In this JSON, they differ."""
     return msgspec.json.encode(value, order="sorted")
 
 

@@ -20,7 +20,9 @@ def owner(text: str | None) -> ObjectMeta:
 
 
 def watched(*stuck: tuple[float, str], progress: Plan | None = None, template: str = "t1") -> Plan:
-    """The plan of a rollout with a deadline of one minute. `stuck`: VMs and their seconds without readiness."""
+    """The plan of a rollout with a deadline of one minute. `stuck` has VMs, each with the seconds since it became
+    unready.
+    """
     pairs = [(seconds_ago(seconds), name) for seconds, name in stuck]
     return watch_progress(progress or Plan(held="waits"), pairs, MINUTE, now=NOW, template=template)
 

@@ -129,7 +129,7 @@ async def one_leader() -> tuple[LeaseServer, Process, asyncio.Task[bool]]:
 async def leader_and_standby(
     **options: Any,
 ) -> tuple[LeaseServer, tuple[Process, asyncio.Task[bool]], tuple[Process, asyncio.Task[bool]]]:
-    """A server, a leader and a standby, both with their tasks. `options` are those of the standby."""
+    """A server, a leader and a standby, both with their tasks. `options` are the options of the standby."""
     server, leader, task = await one_leader()
     standby = Process(server, "b", **options)
     return server, (leader, task), (standby, standby.start())

@@ -31,7 +31,7 @@ class NoMetrics:
 
 
 class Candidate:
-    """A process that takes part in the election: a client, an elector, and work that runs until `stop` is set."""
+    """A process in the election: a client, an elector, and work that runs until `stop` is set."""
 
     def __init__(self, client: Any, namespace: str, name: str, **times: float) -> None:
         self.elector = LeaderElector(

@@ -30,7 +30,7 @@ class RegistrySetup:
         self.metrics = Metrics(CollectorRegistry(), version="1.2.3", revision="abc", clock=self.clock)
 
     def scrape(self) -> dict[str, float]:
-        """All samples of the page, by `name{label="value",...}`, with labels sorted by name."""
+        """All samples of the page, by `name{label="value",...}`. The labels are sorted by name."""
         samples = {}
         for family in text_string_to_metric_families(self.metrics.page().render()[0].decode()):
             for sample in family.samples:

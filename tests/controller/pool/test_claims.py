@@ -28,7 +28,7 @@ DISABLED = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
 
 
 def owner_removals(todo):
-    """The owner references that the plan removes from disks: resource and name of the disk, and UID of the owner."""
+    """For each owner reference that the plan removes: the disk's resource and name, and the owner's UID."""
     return [
         (each.resource, each.key.name, each.owner_uid)
         for each in todo.actions
@@ -174,7 +174,7 @@ def test_p10_with_disabled_only_the_finalizer_is_removed():
 
 
 def test_p10_a_disk_with_a_name_from_an_earlier_template_is_kept_too():
-    """An update renames the disk in the VM's spec at once. The VM owns the old disk until it is recreated."""
+    """An update renames the disk in the VM's spec at once. The VM still owns the old disk."""
     now, before = (pool(scaleInStrategy=OFFLINE, spec=vm_spec(disks=[name])) for name in ("new", "old"))
     terminating = vms(now, 1, deleting=True, revision="web-2", spec=vm_spec(disks=["new-1"]))
     kept = (revision(before, number=1), revision(now, number=2))

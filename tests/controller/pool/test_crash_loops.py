@@ -1,4 +1,4 @@
-"""P14, P15: a crash loop does not reset the age of a VM's unready period. The loops are recorded from KubeVirt."""
+"""P14, P15: a crash loop does not reset the age of a VM's unready period. The loops were recorded on KubeVirt."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def single(**changes):
 
 
 def healings(replay: Replay, name: str) -> list[tuple[Moment, Delete]]:
-    """The deletions that the plans contain at each moment of the recording."""
+    """The deletions in the plan at each moment of the recording."""
     return [
         (moment, action)
         for moment in moments(name, replay.owner)
@@ -128,7 +128,7 @@ def test_p14_a_guest_that_crashes_after_each_start_stalls_the_rollout():
 
 
 def test_p14_a_guest_that_crashed_after_its_first_start_is_not_available_when_it_is_ready_for_seconds():
-    """The guest is ready for a few seconds after each start. If that counted, the rollout would update the next VM."""
+    """The guest is ready for a few seconds after each start. The rollout must not update the next VM then."""
     replay = Replay(single())
     available = []
     for moment in moments("vm-crash", replay.owner):

@@ -19,7 +19,7 @@ THIRD = "example.org/third"
 
 
 def leaving(*also, **fields):
-    """A terminating pool. `also` are its other finalizers."""
+    """A terminating pool. `also` has the pool's other finalizers."""
     return pool(deleting=True, finalizers=(POOL_FINALIZER, *also), **fields)
 
 
@@ -172,7 +172,7 @@ def test_p6_p10_preserved_disks_stay_when_the_pool_is_deleted():
 
 
 def test_p6_p10_disks_lose_their_owner_only_while_the_vm_is_terminating():
-    """If a VM is not terminating, KubeVirt adds a removed owner reference to its disks again."""
+    """KubeVirt restores the owner reference of a disk whose VM is not terminating."""
     owner = leaving(scaleInStrategy=OFFLINE, spec=vm_spec(disks=["data"]))
     members = (*vms(owner, 0, spec=vm_spec(disks=["data-0"])), *vms(owner, 1, deleting=True))
     todo = plan(snapshot(owner, members))
@@ -181,7 +181,7 @@ def test_p6_p10_disks_lose_their_owner_only_while_the_vm_is_terminating():
 
 
 def test_p6_p10_a_vm_is_deleted_with_its_pool_only_if_the_server_confirms_the_owner():
-    """The garbage collector has orphaned the VMs, but the cache of VMs does not show it yet."""
+    """The garbage collector has removed the VMs' owner references, but the cache does not show this yet."""
     simulation = simulation_of(scaleInStrategy=OFFLINE)
     simulation.delete_pool("Orphan")
     before = simulation.snapshot()

@@ -1,4 +1,4 @@
-"""P15: the limits of healing: `maxUnavailable`, `vmherd.dev/max-unhealthy`, and the number of VMs per pass."""
+"""P15: the limits of healing: `maxUnavailable`, `vmherd.dev/max-unhealthy`, and the VMs per reconciliation."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_p15_a_healed_vm_that_was_scaled_in_does_not_count_towards_the_limit():
 
 
 def test_p15_a_recreated_vm_counts_towards_the_limit_for_at_most_five_minutes():
-    """No object changes at the deadline, so the plan must schedule the next pass."""
+    """No object changes at the deadline, so the plan must schedule the next reconciliation."""
     for lasting, expected in ((299, []), (300, ["web-1"])):
         owner = healing_pool(maxUnavailable=1, healed={0: entry(seconds=lasting)})
         starting = vms(owner, 0, ready=False, printable="Starting")
@@ -186,7 +186,7 @@ def test_p15_an_invalid_annotation_gives_one_event_for_each_value():
 
 
 def occasion_of(owner, *machines, **more):
-    """The occasion in the notice `HealingHeld`. Further notices with the same occasion send no Event."""
+    """The occasion of the notice `HealingHeld`. Notices with the same occasion give only one Event."""
     [notice] = heal(owner, *machines, **more).notices
     assert notice.reason == "HealingHeld"
     assert notice.warning
@@ -232,7 +232,7 @@ def test_p15_a_starting_healed_vm_counts_towards_max_unhealthy_until_its_deadlin
 
 
 def test_p15_absent_healed_vms_count_as_members_for_max_unhealthy():
-    """Four of ten VMs are absent because of healing, and a fifth VM fails. This is half of the members, as allowed."""
+    """Four of ten VMs are absent because of healing, and a fifth VM fails. Half of the members may be unhealthy."""
     owner = healing_pool(healed={number: entry() for number in range(4)})
     assert healed(heal(owner, *vms(owner, 4, **FAILING), *vms(owner, *range(5, 10)))) == ["web-4"]
     owner = healing_pool(healed={number: entry() for number in range(5)})

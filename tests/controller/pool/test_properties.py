@@ -25,7 +25,7 @@ from tests.pool_strategies import BYSTANDING, GENTLE_EDITS, STEERING, edits, sca
 
 @st.composite
 def lived(draw: st.DrawFn, **fixed: object) -> PoolSimulation:
-    """A simulation in which users changed objects while the controller worked or was stopped."""
+    """A simulation with a history: users changed objects while the controller worked or was stopped."""
     simulation = draw(simulations(**fixed))
     if draw(st.booleans()):
         simulation.come_to_rest()
@@ -38,7 +38,7 @@ def lived(draw: st.DrawFn, **fixed: object) -> PoolSimulation:
 
 
 def count_that_should_be(simulation: PoolSimulation) -> range:
-    """The valid member counts of a pool at rest: the wanted number, or more if a surplus VM may not be deleted."""
+    """The valid numbers of members at rest. The number is higher than wanted if a surplus VM may not be deleted."""
     seen = simulation.snapshot()
     intent = intent_of(seen.owner)
     if intent.scale_in.strategy is not Strategy.PROACTIVE:
@@ -238,7 +238,7 @@ def test_a_crash_after_any_write_does_not_change_the_final_state(simulation, dat
 
 @given(lived(), st.data())
 def test_a_plan_that_is_carried_out_late_does_no_lasting_harm(simulation, data):
-    """A leader that was paused, or that has a stale cache, carries out a plan that no longer fits the objects."""
+    """A paused leader, or a leader with a stale cache, carries out a plan that no longer fits the objects."""
     late = plan(simulation.snapshot()).stages
     data.draw(edits(simulation))
     for _ in range(data.draw(st.integers(0, 2))):
@@ -253,7 +253,7 @@ def test_a_plan_that_is_carried_out_late_does_no_lasting_harm(simulation, data):
 
 @given(st.integers(1, 30), st.data())
 def test_a_burst_that_is_sent_again_creates_no_duplicate(wanted, data):
-    """The process died or the answers were lost, and the cache is stale. The whole plan is carried out again."""
+    """After a crash or lost answers, the cache is stale. The whole plan is carried out again."""
     simulation = PoolSimulation(pool(replicas=wanted))
     stages = plan(simulation.snapshot()).stages
     simulation.crash_while_carrying_out(stages, data.draw(st.integers(0, wanted)))

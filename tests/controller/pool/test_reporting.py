@@ -47,7 +47,7 @@ from tests.pool_simulation import PoolSimulation
 
 
 def updated(**fields):
-    """A pool with a changed template, and the revisions of both templates."""
+    """A pool with a changed template, and the revisions of the old and the new template."""
     before, now = pool(**fields), pool(spec=vm_spec(image="v2"), generation=2, **fields)
     return now, [revision(before, "web-1", number=1), revision(now, "web-2", number=2)]
 
@@ -279,7 +279,7 @@ def test_the_status_is_updating_until_all_vms_have_the_template_unless_updates_a
 
 
 def printable_statuses(simulation, passes=30) -> list[str]:
-    """The values of `printableStatus` during the next passes, without repetitions."""
+    """The values of `printableStatus` during the next reconciliations, without repetitions."""
     found: list[str] = []
     for _ in range(passes):
         simulation.run_pass()

@@ -26,7 +26,7 @@ RECORDED = ["kubevirt-pool-revision", "kubevirt-pool-revision-unit", "kubevirt-p
 
 
 def kept(spec, *, number=1):
-    """A revision with this VM spec, from an earlier generation of the pool. The plan must compare the contents."""
+    """A revision with this VM spec, from an earlier generation of the pool. So the plan must compare the templates."""
     return revision(pool(spec=spec), f"web-{number}", number=number)
 
 
@@ -69,7 +69,7 @@ def test_p12_an_empty_object_that_has_a_meaning_is_a_change(data, spec, path):
 
 @given(st.data(), vm_specs(), vm_specs())
 def test_p12_the_spelling_of_two_templates_does_not_change_the_plan(data, old, new):
-    """The steps of P13 depend only on meaning: every spelling of the two templates gives the same plan."""
+    """The update steps depend only on the meaning of the two templates (P13)."""
 
     def steps(before, after):
         owner = pool(spec=after, generation=7, maxUnavailable=3)
@@ -103,7 +103,7 @@ def test_p12_a_revision_as_kubevirt_1_7_writes_it_is_current():
 
 
 def taken_over(document, written, *, number):
-    """The recorded pool in generation 7, its revision with this number, and two VMs of this revision."""
+    """A recorded pool in generation 7. It has a revision with this number, and two VMs of this revision."""
     document["metadata"]["generation"] = 7
     document["spec"]["replicas"] = 2
     owner = POOLS.decode(msgspec.json.encode(document))

@@ -1,4 +1,4 @@
-"""P19: the pools that a change triggers, and the delay. If a change triggers no pool, the decisions stay the same."""
+"""P19: the pools that a change triggers, and the delay. If a change triggers no pool, it changes no decision."""
 
 from __future__ import annotations
 
@@ -326,7 +326,9 @@ def kept_revisions():
 
 
 def decision(owner, machines, vmis):
-    """The plan and the status of a pass. The condition `ReplicaFailure` is left out, because its message can vary."""
+    """The plan and the status of a reconciliation. The condition `ReplicaFailure` is left out, because its message can
+    vary.
+    """
     seen = snapshot(owner, machines, vmis=vmis, revisions=kept_revisions())
     status = next_status(seen, ())
     others = [each for each in status.conditions or () if each.type != "ReplicaFailure"]

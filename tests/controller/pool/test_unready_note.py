@@ -1,4 +1,4 @@
-"""P15: the note of unready periods on the pool, and the number of its writes."""
+"""P15: the annotation with the unready periods of a pool's VMs, and the number of its writes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def note_plan(owner, machines, before) -> Plan:
 
 
 def written(todo: Plan):
-    """The note that the plan writes."""
+    """The unready periods that the plan writes to the annotation."""
     [patch] = todo.actions
     return json.loads(json.loads(patch.body)["metadata"]["annotations"][UNREADY] or "null")
 

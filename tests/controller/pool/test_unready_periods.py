@@ -130,7 +130,7 @@ def test_p14_another_template_begins_another_time_for_the_rollout_but_not_for_he
 
 
 def test_p14_a_recreated_vm_of_the_same_template_continues_the_time_of_the_rollout():
-    """Healing recreates the VM. This must not hide that VMs with the new template never become ready."""
+    """Healing recreates the VM. The rollout must still notice that its VMs never become ready."""
     history = History()
     history.see(0, ready=False)
     history.see(100, ready=False, deleting=True)
@@ -170,7 +170,7 @@ def test_p15_a_note_of_another_vm_is_ignored():
 
 
 def test_p15_a_stale_note_does_not_begin_another_period():
-    """A paused pool has no plan that removes the note after the VM is ready again. So its note becomes stale."""
+    """A paused pool keeps its annotation after the VM is ready again. So the entry of the VM becomes stale."""
     history = History(noted(OWNER, *vms(OWNER, 0), 400))
     history.see(0, ready=False)
     history.see(10)

@@ -7,6 +7,7 @@ import json
 from datetime import UTC, datetime
 
 from controller.config.settings import Config
+from controller.leaderelection.lease import LEASES
 from controller.preflight.checks import StartupError, check
 from informers.errors import NotFound, TransportError
 from tests.fakes.answers import AnswersByPath, Call, encoded
@@ -38,6 +39,7 @@ class Answers(AnswersByPath):
                 DISCOVERY: [SERVED],
                 POOL_DISCOVERY: [{"resources": [{"name": POOLS}]}],
                 DEFINITION: [not_found()],
+                LEASES.path(): [{"items": []}],
             }
         )
 

@@ -1,4 +1,4 @@
-"""A second writer that starts later: the controller stops its writes, tells users, and later writes again."""
+"""A second writer is another controller that writes the same objects. While it runs, the controller writes nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.looptime
 
 
 class Told:
-    """Records the Events and the metric. For each Event, `blocked` says whether writes were stopped at that time."""
+    """Records the Events and the metric. `blocked` says for each Event whether writes were stopped at that time."""
 
     def __init__(self) -> None:
         self.notices: list[Notice] = []

@@ -15,7 +15,7 @@ from tests.fakes.rules import wire
 
 STEP_S = 1.0
 Fate: TypeAlias = Callable[[Document, float], str]
-"""Maps a VMI and its age in seconds to a state: a phase, or "Ready" for a VMI that runs and is ready."""
+"""A function that returns the state of a VMI from the VMI and its age in seconds. The state is a phase, or "Ready"."""
 
 
 def fails(document: Document, age_s: float) -> str:
@@ -65,7 +65,7 @@ class Launcher:
             self.simulation.advance(max(min(wait_s, end - self.seconds), 0.001))
 
     def _act(self) -> bool:
-        """Set the present state of each VMI. Return True if a VMI will change without a write by the controller."""
+        """Set the present state of each VMI. Return True if a VMI will change by itself."""
         changing = False
         for name, document in self.simulation.server.documents(VMIS, self.simulation.key.namespace).items():
             uid = document["metadata"]["uid"]

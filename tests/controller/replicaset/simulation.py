@@ -101,7 +101,7 @@ class ReplicaSetSimulation:
     def of(
         cls, owner: ReplicaSet, vmis: Iterable[VirtualMachineInstance] = (), *, burst: int = 250
     ) -> ReplicaSetSimulation:
-        """A simulation that begins with these objects, without latency and lag. For synchronous tests."""
+        """A simulation of these objects without delays, for synchronous tests."""
         made = cls(key=owner.metadata.key, burst=burst, finalizers=True, instant=True, latency_s=0)
         made.server.put(REPLICASETS, _document_of(owner))
         for vmi in vmis:
@@ -124,7 +124,10 @@ class ReplicaSetSimulation:
         return await self.process.reconcile(self.key)
 
     async def come_to_rest(self, *, passes: int = 30) -> int:
-        """Reconcile with fresh caches until a pass sends no request. Return the number of passes before it."""
+        """Reconcile with fresh caches until no request is sent.
+
+        Return the number of reconciliations that sent requests.
+        """
         for number in range(passes):
             self.process.catch_up()
             before = len(self.server.requests)
@@ -134,7 +137,7 @@ class ReplicaSetSimulation:
         raise AssertionError(f"still busy after {passes} passes: {self.server.requests[-5:]}")
 
     def run_pass(self) -> tuple[Action, ...]:
-        """One pass with fresh caches, in a synchronous test. Returns the actions that it tried."""
+        """Reconcile once with fresh caches, in a synchronous test. Returns the actions that were tried."""
         self.process.catch_up()
         before = len(self.process.actions)
         run(self.reconcile())
@@ -149,7 +152,7 @@ class ReplicaSetSimulation:
         run(self.process.kill_after(writes, self.process.carry_out(self.key, self.owner.metadata.uid, stages)))
 
     def snapshot(self) -> Snapshot:
-        """The snapshot of a pass at this moment."""
+        """The snapshot for a reconciliation at this moment."""
         self.process.catch_up()
         seen = self._rules.take_snapshot(self.key, now=self.now, settled=True)
         assert seen is not None

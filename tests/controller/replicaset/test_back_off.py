@@ -18,7 +18,7 @@ CURRENT = {**LABELS, TEMPLATE_HASH: template_hash_of(replicaset())}
 
 
 def failed(name="failed", *, before=0, ago_s=1.0, started_ago_s=None, **changes):
-    """A VMI that failed `ago_s` seconds ago. `before` counts the consecutive failures before this failure."""
+    """A VMI that failed `ago_s` seconds ago. `before` is the number of consecutive failures before this failure."""
     entered = {"Failed": ago_s} if started_ago_s is None else {"Running": started_ago_s, "Failed": ago_s}
     annotations = {EARLY_FAILURES: annotation_of(before, seconds_ago(900), seconds_ago(ago_s + 2))} if before else None
     state = {"phase": "Failed", "ready": False, "age_s": (started_ago_s or ago_s) + 2, "entered_s": entered}
@@ -44,7 +44,7 @@ def deleted(todo) -> list[str]:
 
 
 def histories(todo) -> list[int]:
-    """For each VMI that the plan creates, the number of consecutive failures before it."""
+    """The number of consecutive failures before each VMI that the plan creates."""
     return [trial_of(VMIS.decode(action.body)).failures for action in todo.actions if isinstance(action, Create)]
 
 
@@ -220,7 +220,7 @@ def test_r4a_a_malformed_record_counts_as_none(text):
 
 
 def test_r4a_a_clock_that_is_behind_does_not_skip_the_delay():
-    """The times in a VMI are from KubeVirt's clocks, the time in its record of failures from the controller's clock."""
+    """KubeVirt writes the times in a VMI. The controller, with another clock, writes the times in the annotation."""
     record = {EARLY_FAILURES: annotation_of(5, seconds_ago(500), seconds_ago(1))}
     todo = planned(failed(ago_s=7200, annotations=record))
     assert (created(todo), todo.requeue_after_s) == (0, 159)
@@ -264,7 +264,7 @@ def test_r4a_the_condition_stays_until_the_cache_shows_our_writes():
 
 
 def recorded(*phases: tuple[str, str], ready: str, reason: str | None, now: str):
-    """The back-off of a VMI whose last status has these values. They are recorded from failing VMIs of KubeVirt 1.9."""
+    """The back-off of a VMI with these status values. The values were recorded from failing VMIs of KubeVirt 1.9."""
     times = [{"phase": phase, "phaseTransitionTimestamp": f"2026-11-21T{time}Z"} for phase, time in phases]
     condition = {"type": "Ready", "status": ready, "reason": reason, "lastTransitionTime": "2026-11-21T20:25:52Z"}
     status = {"phase": phases[-1][0], "conditions": [condition], "phaseTransitionTimestamps": times}

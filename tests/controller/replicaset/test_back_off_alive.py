@@ -177,7 +177,7 @@ def test_r4a_a_rollout_to_a_failing_template_stops_and_is_reported_although_each
     finalizers=st.booleans(),
 )
 def test_r4a_after_any_failures_the_set_recovers_within_the_longest_delay(replicas, unlucky, deaths, finalizers):
-    """The n-th VMI fails if n is in `unlucky`. All others come up."""
+    """The n-th VMI fails if n is in `unlucky`. All other VMIs become ready."""
     born: dict[str, int] = {}
 
     def fate(document, age_s):

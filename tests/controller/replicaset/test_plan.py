@@ -1,4 +1,4 @@
-"""R1, R2, R7, R8 and the order of the parts of a plan. The tests of R4 to R6 are in test_scale and test_ranking."""
+"""R1, R2, R7, R8, and the order of the stages of a plan. test_scale and test_ranking test R4 to R6."""
 
 import msgspec
 import pytest

@@ -21,7 +21,8 @@ from tests.controller.replicaset.simulation import ReplicaSetSimulation
 from tests.strategies import populations, replicasets, snapshots, template_hash_of, wild_replicasets
 
 PASSES = 60
-"""More passes than any generated simulation needs: 12 VMIs, each replaced once, with one write in each pass."""
+"""The maximum number of reconciliations. At most 12 VMIs are replaced once each, with one write in each reconciliation.
+"""
 
 
 @st.composite
@@ -161,7 +162,7 @@ def test_guarantee_5_a_crash_after_any_write_does_not_change_the_final_state(sim
 
 @given(st.integers(1, 30), st.data())
 def test_guarantee_5_a_burst_that_is_sent_again_creates_no_duplicate(wanted, data):
-    """The process died or the answers were lost, and the cache is stale. The whole plan is carried out again."""
+    """After a crash or lost answers, the cache is stale. The whole plan is carried out again."""
     simulation = ReplicaSetSimulation.of(replicaset(replicas=wanted))
     stages = plan(simulation.snapshot()).stages
     simulation.crash_while_carrying_out(stages, data.draw(st.integers(0, wanted)))
@@ -183,7 +184,7 @@ def test_guarantee_5_a_cache_that_shows_only_a_part_of_a_burst_causes_no_duplica
 
 @given(snapshots(rolling=True))
 def test_r14_a_rollout_makes_no_more_vmis_unready_than_allowed(seen):
-    """A plan deletes at most as many ready VMIs as the limit permits. The set has the wanted size."""
+    """A plan deletes at most as many ready VMIs as `maxUnavailable` permits."""
     active = [vmi for vmi in seen.members if is_active(vmi) and vmi.metadata.labels["myvmi"] == "myvmi"]
     owner = replace(seen.owner, spec=replace(seen.owner.spec, replicas=len(active)))
     seen = replace(seen, owner=owner, members=tuple(active), orphans=())

@@ -1,4 +1,6 @@
-"""The reconciler of one set, pass by pass: stale caches, lost answers, rejected writes, and the status."""
+"""The reconciler of one set: stale caches, lost answers, rejected writes, and the
+status.
+"""
 
 from __future__ import annotations
 
@@ -231,8 +233,7 @@ async def test_r11_a_status_for_an_older_version_is_not_written_and_a_later_pass
 
 
 async def test_r11_a_status_is_never_written_to_another_set_of_the_same_name():
-    """The API server ignores a UID in a status patch. The resourceVersion shows that the name belongs to another
-    set."""
+    """The API server ignores the UID in a status patch. So only the resourceVersion protects the other set."""
     simulation = await simulation_at_rest(replicas=2)
     simulation.server.remove(VMIS, simulation.members[0].metadata.key)
     simulation.vmis.catch_up()

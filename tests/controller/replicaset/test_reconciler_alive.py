@@ -35,20 +35,21 @@ FAULTS = st.sampled_from(
     ]
 )
 STEPS = st.tuples(st.sampled_from(["scale", "finish", "delete", "ready"]), st.integers(0, 6), st.floats(0.0, 8.0))
-"""A step of a story: its kind, the index of the VMI or the number of replicas, and the delay before the step."""
+"""A step of a random sequence: its kind, the index of the VMI or the number of replicas, and the delay before the step.
+"""
 
 LONG_S = 600.0
 """Longer than any backoff in these tests."""
 
 STARTS = 20
-"""How many times all VMIs are made ready while the set comes to rest."""
+"""The number of times that all VMIs are made ready until the set comes to rest."""
 
 IDLE_S = 5.0
-"""Seconds until the caches look for new events again if there was no event."""
+"""The seconds between two checks of the caches for new events."""
 
 
 class NoMetrics:
-    """Instruments that discard all metrics. If a pass raises an exception, the test fails."""
+    """Instruments that discard all metrics. If a reconciliation raises an exception, the test fails."""
 
     def workers(self, controller: str, *, most: int) -> None: ...
 
@@ -61,7 +62,7 @@ class NoMetrics:
 
 
 class RunningController:
-    """A controller with an API in memory. `lags` are delays of the caches, `faults` are failures of requests."""
+    """A controller with an API server in memory. `lags` are delays of the caches, `faults` are failures of requests."""
 
     def __init__(self, *, lags: list[float], faults: list[Fault | None]) -> None:
         self.queue: WorkQueue[ObjectKey] = WorkQueue("replicaset")

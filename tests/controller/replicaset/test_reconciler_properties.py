@@ -1,7 +1,7 @@
 """The guarantees of a replica set under random faults: lost, rejected and late requests, stale caches, and restarts.
 
-A ledger keeps its own record of the server and of the cache. It is independent of the controller's expectations. It
-checks each write at the moment of the write.
+A ledger is the test's own record of the server and of the cache. The ledger does not use the controller's expectations.
+It checks each write at the moment of the write.
 """
 
 from __future__ import annotations
@@ -78,15 +78,15 @@ class Ledger:
 
     def __init__(self) -> None:
         self.made: dict[str, set[str]] = {}
-        """For each owner, the VMIs that were created, still exist, and are not in the cache yet."""
+        """For each owner, the created VMIs that still exist but are not in the cache yet."""
 
         self.deleted: set[str] = set()
-        """The VMIs that we deleted and that the cache still shows as not terminating."""
+        """The VMIs that the controller deleted and that the cache still shows as not terminating."""
 
         self.ever_deleted: set[str] = set()
 
         self.owner_uid = ""
-        """The UID of the set that the pass works on."""
+        """The UID of the set that the reconciliation works on."""
         self.creatable = 0
         self.deletable = 0
 
@@ -107,7 +107,7 @@ class Ledger:
         assert len(made) <= self.creatable, "guarantee 2: more creates than the cache called for"
 
     def delete(self, uid: str, owner_uid: str, *, deleting: bool) -> None:
-        """`deleting` says that the VMI was already terminating, so our delete changes nothing."""
+        """Record a delete. If `deleting` is true, the VMI was already terminating, so the delete changes nothing."""
         assert owner_uid == self.owner_uid, "guarantee 3: somebody else's"
         assert uid not in self.ever_deleted, "R9: a second delete"
         self.ever_deleted.add(uid)
@@ -156,7 +156,7 @@ class Scenario:
         orphans = [vmi for vmi in matching if controller_of(vmi.metadata) is None]
         active = sum(map(is_active, members))
         spent = sum(not is_deleting(vmi) and not is_active(vmi) for vmi in members)
-        # Orphans count, because the pass may adopt them.
+        # Orphans count, because the reconciliation may adopt them.
         surplus = active + sum(map(is_active, orphans)) - owner.spec.replicas
         self.ledger.owner_uid = owner.metadata.uid
         self.ledger.creatable = max(owner.spec.replicas - active, 0)

@@ -1,4 +1,4 @@
-"""R4a: VMIs that run and are not ready are replaced, if the set asks for it."""
+"""R4a: VMIs that run and are not ready are replaced, if the set has the annotation for it."""
 
 import hypothesis.strategies as st
 import pytest
@@ -25,7 +25,9 @@ CURRENT = {**LABELS, TEMPLATE_HASH: template_hash_of(replicaset())}
 
 
 def unready(name="unready", *, running_s=301.0, before=0, **changes):
-    """A VMI that has run for this time without being ready. Its condition Ready is five seconds older."""
+    """A VMI that has run for this time without being ready. Its condition Ready is five seconds older than the phase
+    Running.
+    """
     annotations = {EARLY_FAILURES: annotation_of(before, seconds_ago(900), seconds_ago(running_s))} if before else None
     state = {"ready": False, "ready_for_s": running_s + 5, "entered_s": {"Running": running_s}, "labels": CURRENT}
     return vmi(name, owner=replicaset(), **{"annotations": annotations, **state, **changes})

@@ -1,4 +1,4 @@
-"""Disks with owners, VMs with templates, and another client that writes to them between two requests of ours."""
+"""Disks with owners, VMs with templates, and another client that writes between two requests of the executor."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def spec_of(setup: ExecutorSetup, name: str = "vm") -> dict[str, object]:
 
 
 def when(verb: str, act: Callable[[], object], *, times: int = 1) -> Callable[[Request], None]:
-    """Make another client act when a request with this verb arrives, for the next `times` requests."""
+    """Make another client act when a request with this verb arrives. This happens for the next `times` requests."""
     left = times
 
     def fault_for(request: Request) -> None:
@@ -76,5 +76,5 @@ def when(verb: str, act: Callable[[], object], *, times: int = 1) -> Callable[[R
 
 
 def meddle(setup: ExecutorSetup, resource: Any, name: str) -> Callable[[], object]:
-    """Another client changes a label of the object, each time to another value."""
+    """Let another client change a label of the object, each time to a new value."""
     return lambda: setup.server.change(resource, key(name), {"metadata": {"labels": {"n": str(setup.server.version)}}})

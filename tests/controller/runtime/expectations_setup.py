@@ -1,4 +1,4 @@
-"""Expectations with their stores, and builders of the outcomes that they record."""
+"""Expectations with their stores, and builders of outcomes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The workers: one pass for a key at a time, failures of single keys, and the time of the next pass."""
+"""The workers: one reconciliation for a key at a time, failures of single keys, and the time of the next
+reconciliation.
+"""
 
 from __future__ import annotations
 

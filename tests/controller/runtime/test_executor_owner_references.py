@@ -1,4 +1,4 @@
-"""Disks outlive their VM: the ownerReference is removed from each disk before the VM is deleted (P10)."""
+"""Preserved disks: the ownerReference is removed from each disk before the VM is deleted (P10)."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def removal(setup: ExecutorSetup, name: str, *, owner_uid: str) -> Patch:
 
 
 def leaving(setup: ExecutorSetup, *names: str) -> tuple[Stage, Stage]:
-    """VMs that are being deleted, each with a DataVolume and its claim, and the plan for them."""
+    """Terminating VMs, each with a DataVolume and its claim, and the plan for these VMs."""
     disowns, removals = [], []
     for name in names:
         uid = setup.add(name, finalizers=["example.org/theirs", FINALIZER])
@@ -225,5 +225,8 @@ async def test_p6_a_finalizer_is_not_removed_by_its_index_alone():
 
 
 def test_the_owner_reference_of_a_disk_has_all_fields_of_the_api():
-    """The patch replaces the list of owner references. A field that `OwnerReference` lacks would be lost."""
+    """The patch replaces the list of owner references.
+
+    If `OwnerReference` lacked a field, the patch would remove it.
+    """
     assert set(OWN) == set(msgspec.to_builtins(msgspec.convert(OWN, OwnerReference)))

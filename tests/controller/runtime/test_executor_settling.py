@@ -30,7 +30,7 @@ pytestmark = pytest.mark.looptime
 
 
 async def lost(action: Action, *, happened: bool, setup: ExecutorSetup | None = None) -> ExecutorSetup:
-    """A setup in which the answer to this write was lost."""
+    """A setup in which the answer of this write was lost."""
     setup = setup or ExecutorSetup()
     setup.fail(Lost.AFTER if happened else Lost.BEFORE)
     assert kinds([await setup.outcome_of(action)]) == ["Unknown"]

@@ -1,4 +1,6 @@
-"""Changes that the executor computes from a fresh read and repeats after a conflict, mainly merges (P12)."""
+"""Patches that the executor computes from a fresh read, mainly merges. After a conflict, it reads and patches again
+(P12).
+"""
 
 from __future__ import annotations
 

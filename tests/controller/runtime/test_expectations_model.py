@@ -46,7 +46,7 @@ from tests.controller.runtime.expectations_setup import (
 
 
 class Item:
-    """One expectation of the model: a condition on the stores, and the write that it belongs to."""
+    """One expectation of the model: a write, and the condition on the stores that confirms the write."""
 
     def __init__(self, is_over: Callable[[], bool], doubt: Write | None = None) -> None:
         self.is_over = is_over
@@ -58,7 +58,7 @@ UIDS = st.sampled_from([UID, "uid-2"])
 NAMES = st.sampled_from(["x", "y"])
 NAMESPACES = st.sampled_from(["a", "b"])
 OBJECT_UIDS = st.sampled_from(["old", "new"])
-"""The part of a UID that is specific to an object. A prefix makes the UID of each object unique."""
+"""The ends of the UIDs. Each UID begins with a prefix, so two objects never have the same UID."""
 
 RESOURCES = st.sampled_from([VMIS, VMIS, VMIS, OPAQUE, UNWATCHED])
 WRITES = st.one_of(
@@ -104,7 +104,10 @@ def outcomes(draw: st.DrawFn, version: int) -> Outcome:
 
 
 class ExpectationsMachine(RuleBasedStateMachine):
-    """The model keeps each expectation as a condition, and removes a condition when a check finds it true."""
+    """The model stores each expectation as a condition.
+
+    After a check finds the condition true, the model removes it.
+    """
 
     @initialize()
     def start(self) -> None:

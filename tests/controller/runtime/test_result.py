@@ -1,4 +1,4 @@
-"""The result of a pass, from its plan and its outcomes."""
+"""The result of a reconciliation, from its plan and its outcomes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The status of a pass and its patch: only fields of the served schema are sent, and no status is sent twice."""
+"""The status after a reconciliation and its patch: only served fields are sent, and no status is sent twice."""
 
 from __future__ import annotations
 

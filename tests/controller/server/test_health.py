@@ -1,4 +1,4 @@
-"""The health checks: a process without an API server is alive, a process with a blocked part is not."""
+"""The health checks: a process that cannot reach the API server is alive, a process with a blocked part is not."""
 
 from __future__ import annotations
 

@@ -17,7 +17,15 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from controller.config.types import Address
 from controller.metrics.registry import Metrics, SetFigures
-from controller.server.http import BindError, Check, HttpServer, describe_queues, describe_tasks, run_checks
+from controller.server.http import (
+    BindError,
+    Check,
+    HttpServer,
+    describe_memory,
+    describe_queues,
+    describe_tasks,
+    run_checks,
+)
 
 ANY_PORT = Address("127.0.0.1", 0)
 
@@ -308,6 +316,13 @@ async def test_debug_pages_exist_only_if_they_are_enabled():
     assert re.search(r"\w+ \(\w+\.py:\d+\)", tasks)
     async with serving() as client:
         assert (await client.get("/debug/tasks"))[0] == 404
+
+
+def test_the_memory_page_counts_the_blocks_of_the_allocator():
+    [blocks, frozen, waiting] = describe_memory().splitlines()
+    assert int(blocks.removeprefix("allocated blocks: ")) > 1000
+    assert int(frozen.removeprefix("frozen objects: ")) >= 0
+    assert re.fullmatch(r"objects that wait for a collection, by generation: \d+, \d+, \d+", waiting)
 
 
 class Queue:

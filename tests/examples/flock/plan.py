@@ -1,4 +1,4 @@
-"""The plan of a pass over a flock: it creates VMIs for missing numbers, and deletes VMIs with other numbers."""
+"""The plan of a reconciliation of a flock: it creates VMIs for missing numbers, and deletes VMIs with other numbers."""
 
 from __future__ import annotations
 

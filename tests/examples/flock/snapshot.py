@@ -1,4 +1,4 @@
-"""The complete input of one pass over a flock."""
+"""The complete input of one reconciliation of a flock."""
 
 from __future__ import annotations
 

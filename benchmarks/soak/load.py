@@ -1,0 +1,238 @@
+"""The random load: users create, scale, update, pause and delete sets and pools, and break their VMs.
+
+Each deleted set or pool is replaced by another, so their number stays constant. If a figure still grows during the run,
+the controller has a leak.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final
+
+from benchmarks.soak.objects import APP, Api, Herd, Kind, collection, machines, storage
+from sandbox.admin import Rejected, Unanswered
+from sandbox.settings import BEHAVIOR
+
+NAMESPACES: Final = ("soak-0", "soak-1", "soak-2")
+SETS, POOLS = 12, 8
+MOST_REPLICAS: Final = 10
+MOST_PAUSED: Final = 2
+BROKEN: Final = ("fail", "finish", "unknown", "never-ready")
+EXPECTED: Final = (404, 409, 422, 429, 500, 503, 504)
+"""The error codes that an operation may get, because its object is gone or the API server restarts."""
+
+
+class Load:
+    """The state of the load. `done` counts the operations by name. `failed` counts the operations without success, by
+    name and cause.
+    """
+
+    def __init__(self, api: Api, chance: Random) -> None:
+        self.herds: list[Herd] = []
+        self.done: Counter[str] = Counter()
+        self.failed: Counter[str] = Counter()
+        self._api = api
+        self._chance = chance
+        self._created = 0
+        self._operations: dict[Callable[[], None], int] = {
+            self._scale: 10,
+            self._lose_machine: 8,
+            self._break_machine: 6,
+            self._update: 3,
+            self._replace: 3,
+            self._adopt: 2,
+            self._release: 2,
+            self._pause_or_resume: 2,
+            self._sweep: 2,
+        }
+
+    def fill(self) -> None:
+        for namespace in NAMESPACES:
+            self._api.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
+        for number in range(SETS):
+            self._create("set", sick=not number)
+        for number in range(POOLS):
+            self._create("pool", sick=not number)
+
+    def step(self) -> str:
+        """Carry out one random operation and return its name."""
+        [operation] = self._chance.choices(list(self._operations), weights=list(self._operations.values()))
+        name = operation.__name__.strip("_")
+        try:
+            operation()
+        except Unanswered:
+            self.failed[f"{name}: no answer"] += 1
+        except Rejected as error:
+            if error.status not in EXPECTED:
+                raise
+            self.failed[f"{name}: {error.status}"] += 1
+        else:
+            self.done[name] += 1
+        return name
+
+    def heal(self) -> None:
+        """End all disturbances, so that each set and pool can reach its spec.
+
+        Delete the sets and pools with sick VMs.
+        """
+        for herd in list(self.herds):
+            if herd.sick:
+                self._api.delete(herd.path)
+                self.herds.remove(herd)
+            elif herd.paused:
+                self._pause(herd, paused=False)
+        for namespace in NAMESPACES:
+            for vmi in self._api.list(machines("set", namespace)):
+                if BEHAVIOR in (vmi["metadata"].get("annotations") or {}):
+                    self._try_delete(f"{machines('set', namespace)}/{vmi['metadata']['name']}")
+        self._sweep()
+
+    def differences(self) -> list[str]:
+        """Return the sets and pools whose machines or status do not match their spec."""
+        found = []
+        for herd in self.herds:
+            status = self._api.get(herd.path).get("status") or {}
+            counts = [status.get(name, 0) for name in ("replicas", "readyReplicas", "updatedReplicas")]
+            members = len(self._members(herd))
+            if members != herd.replicas or counts != [herd.replicas] * 3:
+                found.append(f"{herd.kind} {herd.name}: {herd.replicas} wanted, {members} exist, status {counts}")
+        return found
+
+    def empty(self) -> None:
+        """Delete all objects of the load."""
+        for herd in self.herds:
+            self._try_delete(herd.path)
+        self.herds.clear()
+        self._sweep()
+
+    def left(self) -> int:
+        """Return the number of objects that still exist."""
+        self._sweep()
+        paths = [
+            path
+            for namespace in NAMESPACES
+            for path in (
+                *(collection(kind, namespace) for kind in ("set", "pool")),
+                *(machines(kind, namespace) for kind in ("set", "pool")),
+                *storage(namespace),
+            )
+        ]
+        return sum(len(self._api.list(path)) for path in paths)
+
+    def _create(self, kind: Kind, *, sick: bool = False) -> None:
+        self._created += 1
+        herd = Herd(
+            kind=kind,
+            namespace=self._chance.choice(NAMESPACES),
+            name=f"{kind}-{self._created}",
+            replicas=2 if sick else self._chance.randint(0, MOST_REPLICAS),
+            disks=kind == "pool" and self._chance.random() < 0.3,
+            sick=sick,
+        )
+        self._api.create(collection(kind, herd.namespace), herd.manifest())
+        self.herds.append(herd)
+
+    def _pick(self) -> Herd:
+        return self._chance.choice(self.herds)
+
+    def _scale(self) -> None:
+        herd = self._pick()
+        replicas = 2 if herd.sick else self._chance.randint(0, MOST_REPLICAS)
+        self._api.patch(herd.path, {"spec": {"replicas": replicas}})
+        herd.replicas = replicas
+
+    def _update(self) -> None:
+        herd = self._pick()
+        herd.memory = self._chance.randint(64, 512)
+        self._api.patch(herd.path, {"spec": {herd.template_field: herd.template()}})
+
+    def _replace(self) -> None:
+        """Delete a set or pool in one of the three ways. Create another one with a new name."""
+        herd = self._pick()
+        self._api.delete(herd.path, self._chance.choice(("Background", "Foreground", "Orphan")))
+        self.herds.remove(herd)
+        self._create(herd.kind, sick=herd.sick)
+
+    def _adopt(self) -> None:
+        """Delete a set or pool but keep its machines, and create it again with the same name and selector."""
+        herd = self._pick()
+        self._api.delete(herd.path, "Orphan")
+        self.herds.remove(herd)
+        for _ in range(20):
+            try:
+                self._api.create(collection(herd.kind, herd.namespace), herd.manifest())
+            except Rejected as error:
+                if error.status != 409:
+                    raise
+            else:
+                self.herds.append(herd)
+                return
+        self._create(herd.kind, sick=herd.sick)
+
+    def _pause_or_resume(self) -> None:
+        paused = [herd for herd in self.herds if herd.paused]
+        if len(paused) >= MOST_PAUSED:
+            self._pause(paused[0], paused=False)
+        else:
+            self._pause(self._pick(), paused=True)
+
+    def _pause(self, herd: Herd, *, paused: bool) -> None:
+        self._api.patch(herd.path, {"spec": {"paused": paused}})
+        herd.paused = paused
+
+    def _lose_machine(self) -> None:
+        herd = self._pick()
+        if member := self._member(herd):
+            self._api.delete(member)
+
+    def _break_machine(self) -> None:
+        """Let the VMI of a machine fail, end, become unknown or unready."""
+        herd = self._pick()
+        if member := self._member(herd):
+            path = f"{machines('set', herd.namespace)}/{member.rpartition('/')[2]}"
+            behavior = self._chance.choice(BROKEN if herd.kind == "pool" else BROKEN[:2])
+            self._api.patch(path, {"metadata": {"annotations": {BEHAVIOR: behavior}}})
+
+    def _release(self) -> None:
+        """Remove the label of a machine, so that its set or pool releases it."""
+        herd = self._pick()
+        if member := self._member(herd):
+            self._api.patch(member, {"metadata": {"labels": {APP: None}}})
+
+    def _sweep(self) -> None:
+        """Delete the machines without an owner, and the disks of pools that no longer exist."""
+        known = {herd.name for herd in self.herds}
+        for namespace in NAMESPACES:
+            for kind in ("set", "pool"):
+                for item in self._api.list(machines(kind, namespace)):
+                    owned = bool(item["metadata"].get("ownerReferences"))
+                    if not owned and (item["metadata"].get("labels") or {}).get(APP) not in known:
+                        self._try_delete(f"{machines(kind, namespace)}/{item['metadata']['name']}")
+            for path in storage(namespace):
+                for item in self._api.list(path):
+                    name = item["metadata"]["name"]
+                    if not item["metadata"].get("ownerReferences") and name.partition("-root")[0] not in known:
+                        self._try_delete(f"{path}/{name}")
+
+    def _try_delete(self, path: str) -> None:
+        try:
+            self._api.delete(path)
+        except Rejected as error:
+            if error.status != 404:
+                raise
+
+    def _members(self, herd: Herd) -> list[dict[str, Any]]:
+        return [
+            item
+            for item in self._api.list(f"{machines(herd.kind, herd.namespace)}?labelSelector={APP}%3D{herd.name}")
+            if "deletionTimestamp" not in item["metadata"] and item["metadata"].get("ownerReferences")
+        ]
+
+    def _member(self, herd: Herd) -> str:
+        """Return the path of a random machine of the set or pool, or "" if there is none."""
+        members = self._members(herd)
+        if not members:
+            return ""
+        return f"{machines(herd.kind, herd.namespace)}/{self._chance.choice(members)['metadata']['name']}"

@@ -1,0 +1,82 @@
+"""Decides with robust statistics whether a series of samples stays flat.
+
+The first quarter of a run is the warm-up and does not count. The early median is the median of the second quarter, and
+the late median is that of the last quarter. A series grows if the late median exceeds the early median by more than the
+tolerance. In addition, one of these conditions must be true, so that chance is not the cause:
+
+- a steady growth: the Theil-Sen slope of the last three quarters leads to more growth than the tolerance;
+- a step: three quarters of the late samples are larger than three quarters of the early samples.
+
+A few outliers, or a short disturbance, change none of these estimates.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+FEWEST_SAMPLES = 8
+"""The smallest number of samples. With fewer samples, a quarter of the run has less than two samples."""
+
+MOST_PAIRED = 400
+"""The largest number of samples for the Theil-Sen slope. The slope needs one division for each pair of samples."""
+
+
+class Tolerance(Struct, frozen=True):
+    """The growth that still counts as flat.
+
+    `share` is the allowed growth as a share of the early median. The growth `least` is always allowed.
+    """
+
+    share: float
+    least: float
+
+    def of(self, early: float) -> float:
+        return max(self.share * abs(early), self.least)
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """The judgement of one series. `early` and `late` are the medians of the second and the last quarter.
+
+    `slope_per_hour` is the Theil-Sen slope.
+    """
+
+    early: float
+    late: float
+    highest: float
+    slope_per_hour: float
+    allowed: float
+    flat: bool
+
+
+def judge(times_s: Sequence[float], values: Sequence[float], tolerance: Tolerance) -> Verdict:
+    """Judge one series. Raise ValueError if there are fewer than `FEWEST_SAMPLES` samples."""
+    count = len(values)
+    if count < FEWEST_SAMPLES:
+        raise ValueError(f"{count} samples are too few, at least {FEWEST_SAMPLES} are necessary")
+    second, last = slice(count // 4, count // 2), slice(count - count // 4, count)
+    early, late = statistics.median(values[second]), statistics.median(values[last])
+    slope = theil_sen(times_s[second.start :], values[second.start :])
+    between_s = statistics.median(times_s[last]) - statistics.median(times_s[second])
+    allowed = tolerance.of(early)
+    is_steady = slope * between_s > allowed
+    is_step = statistics.quantiles(values[last], n=4)[0] > statistics.quantiles(values[second], n=4)[2]
+    grows = late - early > allowed and (is_steady or is_step)
+    return Verdict(
+        early=early, late=late, highest=max(values), slope_per_hour=slope * 3600, allowed=allowed, flat=not grows
+    )
+
+
+def theil_sen(times_s: Sequence[float], values: Sequence[float]) -> float:
+    """Return the median slope of all pairs of samples, per second. A long series is thinned out evenly first."""
+    step = max(1, -(-len(values) // MOST_PAIRED))
+    points = list(zip(times_s[::step], values[::step], strict=True))
+    slopes = [
+        (value - before) / (time - earlier)
+        for number, (time, value) in enumerate(points)
+        for earlier, before in points[:number]
+        if time > earlier
+    ]
+    return statistics.median(slopes) if slopes else 0.0

@@ -1,0 +1,100 @@
+"""Checks whether another vmherd leads with another lease, before a vmherd outside the cluster starts.
+
+Two processes must use the same lease, or both would lead, and both would write. A process in a Pod has its lease in a
+fixed namespace. A process outside the cluster, for example on the computer of a developer, may choose another
+namespace.
+
+A lease has a live holder if the lease changes while this process looks. The timestamps in a lease are not read, because
+the clocks of machines differ.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+from msgspec import Struct
+
+from controller.config.settings import Config
+from controller.leaderelection.lease import LEASES, Lease
+from controller.preflight.permissions import Permission, missing_permissions
+from controller.runtime.requests import Requests
+
+log = structlog.get_logger()
+
+PAUSE_S = 1.0
+"""The time between two looks at the leases, in seconds."""
+
+MARGIN_S = 2 * PAUSE_S
+"""The check looks longer than the duration of the lease by this time in seconds, because a look takes some time."""
+
+LIST_LEASES = Permission(LEASES.group, LEASES.plural, "list")
+
+
+class OtherLeader(Struct, frozen=True):
+    """A vmherd leads with a lease of the same name in another namespace."""
+
+    holder: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.holder} already leads with the lease {self.name} in namespace {self.namespace}, but two leaders "
+            f"must not reconcile the same objects: wait for that lease with --leader-election-namespace "
+            f"{self.namespace}, or write nothing with --observe, or use another --leader-election-id if the two never "
+            "reconcile the same objects"
+        )
+
+
+async def find_other_leader(client: Requests, config: Config) -> OtherLeader | None:
+    """Return a live holder of a lease of the same name in another namespace, or None.
+
+    A live holder renews its lease while this function looks. The function looks for the duration of a lease that has a
+    holder.
+
+    In a Pod, return None without a request. Return None also if the lease of this configuration has a live holder,
+    because this process then waits for that lease. Raise ApiError or msgspec.DecodeError if a request fails.
+    """
+    if config.in_pod or not config.elects:
+        return None
+    if await missing_permissions(client, (LIST_LEASES,)):
+        log.warning("cannot look for another vmherd, because listing all leases is not allowed")
+        return None
+    first = await _held_leases(client, config.leader_election_id)
+    own, others = first.get(config.leader_election_namespace), _without(config.leader_election_namespace, first)
+    if not others:
+        return None
+    longest_s = max(lease.record.lease_duration_seconds or config.lease_duration_s for lease in first.values())
+    deadline = asyncio.get_running_loop().time() + longest_s + MARGIN_S
+    log.info("another lease has a holder, looking whether it is alive", namespaces=sorted(others), within_s=longest_s)
+    live: OtherLeader | None = None
+    while asyncio.get_running_loop().time() < deadline:
+        await asyncio.sleep(PAUSE_S)
+        now = await _held_leases(client, config.leader_election_id)
+        if _has_changed(own, now.get(config.leader_election_namespace)):
+            return None
+        for namespace, lease in _without(config.leader_election_namespace, now).items():
+            if _has_changed(first.get(namespace), lease):
+                live = OtherLeader(lease.holder, namespace, config.leader_election_id)
+        if live is not None and own is None:
+            return live
+    return live
+
+
+async def _held_leases(client: Requests, name: str) -> dict[str, Lease]:
+    """Return the leases with this name that have a holder, by namespace."""
+    answer = await client.request("GET", LEASES.path(""), params={"fieldSelector": f"metadata.name={name}"})
+    leases = LEASES.decode_page(answer).items or ()
+    return {lease.metadata.namespace: lease for lease in leases if lease.metadata.name == name and lease.holder}
+
+
+def _without(namespace: str, leases: dict[str, Lease]) -> dict[str, Lease]:
+    return {each: lease for each, lease in leases.items() if each != namespace}
+
+
+def _has_changed(before: Lease | None, now: Lease | None) -> bool:
+    """Return True if the lease was written between the two looks and still has a holder."""
+    if now is None:
+        return False
+    return before is None or before.metadata.resource_version != now.metadata.resource_version

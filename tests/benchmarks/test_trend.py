@@ -1,0 +1,81 @@
+"""The statistics of the soak: which series count as flat."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.soak.trend import FEWEST_SAMPLES, Tolerance, judge, theil_sen
+
+COUNT = 400
+TIMES = [5.0 * number for number in range(COUNT)]
+TOLERANCE = Tolerance(share=0.05, least=1.0)
+
+
+def noise(seed: int = 1, size: float = 3.0) -> list[float]:
+    chance = Random(seed)
+    return [chance.gauss(0, size) for _ in TIMES]
+
+
+def test_noise_around_a_constant_is_flat():
+    verdict = judge(TIMES, [100 + each for each in noise()], TOLERANCE)
+    assert verdict.flat
+    assert verdict.early == pytest.approx(100, abs=1)
+    assert verdict.slope_per_hour == pytest.approx(0, abs=5)
+
+
+def test_a_slow_leak_under_noise_is_not_flat():
+    leak = [100 + 20 * number / COUNT + each for number, each in enumerate(noise())]
+    verdict = judge(TIMES, leak, TOLERANCE)
+    assert not verdict.flat
+    assert verdict.slope_per_hour == pytest.approx(20 / (5 * COUNT) * 3600, rel=0.1)
+
+
+def test_growth_in_the_first_quarter_is_the_warm_up():
+    assert judge(TIMES, [min(number, COUNT // 4) for number in range(COUNT)], TOLERANCE).flat
+
+
+def test_growth_within_the_tolerance_is_flat():
+    values = [100 + 4 * number / COUNT for number in range(COUNT)]
+    assert judge(TIMES, values, TOLERANCE).flat
+    assert not judge(TIMES, values, Tolerance(share=0.01, least=1.0)).flat
+
+
+def test_spikes_are_flat_even_in_the_last_quarter():
+    values = [1000.0 if number > COUNT * 3 // 4 and number % 3 == 0 else 100.0 for number in range(COUNT)]
+    verdict = judge(TIMES, values, TOLERANCE)
+    assert verdict.flat
+    assert verdict.highest == 1000
+
+
+def test_a_series_that_falls_is_flat():
+    assert judge(TIMES, [float(COUNT - number) for number in range(COUNT)], TOLERANCE).flat
+
+
+def test_a_step_in_the_second_half_is_not_flat():
+    assert not judge(TIMES, [100.0 if number < COUNT / 2 else 150.0 for number in range(COUNT)], TOLERANCE).flat
+
+
+def test_zero_grows_only_above_the_least_tolerance():
+    assert judge(TIMES, [0.0] * COUNT, TOLERANCE).flat
+    assert judge(TIMES, [0.0 if number < COUNT / 2 else 0.9 for number in range(COUNT)], TOLERANCE).flat
+    assert not judge(TIMES, [0.0 if number < COUNT / 2 else 1.1 for number in range(COUNT)], TOLERANCE).flat
+
+
+def test_too_few_samples_are_an_error():
+    with pytest.raises(ValueError, match="7 samples are too few"):
+        judge(TIMES[:7], [1.0] * 7, TOLERANCE)
+
+
+@given(st.floats(-1e6, 1e6), st.floats(-1e3, 1e3), st.integers(FEWEST_SAMPLES, 900))
+def test_the_theil_sen_slope_of_a_line_is_its_slope(start: float, slope: float, count: int):
+    times = [float(number) for number in range(count)]
+    assert theil_sen(times, [start + slope * at for at in times]) == pytest.approx(slope, abs=1e-6)
+
+
+def test_three_of_ten_wild_values_do_not_change_the_slope():
+    values = [float(number) if number % 10 < 7 else 1e6 for number in range(200)]
+    assert theil_sen([float(number) for number in range(200)], values) == pytest.approx(1, abs=1e-9)

@@ -1,0 +1,184 @@
+"""The limits of the HTTP server. A client that exceeds a limit harms no other client."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
+
+from controller.config.types import Address
+from controller.metrics.registry import Metrics
+from controller.server import connections
+from controller.server.certificates import SelfSignedCertificate
+from controller.server.http import HttpServer, Secure
+
+ANY_PORT = Address("127.0.0.1", 0)
+PROBE = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+
+
+@asynccontextmanager
+async def serving(**settings: Any) -> AsyncIterator[HttpServer]:
+    usual = {"health": ANY_PORT, "metrics": ANY_PORT, "live": {}, "ready": {}}
+    server = HttpServer(**{**usual, "page": Metrics(CollectorRegistry()).page, **settings})
+    await server.open()
+    try:
+        yield server
+    finally:
+        await server.close()
+
+
+class Connection:
+    """A TCP connection to the server. The test writes the bytes of the requests."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    async def send(self, content: bytes) -> None:
+        self._writer.write(content)
+        await self._writer.drain()
+
+    async def send_slowly(self, content: bytes) -> None:
+        for byte in content:
+            await self.send(bytes([byte]))
+            await asyncio.sleep(0.05)
+
+    async def answer(self, *, within_s: float = 10.0) -> bytes:
+        """Everything that the server sends until it closes the connection."""
+        async with asyncio.timeout(within_s):
+            try:
+                return await self._reader.read()
+            except ConnectionResetError:
+                return b""
+
+    async def is_open(self) -> bool:
+        try:
+            async with asyncio.timeout(0.2):
+                return bool(await self._reader.read(1))
+        except TimeoutError:
+            return True
+        except ConnectionResetError:
+            return False
+
+    async def close(self) -> None:
+        self._writer.transport.abort()
+        await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def connected(address: Address | None, *, number: int = 1, read: int = 2**16) -> AsyncIterator[list[Connection]]:
+    assert address is not None
+    streams = [await asyncio.open_connection(address.host, address.port, limit=read) for _ in range(number)]
+    opened = [Connection(*pair) for pair in streams]
+    try:
+        yield opened
+    finally:
+        for connection in opened:
+            await connection.close()
+
+
+async def probe(server: HttpServer) -> bytes:
+    async with connected(server.health_address) as [connection]:
+        await connection.send(PROBE)
+        return await connection.answer()
+
+
+@pytest.mark.parametrize(
+    "beginning",
+    [b"", b"GET /healthz HTTP/1.1\r\n", b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: ", b"\r\n"],
+    ids=["silent", "request line", "half a header", "empty line"],
+)
+async def test_a_connection_without_a_complete_request_is_closed(
+    monkeypatch: pytest.MonkeyPatch, beginning: bytes
+) -> None:
+    monkeypatch.setitem(connections.LIMITS, "keepalive_timeout", 0.3)
+    async with serving() as server, connected(server.health_address) as [connection]:
+        if beginning:
+            await connection.send(beginning)
+        assert await connection.answer(within_s=5) == b""
+
+
+async def test_a_client_that_sends_one_byte_at_a_time_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(connections.LIMITS, "keepalive_timeout", 0.3)
+    async with serving() as server, connected(server.health_address) as [connection]:
+        started = asyncio.get_running_loop().time()
+        with pytest.raises(ConnectionError):
+            await connection.send_slowly(PROBE * 10)
+        assert asyncio.get_running_loop().time() - started < 5
+
+
+async def test_an_idle_connection_is_closed_after_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(connections.LIMITS, "keepalive_timeout", 0.3)
+    async with serving() as server, connected(server.health_address) as [connection]:
+        await connection.send(PROBE.replace(b"close", b"keep-alive"))
+        assert (await connection.answer(within_s=5)).endswith(b"ok")
+
+
+async def test_a_body_is_not_read_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(connections.LIMITS, "lingering_time", 0.3)
+    async with serving() as server, connected(server.health_address) as [connection]:
+        await connection.send(b"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\nabc")
+        assert (await connection.answer(within_s=5)).endswith(b"ok")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [b"X-Long: " + b"x" * 20_000, b"\r\n".join(b"X-%d: x" % number for number in range(200))],
+    ids=["a long header", "many headers"],
+)
+async def test_a_request_with_large_headers_is_refused_without_a_log_line(header: bytes) -> None:
+    with capture_logs() as logs:
+        async with serving() as server, connected(server.health_address) as [connection]:
+            await connection.send(b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + header + b"\r\n\r\n")
+            assert b" 400 Bad Request" in await connection.answer()
+            assert (await probe(server)).endswith(b"ok")
+    assert logs == []
+
+
+async def test_a_probe_is_answered_while_a_client_holds_many_connections() -> None:
+    async with (
+        serving() as server,
+        connected(server.health_address, number=connections.MAX_CONNECTIONS + 50) as held,
+    ):
+        assert (await probe(server)).endswith(b"ok")
+        assert not await held[0].is_open(), "the oldest connections are closed"
+        assert await held[-1].is_open()
+
+
+async def test_a_client_that_reads_slowly_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "ANSWER_TIMEOUT_S", 0.5)
+    large = "x" * 50_000_000
+    async with (
+        serving(debug={"large": lambda: large}) as server,
+        connected(server.health_address, read=1000) as [connection],
+    ):
+        await connection.send(b"GET /debug/large HTTP/1.1\r\nHost: x\r\n\r\n")
+        await asyncio.sleep(1.0)
+        assert (await probe(server)).endswith(b"ok")
+        assert len(await connection.answer()) < len(large)
+
+
+async def test_a_client_that_begins_no_tls_handshake_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.server.http.TLS_TIMEOUT_S", 0.3)
+
+    async def allow_all(_: str) -> None:
+        return None
+
+    secure = Secure(SelfSignedCertificate(lambda: datetime.now(UTC)), allow_all)
+    async with serving(secure=secure) as server, connected(server.metrics_address) as [silent]:
+        assert await silent.answer(within_s=5) == b""
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        address = server.metrics_address
+        assert address is not None
+        reader, writer = await asyncio.open_connection(address.host, address.port, ssl=context)
+        writer.write(PROBE.replace(b"/healthz", b"/metrics"))
+        assert b"vmherd_build_info" in await reader.read()
+        writer.close()
+        await writer.wait_closed()

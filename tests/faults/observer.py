@@ -1,0 +1,274 @@
+"""An independent observer: it lists and watches as administrator, directly at the API server, and keeps every state.
+
+The observer uses plain aiohttp and no code of `informers/`, so an error there cannot hide itself. One observer serves
+all runs on a control plane: it watches all namespaces, and `history` returns one namespace.
+
+The observer shows that its history is complete:
+
+- A watch continues at the last resourceVersion after each end, and bookmarks keep this resourceVersion young.
+- If the server does not know this resourceVersion any more (410), the observer lists again. States between are lost
+  then, so this is a `Hole`. The answers in the audit log usually fill the hole.
+- `caught_up` lists the namespace again and waits until the observer has seen each listed state and each removal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import yaml
+from msgspec import Struct
+
+from tests.faults.audit_tail import AuditTail
+from tests.faults.history import History, Hole, Observation, Request, complete
+from tests.faults.states import Object, name_of, uid_of, version_of
+
+PATHS: Final[Mapping[str, tuple[str, str]]] = {
+    "VirtualMachineInstanceReplicaSet": ("/apis/kubevirt.io/v1", "virtualmachineinstancereplicasets"),
+    "VirtualMachinePool": ("/apis/pool.kubevirt.io/v1beta1", "virtualmachinepools"),
+    "VirtualMachine": ("/apis/kubevirt.io/v1", "virtualmachines"),
+    "VirtualMachineInstance": ("/apis/kubevirt.io/v1", "virtualmachineinstances"),
+    "DataVolume": ("/apis/cdi.kubevirt.io/v1beta1", "datavolumes"),
+    "PersistentVolumeClaim": ("/api/v1", "persistentvolumeclaims"),
+    "ControllerRevision": ("/apis/apps/v1", "controllerrevisions"),
+}
+WATCH_S: Final = 600
+RETRY_S: Final = 0.2
+SILENCE_S: Final = 150.0
+"""A watch without data for this time is opened again. Bookmarks come every minute."""
+
+CATCH_UP_S: Final = 60.0
+LINE_LIMIT: Final = 2**26
+
+
+class ObserverBehind(Exception):
+    """The error when the observer does not see states that the API server has."""
+
+
+class _Expired(Exception):
+    """The error when the server does not know the resourceVersion of a watch any more."""
+
+
+class _Watch:
+    """The watch of one kind. `live` has the present objects by UID, and `revision` the last resourceVersion."""
+
+    def __init__(self, kind: str, record: Recorder) -> None:
+        self.kind = kind
+        self.revision = 0
+        self.epoch = 0
+        self.live: dict[str, Object] = {}
+        self.listed = asyncio.Event()
+        self.changed = asyncio.Event()
+        self._record = record
+
+    def take_list(self, items: Iterable[Object], revision: int) -> None:
+        """Take a list. After the first list, each difference to the known states is a part of a hole."""
+        found = {uid_of(item): item for item in items}
+        if self.listed.is_set():
+            if revision < self.revision:
+                self.epoch += 1
+            missed = [item for item in found.values() if version_of(item) > self._version(uid_of(item))]
+            why = f"the watch expired; {len(missed)} states and {len(self.live.keys() - found.keys())} removals found"
+            self._record.holes.append(Hole(self.kind, self.revision, revision, why))
+        for uid in self.live.keys() - found.keys():
+            self._take("DELETED", self.live[uid], revision)
+        for item in sorted(found.values(), key=version_of):
+            if version_of(item) != self._version(uid_of(item)):
+                self._take("MODIFIED" if uid_of(item) in self.live else "ADDED", item, version_of(item))
+        self.revision = revision
+        self.listed.set()
+
+    def take_event(self, event: Object) -> None:
+        kind, item = event["type"], event["object"]
+        if kind == "ERROR":
+            raise _Expired(item.get("message", ""))
+        if kind != "BOOKMARK":
+            self._take(kind, item, version_of(item))
+        self.revision = max(self.revision, version_of(item))
+
+    def behind(self, items: Iterable[Object], namespace: str) -> list[str]:
+        """Return the names of the objects in a newer list whose state or removal was not seen yet."""
+        found = {uid_of(item): item for item in items}
+        known = {uid: item for uid, item in self.live.items() if item["metadata"].get("namespace") == namespace}
+        late = [name_of(item) for uid, item in found.items() if self._late(uid, item)]
+        return late + [name_of(item) for uid, item in known.items() if uid not in found]
+
+    def _late(self, uid: str, item: Object) -> bool:
+        return version_of(item) > max(self._version(uid), self._record.last.get(uid, 0))
+
+    def _version(self, uid: str) -> int:
+        return version_of(self.live[uid]) if uid in self.live else 0
+
+    def _take(self, type_: Any, item: Object, revision: int) -> None:
+        if type_ == "DELETED":
+            self.live.pop(uid_of(item), None)
+        else:
+            self.live[uid_of(item)] = item
+        self._record.add(Observation(revision, self.kind, type_, item, time.time(), self.epoch))
+        self.changed.set()
+
+
+class Recorder:
+    """The observations by namespace, and the holes. `last` is the newest revision of each UID."""
+
+    def __init__(self) -> None:
+        self.observations: dict[str, list[Observation]] = defaultdict(list)
+        self.holes: list[Hole] = []
+        self.last: dict[str, int] = {}
+
+    def add(self, observation: Observation) -> None:
+        metadata = observation.object["metadata"]
+        self.observations[metadata.get("namespace", "")].append(observation)
+        self.last[metadata["uid"]] = observation.revision
+
+    def forget(self, namespace: str) -> None:
+        for each in self.observations.pop(namespace, ()):
+            self.last.pop(uid_of(each.object), None)
+
+
+class _Server(Struct, frozen=True):
+    url: str
+    session: aiohttp.ClientSession
+
+
+class Observer:
+    """The watches of all kinds. `observing` makes one."""
+
+    def __init__(self, server: _Server, audit_log: Path) -> None:
+        self._server = server
+        self._recorder = Recorder()
+        self._watches = {kind: _Watch(kind, self._recorder) for kind in PATHS}
+        self._audit = AuditTail(audit_log)
+
+    @property
+    def holes(self) -> tuple[Hole, ...]:
+        return tuple(self._recorder.holes)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for watch in self._watches.values():
+                group.create_task(self._follow(watch), name=f"observer-{watch.kind}")
+
+    async def ready(self) -> None:
+        """Wait for the first list of each kind."""
+        for watch in self._watches.values():
+            await watch.listed.wait()
+
+    async def caught_up(self, namespace: str, within_s: float = CATCH_UP_S) -> None:
+        """Wait until the observer has seen all states that the namespace has now. Raises ObserverBehind."""
+        give_up = time.monotonic() + within_s
+        late: list[str] = []
+        for kind, watch in self._watches.items():
+            while True:
+                items, _ = await self._list(kind, namespace)
+                late = watch.behind(items, namespace)
+                if not late:
+                    break
+                if time.monotonic() > give_up:
+                    raise ObserverBehind(f"{kind} in {namespace}: {', '.join(late)}")
+                await asyncio.sleep(0.02)
+
+    async def history(self, namespace: str, *more: str) -> History:
+        """Return the history of the namespace up to now.
+
+        `more` are other namespaces whose requests belong to the history, for example that of the lease.
+        """
+        await self.caught_up(namespace)
+        return self.seen(namespace, *more)
+
+    def seen(self, namespace: str, *more: str) -> History:
+        """Return the history of the namespace as far as the observer has seen it, without a request."""
+        self._audit.read()
+        requests = self._audit.requests(namespace, *more)
+        own: Iterable[Request] = (each for each in requests if each.namespace == namespace)
+        observations = complete(self._recorder.observations.get(namespace, ()), own)
+        return History(observations, requests, self.holes)
+
+    def forget(self, namespace: str) -> None:
+        """Remove the states and the requests of a namespace from memory."""
+        self._recorder.forget(namespace)
+        self._audit.forget(namespace)
+
+    async def _follow(self, watch: _Watch) -> None:
+        while True:
+            try:
+                if not watch.listed.is_set():
+                    watch.take_list(*await self._list(watch.kind))
+                async for event in self._events(watch):
+                    watch.take_event(event)
+            except _Expired:
+                await self._list_again(watch)
+            except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
+                await asyncio.sleep(RETRY_S)
+
+    async def _list_again(self, watch: _Watch) -> None:
+        while True:
+            try:
+                return watch.take_list(*await self._list(watch.kind))
+            except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
+                await asyncio.sleep(RETRY_S)
+
+    async def _list(self, kind: str, namespace: str = "") -> tuple[list[Object], int]:
+        prefix, plural = PATHS[kind]
+        path = f"{prefix}/namespaces/{namespace}/{plural}" if namespace else f"{prefix}/{plural}"
+        async with self._server.session.get(self._server.url + path) as answer:
+            answer.raise_for_status()
+            document = json.loads(await answer.read())
+        group_version = document["apiVersion"]
+        items = [{"apiVersion": group_version, "kind": kind, **_slim(item)} for item in document["items"] or ()]
+        return items, version_of(document)
+
+    async def _events(self, watch: _Watch) -> AsyncIterator[Object]:
+        prefix, plural = PATHS[watch.kind]
+        query = f"watch=1&allowWatchBookmarks=true&resourceVersion={watch.revision}&timeoutSeconds={WATCH_S}"
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=SILENCE_S)
+        async with self._server.session.get(f"{self._server.url}{prefix}/{plural}?{query}", timeout=timeout) as answer:
+            if answer.status == 410:
+                raise _Expired(await answer.text())
+            answer.raise_for_status()
+            async for line in answer.content:
+                event = json.loads(line)
+                _slim(event["object"])
+                yield event
+
+
+def _slim(item: Object) -> Object:
+    """Remove `managedFields`, which repeat the other fields."""
+    item.get("metadata", {}).pop("managedFields", None)
+    return item
+
+
+def _tls(kubeconfig: Path) -> tuple[str, ssl.SSLContext]:
+    config = yaml.safe_load(kubeconfig.read_text())
+    cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+    context = ssl.create_default_context(cafile=cluster["certificate-authority"])
+    context.load_cert_chain(user["client-certificate"], user["client-key"])
+    return cluster["server"], context
+
+
+@asynccontextmanager
+async def observing(kubeconfig: Path, audit_log: Path) -> AsyncIterator[Observer]:
+    """Observe a control plane while the block runs. `kubeconfig` is that of its administrator.
+
+    The control plane needs `audit_level="RequestResponse"`.
+    """
+    url, context = _tls(kubeconfig)
+    connector = aiohttp.TCPConnector(ssl=context, limit=0)
+    timeout = aiohttp.ClientTimeout(total=60)
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout, read_bufsize=LINE_LIMIT) as session:
+        observer = Observer(_Server(url, session), audit_log)
+        running = asyncio.create_task(observer.run(), name="observer")
+        try:
+            await observer.ready()
+            yield observer
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)

@@ -1,0 +1,134 @@
+"""The reason of a delete, as the history shows it.
+
+The controller may delete a member for these reasons:
+
+- `owner`: the pool is being deleted (P6).
+- `spent`: the VMI has finished or its state is unknown (R7).
+- `unready`: the VMI runs unready, and the set asks for a replacement (R4a).
+- `outdated`: the VMI or VM has another template than its owner, and the owner rolls out (R14, P13).
+- `healing`: the VM is not ready, and the pool heals (P15).
+- `surplus`: none of these, so more members exist than wanted (R6, P8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tests.faults.history import History
+from tests.faults.judge import Run
+from tests.faults.states import (
+    HASH_LABEL,
+    POOL,
+    PROTECT,
+    REPLACE_UNREADY,
+    REVISION,
+    REVISION_LABEL,
+    ROLLING_UPDATE,
+    Object,
+    annotations_of,
+    is_deleting,
+    is_ready,
+    is_spent,
+    labels_of,
+    status_of,
+    strategy,
+    template_of,
+)
+from tests.faults.timelines import Step, fewest_wanted
+
+
+def reason_of(history: History, step: Step, run: Run) -> tuple[str, str]:
+    """Return the reason of a delete, and what is wrong with the delete or ""."""
+    owners, states = step.timeline.owners(run, step.index), states_of(step, run)
+    if not owners:
+        return "surplus", f"{step.change.name} is deleted, but its owner was gone"
+    if step.timeline.kind == POOL:
+        reason = _pool_reason(history, step, owners, states)
+    else:
+        reason = _set_reason(step, run, owners, states)
+    return reason, _problem(step, run, reason, owners, states)
+
+
+def states_of(step: Step, run: Run) -> list[Object]:
+    """Return the states of the member in the window."""
+    points = step.timeline.points[: step.index]
+    start = run.window(step.point.time)
+    own = [point for point in points if point.change.uid == step.change.uid and point.change.after is not None]
+    recent = [n for n, _ in enumerate(own) if n == len(own) - 1 or own[n + 1].time >= start]
+    before = [step.change.before] if step.change.before is not None else []
+    return [own[n].change.after or {} for n in recent] + before
+
+
+def replaces_members(owner: Object) -> bool:
+    """Return True if the owner replaces members that are unready or outdated."""
+    return owner["kind"] == POOL or bool({REPLACE_UNREADY, ROLLING_UPDATE} & annotations_of(owner).keys())
+
+
+def _set_reason(step: Step, run: Run, owners: list[Object], states: list[Object]) -> str:
+    if any(map(is_spent, states)):
+        return "spent"
+    if any(REPLACE_UNREADY in annotations_of(owner) for owner in owners) and not all(map(is_ready, states)):
+        return "unready"
+    rolls_out = any(ROLLING_UPDATE in annotations_of(owner) for owner in owners)
+    return "outdated" if rolls_out and _is_outdated_vmi(step, run, owners) else "surplus"
+
+
+def _is_outdated_vmi(step: Step, run: Run, owners: list[Object]) -> bool:
+    """Return True if the VMI was created from another template than the newest, or was adopted."""
+    points = step.timeline.points
+    created = next(
+        (n for n, p in enumerate(points) if p.change.uid == step.change.uid and p.change.before is None), None
+    )
+    if created is None or not points[created].change.ours or HASH_LABEL not in labels_of(step.change.object):
+        return True
+    return any(template_of(owner) != template_of(owners[-1]) for owner in step.timeline.owners(run, created))
+
+
+def _pool_reason(history: History, step: Step, owners: list[Object], states: list[Object]) -> str:
+    if any(map(is_deleting, owners)):
+        return "owner"
+    if any(_heals(owner) for owner in owners) and not all(map(is_ready, states)):
+        return "healing"
+    rolls_out = any(strategy(owner, "updateStrategy")[0] == "proactive" for owner in owners)
+    revision = revisions(history).get(labels_of(step.change.object).get(REVISION_LABEL, ""))
+    outdated = revision is None or any(_disks(revision) != _disks(owner["spec"]) for owner in owners)
+    return "outdated" if rolls_out and outdated else "surplus"
+
+
+def revisions(history: History) -> Mapping[str, Object]:
+    """Return the pool spec in each ControllerRevision by name."""
+    return history.derive(_revisions)
+
+
+def _revisions(history: History) -> Mapping[str, Object]:
+    return {each.name: each.object.get("data") or {} for each in history.changes if each.kind == REVISION}
+
+
+def _disks(pool_spec: Object) -> list[Object]:
+    return ((pool_spec.get("virtualMachineTemplate") or {}).get("spec") or {}).get("dataVolumeTemplates") or []
+
+
+def _heals(pool: Object) -> bool:
+    return (pool.get("spec") or {}).get("autohealing") is not None or REPLACE_UNREADY in annotations_of(pool)
+
+
+def _problem(step: Step, run: Run, reason: str, owners: list[Object], states: list[Object]) -> str:
+    name = step.change.name
+    protected = all(annotations_of(item).get(PROTECT) == "true" for item in states)
+    if protected and (reason == "surplus" or step.timeline.kind != POOL):
+        return f"{name} is deleted ({reason}), but is protected"
+    if reason != "owner" and all(_is_delicate(item) for item in states):
+        return f"{name} is deleted ({reason}) during a snapshot or a restore"
+    if reason != "surplus":
+        return ""
+    if all(strategy(owner, "scaleInStrategy")[0] != "proactive" for owner in owners):
+        return f"{name} is deleted, but the strategy of the scale-in forbids deletions"
+    most = max(point.staying for point in step.timeline.window(run, step.index))
+    if most <= fewest_wanted(owners):
+        return f"{name} is deleted without a reason: {most} members, {fewest_wanted(owners)} are wanted"
+    return ""
+
+
+def _is_delicate(item: Object) -> bool:
+    status = status_of(item)
+    return bool(status.get("snapshotInProgress") or status.get("restoreInProgress"))
