@@ -98,10 +98,10 @@ def is_marked(meta: ObjectMeta, annotation: str) -> bool:
 
 
 def without_foreign_annotations(obj: T) -> T:
-    """Return the object without the annotations of other programs. The controller does not read these annotations.
+    """Return the object without the annotations of other programs, which the controller does not read.
 
     The annotations of one object may have 256 KiB. Without this function, a user could fill the memory of the
-    controller with them.
+    controller with annotations.
     """
     annotations = obj.metadata.annotations
     if annotations is None or all(name.startswith(PREFIX) for name in annotations):

@@ -85,8 +85,8 @@ def min_ready_of(snapshot: Snapshot) -> Setting:
 def template_for(snapshot: Snapshot, revisions: Revisions, ordinal: int, partition: int) -> tuple[str, Template]:
     """Return the revision and the template for a new VM.
 
-    A new VM with an ordinal below the partition gets the old revision, if this revision is known. Every other new VM
-    gets the current revision.
+    A new VM with an ordinal below the partition gets the revision of the other VMs below the partition. If this
+    revision is not known, or if the ordinal is not below the partition, the VM gets the current revision.
     """
     if ordinal < partition:
         owner = snapshot.owner
