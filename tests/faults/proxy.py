@@ -13,8 +13,6 @@ always does. Without a rule, the proxy changes nothing; it only compresses a com
 from __future__ import annotations
 
 import asyncio
-import functools
-import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -23,7 +21,6 @@ from typing import Any
 
 import aiohttp
 import msgspec
-import trustme
 import yaml
 from msgspec import Struct
 from yarl import URL
@@ -44,14 +41,13 @@ from tests.faults.actions import (
     ReplayWatch,
     Reset,
 )
+from tests.faults.authority import Authority, other_authority, shared_authority
 from tests.faults.listener import ConnectMode, Listener
 from tests.faults.requests import ApiRequest, parse_request
 from tests.faults.rules import Rule, Script, Taken
 from tests.faults.streams import WatchRelay
+from tests.faults.upstream import Upstream
 from tests.faults.wire import HOP_BY_HOP, Answer, Head, Received, Wire
-
-SET_BY_THE_CLIENT = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
-"""Headers that the session to the server must not add."""
 
 
 class Decision(Struct, frozen=True, kw_only=True):
@@ -76,49 +72,6 @@ class Decision(Struct, frozen=True, kw_only=True):
     @property
     def path(self) -> str:
         return self.request.path
-
-
-class Upstream(Struct, frozen=True):
-    """An API server, with a session that any number of proxies share."""
-
-    url: str
-    session: aiohttp.ClientSession
-
-
-@asynccontextmanager
-async def open_upstream(url: str, ca: Path | None = None) -> AsyncIterator[Upstream]:
-    """Open a session to an API server while the block runs."""
-    trust = ssl.create_default_context(cafile=str(ca)) if ca else False
-    connector = aiohttp.TCPConnector(ssl=trust, limit=0)
-    async with aiohttp.ClientSession(
-        connector=connector,
-        auto_decompress=False,
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
-        skip_auto_headers=SET_BY_THE_CLIENT,
-        cookie_jar=aiohttp.DummyCookieJar(),
-    ) as session:
-        yield Upstream(url, session)
-
-
-class Authority(Struct, frozen=True):
-    """A certificate authority, and a TLS context with a certificate that it issued for 127.0.0.1."""
-
-    pem: bytes
-    context: ssl.SSLContext
-
-
-def new_authority() -> Authority:
-    ca = trustme.CA(organization_name="vmherd tests")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    ca.issue_cert("127.0.0.1").configure_cert(context)
-    return Authority(ca.cert_pem.bytes(), context)
-
-
-shared_authority = functools.cache(new_authority)
-"""The authority of all proxies of this process. A new certificate takes longer than the start of a proxy."""
-
-other_authority = functools.cache(new_authority)
-"""The authority that `FaultProxy.change_authority` changes to, by default."""
 
 
 class FaultProxy:

@@ -30,11 +30,13 @@ from tests.faults.actions import (
     Reset,
 )
 from tests.faults.answers import TOO_LARGE
-from tests.faults.proxy import fault_proxy, new_authority, open_upstream, shared_authority
+from tests.faults.authority import new_authority, shared_authority
+from tests.faults.proxy import fault_proxy
 from tests.faults.requests import digest
 from tests.faults.rules import Match, Rule
 from tests.faults.threads import fault_proxy_in_thread
 from tests.faults.tiny_server import connected, plain, proxied, tiny_server
+from tests.faults.upstream import open_upstream
 from tests.faults.wire import chunk
 
 THINGS = "/apis/example.org/v1/namespaces/n/things"

@@ -16,8 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.faults.proxy import Decision, FaultProxy, fault_proxy, open_upstream
+from tests.faults.proxy import Decision, FaultProxy, fault_proxy
 from tests.faults.rules import Rule
+from tests.faults.upstream import open_upstream
 
 T = TypeVar("T")
 WITHIN_S = 30.0

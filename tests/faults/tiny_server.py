@@ -10,7 +10,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from tests.faults.proxy import FaultProxy, fault_proxy, open_upstream
+from tests.faults.proxy import FaultProxy, fault_proxy
+from tests.faults.upstream import open_upstream
 from tests.faults.wire import chunk
 
 WATCH_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
