@@ -17,7 +17,7 @@ from controller.preflight import checks
 from informers import client, reflector
 from sandbox.controlplane import ControlPlane
 from tests.faults.observer import Observer, observing
-from tests.faults.proxy import Upstream, open_upstream
+from tests.faults.upstream import Upstream, open_upstream
 from tests.faults.view import View, open_view
 from tests.release import pod, settings
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+import io
 from typing import Any
 
 from controller.app import serve
@@ -34,6 +34,7 @@ class Herd:
         self._proxies: list[FaultProxy] = []
         self._rules: tuple[Rule, ...] = ()
         self._armed_at = 0
+        self._stuck: list[asyncio.Task[None]] = []
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._restarting: asyncio.Task[None] | None = None
@@ -72,6 +73,10 @@ class Herd:
         """The writes since `arm`, of all controllers of the run."""
         return [each for each in self.decisions() if each.verb in WRITES and each.request.resource not in UNCOUNTED]
 
+    def requests(self) -> int:
+        """The number of requests, except watches and lists: these belong to the caches."""
+        return sum(each.verb not in ("watch", "list") for proxy in self._proxies for each in proxy.log)
+
     def decisions(self) -> list[Decision]:
         """The log of all proxies since `arm`."""
         first, *others = self._proxies
@@ -95,12 +100,14 @@ class Herd:
     async def stop(self) -> None:
         """Stop the controller as SIGTERM does."""
         await self.settled()
+        if self._stop.is_set():
+            return
         self._stop.set()
         if self._task is not None:
             _, late = await asyncio.wait([self._task], timeout=STOPPED_WITHIN_S)
             for task in late:
-                self.ended.append(f"the controller did not stop within {STOPPED_WITHIN_S:g} s")
-                await _cancelled(task)
+                self.ended.append(f"the controller did not stop within {STOPPED_WITHIN_S:g} s: {_stack_of(task)}")
+                await self._cancelled(task)
         for proxy in self._proxies:
             await proxy.close()
 
@@ -111,8 +118,15 @@ class Herd:
     async def _replace(self) -> None:
         if self._task is not None:
             self._task.remove_done_callback(self._note_end)
-            await _cancelled(self._task)
+            await self._cancelled(self._task)
         await self.start()
+
+    async def _cancelled(self, task: asyncio.Task[Any]) -> None:
+        task.cancel()
+        _, late = await asyncio.wait([task], timeout=STOPPED_WITHIN_S)
+        if late:
+            self._stuck.append(task)
+            self.ended.append(f"the cancelled controller still runs: {_stack_of(task)}")
 
     def _note_end(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() or (self._stop.is_set() and task.exception() is None):
@@ -120,7 +134,8 @@ class Herd:
         self.ended.append(repr(task.exception()))
 
 
-async def _cancelled(task: asyncio.Task[Any]) -> None:
-    task.cancel()
-    with suppress(BaseException):
-        await asyncio.wait([task], timeout=STOPPED_WITHIN_S)
+def _stack_of(task: asyncio.Task[Any]) -> str:
+    """Return where a task waits."""
+    text = io.StringIO()
+    task.print_stack(file=text)
+    return text.getvalue()

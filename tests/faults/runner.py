@@ -25,8 +25,8 @@ READY_WITHIN_S = 60.0
 SETTLED_WITHIN_S = 45.0
 """The longest time for a step. Retries after errors have delays of a few seconds."""
 
-QUIET_S = 0.5
-QUIET_WITHIN_S = 15.0
+QUIET_S = 0.7
+QUIET_WITHIN_S = 20.0
 
 
 class Result(Struct, frozen=True, kw_only=True):
@@ -68,7 +68,7 @@ class Run:
         self._user = User(bench.view, self._namespace)
         self._herd = Herd(bench, self._namespace)
         self._violations: list[Violation] = []
-        self._rest_from: float | None = None
+        self._rest: Interval | None = None
 
     @property
     def name(self) -> str:
@@ -82,6 +82,9 @@ class Run:
         try:
             unready = await self._prepare()
             trace = Trace((), ()) if unready else await self._act()
+            await self._herd.stop()
+            if self._herd.ended and not self._violations:
+                self._violation("L1", "the controller ended, or did not stop", *self._herd.ended)
             end = end_state(self._user.objects)
             checks = {} if unready else await self._judge()
             return Result(
@@ -159,8 +162,8 @@ class Run:
             JudgedRun(
                 namespace=self._namespace,
                 faults=tuple(Interval(start, start + fault.lasts_s) for start in fired) if fault else (),
-                settled_from=self._rest_from,
-                ended=time.time(),
+                settled_from=self._rest.start if self._rest else None,
+                ended=self._rest.end if self._rest else None,
                 answers=tuple(self._answers()),
                 lost_answers=len(fired) if fault and fault.loses else 0,
                 crashes=self._herd.crashes,
@@ -191,17 +194,17 @@ class Run:
         return reached
 
     async def _quiet(self, holds: Callable[[Objects], bool]) -> bool:
-        """Wait until a condition holds and nothing has changed or was written for a while."""
-        give_up = time.monotonic() + QUIET_WITHIN_S
+        """Wait until a condition holds and for a while nothing changed and the controller asked for nothing."""
         loop = asyncio.get_running_loop()
-        writes, since = len(self._herd.writes()), loop.time()
-        while time.monotonic() < give_up:
+        give_up = loop.time() + QUIET_WITHIN_S
+        requests, since = self._herd.requests(), loop.time()
+        while loop.time() < give_up:
             await asyncio.sleep(0.05)
-            if len(self._herd.writes()) != writes:
-                writes, since = len(self._herd.writes()), loop.time()
-            rest = loop.time() - max(since, self._bench.view.changed_at(self._namespace))
-            if rest >= QUIET_S and holds(self._user.objects):
-                self._rest_from = time.time() - rest
+            if self._herd.requests() != requests:
+                requests, since = self._herd.requests(), loop.time()
+            since = max(since, self._bench.view.changed_at(self._namespace))
+            if loop.time() - since >= QUIET_S and holds(self._user.objects):
+                self._rest = Interval(time.time() - (loop.time() - since), time.time())
                 return True
         return False
 
