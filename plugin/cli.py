@@ -92,5 +92,13 @@ for lazy in (
     rollout.add_command(lazy)
 
 plugin.add_command(rollout)
+for lazy in (
+    LazyCommand("list", "plugin.commands.listing", "list replica sets and pools with their state"),
+    LazyCommand("tree", "plugin.commands.tree", "show an object with its VMs, and why each is as it is"),
+    LazyCommand("why", "plugin.commands.why", "say why an object is not as its spec asks"),
+    LazyCommand("plan", "plugin.commands.plan", "print what the controller would write next"),
+    LazyCommand("scale", "plugin.commands.scale", "set the number of VMs; --dry-run=client names the VMs that leave"),
+):
+    plugin.add_command(lazy)
 for command in controller_commands.commands.values():
     plugin.add_command(command)

@@ -42,7 +42,7 @@ def test_each_command_of_the_page_is_accepted(line: str):
         group = command
     assert isinstance(command, LazyCommand)
     parsed = command.load().make_context(command.name, words)
-    if "arguments" in parsed.params:
+    if parsed.params.get("arguments"):
         assert parse_subjects(parsed.params["arguments"])
 
 
