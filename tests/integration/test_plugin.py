@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from plugin.cli import main
-from tests.integration.controller_process import ReplicaSetNamespace
+from tests.integration.controller_process import ReplicaSetNamespace, eventually
 from tests.integration.pool_namespace import BEHAVIOR, PoolNamespace, uids, vm_template
 from tests.integration.test_expose import Shell as Kubectl
 
@@ -117,6 +117,39 @@ def test_a_preview_of_a_scale_in_names_the_vms_that_the_controller_deletes(
     left = {vmi["metadata"]["name"] for vmi in pools.vmis().values() if "deletionTimestamp" not in vmi["metadata"]}
     assert before - left == leaving
     assert "Running" in run(pools, f"list {kind}")
+
+
+def test_single_vms_of_a_pool_are_protected_removed_and_detached(pools: PoolNamespace, run: Run) -> None:
+    pools.make_pool(3)
+    run(pools, "rollout status vmpool/pool")
+    assert run(pools, "protect pool-2") == "virtualmachine.kubevirt.io/pool-2 protected\n"
+    lines = run(pools, "remove vm/pool-1 --scale-in").splitlines()
+    assert lines == ["virtualmachine.kubevirt.io/pool-1 marked for removal", f"{POOL} scaled to 2"]
+    pools.wait_for_ordinals(0, 2)
+    run(pools, "detach pool-0")
+    pools.wait_for_ordinals(0, 1, 2)
+    assert "ownerReferences" not in pools.vm("pool-0")["metadata"]
+    run(pools, "scale vmpool/pool --replicas=1")
+    pools.wait_for_ordinals(0, 2)
+    assert run(pools, "unprotect pool-2") == "virtualmachine.kubevirt.io/pool-2 unprotected\n"
+
+
+def test_vmis_of_a_set_are_detached_adopted_and_removed(pools: PoolNamespace, run: Run) -> None:
+    pools.make_set(2)
+    run(pools, "rollout status vmirs/herd")
+    first, second = sorted(pools.alive())
+    run(pools, f"detach vmi/{first}")
+    eventually(lambda: len(pools.alive()) == 3, what="the set replaces the detached VMI")
+    assert first in pools.alive()
+    run(pools, f"protect {second}")
+    run(pools, "scale vmirs/herd --replicas=3")
+    eventually(lambda: len(pools.alive()) == 4, what="the set has one VMI more")
+    run(pools, "scale vmirs/herd --replicas=4")
+    assert "adopted by vmirs/herd" in run(pools, f"adopt vmi/{first} --to vmirs/herd")
+    eventually(lambda: "ownerReferences" in pools.alive()[first]["metadata"], what="the VMI is adopted")
+    assert "scaled to 3" in run(pools, f"remove {first} --scale-in")
+    eventually(lambda: first not in pools.alive(), what="the marked VMI leaves")
+    assert second in pools.alive()
 
 
 def test_the_flags_of_kubectl_choose_cluster_user_and_identity(
