@@ -18,7 +18,7 @@ APP: Final = "app"
 
 
 class Herd(Struct):
-    """One replica set or pool of the load. `sick` VMs fail again and again, so such a herd never becomes ready."""
+    """One replica set or pool of the load. If `sick`, its VMs fail again and again, and it never becomes ready."""
 
     kind: Kind
     namespace: str

@@ -7,10 +7,17 @@ An invalid value never stops the controller. The controller treats an annotation
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, TypeVar
+
+from msgspec.structs import replace
 
 from controller.apimachinery.field_error import FieldError, quoted
-from informers.meta import ObjectMeta
+from informers.meta import KubeObject, ObjectMeta
+
+T = TypeVar("T", bound=KubeObject)
+
+PREFIX: Final = "vmherd.dev/"
+"""The prefix of all annotations that the controller reads on VMs, VMIs and ControllerRevisions."""
 
 TEMPLATE_HASH: Final = "vmherd.dev/template-hash"
 """A label on each object that is created from a template. Objects with the same value of the label were created from
@@ -42,8 +49,8 @@ MIN_READY: Final = "vmherd.dev/min-ready-seconds"
 PARTITION: Final = "vmherd.dev/partition"
 MAX_UNHEALTHY: Final = "vmherd.dev/max-unhealthy"
 PARTITION_REVISION: Final = "vmherd.dev/partition-revision"
-"""An annotation that the controller writes on a pool. The value is the name of the revision that the VMs below the
-partition have (P14).
+"""An annotation that the controller writes on a pool. The value is the name of a revision. New VMs with an ordinal
+below the partition get this revision (P14).
 """
 
 INDEX_SYSPREP: Final = "vmherd.dev/index-sysprep"
@@ -88,6 +95,20 @@ _INT32 = range(-(2**31), 2**31)
 def is_marked(meta: ObjectMeta, annotation: str) -> bool:
     """Return True if the value of the annotation is exactly "true"."""
     return meta.annotations is not None and meta.annotations.get(annotation) == "true"
+
+
+def without_foreign_annotations(obj: T) -> T:
+    """Return the object without the annotations of other programs, which the controller does not read.
+
+    The annotations of one object may have 256 KiB. Without this function, a user could fill the memory of the
+    controller with annotations.
+    """
+    annotations = obj.metadata.annotations
+    if annotations is None or all(name.startswith(PREFIX) for name in annotations):
+        return obj
+    kept = {name: value for name, value in annotations.items() if name.startswith(PREFIX)} or None
+    changed: T = replace(obj, metadata=replace(obj.metadata, annotations=kept))  # type: ignore[type-var]
+    return changed
 
 
 def is_takeover_held(meta: ObjectMeta) -> bool:

@@ -110,7 +110,7 @@ class Metrics:
         self._unsettled: dict[str, Callable[[], float]] = {}
         self._figures: list[FigureSource] = []
         self._leases: dict[str, bool] = {}
-        """Maps the name of each lease to True if this process holds it, and to False otherwise."""
+        """For each lease, by name: True if this process holds the lease."""
         self._progress_at: dict[str, float] = {}
         """The time of `clock` at which a list or watch of each resource last delivered data."""
         self._worst_lag_s = 0.0

@@ -71,7 +71,7 @@ def plan_releases(snapshot: Snapshot, released: Iterable[VirtualMachine]) -> Pla
 
 
 def plan_finalizer_removals(snapshot: Snapshot, *, preserve: bool) -> Plan:
-    """Plan the removal of the pool finalizer from terminating members and from strays.
+    """Plan the removal of the pool finalizer from terminating members and from strays (former members).
 
     One reconciliation changes at most `burst` members and at most `burst` strays. With `preserve`, the disks of
     terminating VMs are kept.

@@ -122,7 +122,7 @@ def _start_failures(snapshot: Snapshot, vm: VirtualMachine, healing: Healing) ->
 def _unready_failure(snapshot: Snapshot, vm: VirtualMachine, limit: timedelta) -> Iterator[Failure]:
     """Yield the failure of a VM that runs and is not ready.
 
-    A VM in a crash loop counts as running all the time, although its VMI is often not in the phase Running.
+    A VM in a crash loop counts as running, although its VMI is often not in the phase Running.
     """
     period, vmi = open_period(snapshot, vm), snapshot.vmi_of(vm)
     since = unready_since(snapshot, vm)

@@ -164,8 +164,7 @@ def _choose(pending: list[PendingStep], allowance: Allowance, *, burst: int) -> 
     """Return the steps of this reconciliation, at most `burst` updates of VMs and at most `burst` other steps.
 
     Steps that put no ready VM at risk come first. VMs that already have the current spec come before other VMs. A ready
-    VM with the current spec counts towards the limit even if its restart must wait, because the restart is still
-    needed.
+    VM with the current spec counts towards the limit even if its restart must wait.
     """
     ready, waiting = allowance.ready, 0
     chosen: list[PendingStep] = []

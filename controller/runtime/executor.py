@@ -264,9 +264,9 @@ class Executor:
         return Done(action, read_meta(answer).resource_version)
 
     async def _predecessor_owns_disks(self, action: Create) -> bool:
-        """Return True if the new object must not reuse one of its disks yet.
+        """Return True if an earlier object of the same name still owns a disk of the new object.
 
-        The disk must wait if an earlier object of the same name still owns the disk, or if the disk is being deleted.
+        Return True also if a disk is being deleted. The new object must not use this disk.
         """
         for resource, key in action.reusable_disks:
             try:

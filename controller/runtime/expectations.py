@@ -93,7 +93,10 @@ class Expectations:
             self._awaited[key] = awaited
 
     def settled(self, key: ObjectKey, owner_uid: str) -> bool:
-        """Return True if the cache shows all writes for this owner, or if the last one is at least five minutes old."""
+        """Return True if the cache shows all writes for this owner.
+
+        Return True also if the last write is at least five minutes old.
+        """
         awaited = self._of(key, owner_uid)
         if awaited is not None:
             self._remove_confirmed(awaited)

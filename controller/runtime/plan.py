@@ -41,8 +41,8 @@ class Create(Struct, frozen=True, kw_only=True):
     The controller of the new object is the owner with the UID `owner_uid`.
 
     `reusable_disks` are the names of the disks of the new object. An earlier object of the same name may have left such
-    disks. The create is postponed while one of these disks belongs to the earlier object or is being deleted, because
-    the garbage collector will delete this disk.
+    disks. The create is postponed while a disk belongs to the earlier object or is being deleted. The garbage collector
+    will delete such a disk.
     """
 
     resource: AnyResource

@@ -13,6 +13,7 @@ A reconciliation has these steps:
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Container, Iterable
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
@@ -122,10 +123,15 @@ class RulesReconciler(Generic[S]):
 
     async def reconcile(self, key: ObjectKey) -> Report:
         other_error = await self._resolve_lost_writes(key)
+        clock = asyncio.get_running_loop().time
+        started = clock()
         snapshot = self._take_snapshot(key)
         if snapshot is None:
             return await self._reconcile_absent(key, other_error)
         plan = self._rules.plan(snapshot)
+        # Between two awaits no other task runs. So the event loop is blocked for this time. The status takes about as
+        # long as the plan.
+        blocked_s = 2 * (clock() - started)
         self._report_plan(snapshot, plan)
         outcomes = await self._executor.carry_out(key, snapshot.owner.metadata.uid, plan)
         self._publish(snapshot.owner.metadata, (*plan.notices, *self._rules.outcome_notices(outcomes)))
@@ -137,7 +143,7 @@ class RulesReconciler(Generic[S]):
         except ApiError as error:
             other_error = other_error or error
         result = result_of(plan, outcomes, settled=snapshot.settled and written, other_error=other_error)
-        return Report(result, facts_of(plan, outcomes, other_error=other_error))
+        return Report(result, facts_of(plan, outcomes, other_error=other_error), blocked_s)
 
     async def _reconcile_absent(self, key: ObjectKey, other_error: ApiError | None) -> Report:
         """Carry out the plan for an owner that was deleted, and remove the expectations of the owner."""

@@ -27,8 +27,9 @@ class StatusWriter:
         self._expectations = expectations
 
     def may_write(self, key: ObjectKey, owner_uid: str) -> bool:
-        """Return True if the cache shows the last status write of this owner, or if that write is at least five minutes
-        old.
+        """Return True if the cache shows the last status write of this owner.
+
+        Return True also if that write is at least five minutes old.
         """
         return self._expectations.settled(key, owner_uid)
 

@@ -41,12 +41,10 @@ def wakes_of(
 ) -> list[Wake]:
     """Return the keys of the owners that the change wakes, each with a delay in seconds.
 
-    `owners_of` returns the keys of the owners of an object. `decides_by` returns the values of the object that plans
-    depend on. If one of these values changes, the owners wake at once. `counts_by` returns the values that affect only
-    counts in the status and the order in which plans choose objects. If only such values change, the owners wake after
-    `COUNT_DELAY_S`.
-
-    To wake an owner means to queue its key.
+    To wake an owner means to queue its key for a reconciliation. `owners_of` returns the keys of the owners of an
+    object. `decides_by` returns the values of the object that plans depend on. If one of these values changes, the
+    owners wake at once. `counts_by` returns the values that affect only counts in the status and the order in which
+    plans choose objects. If only such values change, the owners wake after `COUNT_DELAY_S`.
     """
     match change:
         case Added(new=obj) | Removed(last_known=obj):
