@@ -11,10 +11,11 @@ from controller.kinds import KINDS
 from informers.meta import ObjectKey
 from plugin import clock
 from plugin.connection import Session, carry_out
-from plugin.flags import ALL_NAMESPACES, JSON, NAME, SELECTOR, WIDE, YAML, Verb, flags_of, output
+from plugin.flags import JSON, NAME, WIDE, YAML, Verb, flags_of
 from plugin.printing import note, notes_about_missing, print_lines, print_value, width
 from plugin.reading import Reader, Target, snapshot_of
 from plugin.subjects import Subject, parse_subjects
+from plugin.verbs import FLAGS
 from plugin.views.listing import list_lines, row_of
 from plugin.views.situation import Situation
 from plugin.views.situations import situation_from_status, situation_of
@@ -25,7 +26,7 @@ EVERY_TYPE = tuple(Subject(kind, group) for kind in KINDS for group in (kind.gro
 @click.command(
     "list",
     cls=Verb,
-    own=(ALL_NAMESPACES, SELECTOR, output(JSON, YAML, NAME, WIDE)),
+    own=FLAGS["list"],
     help="List replica sets and pools, or only those of one TYPE.",
 )
 @click.argument("arguments", nargs=-1, metavar="[TYPE [NAME...]]")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import click
 import msgspec
@@ -12,17 +12,17 @@ import msgspec
 from controller.kinds import Kind
 from informers.objects import PatchType
 from plugin.connection import Failed, Session, carry_out
-from plugin.flags import CLIENT, JSON, NAME, WRITES, YAML, Verb, flags_of, output
+from plugin.flags import CLIENT, Verb, flags_of
 from plugin.members import METAVAR, Item, MemberName, parse_members, read_member
 from plugin.printing import note
 from plugin.reading import Reader, Target
 from plugin.subjects import Subject
+from plugin.verbs import FLAGS
 from plugin.views.edits import Edit
 from plugin.views.membership import controller, owner_kind, protect_edits, remove_edits
 from plugin.views.steering import Refused
 from plugin.writing import params_of, write
 
-OWN: Final = (*WRITES, output(JSON, YAML, NAME))
 Edits = Callable[[Item], tuple[Edit, ...]]
 
 
@@ -39,14 +39,17 @@ async def change_members(session: Session, members: tuple[MemberName, ...], edit
 
 
 @click.command(
-    "protect", cls=Verb, own=OWN, help="Keep VMs at every scale-in. The annotation is vmherd.dev/protect on the VM."
+    "protect",
+    cls=Verb,
+    own=FLAGS["protect"],
+    help="Keep VMs at every scale-in. The annotation is vmherd.dev/protect on the VM.",
 )
 @click.argument("arguments", nargs=-1, metavar=METAVAR)
 def protect(arguments: tuple[str, ...], **values: Any) -> None:
     _protect(arguments, values, protected=True)
 
 
-@click.command("unprotect", cls=Verb, own=OWN, help="End the protection of VMs.")
+@click.command("unprotect", cls=Verb, own=FLAGS["unprotect"], help="End the protection of VMs.")
 @click.argument("arguments", nargs=-1, metavar=METAVAR)
 def unprotect(arguments: tuple[str, ...], **values: Any) -> None:
     _protect(arguments, values, protected=False)
@@ -64,11 +67,7 @@ def _protect(arguments: tuple[str, ...], values: dict[str, Any], *, protected: b
 @click.command(
     "remove",
     cls=Verb,
-    own=(
-        click.Option(["--scale-in/--no-scale-in"], default=False, help="also make their pools and sets smaller now"),
-        click.Option(["--undo/--no-undo"], default=False, help="take the mark back"),
-        *OWN,
-    ),
+    own=FLAGS["remove"],
     help="Mark VMs as the first to leave at a scale-in. With --scale-in, they leave now.",
 )
 @click.argument("arguments", nargs=-1, metavar=METAVAR)

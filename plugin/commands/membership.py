@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from controller.kinds import POOLS, REPLICA_SETS
 from plugin.connection import Failed, Session, carry_out
-from plugin.flags import JSON, NAME, WRITES, YAML, Verb, flags_of, output
+from plugin.flags import Verb, flags_of
 from plugin.members import METAVAR, Item, MemberName, parse_members, read_member
 from plugin.printing import note
 from plugin.reading import Reader, Target
 from plugin.subjects import Subject, parse_subjects
+from plugin.verbs import FLAGS
 from plugin.views.membership import adopt_edits, after_detach, controller, detach_edits, owner_kind
 from plugin.views.steering import Refused
 from plugin.writing import write
-
-OWN: Final = (*WRITES, output(JSON, YAML, NAME))
 
 
 @click.command(
     "detach",
     cls=Verb,
-    own=OWN,
+    own=FLAGS["detach"],
     help="Take VMs out of their pool or set. They keep running, and others are created in their place. A VMI of a set "
     "also loses the labels of the selector, so Services of the set leave it out.",
 )
@@ -57,7 +56,7 @@ async def _detach(session: Session, item: Item) -> None:
 @click.command(
     "adopt",
     cls=Verb,
-    own=(click.Option(["--to"], required=True, metavar="vmirs/NAME", help="the set that adopts the VMIs"), *OWN),
+    own=FLAGS["adopt"],
     help="Give VMIs to a replica set: they get the labels of its selector, and its controller adopts them.",
 )
 @click.argument("arguments", nargs=-1, metavar="VMI...")

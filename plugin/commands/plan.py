@@ -8,17 +8,18 @@ import click
 
 from controller.runtime.dry_run import dry_run_report
 from plugin.connection import Failed, Session, carry_out
-from plugin.flags import JSON, SELECTOR, YAML, Verb, flags_of, output
+from plugin.flags import Verb, flags_of
 from plugin.printing import print_lines, print_value
 from plugin.reading import Reader, snapshot_of
 from plugin.subjects import METAVAR, Subject, parse_subjects
+from plugin.verbs import FLAGS
 from plugin.views.plans import plan_lines
 
 
 @click.command(
     "plan",
     cls=Verb,
-    own=(SELECTOR, output(JSON, YAML)),
+    own=FLAGS["plan"],
     help="Print the writes that the controller would send next, each with its reason. Later writes depend on them.",
 )
 @click.argument("arguments", nargs=-1, metavar=METAVAR)

@@ -7,30 +7,22 @@ from typing import Any
 import click
 import msgspec
 
-from controller.config.types import Integer
 from informers.objects import PatchType
 from plugin.connection import Failed, Session, carry_out
-from plugin.flags import CLIENT, JSON, NAME, SELECTOR, WRITES, YAML, Verb, flags_of, output
+from plugin.flags import CLIENT, JSON, NAME, YAML, Verb, flags_of
 from plugin.printing import note, notes_about_missing, print_lines, print_value
 from plugin.reading import Reader, Target
 from plugin.subjects import METAVAR, Subject, parse_subjects
+from plugin.verbs import FLAGS
 from plugin.views.scaling import preview, preview_lines
 from plugin.views.steering import is_paused
 from plugin.writing import params_of, report
-
-MOST = 2**31 - 1
 
 
 @click.command(
     "scale",
     cls=Verb,
-    own=(
-        click.Option(["--replicas"], required=True, type=Integer(0, MOST), help="the new number of VMs"),
-        click.Option(["--current-replicas"], type=Integer(0, MOST), help="only scale if this is the number now"),
-        SELECTOR,
-        *WRITES,
-        output(JSON, YAML, NAME),
-    ),
+    own=FLAGS["scale"],
     help="Set the number of VMs. With --dry-run=client, print which VMs the controller would delete or create.",
 )
 @click.argument("arguments", nargs=-1, metavar=METAVAR)

@@ -8,17 +8,18 @@ import click
 
 from plugin import clock
 from plugin.connection import Failed, Session, carry_out
-from plugin.flags import JSON, SELECTOR, YAML, Verb, flags_of, output
+from plugin.flags import Verb, flags_of
 from plugin.printing import notes_about_missing, print_lines, print_value, width
 from plugin.reading import Reader
 from plugin.subjects import METAVAR, Subject, parse_subjects
+from plugin.verbs import FLAGS
 from plugin.views.listing import tree_lines
 
 
 @click.command(
     "tree",
     cls=Verb,
-    own=(SELECTOR, output(JSON, YAML)),
+    own=FLAGS["tree"],
     help="Show an object with its VMs. WHY says what keeps a VM from being ready or up to date.",
 )
 @click.argument("arguments", nargs=-1, metavar=METAVAR)

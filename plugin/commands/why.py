@@ -10,23 +10,18 @@ from controller.leaderelection.lease import LEASES
 from informers.errors import Forbidden
 from plugin import clock
 from plugin.connection import Failed, Session, carry_out
-from plugin.flags import JSON, SELECTOR, YAML, Verb, flags_of, output
+from plugin.flags import Verb, flags_of
 from plugin.printing import notes_about_missing, print_lines, print_value
 from plugin.reading import Reader
 from plugin.subjects import METAVAR, Subject, parse_subjects
+from plugin.verbs import FLAGS
 from plugin.views.reasons import Leader, leader_of, reasons_of, summary_of, why_lines
-
-LEASE_NAME = "vmherd"
 
 
 @click.command(
     "why",
     cls=Verb,
-    own=(
-        click.Option(["--lease-name"], default=LEASE_NAME, show_default=True, help="the controller's lease"),
-        SELECTOR,
-        output(JSON, YAML),
-    ),
+    own=FLAGS["why"],
     help="Say why an object is not as its spec asks: what waits, what causes it, and what comes next.",
 )
 @click.argument("arguments", nargs=-1, metavar=METAVAR)
