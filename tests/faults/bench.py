@@ -21,8 +21,8 @@ from tests.faults.upstream import Upstream, open_upstream
 from tests.faults.view import View, open_view
 from tests.release import pod, settings
 
-REQUEST_TIMEOUT_S = 4.0
-IDLE_TIMEOUT_S = 4.0
+REQUEST_TIMEOUT_S = 6.0
+IDLE_TIMEOUT_S = 8.0
 FLAGS = ("--no-leader-elect", "--mode", "standalone", "--metrics-bind-address", "0", "--health-probe-bind-address", "0")
 
 

@@ -104,6 +104,7 @@ def _constant(timeline: Timeline) -> Iterator[Finding]:
     generations = {owner["metadata"].get("generation") for owner in owners}
     foreign = [change for change in members if not change.ours]
     moved = any(_comes_or_goes(change) or _changes_sides(change, owners[-1]) for change in foreign)
+    moved = moved or any(map(_is_adopted, members))
     if len(generations) != 1 or moved or any(map(is_deleting, owners)) or any(map(replaces_members, owners)):
         return
     first = points[0]
@@ -121,6 +122,12 @@ def _changes_sides(change: Change, owner: Object) -> bool:
     if change.before is None or change.after is None:
         return False
     return selects(owner, labels_of(change.before)) != selects(owner, labels_of(change.after))
+
+
+def _is_adopted(change: Change) -> bool:
+    """Return True if the object gets its first controller."""
+    both = change.before is not None and change.after is not None
+    return both and not controller_uid(change.before or {}) and bool(controller_uid(change.after or {}))
 
 
 def _comes_or_goes(change: Change) -> bool:

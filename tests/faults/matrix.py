@@ -19,7 +19,7 @@ from tests.faults.runner import Reference, Result, Run
 from tests.faults.scenarios import Scenario
 
 REFERENCES = 2
-"""The number of reference runs of a scenario. Their places and end states are joined."""
+"""The default number of reference runs of a scenario. Their places and end states are joined."""
 
 TRIES = 3
 """How often a run is repeated whose fault did not fire, because the write or the event did not occur."""
@@ -68,10 +68,18 @@ class Summary(Struct, frozen=True, kw_only=True):
 class Matrix:
     """Runs scenarios on a bench, at most `jobs` at a time."""
 
-    def __init__(self, bench: Bench, *, jobs: int, progress: Callable[[str], None] = lambda _line: None) -> None:
+    def __init__(
+        self,
+        bench: Bench,
+        *,
+        jobs: int,
+        references: int = REFERENCES,
+        progress: Callable[[str], None] = lambda _line: None,
+    ) -> None:
         self.results: list[Result] = []
         self.failures: list[str] = []
         self._bench = bench
+        self._references = references
         self._places = asyncio.Semaphore(jobs)
         self._progress = progress
         self._started = time.monotonic()
@@ -90,7 +98,7 @@ class Matrix:
         """Run each scenario without a fault. A scenario whose runs have a violation has no reference."""
         async with asyncio.TaskGroup() as group:
             tasks = [
-                (scenario, [group.create_task(self._reference(scenario)) for _ in range(REFERENCES)])
+                (scenario, [group.create_task(self._reference(scenario)) for _ in range(self._references)])
                 for scenario in scenarios
             ]
         found = {}
