@@ -78,7 +78,8 @@ def plan_cleanup(snapshot: Snapshot, spent: Iterable[VirtualMachineInstance], *,
 
 
 def delete_of(snapshot: Snapshot, vmi: VirtualMachineInstance, why: str) -> Delete:
-    return Delete(resource=snapshot.vmis, key=vmi.metadata.key, uid=vmi.metadata.uid, why=why)
+    meta = vmi.metadata
+    return Delete(resource=snapshot.vmis, key=meta.key, uid=meta.uid, why=why, seen=meta)
 
 
 def creates_of(snapshot: Snapshot, intent: Intent, creates: Creates, why: str) -> tuple[Create, ...]:

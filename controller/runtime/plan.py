@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from informers.errors import ApiError
-from informers.meta import ObjectKey
+from informers.meta import ObjectKey, ObjectMeta
 from informers.objects import PatchType
 from informers.resource import Resource
 
@@ -56,8 +56,8 @@ class Create(Struct, frozen=True, kw_only=True):
 class Delete(Struct, frozen=True, kw_only=True):
     """An action that deletes the object `key` if the object still has the UID `uid`.
 
-    If `version` is not empty, the object must also have this resourceVersion. If `foreground` is true, the garbage
-    collector first deletes the dependents that block the deletion.
+    If `seen` is set, the object must also have the labels, annotations and ownerReferences in `seen`. If `foreground`
+    is true, the garbage collector first deletes the dependents that block the deletion.
     """
 
     resource: AnyResource
@@ -65,7 +65,7 @@ class Delete(Struct, frozen=True, kw_only=True):
     uid: str
     why: str
     foreground: bool = False
-    version: str = ""
+    seen: ObjectMeta | None = None
     cause: Cause = Cause.UNSPECIFIED
 
 
@@ -109,7 +109,8 @@ class ThreeWayMerge(Struct, frozen=True, kw_only=True):
 
     `old` and `new` are the objects that the old and the new template describe. Only the differences between `old` and
     `new` are changed in the object `key`. The executor first reads the whole object from the server, because no cache
-    contains all fields of the object.
+    contains all fields of the object. If `owner_uid` is not empty, the object is changed only if this owner is its
+    controller.
     """
 
     resource: AnyResource
@@ -118,6 +119,7 @@ class ThreeWayMerge(Struct, frozen=True, kw_only=True):
     old: bytes
     new: bytes
     why: str
+    owner_uid: str = ""
 
 
 class Restart(Struct, frozen=True, kw_only=True):

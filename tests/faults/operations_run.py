@@ -202,7 +202,9 @@ async def recover(world: World) -> None:
     for vm in now.vms:
         if _template_annotations(vm).get(BEHAVIOR):
             change = {"spec": {"template": {"metadata": {"annotations": {BEHAVIOR: None}}}}}
-            await world.api.merge(world.path("virtualmachines", vm["metadata"]["name"]), change)
+            answer = await world.api.merge(world.path("virtualmachines", vm["metadata"]["name"]), change)
+            if answer.ok and vm["metadata"]["uid"] in world.strangers:
+                world.strangers[vm["metadata"]["uid"]] = answer.document
     for vmi in now.vmis:
         failed = (vmi.get("status") or {}).get("phase") in ("Failed", "Succeeded", "Unknown")
         broken = failed or _annotations(vmi).get(BEHAVIOR) or _annotations(vmi).get(ours.EARLY_FAILURES)
