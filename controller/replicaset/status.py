@@ -94,8 +94,8 @@ def _notice_of(outcome: Outcome) -> Notice | None:
 def _failure_reason(outcome: Outcome) -> str:
     """Return `FailedCreate` or `FailedDelete` if the server answered a create or delete with an error.
 
-    For other actions and for connection errors, return "". If a user changed the VMI since the plan was made, the VMI is
-    not deleted. That is no failure.
+    For other actions and for connection errors, return "". If a user changed the VMI since the plan was made, the VMI
+    is not deleted. That is no failure.
     """
     match outcome:
         case Rejected(action=Delete(), error=Conflict()):
