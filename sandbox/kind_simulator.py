@@ -84,7 +84,7 @@ class KindSimulator(Generic[T]):
         """
 
         self._written: dict[ObjectKey, dict[Resource[Any], int]] = {}
-        """The writes that may not be in the caches yet: for each object and each written kind, the resource version of
+        """The writes that may not be in the caches yet. For each object and each written kind: the resource version of
         the last write.
         """
 
@@ -186,7 +186,7 @@ class KindSimulator(Generic[T]):
                     self._record_write(key, effect.resource, await self._delete(key.namespace, effect))
 
     async def _may_adopt(self, key: ObjectKey) -> bool:
-        """Return True if the API server still has the object of the store, and the object is not being deleted."""
+        """Return True if the object in the store still exists on the API server and is not being deleted."""
         cached = self._store.get(key)
         try:
             fresh = _decode_written(await self._client.get(self._resource, key)).metadata
