@@ -52,21 +52,28 @@ def kill_apiserver(plane: ControlPlane) -> None:
     plane.restart_apiserver()
 
 
+def ask_etcd(plane: ControlPlane, path: str, **body: Any) -> Any:
+    """Send a request to the JSON API of etcd."""
+    url = f"http://127.0.0.1:{plane.etcd_port}/v3/{path}"
+    with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=ETCD_WITHIN_S) as answer:
+        return json.loads(answer.read())
+
+
 def revision(plane: ControlPlane) -> int:
     """Return the current revision of etcd. Resource versions are revisions."""
-    return int(_etcd(plane, "kv/range", key=base64.b64encode(b"\0").decode())["header"]["revision"])
+    return int(ask_etcd(plane, "kv/range", key=base64.b64encode(b"\0").decode())["header"]["revision"])
 
 
 def compact(plane: ControlPlane) -> int:
     """Compact etcd up to the current revision, and return this revision. Older revisions are gone at once."""
     now = revision(plane)
-    _etcd(plane, "kv/compaction", revision=str(now), physical=True)
+    ask_etcd(plane, "kv/compaction", revision=str(now), physical=True)
     return now
 
 
 def defragment(plane: ControlPlane) -> None:
     """Defragment etcd. Etcd answers no request in the meantime."""
-    _etcd(plane, "maintenance/defragment")
+    ask_etcd(plane, "maintenance/defragment")
 
 
 class Snapshot(Struct, frozen=True):
@@ -209,13 +216,6 @@ async def stale_apiserver(plane: ControlPlane) -> AsyncIterator[StaleApiServer]:
 
 def _post(admin: Admin, path: str, body: dict[str, Any]) -> Any:
     return json.loads(admin.send("POST", path, json.dumps(body).encode(), "application/json"))
-
-
-def _etcd(plane: ControlPlane, path: str, **body: Any) -> Any:
-    """Send a request to the JSON API of etcd."""
-    url = f"http://127.0.0.1:{plane.etcd_port}/v3/{path}"
-    with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=ETCD_WITHIN_S) as answer:
-        return json.loads(answer.read())
 
 
 def _wait_for_etcd(plane: ControlPlane) -> None:
