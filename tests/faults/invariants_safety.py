@@ -8,8 +8,8 @@ How the catalogue's invariants are worded for this controller:
   are missing in that state. Deletes because of the count have the same limit for the surplus.
 - S3: the API server allows one VM for each name. So S3 checks that names are `<pool>-<ordinal>`, that no smaller
   ordinal stays free, and that no pool adopts a VM.
-- S4: every delete has a UID as precondition, and the object belongs to an owner at the moment of the delete. The VMI of
-  a VM belongs to the pool of the VM.
+- S4: every delete has a UID as precondition, and the object belongs to an owner at the moment of the delete. A pool
+  restarts the VMI of a VM that was a member in the window: the version of the VMI does not show that the VM left.
 - S5: an owner is read from the server before it adopts. Pools never adopt. A release needs a label that does not match.
 - S7: during a pause nothing is created, deleted or updated. Adoption, release, and the removal of finalizers go on (R8,
   P17). An owner that is being deleted creates nothing.
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.faults.history import Change, History, Request, own_reference, shown
+from tests.faults.history import Change, History, Request, World, own_reference, shown
 from tests.faults.judge import Finding, Run, Violation, invariant
 from tests.faults.reasons import reason_of, replaces_members
 from tests.faults.states import (
@@ -212,7 +212,8 @@ def s4_only_members_are_deleted_by_uid(history: History, run: Run) -> Iterator[F
     for change, world in history.replay():
         author = change.author
         if change.starts_deletion and author is not None and author.ours and author.verb == "delete":
-            problem = "" if _is_member(change, world.by_uid) else f"{change.kind}/{change.name} belongs to no owner"
+            is_member = _is_member(change, world) or _is_vmi_of_member(history, run, change)
+            problem = "" if is_member else f"{change.kind}/{change.name} belongs to no owner"
             yield Violation("S4", problem, described(change)) if problem else None
 
 
@@ -223,20 +224,25 @@ def _unconditional(write: Request) -> str:
     return "" if uid else f"{write} has no UID as precondition"
 
 
-def _is_member(change: Change, find: object) -> bool:
-    """Return True if the object belongs to a set or a pool now. `find` finds an object by UID."""
-    assert callable(find)
-    item = change.before
-    if item is None:
-        return False
-    owner = find(controller_uid(item))
-    if change.kind == VMI and owner is not None and owner["kind"] == VM:
-        owner = find(controller_uid(owner))
-        return owner is not None and owner["kind"] == POOL
+def _is_member(change: Change, world: World) -> bool:
+    """Return True if the object belongs to a set or a pool now."""
+    item = change.before or {"metadata": {}}
     if change.kind == REVISION and not controller_uid(item):
         return bool(labels_of(item).get(POOL_UID_LABEL))
+    owner = world.by_uid(controller_uid(item))
     kinds = {VMI: SET, VM: POOL, REVISION: POOL}
     return owner is not None and owner["kind"] == kinds.get(change.kind)
+
+
+def _is_vmi_of_member(history: History, run: Run, change: Change) -> bool:
+    """Return True if the VMI belongs to a VM that a pool owned in the window."""
+    if change.kind != VMI or change.before is None:
+        return False
+    changes = history.objects.get((VM, controller_uid(change.before)), ())
+    start = run.window(change.time)
+    states = [each for each in changes if each.number < change.number]
+    recent = [each.after for n, each in enumerate(states) if n == len(states) - 1 or states[n + 1].time >= start]
+    return any(item is not None and (POOL, controller_uid(item)) in history.objects for item in recent)
 
 
 @invariant("S5")

@@ -52,6 +52,7 @@ def test_s4_the_vmi_of_a_detached_vm_is_not_deleted() -> None:
     pool_of(made, 1)
     made.create(vmi("pool-0", made.get(VM, "pool-0")), by=SIMULATOR)
     made.patch(VM, "pool-0", {"metadata": {"ownerReferences": None}})
+    made.wait(60)
     made.delete(VMI, "pool-0", by=OURS)
     assert_broken(made, "S4", "belongs to no owner")
 
