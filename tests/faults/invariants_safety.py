@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from tests.faults.history import Change, History, Request, World, own_reference, shown
 from tests.faults.judge import Finding, Run, Violation, invariant
 from tests.faults.reasons import reason_of, replaces_members
+from tests.faults.restarts import in_pause, restarts, states_in, unfounded
 from tests.faults.states import (
     OWNERS,
     POOL,
@@ -91,6 +92,9 @@ def s1_nothing_is_created_or_deleted_without_a_reason(history: History, run: Run
     for step in our_deletes(history):
         _, problem = reason_of(history, step, run)
         yield Violation("S1", problem, described(step.change)) if problem else None
+    for restart in restarts(history, run):
+        problem = unfounded(restart)
+        yield Violation("S1", problem, (restart.evidence, shown(restart.vmi))) if problem else None
 
 
 def _constant(timeline: Timeline) -> Iterator[Finding]:
@@ -239,10 +243,8 @@ def _is_vmi_of_member(history: History, run: Run, change: Change) -> bool:
     if change.kind != VMI or change.before is None:
         return False
     changes = history.objects.get((VM, controller_uid(change.before)), ())
-    start = run.window(change.time)
-    states = [each for each in changes if each.number < change.number]
-    recent = [each.after for n, each in enumerate(states) if n == len(states) - 1 or states[n + 1].time >= start]
-    return any(item is not None and (POOL, controller_uid(item)) in history.objects for item in recent)
+    states = states_in(changes, run.window(change.time), change.time)
+    return any((POOL, controller_uid(item)) in history.objects for item in states)
 
 
 @invariant("S5")
@@ -297,10 +299,9 @@ def _wrong_release(history: History, run: Run, change: Change, uid: str) -> str:
     if own_reference(change.before, uid) is None or not (history.objects.get((kind, uid))):
         return f"{change.name} loses an owner that is no {kind}"
     start = run.window(change.time)
-    states = [each for each in history.objects[change.kind, change.uid] if each.number < change.number]
-    recent = [each.after for n, each in enumerate(states) if n == len(states) - 1 or states[n + 1].time >= start]
+    earlier = tuple(each for each in history.objects[change.kind, change.uid] if each.number < change.number)
     owner = history.at(kind, uid, change.author.time)
-    if owner is not None and not any(item is not None and not selects(owner, labels_of(item)) for item in recent):
+    if owner is not None and all(selects(owner, labels_of(item)) for item in states_in(earlier, start, change.time)):
         return f"{change.name} is released, but its labels match"
     if owner is not None and is_deleting(owner) and history.at(kind, uid, start) is not None:
         before = history.at(kind, uid, start)
@@ -318,6 +319,9 @@ def s7_a_pause_or_a_deletion_stops_writes(history: History, run: Run) -> Iterato
     for step in our_steps(history):
         problem = _write_in_pause(step, run)
         yield Violation("S7", problem, described(step.change)) if problem else None
+    for restart in restarts(history, run):
+        problem = in_pause(restart)
+        yield Violation("S7", problem, (restart.evidence,)) if problem else None
 
 
 def _write_in_pause(step: Step, run: Run) -> str:
