@@ -79,7 +79,7 @@ a while. For each ordinal the value has the UID of the VM and the start of the V
 """
 
 REPLACE_UNREADY_AFTER: Final = "vmherd.dev/replace-unready-after-seconds"
-"""An annotation on an owner. A VM or VMI is replaced if it runs but has not been ready for this number of seconds.
+"""An annotation on a set or pool. A VM or VMI is replaced if it runs but has not been ready for this number of seconds.
 Without the annotation, no VM or VMI is replaced for this reason.
 """
 
@@ -120,7 +120,7 @@ def deletion_cost(meta: ObjectMeta) -> int | FieldError:
     """Return the deletion cost of a VM or VMI.
 
     Return 0 if the object has no such annotation, and a FieldError if the value is not an integer. When the number of
-    replicas is reduced, members with a lower cost are deleted first (R6).
+    replicas is reduced, VMs and VMIs with a lower cost are deleted first (R6).
     """
     text = meta.annotations.get(DELETION_COST) if meta.annotations is not None else None
     if text is None:

@@ -23,8 +23,9 @@ def limited(wanted: int, existing: int, most: int) -> int:
 
 
 def plan_limit(owner: ObjectMeta, wanted: int, most: int) -> Plan:
-    """Return a plan with a notice if the owner wants more than `most` replicas. Each generation of the owner is
-    reported once.
+    """Return a plan with a notice if the set or pool wants more than `most` replicas.
+
+    Each generation is reported once.
     """
     if not most or wanted <= most:
         return Plan()

@@ -181,9 +181,9 @@ def own_vmi(vm: VirtualMachine, vmis: StoreView[VirtualMachineInstance]) -> Virt
 
 
 def strays_of(pool: ObjectMeta, vms: StoreView[VirtualMachine], pools: Resource[Pool]) -> tuple[VirtualMachine, ...]:
-    """Return the former members that still have the pool finalizer (P2).
+    """Return the VMs that have left the pool and still have the pool finalizer (P2).
 
-    The former members of an earlier pool with the same name are strays too.
+    VMs that have left an earlier pool with the same name are included.
     """
     with_finalizer = vms.by_index(POOL_NAME, str(pool.key))
     return tuple(vm for vm in with_finalizer if _has_left(controller_of(vm.metadata), pool, pools))

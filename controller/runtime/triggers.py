@@ -1,5 +1,5 @@
-"""Triggers decide which owners wake after a change in a cache, and after which delay (R16, P19). To wake an owner means
-to queue the key of the owner for a reconciliation. The functions in this module are pure.
+"""Triggers decide which owners (sets or pools) wake after a change in a cache, and after which delay (R16, P19). To
+wake an owner means to queue the key of the owner for a reconciliation. The functions in this module are pure.
 
 There are three cases:
 
@@ -58,5 +58,5 @@ def wakes_of(
 
 
 def itself(owner: KubeObject) -> tuple[ObjectKey]:
-    """Return the key of the owner itself. `wakes_of` uses this function as `owners_of` for the cache of the owners."""
+    """Return the key of the object itself. `wakes_of` uses this function for the cache of the sets or pools."""
     return (owner.metadata.key,)

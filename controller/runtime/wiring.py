@@ -171,7 +171,7 @@ def assemble(
 
 
 def _removes_metrics(parts: Parts, kind: str) -> Callable[[Change[Any]], None]:
-    """Return an event handler that removes the metrics of deleted owners."""
+    """Return an event handler that removes the metrics of deleted sets or pools."""
 
     def handle(change: Change[Any]) -> None:
         if isinstance(change, Removed):
