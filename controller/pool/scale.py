@@ -59,7 +59,7 @@ def plan_scale(
 
 def delete_of(vm: VirtualMachine, why: str, *, foreground: bool = False, cause: Cause = Cause.UNSPECIFIED) -> Delete:
     meta = vm.metadata
-    return Delete(resource=VMS, key=meta.key, uid=meta.uid, why=why, foreground=foreground, seen=meta, cause=cause)
+    return Delete(resource=VMS, key=meta.key, uid=meta.uid, why=why, foreground=foreground, cause=cause)
 
 
 def _scale_out(snapshot: Snapshot, intent: Intent, revisions: Revisions, missing: int) -> Plan:

@@ -82,8 +82,7 @@ def plan_cleanup(snapshot: Snapshot, spent: Iterable[VirtualMachineInstance], *,
 
 
 def delete_of(snapshot: Snapshot, vmi: VirtualMachineInstance, why: str) -> Delete:
-    meta = vmi.metadata
-    return Delete(resource=snapshot.vmis, key=meta.key, uid=meta.uid, why=why, seen=meta)
+    return Delete(resource=snapshot.vmis, key=vmi.metadata.key, uid=vmi.metadata.uid, why=why)
 
 
 def creates_of(snapshot: Snapshot, intent: Intent, creates: Creates, why: str) -> tuple[Create, ...]:

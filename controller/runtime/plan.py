@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from informers.errors import ApiError
-from informers.meta import ObjectKey, ObjectMeta
+from informers.meta import ObjectKey
 from informers.objects import PatchType
 from informers.resource import Resource
 
@@ -56,8 +56,8 @@ class Create(Struct, frozen=True, kw_only=True):
 class Delete(Struct, frozen=True, kw_only=True):
     """An action that deletes the object `key` if the object still has the UID `uid`.
 
-    If `seen` is set, the object must also have the labels, annotations and ownerReferences in `seen`. If `foreground`
-    is true, the garbage collector first deletes the dependents that block the deletion.
+    If `version` is not empty, the object must also have this resourceVersion. If `foreground` is true, the garbage
+    collector first deletes the dependents that block the deletion.
     """
 
     resource: AnyResource
@@ -65,7 +65,7 @@ class Delete(Struct, frozen=True, kw_only=True):
     uid: str
     why: str
     foreground: bool = False
-    seen: ObjectMeta | None = None
+    version: str = ""
     cause: Cause = Cause.UNSPECIFIED
 
 

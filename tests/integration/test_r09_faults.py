@@ -88,26 +88,6 @@ def test_r9_a_stale_cache_leads_to_no_surplus_create(
     assert created(idle_namespace) == dict.fromkeys(alive, 1)
 
 
-def test_r6_a_stale_cache_leads_to_no_delete_of_a_vmi_that_a_user_detached(
-    idle_namespace: ReplicaSetNamespace, proxy: ThreadedProxy, proxied: ControllerProcess
-) -> None:
-    idle_namespace.make_set(3)
-    alive = idle_namespace.wait_for(3)
-    held = proxy.add(Rule(Match("watch", VMIS), HoldWatch(), times=None))
-    other = {"apiVersion": "v1", "kind": "Namespace", "name": "default", "uid": "not-collected", "controller": True}
-    blocked = {"finalizers": ["test.vmherd.dev/hold"], "ownerReferences": [other]}
-    for name in alive:
-        idle_namespace.change_vmi(name, {"metadata": blocked})
-    idle_namespace.change_set({"spec": {"replicas": 0}})
-    eventually(lambda: idle_namespace.requests("delete"), what="the controller tries to delete")
-    stays(lambda: not deleted(idle_namespace), for_s=0.5, what="no VMI is deleted")
-    proxy.remove(held)
-    eventually(lambda: idle_namespace.status().get("replicas", 0) == 0, what="the set has no VMI")
-    assert not deleted(idle_namespace)
-    assert {request.code for request in idle_namespace.requests("delete")} == {409}
-    assert idle_namespace.condition("ReplicaFailure") is None
-
-
 def test_r9_a_stale_cache_leads_to_no_second_delete(
     idle_namespace: ReplicaSetNamespace, proxy: ThreadedProxy, proxied: ControllerProcess
 ) -> None:
