@@ -24,12 +24,14 @@ from informers.errors import ApiError, Gone, TransportError
 from informers.instruments import InformerInstruments
 from informers.meta import KubeObject, ObjectKey, ObjectMeta
 from informers.nesting import TOO_DEEP, WHY, cut_deep_values
+from informers.partial import complete
 from informers.resource import Resource, decode_raw_page
 from informers.store import Change, Replacement, Store
-from informers.watch import UNDECODABLE, Undecodable, WatchError, WatchParser, identify
+from informers.watch import UNDECODABLE, Undecodable, WatchError, WatchParser, undecodable
 from informers.watch_effects import (
     Advance,
     Apply,
+    ApplyPartial,
     Collect,
     Commit,
     Discard,
@@ -195,17 +197,17 @@ class Reflector(Generic[T]):
         """Decode each object of a page separately, after the decoding of the whole page failed."""
         page = decode_raw_page(cut_deep_values(body))
         objects: list[T] = []
-        undecodable: list[Undecodable] = []
+        rejected: list[Undecodable] = []
         for item in page.items or ():
             if TOO_DEEP in bytes(item):
-                undecodable.append(Undecodable(WHY, identify(item)))
+                rejected.append(undecodable(self._resource, item, WHY))
                 continue
             try:
                 objects.append(self._resource.decode(item))
             except UNDECODABLE as error:
-                undecodable.append(Undecodable(str(error), identify(item)))
+                rejected.append(undecodable(self._resource, item, str(error)))
         meta = page.metadata
-        return PageRead(tuple(objects), meta.resource_version or "", meta.continue_ or "", tuple(undecodable))
+        return PageRead(tuple(objects), meta.resource_version or "", meta.continue_ or "", tuple(rejected))
 
     async def _follow(self, state: Streaming | Watching) -> State:
         """Open a watch and read its events. Return the next state.
@@ -264,14 +266,17 @@ class Reflector(Generic[T]):
         match effect:
             case Apply(object=obj):
                 self._emit_all(self._store.apply(self._transformed(obj), scope=self.scope))
+            case ApplyPartial(partial=partial):
+                obj = complete(partial, self._store.get(partial.object.metadata.key))
+                self._emit_all(self._store.apply(self._transformed(obj), scope=self.scope))
             case Remove(object=obj):
                 self._emit_all(self._store.remove(self._transformed(obj), scope=self.scope))
             case Drop(meta=meta):
                 self._emit_all(self._store.drop(meta, scope=self.scope))
             case Advance(version=version):
                 self._store.advance(version, scope=self.scope)
-            case Skip(why=why, meta=meta):
-                self._skip(why, meta)
+            case Skip():
+                self._skip(effect)
             case GiveUpStreaming():
                 self._relist = Listing()
             case Rewind():
@@ -296,7 +301,11 @@ class Reflector(Generic[T]):
             case Uncollect(meta=meta):
                 self._replacement.drop(meta.key)
             case Keep(meta=meta):
-                self._replacement.keep(meta)
+                if effect.partial is None:
+                    self._replacement.keep(meta)
+                else:
+                    obj = complete(effect.partial, self._replacement.old.objects.get(meta.key))
+                    self._replacement.put(self._transformed(obj))
             case _:
                 assert_never(effect)
 
@@ -331,20 +340,20 @@ class Reflector(Generic[T]):
     def _transformed(self, obj: T) -> T:
         return self._transform(obj) if self._transform is not None else obj
 
-    def _skip(self, why: str, meta: ObjectMeta | None) -> None:
+    def _skip(self, skip: Skip) -> None:
         self._instruments.decode_failed(self._resource.name)
-        meta = meta or ObjectMeta()
+        meta = skip.meta or ObjectMeta()
         logged = self._logged_versions.get(meta.key)
         if logged == meta.resource_version or (logged is None and len(self._logged_versions) >= MAX_LOGGED_OBJECTS):
             return
         self._logged_versions[meta.key] = meta.resource_version
         log.error(
-            "object cannot be decoded, skipped",
+            f"object cannot be decoded, {'using its readable fields' if skip.partial else 'skipped'}",
             **self._labels,
             namespace=meta.namespace,
             name=meta.name,
             version=meta.resource_version,
-            why=why,
+            why=skip.why,
         )
 
     def _progress(self) -> None:

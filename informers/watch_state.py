@@ -21,7 +21,7 @@ Promises of the machine:
   a bookmark of a watch is older than the cache.
 - After an error, the same request is repeated only after a delay.
 - An object that cannot be decoded is skipped. The cache keeps the last decoded state of the object until a newer
-  version can be decoded or the object is deleted.
+  version can be decoded or the object is deleted. If the resource is `partial`, the cache gets the readable fields.
 - If the server no longer serves the resource, the cache keeps its contents. An answer 404 does not prove the deletion
   of the objects. If they are deleted, the server sends the deletion events before it stops serving the resource.
 """
@@ -49,6 +49,7 @@ from informers.watch import Applied, Bookmark, Deleted, Event, Undecodable, Watc
 from informers.watch_effects import (
     Advance,
     Apply,
+    ApplyPartial,
     Collect,
     Commit,
     Discard,
@@ -281,10 +282,10 @@ def _watching(state: Watching, event: Input[T], *, relist: Listing | Streaming) 
             return Checking(state.version), ()
         case Undecodable(why=why, meta=None):
             return state, (Skip(why, None),)
-        case Undecodable(why=why, meta=ObjectMeta() as meta, deleted=deleted):
+        case Undecodable(meta=ObjectMeta() as meta):
             if _is_replay(meta, state):
                 return state, ()
-            return _watching_from(meta.resource_version, state), (Drop(meta) if deleted else Skip(why, meta),)
+            return _watching_from(meta.resource_version, state), _undecodable_change(event, meta)
         case Ended(after_s=after_s) if after_s < SHORTEST_WATCH_S:
             return Waiting(state, why="the watch ended immediately after its start"), ()
         case Failed(error=error) | WatchError(error=error):
@@ -356,8 +357,17 @@ def _collected(page: PageRead[T]) -> tuple[Effect[T], ...]:
 
 
 def _skipped(event: Undecodable) -> tuple[Skip | Keep, ...]:
-    meta = event.meta
-    return (Skip(event.why, meta),) if meta is None else (Skip(event.why, meta), Keep(meta))
+    meta, partial = event.meta, event.partial
+    skip = Skip(event.why, meta, partial is not None)
+    return (skip,) if meta is None else (skip, Keep(meta, partial))
+
+
+def _undecodable_change(event: Undecodable, meta: ObjectMeta) -> tuple[Effect[T], ...]:
+    if event.deleted:
+        return (Drop(meta),)
+    if event.partial is None:
+        return (Skip(event.why, meta),)
+    return Skip(event.why, meta, partial=True), ApplyPartial(event.partial)
 
 
 def _is_replay(meta: ObjectMeta, state: Watching) -> bool:

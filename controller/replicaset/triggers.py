@@ -85,11 +85,11 @@ def _write_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
 def _count_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
     """Return the values of a VMI that start a reconciliation after a delay when they change.
 
-    These values affect the counts, a waiting rollout, or the order of a later scale-in.
+    These values affect the counts, a waiting rollout, the order of a later scale-in, or an Event.
     """
     if is_deleting(vmi) or controller_of(vmi.metadata) is None:
         return ()
-    return (is_ready(vmi), phase_of(vmi), node_of(vmi))
+    return (is_ready(vmi), phase_of(vmi), node_of(vmi), vmi.undecodable)
 
 
 def _planning_input(owner: ReplicaSet) -> tuple[object, ...]:

@@ -21,10 +21,12 @@ from informers.errors import (
     Unauthorized,
 )
 from informers.meta import ObjectMeta
+from informers.partial import Partial
 from informers.watch import Applied, Bookmark, Deleted, Undecodable, WatchError
 from informers.watch_effects import (
     Advance,
     Apply,
+    ApplyPartial,
     Collect,
     Commit,
     Discard,
@@ -57,6 +59,7 @@ A5, A9 = config_map("a", 5), config_map("a", 9)
 B6 = config_map("b", 6)
 UNVERSIONED = ConfigMap(ObjectMeta(name="a", namespace="ns"))
 META9 = ObjectMeta(name="bad", namespace="ns", resource_version="9")
+PARTIAL9 = Partial(config_map("bad", 9), ("data",))
 META5 = ObjectMeta(name="bad", namespace="ns", resource_version="5")
 
 REFUSED = TransportError("cannot connect", sent=False)
@@ -136,6 +139,12 @@ ROWS = {
         Watching("9"),
         (Collect((A5,)), Skip("bad", META9), Keep(META9), Commit("9")),
     ),
+    "an object of a page with an unreadable field": Row(
+        Listing(),
+        PageRead((A5,), "9", "", (Undecodable("bad", META9, partial=PARTIAL9),)),
+        Watching("9"),
+        (Collect((A5,)), Skip("bad", META9, partial=True), Keep(META9, PARTIAL9), Commit("9")),
+    ),
     "an object of a page that cannot be identified": Row(
         Listing(),
         PageRead((), "9", "more", (Undecodable("bad"),)),
@@ -166,6 +175,12 @@ ROWS = {
     ),
     "undecodable in a streaming list": Row(
         Streaming(), Undecodable("bad", META9), Streaming(), (Skip("bad", META9), Keep(META9))
+    ),
+    "an unreadable field in a streaming list": Row(
+        Streaming(),
+        Undecodable("bad", META9, partial=PARTIAL9),
+        Streaming(),
+        (Skip("bad", META9, partial=True), Keep(META9, PARTIAL9)),
     ),
     "the streaming list is complete": Row(Streaming(), Bookmark("9", initial_end=True), Watching("9"), (Commit("9"),)),
     "a streaming list older than the cache": Row(
@@ -216,6 +231,15 @@ ROWS = {
     ),
     "a bookmark without a version": Row(Watching("8"), Bookmark(""), Watching("8")),
     "undecodable": Row(Watching("8"), Undecodable("bad", META9), Watching("9"), (Skip("bad", META9),)),
+    "a field is unreadable": Row(
+        Watching("8"),
+        Undecodable("bad", META9, partial=PARTIAL9),
+        Watching("9"),
+        (Skip("bad", META9, partial=True), ApplyPartial(PARTIAL9)),
+    ),
+    "a field is unreadable, in an old event": Row(
+        Watching("9"), Undecodable("bad", META9, partial=PARTIAL9), Watching("9")
+    ),
     "undecodable and old": Row(Watching("8"), Undecodable("bad", META5), Watching("8")),
     "undecodable without an identity": Row(Watching("8"), Undecodable("bad"), Watching("8"), (Skip("bad", None),)),
     "an undecodable object was deleted": Row(
