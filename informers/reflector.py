@@ -40,7 +40,6 @@ from informers.watch_effects import (
     Keep,
     QuickEffect,
     Remove,
-    Rewind,
     Skip,
     Uncollect,
 )
@@ -130,7 +129,6 @@ class Reflector(Generic[T]):
         self._relist: Listing | Streaming = Streaming()
         self._list_reason = "start"
         self._replacement: Replacement[T] | None = None
-        self._rewinding = False
         self._last_progress: float | None = None
         self._logged_versions: dict[ObjectKey, str] = {}
         """The resourceVersion of the last logged error for each undecodable object."""
@@ -279,8 +277,6 @@ class Reflector(Generic[T]):
                 self._skip(effect)
             case GiveUpStreaming():
                 self._relist = Listing()
-            case Rewind():
-                self._rewinding = True
             case Discard():
                 self._replacement = None
             case Collect() | Uncollect() | Keep():
@@ -310,12 +306,12 @@ class Reflector(Generic[T]):
                 assert_never(effect)
 
     def _begin_replace(self) -> Replacement[T]:
-        return self._store.begin_replace(scope=self.scope, rewind=self._rewinding)
+        return self._store.begin_replace(scope=self.scope)
 
     async def _commit(self, commit: Commit) -> None:
         replacement = self._replacement or self._begin_replace()
-        self._replacement, self._rewinding = None, False
-        if commit.rewound:
+        self._replacement = None
+        if commit.rewound or replacement.goes_back:
             before = self._store.version(self.scope)
             log.error(
                 "the server has gone back in time, its state replaces the cache",

@@ -49,10 +49,6 @@ class Commit(Struct, frozen=True):
     rewound: bool = False
 
 
-class Rewind(Struct, frozen=True):
-    """Use the next list even if it is older than the cache, because the server was restored from a backup."""
-
-
 class Apply(Struct, Generic[T], frozen=True):
     object: T
 
@@ -106,7 +102,6 @@ QuickEffect: TypeAlias = (
     | Advance
     | Skip
     | GiveUpStreaming
-    | Rewind
 )
 Effect: TypeAlias = QuickEffect[T] | Commit
 """The type of an effect. Only Commit can take long, because it compares the new list with the old list."""

@@ -35,7 +35,6 @@ from informers.watch_effects import (
     GiveUpStreaming,
     Keep,
     Remove,
-    Rewind,
     Skip,
     Uncollect,
 )
@@ -119,7 +118,7 @@ ROWS = {
         Listing(older=4),
         PageRead((A5,), "7"),
         Waiting(Listing(older=5), why="the list is older than the cache", at_least_s=1.0, backoff=False),
-        (Discard(), Rewind()),
+        DISCARD,
     ),
     "the sixth list older than the cache": Row(
         Listing(older=5), PageRead((A5,), "7"), Watching("7"), (Collect((A5,)), Commit("7", rewound=True))
@@ -256,15 +255,15 @@ ROWS = {
     "expired, in the stream": Row(Watching("8"), WatchError(EXPIRED), Waiting(Streaming(), why="")),
     "expired, in the answer": Row(Watching("8"), Failed(EXPIRED), Waiting(Streaming(), why="")),
     "version too large": Row(
-        Watching("8"), Failed(TOO_NEW), Waiting(Watching("8"), why="too large", at_least_s=2, backoff=False)
+        Watching("8"), Failed(TOO_NEW), Waiting(Checking("8"), why="too large", at_least_s=2, backoff=False)
     ),
     "version too large, in the stream": Row(
-        Watching("8"), WatchError(TOO_NEW), Waiting(Watching("8"), why="too large", at_least_s=2, backoff=False)
+        Watching("8"), WatchError(TOO_NEW), Waiting(Checking("8"), why="too large", at_least_s=2, backoff=False)
     ),
     "version too large, without a hint": Row(
         Watching("8"),
         Failed(TOO_NEW_WITHOUT_HINT),
-        Waiting(Watching("8"), why="too large", at_least_s=1, backoff=False),
+        Waiting(Checking("8"), why="too large", at_least_s=1, backoff=False),
     ),
     "connection lost": Row(Watching("8"), Failed(LOST), cheap_after(LOST, Watching("8"))),
     "connection refused": Row(Watching("8"), Failed(REFUSED), cheap_after(REFUSED, Watching("8"))),

@@ -42,7 +42,7 @@ def test_p7_members_that_are_being_deleted_count_until_they_are_gone(pools: Pool
 def test_p7_a_vm_whose_status_cannot_be_decoded_counts_and_is_not_scaled_in(pools: PoolNamespace) -> None:
     pools.make_pool(2)
     pools.wait_ready(2)
-    pools.change_vm_status("pool-1", {"printableStatus": 7})
+    pools.change_vm_status("pool-1", {"snapshotInProgress": 7})
     eventually(lambda: pools.reasons()["UndecodableVirtualMachine"], what="an Event names the VM")
     pools.scale(3)
     pools.wait_for_vms("pool-0", "pool-1", "pool-2", ready=False)
