@@ -30,7 +30,7 @@ READY_WITHIN_S = 60.0
 """The maximum start time of a component in seconds."""
 
 PORT_TRIES = 3
-"""The maximum number of attempts to start the components. Only a port in use leads to another attempt."""
+"""The maximum number of attempts to start the components. A new attempt is made only if a port was in use."""
 
 PORT_TAKEN = "address already in use"
 """The text in a component's log if another process uses the port."""

@@ -80,10 +80,14 @@ Result: TypeAlias = AwaitChange | After | Retry
 
 
 class Report(Struct, frozen=True):
-    """The result of one reconciliation, and facts for its log line, for example `create_done=3`."""
+    """The result of one reconciliation, and facts for its log line, for example `create_done=3`.
+
+    `blocked_s` is the time, in seconds, for which the reconciliation blocked the event loop.
+    """
 
     result: Result
     facts: Mapping[str, object] = {}
+    blocked_s: float = 0.0
 
 
 class Reconciler(Protocol):
@@ -152,11 +156,13 @@ def is_final(failure: Rejected | Unknown) -> bool:
 
 
 def facts_of(plan: Plan, outcomes: Iterable[Outcome], *, other_error: ApiError | None = None) -> dict[str, object]:
-    """Return the facts for the log line of a reconciliation. The result is empty if the reconciliation did nothing and
-    nothing failed.
+    """Return the facts for the log line of a reconciliation. If it did nothing and nothing failed, the result is empty.
 
-    The facts are the number of each outcome of each action type, the first failure, and the reason for missing writes
-    (`plan.held`). If all failures are conflicts with other writers, the fact is `conflict` instead of `failure`.
+    The facts are:
+
+    - the number of each outcome of each action type
+    - the first failure; if all failures are conflicts with other writers, its name is `conflict` instead of `failure`
+    - the reason for missing writes (`plan.held`)
     """
     outcomes = tuple(outcomes)
     names = (f"{label_of(type(outcome.action))}_{label_of(type(outcome))}" for outcome in outcomes)

@@ -1,4 +1,4 @@
-"""P15: members that do not come up are recreated, within limits. Other VMs are never touched."""
+"""P15: VMs that do not become ready are recreated, within limits. Other VMs are never touched."""
 
 from __future__ import annotations
 
@@ -224,16 +224,16 @@ def test_p15_a_timer_triggers_the_pool_at_the_due_time(
     pools.wait_ready(2)
     uid = pools.vm("pool-0")["metadata"]["uid"]
     position = pools.plane.audit_position()
+    since = datetime.now(UTC)
     break_vm(pools, "pool-0", "unschedulable")
     eventually(lambda: printable_status_of(pools.vm("pool-0")) == "ErrorUnschedulable")
-    since = datetime.now(UTC)
     version = pools.vm("pool-0")["metadata"]["resourceVersion"]
     stays(
         lambda: pools.vm("pool-0")["metadata"]["resourceVersion"] == version, for_s=2.0, what="the VM stays unchanged"
     )
     wait_until_healed(pools, {"pool-0": uid})
     (at,) = times(pools, since=position)
-    assert 5.0 < (at - since).total_seconds() < 10.0
+    assert 5.0 < (at - since).total_seconds() < 20.0
     assert pool_controller.working
 
 

@@ -32,6 +32,7 @@ CHOSEN = {
     "--watch-namespaces": ("blue,green", ("blue", "green")),
     "--workers": ("3", 3),
     "--burst": ("40", 40),
+    "--max-replicas": ("50", 50),
     "--resync-period": ("10m", 600.0),
     "--revision-history": ("0", 0),
     "--sync-timeout": ("1m30s", 90.0),
@@ -52,7 +53,7 @@ CHOSEN = {
     "--log-level": ("DEBUG", "debug"),
     "--log-format": ("json", "json"),
 }
-"""For each flag a value that is not its default: as text, and as the value of the field."""
+"""A value for each flag that differs from the default: as text, and as the parsed value."""
 
 NEEDS = {
     "--metrics-cert-file": {"VMHERD_METRICS_SECURE": "on", "VMHERD_METRICS_KEY_FILE": "/tls/tls.key"},
@@ -186,6 +187,7 @@ WRONG = {
     "--watch-namespaces": "blue,Green",
     "--workers": "0",
     "--burst": "1e3",
+    "--max-replicas": "-1",
     "--resync-period": "-1s",
     "--revision-history": "-1",
     "--sync-timeout": "soon",
