@@ -21,11 +21,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
-<<<<<<< HEAD
-from controller.kubevirt.undecodable import undecodable_notices
-=======
 from controller.kubevirt.replica_limit import limited, plan_limit
->>>>>>> main
+from controller.kubevirt.undecodable import undecodable_notices
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting
 from controller.pool.advice import plan_advice
