@@ -97,11 +97,7 @@ def _write_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
 def _count_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
     """Return the values of a VMI that affect only the counts, a waiting rollout, or the order of a later scale-in.
 
-    <<<<<<< HEAD
-        These values affect the counts, a waiting rollout, the order of a later scale-in, or an Event.
-    =======
-        After a change of these values, a reconciliation starts with a delay.
-    >>>>>>> main
+    After a change of these values, a reconciliation starts with a delay.
     """
     if is_deleting(vmi) or controller_of(vmi.metadata) is None:
         return ()
