@@ -132,6 +132,33 @@ def test_why_says_first_that_no_controller_works(cluster: Cluster, shell: Shell)
     )
 
 
+def test_why_says_first_that_kubevirts_own_controller_works_on_the_pool(cluster: Cluster, shell: Shell):
+    herds.pool_at_rest(cluster)
+    lease(cluster)
+    cluster.install_kubevirt()
+    assert shell.output("why vmpool/web").splitlines()[1:] == [
+        "  leader   not vmherd: KubeVirt reconciles virtualmachinepools.pool.kubevirt.io "
+        "(Deployment kubevirt/virt-controller has no --pool-controller-threads=0)"
+    ]
+
+
+def test_why_names_the_leader_if_kubevirts_loops_are_stopped(cluster: Cluster, shell: Shell):
+    herds.pool_at_rest(cluster)
+    lease(cluster)
+    cluster.install_kubevirt("--pool-controller-threads=0", "--rs-controller-threads=0")
+    assert "  leader   vmherd-7c9f (lease" in shell.output("why vmpool/web")
+
+
+def test_why_says_if_it_cannot_check_kubevirts_controller(cluster: Cluster, shell: Shell):
+    herds.pool_at_rest(cluster)
+    lease(cluster)
+    cluster.install_kubevirt()
+    cluster.forbidden = {"kubevirts"}
+    code, out, err = shell("why vmpool/web")
+    assert (code, "  leader   vmherd-7c9f" in out) == (0, True)
+    assert err.startswith("Warning: not everything is shown: whether KubeVirt's own controller works on vmpool")
+
+
 def test_why_works_without_permission_to_read_leases(cluster: Cluster, shell: Shell):
     herds.pool_at_rest(cluster)
     cluster.forbidden = {"leases"}
