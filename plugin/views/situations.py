@@ -12,8 +12,15 @@ from plugin.views.sets import situation_of_set
 from plugin.views.situation import Situation, identity_of, is_observed
 
 
-def situation_of(snapshot: PoolSnapshot | SetSnapshot) -> Situation:
-    return situation_of_pool(snapshot) if isinstance(snapshot, PoolSnapshot) else situation_of_set(snapshot)
+def situation_of(kind: Kind[Any], group: str, snapshot: Any) -> Situation:
+    """Return the situation of an object. A kind without a view of its own is shown by its status."""
+    match snapshot:
+        case PoolSnapshot():
+            return situation_of_pool(snapshot)
+        case SetSnapshot():
+            return situation_of_set(snapshot)
+        case _:
+            return situation_from_status(kind, group, snapshot.owner)
 
 
 def situation_from_status(kind: Kind[Any], group: str, owner: Any) -> Situation:
