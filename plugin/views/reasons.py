@@ -60,7 +60,7 @@ def reasons_of(situation: Situation, leader: Leader | None, *, other_writer: str
         lines.append(("held", blocked))
     if situation.plan.held and situation.plan.held not in blocked:
         lines.append(("held", f"{situation.plan.held}{_limit(situation)}"))
-    lines += [("cause", text) for text in _causes(situation)]
+    lines += [("cause", text) for text in (*situation.failures, *_causes(situation))]
     lines += [("next", text) for text in _next(situation.plan)]
     if leader is not None and leader.is_alive and not other_writer:
         lines.append(("leader", leader.text))

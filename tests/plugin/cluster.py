@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -18,6 +18,7 @@ from informers.errors import ApiError, Forbidden
 from informers.meta import ObjectKey
 from informers.resource import Resource
 from plugin.cli import main
+from plugin.commands.drain import NODES, PODS
 from plugin.flags import Flags
 from tests.builders import NOW
 from tests.fakes.apiserver import FakeApiServer
@@ -48,7 +49,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.server = FakeApiServer(
-            serves=(POOL, SET, VMS, VMIS, CONTROLLER_REVISIONS, LEASES, KUBEVIRTS, DEPLOYMENTS),
+            serves=(POOL, SET, VMS, VMIS, CONTROLLER_REVISIONS, LEASES, KUBEVIRTS, DEPLOYMENTS, NODES, PODS),
             has_status=(POOL, SET),
             latency_s=0,
         )
@@ -56,6 +57,8 @@ class Cluster:
         self.has_kubevirt = False
         self.writes: list[tuple[str, str, Mapping[str, str], Any]] = []
         self.on_read: list[Any] = []
+        self.evictions: list[str] = []
+        self.on_eviction: Callable[[str], None] = lambda pod: None
 
     def put(self, resource: Resource[Any], *objects: Any) -> None:
         for each in objects:
@@ -90,6 +93,19 @@ class Cluster:
         return self.server.document(resource, ObjectKey("default", name))
 
     async def request(self, method: str, path: str, **more: Any) -> bytes:
+        answer = await self._answer(method, path, **more)
+        label, _, value = (more.get("params") or {}).get("labelSelector", "").partition("=")
+        if method != "GET" or not label:
+            return answer
+        page = msgspec.json.decode(answer)
+        items = [each for each in page["items"] if (each["metadata"].get("labels") or {}).get(label) == value]
+        return msgspec.json.encode({**page, "items": items})
+
+    async def _answer(self, method: str, path: str, **more: Any) -> bytes:
+        if path.endswith("/eviction"):
+            self.evictions.append(path.split("/")[-2])
+            self.on_eviction(self.evictions[-1])
+            return b"{}"
         if path.count("/") == 3 and path.startswith("/apis/"):
             served = (POOL, SET, *((KUBEVIRTS,) if self.has_kubevirt else ()))
             plurals = [each.plural for each in served if each.group_path == path]

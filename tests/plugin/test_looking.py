@@ -11,6 +11,7 @@ import yaml
 
 from controller.leaderelection.lease import LEASES
 from informers.meta import ObjectKey
+from plugin.cli import main
 from tests import pool_builders
 from tests.builders import NOW
 from tests.plugin import herds
@@ -120,6 +121,40 @@ def test_why_names_what_waits_its_cause_the_leader_and_what_to_try(cluster: Clus
         "  leader   vmherd-7c9f (lease vmherd-system/vmherd, renewed 2s ago)",
         "  try      kubectl vmherd rollout undo vmpool/web",
     ]
+
+
+def test_why_and_tree_name_what_blocks_a_scale_out(cluster: Cluster, shell: Shell):
+    herds.pool_at_rest(cluster)
+    lease(cluster)
+    full = 'virtualmachines.kubevirt.io "web-2" is forbidden: exceeded quota: few'
+    failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": full}
+    cluster.server.change(POOL, WEB, {"spec": {"replicas": 3}, "status": {"conditions": [failure]}})
+    assert shell.output("why vmpool/web").splitlines()[:3] == [
+        "vmpool/web wants 3, has 2, 2 ready, 2 on revision 2.",
+        f"  cause    ReplicaFailure: {full}",
+        "  next     create virtualmachines default/web-2: 2 of 3 VMs exist",
+    ]
+    assert shell.output("tree vmpool/web").splitlines()[1].endswith(f"ReplicaFailure: {full}")
+
+
+def test_why_says_that_a_broken_vm_will_be_healed(cluster: Cluster, shell: Shell):
+    pool = pool_builders.pool(replicas=4, autohealing={"startUpFailureThreshold": 2})
+    failing = {"ready": False, "printable": "CrashLoopBackOff", "failures": 3, "ready_for_s": 900}
+    vms = [*pool_builders.vms(pool, 0, 2, 3), pool_builders.vm("web-1", owner=pool, **failing)]
+    vmis = [pool_builders.vmi(vm) for vm in vms[:3]]
+    cluster.put_pool(pool, vms, vmis, [pool_builders.revision(pool)])
+    lines = shell.output("why vmpool/web").splitlines()
+    assert lines[2].startswith("  held     stalled for 15m: web-1 CrashLoopBackOff")
+    healing = "healing: 1 virtual machines are replaced in a few seconds (1 of 4 allowed are unavailable)"
+    assert lines[3] == f"  held     {healing}"
+
+
+def test_without_a_cluster_the_error_is_one_line(capsys: pytest.CaptureFixture[str]):
+    assert main(["list", "--server=http://127.0.0.1:1"]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("error: ")
+    assert "127.0.0.1:1" in err
 
 
 def test_why_says_first_that_no_controller_works(cluster: Cluster, shell: Shell):
