@@ -49,11 +49,13 @@ def test_the_list_of_all_namespaces_names_them(cluster: Cluster, shell: Shell):
 
 
 def test_the_list_uses_the_counters_of_the_status_without_reading_vms(cluster: Cluster, shell: Shell):
-    status = {"replicas": 3, "readyReplicas": 2, "updatedReplicas": 1, "printableStatus": "Updating"}
-    cluster.put(POOL, pool_builders.pool(status=status))
+    counters = {"replicas": 3, "readyReplicas": 2, "updatedReplicas": 1}
+    revisions = {"currentRevision": "web-4", "updateRevision": "web-7"}
+    cluster.put(POOL, pool_builders.pool(status={**counters, **revisions, "printableStatus": "Updating"}))
     cluster.forbidden = {"virtualmachines", "virtualmachineinstances", "controllerrevisions"}
     line = "vmpool/web   Updating   2/3     1         120m"
     assert shell.output("list vmpool").splitlines()[1] == line
+    assert shell.output("list vmpool -o wide").splitlines()[1] == f"{line}   4->7"
 
 
 def test_without_objects_a_note_says_so(shell: Shell):
