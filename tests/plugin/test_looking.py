@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import yaml
 
+from controller.kubevirt.resources import VMS
 from controller.leaderelection.lease import LEASES
 from informers.meta import ObjectKey
 from plugin.cli import main
@@ -149,6 +150,17 @@ def test_why_says_that_a_broken_vm_will_be_healed(cluster: Cluster, shell: Shell
     assert lines[2].startswith("  held     stalled for 15m: web-1 CrashLoopBackOff")
     healing = "healing: 1 virtual machines are replaced in a few seconds (1 of 4 allowed are unavailable)"
     assert lines[3] == f"  held     {healing}"
+
+
+def test_texts_in_objects_do_not_control_the_terminal(cluster: Cluster, shell: Shell):
+    herds.pool_at_rest(cluster)
+    hostile = {"type": "ReplicaFailure", "status": "True", "message": "full\x1b[2J\nvmpool/web is fine"}
+    cluster.server.change(POOL, WEB, {"status": {"conditions": [hostile], "printableStatus": "\x1b]0;x\x07"}})
+    cluster.server.change(VMS, ObjectKey("default", "web-0"), {"status": {"printableStatus": "Running\x1b[31m"}})
+    for verb in ("list", "tree vmpool/web", "why vmpool/web"):
+        out = shell.output(verb)
+        assert "\x1b" not in out
+        assert "\nvmpool/web is fine" not in out
 
 
 def test_without_a_cluster_the_error_is_one_line(capsys: pytest.CaptureFixture[str]):
