@@ -24,6 +24,7 @@ from tests.faults.availability import disruptions
 from tests.faults.history import Change, History, Request, World, shown
 from tests.faults.invariants_safety import described
 from tests.faults.judge import Finding, Run, Violation, invariant
+from tests.faults.restarts import states_in
 from tests.faults.states import (
     DISKS,
     FINALIZER,
@@ -47,7 +48,6 @@ from tests.faults.states import (
     uid_of,
     version_of,
 )
-from tests.faults.timelines import timelines
 
 
 def patched(change: Change) -> Object | None:
@@ -101,13 +101,8 @@ def _wrong_removal(history: History, run: Run, change: Change, after: Object, wo
 
 def keeps_disks(history: History, run: Run, change: Change) -> bool:
     """Return True if the VM's pool kept disks all the time in the window of this change."""
-    timeline = timelines(history).get(controller_uid(change.before or {"metadata": {}}))
-    if timeline is None:
-        return False
-    start = run.window(change.time)
-    points = [point for point in timeline.points if point.time <= change.time]
-    recent = [p.owner for n, p in enumerate(points) if n == len(points) - 1 or points[n + 1].time >= start]
-    owners = [owner for owner in recent if owner is not None]
+    pool = POOL, controller_uid(change.before or {"metadata": {}})
+    owners = states_in(history.objects.get(pool, ()), run.window(change.time), change.time)
     return bool(owners) and all(map(preserves, owners))
 
 

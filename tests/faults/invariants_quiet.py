@@ -2,8 +2,9 @@
 
 How the catalogue's invariants are worded for this controller:
 
-- Q1: at rest, the only requests are watches and the lease (G4). At any time, a successful patch changes something. The
-  exception is a patch that consists of tests only.
+- Q1: at rest, the only requests are watches and the lease (G4). A watch that expired needs a list, so a resource may
+  be listed `LISTS` times a minute. At any time, a successful patch changes something. The exception is a patch that
+  consists of tests only.
 - Q2: a request for the same object fails at most `FAILURES` times in ten seconds: the back-off of a key begins with 5
   ms and doubles. All failures of a run together are at most ten a second, after a burst of a hundred.
 - Q3: without faults, a member costs one create and at most one delete, and is patched at most `PATCHES` times. In a
@@ -24,6 +25,9 @@ TEN_S = 10.0
 FAILURES = 20
 FAILURES_PER_S, FAILURE_BURST = 10.0, 100
 STATUS_PER_S = 6
+LISTS, WATCHES = 3, 12
+"""The largest number of lists and watches of a resource in a minute, at rest."""
+
 PATCHES = 8
 LONGEST_RETRY_AFTER_S = 300.0
 EARLY_S = 0.05
@@ -42,12 +46,26 @@ def q1_at_rest_there_are_no_requests_and_no_write_is_in_vain(history: History, r
     until = float("inf") if run.ended is None else run.ended
     noise = [each for each in history.ours if run.settled_from <= each.time <= until and not _is_quiet(each)]
     yield from (Violation("Q1", f"{each} at rest", (shown(each.body),)) for each in noise)
+    for verb, resource, most in _frequent_reads(history, run.settled_from):
+        yield Violation("Q1", f"{most} requests to {verb} {resource} in a minute, at rest")
     if not noise:
         yield None
 
 
 def _only_tests(write: Request) -> bool:
     return isinstance(write.body, list) and all(step.get("op") == "test" for step in write.body)
+
+
+def _frequent_reads(history: History, since: float) -> Iterator[tuple[str, str, int]]:
+    """Yield the resources that are listed or watched again too often at rest."""
+    times: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for each in history.ours:
+        if each.verb in ("list", "watch") and each.time >= since:
+            times[each.verb, each.resource].append(each.time)
+    for (verb, resource), own in times.items():
+        most = _most_within(own, 60.0)
+        if most > (LISTS if verb == "list" else WATCHES):
+            yield verb, resource, most
 
 
 def _is_quiet(request: Request) -> bool:

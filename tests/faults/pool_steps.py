@@ -195,7 +195,7 @@ def memory_of(vmi: Json) -> str:
 
 async def break_vm(user: User) -> None:
     """Make the VM's next VMIs fail. A VM that the pool recreates has no failure."""
-    annotations = {BEHAVIOR: "fail", "sim.vmherd.dev/time-scale": "0.01"}
+    annotations = {BEHAVIOR: "fail", "sim.vmherd.dev/time-scale": "0.05"}
     changed = await user.patch(VMS, "pool-1", {"spec": {"template": {"metadata": {"annotations": annotations}}}})
     generation = changed["metadata"]["generation"]
 

@@ -27,6 +27,15 @@ def test_q1_a_request_at_rest_is_found() -> None:
     assert_broken(made, "Q1", "get virtualmachineinstancereplicasets/herd -> 200 at rest", run)
 
 
+def test_q1_a_resource_that_is_listed_again_and_again_is_found() -> None:
+    made = Made()
+    run = Run(settled_from=made.now)
+    for _ in range(10):
+        made.read(VMI, "", verb="list")
+        made.wait(1)
+    assert_broken(made, "Q1", "10 requests to list virtualmachineinstances in a minute", run)
+
+
 def test_q1_a_status_write_that_changes_nothing_is_found() -> None:
     made = Made()
     set_of(made, 1)
