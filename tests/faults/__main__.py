@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -24,9 +24,12 @@ from tests.faults.bench import open_bench
 from tests.faults.faults import FAULTS, parse_place
 from tests.faults.matrix import Matrix, Selection, Summary, lines_of
 from tests.faults.scenarios import Scenario, scenarios
+from tests.faults.waves import PROCESS_FAULTS
 from tests.integration.pool_namespace import simulator
 
 JOBS = 8
+NO_FAULTS = ("none",)
+"""Selects only the runs without a fault."""
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -57,33 +60,59 @@ def matching(names: Sequence[str], patterns: Sequence[str]) -> tuple[str, ...]:
     return found
 
 
-async def run(chosen: argparse.Namespace, todo: Sequence[Scenario], selection: Selection) -> Summary:
+async def run(
+    chosen: argparse.Namespace, todo: Sequence[Scenario], selection: Selection, waves: Sequence[str]
+) -> Summary:
+    """Run the injections of writes and watches on one control plane, and the faults of processes on another one."""
+    summary = Summary(results=(), seconds=0.0)
+    stages: list[Callable[[Matrix], Awaitable[None]]] = []
+    if selection.faults != NO_FAULTS or not waves:
+        stages.append(lambda matrix: matrix.run(todo, selection))
+    if waves:
+        stages.append(lambda matrix: matrix.waves(todo, waves, selection.stop_after_s))
+    for stage in stages:
+        summary, completed = await _on_a_new_plane(chosen, stage, summary)
+        if not completed:
+            break
+    return summary
+
+
+async def _on_a_new_plane(
+    chosen: argparse.Namespace, stage: Callable[[Matrix], Awaitable[None]], earlier: Summary
+) -> tuple[Summary, bool]:
+    """Run a stage. Return the summary so far, and False if a signal ended the stage."""
     with (
         running_plane(find_binaries(), audit_level="RequestResponse") as plane,
         simulator(plane),
         tempfile.TemporaryDirectory(prefix="vmherd-faults-") as directory,
     ):
         async with open_bench(plane, Path(directory), chosen.evidence) as bench:
-            matrix = Matrix(bench, jobs=chosen.jobs, progress=lambda line: print(line, file=sys.stderr, flush=True))
-            running = asyncio.create_task(matrix.run(todo, selection), name="matrix")
+            matrix = Matrix(bench, jobs=chosen.jobs, progress=_tell, earlier=earlier)
+            running = asyncio.ensure_future(stage(matrix))
             loop = asyncio.get_running_loop()
-            loop.add_signal_handler(signal.SIGINT, running.cancel)
-            loop.add_signal_handler(signal.SIGTERM, running.cancel)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, running.cancel)
             await asyncio.wait([running])
             if not running.cancelled() and (error := running.exception()):
                 raise error
-            return matrix.summary()
+            return matrix.summary(), not running.cancelled()
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments(sys.argv[1:] if argv is None else argv)
     every = scenarios()
     if chosen.list:
-        print("\n".join([*(scenario.name for scenario in every), "", *FAULTS]))
+        print("\n".join([*(scenario.name for scenario in every), "", *FAULTS, *PROCESS_FAULTS]))
         return 0
     names = matching([scenario.name for scenario in every], chosen.scenario)
+    faults = () if chosen.fault == ["none"] else matching((*FAULTS, *PROCESS_FAULTS), chosen.fault)
+    waves = () if chosen.sample or chosen.at or chosen.write else [each for each in faults if each in PROCESS_FAULTS]
     selection = Selection(
-        faults=() if chosen.fault == ["none"] else matching(tuple(FAULTS), chosen.fault),
+        faults=tuple(each for each in faults if each in FAULTS) or NO_FAULTS,
         place=f"write#{chosen.write}" if chosen.write else chosen.at,
         sample=chosen.sample,
         seed=chosen.seed,
@@ -92,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     todo = [each for each in every if each.name in names]
     with (chosen.log or Path(os.devnull)).open("w") as log:
         logs.configure("info" if chosen.log else "error", "json", stream=log)
-        summary = asyncio.run(run(chosen, todo, selection))
+        summary = asyncio.run(run(chosen, todo, selection, waves))
     print("\n".join(lines_of(summary)))
     if chosen.report:
         chosen.report.write_bytes(msgspec.json.encode(summary))

@@ -71,7 +71,16 @@ class WatchPlace(Struct, frozen=True, order=True):
         return Match(resource=self.resource, watch=True)
 
 
-Place: TypeAlias = WritePlace | WatchPlace
+class ProcessPlace(Struct, frozen=True, order=True):
+    """The whole control plane."""
+
+    number: int = 1
+
+    def __str__(self) -> str:
+        return "process"
+
+
+Place: TypeAlias = WritePlace | WatchPlace | ProcessPlace
 
 
 class Fault(Struct, frozen=True, kw_only=True):
@@ -91,6 +100,9 @@ class Fault(Struct, frozen=True, kw_only=True):
     lasts_s: float = 1.0
     """The time until the controller sees and reaches the server as usual."""
 
+    recovers_s: float = 2.0
+    """The time until the controller has tried again, or a new controller works."""
+
     loses: bool = False
     """True if the server may carry out a write whose answer the controller does not get."""
 
@@ -103,13 +115,13 @@ class Fault(Struct, frozen=True, kw_only=True):
 
 
 WRITE_FAULTS = (
-    Fault(name="crash-before", on_events=True, actions=(CrashBefore(),), lasts_s=5.0),
-    Fault(name="crash-after", on_events=True, actions=(CrashAfter(),), lasts_s=5.0),
+    Fault(name="crash-before", on_events=True, actions=(CrashBefore(),), lasts_s=5.0, recovers_s=3.0),
+    Fault(name="crash-after", on_events=True, actions=(CrashAfter(),), lasts_s=5.0, recovers_s=3.0),
     Fault(name="lost-answer", on_events=True, actions=(LoseAnswer(),), loses=True),
-    Fault(name="lost-answer-timeout", actions=(LoseAnswer(hang=True),), lasts_s=7.0, loses=True),
+    Fault(name="lost-answer-timeout", actions=(LoseAnswer(hang=True),), lasts_s=7.0, recovers_s=8.0, loses=True),
     Fault(name="half-an-answer", actions=(CutAnswer(),), loses=True),
     Fault(name="reset", actions=(Reset(),)),
-    Fault(name="hang", on_events=True, actions=(Hang(),), lasts_s=7.0),
+    Fault(name="hang", on_events=True, actions=(Hang(),), lasts_s=7.0, recovers_s=8.0),
     Fault(name="403", on_events=True, actions=(Refuse(403, message="exceeded quota: by the proxy"),)),
     Fault(name="404", actions=(Refuse(404),), verbs=("create",)),
     Fault(name="409", actions=(Refuse(409),)),
@@ -124,9 +136,9 @@ WRITE_FAULTS = (
     Fault(name="504", actions=(Refuse(504),)),
 )
 WATCH_FAULTS = (
-    Fault(name="watch-held", actions=(HoldWatch(),), released_after_s=1.5, lasts_s=2.5),
+    Fault(name="watch-held", actions=(HoldWatch(),), released_after_s=1.5, lasts_s=2.5, recovers_s=2.5),
     Fault(name="watch-lags", actions=(LagWatch(0.4),), lasts_s=60.0),
-    Fault(name="watch-stalls", actions=(StallWatch(),), lasts_s=12.0),
+    Fault(name="watch-stalls", actions=(StallWatch(),), lasts_s=12.0, recovers_s=9.0),
     Fault(name="watch-ends", actions=(EndWatch(),)),
     Fault(name="watch-reset", actions=(EndWatch(clean=False),)),
     Fault(name="watch-cut", actions=(CutWatch(),)),
@@ -151,6 +163,8 @@ class Injection(Struct, frozen=True):
 
     def rules(self) -> tuple[Rule, ...]:
         """Return the rules for the proxy."""
+        if isinstance(self.place, ProcessPlace):
+            return ()
         fault, match = FAULTS[self.fault], self.place.match
         after = self.place.number - 1
         first, *others = fault.actions
@@ -165,6 +179,8 @@ class Injection(Struct, frozen=True):
     @property
     def command(self) -> str:
         """Return the command that repeats this injection."""
+        if isinstance(self.place, ProcessPlace):
+            return f"make faults ARGS='--scenario {self.scenario} --fault {self.fault}'"
         return f"make faults ARGS='--scenario {self.scenario} --fault {self.fault} --at {self.place}'"
 
 
@@ -208,6 +224,8 @@ def injections(scenario: str, traces: Sequence[Trace]) -> Iterator[Injection]:
 
 def injections_at(scenario: str, place: Place) -> Iterator[Injection]:
     """Return the injections at one place, which need not occur in a reference run."""
+    if isinstance(place, ProcessPlace):
+        return
     of_watches = isinstance(place, WatchPlace)
     for fault in WATCH_FAULTS if of_watches else WRITE_FAULTS:
         verb = "" if isinstance(place, WatchPlace) else place.verb

@@ -17,6 +17,7 @@ from tests.faults.judge import Violation
 from tests.faults.objects import differences
 from tests.faults.runner import Reference, Result, Run
 from tests.faults.scenarios import Scenario
+from tests.faults.waves import PROCESS_FAULTS, Wave, controllers_that_ended, scene_of
 
 REFERENCES = 2
 """The default number of reference runs of a scenario. Their places and end states are joined."""
@@ -75,16 +76,18 @@ class Matrix:
         jobs: int,
         references: int = REFERENCES,
         progress: Callable[[str], None] = lambda _line: None,
+        earlier: Summary | None = None,
     ) -> None:
-        self.results: list[Result] = []
-        self.failures: list[str] = []
+        """Create a matrix. Its summary contains the results of the summary `earlier`."""
+        self.results: list[Result] = list(earlier.results if earlier else ())
+        self.failures: list[str] = list(earlier.failures if earlier else ())
         self._bench = bench
         self._references = references
         self._places = asyncio.Semaphore(jobs)
         self._progress = progress
-        self._started = time.monotonic()
-        self._total = 0
-        self._left_out = 0
+        self._started = time.monotonic() - (earlier.seconds if earlier else 0.0)
+        self._total = len(self.results)
+        self._left_out = earlier.left_out if earlier else 0
 
     def summary(self) -> Summary:
         return Summary(
@@ -120,6 +123,29 @@ class Matrix:
             for injection in todo:
                 scenario, reference = by_name[injection.scenario], references[injection.scenario]
                 group.create_task(self._injected(scenario, injection, reference, selection.stop_after_s))
+
+    async def waves(self, scenarios: Sequence[Scenario], faults: Iterable[str], stop_after_s: float) -> None:
+        """Run the reference runs, and then all scenarios together with each of these faults of processes."""
+        references = await self.references(scenarios)
+        for fault in faults:
+            if time.monotonic() - self._started > stop_after_s:
+                self._left_out += len(scenarios)
+            else:
+                await self._wave(scenarios, references, fault)
+
+    async def _wave(self, scenarios: Sequence[Scenario], references: Mapping[str, Reference], fault: str) -> None:
+        """Run all scenarios with one fault of a process."""
+        self._total += len(scenarios)
+        async with scene_of(self._bench, PROCESS_FAULTS[fault]) as scene, asyncio.TaskGroup() as group:
+            wave = Wave(PROCESS_FAULTS[fault], scene, len(scenarios))
+            striking = group.create_task(wave.strike())
+            runs = [
+                group.create_task(self._attempt(Run(self._bench, scenario, None, references.get(scenario.name), wave)))
+                for scenario in scenarios
+            ]
+            await asyncio.wait(runs)
+            striking.cancel()
+            self.failures += controllers_that_ended(scene)
 
     async def _reference(self, scenario: Scenario) -> Result | None:
         self._total += 1

@@ -29,6 +29,9 @@ API_OF: Mapping[str, str] = {
 """The path of the API group of each resource that a scenario uses."""
 
 POOL_REVISION = "kubevirt.io/vm-pool-revision-name"
+START = "revision-start-vm-"
+"""The ControllerRevisions with this prefix belong to KubeVirt. Their number depends on the restarts of a VM."""
+
 MASK = "*"
 MASKED = frozenset(
     [
@@ -58,6 +61,7 @@ MASKED = frozenset(
         "ipAddresses",
         "interfaces",
         "activePods",
+        "kubevirt.io/vm-generation",
     ]
 )
 """The fields that differ between two runs of the same scenario: identities, times, and places."""
@@ -111,9 +115,9 @@ def end_state(objects: Objects) -> dict[str, list[str]]:
     Each object is a line of JSON, so that a difference is easy to read.
     """
     return {
-        plural: sorted(_masked_line(plural, name, item) for name, item in items.items())
+        plural: sorted(_masked_line(plural, item) for name, item in items.items() if not name.startswith(START))
         for plural, items in objects.by_resource.items()
-        if items
+        if any(not name.startswith(START) for name in items)
     }
 
 
@@ -153,12 +157,10 @@ def _leaves(value: Any, path: str = "") -> Iterator[str]:
             yield f"{path}={value}"
 
 
-def _masked_line(plural: str, name: str, item: Json) -> str:
+def _masked_line(plural: str, item: Json) -> str:
     masked = _masked(item)
     metadata = masked["metadata"]
     if plural == VMIS and POOL_REVISION not in (metadata.get("labels") or {}):
-        metadata["name"] = MASK
-    if plural == REVISIONS and name.startswith("revision-start-vm-"):
         metadata["name"] = MASK
     text = json.dumps(masked, sort_keys=True)
     return NAMESPACE.sub("<namespace>", UUID.sub("<uid>", text))

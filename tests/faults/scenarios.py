@@ -39,8 +39,8 @@ class Scenario(Struct, frozen=True, kw_only=True):
     """The condition that holds before the first step."""
 
     steps: tuple[Step, ...]
-    expected: Json = {}
-    """What the judge may expect in this scenario."""
+    compared: bool = True
+    """False if the end state depends on the order in which the controller sees changes of different objects."""
 
     @property
     def settled(self) -> Condition:

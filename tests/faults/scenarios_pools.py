@@ -242,6 +242,8 @@ LIFE = (
             given=(pool(2, template=WITH_DISK, scaleInStrategy=OFFLINE),),
             ready=both(at(2), disks("root-0", "root-1")),
             steps=(Step(delete(propagation), orphans(2) if propagation == "Orphan" else nothing_left),),
+            # The garbage collector deletes the disks of a foreground deletion, unless the controller is faster.
+            compared=propagation != "Foreground",
         )
         for propagation in ("Foreground", "Background", "Orphan")
     ),

@@ -23,6 +23,7 @@ from tests.faults.objects import API_OF, Json, Objects
 MERGE, STEPS = "application/merge-patch+json", "application/json-patch+json"
 RETRY_S = 0.2
 SHOWN_WITHIN_S = 20.0
+PATIENCE_S = 60.0
 LINE_LIMIT = 1 << 22
 _decode = msgspec.json.Decoder().decode
 
@@ -33,6 +34,10 @@ class Refused(Exception):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status}: {message}")
         self.status = status
+
+    @property
+    def is_temporary(self) -> bool:
+        return self.status in (403, 429) or self.status >= 500
 
 
 class View:
@@ -133,11 +138,15 @@ class View:
 
 
 class User:
-    """A user with all permissions in one namespace. `objects` are its current objects."""
+    """A user with all permissions in one namespace. `objects` are its current objects.
 
-    def __init__(self, view: View, namespace: str) -> None:
+    A patient user tries again while the server does not answer.
+    """
+
+    def __init__(self, view: View, namespace: str, *, patient: bool = False) -> None:
         self.view = view
         self.namespace = namespace
+        self._patient = patient
 
     @property
     def objects(self) -> Objects:
@@ -189,6 +198,31 @@ class User:
         return f"{API_OF[plural]}/namespaces/{self.namespace}/{plural}"
 
     async def _send(self, method: str, path: str, body: Any, *, content_type: str = "application/json") -> Json:
+        try:
+            return await self._send_once(method, path, body, content_type)
+        except (Refused, aiohttp.ClientError, OSError, TimeoutError) as error:
+            if not self._patient or (isinstance(error, Refused) and not error.is_temporary):
+                raise
+        return await self._send_again(method, path, body, content_type)
+
+    async def _send_again(self, method: str, path: str, body: Any, content_type: str) -> Json:
+        """Try again until the server answers. The first try may have had its effect."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                await asyncio.sleep(RETRY_S)
+                try:
+                    return await self._send_once(method, path, body, content_type)
+                except Refused as error:
+                    if error.status == 409 and method == "POST":
+                        return await self._send_once("GET", f"{path}/{body['metadata']['name']}", None, content_type)
+                    if error.status == 404 and method == "DELETE":
+                        return {}
+                    if not error.is_temporary:
+                        raise
+                except (aiohttp.ClientError, OSError, TimeoutError):
+                    continue
+
+    async def _send_once(self, method: str, path: str, body: Any, content_type: str) -> Json:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": content_type}
         async with self.view.session.request(method, self.view.url + path, data=data, headers=headers) as answer:

@@ -1,0 +1,43 @@
+"""The part of the fault matrix that every change must pass. `make faults` runs all of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import structlog
+
+from sandbox.binaries import Binaries
+from tests.cluster import running_plane
+from tests.faults.bench import Bench, open_bench
+from tests.faults.matrix import Matrix, Selection, Summary, lines_of
+from tests.faults.scenarios import scenarios
+from tests.integration.pool_namespace import simulator
+
+SEED = 1
+INJECTIONS = 80
+JOBS = 8
+NO_RUN_AFTER_S = 180.0
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(300)
+async def test_a_seeded_part_of_the_matrix_has_no_violation(control_plane_binaries: Binaries, tmp_path: Path) -> None:
+    with (
+        running_plane(control_plane_binaries, audit_level="RequestResponse") as plane,
+        simulator(plane),
+        structlog.testing.capture_logs(),
+    ):
+        async with open_bench(plane, tmp_path) as bench:
+            summary = await part_of_the_matrix(bench)
+    told = "\n".join(lines_of(summary))
+    assert not summary.violations, told
+    assert not summary.failures, told
+    assert summary.fired >= INJECTIONS / 2, told
+    assert {"S1", "S2", "S4", "S7", "L1", "Q1"} <= summary.checks.keys(), told
+
+
+async def part_of_the_matrix(bench: Bench) -> Summary:
+    matrix = Matrix(bench, jobs=JOBS, references=1)
+    await matrix.run(scenarios(), Selection(sample=INJECTIONS, seed=SEED, stop_after_s=NO_RUN_AFTER_S))
+    return matrix.summary()
