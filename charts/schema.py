@@ -63,6 +63,7 @@ REFINED: Mapping[str, Schema] = {
     "leaderElection.retryPeriod": DURATION,
     "settings.workers": POSITIVE,
     "settings.burst": POSITIVE,
+    "settings.maxReplicas": COUNT,
     "settings.revisionHistory": COUNT,
     "settings.resyncPeriod": DURATION,
     "settings.syncTimeout": DURATION,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 import click
 from click.exceptions import NoArgsIsHelpError
@@ -68,6 +69,18 @@ def _print_version(ctx: click.Context, param: click.Parameter, wanted: bool) -> 
         ctx.exit()
 
 
+class OneOfSeveral(LazyCommand):
+    """A command of a module that has several: `module` and `attribute` name it."""
+
+    def __init__(self, name: str, module: str, help: str) -> None:
+        module, _, self.attribute = module.partition(":")
+        super().__init__(name, module, help)
+
+    def load(self) -> click.Command:
+        command: click.Command = getattr(import_module(self.module), self.attribute)
+        return command
+
+
 @click.group(cls=LazyGroup, context_settings=SETTINGS)
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print the version."
@@ -92,5 +105,20 @@ for lazy in (
     rollout.add_command(lazy)
 
 plugin.add_command(rollout)
+for lazy in (
+    LazyCommand("list", "plugin.commands.listing", "list replica sets and pools with their state"),
+    LazyCommand("tree", "plugin.commands.tree", "show an object with its VMs, and why each is as it is"),
+    LazyCommand("why", "plugin.commands.why", "say why an object is not as its spec asks"),
+    LazyCommand("plan", "plugin.commands.plan", "print what the controller would write next"),
+    LazyCommand("scale", "plugin.commands.scale", "set the number of VMs; --dry-run=client names the VMs that leave"),
+    OneOfSeveral("detach", "plugin.commands.membership:detach", "take VMs out of their pool or set"),
+    OneOfSeveral("adopt", "plugin.commands.membership:adopt", "give VMIs to a replica set"),
+    OneOfSeveral("protect", "plugin.commands.marks:protect", "keep VMs at every scale-in"),
+    OneOfSeveral("unprotect", "plugin.commands.marks:unprotect", "end the protection of VMs"),
+    OneOfSeveral(
+        "remove", "plugin.commands.marks:remove", "mark VMs as the first to leave; --scale-in removes them now"
+    ),
+):
+    plugin.add_command(lazy)
 for command in controller_commands.commands.values():
     plugin.add_command(command)

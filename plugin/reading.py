@@ -17,6 +17,7 @@ from controller.kinds import Kind
 from controller.preflight.versions import served_resource
 from controller.runtime.reconciler import Rules
 from controller.runtime.requests import Requests
+from controller.runtime.wiring import Cache
 from informers.errors import Forbidden, NotFound
 from informers.meta import KubeObject, ObjectKey
 from informers.resource import Resource
@@ -56,12 +57,17 @@ class Target(Struct, frozen=True):
 
 
 class Reader:
-    """Reads objects for one command. `missing` has one line for each resource that the user may not read."""
+    """Reads objects for one command. `missing` has one line for each resource that the user may not read.
 
-    def __init__(self, client: Requests, namespace: str) -> None:
+    With `once`, the VMs of a namespace are read only once, for all objects of the command.
+    """
+
+    def __init__(self, client: Requests, namespace: str, *, once: bool = False) -> None:
         self._client = client
         self._namespace = namespace
+        self._once = once
         self._resources: dict[tuple[str, str], Resource[Any]] = {}
+        self._stores: dict[tuple[object, ...], Store[Any]] = {}
         self.missing: dict[str, str] = {}
 
     async def resource(self, kind: Kind[Any], group: str) -> Resource[Any]:
@@ -107,16 +113,7 @@ class Reader:
     ) -> Rules[Any] | None:
         """Return the rules of a kind on fresh caches, or None if the user may not read all objects for them."""
         module = kind.module("wiring")
-        stores: dict[Resource[Any], Store[Any]] = {}
-        for cached, cache in module.CACHES.items():
-            store: Store[Any] = Store(indexes=cache.indexes)
-            try:
-                async for raw in self.pages(cached, namespace):
-                    each = cached.decode(raw)
-                    store.apply(cache.transform(each) if cache.transform else each)
-            except Forbidden as error:
-                self.missing[cached.name] = str(error)
-            stores[cached] = store
+        stores = {cached: await self._store(cached, cache, namespace) for cached, cache in module.CACHES.items()}
         if self.missing.keys() & {cached.name for cached in module.CACHES}:
             return None
         held: Store[Any] = Store(indexes=module.OWNER_CACHE.indexes)
@@ -124,6 +121,23 @@ class Reader:
             held.apply(owner)
         rules: Rules[Any] = module.rules_of(Config(), resource, held, stores)
         return rules
+
+    async def _store(self, resource: Resource[Any], cache: Cache, namespace: str) -> Store[Any]:
+        """Return a cache with the objects of a resource. If the user may not read them, the cache is empty."""
+        # Another kind may need other indexes on the same objects.
+        place = (resource, namespace, *cache.indexes)
+        if place in self._stores:
+            return self._stores[place]
+        store: Store[Any] = Store(indexes=cache.indexes)
+        try:
+            async for raw in self.pages(resource, namespace):
+                each = resource.decode(raw)
+                store.apply(cache.transform(each) if cache.transform else each)
+        except Forbidden as error:
+            self.missing[resource.name] = str(error)
+        if self._once:
+            self._stores[place] = store
+        return store
 
     async def pages(self, resource: Resource[Any], namespace: str, selector: str = "") -> AsyncIterator[msgspec.Raw]:
         """Yield each object of a resource as JSON. A resource that the cluster does not serve has no objects."""

@@ -3,24 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Protocol
 
 import msgspec
 
+from informers.meta import ObjectKey
 from informers.objects import PatchType
+from informers.resource import Resource
 from plugin.connection import Session
 from plugin.flags import CLIENT, JSON, NAME, SERVER, YAML, Flags
 from plugin.printing import print_value
-from plugin.reading import Target
 from plugin.views.edits import Document, Edit, edited, json_patch
 
 
-async def write(session: Session, target: Target, edits: Sequence[Edit], done: str) -> None:
+class Writable(Protocol):
+    """A whole object that a command changes."""
+
+    @property
+    def resource(self) -> Resource[Any]: ...
+
+    @property
+    def key(self) -> ObjectKey: ...
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def document(self) -> Document: ...
+
+
+async def write(session: Session, target: Writable, edits: Sequence[Edit], done: str) -> None:
     """Change an object and print `done`, for example `restarted`. With --dry-run, change nothing. Raise ApiError."""
     document = await changed(session, target, edits)
     report(session.flags, target.path, document, done)
 
 
-async def changed(session: Session, target: Target, edits: Sequence[Edit]) -> Document:
+async def changed(session: Session, target: Writable, edits: Sequence[Edit]) -> Document:
     """Send the changes of an object, and return the object after them. Raise ApiError."""
     flags = session.flags
     if flags.dry_run == CLIENT or not edits:

@@ -186,7 +186,7 @@ class KindSimulator(Generic[T]):
                     self._record_write(key, effect.resource, await self._delete(key.namespace, effect))
 
     async def _may_adopt(self, key: ObjectKey) -> bool:
-        """Return True if the API server still has the object of the store, and the object is not being deleted."""
+        """Return True if the object in the store still exists on the API server and is not being deleted."""
         cached = self._store.get(key)
         try:
             fresh = _decode_written(await self._client.get(self._resource, key)).metadata

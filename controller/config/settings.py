@@ -66,6 +66,7 @@ class Config(KindGroups, frozen=True, kw_only=True):
     watch_namespaces: tuple[str, ...] = ()
     workers: int = 10
     burst: int = 250
+    max_replicas: int = 10_000
     resync_period_s: float = 0.0
     sync_timeout_s: float = 120.0
     shutdown_grace_s: float = 20.0
@@ -202,6 +203,11 @@ GROUPS: Mapping[str, tuple[Option, ...]] = {
         _option("workers", Integer(1, 1_000), "objects of one kind that are reconciled at the same time"),
         _option(
             "burst", Integer(1, 100_000), "creates, and deletes, that one reconciliation of an object sends at most"
+        ),
+        _option(
+            "max_replicas",
+            Integer(0, 1_000_000),
+            "replicas that one object gets at most, whatever its spec says; 0 means no limit",
         ),
         _option(
             "revision_history",

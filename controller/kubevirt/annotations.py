@@ -7,10 +7,17 @@ An invalid value never stops the controller. The controller treats an annotation
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, TypeVar
+
+from msgspec.structs import replace
 
 from controller.apimachinery.field_error import FieldError, quoted
-from informers.meta import ObjectMeta
+from informers.meta import KubeObject, ObjectMeta
+
+T = TypeVar("T", bound=KubeObject)
+
+PREFIX: Final = "vmherd.dev/"
+"""The prefix of all annotations that the controller reads on VMs, VMIs and ControllerRevisions."""
 
 TEMPLATE_HASH: Final = "vmherd.dev/template-hash"
 """A label on each object that is created from a template. Objects with the same value of the label were created from
@@ -72,7 +79,7 @@ a while. For each ordinal the value has the UID of the VM and the start of the V
 """
 
 REPLACE_UNREADY_AFTER: Final = "vmherd.dev/replace-unready-after-seconds"
-"""An annotation on an owner. A VM or VMI is replaced if it runs but has not been ready for this number of seconds.
+"""An annotation on a set or pool. A VM or VMI is replaced if it runs but has not been ready for this number of seconds.
 Without the annotation, no VM or VMI is replaced for this reason.
 """
 
@@ -90,6 +97,20 @@ def is_marked(meta: ObjectMeta, annotation: str) -> bool:
     return meta.annotations is not None and meta.annotations.get(annotation) == "true"
 
 
+def without_foreign_annotations(obj: T) -> T:
+    """Return the object without the annotations of other programs, which the controller does not read.
+
+    The annotations of one object may have 256 KiB. Without this function, a user could fill the memory of the
+    controller with annotations.
+    """
+    annotations = obj.metadata.annotations
+    if annotations is None or all(name.startswith(PREFIX) for name in annotations):
+        return obj
+    kept = {name: value for name, value in annotations.items() if name.startswith(PREFIX)} or None
+    changed: T = replace(obj, metadata=replace(obj.metadata, annotations=kept))  # type: ignore[type-var]
+    return changed
+
+
 def is_takeover_held(meta: ObjectMeta) -> bool:
     """Return True while the pool's first update in takeover mode waits for the user's permission."""
     return meta.annotations is not None and meta.annotations.get(TAKEOVER, "").startswith(TAKEOVER_HELD)
@@ -99,7 +120,7 @@ def deletion_cost(meta: ObjectMeta) -> int | FieldError:
     """Return the deletion cost of a VM or VMI.
 
     Return 0 if the object has no such annotation, and a FieldError if the value is not an integer. When the number of
-    replicas is reduced, members with a lower cost are deleted first (R6).
+    replicas is reduced, VMs and VMIs with a lower cost are deleted first (R6).
     """
     text = meta.annotations.get(DELETION_COST) if meta.annotations is not None else None
     if text is None:

@@ -57,7 +57,7 @@ class SetFigures(Struct, frozen=True, gc=False):
 
 
 class MachineTally(NamedTuple):
-    """The numbers of VMs that this process has created, deleted and healed for one owner.
+    """The numbers of VMs that this process has created, deleted and healed for one set or pool.
 
     A VM is healed if it is deleted because it failed.
     """
@@ -68,7 +68,7 @@ class MachineTally(NamedTuple):
 
 
 Tallies: TypeAlias = Mapping[tuple[str, str, str], MachineTally]
-"""The `MachineTally` (the VM counts) of each owner, by the owner's kind, namespace and name."""
+"""The `MachineTally` (the VM counts) of each set or pool, by kind, namespace and name."""
 
 FigureSource: TypeAlias = Callable[[], Iterable[SetFigures]]
 """A function that returns the `SetFigures` of all objects of a kind.

@@ -73,10 +73,10 @@ class _Sorted(Struct, frozen=True):
 
 
 def plan_healing(snapshot: Snapshot, intent: Intent, members: tuple[VirtualMachine, ...]) -> HealingPlan:
-    """Plan the deletion of as many failing members as the limits allow.
+    """Plan the deletion of as many failing VMs as the limits allow.
 
-    The plan requests another reconciliation for the next time at which something may change. This is the time when a
-    member may be replaced, or when a recreated VM becomes available or exceeds `START_TIMEOUT`.
+    The plan requests another reconciliation for the next time at which something may change. This is the time when a VM
+    may be replaced, or when a recreated VM becomes available or exceeds `START_TIMEOUT`.
 
     At most `maxUnavailable` healed VMs may be unavailable at the same time. Healing does not wait for VMs that a
     rollout restarts, because a failing VM is already unavailable. The rollout counts healed VMs as unavailable.
@@ -171,8 +171,8 @@ def _heal(snapshot: Snapshot, chosen: list[FailingVM], records: Mapping[int, Rec
 
 
 def _max_unhealthy(snapshot: Snapshot, members: int) -> tuple[int, tuple[Notice, ...]]:
-    """Return the number of members that may fail at the same time. Also return an Event if the annotation
-    `MAX_UNHEALTHY` cannot be parsed.
+    """Return the number of VMs that may fail at the same time. Also return an Event if the annotation `MAX_UNHEALTHY`
+    cannot be parsed.
     """
     meta = snapshot.owner.metadata
     text = annotations_of(meta).get(MAX_UNHEALTHY)

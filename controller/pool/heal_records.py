@@ -53,8 +53,8 @@ class Record(Struct, frozen=True, array_like=True):
 class Recovering(Struct, frozen=True):
     """The healed ordinals whose new VM is not available yet.
 
-    `number` counts all these ordinals, and `absent` counts the ordinals without a VM. `until` is the first time at
-    which a recreated VM becomes available or exceeds `START_TIMEOUT`, or None.
+    `number` counts all these ordinals, and `absent` counts the ordinals without a VM. `until` is the next time at which
+    `number` can decrease, or None. Then a recreated VM becomes available or exceeds `START_TIMEOUT`.
     """
 
     number: int

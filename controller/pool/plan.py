@@ -21,6 +21,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
+from controller.kubevirt.replica_limit import limited, plan_limit
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting
 from controller.pool.advice import plan_advice
@@ -68,6 +69,8 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
     """
     claims = choose_claims(snapshot, intent.selector)
     members = claims.kept
+    limit_notice = plan_limit(snapshot.owner.metadata, intent.wanted, snapshot.limits.max_replicas)
+    intent = replace(intent, wanted=limited(intent.wanted, len(members), snapshot.limits.max_replicas))
     revisions = read_revisions(snapshot, intent.template)
     healing = plan_healing(snapshot, intent, members)
     scaling = plan_scale(snapshot, intent, revisions, members, deleted_uids=healing.uids)
@@ -92,7 +95,7 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
         parts.append(plan_takeover(snapshot, revisions, update, pending))
         if not any(part.stages for part in parts):
             parts.append(plan_pruning(snapshot, revisions))
-    return join((*parts, plan_advice(intent)))
+    return join((*parts, limit_notice, plan_advice(intent)))
 
 
 def _with_optional_creates(scaling: Plan) -> Plan:
@@ -102,8 +105,8 @@ def _with_optional_creates(scaling: Plan) -> Plan:
 
 
 def _count_is_right(intent: Intent, members: tuple[VirtualMachine, ...]) -> bool:
-    """Return False if the pool has too many members and a member is terminating.
+    """Return False if the pool has too many VMs and one of its VMs is terminating.
 
-    Without a terminating member, surplus members are accepted, because the scale-in policy may keep them (P8, P9).
+    Without a terminating VM, surplus VMs are accepted, because the scale-in policy may keep them (P8, P9).
     """
     return len(members) <= intent.wanted or not any(map(is_deleting, members))

@@ -141,9 +141,9 @@ def _deletes(revisions: Iterable[ControllerRevision], why: str) -> tuple[Stage, 
 
 
 def oldest_in_use(snapshot: Snapshot, revisions: Revisions, members: tuple[VirtualMachine, ...]) -> str:
-    """Return the name of the oldest revision of all outdated members.
+    """Return the name of the oldest revision of all outdated VMs.
 
-    If no member is outdated, return the current revision.
+    If no VM is outdated, return the current revision.
     """
     numbers = {revision.metadata.name: revision.revision for revision in snapshot.revisions}
     older = {revision_of(vm) for vm in members if not revisions.is_current(revision_of(vm))} & numbers.keys()

@@ -14,7 +14,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from controller.apimachinery.indexes import OWNER_UID, NamesInUse, by_owner_uid
-from controller.kubevirt.annotations import POOL_UID
+from controller.kubevirt.annotations import POOL_UID, without_foreign_annotations
 from controller.kubevirt.pool_types import POOL_KIND, Pool
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
@@ -58,8 +58,12 @@ REVISION_INDEXES: Final[Mapping[str, Callable[[ControllerRevision], Iterable[str
 
 
 def without_foreign_data(revision: ControllerRevision) -> ControllerRevision:
-    """Return the revision. If no pool controls the revision, its data is removed to save memory."""
+    """Return the revision without foreign annotations. If no pool controls the revision, its data is removed too.
+
+    That saves memory.
+    """
     owner = controller_of(revision.metadata)
+    revision = without_foreign_annotations(revision)
     return revision if owner is not None and owner.kind == POOL_KIND else replace(revision, data=Raw())
 
 
@@ -76,12 +80,14 @@ class Limits(Struct, frozen=True):
     """Limits from the configuration.
 
     `burst` is the maximum number of writes of one kind in one reconciliation (P4). `revision_history` is the number of
-    unused revisions to keep (P11). `takes_over` is True if vmherd takes the pools over from KubeVirt's controller.
+    unused revisions to keep (P11). `max_replicas` is the maximum number of VMs of one pool, or 0 for no limit (P4).
+    `takes_over` is True if vmherd takes the pools over from KubeVirt's controller.
     """
 
     burst: int = 250
     revision_history: int = 5
     takes_over: bool = False
+    max_replicas: int = 0
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
@@ -175,9 +181,9 @@ def own_vmi(vm: VirtualMachine, vmis: StoreView[VirtualMachineInstance]) -> Virt
 
 
 def strays_of(pool: ObjectMeta, vms: StoreView[VirtualMachine], pools: Resource[Pool]) -> tuple[VirtualMachine, ...]:
-    """Return the former members that still have the pool finalizer (P2).
+    """Return the VMs that have left the pool and still have the pool finalizer (P2).
 
-    The former members of an earlier pool with the same name are strays too.
+    VMs that have left an earlier pool with the same name are included.
     """
     with_finalizer = vms.by_index(POOL_NAME, str(pool.key))
     return tuple(vm for vm in with_finalizer if _has_left(controller_of(vm.metadata), pool, pools))

@@ -18,6 +18,7 @@ from msgspec import Struct
 from controller.apimachinery.field_error import FieldError
 from controller.kubevirt.normal_form import (
     DISKS,
+    TEMPLATE_LIMIT,
     UNKNOWN,
     VM_SPEC,
     VMI_TEMPLATE,
@@ -25,6 +26,7 @@ from controller.kubevirt.normal_form import (
     differences,
     encoded,
     normal_form,
+    too_large,
 )
 from controller.kubevirt.pool_types import NameGeneration, PoolSpec
 from controller.kubevirt.vmi_types import TemplateMeta
@@ -62,6 +64,8 @@ def parse_template(spec: PoolSpec, *, index_sysprep: bool = False) -> Template |
     if not labels:
         return FieldError("spec.virtualMachineTemplate.metadata.labels is empty: the labels must match spec.selector")
     machine_spec = bytes(wire.spec)
+    if len(machine_spec) > TEMPLATE_LIMIT:
+        return FieldError(too_large("spec.virtualMachineTemplate.spec", len(machine_spec)))
     try:
         fields = msgspec.json.decode(machine_spec)
         if not isinstance(fields, dict):

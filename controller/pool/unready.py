@@ -1,7 +1,4 @@
-"""The times at which members of a pool became unready (P14, P15).
-
-A member is a VM that the pool controls.
-"""
+"""The times at which VMs of a pool became unready (P14, P15)."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ def open_period(snapshot: Snapshot, vm: VirtualMachine) -> UnreadyPeriod | None:
 def unready_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
     """Return the time at which the VM became unready, or None if the VM is ready or stopped.
 
-    The controller notes this time itself. If the conditions of the VM or its VMI show an earlier time, return the
+    The controller stores this time itself. If the conditions of the VM or its VMI show an earlier time, return the
     earlier time. This happens if the controller was not running when the VM became unready.
     """
     period = open_period(snapshot, vm)

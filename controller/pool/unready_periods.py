@@ -1,4 +1,4 @@
-"""Unready periods: the times during which members of a pool are not ready (P14, P15). A member is a VM of the pool.
+"""Unready periods: the times during which VMs of a pool are not ready (P14, P15).
 
 KubeVirt sets a new `lastTransitionTime` whenever the status or the reason of a condition changes. So the condition
 `Ready` does not show how long a VM has been in a crash loop. An unready period shows this, because a short ready time
@@ -32,7 +32,7 @@ STEADY: Final = timedelta(seconds=30)
 """After a VM has been ready for this time, its unready period ends."""
 
 ABSENCE: Final = timedelta(minutes=5)
-"""The time for which the period of an absent VM is kept, for a recreated VM with the same name."""
+"""The unready period of a deleted VM is kept for this time, for a recreated VM with the same name."""
 
 CLOCK_SKEW: Final = timedelta(minutes=5)
 """The maximum difference between the clocks of two leaders. An entry further in the future is invalid."""
@@ -76,7 +76,7 @@ def next_periods(
     vmis_by_name: Mapping[str, VirtualMachineInstance],
     now: datetime,
 ) -> Mapping[str, UnreadyPeriod]:
-    """Return the unready periods of these members, by the name of the VM.
+    """Return the unready periods of these VMs, by the name of the VM.
 
     `before` are the periods of the previous snapshot of the pool. A VM that was never unready has no period. An ended
     period is kept until the VM's entry in the annotation is removed. Otherwise the stale entry would start another
@@ -153,7 +153,7 @@ def _next_period(
 
 
 def _is_restart(period: UnreadyPeriod, vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> bool:
-    """Return True if a user or a rollout restarts a ready VM. A crash of the guest is no restart."""
+    """Return True if a user or a rollout restarts a ready VM. A crash of the guest is not a restart."""
     if period.ready_at is None:
         return False
     is_stopped = vmi is not None and vmis.is_deleting(vmi) and not vmis.is_final(vmi)

@@ -8,6 +8,7 @@ from typing import Any, Final
 from controller.config.modes import Mode
 from controller.config.settings import Config
 from controller.kinds import POOLS
+from controller.kubevirt.annotations import without_foreign_annotations
 from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
@@ -21,8 +22,8 @@ from informers.resource import Resource
 from informers.store import Change, Removed, StoreView
 
 CACHES: Final = {
-    VMIS: Cache({}),
-    VMS: Cache(VM_INDEXES),
+    VMIS: Cache({}, without_foreign_annotations),
+    VMS: Cache(VM_INDEXES, without_foreign_annotations),
     CONTROLLER_REVISIONS: Cache(REVISION_INDEXES, transform=without_foreign_data),
 }
 OWNER_CACHE: Final = Cache({})
@@ -32,7 +33,9 @@ def rules_of(
     config: Config, resource: Resource[Pool], owners: StoreView[Pool], stores: Mapping[AnyResource, StoreView[Any]]
 ) -> PoolRules:
     """Return the rules of pools. `stores` has the store of each resource in `CACHES`."""
-    limits = Limits(config.burst, config.revision_history, takes_over=config.mode == Mode.TAKEOVER)
+    limits = Limits(
+        config.burst, config.revision_history, takes_over=config.mode == Mode.TAKEOVER, max_replicas=config.max_replicas
+    )
     return PoolRules(
         Stores(owners, stores[VMS], stores[VMIS], stores[CONTROLLER_REVISIONS]), resource, limits, UnreadyMemory()
     )

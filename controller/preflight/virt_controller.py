@@ -30,8 +30,8 @@ VIRT_CONTROLLER: Final = "virt-controller"
 LOOPS: Final[Mapping[str, str]] = {
     name: kind.loop_flag for kind, name in zip(KINDS, names_of(KINDS), strict=True) if kind.loop_flag
 }
-"""Maps the resource name of each kind to a flag of virt-controller. The flag sets the number of workers in the kind's
-loop.
+"""The flag of virt-controller for each kind, by the resource name of the kind. The flag sets the number of workers in
+the kind's loop.
 """
 
 PATCHES: Final = "/spec/customizeComponents/patches"

@@ -117,7 +117,7 @@ def find_back_off(
     active: Iterable[VirtualMachineInstance],
     spent: Iterable[VirtualMachineInstance],
 ) -> BackOff:
-    """Return the early failures among the spent VMIs of a set."""
+    """Return the early failures among the spent (finished or unknown) VMIs of a set."""
     spent = [vmi for vmi in spent if is_updated(vmi, template_hash)]
     failures = [_early_failure(vmi, now) for vmi in spent if _failed_early(vmi, now)]
     failures.sort(key=lambda each: (-each.failures, -each.due.timestamp(), each.vmi.metadata.name))
@@ -252,7 +252,7 @@ def _early_failure(vmi: VirtualMachineInstance, now: datetime) -> EarlyFailure:
 
 
 def _failed_early(vmi: VirtualMachineInstance, now: datetime) -> bool:
-    """Return True if a spent VMI failed within `PROVEN_AFTER`.
+    """Return True if a finished or unknown VMI failed within `PROVEN_AFTER`.
 
     A VMI with a terminating launcher Pod counts as failed, because KubeVirt sets the phase Failed later. A VMI that was
     lost with its node does not count. A replacement that is older than `FORGOTTEN_AFTER` does not count either.

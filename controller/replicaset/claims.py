@@ -14,7 +14,7 @@ from informers.objects import PatchType
 
 
 class Claims(Struct, frozen=True):
-    """The VMIs of a set: kept members, adopted orphans and released members."""
+    """The VMIs of a set in three groups: kept, adopted and released VMIs."""
 
     kept: tuple[VirtualMachineInstance, ...]
     adopted: tuple[VirtualMachineInstance, ...]
@@ -43,13 +43,15 @@ def choose_claims(snapshot: Snapshot, selector: Selector) -> Claims:
 def plan_claims(snapshot: Snapshot, claims: Claims) -> Plan:
     """Plan the patches that adopt and release VMIs.
 
+    One reconciliation adopts at most `burst` VMIs.
+
     Before an adoption, the API server must confirm that the set has the same UID and is not being deleted.
     """
     owner = snapshot.owner.metadata
     reference = controller_reference(snapshot.replicasets, owner)
     patches = [
         _patch(snapshot, vmi.metadata, adoption_patch(vmi.metadata, reference), "the selector matches this orphan")
-        for vmi in claims.adopted
+        for vmi in claims.adopted[: snapshot.burst]
     ]
     patches += [
         _patch(
@@ -59,11 +61,12 @@ def plan_claims(snapshot: Snapshot, claims: Claims) -> Plan:
     ]
     stages = []
     if claims.adopted:
-        why = f"confirm the owner before it adopts {len(claims.adopted)} VMIs"
+        why = "confirm the owner before it adopts VMIs"
         stages.append(Stage((Confirm(resource=snapshot.replicasets, key=owner.key, uid=owner.uid, why=why),)))
     if patches:
         stages.append(Stage(tuple(patches)))
-    return Plan(stages=tuple(stages))
+    left = len(claims.adopted) - snapshot.burst
+    return Plan(stages=tuple(stages), held=f"{left} more adoptions wait" if left > 0 else "")
 
 
 def _patch(snapshot: Snapshot, child: ObjectMeta, body: bytes, why: str) -> Patch:

@@ -20,6 +20,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
+from controller.kubevirt.replica_limit import limited, plan_limit
 from controller.replicaset.back_off import (
     BackOff,
     Creates,
@@ -60,15 +61,20 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
     # Adopted VMIs already count as active. Otherwise the reconciliation would create too many VMIs.
     adopted = split_active_and_spent(claims.adopted)
     active = kept.active + adopted.active
+    limit_notice = plan_limit(snapshot.owner.metadata, intent.wanted, snapshot.max_replicas)
+    intent = replace(intent, wanted=limited(intent.wanted, len(active), snapshot.max_replicas))
     missing = intent.wanted - len(active)
     back_off = find_back_off(snapshot.now, intent.template.hash, active, kept.spent)
     creates = choose_creates(back_off, missing, burst=snapshot.burst, now=snapshot.now)
     adopted_uids = frozenset(vmi.metadata.uid for vmi in adopted.active)
-    scaling = plan_scale(snapshot, intent, active, creates, adopted_uids=adopted_uids)
+    # The order of the deletes needs all VMIs. So while some orphans are not adopted, no VMI is deleted.
+    scaling = Plan(held="scale-in waits for the adoption of orphans")
+    if missing >= 0 or len(claims.adopted) <= snapshot.burst:
+        scaling = plan_scale(snapshot, intent, active, creates, adopted_uids=adopted_uids)
     evidence = kept_as_evidence(back_off, creates, missing)
     limit = snapshot.burst - _deletes_of(scaling)
     cleanup = plan_cleanup(snapshot, [vmi for vmi in kept.spent if vmi.metadata.uid not in evidence], limit=limit)
-    parts = [plan_claims(snapshot, claims), scaling, cleanup, _back_off_notice(back_off, creates, intent)]
+    parts = [plan_claims(snapshot, claims), scaling, cleanup, _back_off_notice(back_off, creates, intent), limit_notice]
     if not claims.adopted and not claims.released and not scaling.stages:
         limit -= _deletes_of(cleanup)
         rollout = plan_rollout(snapshot, intent, active, back_off.failures, limit=limit)

@@ -21,7 +21,8 @@ from informers.store import StoreView
 class ReplicaSetRules(NamedTuple):
     """The rules of this kind, with the interface that the reconciler calls (`runtime.reconciler.Rules`).
 
-    One reconciliation sends at most `burst` creates and at most `burst` deletes (R4, R6).
+    One reconciliation sends at most `burst` creates and at most `burst` deletes (R4, R6). A set gets at most
+    `max_replicas` VMIs; 0 means no limit.
     """
 
     owners: StoreView[ReplicaSet]
@@ -29,6 +30,7 @@ class ReplicaSetRules(NamedTuple):
     resource: Resource[ReplicaSet]
     vmi_resource: Resource[VirtualMachineInstance]
     burst: int
+    max_replicas: int = 0
 
     def take_snapshot(self, key: ObjectKey, *, now: datetime, settled: bool) -> Snapshot | None:
         return take_snapshot(
@@ -40,6 +42,7 @@ class ReplicaSetRules(NamedTuple):
             burst=self.burst,
             replicaset_resource=self.resource,
             vmi_resource=self.vmi_resource,
+            max_replicas=self.max_replicas,
         )
 
     def plan(self, snapshot: Snapshot) -> Plan:

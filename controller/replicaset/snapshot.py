@@ -1,8 +1,8 @@
 """The snapshot of a replica set contains all input of one reconciliation, read from the caches at one moment.
 
 A snapshot is an immutable value. A plan depends only on the snapshot, so equal snapshots give equal plans.
-`take_snapshot` uses indexes to find the members of the set and the orphans in the namespace of the set. `take_snapshot`
-never scans all VMIs of a namespace.
+`take_snapshot` uses indexes to find the VMIs of the set and the orphans (VMIs without a controller) in its namespace.
+`take_snapshot` never scans all VMIs of a namespace.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     - `settled`: True if the caches show all earlier writes for this set (R9).
     - `now`: the time of the wall clock when the snapshot was taken.
     - `burst`: the maximum number of creates in one reconciliation, and also the maximum number of deletes (R4, R6, R7).
+    - `max_replicas`: the maximum number of VMIs of one set, or 0 for no limit (R4).
     """
 
     owner: ReplicaSet
@@ -82,6 +83,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     burst: int
     replicasets: Resource[ReplicaSet]
     vmis: Resource[VirtualMachineInstance]
+    max_replicas: int = 0
 
     @property
     def key(self) -> ObjectKey:
@@ -98,6 +100,7 @@ def take_snapshot(
     burst: int,
     replicaset_resource: Resource[ReplicaSet],
     vmi_resource: Resource[VirtualMachineInstance],
+    max_replicas: int = 0,
 ) -> Snapshot | None:
     """Return the snapshot of the set with this key, or None if the cache does not contain the set."""
     owner = replicasets.get(key)
@@ -120,4 +123,5 @@ def take_snapshot(
         burst=burst,
         replicasets=replicaset_resource,
         vmis=vmi_resource,
+        max_replicas=max_replicas,
     )

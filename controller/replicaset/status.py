@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from controller.apimachinery.conditions import Condition, find_true, merge_conditions
 from controller.kubevirt.conditions import PAUSED, REPLICA_BACK_OFF, REPLICA_FAILURE, REPLICA_PAUSED, without_failures
+from controller.kubevirt.replica_limit import limited
 from controller.kubevirt.replicaset_types import ReplicaSetStatus
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_active, is_deleting, is_ready, is_spent
@@ -116,7 +117,8 @@ def _back_off(snapshot: Snapshot, intent: Intent | None, active: list[VirtualMac
         return find_true((snapshot.owner.status or ReplicaSetStatus()).conditions, REPLICA_BACK_OFF)
     spent = [vmi for vmi in snapshot.members if is_spent(vmi) and not is_deleting(vmi)]
     back_off = find_back_off(snapshot.now, intent.template.hash, active, spent)
-    creates = choose_creates(back_off, intent.wanted - len(active), burst=snapshot.burst, now=snapshot.now)
+    wanted = limited(intent.wanted, len(active), snapshot.max_replicas)
+    creates = choose_creates(back_off, wanted - len(active), burst=snapshot.burst, now=snapshot.now)
     return condition_of(back_off, creates, active, intent.template.hash)
 
 

@@ -16,7 +16,7 @@ from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.names import SAFE_ALPHABET, name_base
 from controller.kubevirt.annotations import TEMPLATE_HASH
 from controller.kubevirt.legacy import modernise
-from controller.kubevirt.normal_form import VMI_SPEC, encoded, normal_form
+from controller.kubevirt.normal_form import TEMPLATE_LIMIT, VMI_SPEC, encoded, normal_form, too_large
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.vmi_types import TemplateMeta, VirtualMachineInstance
 from informers.meta import NO_LABELS, OwnerReference, labels_of
@@ -70,6 +70,8 @@ def parse_template(owner: ReplicaSet) -> Template | FieldError:
     labels, annotations, finalizers = meta.labels or {}, meta.annotations or {}, meta.finalizers or ()
     if not labels:
         return FieldError("spec.template.metadata.labels is empty: the labels must match spec.selector")
+    if len(bytes(wire.spec)) > TEMPLATE_LIMIT:
+        return FieldError(too_large("spec.template.spec", len(bytes(wire.spec))))
     spec = modernise(bytes(wire.spec))
     if not spec.startswith(b"{"):
         return FieldError("spec.template.spec is missing: it must be a VirtualMachineInstance spec")

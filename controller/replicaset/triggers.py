@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from controller.apimachinery.field_error import FieldError
-from controller.apimachinery.label_selectors import LabelSelector, parse_selector
+from controller.apimachinery.label_selectors import LabelSelector, SelectorCache
 from controller.kubevirt.annotations import (
     PROGRESS_DEADLINE,
     PROTECT,
@@ -23,10 +23,20 @@ from controller.runtime.triggers import Wake, itself, wakes_of
 from informers.meta import ObjectKey, annotations_of, controller_of, labels_of
 from informers.store import Change, StoreView
 
+NO_SELECTOR = LabelSelector()
 
-def replicasets_of_vmi(change: Change[VirtualMachineInstance], sets: StoreView[ReplicaSet]) -> Iterable[Wake]:
-    """Return the sets that must be reconciled after a change of a VMI, each with a delay in seconds."""
-    return wakes_of(change, lambda vmi: _owner_or_adopters(vmi, sets), decides_by=_write_input, counts_by=_count_input)
+
+def replicasets_of_vmi(
+    change: Change[VirtualMachineInstance], sets: StoreView[ReplicaSet], selectors: SelectorCache | None = None
+) -> Iterable[Wake]:
+    """Return the sets that must be reconciled after a change of a VMI, each with a delay in seconds.
+
+    `selectors` contains the selectors that earlier calls have parsed.
+    """
+    known = selectors or SelectorCache()
+    return wakes_of(
+        change, lambda vmi: _owner_or_adopters(vmi, sets, known), decides_by=_write_input, counts_by=_count_input
+    )
 
 
 def replicasets_of_replicaset(change: Change[ReplicaSet]) -> Iterable[Wake]:
@@ -42,7 +52,9 @@ def replicasets_of_replicaset(change: Change[ReplicaSet]) -> Iterable[Wake]:
     return wakes_of(change, itself, decides_by=_planning_input, counts_by=lambda owner: without_failure(owner.status))
 
 
-def _owner_or_adopters(vmi: VirtualMachineInstance, sets: StoreView[ReplicaSet]) -> Iterator[ObjectKey]:
+def _owner_or_adopters(
+    vmi: VirtualMachineInstance, sets: StoreView[ReplicaSet], selectors: SelectorCache
+) -> Iterator[ObjectKey]:
     """Yield the set that controls the VMI. For an orphan, yield the sets in its namespace with a matching selector."""
     meta = vmi.metadata
     reference = controller_of(meta)
@@ -53,7 +65,7 @@ def _owner_or_adopters(vmi: VirtualMachineInstance, sets: StoreView[ReplicaSet])
         return
     labels = labels_of(meta)
     for candidate in _candidates(meta.namespace, labels, sets):
-        selector = parse_selector(candidate.spec.selector or LabelSelector())
+        selector = selectors.parse(candidate.metadata.key, candidate.spec.selector or NO_SELECTOR)
         if not isinstance(selector, FieldError) and not selector.is_empty and selector.matches(labels):
             yield candidate.metadata.key
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from controller.apimachinery.label_selectors import SelectorCache
 from controller.config.settings import Config
 from controller.kinds import REPLICA_SETS
+from controller.kubevirt.annotations import without_foreign_annotations
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.resources import VMIS
 from controller.replicaset.rules import ReplicaSetRules
@@ -18,7 +20,7 @@ from controller.runtime.wiring import assemble as assemble_kind
 from informers.resource import Resource
 from informers.store import StoreView
 
-CACHES: Final = {VMIS: Cache(VMI_INDEXES)}
+CACHES: Final = {VMIS: Cache(VMI_INDEXES, without_foreign_annotations)}
 OWNER_CACHE: Final = Cache(REPLICASET_INDEXES)
 
 
@@ -29,7 +31,7 @@ def rules_of(
     stores: Mapping[AnyResource, StoreView[Any]],
 ) -> ReplicaSetRules:
     """Return the rules of replica sets. `stores` has the store of each resource in `CACHES`."""
-    return ReplicaSetRules(owners, stores[VMIS], resource, VMIS, config.burst)
+    return ReplicaSetRules(owners, stores[VMIS], resource, VMIS, config.burst, config.max_replicas)
 
 
 def assemble(parts: Parts) -> Assembly:
@@ -38,6 +40,7 @@ def assemble(parts: Parts) -> Assembly:
     sets, vmis = parts.informer(resource, OWNER_CACHE), parts.cache(VMIS)
     queue = queue_of(parts, REPLICA_SETS)
     sets.add_handler(wakes(queue, replicasets_of_replicaset))
-    vmis.add_handler(wakes(queue, lambda change: replicasets_of_vmi(change, sets.store)))
+    selectors = SelectorCache()
+    vmis.add_handler(wakes(queue, lambda change: replicasets_of_vmi(change, sets.store, selectors)))
     rules = rules_of(parts.config, resource, sets.store, parts.stores)
     return assemble_kind(parts, REPLICA_SETS, rules, queue, owners=sets, written=[vmis])

@@ -17,6 +17,7 @@ from typing import Protocol, assert_never
 import structlog
 from structlog.contextvars import bound_contextvars
 
+from controller.runtime.loop_share import LoopShare
 from controller.runtime.outage import Outage
 from controller.runtime.result import After, AwaitChange, Reconciler, Report, Retry, retry_after
 from informers.errors import ApiError
@@ -51,11 +52,16 @@ class Controller:
         *,
         workers: int,
         instruments: ReconcileInstruments,
+        share: LoopShare | None = None,
     ) -> None:
+        """Create the controller of a kind. `share` limits the time of each namespace, and is the same for all kinds.
+        Without `share`, there is no limit.
+        """
         self.name = name
         self.queue = queue
         self._reconciler = reconciler
         self._outage = Outage(queue)
+        self._share = share
         self._workers = workers
         self._instruments = instruments
         self._passes = 0
@@ -70,7 +76,11 @@ class Controller:
     async def _work(self) -> None:
         async for key in self.queue:
             try:
-                await self._attempt(key)
+                wait_s = 0.0 if self._share is None else self._share.wait_s(key.namespace)
+                if wait_s > 0:
+                    self.queue.add_after(key, wait_s)
+                else:
+                    await self._attempt(key)
             finally:
                 self.queue.done(key)
 
@@ -96,6 +106,8 @@ class Controller:
             self._requeue(key, report, seconds)
 
     def _requeue(self, key: ObjectKey, report: Report, seconds: float) -> None:
+        if self._share is not None:
+            self._share.spend(key.namespace, report.blocked_s)
         if not isinstance(report.result, Retry) or not report.result.outage:
             self._outage.end(key, served=bool(report.facts))
         match report.result:

@@ -80,10 +80,14 @@ Result: TypeAlias = AwaitChange | After | Retry
 
 
 class Report(Struct, frozen=True):
-    """The result of one reconciliation, and facts for its log line, for example `create_done=3`."""
+    """The result of one reconciliation, and facts for its log line, for example `create_done=3`.
+
+    `blocked_s` is the time, in seconds, for which the reconciliation blocked the event loop.
+    """
 
     result: Result
     facts: Mapping[str, object] = {}
+    blocked_s: float = 0.0
 
 
 class Reconciler(Protocol):

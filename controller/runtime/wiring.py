@@ -20,6 +20,7 @@ from controller.runtime.controller import Controller
 from controller.runtime.dry_run import DryRunReconciler
 from controller.runtime.executor import Executor
 from controller.runtime.expectations import Expectations
+from controller.runtime.loop_share import LoopShare
 from controller.runtime.patches import Merge
 from controller.runtime.plan import AnyResource
 from controller.runtime.reconciler import Rules, RulesReconciler, S
@@ -51,7 +52,7 @@ class Cache(NamedTuple):
 class Parts(NamedTuple):
     """The client, the metrics and the other Python objects that the controllers of all kinds use.
 
-    `now` returns the time of the wall clock.
+    `now` returns the time of the wall clock. `share` limits the time of each namespace.
     """
 
     config: Config
@@ -60,6 +61,7 @@ class Parts(NamedTuple):
     recorder: EventRecorder
     now: Callable[[], datetime]
     caches: Mapping[AnyResource, SharedInformer[Any]] = {}
+    share: LoopShare | None = None
 
     def cache(self, resource: Resource[T]) -> SharedInformer[T]:
         """Return the informer of a resource. All kinds share this informer.
@@ -102,7 +104,10 @@ def assemble_kinds(parts: Parts, kinds: Iterable[Kind[Any]]) -> tuple[list[Assem
     modules = [kind.module("wiring") for kind in kinds]
     caches = merged_caches(module.CACHES for module in modules)
     shared = {resource: parts.informer(resource, cache) for resource, cache in caches.items()}
-    assemblies: list[Assembly] = [module.assemble(parts._replace(caches=shared)) for module in modules]
+    assemblies: list[Assembly] = [
+        module.assemble(parts._replace(caches=shared, share=LoopShare(asyncio.get_running_loop().time)))
+        for module in modules
+    ]
     return assemblies, [*shared.values(), *(assembly.owners for assembly in assemblies)]
 
 
@@ -157,14 +162,16 @@ def assemble(
         )
     else:
         reconciler = _writer(parts, kind, rules, _expectations(parts, kind, written), owners=owners, merge=merge)
-    controller = Controller(kind.name, queue, reconciler, workers=parts.config.workers, instruments=parts.metrics)
+    controller = Controller(
+        kind.name, queue, reconciler, workers=parts.config.workers, instruments=parts.metrics, share=parts.share
+    )
     owners.add_handler(_removes_metrics(parts, kind.kind))
     figures = partial(figures_of, kind.kind, rules.resource.group, rolls_out=rules.rolls_out)
     return Assembly(controller, owners, lambda: figures(owners.store.values()))
 
 
 def _removes_metrics(parts: Parts, kind: str) -> Callable[[Change[Any]], None]:
-    """Return an event handler that removes the metrics of deleted owners."""
+    """Return an event handler that removes the metrics of deleted sets or pools."""
 
     def handle(change: Change[Any]) -> None:
         if isinstance(change, Removed):

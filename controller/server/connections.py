@@ -50,7 +50,7 @@ LIMITS: Final[Mapping[str, Any]] = {
 
 @web.middleware
 async def answer_in_time(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Send the answer of the handler. Abort the connection if that takes longer than `ANSWER_TIMEOUT_S`."""
+    """Send the answer of the handler. After `ANSWER_TIMEOUT_S`, abort the connection instead."""
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
             answer = await handler(request)
@@ -77,7 +77,7 @@ def limited(server: web.Server) -> Callable[[], asyncio.Protocol]:
 
 
 def server_log() -> logging.Logger:
-    """Return the logger of the server. The logger writes no line about an invalid request.
+    """Return the logger of the server, without lines about invalid requests.
 
     Such a line would contain bytes of the request, and any client could fill the log.
     """

@@ -350,7 +350,7 @@ def describe_tasks() -> str:
 def describe_memory() -> str:
     """Return the text of `/debug/memory`: counts of Python's allocator and garbage collector.
 
-    A number of blocks that grows for hours shows a leak. Resident memory shows the same leak with more noise.
+    If the number of blocks grows for hours, the process has a leak. Resident memory also grows, but varies more.
     """
     generations = ", ".join(map(str, gc.get_count()))
     return (

@@ -6,14 +6,14 @@ from typing import Any
 
 import click
 
-from controller.config.types import Integer
 from controller.kinds import POOLS
 from plugin import clock
 from plugin.connection import Failed, Session, carry_out
-from plugin.flags import JSON, SELECTOR, YAML, Verb, flags_of, output
+from plugin.flags import YAML, Verb, flags_of
 from plugin.printing import notes_about_missing, print_lines, print_value, width
 from plugin.reading import Reader, Target
 from plugin.subjects import METAVAR, Subject, parse_subjects
+from plugin.verbs import FLAGS
 from plugin.views.history import HistoryError, find_revision, history_lines, history_of, template_in
 
 SETS_HAVE_NONE = "sets keep no history yet: a new template replaces the old one"
@@ -22,11 +22,7 @@ SETS_HAVE_NONE = "sets keep no history yet: a new template replaces the old one"
 @click.command(
     "history",
     cls=Verb,
-    own=(
-        click.Option(["--revision"], default=0, type=Integer(0), help="print the template of this revision"),
-        SELECTOR,
-        output(JSON, YAML),
-    ),
+    own=FLAGS["rollout history"],
     help="List the templates that a pool can return to. CHANGES has the fields that differ from the line above.",
 )
 @click.argument("arguments", nargs=-1, metavar=METAVAR)

@@ -7,20 +7,19 @@ from typing import Any
 import click
 
 from plugin.connection import Failed, Session, carry_out
-from plugin.flags import JSON, NAME, SELECTOR, WRITES, YAML, Verb, flags_of, output
+from plugin.flags import Verb, flags_of
 from plugin.printing import note
 from plugin.reading import Reader
 from plugin.subjects import METAVAR, Subject, parse_subjects
+from plugin.verbs import FLAGS
 from plugin.views.steering import Refused, pause_edits, pause_note
 from plugin.writing import write
-
-OWN = (SELECTOR, *WRITES, output(JSON, YAML, NAME))
 
 
 @click.command(
     "pause",
     cls=Verb,
-    own=OWN,
+    own=FLAGS["rollout pause"],
     help="Pause an object. The controller then does not update, scale or heal it until `rollout resume`.",
 )
 @click.argument("arguments", nargs=-1, metavar=METAVAR)

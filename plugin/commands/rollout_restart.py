@@ -8,9 +8,10 @@ import click
 
 from plugin import clock
 from plugin.connection import Failed, Session, carry_out
-from plugin.flags import JSON, NAME, SELECTOR, WRITES, YAML, Verb, flags_of, output
+from plugin.flags import Verb, flags_of
 from plugin.reading import Reader
 from plugin.subjects import METAVAR, Subject, parse_subjects
+from plugin.verbs import FLAGS
 from plugin.views.steering import Refused, restart_edits
 from plugin.writing import write
 
@@ -18,7 +19,7 @@ from plugin.writing import write
 @click.command(
     "restart",
     cls=Verb,
-    own=(SELECTOR, *WRITES, output(JSON, YAML, NAME)),
+    own=FLAGS["rollout restart"],
     help="Restart all VMs, as fast as the update limits allow. Each VM keeps its name and its disks; a VMI of a set "
     "is replaced.",
 )

@@ -9,13 +9,13 @@ from typing import Any, Final, Protocol
 import click
 from msgspec import Struct
 
-from controller.config.types import Integer, duration
 from plugin import printing
 from plugin.connection import Failed, Session, carry_out
-from plugin.flags import JSON, NAME, SELECTOR, YAML, Flags, Verb, flags_of, output
+from plugin.flags import NAME, Flags, Verb, flags_of
 from plugin.printing import note, notes_about_missing, print_value
 from plugin.reading import Reader, Target
 from plugin.subjects import METAVAR, Subject, parse_subjects
+from plugin.verbs import FLAGS
 from plugin.views.rollout import Progress, State, live_line, progress_of
 from plugin.views.situation import Situation
 
@@ -75,13 +75,7 @@ class Live:
 @click.command(
     "status",
     cls=Verb,
-    own=(
-        click.Option(["-w", "--watch/--no-watch"], default=True, help="wait until the rollout ends"),
-        click.Option(["--timeout", "timeout_s"], default="0", type=duration(), help="the longest wait; 0 is no limit"),
-        click.Option(["--revision"], default=0, type=Integer(0), help="fail if the rollout is to another revision"),
-        SELECTOR,
-        output(JSON, YAML, NAME),
-    ),
+    own=FLAGS["rollout status"],
     help="Show the rollout of a new template until it is finished. The exit code is 1 if the rollout fails.",
 )
 @click.argument("arguments", nargs=-1, metavar=METAVAR)

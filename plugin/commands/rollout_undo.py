@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
-from controller.config.types import Integer
 from plugin.commands.rollout_history import pool_snapshot
 from plugin.connection import Failed, Session, carry_out
-from plugin.flags import JSON, NAME, SELECTOR, WRITES, YAML, Verb, flags_of, output
+from plugin.flags import Verb, flags_of
 from plugin.printing import note
 from plugin.reading import Reader, Target
 from plugin.subjects import METAVAR, Subject, parse_subjects
+from plugin.verbs import FLAGS
 from plugin.views.history import (
     HistoryError,
     find_revision,
@@ -28,12 +28,7 @@ from plugin.writing import write
 @click.command(
     "undo",
     cls=Verb,
-    own=(
-        click.Option(["--to-revision"], default=0, type=Integer(0), help="the revision; 0 is the one before"),
-        SELECTOR,
-        *WRITES,
-        output(JSON, YAML, NAME),
-    ),
+    own=FLAGS["rollout undo"],
     help="Return a pool to an earlier template. The VMs follow by the pool's update strategy.",
 )
 @click.argument("arguments", nargs=-1, metavar=METAVAR)

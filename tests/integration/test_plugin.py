@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from plugin.cli import main
-from tests.integration.controller_process import ReplicaSetNamespace
-from tests.integration.pool_namespace import PoolNamespace, uids, vm_template
+from tests.integration.controller_process import ReplicaSetNamespace, eventually
+from tests.integration.pool_namespace import BEHAVIOR, PoolNamespace, uids, vm_template
 from tests.integration.test_expose import Shell as Kubectl
 
 pytestmark = pytest.mark.cluster
@@ -77,6 +77,79 @@ def test_each_verb_of_rollout_works_on_a_set(pools: PoolNamespace, run: Run) -> 
     assert run(pools, "rollout resume vmirs/herd") == f"{SET} resumed\n"
     assert "sets keep no history yet" in run(pools, "rollout history vmirs/herd", code=1)
     assert "sets keep no history yet" in run(pools, "rollout undo vmirs/herd", code=1)
+
+
+def test_an_update_that_cannot_finish_is_shown_and_explained(pools: PoolNamespace, run: Run) -> None:
+    pools.make_pool(2, maxUnavailable=1, annotations={"vmherd.dev/progress-deadline-seconds": "2"})
+    run(pools, "rollout status vmpool/pool")
+    pools.change_template(vm_template(vmi_annotations={BEHAVIOR: "image-error"}, memory="65M"))
+    stalled = run(pools, "rollout status vmpool/pool --timeout=60s", code=1)
+    assert 'error: vmpool "pool" stalled for ' in stalled
+    tree = json.loads(run(pools, "tree vmpool/pool -o json"))["members"]
+    [broken] = [each["name"] for each in tree if "problem" in each]
+    assert f"{broken} " in stalled
+    lines = run(pools, "tree vmpool/pool").splitlines()
+    assert lines[1].split()[:4] == ["vmpool/pool", lines[1].split()[1], "Updating", "1/2"]
+    assert sum(f"waits for {broken}" in line for line in lines) == 1
+    reasons = run(pools, "why vmpool/pool")
+    assert f"  cause    {broken}: " in reasons
+    assert "  try      kubectl vmherd rollout undo vmpool/pool" in reasons
+    run(pools, "rollout undo vmpool/pool")
+    assert run(pools, "rollout status vmpool/pool").endswith("successfully rolled out\n")
+    pools.wait_ready(2)
+    assert run(pools, "list vmpool").splitlines()[1].split()[:4] == ["vmpool/pool", "Running", "2/2", "2"]
+
+
+@pytest.mark.parametrize("kind", ["vmpool/pool", "vmirs/herd"])
+def test_a_preview_of_a_scale_in_names_the_vms_that_the_controller_deletes(
+    pools: PoolNamespace, run: Run, kind: str
+) -> None:
+    pools.make_pool(3) if kind == "vmpool/pool" else pools.make_set(3)
+    run(pools, f"rollout status {kind}")
+    preview = json.loads(run(pools, f"scale {kind} --replicas=1 --dry-run=client -o json"))
+    leaving = {each["name"] for each in preview["leaving"]}
+    assert len(leaving) == 2
+    assert run(pools, f"plan {kind}").endswith(": nothing\n")
+    before = set(uids(pools.vmis()))
+    assert "(server dry run)" in run(pools, f"scale {kind} --replicas=1 --dry-run=server")
+    assert run(pools, f"scale {kind} --replicas=1 --current-replicas=3").endswith(" scaled\n")
+    run(pools, f"rollout status {kind}")
+    left = {vmi["metadata"]["name"] for vmi in pools.vmis().values() if "deletionTimestamp" not in vmi["metadata"]}
+    assert before - left == leaving
+    assert "Running" in run(pools, f"list {kind}")
+
+
+def test_single_vms_of_a_pool_are_protected_removed_and_detached(pools: PoolNamespace, run: Run) -> None:
+    pools.make_pool(3)
+    run(pools, "rollout status vmpool/pool")
+    assert run(pools, "protect pool-2") == "virtualmachine.kubevirt.io/pool-2 protected\n"
+    lines = run(pools, "remove vm/pool-1 --scale-in").splitlines()
+    assert lines == ["virtualmachine.kubevirt.io/pool-1 marked for removal", f"{POOL} scaled to 2"]
+    pools.wait_for_ordinals(0, 2)
+    run(pools, "detach pool-0")
+    pools.wait_for_ordinals(0, 1, 2)
+    assert "ownerReferences" not in pools.vm("pool-0")["metadata"]
+    run(pools, "scale vmpool/pool --replicas=1")
+    pools.wait_for_ordinals(0, 2)
+    assert run(pools, "unprotect pool-2") == "virtualmachine.kubevirt.io/pool-2 unprotected\n"
+
+
+def test_vmis_of_a_set_are_detached_adopted_and_removed(pools: PoolNamespace, run: Run) -> None:
+    pools.make_set(2)
+    run(pools, "rollout status vmirs/herd")
+    first, second = sorted(pools.alive())
+    run(pools, f"detach vmi/{first}")
+    eventually(lambda: len(pools.alive()) == 3, what="the set replaces the detached VMI")
+    assert first in pools.alive()
+    run(pools, f"protect {second}")
+    run(pools, "scale vmirs/herd --replicas=3")
+    eventually(lambda: len(pools.alive()) == 4, what="the set has one VMI more")
+    run(pools, "scale vmirs/herd --replicas=4")
+    assert "adopted by vmirs/herd" in run(pools, f"adopt vmi/{first} --to vmirs/herd")
+    eventually(lambda: "ownerReferences" in pools.alive()[first]["metadata"], what="the VMI is adopted")
+    assert "scaled to 3" in run(pools, f"remove {first} --scale-in")
+    eventually(lambda: first not in pools.alive(), what="the marked VMI leaves")
+    assert second in pools.alive()
 
 
 def test_the_flags_of_kubectl_choose_cluster_user_and_identity(

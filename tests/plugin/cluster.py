@@ -68,6 +68,9 @@ class Cluster:
         self.put(VMIS, *vmis)
         self.put(CONTROLLER_REVISIONS, *revisions)
 
+    def put_pool_status(self, name: str, status: Mapping[str, Any]) -> None:
+        self.server.change(POOL, ObjectKey("default", name), {"status": dict(status)})
+
     def document(self, resource: Resource[Any], name: str) -> Any:
         return self.server.document(resource, ObjectKey("default", name))
 

@@ -12,6 +12,7 @@ import pytest
 from controller.cli import LazyCommand
 from plugin.cli import plugin, rollout
 from plugin.flags import CONNECTION
+from plugin.members import parse_members
 from plugin.subjects import parse_subjects
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,6 +30,11 @@ def is_own(command: click.Command) -> bool:
     return isinstance(command, LazyCommand) and command.module.startswith("plugin.")
 
 
+def read_by(command: LazyCommand) -> str:
+    """Which names the arguments of a command are: of `members`, or of `subjects`."""
+    return "members" if command.module in ("plugin.commands.marks", "plugin.commands.membership") else "subjects"
+
+
 @pytest.mark.parametrize("line", COMMANDS)
 def test_each_command_of_the_page_is_accepted(line: str):
     group: click.Group = plugin
@@ -42,7 +48,9 @@ def test_each_command_of_the_page_is_accepted(line: str):
         group = command
     assert isinstance(command, LazyCommand)
     parsed = command.load().make_context(command.name, words)
-    if "arguments" in parsed.params:
+    if parsed.params.get("arguments") and "members" in read_by(command):
+        assert parse_members(parsed.params["arguments"])
+    elif parsed.params.get("arguments"):
         assert parse_subjects(parsed.params["arguments"])
 
 

@@ -22,6 +22,7 @@
 {{- with .Values.settings }}
 - --workers={{ .workers | int64 }}
 - --burst={{ .burst | int64 }}
+- --max-replicas={{ .maxReplicas | int64 }}
 - --revision-history={{ .revisionHistory | int64 }}
 - --resync-period={{ .resyncPeriod }}
 - --sync-timeout={{ .syncTimeout }}

@@ -1,7 +1,15 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controller.apimachinery.field_error import FieldError
-from controller.apimachinery.label_selectors import LabelSelector, Selector, SelectorRequirement, parse_selector
+from controller.apimachinery.label_selectors import (
+    LabelSelector,
+    Selector,
+    SelectorCache,
+    SelectorRequirement,
+    parse_selector,
+)
 
 
 def selector(labels=None, *expressions: tuple) -> Selector:
@@ -78,3 +86,41 @@ def test_only_a_selector_without_requirements_is_empty():
     assert selector({}).is_empty
     assert not selector({"a": "b"}).is_empty
     assert not selector(None, ("a", "Exists")).is_empty
+
+
+EXPRESSIONS = st.lists(
+    st.builds(
+        lambda key, operator, values: SelectorRequirement(key, operator, values if "In" in operator else None),
+        st.sampled_from("abc"),
+        st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist"]),
+        st.lists(st.sampled_from("xyz"), min_size=1).map(tuple),
+    ),
+    max_size=5,
+).map(tuple)
+LABELS = st.dictionaries(st.sampled_from("abcd"), st.sampled_from(["", "x", "y", "z"]))
+
+
+@given(LABELS, EXPRESSIONS, LABELS)
+def test_a_selector_matches_if_each_of_its_terms_holds(match_labels, expressions, labels):
+    parsed = parse_selector(LabelSelector(match_labels, expressions))
+    assert isinstance(parsed, Selector)
+    every = all(labels.get(key) == value for key, value in match_labels.items())
+    assert parsed.matches(labels) is (every and all(each.accepts(labels) for each in parsed.requirements))
+
+
+def test_a_selector_with_thousands_of_terms_is_a_field_error():
+    wire = LabelSelector({f"key-{number}": "x" for number in range(25_000)})
+    flaw = parse_selector(wire)
+    assert isinstance(flaw, FieldError)
+    assert flaw.message == "spec.selector has 25000 labels, expressions and values: at most 2000 are allowed"
+
+
+def test_a_cached_selector_is_parsed_again_only_after_a_change():
+    cache, wire = SelectorCache(capacity=2), LabelSelector({"app": "web"})
+    first = cache.parse("a", wire)
+    assert cache.parse("a", wire) is first
+    assert str(cache.parse("a", LabelSelector({"app": "db"}))) == "app=db"
+    for other in ("b", "c"):
+        cache.parse(other, wire)
+    assert cache.parse("a", wire) is not first
+    assert len(cache._parsed) == 2

@@ -1,7 +1,14 @@
 import pytest
 
 from controller.apimachinery.field_error import FieldError
-from controller.kubevirt.annotations import DELETION_COST, PROTECT, deletion_cost, is_marked, parse_integer
+from controller.kubevirt.annotations import (
+    DELETION_COST,
+    PROTECT,
+    deletion_cost,
+    is_marked,
+    parse_integer,
+    without_foreign_annotations,
+)
 from tests.builders import vmi
 
 
@@ -29,3 +36,11 @@ def test_a_field_error_quotes_at_most_one_line():
     flaw = deletion_cost(vmi(annotations={DELETION_COST: "x" * 5000}).metadata)
     assert isinstance(flaw, FieldError)
     assert len(flaw.message) < 200
+
+
+def test_the_cache_keeps_only_the_annotations_that_the_controller_reads():
+    kept = without_foreign_annotations(vmi(annotations={DELETION_COST: "1", "other.example.com/data": "x" * 200_000}))
+    assert kept.metadata.annotations == {DELETION_COST: "1"}
+    assert without_foreign_annotations(vmi(annotations={"a": "b"})).metadata.annotations is None
+    same = vmi(annotations={DELETION_COST: "1"})
+    assert without_foreign_annotations(same) is same

@@ -3,12 +3,12 @@
 import pytest
 from msgspec.structs import replace
 
+from controller.apimachinery import label_selectors
 from controller.apimachinery.conditions import Condition
 from controller.apimachinery.label_selectors import LabelSelector, SelectorRequirement, parse_selector
 from controller.kubevirt.annotations import DELETION_COST, PROTECT, REMOVE, REPLACE_UNREADY_AFTER, ROLLING_UPDATE
 from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetStatus
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.replicaset import triggers
 from controller.replicaset.snapshot import REPLICASET_INDEXES
 from controller.replicaset.triggers import replicasets_of_replicaset, replicasets_of_vmi
 from controller.runtime.triggers import COUNT_DELAY_S
@@ -155,7 +155,7 @@ def test_r16_an_orphan_starts_a_pass_for_each_form_of_selector_that_matches(sele
 
 def test_r16_an_orphan_parses_no_selector_of_the_sets_with_other_labels(monkeypatch):
     parsed = []
-    monkeypatch.setattr(triggers, "parse_selector", lambda wire: parsed.append(wire) or parse_selector(wire))
+    monkeypatch.setattr(label_selectors, "parse_selector", lambda wire: parsed.append(wire) or parse_selector(wire))
     sets: Store[ReplicaSet] = Store(indexes=REPLICASET_INDEXES)
     owners = [replicaset(f"s{n}", uid=f"uid-{n}", match_labels={"app": f"a{n}"}) for n in range(1000)]
     stores.replace(sets, owners, "7")

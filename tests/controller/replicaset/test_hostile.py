@@ -1,0 +1,84 @@
+"""Sets and orphans of a hostile user: the plan stays small, and the time of a reconciliation has a limit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import msgspec
+import pytest
+from msgspec import Raw, structs
+
+from controller.apimachinery.label_selectors import LabelSelector, SelectorRequirement
+from controller.kubevirt.vmi_types import TemplateMeta, VMITemplate
+from controller.replicaset.plan import plan
+from controller.runtime.plan import Confirm, Create, Delete, Patch
+from tests.builders import LABELS, SPEC, replicaset, snapshot, vmi
+
+ORPHANS = 10_000
+SLOW_S = 0.5
+"""A time limit for a reconciliation. Without the limits of the controller, the reconciliation takes much longer."""
+
+
+def test_r2_a_pass_adopts_at_most_one_burst_and_counts_all_orphans_that_match() -> None:
+    orphans = [vmi(f"orphan-{number:05}") for number in range(ORPHANS)]
+    result = plan(snapshot(replicaset(replicas=ORPHANS + 3), orphans, burst=250))
+    patches = [action for action in result.actions if isinstance(action, Patch)]
+    creates = [action for action in result.actions if isinstance(action, Create)]
+    assert (len(patches), len(creates)) == (250, 3)
+    assert [type(action) for action in result.actions[:1]] == [Confirm]
+    assert "9750 more adoptions" in result.held
+
+
+def test_r2_no_vmi_is_deleted_while_orphans_wait_for_their_adoption() -> None:
+    owner = replicaset(replicas=1)
+    orphans = [vmi(f"orphan-{number}") for number in range(20)]
+    members = [vmi(f"member-{number}", owner=owner) for number in range(5)]
+    first = plan(snapshot(owner, [*members, *orphans], burst=10))
+    assert not [action for action in first.actions if isinstance(action, Delete)]
+    last = plan(snapshot(owner, [*members, *orphans[:5]], burst=10))
+    assert len([action for action in last.actions if isinstance(action, Delete)]) > 0
+
+
+def test_r4_a_set_gets_at_most_the_largest_number_of_replicas() -> None:
+    owner = replicaset(replicas=2**31 - 1)
+    limited = structs.replace(snapshot(owner), max_replicas=5)
+    first = plan(limited)
+    assert len([action for action in first.actions if isinstance(action, Create)]) == 5
+    assert [notice.reason for notice in first.notices] == ["ReplicasLimited"]
+    members = [vmi(f"member-{number}", owner=owner) for number in range(8)]
+    full = plan(structs.replace(snapshot(owner, members), max_replicas=5))
+    assert full.actions == ()
+    assert full.requeue_after_s is None
+
+
+def expressions(operator: str, number: int) -> tuple[SelectorRequirement, ...]:
+    values = ("x",) if operator == "NotIn" else None
+    return tuple(SelectorRequirement(f"key-{index}", operator, values) for index in range(number))
+
+
+@pytest.mark.parametrize("operator", ["NotIn", "DoesNotExist", "Exists"])
+def test_r2_a_selector_with_hundreds_of_terms_is_quick_with_many_orphans(operator: str) -> None:
+    orphans = [vmi(f"orphan-{number}", labels=dict(LABELS)) for number in range(ORPHANS)]
+    labels: Mapping[str, str] = {**LABELS, **({f"key-{n}": "y" for n in range(500)} if operator == "Exists" else {})}
+    selector = LabelSelector(match_labels=LABELS, match_expressions=expressions(operator, 500))
+    owner = replicaset(replicas=0)
+    template = VMITemplate(TemplateMeta(labels=labels), Raw(SPEC))
+    owner = structs.replace(owner, spec=structs.replace(owner.spec, selector=selector, template=template))
+    started = time.perf_counter()
+    result = plan(snapshot(owner, orphans))
+    assert time.perf_counter() - started < SLOW_S
+    assert "invalid" not in result.held
+
+
+def test_r1_a_template_that_is_too_large_is_invalid_and_costs_no_time() -> None:
+    owner = replicaset()
+    volumes = [{"name": f"v{number}", "emptyDisk": {"capacity": "1Gi"}} for number in range(27_000)]
+    spec = Raw(msgspec.json.encode({"domain": {}, "volumes": volumes}))
+    template = VMITemplate(TemplateMeta(labels=LABELS), spec)
+    owner = structs.replace(owner, spec=structs.replace(owner.spec, template=template))
+    started = time.perf_counter()
+    [notice] = plan(snapshot(owner)).notices
+    assert time.perf_counter() - started < SLOW_S
+    assert notice.reason == "InvalidSpec"
+    assert "at most 131072 are allowed" in notice.message

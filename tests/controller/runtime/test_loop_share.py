@@ -1,0 +1,77 @@
+"""A namespace with expensive reconciliations waits, and the other namespaces do not wait."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from controller.runtime.controller import Controller
+from controller.runtime.loop_share import ALLOWANCE_S, MAX_NAMESPACES, SHARE, LoopShare
+from controller.runtime.result import AwaitChange, Report
+from informers.meta import ObjectKey
+from informers.workqueue import WorkQueue
+from tests.controller.runtime.workers import Tally
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_namespace_waits_after_it_has_used_its_allowance_and_until_its_share_allows_more() -> None:
+    clock = Clock()
+    share = LoopShare(clock)
+    share.spend("greedy", ALLOWANCE_S)
+    assert share.wait_s("greedy") == 0
+    share.spend("greedy", 0.5)
+    assert share.wait_s("greedy") == pytest.approx(0.5 / SHARE)
+    assert share.wait_s("other") == 0
+    clock.now += share.wait_s("greedy")
+    assert share.wait_s("greedy") == pytest.approx(0)
+
+
+def test_namespaces_without_a_debt_are_forgotten() -> None:
+    clock = Clock()
+    share = LoopShare(clock)
+    for number in range(MAX_NAMESPACES):
+        share.spend(f"ns-{number}", 0.001)
+    clock.now += 1
+    share.spend("last", 0.5)
+    assert len(share._used) == 1
+
+
+class Expensive:
+    """A reconciler. Each reconciliation in the namespace "greedy" blocks the loop for 0.2 s and reports this time."""
+
+    def __init__(self) -> None:
+        self.passes: list[tuple[float, str]] = []
+
+    async def reconcile(self, key: ObjectKey) -> Report:
+        self.passes.append((asyncio.get_running_loop().time(), key.namespace))
+        return Report(AwaitChange(), {}, 0.2 if key.namespace == "greedy" else 0.001)
+
+
+@pytest.mark.looptime
+async def test_the_passes_of_a_greedy_namespace_are_delayed_and_those_of_others_are_not() -> None:
+    queue: WorkQueue[ObjectKey] = WorkQueue("subject")
+    reconciler = Expensive()
+    share = LoopShare(asyncio.get_running_loop().time)
+    controller = Controller("subject", queue, reconciler, workers=2, instruments=Tally(), share=share)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(controller.run())
+        started = asyncio.get_running_loop().time()
+        for number in range(40):
+            queue.add(ObjectKey("greedy", f"pool-{number}"))
+        await asyncio.sleep(0.5)
+        queue.add(ObjectKey("other", "pool"))
+        await asyncio.sleep(20)
+        queue.shut_down()
+    greedy = [at - started for at, namespace in reconciler.passes if namespace == "greedy"]
+    [other] = [at - started for at, namespace in reconciler.passes if namespace == "other"]
+    assert len(greedy) == 40, "each key gets its pass"
+    assert other == pytest.approx(0.5, abs=0.1)
+    assert len([at for at in greedy if at <= 5]) * 0.2 <= ALLOWANCE_S + 5 * SHARE + 0.5
