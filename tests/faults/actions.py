@@ -83,6 +83,12 @@ class Dribble(Struct, frozen=True, tag=True):
     pause_s: float = 0.0
 
 
+class RouteTo(Struct, frozen=True, tag=True):
+    """Send the request to another server with the same CA, as a load balancer may do."""
+
+    url: str
+
+
 class ReplayList(Struct, frozen=True, tag=True):
     """Answer a list with the first answer to the same list. The proxy must record lists (`record_lists`)."""
 
@@ -172,6 +178,7 @@ Action: TypeAlias = (
     | CutAnswer
     | Corrupt
     | Dribble
+    | RouteTo
     | ReplayList
     | ReplayWatch
     | CrashBefore

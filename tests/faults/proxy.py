@@ -40,6 +40,7 @@ from tests.faults.actions import (
     ReplayList,
     ReplayWatch,
     Reset,
+    RouteTo,
 )
 from tests.faults.authority import Authority, other_authority, shared_authority
 from tests.faults.listener import ConnectMode, Listener
@@ -226,7 +227,7 @@ class FaultProxy:
         """Forward a request that is not a watch, and send its answer as the action says."""
         if isinstance(action, Delay):
             await asyncio.sleep(action.before_s)
-        answer = await self._forwarded(received)
+        answer = await self._forwarded(received, action)
         if answer is None:
             return wire.reset()
         self._answered(number, server_code=answer.head.status)
@@ -268,7 +269,7 @@ class FaultProxy:
             older = action.resource_version or oldest
             target = target.replace(f"resourceVersion={request.resource_version}", f"resourceVersion={older}")
         try:
-            async with self._request(msgspec.structs.replace(received, target=target)) as answer:
+            async with self._request(msgspec.structs.replace(received, target=target), action) as answer:
                 if isinstance(action, LoseAnswer):
                     return wire.reset()
                 if isinstance(action, Delay):
@@ -291,21 +292,22 @@ class FaultProxy:
             self._relays.discard(relay)
             answer.close()
 
-    async def _forwarded(self, received: Received) -> Answer | None:
+    async def _forwarded(self, received: Received, action: Any) -> Answer | None:
         """Return the server's answer, or None if the connection to the server fails."""
         task: Any = asyncio.current_task()
         self._forwarding.add(task)
         try:
-            async with self._request(received) as answer:
+            async with self._request(received, action) as answer:
                 return Answer(_head_of(answer), await answer.read())
         except (aiohttp.ClientError, ConnectionError):
             return None
         finally:
             self._forwarding.discard(task)
 
-    def _request(self, received: Received) -> Any:
+    def _request(self, received: Received, action: Any) -> Any:
+        server = action.url if isinstance(action, RouteTo) else self._upstream.url
         headers = [pair for pair in received.headers if pair[0].lower() not in HOP_BY_HOP | {"host", "content-length"}]
-        url = URL(self._upstream.url + received.target, encoded=True)
+        url = URL(server + received.target, encoded=True)
         return self._upstream.session.request(
             received.method, url, data=received.body or None, headers=headers, allow_redirects=False
         )

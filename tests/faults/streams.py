@@ -7,10 +7,10 @@ the watch, the relay sends the same lines, compressed anew.
 from __future__ import annotations
 
 import asyncio
+import gzip
 import zlib
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 import aiohttp
 
@@ -47,6 +47,22 @@ class Ended(Exception):
     """The relay has ended the watch."""
 
 
+class Gunzip:
+    """Decodes a stream of gzip members as far as the data goes."""
+
+    def __init__(self) -> None:
+        self._member = zlib.decompressobj(wbits=GZIP)
+
+    def decode(self, data: bytes) -> bytes:
+        text = b""
+        while data:
+            text += self._member.decompress(data)
+            data = self._member.unused_data
+            if self._member.eof:
+                self._member = zlib.decompressobj(wbits=GZIP)
+        return text
+
+
 class WatchRelay:
     """One open watch."""
 
@@ -64,14 +80,13 @@ class WatchRelay:
         self._modes: dict[int, Action] = {}
         self._omitting: dict[int, int] = {}
         self._cut: CutAnswer | None = None
-        self._compressor: Any = None
+        self._gzip = False
         self._sent = 0
 
     def cut_after(self, action: CutAnswer) -> None:
         """Cut the stream after some bytes, compressed if the action says so. Call this before `run`."""
         self._cut = action
-        if action.gzip:
-            self._compressor = zlib.compressobj(wbits=GZIP)
+        self._gzip = action.gzip
 
     def wake(self) -> None:
         """Look at the rules again: one was added or removed."""
@@ -79,13 +94,13 @@ class WatchRelay:
 
     async def run(self, head: Head, answer: aiohttp.ClientResponse) -> None:
         """Relay the watch until the server, the client or a rule ends it."""
-        decompressor = zlib.decompressobj(wbits=GZIP) if head.header("content-encoding") == "gzip" else None
-        if decompressor or self._compressor:
-            self._compressor = self._compressor or zlib.compressobj(wbits=GZIP)
+        decode = Gunzip().decode if head.header("content-encoding") == "gzip" else bytes
+        self._gzip = self._gzip or decode is not bytes
+        if self._gzip:
             head = head.with_header("Content-Encoding", "gzip")
         await self._wire.send(head.encode(chunked=True))
         async with asyncio.TaskGroup() as group:
-            reading = group.create_task(self._read(answer, decompressor))
+            reading = group.create_task(self._read(answer, decode))
             leaving = group.create_task(self._notice_the_end())
             try:
                 await self._relay()
@@ -95,14 +110,13 @@ class WatchRelay:
                 reading.cancel()
                 leaving.cancel()
 
-    async def _read(self, answer: aiohttp.ClientResponse, decompressor: Any) -> None:
+    async def _read(self, answer: aiohttp.ClientResponse, decode: Callable[[bytes], bytes]) -> None:
         now = asyncio.get_running_loop().time
         rest = b""
         broken = False
         try:
             async for data in answer.content.iter_any():
-                text = decompressor.decompress(data) if decompressor else data
-                *lines, rest = (rest + text).split(b"\n")
+                *lines, rest = (rest + decode(data)).split(b"\n")
                 self._lines.extend((now(), line + b"\n") for line in lines)
                 self._woken.set()
         except (aiohttp.ClientError, ConnectionError):
@@ -222,9 +236,8 @@ class WatchRelay:
             await self._send(line)
 
     def _encode(self, data: bytes) -> bytes:
-        if self._compressor is None:
-            return data
-        return bytes(self._compressor.compress(data) + self._compressor.flush(zlib.Z_SYNC_FLUSH))
+        """Compress data as the API server does: each event is a gzip member of its own."""
+        return gzip.compress(data, compresslevel=1) if self._gzip else data
 
     async def _send(self, line: bytes) -> None:
         data = self._encode(line)
@@ -246,8 +259,7 @@ class WatchRelay:
 
     async def _complete(self) -> None:
         """End the watch with a complete answer. The client can use the connection again."""
-        rest = self._compressor.flush(zlib.Z_FINISH) if self._compressor else b""
-        await self._wire.send((chunk(rest) if rest else b"") + END_OF_CHUNKS)
+        await self._wire.send(END_OF_CHUNKS)
         raise Ended
 
     async def _break_off(self, data: bytes = b"") -> None:

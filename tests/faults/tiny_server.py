@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -39,6 +40,9 @@ class TinyServer:
         """The server answers while this event is set."""
 
         self.held.set()
+        self.compress = False
+        """True if watches are compressed, each event separately, as the API server does."""
+
         self._watchers: list[asyncio.StreamWriter] = []
         self.url = ""
 
@@ -52,7 +56,8 @@ class TinyServer:
                 self.requests.append(head + await reader.readexactly(length))
                 await self.held.wait()
                 if b"watch=" in head.split(b"\r\n", 1)[0]:
-                    writer.write(WATCH_HEAD)
+                    kind = b"Content-Encoding: gzip\r\n" if self.compress else b""
+                    writer.write(WATCH_HEAD.replace(b"\r\n", b"\r\n" + kind, 1))
                     self._watchers.append(writer)
                 else:
                     writer.write(self.answer)
@@ -69,7 +74,7 @@ class TinyServer:
         """Send lines to all watches."""
         for writer in self._watchers:
             for line in lines:
-                writer.write(chunk(line))
+                writer.write(chunk(gzip.compress(line) if self.compress else line))
 
     async def end(self) -> None:
         """End all watches with a complete answer."""
