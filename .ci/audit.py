@@ -34,11 +34,7 @@ class Unanswered(Exception):
 
 def main() -> int:
     try:
-        with tempfile.NamedTemporaryFile("w", suffix=".txt") as canary:
-            canary.write(CANARY)
-            canary.flush()
-            if not findings(ask(Path(canary.name))):
-                raise Unanswered(f"the database knows no vulnerability of {CANARY.strip()}")
+        ask_about_canary()
         found = [finding for name in PINNED for finding in findings(ask(CI / name))]
     except Unanswered as error:
         print(f"audit: NOTHING WAS CHECKED: {error}", file=sys.stderr)
@@ -47,6 +43,15 @@ def main() -> int:
         print(line)
     print(f"audit: {len(set(found))} known vulnerabilities in the packages of {', '.join(PINNED)}")
     return VULNERABLE if found else CLEAN
+
+
+def ask_about_canary() -> None:
+    """Ask about a package with known vulnerabilities. Raises Unanswered if the database does not know them."""
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as canary:
+        canary.write(CANARY)
+        canary.flush()
+        if not findings(ask(Path(canary.name))):
+            raise Unanswered(f"the database knows no vulnerability of {CANARY.strip()}")
 
 
 def ask(requirements: Path) -> list[dict[str, Any]]:
@@ -70,7 +75,8 @@ def ask(requirements: Path) -> list[dict[str, Any]]:
 def findings(packages: list[dict[str, Any]]) -> list[str]:
     """Return one line for each known vulnerability."""
     return [
-        f"{package['name']} {package['version']}: {each['id']}, mended in {', '.join(each['fix_versions']) or 'no version'}"
+        f"{package['name']} {package['version']}: {each['id']}, mended in "
+        f"{', '.join(each['fix_versions']) or 'no version'}"
         for package in packages
         for each in package.get("vulns", ())
     ]

@@ -72,7 +72,5 @@ def test_the_exit_code_tells_clean_vulnerable_and_unknown_apart(
 
 def test_every_file_with_pins_is_audited_and_ci_runs_the_audit(audit: ModuleType) -> None:
     pinned = {path.name for path in (ROOT / ".ci").glob("requirements-*.txt")}
-    assert pinned - set(audit.PINNED) == {"requirements-checkov.txt"}, (
-        "a tool for tests that is not part of the product"
-    )
+    assert pinned - set(audit.PINNED) == {"requirements-checkov.txt"}, "it is not part of the product"
     assert "make audit" in (ROOT / ".github" / "workflows" / "ci.yml").read_text()
